@@ -1,0 +1,79 @@
+//! Whoever can execute commands.
+
+use std::pin::Pin;
+
+use crate::{BackendError, Command, Event, Pop, PopReply, Refusal, Reply, Seconds, Timestamp};
+
+/// Something that is going to come back from a backend.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// One command's answer.
+pub type Answer = Result<Reply, Refusal>;
+
+/// A command, and the moment at which it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The caller's clock; the backend's own, if not given.
+    pub now: Option<Timestamp>,
+    /// What is asked.
+    pub command: Command,
+}
+
+impl<C: Into<Command>> From<C> for Call {
+    fn from(command: C) -> Call {
+        Call { now: None, command: command.into() }
+    }
+}
+
+/// Whoever can execute commands: the engine in this process, a Redis, a server.
+///
+/// ```
+/// use geartrain_core::{Backend, Call, Length, QueueName};
+/// async fn is_empty(backend: &dyn Backend, queue: QueueName) -> bool {
+///     let answers = backend.execute(vec![Call::from(Length { queue })]).await;
+///     matches!(answers.as_deref(), Ok([Ok(geartrain_core::Reply::Length(0))]))
+/// }
+/// ```
+pub trait Backend: Send + Sync + 'static {
+    /// Executes commands in order, and answers each. Each is atomic and independent of the others: one may be
+    /// refused and the next one done. An error means that there are no answers; some may have been done.
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>>;
+
+    /// Pops, and if there is nothing to pop waits until there is, but no longer than `wait`; then there are no jobs
+    /// in the reply. Those who wait for a queue are served in the order in which they came. Whoever drops the future
+    /// stops waiting; a job that was handed out in that instant comes back when its lock expires.
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply>;
+
+    /// Listens to what happens from now on.
+    fn subscribe(&self) -> Pending<'_, Box<dyn Events>>;
+}
+
+/// An event, and where it stands among all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// Larger than that of any event before it.
+    pub position: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What somebody who subscribed hears.
+pub trait Events: Send {
+    /// The next event, as soon as there is one.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, EventsEnd>> + Send + '_>>;
+}
+
+/// Why no more events come.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventsEnd {
+    /// The subscriber did not keep up, and nobody waits for one.
+    #[error("the subscriber was too slow: events from position {missed} on were not delivered")]
+    Lagged {
+        /// The first event that it did not get.
+        missed: u64,
+    },
+    /// The backend was shut down.
+    #[error("the backend was shut down")]
+    Closed,
+}

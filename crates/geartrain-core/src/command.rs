@@ -1,0 +1,948 @@
+//! All that can be asked, and how it is answered: each operation is a type with a reply of its own, and
+//! [`Command`] and [`Reply`] are the sums of them.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    BadCount, Group, Jid, Job, Klass, Payload, Popped, Priority, QueueName, Seconds, Tag, Timestamp, Token, WorkerName,
+};
+
+/// One thing that can be asked, and the type of its answer.
+pub trait Operation: Into<Command> {
+    /// What comes back.
+    type Reply;
+
+    /// Takes this operation's answer out of a reply; none if the reply answers another one.
+    fn answer(reply: Reply) -> Option<Self::Reply>;
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident => $reply:ty,)*) => {
+        /// Any operation.
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub enum Command { $($(#[$doc])* $name($name),)* }
+
+        /// Any operation's answer.
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub enum Reply { $(#[doc = concat!("Answers [`Command::", stringify!($name), "`].")] $name($reply),)* }
+
+        impl Command {
+            /// The operation's name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Command::$name(_) => stringify!($name),)* }
+            }
+        }
+
+        $(
+            impl From<$name> for Command {
+                fn from(operation: $name) -> Command {
+                    Command::$name(operation)
+                }
+            }
+
+            impl Operation for $name {
+                type Reply = $reply;
+                fn answer(reply: Reply) -> Option<$reply> {
+                    match reply {
+                        Reply::$name(answer) => Some(answer),
+                        _ => None,
+                    }
+                }
+            }
+        )*
+    };
+}
+
+operations! {
+    /// Puts a job into a queue.
+    Put => PutReply,
+    /// Hands jobs to a worker.
+    Pop => PopReply,
+    /// Shows which jobs a pop would hand out.
+    Peek => Vec<Job>,
+    /// Pushes a lock's deadline back.
+    Heartbeat => Timestamp,
+    /// Ends an attempt well.
+    Complete => CompleteReply,
+    /// Ends an attempt badly.
+    Fail => (),
+    /// Gives a job back to its queue, at the price of one retry. Answers how many are left; -1: it failed.
+    Retry => i64,
+    /// Takes running jobs away from their workers, to the very front of their queues.
+    Timeout => (),
+    /// Removes jobs that are not complete. Answers how many there were.
+    Cancel => u64,
+    /// Moves the oldest failed jobs of a group into a queue. Answers how many.
+    Unfail => u64,
+    /// Changes how much a job matters.
+    SetPriority => (),
+    /// Changes what a job waits for.
+    Depend => (),
+    /// Writes something into a job's history.
+    Log => (),
+    /// Starts or ends the tracking of a job. Answers whether that changed anything.
+    Track => bool,
+    /// Lists the tracked jobs.
+    Tracked => TrackedReply,
+    /// Adds tags to a job. Answers all that it has then.
+    AddTags => Vec<Tag>,
+    /// Removes tags from a job. Answers all that it has then.
+    RemoveTags => Vec<Tag>,
+    /// Lists the jobs that have a tag, in the order in which they got it.
+    Tagged => Listed,
+    /// Lists the tags used at least twice, the most used first.
+    TopTags => Vec<Tag>,
+    /// Looks a job up.
+    Get => Option<Job>,
+    /// Looks several jobs up. Unknown ones are left out.
+    GetMany => Vec<Job>,
+    /// Counts the jobs of a queue that run, wait or are scheduled.
+    Length => u64,
+    /// Lists jobs by where they stand.
+    Jobs => Vec<Jid>,
+    /// Counts the failed jobs by group.
+    Failures => BTreeMap<Group, u64>,
+    /// Lists the failed jobs of one group, newest first.
+    Failed => Listed,
+    /// Counts the jobs of one queue, or of each registered one, first seen first. Due jobs become waiting.
+    Queues => Vec<QueueCounts>,
+    /// Counts the jobs of each worker, most recently seen first. Workers not seen for long are forgotten.
+    Workers => Vec<WorkerCounts>,
+    /// Lists the jobs of one worker. Workers not seen for long are forgotten.
+    WorkerJobs => WorkerJobsReply,
+    /// Tells how one queue did on one day.
+    Stats => StatsReply,
+    /// Stops handing out jobs of these queues.
+    Pause => (),
+    /// Hands them out again.
+    Resume => (),
+    /// Takes queues off the list of queues; their jobs stay.
+    ForgetQueues => (),
+    /// Takes workers off the list of workers; their locks stay.
+    ForgetWorkers => (),
+    /// Looks an option up. None: it is neither set nor known.
+    GetConfig => Option<Setting>,
+    /// Lists the options that are set, and the defaults of those that Qless lists.
+    AllConfig => BTreeMap<String, Setting>,
+    /// Sets an option.
+    SetConfig => (),
+    /// Puts an option back to its default.
+    UnsetConfig => (),
+    /// Makes a recurring job, or replaces it.
+    Recur => (),
+    /// Removes a recurring job; what it spawned stays.
+    Unrecur => (),
+    /// Looks a recurring job up.
+    GetRecurring => Option<Recurring>,
+    /// Changes a recurring job.
+    UpdateRecurring => (),
+    /// Adds tags to what a recurring job will spawn. Answers all that it has then.
+    TagRecurring => Vec<Tag>,
+    /// Removes such tags. Answers all that it has then.
+    UntagRecurring => Vec<Tag>,
+}
+
+/// How many of something are asked for at once: 0 to 100,000.
+///
+/// ```
+/// use geartrain_core::Count;
+/// assert_eq!(Count::new(25)?.get(), 25);
+/// assert!(Count::new(-1).is_err());
+/// assert!(Count::new(1_000_000_000).is_err());
+/// # Ok::<(), geartrain_core::BadCount>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count(u32);
+
+impl Count {
+    /// One.
+    pub const ONE: Count = Count(1);
+    /// The most that can be asked for.
+    pub const MAX: Count = Count(100_000);
+
+    /// Takes a number as a count, unless it is negative or huge.
+    pub fn new(value: i64) -> Result<Count, BadCount> {
+        match u32::try_from(value) {
+            Ok(count) if count <= Count::MAX.0 => Ok(Count(count)),
+            _ => Err(BadCount { value }),
+        }
+    }
+
+    /// The number itself.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Part of a long list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// How many to leave out at its beginning.
+    pub offset: usize,
+    /// How many to show.
+    pub count: Count,
+}
+
+impl Default for Page {
+    fn default() -> Page {
+        Page { offset: 0, count: Count(25) }
+    }
+}
+
+/// Part of a long list of jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listed {
+    /// How many there are in all.
+    pub total: u64,
+    /// Those on this page.
+    pub jids: Vec<Jid>,
+}
+
+/// Who says that they hold a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// The attempt that got this token when it popped the job.
+    Token(Token),
+    /// A worker of this name: how Qless callers, who know no tokens, are checked.
+    Worker(WorkerName),
+}
+
+/// Whether a job may be made to wait for itself, through others or directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cycles {
+    /// It may not.
+    #[default]
+    Refuse,
+    /// It may, and then never runs, as in Qless.
+    Accept,
+}
+
+/// Puts a job into a queue.
+///
+/// ```
+/// use geartrain_core::{Jid, Klass, Priority, Put, QueueName};
+/// let put = Put {
+///     priority: Some(Priority::from(5)),
+///     ..Put::new(QueueName::new("mail")?, Jid::new("j1")?, Klass::new("welcome")?, "{}")
+/// };
+/// assert_eq!(put.retries, None); // a new job then gets 5
+/// # Ok::<(), geartrain_core::BadName>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Put {
+    /// Where to.
+    pub queue: QueueName,
+    /// Its id.
+    pub jid: Jid,
+    /// What code runs it.
+    pub klass: Klass,
+    /// What that code is given.
+    pub payload: Payload,
+    /// How long it may not run. Negative means not at all.
+    pub delay: Seconds,
+    /// How much it matters; as before, or 0 for a new job, if not given.
+    pub priority: Option<Priority>,
+    /// How often it may be tried again; as before, or 5 for a new job, if not given.
+    pub retries: Option<u32>,
+    /// Words to find it by; as before, or none for a new job, if not given.
+    pub tags: Option<Vec<Tag>>,
+    /// Jobs to wait for. Unknown and complete ones count as done. If any are given they replace those from before.
+    pub depends: Vec<Jid>,
+    /// The worker that puts it: a holder who moves its own job is not told that it lost it.
+    pub caller: Option<WorkerName>,
+    /// What to do about a job that has this id already.
+    pub existing: Existing,
+    /// Whether the job may be made to wait for itself.
+    pub cycles: Cycles,
+}
+
+impl Put {
+    /// A put with everything else left at its default.
+    pub fn new(queue: QueueName, jid: Jid, klass: Klass, payload: impl Into<Payload>) -> Put {
+        Put {
+            queue,
+            jid,
+            klass,
+            payload: payload.into(),
+            delay: Seconds::ZERO,
+            priority: None,
+            retries: None,
+            tags: None,
+            depends: Vec::new(),
+            caller: None,
+            existing: Existing::Keep,
+            cycles: Cycles::Refuse,
+        }
+    }
+}
+
+/// What a put does about a job that has its id already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Existing {
+    /// Leaves it alone and says so. That makes it safe to send a put again after a lost reply.
+    #[default]
+    Keep,
+    /// Puts it again, wherever it stands: Qless's put.
+    Replace,
+    /// The same, and refuses if there is none: Qless's requeue.
+    Require,
+}
+
+/// What a put did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutReply {
+    /// The job is new.
+    Created,
+    /// The job was there, and was put again.
+    Replaced,
+    /// The job was there, and was left alone.
+    Existing,
+}
+
+/// Hands jobs to a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pop {
+    /// Where from.
+    pub queues: Vec<QueueName>,
+    /// Who asks.
+    pub worker: WorkerName,
+    /// How many, at most.
+    pub count: Count,
+    /// Which queue's job goes first.
+    pub order: PopOrder,
+    /// Whether to answer with the whole job, history and all, or only with what a worker needs.
+    pub whole: bool,
+}
+
+impl Pop {
+    /// A pop of one job from one queue.
+    pub fn new(queue: QueueName, worker: WorkerName) -> Pop {
+        Pop { queues: vec![queue], worker, count: Count::ONE, order: PopOrder::Strict, whole: false }
+    }
+}
+
+/// Which of several queues a job is taken from.
+///
+/// A *turn* is the place in the list of queues to begin at: the worker keeps it from one pop's reply to its next pop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PopOrder {
+    /// Always the first that has one.
+    #[default]
+    Strict,
+    /// One from each in turn.
+    RoundRobin {
+        /// Where to begin.
+        turn: usize,
+    },
+    /// The job that matters most, whichever queue it is in; one from each in turn among equals.
+    Priority {
+        /// Where to begin.
+        turn: usize,
+    },
+}
+
+/// What a pop handed out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PopReply {
+    /// The jobs, each with its lock.
+    pub jobs: Vec<Popped>,
+    /// Where the next pop begins.
+    pub turn: usize,
+}
+
+/// Shows which jobs a pop would hand out: those whose lock expired, then those that wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Peek {
+    /// Where.
+    pub queue: QueueName,
+    /// How many, at most.
+    pub count: Count,
+}
+
+/// Pushes a lock's deadline back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heartbeat {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+    /// A new payload, if it changed.
+    pub payload: Option<Payload>,
+}
+
+/// Ends an attempt well.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Complete {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+    /// The queue that the caller thinks it is in; checked if given.
+    pub queue: Option<QueueName>,
+    /// A new payload, if it changed.
+    pub payload: Option<Payload>,
+    /// Where it goes from here; nowhere, if not given.
+    pub next: Option<Next>,
+}
+
+impl Complete {
+    /// Completes a job for good.
+    pub fn new(jid: Jid, holder: Holder) -> Complete {
+        Complete { jid, holder, queue: None, payload: None, next: None }
+    }
+}
+
+/// Where a completed job goes on to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Next {
+    /// The queue.
+    pub queue: QueueName,
+    /// How long it may not run there.
+    pub delay: Seconds,
+    /// Jobs to wait for there. Unknown and complete ones count as done. If all of them are, the delay is dropped.
+    pub depends: Vec<Jid>,
+    /// Whether the job may be made to wait for itself.
+    pub cycles: Cycles,
+}
+
+impl Next {
+    /// On to a queue, at once.
+    pub fn new(queue: QueueName) -> Next {
+        Next { queue, delay: Seconds::ZERO, depends: Vec::new(), cycles: Cycles::Refuse }
+    }
+}
+
+/// Where a job went when it was completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompleteReply {
+    /// It is done for good.
+    Complete,
+    /// It waits in its next queue.
+    Waiting,
+    /// It is scheduled in its next queue.
+    Scheduled,
+    /// It waits for other jobs in its next queue.
+    Depends,
+}
+
+/// Ends an attempt badly.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fail {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+    /// The kind of failure.
+    pub group: Group,
+    /// What went wrong.
+    pub message: String,
+    /// A new payload, if it changed.
+    pub payload: Option<Payload>,
+}
+
+/// Gives a job back to its queue, at the price of one retry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Retry {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+    /// The queue that the caller thinks it is in; checked if given.
+    pub queue: Option<QueueName>,
+    /// How long it may not run.
+    pub delay: Seconds,
+    /// The kind of failure, if that was why; `failed-retries-<queue>` if not given and no retry is left.
+    pub group: Option<Group>,
+    /// What went wrong. A failure is written down only if both are given.
+    pub message: Option<String>,
+}
+
+impl Retry {
+    /// Gives a job back at once, and says nothing about why.
+    pub fn new(jid: Jid, holder: Holder) -> Retry {
+        Retry { jid, holder, queue: None, delay: Seconds::ZERO, group: None, message: None }
+    }
+}
+
+/// Takes running jobs away from their workers; all of them or, if one is not running, none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timeout {
+    /// The jobs.
+    pub jids: Vec<Jid>,
+}
+
+/// Removes jobs; all of them or, if another job depends on one, none. Complete and unknown ones are passed over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cancel {
+    /// The jobs.
+    pub jids: Vec<Jid>,
+}
+
+/// Moves failed jobs back into a queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unfail {
+    /// Where to.
+    pub queue: QueueName,
+    /// Which kind of failure.
+    pub group: Group,
+    /// How many, at most, and at least one.
+    pub count: Count,
+}
+
+/// Changes how much a job matters. If it waits, it also goes to the front of that priority.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SetPriority {
+    /// The job.
+    pub jid: Jid,
+    /// How much it matters from now on.
+    pub priority: Priority,
+}
+
+/// Changes what a job waits for. Only a job that waits for others can.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Depend {
+    /// The job.
+    pub jid: Jid,
+    /// What changes.
+    pub change: DependChange,
+    /// Whether the job may be made to wait for itself.
+    pub cycles: Cycles,
+}
+
+/// What changes about what a job waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DependChange {
+    /// It waits for these as well. Unknown and complete ones are passed over.
+    On(Vec<Jid>),
+    /// It waits for these no longer. If none are left it may run.
+    Off(Vec<Jid>),
+    /// It may run.
+    OffAll,
+}
+
+/// Writes something into a job's history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Log {
+    /// The job.
+    pub jid: Jid,
+    /// What happened.
+    pub message: String,
+    /// A JSON object with more about it, kept as it is.
+    pub data: Option<String>,
+}
+
+/// Starts or ends the tracking of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Track {
+    /// The job.
+    pub jid: Jid,
+    /// Starts, or else ends.
+    pub on: bool,
+}
+
+/// Lists the tracked jobs, in the order in which their tracking began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tracked;
+
+/// The tracked jobs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TrackedReply {
+    /// Those that exist.
+    pub jobs: Vec<Job>,
+    /// Those that are gone.
+    pub expired: Vec<Jid>,
+}
+
+/// Adds tags to a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AddTags {
+    /// The job.
+    pub jid: Jid,
+    /// The tags.
+    pub tags: Vec<Tag>,
+}
+
+/// Removes tags from a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RemoveTags {
+    /// The job.
+    pub jid: Jid,
+    /// The tags.
+    pub tags: Vec<Tag>,
+}
+
+/// Lists the jobs that have a tag.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tagged {
+    /// The tag.
+    pub tag: Tag,
+    /// Which part of the list.
+    pub page: Page,
+}
+
+/// Lists the tags used at least twice.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TopTags {
+    /// Which part of the list.
+    pub page: Page,
+}
+
+/// Looks a job up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Get {
+    /// The job.
+    pub jid: Jid,
+}
+
+/// Looks several jobs up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetMany {
+    /// The jobs.
+    pub jids: Vec<Jid>,
+}
+
+/// Counts the jobs of a queue that run, wait or are scheduled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Length {
+    /// The queue.
+    pub queue: QueueName,
+}
+
+/// Lists jobs by where they stand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Jobs {
+    /// Which.
+    pub which: Listing,
+    /// Which part of the list.
+    pub page: Page,
+}
+
+/// Which jobs to list, and in what order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Listing {
+    /// Complete ones, the latest first.
+    Complete,
+    /// Those of a queue that a pop would find, the next one first.
+    Waiting(QueueName),
+    /// Those of a queue whose lock has not expired, the next to expire first.
+    Running(QueueName),
+    /// Those of a queue whose lock has expired, the longest expired first.
+    Stalled(QueueName),
+    /// Those of a queue that are not due, the next one first. Due ones become waiting.
+    Scheduled(QueueName),
+    /// Those of a queue that wait for others, the first put first.
+    Depends(QueueName),
+    /// Recurring ones of a queue, the next to spawn first.
+    Recurring(QueueName),
+}
+
+/// Counts the failed jobs by group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failures;
+
+/// Lists the failed jobs of one group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failed {
+    /// The kind of failure.
+    pub group: Group,
+    /// Which part of the list.
+    pub page: Page,
+}
+
+/// Counts the jobs of queues.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Queues {
+    /// Which one; each registered one, if not given.
+    pub queue: Option<QueueName>,
+}
+
+/// How many jobs of a queue stand where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the states' names say it")]
+pub struct QueueCounts {
+    pub name: QueueName,
+    pub waiting: u64,
+    /// Those whose lock has not expired.
+    pub running: u64,
+    /// Those whose lock has expired.
+    pub stalled: u64,
+    pub scheduled: u64,
+    pub depends: u64,
+    pub recurring: u64,
+    pub paused: bool,
+}
+
+/// Counts the jobs of workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workers;
+
+/// How many jobs a worker has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Who.
+    pub name: WorkerName,
+    /// Those whose lock has not expired.
+    pub jobs: u64,
+    /// Those whose lock has expired.
+    pub stalled: u64,
+}
+
+/// Lists the jobs of one worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerJobs {
+    /// Who.
+    pub worker: WorkerName,
+}
+
+/// The jobs of one worker, the last to expire first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkerJobsReply {
+    /// Those whose lock has not expired.
+    pub jobs: Vec<Jid>,
+    /// Those whose lock has expired.
+    pub stalled: Vec<Jid>,
+}
+
+/// Tells how one queue did on one day.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stats {
+    /// The queue.
+    pub queue: QueueName,
+    /// Any moment of that day.
+    pub date: Timestamp,
+}
+
+/// How one queue did on one day.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatsReply {
+    /// How long jobs popped on that day had waited.
+    pub wait: Summary,
+    /// How long jobs completed on that day had run.
+    pub run: Summary,
+    /// How many locks expired.
+    pub retries: i64,
+    /// How many jobs failed on that day and are still failed. Re-puts into another queue can make it negative.
+    pub failed: i64,
+    /// How many times a job failed.
+    pub failures: i64,
+}
+
+/// How long things took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// How many there were.
+    pub count: u64,
+    /// Their mean, in seconds.
+    pub mean: f64,
+    /// Their standard deviation, in seconds.
+    pub std: f64,
+    /// How many took that long: seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
+    pub histogram: Vec<u64>,
+}
+
+/// Stops handing out jobs of queues. They need not exist yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pause {
+    /// The queues, at least one.
+    pub queues: Vec<QueueName>,
+}
+
+/// Hands out jobs of paused queues again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resume {
+    /// The queues, at least one.
+    pub queues: Vec<QueueName>,
+}
+
+/// Takes queues off the list of queues.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForgetQueues {
+    /// The queues, at least one.
+    pub queues: Vec<QueueName>,
+}
+
+/// Takes workers off the list of workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForgetWorkers {
+    /// The workers, at least one.
+    pub workers: Vec<WorkerName>,
+}
+
+/// Looks an option up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetConfig {
+    /// Which.
+    pub option: String,
+}
+
+/// Lists options.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AllConfig;
+
+/// An option's value, and whose choice it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Setting {
+    /// Somebody set it.
+    Chosen(String),
+    /// Nobody did.
+    Default(&'static str),
+}
+
+/// Sets an option. Options that are read as numbers must be numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SetConfig {
+    /// Which.
+    pub option: String,
+    /// To what.
+    pub value: String,
+}
+
+/// Puts an option back to its default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnsetConfig {
+    /// Which.
+    pub option: String,
+}
+
+/// Makes a recurring job, or replaces it but for its count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recur {
+    /// Where its jobs go.
+    pub queue: QueueName,
+    /// Its id, with room for a number behind it: at most 490 bytes.
+    pub jid: Jid,
+    /// What code runs its jobs.
+    pub klass: Klass,
+    /// What that code is given.
+    pub payload: Payload,
+    /// How long from one to the next; more than nought.
+    pub interval: Seconds,
+    /// How long until the first.
+    pub offset: Seconds,
+    /// How much its jobs matter.
+    pub priority: Priority,
+    /// How often each may be tried again.
+    pub retries: u32,
+    /// Words to find them by.
+    pub tags: Vec<Tag>,
+    /// How many missed ones are made up for; 0 for all of them.
+    pub backlog: u32,
+}
+
+impl Recur {
+    /// A recurring job with everything else left at its default, which is no retries.
+    pub fn new(queue: QueueName, jid: Jid, klass: Klass, payload: impl Into<Payload>, interval: Seconds) -> Recur {
+        Recur {
+            queue,
+            jid,
+            klass,
+            payload: payload.into(),
+            interval,
+            offset: Seconds::ZERO,
+            priority: Priority::ZERO,
+            retries: 0,
+            tags: Vec::new(),
+            backlog: 0,
+        }
+    }
+}
+
+/// Removes a recurring job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unrecur {
+    /// Which.
+    pub jid: Jid,
+}
+
+/// Looks a recurring job up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetRecurring {
+    /// Which.
+    pub jid: Jid,
+}
+
+/// A recurring job: a template, and when it next makes a job.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Recurring {
+    /// Its id; its jobs are called `<jid>-<number>`.
+    pub jid: Jid,
+    /// Where its jobs go.
+    pub queue: QueueName,
+    /// What code runs its jobs.
+    pub klass: Klass,
+    /// What that code is given.
+    pub payload: Payload,
+    /// How much its jobs matter.
+    pub priority: Priority,
+    /// How often each may be tried again.
+    pub retries: u32,
+    /// Words to find them by.
+    pub tags: Vec<Tag>,
+    /// How long from one to the next.
+    pub interval: Seconds,
+    /// How many missed ones are made up for; 0 for all of them.
+    pub backlog: u32,
+    /// How many it has made.
+    pub count: u64,
+    /// When it makes the next one.
+    pub next: Timestamp,
+}
+
+/// Changes a recurring job: what is given, and nothing else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpdateRecurring {
+    /// Which.
+    pub jid: Jid,
+    /// How much its jobs matter.
+    pub priority: Option<Priority>,
+    /// How often each may be tried again.
+    pub retries: Option<u32>,
+    /// How long from one to the next; the next one moves by the difference.
+    pub interval: Option<Seconds>,
+    /// How many missed ones are made up for; 0 for all of them.
+    pub backlog: Option<u32>,
+    /// What its code is given.
+    pub payload: Option<Payload>,
+    /// What code runs its jobs.
+    pub klass: Option<Klass>,
+    /// Where its jobs go.
+    pub queue: Option<QueueName>,
+}
+
+impl UpdateRecurring {
+    /// Changes nothing yet.
+    pub fn new(jid: Jid) -> UpdateRecurring {
+        UpdateRecurring {
+            jid,
+            priority: None,
+            retries: None,
+            interval: None,
+            backlog: None,
+            payload: None,
+            klass: None,
+            queue: None,
+        }
+    }
+}
+
+/// Adds tags to what a recurring job will spawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TagRecurring {
+    /// Which.
+    pub jid: Jid,
+    /// The tags.
+    pub tags: Vec<Tag>,
+}
+
+/// Removes tags from what a recurring job will spawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UntagRecurring {
+    /// Which.
+    pub jid: Jid,
+    /// The tags.
+    pub tags: Vec<Tag>,
+}

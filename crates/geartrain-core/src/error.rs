@@ -1,0 +1,148 @@
+//! How the answer can be no, and how it can fail to come.
+
+use crate::{BadName, Count, Jid, NotFinite, QueueName, StateName, WorkerName};
+
+/// The queue's answer was no. Nothing broke and nothing changed; the caller's picture was wrong or out of date.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no such job.
+    #[error("job {jid} does not exist")]
+    NoSuchJob {
+        /// Which.
+        jid: Jid,
+    },
+    /// There is no such recurring job.
+    #[error("recurring job {jid} does not exist")]
+    NoSuchRecurring {
+        /// Which.
+        jid: Jid,
+    },
+    /// Only a running job can do that, and this one is not.
+    #[error("job {jid} is not running: it is {state}")]
+    NotRunning {
+        /// Which.
+        jid: Jid,
+        /// Where it stands.
+        state: StateName,
+        /// Where it stands in Qless's word.
+        qless: &'static str,
+    },
+    /// Another worker has the job.
+    #[error("job {jid} is held by {holder}, not by {worker}")]
+    HeldByAnother {
+        /// Which.
+        jid: Jid,
+        /// Who asked.
+        worker: WorkerName,
+        /// Who has it.
+        holder: WorkerName,
+    },
+    /// The attempt that the token names is over.
+    #[error("the lock on job {jid} is lost: the job is {state}")]
+    LockLost {
+        /// Which.
+        jid: Jid,
+        /// Where it stands now.
+        state: StateName,
+    },
+    /// The job is in another queue than the caller thinks.
+    #[error("job {jid} is in queue {queue}, not in {given}")]
+    WrongQueue {
+        /// Which.
+        jid: Jid,
+        /// Where it is.
+        queue: QueueName,
+        /// Where the caller thought.
+        given: QueueName,
+    },
+    /// Only a job that waits for others can gain or lose one of them.
+    #[error("job {jid} does not wait for other jobs: it is {state}")]
+    NotInDepends {
+        /// Which.
+        jid: Jid,
+        /// Where it stands.
+        state: StateName,
+        /// Where it stands in Qless's word.
+        qless: &'static str,
+    },
+    /// Another job waits for this one and would wait for ever.
+    #[error("job {dependent} depends on job {jid}: cancel both or neither")]
+    IsDependency {
+        /// Which.
+        jid: Jid,
+        /// The other.
+        dependent: Jid,
+    },
+    /// The job would wait for itself.
+    #[error("job {jid} would depend on itself, through {through}")]
+    Cycle {
+        /// Which.
+        jid: Jid,
+        /// The dependency that leads back to it.
+        through: Jid,
+    },
+    /// More dependencies lie behind this one than are followed to rule out a cycle.
+    #[error("more than {max} jobs lie behind the dependencies of job {jid}: too many to rule out a cycle")]
+    TooManyDependencies {
+        /// Which.
+        jid: Jid,
+        /// How many are followed.
+        max: usize,
+    },
+    /// Something is larger than is allowed.
+    #[error("{what} of {bytes} bytes is over the limit of {max}")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// How large it is.
+        bytes: usize,
+        /// How large it may be.
+        max: usize,
+    },
+    /// An argument that makes no sense.
+    #[error("{what} {why}")]
+    BadArgument {
+        /// Which.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// A number that cannot be a count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a count is a whole number from 0 to {}, not {value}", Count::MAX.get())]
+pub struct BadCount {
+    /// What it was.
+    pub value: i64,
+}
+
+/// Why a backend did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The queue said no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The backend is gone or unwell. Whether the command was carried out is not known.
+    #[error("the {backend} backend cannot answer")]
+    Broken {
+        /// Which one.
+        backend: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Bad input that its type already refuses: a name, a number, a count.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error(transparent)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "each is its own error")]
+pub enum BadInput {
+    Name(#[from] BadName),
+    Number(#[from] NotFinite),
+    Count(#[from] BadCount),
+}

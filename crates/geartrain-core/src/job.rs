@@ -1,0 +1,255 @@
+//! A job, where it stands, and what has happened to it.
+
+use crate::{Group, Jid, Klass, Payload, Priority, QueueName, Tag, Timestamp, WorkerName};
+
+/// Everything there is to say about one job, at one moment.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Job {
+    /// Its id.
+    pub jid: Jid,
+    /// What code runs it.
+    pub klass: Klass,
+    /// Where it waits or is worked on; none once it is complete.
+    pub queue: Option<QueueName>,
+    /// Where it stands.
+    pub state: JobState,
+    /// How much it matters.
+    pub priority: Priority,
+    /// How often it may be tried again, each time it enters a queue.
+    pub retries: u32,
+    /// How many of those are left; -1 once they are used up.
+    pub remaining: i64,
+    /// What the worker is given.
+    pub payload: Payload,
+    /// Words to find it by, in the order in which they came.
+    pub tags: Vec<Tag>,
+    /// What has happened to it, oldest first.
+    pub history: Vec<HistoryEntry>,
+    /// How an earlier attempt failed, in a job that is no longer failed. See [`Job::failure`].
+    pub past_failure: Option<Failure>,
+    /// The recurring job that it came from.
+    pub spawned_from: Option<Jid>,
+    /// Jobs that wait for this one, sorted.
+    pub dependents: Vec<Jid>,
+    /// Whether its milestones are published to those who track jobs.
+    pub tracked: bool,
+    /// What a Qless client is told where that differs.
+    pub qless: QlessFace,
+}
+
+impl Job {
+    /// How it failed: now, if it is failed, or the last time.
+    pub fn failure(&self) -> Option<&Failure> {
+        match &self.state {
+            JobState::Failed { failure } => Some(failure),
+            _ => self.past_failure.as_ref(),
+        }
+    }
+
+    /// Jobs that this one waits for, sorted.
+    pub fn dependencies(&self) -> &[Jid] {
+        match &self.state {
+            JobState::Depends { on, .. } => on,
+            _ => &[],
+        }
+    }
+}
+
+/// Where a job stands, with what is true there and nothing else.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JobState {
+    /// It may run from a moment on.
+    Scheduled {
+        /// That moment.
+        due: Timestamp,
+    },
+    /// It waits for other jobs.
+    Depends {
+        /// Those jobs, sorted.
+        on: Vec<Jid>,
+        /// When it may run at the earliest, once they are complete.
+        due: Option<Timestamp>,
+    },
+    /// It may run now.
+    Waiting,
+    /// A worker has it.
+    Running {
+        /// That worker's right to it.
+        lock: Lock,
+    },
+    /// It is done.
+    Complete {
+        /// Since when.
+        at: Timestamp,
+    },
+    /// It is set aside until somebody decides.
+    Failed {
+        /// What went wrong.
+        failure: Failure,
+    },
+}
+
+impl JobState {
+    /// The name of this state.
+    pub fn name(&self) -> StateName {
+        match self {
+            JobState::Scheduled { .. } => StateName::Scheduled,
+            JobState::Depends { .. } => StateName::Depends,
+            JobState::Waiting => StateName::Waiting,
+            JobState::Running { .. } => StateName::Running,
+            JobState::Complete { .. } => StateName::Complete,
+            JobState::Failed { .. } => StateName::Failed,
+        }
+    }
+}
+
+/// The states' names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "JobState says what they mean")]
+pub enum StateName {
+    Scheduled,
+    Depends,
+    Waiting,
+    Running,
+    Complete,
+    Failed,
+}
+
+impl StateName {
+    /// The name as it is printed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StateName::Scheduled => "scheduled",
+            StateName::Depends => "depends",
+            StateName::Waiting => "waiting",
+            StateName::Running => "running",
+            StateName::Complete => "complete",
+            StateName::Failed => "failed",
+        }
+    }
+}
+
+impl std::fmt::Display for StateName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The exclusive right of one worker to one job, until it expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// Who holds it.
+    pub worker: WorkerName,
+    /// Which attempt this is; no two attempts ever have the same.
+    pub token: Token,
+    /// Until when. Past this the job is stalled, and another worker may get it.
+    pub expires: Timestamp,
+}
+
+/// Names one attempt at one job. A late worker holds an old one, and can change nothing with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a job failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The kind of failure.
+    pub group: Group,
+    /// What the worker, or the queue, had to say.
+    pub message: String,
+    /// When: in whole seconds if a worker said so, exactly if retries ran out.
+    pub when: Timestamp,
+    /// Who had it; none when retries ran out.
+    pub worker: Option<WorkerName>,
+}
+
+/// One thing that happened to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// When, in whole seconds.
+    pub when: Timestamp,
+    /// What.
+    pub what: What,
+}
+
+/// What can happen to a job, as far as its history tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// It entered a queue.
+    Put {
+        /// That queue.
+        queue: QueueName,
+    },
+    /// A worker took it.
+    Popped {
+        /// That worker.
+        worker: WorkerName,
+    },
+    /// A worker completed it.
+    Done,
+    /// It failed.
+    Failed {
+        /// Who said so; none when retries ran out.
+        worker: Option<WorkerName>,
+        /// The kind of failure.
+        group: Group,
+    },
+    /// Its worker was too slow.
+    TimedOut,
+    /// Somebody wrote something down.
+    Log {
+        /// What they wrote.
+        message: String,
+        /// A JSON object that they added.
+        data: Option<String>,
+    },
+}
+
+/// What only Qless clients see of a job, where it is not what the job's state says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QlessFace {
+    /// The state in Qless's word: `stalled` after `timeout`, `waiting` for a job advanced with a delay.
+    pub state: &'static str,
+    /// The worker that Qless names: after a retry or a timeout, still the last holder.
+    pub worker: Option<WorkerName>,
+    /// The deadline that Qless names: after a retry, still the last one; nought where there is none.
+    pub expires: Timestamp,
+}
+
+/// What a worker is handed: enough to do the job and to report on it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Popped {
+    /// The job's id.
+    pub jid: Jid,
+    /// The queue that it came from.
+    pub queue: QueueName,
+    /// What code runs it.
+    pub klass: Klass,
+    /// What that code is given.
+    pub payload: Payload,
+    /// How much it matters.
+    pub priority: Priority,
+    /// How often it may be tried again.
+    pub retries: u32,
+    /// How many of those are left.
+    pub remaining: i64,
+    /// The right to it.
+    pub lock: Lock,
+    /// The whole job, if the pop asked for it.
+    pub job: Option<Box<Job>>,
+}

@@ -1,0 +1,24 @@
+//! What a job queue is, without I/O, clock, threads or chance.
+//!
+//! A front-end builds a [`Command`], a [`Backend`] executes it and gives a [`Reply`]; what happened goes out as
+//! [`Event`]s. The rules are those of the [`Engine`](engine::Engine): it is told what time it is, decides what
+//! changes, and changes it in one place.
+
+mod backend;
+mod command;
+pub mod engine;
+mod error;
+mod event;
+mod job;
+mod names;
+mod payload;
+mod time;
+
+pub use backend::*;
+pub use command::*;
+pub use error::*;
+pub use event::*;
+pub use job::*;
+pub use names::{BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName};
+pub use payload::Payload;
+pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};

@@ -1,0 +1,310 @@
+//! The names that things go by: checked once, where they come in, and then carried as they are.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 512;
+
+/// The longest failure group, in bytes: a group made for a queue holds that queue's name and some words.
+pub const GROUP_BYTES_MAX: usize = NAME_BYTES_MAX + 64;
+
+/// Why a text cannot be a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a {what} {why}")]
+pub struct BadName {
+    /// What it was meant to name: `queue`, `jid` …
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: BadNameWhy,
+}
+
+/// What is wrong with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadNameWhy {
+    /// It has no bytes.
+    #[error("needs at least one byte")]
+    Empty,
+    /// It has more bytes than fit.
+    #[error("has at most {max} bytes, this one has {bytes}")]
+    TooLong {
+        /// How many it has.
+        bytes: usize,
+        /// How many it may have.
+        max: usize,
+    },
+    /// It holds a NUL, which ends an argument in Gearman.
+    #[error("must not hold a NUL byte")]
+    Nul,
+}
+
+fn check(what: &'static str, text: &str, max: usize) -> Result<(), BadName> {
+    let why = if text.is_empty() {
+        BadNameWhy::Empty
+    } else if text.len() > max {
+        BadNameWhy::TooLong { bytes: text.len(), max }
+    } else if text.as_bytes().contains(&0) {
+        BadNameWhy::Nul
+    } else {
+        return Ok(());
+    };
+    Err(BadName { what, why })
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            #[doc = concat!("Takes a text as the name of a ", $what, ", if it may be one.")]
+            pub fn new(text: impl AsRef<str>) -> Result<Self, BadName> {
+                let text = text.as_ref();
+                check($what, text, $max)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            #[allow(dead_code, reason = "not every kind of name is interned")]
+            pub(crate) fn from_checked(text: Arc<str>) -> Self {
+                Self(text)
+            }
+
+            #[allow(dead_code, reason = "not every kind of name is interned")]
+            pub(crate) fn shared(&self) -> &Arc<str> {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+
+        impl Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = BadName;
+            fn from_str(text: &str) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+    };
+}
+
+name! {
+    /// A queue's name: 1 to 512 bytes and no NUL, because a NUL ends an argument in Gearman.
+    ///
+    /// ```
+    /// use geartrain_core::QueueName;
+    /// assert_eq!(QueueName::new("mail")?.as_str(), "mail");
+    /// assert!(QueueName::new("").is_err());
+    /// # Ok::<(), geartrain_core::BadName>(())
+    /// ```
+    QueueName, "queue", NAME_BYTES_MAX
+}
+name! {
+    /// What code runs a job.
+    Klass, "klass", NAME_BYTES_MAX
+}
+name! {
+    /// Who works: by convention `<host>-<pid>`, but any name will do.
+    WorkerName, "worker", NAME_BYTES_MAX
+}
+name! {
+    /// A kind of failure.
+    Group, "group", GROUP_BYTES_MAX
+}
+name! {
+    /// A word to find jobs by.
+    Tag, "tag", NAME_BYTES_MAX
+}
+
+/// A job's id. Any name will do; 32 lower-case hex digits, as most clients make them, are kept in 16 bytes.
+///
+/// ```
+/// use geartrain_core::Jid;
+/// let jid = Jid::new("0198c0ffee0000000000000000000001")?;
+/// assert_eq!(jid.to_string(), "0198c0ffee0000000000000000000001");
+/// assert_eq!(jid, Jid::from_uuid(0x0198c0ffee0000000000000000000001_u128.to_be_bytes()));
+/// assert!(Jid::new("nightly-7")? > jid);
+/// # Ok::<(), geartrain_core::BadName>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Jid(pub(crate) Repr);
+
+/// The two forms of a jid. A text that could be a `Uuid` never is a `Text`, so equal jids have equal forms.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Repr {
+    Uuid([u8; 16]),
+    Text(Arc<str>),
+}
+
+impl Jid {
+    /// Takes a text as a jid, if it may be one.
+    pub fn new(text: impl AsRef<str>) -> Result<Jid, BadName> {
+        let text = text.as_ref();
+        if let Some(uuid) = parse_hex(text.as_bytes()) {
+            return Ok(Jid(Repr::Uuid(uuid)));
+        }
+        check("jid", text, NAME_BYTES_MAX)?;
+        Ok(Jid(Repr::Text(text.into())))
+    }
+
+    /// The jid whose text is these 16 bytes in hex.
+    pub fn from_uuid(uuid: [u8; 16]) -> Jid {
+        Jid(Repr::Uuid(uuid))
+    }
+
+    /// Its length as text, in bytes.
+    pub fn text_bytes(&self) -> usize {
+        match &self.0 {
+            Repr::Uuid(_) => 32,
+            Repr::Text(text) => text.len(),
+        }
+    }
+
+    /// Lends the jid's text, which for a UUID is written on the stack.
+    pub fn with_str<T>(&self, read: impl FnOnce(&str) -> T) -> T {
+        match &self.0 {
+            Repr::Uuid(uuid) => {
+                let digits = hex(uuid);
+                read(std::str::from_utf8(&digits).expect("hex digits are ASCII"))
+            }
+            Repr::Text(text) => read(text),
+        }
+    }
+}
+
+fn hex(uuid: &[u8; 16]) -> [u8; 32] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(uuid) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    digits
+}
+
+fn parse_hex(text: &[u8]) -> Option<[u8; 16]> {
+    // Upper case is left as text: the jid must come back as it was given.
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    if text.len() != 32 {
+        return None;
+    }
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(uuid)
+}
+
+impl Hash for Jid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match &self.0 {
+            Repr::Uuid(uuid) => state.write_u128(u128::from_ne_bytes(*uuid)),
+            Repr::Text(text) => state.write(text.as_bytes()),
+        }
+    }
+}
+
+impl Ord for Jid {
+    fn cmp(&self, other: &Jid) -> std::cmp::Ordering {
+        match (&self.0, &other.0) {
+            // Hex keeps the order of bytes.
+            (Repr::Uuid(a), Repr::Uuid(b)) => a.cmp(b),
+            _ => self.with_str(|a| other.with_str(|b| a.cmp(b))),
+        }
+    }
+}
+
+impl PartialOrd for Jid {
+    fn partial_cmp(&self, other: &Jid) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Jid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with_str(|text| f.write_str(text))
+    }
+}
+
+impl fmt::Debug for Jid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with_str(|text| write!(f, "{text:?}"))
+    }
+}
+
+impl std::str::FromStr for Jid {
+    type Err = BadName;
+    fn from_str(text: &str) -> Result<Jid, BadName> {
+        Jid::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_name_is_refused_with_what_is_wrong() {
+        let long = "x".repeat(513);
+        for (text, why) in [
+            ("", BadNameWhy::Empty),
+            (long.as_str(), BadNameWhy::TooLong { bytes: 513, max: 512 }),
+            ("a\0b", BadNameWhy::Nul),
+        ] {
+            assert_eq!(QueueName::new(text), Err(BadName { what: "queue", why }));
+            assert_eq!(Klass::new(text), Err(BadName { what: "klass", why }));
+            assert_eq!(WorkerName::new(text), Err(BadName { what: "worker", why }));
+            assert_eq!(Tag::new(text), Err(BadName { what: "tag", why }));
+            assert_eq!(Jid::new(text), Err(BadName { what: "jid", why }));
+        }
+        assert_eq!(QueueName::new(&long).unwrap_err().to_string(), "a queue has at most 512 bytes, this one has 513");
+        assert!(QueueName::new("x".repeat(512)).is_ok());
+        assert!(Group::new("x".repeat(576)).is_ok());
+        assert!(Group::new("x".repeat(577)).is_err());
+    }
+
+    #[test]
+    fn a_jid_comes_back_as_it_was_given() {
+        for text in ["a", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "é", "0123"] {
+            let jid = Jid::new(text).unwrap();
+            assert_eq!(jid.to_string(), text);
+            assert_eq!(jid.text_bytes(), text.len());
+        }
+    }
+
+    #[test]
+    fn jids_sort_as_their_texts_do() {
+        let mut texts = vec!["b", "ffffffffffffffffffffffffffffffff", "00000000000000000000000000000000", "0", "a", "G"];
+        let mut jids: Vec<Jid> = texts.iter().map(|text| Jid::new(text).unwrap()).collect();
+        texts.sort_unstable();
+        jids.sort_unstable();
+        assert_eq!(jids.iter().map(Jid::to_string).collect::<Vec<_>>(), texts);
+    }
+}

@@ -1,0 +1,174 @@
+//! Moments and spans of time, as Qless has them: seconds in a double, never infinite and never NaN.
+
+use std::cmp::Ordering;
+use std::ops::{Add, Sub};
+
+/// A number that is infinite or not a number, where only a finite one will do.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{what} must be a finite number, not {value}")]
+pub struct NotFinite {
+    /// What it was meant to be.
+    pub what: &'static str,
+    /// What it was.
+    pub value: f64,
+}
+
+macro_rules! finite {
+    ($(#[$doc:meta])* $type:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default)]
+        pub struct $type(f64);
+
+        impl $type {
+            /// Nought.
+            pub const ZERO: $type = $type(0.0);
+
+            #[doc = concat!("Takes a number as ", $what, ", unless it is infinite or not a number.")]
+            pub fn new(value: f64) -> Result<$type, NotFinite> {
+                if value.is_finite() { Ok($type::saturating(value)) } else { Err(NotFinite { what: $what, value }) }
+            }
+
+            /// The number itself.
+            pub fn get(self) -> f64 {
+                self.0
+            }
+
+            /// What is beyond the largest double becomes the largest double, and minus nought becomes nought.
+            fn saturating(value: f64) -> $type {
+                $type(value.clamp(f64::MIN, f64::MAX) + 0.0)
+            }
+        }
+
+        impl PartialEq for $type {
+            fn eq(&self, other: &$type) -> bool {
+                self.0 == other.0
+            }
+        }
+        impl Eq for $type {}
+        impl Ord for $type {
+            fn cmp(&self, other: &$type) -> Ordering {
+                self.0.total_cmp(&other.0)
+            }
+        }
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &$type) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+        impl From<i32> for $type {
+            fn from(value: i32) -> $type {
+                $type(f64::from(value))
+            }
+        }
+    };
+}
+
+finite! {
+    /// A moment: seconds since the epoch. Any finite number is one; nothing asks that it be near today.
+    ///
+    /// ```
+    /// use geartrain_core::{Seconds, Timestamp};
+    /// let noon = Timestamp::new(43_200.0)?;
+    /// assert_eq!(noon + Seconds::new(0.5)?, Timestamp::new(43_200.5)?);
+    /// assert!(Timestamp::new(f64::NAN).is_err());
+    /// # Ok::<(), geartrain_core::NotFinite>(())
+    /// ```
+    Timestamp, "a moment"
+}
+finite! {
+    /// A span of time in seconds; it may be negative.
+    Seconds, "a span of time"
+}
+finite! {
+    /// How much a job matters: higher goes first.
+    Priority, "a priority"
+}
+
+/// Seconds in a day, which is what statistics are kept by.
+pub(crate) const DAY: f64 = 86_400.0;
+
+impl Timestamp {
+    /// The whole second that this moment is in.
+    pub fn floor(self) -> Timestamp {
+        Timestamp(self.0.floor())
+    }
+
+    /// The midnight (UTC) that began this moment's day.
+    pub fn day(self) -> Timestamp {
+        Timestamp::saturating(self.0 - self.0.rem_euclid(DAY))
+    }
+}
+
+impl Add<Seconds> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, span: Seconds) -> Timestamp {
+        Timestamp::saturating(self.0 + span.0)
+    }
+}
+
+impl Sub<Seconds> for Timestamp {
+    type Output = Timestamp;
+    fn sub(self, span: Seconds) -> Timestamp {
+        Timestamp::saturating(self.0 - span.0)
+    }
+}
+
+impl Sub for Timestamp {
+    type Output = Seconds;
+    fn sub(self, earlier: Timestamp) -> Seconds {
+        Seconds::saturating(self.0 - earlier.0)
+    }
+}
+
+/// Whoever knows what time it is. Core only asks for moments; the thread or process that runs a backend holds one of these.
+pub trait Clock: Send + Sync + 'static {
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+
+    /// Asks to be called whenever time jumps, because whoever waits for a moment must then look again.
+    /// A clock that only ever runs never calls.
+    fn on_jump(&self, _look_again: Box<dyn Fn() + Send + Sync>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_finite_are_refused_by_name() {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(Timestamp::new(value).unwrap_err().what, "a moment");
+            assert_eq!(Seconds::new(value).unwrap_err().what, "a span of time");
+            assert_eq!(Priority::new(value).unwrap_err().what, "a priority");
+        }
+        assert_eq!(
+            Priority::new(f64::INFINITY).unwrap_err().to_string(),
+            "a priority must be a finite number, not inf"
+        );
+    }
+
+    #[test]
+    fn arithmetic_never_leaves_the_finite_numbers() {
+        let far = Timestamp::new(f64::MAX).unwrap();
+        assert_eq!(far + Seconds::new(f64::MAX).unwrap(), far);
+        assert_eq!(Timestamp::new(f64::MIN).unwrap() - far, Seconds::new(f64::MIN).unwrap());
+        assert_eq!(Timestamp::new(-0.0).unwrap().cmp(&Timestamp::ZERO), Ordering::Equal);
+    }
+
+    #[test]
+    fn a_day_begins_at_its_midnight_even_before_the_epoch() {
+        assert_eq!(Timestamp::from(86_399).day(), Timestamp::ZERO);
+        assert_eq!(Timestamp::from(86_400).day(), Timestamp::from(86_400));
+        assert_eq!(Timestamp::from(-1).day(), Timestamp::from(-86_400));
+    }
+}
