@@ -95,7 +95,7 @@ operations! {
     /// Lists the tags used at least twice, the most used first.
     TopTags => Vec<Tag>,
     /// Looks a job up.
-    Get => Option<Job>,
+    Get => Option<Box<Job>>,
     /// Looks several jobs up. Unknown ones are left out.
     GetMany => Vec<Job>,
     /// Counts the jobs of a queue that run, wait or are scheduled.
@@ -113,7 +113,7 @@ operations! {
     /// Lists the jobs of one worker. Workers not seen for long are forgotten.
     WorkerJobs => WorkerJobsReply,
     /// Tells how one queue did on one day.
-    Stats => StatsReply,
+    Stats => Box<StatsReply>,
     /// Stops handing out jobs of these queues.
     Pause => (),
     /// Hands them out again.
@@ -135,7 +135,7 @@ operations! {
     /// Removes a recurring job; what it spawned stays.
     Unrecur => (),
     /// Looks a recurring job up.
-    GetRecurring => Option<Recurring>,
+    GetRecurring => Option<Box<Recurring>>,
     /// Changes a recurring job.
     UpdateRecurring => (),
     /// Adds tags to what a recurring job will spawn. Answers all that it has then.
@@ -291,7 +291,8 @@ pub enum Existing {
 }
 
 /// What a put did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PutReply {
     /// The job is new.
     Created,
@@ -440,6 +441,13 @@ pub struct Fail {
     pub message: String,
     /// A new payload, if it changed.
     pub payload: Option<Payload>,
+}
+
+impl Fail {
+    /// Fails a job, and leaves its payload as it is.
+    pub fn new(jid: Jid, holder: Holder, group: Group, message: impl Into<String>) -> Fail {
+        Fail { jid, holder, group, message: message.into(), payload: None }
+    }
 }
 
 /// Gives a job back to its queue, at the price of one retry.
@@ -716,7 +724,7 @@ pub struct Stats {
 }
 
 /// How one queue did on one day.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct StatsReply {
     /// How long jobs popped on that day had waited.
     pub wait: Summary,
@@ -731,7 +739,7 @@ pub struct StatsReply {
 }
 
 /// How long things took.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// How many there were.
     pub count: u64,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// The longest failure group, in bytes: a group made for a queue holds that queue's name and some words.
-pub const GROUP_BYTES_MAX: usize = NAME_BYTES_MAX + 64;
+/// The longest failure group, in bytes. A group made for a queue holds that queue's name and some words, and
+/// functions of Gearman, which are queues here, may have 4096 bytes.
+pub const GROUP_BYTES_MAX: usize = 4096 + 64;
 
 /// Why a text cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -286,8 +287,8 @@ mod tests {
         }
         assert_eq!(QueueName::new(&long).unwrap_err().to_string(), "a queue has at most 512 bytes, this one has 513");
         assert!(QueueName::new("x".repeat(512)).is_ok());
-        assert!(Group::new("x".repeat(576)).is_ok());
-        assert!(Group::new("x".repeat(577)).is_err());
+        assert!(Group::new("x".repeat(4160)).is_ok());
+        assert!(Group::new("x".repeat(4161)).is_err());
     }
 
     #[test]

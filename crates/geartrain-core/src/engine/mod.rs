@@ -1,23 +1,41 @@
-//! The queue itself.
+//! The queue itself: (now, command) in; answer, changes and events out.
+//!
+//! Executing a command only reads the state, decides what changes, and says so in [`Delta`]s; applying a delta is the one way in which
+//! the state changes, here and when a store replays what it wrote down. Each file beside this one holds the rules of a few commands:
+//! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
+//! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`. `state` holds what is known.
 
-use crate::{Answer, Command, Event, QueueName, Timestamp};
+mod change;
+mod delta;
+mod finish;
+mod pop;
+mod put;
+mod read;
+mod recur;
+mod state;
 
-/// What the engine will not take.
+pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
+use state::{Ended, Flags, NONE, RowState, State};
+pub use state::RowId;
+
+use crate::{
+    Answer, Command, Event, Group, Holder, Jid, Klass, Milestone, QueueName, Refusal, Reply, Timestamp, WorkerName,
+};
+
+/// What the engine will not take, and what it is given at its start.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest payload, message or log data.
     pub payload_bytes_max: usize,
+    /// Any number. One that outsiders cannot guess keeps them from choosing jids that slow the index down.
+    pub hash_seed: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { payload_bytes_max: 64 << 20 }
+        Limits { payload_bytes_max: 64 << 20, hash_seed: 0 }
     }
 }
-
-/// A change of state.
-#[derive(Debug, Clone)]
-pub struct Delta;
 
 /// What executing commands brought about, for whoever runs the engine to write down and to publish.
 #[derive(Debug, Default)]
@@ -30,33 +48,255 @@ pub struct Effects {
     pub listening: bool,
 }
 
+impl Effects {
+    fn tell(&mut self, event: impl FnOnce() -> Event) {
+        if self.listening {
+            self.events.push(event());
+        }
+    }
+}
+
 /// The queue itself: every rule, no clock, no I/O, no threads, no chance.
+///
+/// ```
+/// use geartrain_core::engine::{Effects, Engine, Limits};
+/// use geartrain_core::*;
+///
+/// let (mut engine, mut effects) = (Engine::new(Limits::default()), Effects::default());
+/// let (mail, j1, w1) = (QueueName::new("mail")?, Jid::new("j1")?, WorkerName::new("w1")?);
+/// let put = Put::new(mail.clone(), j1.clone(), Klass::new("welcome")?, "{}");
+/// engine.execute(Timestamp::from(0), put.into(), &mut effects)?;
+/// let Reply::Pop(popped) = engine.execute(Timestamp::from(1), Pop::new(mail, w1).into(), &mut effects)? else { panic!() };
+/// assert_eq!(popped.jobs[0].lock.expires, Timestamp::from(61));
+///
+/// let mut copy = Engine::new(Limits::default());
+/// effects.deltas.iter().for_each(|delta| copy.apply(delta));
+/// let token = popped.jobs[0].lock.token;
+/// copy.execute(Timestamp::from(2), Complete::new(j1, Holder::Token(token)).into(), &mut effects)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct Engine;
+pub struct Engine {
+    state: State,
+    limits: Limits,
+}
 
 impl Engine {
     /// An empty one.
-    pub fn new(_limits: Limits) -> Engine {
-        Engine
+    pub fn new(limits: Limits) -> Engine {
+        // A row counts its payload's bytes in 32 bits.
+        let limits = Limits { payload_bytes_max: limits.payload_bytes_max.min(u32::MAX as usize), ..limits };
+        Engine { state: State::new(limits.hash_seed), limits }
     }
 
-    /// Executes one command at a moment; refuses it and changes nothing, or answers it and appends what it did to `effects`.
-    pub fn execute(&mut self, _now: Timestamp, _command: Command, _effects: &mut Effects) -> Answer {
-        todo!()
+    /// Executes one command at a moment: refuses it and changes nothing, or answers it and appends what it did to `effects`.
+    pub fn execute(&mut self, now: Timestamp, command: Command, effects: &mut Effects) -> Answer {
+        let fx = effects;
+        Ok(match command {
+            Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
+            Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
+            Command::Peek(peek) => Reply::Peek(self.peek(now, peek, fx)),
+            Command::Heartbeat(heartbeat) => Reply::Heartbeat(self.heartbeat(now, heartbeat, fx)?),
+            Command::Complete(complete) => Reply::Complete(self.complete(now, complete, fx)?),
+            Command::Fail(fail) => Reply::Fail(self.fail(now, fail, fx)?),
+            Command::Retry(retry) => Reply::Retry(self.retry(now, retry, fx)?),
+            Command::Timeout(timeout) => Reply::Timeout(self.timeout(now, timeout, fx)?),
+            Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel, fx)?),
+            Command::Unfail(unfail) => Reply::Unfail(self.unfail(now, unfail, fx)?),
+            Command::SetPriority(priority) => Reply::SetPriority(self.set_priority(priority, fx)?),
+            Command::Depend(depend) => Reply::Depend(self.depend(now, depend, fx)?),
+            Command::Log(log) => Reply::Log(self.log(now, log, fx)?),
+            Command::Track(track) => Reply::Track(self.track(now, track, fx)?),
+            Command::Tracked(_) => Reply::Tracked(self.tracked()),
+            Command::AddTags(add) => Reply::AddTags(self.add_tags(now, add, fx)?),
+            Command::RemoveTags(remove) => Reply::RemoveTags(self.remove_tags(remove, fx)?),
+            Command::Tagged(tagged) => Reply::Tagged(self.tagged(&tagged)),
+            Command::TopTags(top) => Reply::TopTags(self.top_tags(&top)),
+            Command::Get(get) => Reply::Get(self.get(&get.jid).map(Box::new)),
+            Command::GetMany(many) => Reply::GetMany(many.jids.iter().filter_map(|jid| self.get(jid)).collect()),
+            Command::Length(length) => Reply::Length(self.length(&length.queue)),
+            Command::Jobs(jobs) => Reply::Jobs(self.jobs(now, &jobs, fx)),
+            Command::Failures(_) => Reply::Failures(self.failures()),
+            Command::Failed(failed) => Reply::Failed(self.failed(&failed)),
+            Command::Queues(queues) => Reply::Queues(self.queues(now, queues, fx)),
+            Command::Workers(_) => Reply::Workers(self.workers(now, fx)),
+            Command::WorkerJobs(worker) => Reply::WorkerJobs(self.worker_jobs(now, &worker.worker, fx)),
+            Command::Stats(stats) => Reply::Stats(Box::new(self.stats(&stats))),
+            Command::Pause(pause) => Reply::Pause(self.pause(&pause.queues, true, fx)?),
+            Command::Resume(resume) => Reply::Resume(self.pause(&resume.queues, false, fx)?),
+            Command::ForgetQueues(forget) => Reply::ForgetQueues(self.forget_queues(&forget.queues, fx)?),
+            Command::ForgetWorkers(forget) => Reply::ForgetWorkers(self.forget_workers(&forget.workers, fx)?),
+            Command::GetConfig(get) => Reply::GetConfig(self.state.option(&get.option)),
+            Command::AllConfig(_) => Reply::AllConfig(self.state.options()),
+            Command::SetConfig(set) => Reply::SetConfig(self.configure(set.option, Some(set.value), fx)?),
+            Command::UnsetConfig(unset) => Reply::UnsetConfig(self.configure(unset.option, None, fx)?),
+            Command::Recur(recur) => Reply::Recur(self.recur(now, recur, fx)?),
+            Command::Unrecur(unrecur) => {
+                self.unrecur(&unrecur.jid, fx);
+                Reply::Unrecur(())
+            }
+            Command::GetRecurring(get) => Reply::GetRecurring(self.get_recurring(&get.jid).map(Box::new)),
+            Command::UpdateRecurring(update) => Reply::UpdateRecurring(self.update_recurring(now, update, fx)?),
+            Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
+            Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
+        })
     }
 
-    /// Repeats a change that another engine made.
-    pub fn apply(&mut self, _delta: &Delta) {
-        todo!()
+    /// Repeats a change that an engine made whose state was the same.
+    pub fn apply(&mut self, delta: &Delta) {
+        self.state.apply(delta);
+    }
+
+    /// Begins a new epoch of tokens, so that none given out before a crash is ever given out again.
+    pub fn begin_epoch(&mut self, epoch: u32, effects: &mut Effects) {
+        self.commit(Delta::Epoch(epoch), effects);
     }
 
     /// When something next comes due in a queue without anybody's doing: a lock, a scheduled or a recurring job.
-    pub fn next_due(&self, _queue: &QueueName) -> Option<Timestamp> {
-        todo!()
+    pub fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
+        let queue = self.state.queue(self.state.find_queue(queue.as_str())?);
+        let firsts = [queue.locks.first(), queue.scheduled.first(), queue.recurring.first()];
+        firsts.into_iter().flatten().map(|entry| entry.at).min()
+    }
+
+    /// Begins or ends the watch on a queue: whether [`Engine::stirred`] tells of it.
+    pub fn watch(&mut self, queue: &QueueName, on: bool, effects: &mut Effects) {
+        let queue = self.queue_id(queue, effects);
+        self.state.watch(queue, on);
+    }
+
+    /// The watched queues in which, since the last time, something happened that may let a pop find a job.
+    pub fn stirred(&mut self) -> Vec<QueueName> {
+        let stirred = self.state.take_stirred();
+        stirred.into_iter().map(|queue| self.state.queue_name(queue)).collect()
     }
 
     /// Looks whether every job is in exactly one place and every index agrees with the jobs; says what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        todo!()
+        self.state.check()
+    }
+
+    fn commit(&mut self, delta: Delta, fx: &mut Effects) {
+        self.state.apply(&delta);
+        fx.deltas.push(delta);
+    }
+
+    fn existing(&self, jid: &Jid) -> Result<RowId, Refusal> {
+        self.state.find(jid).ok_or_else(|| Refusal::NoSuchJob { jid: jid.clone() })
+    }
+
+    /// Refuses anybody but who holds the job.
+    fn check_holder(&self, row: RowId, jid: &Jid, holder: &Holder) -> Result<(), Refusal> {
+        let of = self.state.row(row);
+        let (jid, state) = (|| jid.clone(), of.state.name());
+        match holder {
+            Holder::Token(token) if of.state == RowState::Running && of.seq == token.0 => Ok(()),
+            Holder::Token(_) => Err(Refusal::LockLost { jid: jid(), state }),
+            Holder::Worker(_) if of.state != RowState::Running => {
+                Err(Refusal::NotRunning { jid: jid(), state, qless: self.state.qless_word(row) })
+            }
+            Holder::Worker(worker) => match self.state.worker_name(of.worker) {
+                Some(other) if other != *worker => {
+                    Err(Refusal::HeldByAnother { jid: jid(), worker: worker.clone(), holder: other })
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// How the attempt of this holder ended, if it did and that is remembered.
+    fn ended(&self, row: RowId, holder: &Holder) -> Option<Ended> {
+        let Holder::Token(token) = holder else { return None };
+        let of = self.state.row(row);
+        if of.state == RowState::Complete && of.seq == token.0 {
+            return Some(Ended::Completed(crate::CompleteReply::Complete));
+        }
+        self.state.ended(row, token.0)
+    }
+
+    /// Refuses a job that is in another queue than the caller thinks.
+    fn check_queue(&self, row: RowId, jid: &Jid, given: &Option<QueueName>) -> Result<(), Refusal> {
+        let queue = self.state.queue_name(self.state.row(row).queue);
+        match given {
+            Some(given) if *given != queue => {
+                Err(Refusal::WrongQueue { jid: jid.clone(), queue, given: given.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_size(&self, what: &'static str, bytes: usize) -> Result<(), Refusal> {
+        let max = self.limits.payload_bytes_max;
+        if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
+    }
+
+    fn queue_id(&mut self, name: &QueueName, fx: &mut Effects) -> NameId {
+        match self.state.find_queue(name.as_str()) {
+            Some(queue) => queue,
+            None => {
+                self.commit(Delta::Name(Kind::Queue, name.shared().clone()), fx);
+                self.state.find_queue(name.as_str()).expect("it was just named")
+            }
+        }
+    }
+
+    fn klass_id(&mut self, name: &Klass, fx: &mut Effects) -> NameId {
+        match self.state.find_klass(name.as_str()) {
+            Some(klass) => klass,
+            None => {
+                self.commit(Delta::Name(Kind::Klass, name.shared().clone()), fx);
+                self.state.find_klass(name.as_str()).expect("it was just named")
+            }
+        }
+    }
+
+    fn worker_id(&mut self, name: &WorkerName, fx: &mut Effects) -> NameId {
+        match self.state.find_worker(name.as_str()) {
+            Some(worker) => worker,
+            None => {
+                self.commit(Delta::Name(Kind::Worker, name.shared().clone()), fx);
+                self.state.find_worker(name.as_str()).expect("it was just named")
+            }
+        }
+    }
+
+    fn group_id(&mut self, name: &Group, fx: &mut Effects) -> NameId {
+        match self.state.find_group(name.as_str()) {
+            Some(group) => group,
+            None => {
+                self.commit(Delta::Name(Kind::Group, name.shared().clone()), fx);
+                self.state.find_group(name.as_str()).expect("it was just named")
+            }
+        }
+    }
+
+    /// Tells those who track the job.
+    fn milestone(&self, row: RowId, what: Milestone, fx: &mut Effects) {
+        if self.state.row(row).flags.has(Flags::TRACKED) {
+            fx.tell(|| Event::Milestone { jid: self.state.jid(row), what });
+        }
+    }
+
+    /// The one who holds a job, or, as long as Qless says so, held it last.
+    fn holder(&self, row: RowId) -> Option<WorkerName> {
+        self.state.worker_name(self.state.row(row).worker)
+    }
+}
+
+/// Refuses an empty list where at least one is needed.
+fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
+    if list.is_empty() {
+        return Err(Refusal::BadArgument { what, why: "must name at least one".into() });
+    }
+    Ok(())
+}
+
+/// Refuses more retries than a row can count.
+fn check_retries(retries: Option<u32>) -> Result<(), Refusal> {
+    match retries {
+        Some(retries) if i32::try_from(retries).is_err() => {
+            Err(Refusal::BadArgument { what: "retries", why: format!("must be at most {}, not {retries}", i32::MAX) })
+        }
+        _ => Ok(()),
     }
 }

@@ -1,0 +1,117 @@
+//! Changing a job, a queue or an option without moving any work.
+
+use super::state::check_option;
+use super::{Delta, Effects, Engine, ITSELF, RowId, RowState, at_least_one};
+use crate::{
+    AddTags, Depend, DependChange, Event, Log, QueueName, Refusal, RemoveTags, SetPriority, Tag, Timestamp, Track, WorkerName,
+};
+
+impl Engine {
+    pub(super) fn set_priority(&mut self, set: SetPriority, fx: &mut Effects) -> Result<(), Refusal> {
+        let row = self.existing(&set.jid)?;
+        self.commit(Delta::Priority(row, set.priority), fx);
+        Ok(())
+    }
+
+    pub(super) fn depend(&mut self, now: Timestamp, depend: Depend, fx: &mut Effects) -> Result<(), Refusal> {
+        let jid = depend.jid;
+        let row = self.existing(&jid)?;
+        let state = self.state.row(row).state;
+        if state != RowState::Depends {
+            return Err(Refusal::NotInDepends { jid, state: state.name(), qless: self.state.qless_word(row) });
+        }
+        match depend.change {
+            DependChange::On(depends) => {
+                let mut open = self.open_dependencies(&jid, &depends);
+                self.check_cycles(&jid, Some(row), &open, depend.cycles)?;
+                open.iter_mut().filter(|on| **on == ITSELF).for_each(|on| *on = row);
+                self.commit(Delta::Depend(row, open.into()), fx);
+            }
+            DependChange::Off(off) => {
+                let on: Vec<RowId> = self.state.dependencies(row).collect();
+                let off = off.iter().filter_map(|jid| self.state.find(jid)).filter(|off| on.contains(off)).collect();
+                self.commit(Delta::Undepend(row, off, now), fx);
+            }
+            DependChange::OffAll => {
+                let off = self.state.dependencies(row).collect();
+                self.commit(Delta::Undepend(row, off, now), fx);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn log(&mut self, now: Timestamp, log: Log, fx: &mut Effects) -> Result<(), Refusal> {
+        self.check_size("message", log.message.len())?;
+        self.check_size("log data", log.data.as_ref().map_or(0, String::len))?;
+        let row = self.existing(&log.jid)?;
+        self.commit(Delta::Log { row, now, message: log.message.into(), data: log.data.map(Into::into) }, fx);
+        Ok(())
+    }
+
+    pub(super) fn track(&mut self, now: Timestamp, track: Track, fx: &mut Effects) -> Result<bool, Refusal> {
+        self.existing(&track.jid)?;
+        let jid = track.jid.clone();
+        let changes = self.state.is_tracked(&jid) != track.on;
+        if track.on {
+            fx.tell(|| Event::Track { jid: track.jid });
+            // Tracking it again counts as tracking it from now on.
+            self.commit(Delta::Track(jid, now), fx);
+        } else {
+            fx.tell(|| Event::Untrack { jid: track.jid });
+            self.commit(Delta::Untrack(jid), fx);
+        }
+        Ok(changes)
+    }
+
+    pub(super) fn add_tags(&mut self, now: Timestamp, add: AddTags, fx: &mut Effects) -> Result<Vec<Tag>, Refusal> {
+        let row = self.existing(&add.jid)?;
+        for tag in add.tags {
+            self.commit(Delta::Tag(row, tag, now), fx);
+        }
+        Ok(self.state.tags_of(row))
+    }
+
+    pub(super) fn remove_tags(&mut self, remove: RemoveTags, fx: &mut Effects) -> Result<Vec<Tag>, Refusal> {
+        let row = self.existing(&remove.jid)?;
+        for tag in remove.tags {
+            self.commit(Delta::Untag(row, tag), fx);
+        }
+        Ok(self.state.tags_of(row))
+    }
+
+    pub(super) fn pause(&mut self, queues: &[QueueName], on: bool, fx: &mut Effects) -> Result<(), Refusal> {
+        at_least_one("queues", queues)?;
+        for queue in queues {
+            let queue = self.queue_id(queue, fx);
+            self.commit(Delta::Pause(queue, on), fx);
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_queues(&mut self, queues: &[QueueName], fx: &mut Effects) -> Result<(), Refusal> {
+        at_least_one("queues", queues)?;
+        for queue in queues.iter().filter_map(|queue| self.state.find_queue(queue.as_str())).collect::<Vec<_>>() {
+            self.commit(Delta::ForgetQueue(queue), fx);
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_workers(&mut self, workers: &[WorkerName], fx: &mut Effects) -> Result<(), Refusal> {
+        at_least_one("workers", workers)?;
+        for worker in workers.iter().filter_map(|worker| self.state.find_worker(worker.as_str())).collect::<Vec<_>>() {
+            self.commit(Delta::ForgetWorker(worker), fx);
+        }
+        Ok(())
+    }
+
+    pub(super) fn configure(&mut self, option: String, value: Option<String>, fx: &mut Effects) -> Result<(), Refusal> {
+        check_option(&option, value.as_deref())?;
+        self.check_size("value", value.as_ref().map_or(0, String::len))?;
+        fx.tell(|| match &value {
+            Some(value) => Event::ConfigSet { option: option.clone(), value: value.clone() },
+            None => Event::ConfigUnset { option: option.clone() },
+        });
+        self.commit(Delta::Config(option.into(), value.map(Into::into)), fx);
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
+
+use super::put::due;
+use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
+use crate::{
+    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid, Milestone, Next, Payload, Refusal,
+    Retry, Timeout, Timestamp, Unfail,
+};
+
+impl Engine {
+    pub(super) fn heartbeat(&mut self, now: Timestamp, beat: Heartbeat, fx: &mut Effects) -> Result<Timestamp, Refusal> {
+        self.check_payload(&beat.payload)?;
+        let row = self.existing(&beat.jid)?;
+        self.check_holder(row, &beat.jid, &beat.holder)?;
+        let of = self.state.row(row);
+        let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
+        self.commit(Delta::Heartbeat { row, expires, payload: beat.payload }, fx);
+        self.commit(Delta::Seen(worker, now), fx);
+        Ok(expires)
+    }
+
+    pub(super) fn complete(&mut self, now: Timestamp, complete: Complete, fx: &mut Effects) -> Result<CompleteReply, Refusal> {
+        self.check_payload(&complete.payload)?;
+        let Complete { jid, holder, queue, payload, next } = complete;
+        let row = self.existing(&jid)?;
+        if let Err(refusal) = self.check_holder(row, &jid, &holder) {
+            return match self.ended(row, &holder) {
+                Some(Ended::Completed(reply)) => Ok(reply),
+                _ => Err(refusal),
+            };
+        }
+        self.check_queue(row, &jid, &queue)?;
+        match next {
+            Some(next) => self.advance(now, row, jid, &holder, payload, next, fx),
+            None => {
+                self.milestone(row, Milestone::Completed, fx);
+                fx.tell(|| Event::Completed { jid, queue: self.state.queue_name(self.state.row(row).queue) });
+                self.commit(Delta::Complete { row, now, payload }, fx);
+                self.drop_old_complete(now, fx);
+                Ok(CompleteReply::Complete)
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "all of it is decided by the caller")]
+    fn advance(
+        &mut self,
+        now: Timestamp,
+        row: RowId,
+        jid: Jid,
+        holder: &Holder,
+        payload: Option<Payload>,
+        next: Next,
+        fx: &mut Effects,
+    ) -> Result<CompleteReply, Refusal> {
+        let mut open = self.open_dependencies(&jid, &next.depends);
+        self.check_cycles(&jid, Some(row), &open, next.cycles)?;
+        open.iter_mut().filter(|on| **on == ITSELF).for_each(|on| *on = row);
+        // A delay is dropped if all of what the job should wait for is done already.
+        let held_up = next.depends.is_empty() || !open.is_empty();
+        let due = due(now, next.delay).filter(|_| held_up);
+        let reply = match due {
+            _ if !open.is_empty() => CompleteReply::Depends,
+            Some(_) => CompleteReply::Scheduled,
+            None => CompleteReply::Waiting,
+        };
+        let queue = self.queue_id(&next.queue, fx);
+        self.milestone(row, Milestone::Completed, fx);
+        fx.tell(|| Event::Advanced {
+            jid,
+            queue: self.state.queue_name(self.state.row(row).queue),
+            to: next.queue,
+        });
+        let remember = matches!(holder, Holder::Token(_)).then_some(reply);
+        let delta = AdvanceDelta { row, now, queue, due, depends: open.into(), payload, remember };
+        self.commit(Delta::Advance(Box::new(delta)), fx);
+        Ok(reply)
+    }
+
+    /// Drops complete jobs that are too old or too many.
+    fn drop_old_complete(&mut self, now: Timestamp, fx: &mut Effects) {
+        let numbers = self.state.numbers();
+        let (oldest, count_max) = (now - numbers.complete_age, numbers.complete_count);
+        while let Some(first) = self.state.complete().first()
+            && (first.at <= oldest || self.state.complete().len() > count_max)
+        {
+            self.commit(Delta::Remove(first.row), fx);
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Timestamp, fail: Fail, fx: &mut Effects) -> Result<(), Refusal> {
+        self.check_payload(&fail.payload)?;
+        self.check_size("message", fail.message.len())?;
+        let row = self.existing(&fail.jid)?;
+        if let Err(refusal) = self.check_holder(row, &fail.jid, &fail.holder) {
+            return match self.ended(row, &fail.holder) {
+                Some(Ended::Failed) => Ok(()),
+                _ => Err(refusal),
+            };
+        }
+        fx.tell(|| Event::Failed {
+            jid: fail.jid,
+            queue: self.state.queue_name(self.state.row(row).queue),
+            worker: self.holder(row),
+            group: fail.group.clone(),
+            message: fail.message.clone(),
+            by: FailedBy::Worker,
+        });
+        self.milestone(row, Milestone::Failed, fx);
+        let failure = self.failure(row, now, &fail.group, fail.message, fx);
+        self.commit(Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })), fx);
+        Ok(())
+    }
+
+    pub(super) fn retry(&mut self, now: Timestamp, retry: Retry, fx: &mut Effects) -> Result<i64, Refusal> {
+        self.check_size("message", retry.message.as_ref().map_or(0, String::len))?;
+        let row = self.existing(&retry.jid)?;
+        self.check_holder(row, &retry.jid, &retry.holder)?;
+        self.check_queue(row, &retry.jid, &retry.queue)?;
+        let remaining = i64::from(self.state.row(row).remaining) - 1;
+        let queue = |engine: &Engine| engine.state.queue_name(engine.state.row(row).queue);
+        self.commit(Delta::Spend(row), fx);
+        if remaining >= 0 {
+            fx.tell(|| Event::Retried { jid: retry.jid, queue: queue(self) });
+            let failure = match (retry.group, retry.message) {
+                (Some(group), Some(message)) => Some(Box::new(self.failure(row, now, &group, message, fx))),
+                _ => None,
+            };
+            self.commit(Delta::Retry { row, now, due: due(now, retry.delay), failure }, fx);
+            return Ok(remaining);
+        }
+        let (usual_group, usual_message) = self.exhausted(row);
+        let worker = self.holder(row);
+        let (group, failure) = match (retry.group, retry.message) {
+            (Some(group), Some(message)) => {
+                let failure = self.failure(row, now, &group, message, fx);
+                (group, failure)
+            }
+            (group, _) => {
+                let group = group.unwrap_or(usual_group);
+                let number = self.group_id(&group, fx);
+                let message = usual_message.into();
+                (group, FailureDelta { group: number, message, when: now, worker: None })
+            }
+        };
+        self.milestone(row, Milestone::Failed, fx);
+        fx.tell(|| Event::Failed {
+            jid: retry.jid,
+            queue: queue(self),
+            worker,
+            group,
+            message: failure.message.to_string(),
+            by: FailedBy::Retry,
+        });
+        self.commit(Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })), fx);
+        Ok(remaining)
+    }
+
+    pub(super) fn timeout(&mut self, now: Timestamp, timeout: Timeout, fx: &mut Effects) -> Result<(), Refusal> {
+        let mut rows = Vec::with_capacity(timeout.jids.len());
+        for jid in &timeout.jids {
+            let row = self.existing(jid)?;
+            let state = self.state.row(row).state;
+            // The second mention of a job finds it taken away already.
+            if state != RowState::Running || rows.contains(&row) {
+                let (state, qless) = match rows.contains(&row) {
+                    true => (crate::StateName::Waiting, "stalled"),
+                    false => (state.name(), self.state.qless_word(row)),
+                };
+                return Err(Refusal::NotRunning { jid: jid.clone(), state, qless });
+            }
+            rows.push(row);
+        }
+        for (row, jid) in rows.into_iter().zip(timeout.jids) {
+            if let Some(worker) = self.holder(row) {
+                fx.tell(|| Event::LockLost { jid, worker });
+            }
+            self.commit(Delta::Timeout(row, now), fx);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unfail(&mut self, now: Timestamp, unfail: Unfail, fx: &mut Effects) -> Result<u64, Refusal> {
+        if unfail.count.get() == 0 {
+            return Err(Refusal::BadArgument { what: "count", why: "must be at least 1".into() });
+        }
+        let Some(group) = self.state.find_group(unfail.group.as_str()) else { return Ok(0) };
+        let oldest = self.state.group(group).slice(0..unfail.count.get());
+        if oldest.is_empty() {
+            return Ok(0);
+        }
+        let queue = self.queue_id(&unfail.queue, fx);
+        for (_, row) in &oldest {
+            self.commit(Delta::Unfail(*row, queue, now), fx);
+        }
+        Ok(oldest.len() as u64)
+    }
+
+    pub(super) fn cancel(&mut self, cancel: Cancel, fx: &mut Effects) -> Result<u64, Refusal> {
+        let mut rows: Vec<RowId> = cancel.jids.iter().filter_map(|jid| self.state.find(jid)).collect();
+        rows.sort_unstable();
+        for jid in &cancel.jids {
+            let Some(row) = self.state.find(jid) else { continue };
+            if let Some(of) = self.state.dependents(row).find(|of| rows.binary_search(of).is_err()) {
+                return Err(Refusal::IsDependency { jid: jid.clone(), dependent: self.state.jid(of) });
+            }
+        }
+        let mut gone = 0;
+        for jid in cancel.jids {
+            let row = self.state.find(&jid);
+            if row.is_some_and(|row| self.state.row(row).state == RowState::Complete) {
+                continue;
+            }
+            let was = row.map(|row| (self.state.queue_name(self.state.row(row).queue), self.holder(row)));
+            fx.tell(|| Event::Canceled { jid, was });
+            if let Some(row) = row {
+                self.milestone(row, Milestone::Canceled, fx);
+                self.commit(Delta::Remove(row), fx);
+                gone += 1;
+            }
+        }
+        Ok(gone)
+    }
+
+    /// A failure that a job's worker tells of.
+    fn failure(&mut self, row: RowId, now: Timestamp, group: &Group, message: String, fx: &mut Effects) -> FailureDelta {
+        let worker = Some(self.state.row(row).worker);
+        FailureDelta { group: self.group_id(group, fx), message: message.into(), when: now.floor(), worker }
+    }
+
+    fn check_payload(&self, payload: &Option<Payload>) -> Result<(), Refusal> {
+        payload.as_ref().map_or(Ok(()), |payload| self.check_size("payload", payload.bytes().len()))
+    }
+}

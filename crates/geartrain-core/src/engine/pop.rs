@@ -1,0 +1,240 @@
+//! Which job a worker gets next, and all that comes due when somebody asks.
+
+use super::{Delta, Effects, Engine, FailDelta, FailureDelta, Flags, NameId, RowId, at_least_one};
+use crate::{
+    Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal, Seconds, Timestamp,
+};
+
+/// Who asks, and when.
+#[derive(Clone, Copy)]
+struct Asking {
+    worker: NameId,
+    now: Timestamp,
+    whole: bool,
+}
+
+impl Engine {
+    pub(super) fn pop(&mut self, now: Timestamp, pop: Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
+        at_least_one("queues", &pop.queues)?;
+        let queues: Vec<NameId> = pop.queues.iter().map(|queue| self.queue_id(queue, fx)).collect();
+        let turn = match pop.order {
+            PopOrder::Strict => 0,
+            PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.len(),
+        };
+        let mut reply = PopReply { jobs: Vec::new(), turn };
+        if queues.iter().all(|queue| self.state.queue(*queue).paused) {
+            return Ok(reply);
+        }
+        let asking = Asking { worker: self.worker_id(&pop.worker, fx), now, whole: pop.whole };
+        if self.state.worker(asking.worker).seen != Some(now) {
+            self.commit(Delta::Seen(asking.worker, now), fx);
+        }
+        let count = pop.count.get();
+        match pop.order {
+            PopOrder::Strict => {
+                for queue in queues {
+                    let wanted = count - reply.jobs.len();
+                    self.pop_from(queue, wanted, asking, &mut reply.jobs, fx);
+                }
+            }
+            PopOrder::RoundRobin { .. } => {
+                let (mut at, mut empty) = (turn, 0);
+                while reply.jobs.len() < count && empty < queues.len() {
+                    let before = reply.jobs.len();
+                    self.pop_from(queues[at], 1, asking, &mut reply.jobs, fx);
+                    at = (at + 1) % queues.len();
+                    if reply.jobs.len() > before {
+                        (reply.turn, empty) = (at, 0);
+                    } else {
+                        empty += 1;
+                    }
+                }
+            }
+            PopOrder::Priority { .. } => {
+                while reply.jobs.len() < count
+                    && let Some(at) = self.pop_by_priority(&queues, reply.turn, asking, &mut reply.jobs, fx)
+                {
+                    reply.turn = (at + 1) % queues.len();
+                }
+            }
+        }
+        Ok(reply)
+    }
+
+    pub(super) fn peek(&mut self, now: Timestamp, peek: Peek, fx: &mut Effects) -> Vec<Job> {
+        let Some(queue) = self.state.find_queue(peek.queue.as_str()) else { return Vec::new() };
+        let count = peek.count.get();
+        let mut rows = self.expired(queue, now, count);
+        let wanted = count - rows.len();
+        self.spawn(queue, now, wanted, fx);
+        self.promote(queue, now, wanted, fx);
+        rows.extend(self.state.queue(queue).work.slice(0..wanted).iter().map(|entry| entry.row));
+        rows.into_iter().map(|row| self.state.job(row)).collect()
+    }
+
+    /// Hands out up to `wanted` jobs of one queue, as a Qless pop does.
+    fn pop_from(&mut self, queue: NameId, wanted: usize, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
+        let now = asking.now;
+        let wanted = self.open_places(queue, now).min(wanted);
+        if wanted == 0 {
+            return;
+        }
+        let mut taken_over = Vec::new();
+        for row in self.expired(queue, now, wanted) {
+            if self.examine(row, now, fx) {
+                self.take_over(row, now, fx);
+                taken_over.push(row);
+            }
+        }
+        let waiting = wanted - taken_over.len();
+        self.spawn(queue, now, waiting, fx);
+        self.promote(queue, now, waiting, fx);
+        for row in taken_over {
+            self.hand_out(row, asking, jobs, fx);
+        }
+        for _ in 0..waiting {
+            let Some(first) = self.state.queue(queue).work.first() else { break };
+            self.hand_out(first.row, asking, jobs, fx);
+        }
+    }
+
+    /// Hands out the job that matters most among the queues, and says which of them it came from.
+    fn pop_by_priority(
+        &mut self,
+        queues: &[NameId],
+        turn: usize,
+        asking: Asking,
+        jobs: &mut Vec<Popped>,
+        fx: &mut Effects,
+    ) -> Option<usize> {
+        let now = asking.now;
+        let mut best: Option<(Priority, usize, RowId, bool)> = None;
+        for step in 0..queues.len() {
+            let at = (turn + step) % queues.len();
+            let queue = queues[at];
+            if self.open_places(queue, now) == 0 {
+                continue;
+            }
+            let expired = self.expired(queue, now, 1).first().copied();
+            let over = expired.filter(|row| self.examine(*row, now, fx));
+            let candidate = over.or_else(|| {
+                self.spawn(queue, now, 1, fx);
+                self.promote(queue, now, 1, fx);
+                self.state.queue(queue).work.first().map(|first| first.row)
+            });
+            if let Some(row) = candidate {
+                let priority = self.state.row(row).priority;
+                if best.is_none_or(|(highest, ..)| priority > highest) {
+                    best = Some((priority, at, row, over.is_some()));
+                }
+            }
+        }
+        let (_, at, row, over) = best?;
+        if over {
+            self.take_over(row, now, fx);
+        }
+        self.hand_out(row, asking, jobs, fx);
+        Some(at)
+    }
+
+    /// How many jobs of a queue may be handed out now, as far as the queue goes.
+    fn open_places(&self, queue: NameId, now: Timestamp) -> usize {
+        if self.state.queue(queue).paused {
+            return 0;
+        }
+        self.state.places(queue, now).unwrap_or(usize::MAX)
+    }
+
+    /// The jobs whose lock has expired, the longest expired first.
+    fn expired(&self, queue: NameId, now: Timestamp, max: usize) -> Vec<RowId> {
+        let locks = &self.state.queue(queue).locks;
+        match locks.first() {
+            Some(first) if first.at <= now => {
+                let expired = locks.count_while(|lock| lock.at <= now);
+                locks.slice(0..expired.min(max)).into_iter().map(|lock| lock.row).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Deals with a lock that has expired: warns its holder the first time, fails the job if no retry is left, and otherwise
+    /// says that another worker may take the job over.
+    fn examine(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) -> bool {
+        let of = self.state.row(row);
+        let (warned, exhausted) = (of.flags.has(Flags::GRACE), of.remaining <= 0);
+        if !warned && self.state.numbers().grace > Seconds::ZERO {
+            self.warn(row, now, fx);
+            return false;
+        }
+        if exhausted {
+            self.take_over(row, now, fx);
+            self.exhaust(row, now, fx);
+        }
+        !exhausted
+    }
+
+    /// Ends the attempt of a holder that was warned, or that gets no warning.
+    fn take_over(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+        if self.state.numbers().grace <= Seconds::ZERO {
+            self.warn(row, now, fx);
+        }
+        self.commit(Delta::Spend(row), fx);
+    }
+
+    fn warn(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+        self.milestone(row, Milestone::Stalled, fx);
+        if let Some(worker) = self.holder(row) {
+            fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
+        }
+        let until = now + self.state.numbers().grace;
+        self.commit(Delta::Warn { row, now, until }, fx);
+    }
+
+    /// Fails a job whose lock expired once too often.
+    fn exhaust(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+        let (group, message) = self.exhausted(row);
+        self.milestone(row, Milestone::Failed, fx);
+        fx.tell(|| Event::Failed {
+            jid: self.state.jid(row),
+            queue: self.state.queue_name(self.state.row(row).queue),
+            worker: self.holder(row),
+            group: group.clone(),
+            message: message.clone(),
+            by: FailedBy::Expiry,
+        });
+        let failure =
+            FailureDelta { group: self.group_id(&group, fx), message: message.into(), when: now, worker: None };
+        self.commit(Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })), fx);
+    }
+
+    /// The group and the message of a job that used up its retries.
+    pub(super) fn exhausted(&self, row: RowId) -> (Group, String) {
+        let queue = self.state.queue_name(self.state.row(row).queue);
+        let group = Group::new(format!("failed-retries-{queue}")).expect("a group has room for a queue's name");
+        (group, format!("Job exhausted retries in queue \"{queue}\""))
+    }
+
+    /// Makes up to `max` due jobs of a queue waiting, the longest due first.
+    pub(super) fn promote(&mut self, queue: NameId, now: Timestamp, max: usize, fx: &mut Effects) {
+        for _ in 0..max {
+            match self.state.queue(queue).scheduled.first() {
+                Some(first) if first.at <= now => self.commit(Delta::Promote(first.row, now), fx),
+                _ => break,
+            }
+        }
+    }
+
+    fn hand_out(&mut self, row: RowId, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
+        let Asking { worker, now, whole } = asking;
+        let expires = now + self.state.heartbeat(self.state.row(row).queue);
+        self.commit(Delta::Pop { row, worker, now, expires }, fx);
+        let popped = self.state.popped(row, whole);
+        fx.tell(|| Event::Popped {
+            jid: popped.jid.clone(),
+            queue: popped.queue.clone(),
+            worker: popped.lock.worker.clone(),
+        });
+        self.milestone(row, Milestone::Popped, fx);
+        jobs.push(popped);
+    }
+}

@@ -1,0 +1,109 @@
+//! Putting a job into a queue, for the first time or again.
+
+use super::{Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, check_retries};
+use crate::{Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutReply, Refusal, Seconds, Timestamp};
+
+const RETRIES: u32 = 5;
+
+/// How many jobs are looked at to rule out that a job would wait for itself.
+const CYCLE_WALK_MAX: usize = 10_000;
+
+impl Engine {
+    pub(super) fn put(&mut self, now: Timestamp, put: Put, fx: &mut Effects) -> Result<PutReply, Refusal> {
+        self.check_size("payload", put.payload.bytes().len())?;
+        check_retries(put.retries)?;
+        let row = self.state.find(&put.jid);
+        match (row, put.existing) {
+            (Some(_), Existing::Keep) => return Ok(PutReply::Existing),
+            (None, Existing::Require) => return Err(Refusal::NoSuchJob { jid: put.jid }),
+            _ => {}
+        }
+        let depends = if put.depends.is_empty() {
+            None
+        } else {
+            let open = self.open_dependencies(&put.jid, &put.depends);
+            self.check_cycles(&put.jid, row, &open, put.cycles)?;
+            Some(open.into())
+        };
+        let queue = self.queue_id(&put.queue, fx);
+        let klass = self.klass_id(&put.klass, fx);
+        fx.tell(|| Event::Put { jid: put.jid.clone(), queue: put.queue.clone() });
+        if let Some(holder) = row.and_then(|row| self.holder(row))
+            && put.caller.as_ref() != Some(&holder)
+        {
+            fx.tell(|| Event::LockLost { jid: put.jid.clone(), worker: holder });
+        }
+        let old = row.map(|row| self.state.row(row));
+        let delta = PutDelta {
+            row,
+            now,
+            queue,
+            klass,
+            priority: put.priority.unwrap_or_else(|| old.map_or(Priority::ZERO, |old| old.priority)),
+            retries: put.retries.unwrap_or_else(|| old.map_or(RETRIES, |old| old.retries)),
+            due: due(now, put.delay),
+            tags: put.tags.map(Into::into),
+            depends,
+            payload: put.payload,
+            jid: put.jid,
+        };
+        let tracked = fx.listening && self.state.is_tracked(&delta.jid);
+        if tracked {
+            let jid = delta.jid.clone();
+            self.commit(Delta::Put(delta), fx);
+            fx.tell(|| Event::Milestone { jid, what: Milestone::Put });
+        } else {
+            self.commit(Delta::Put(delta), fx);
+        }
+        Ok(if row.is_some() { PutReply::Replaced } else { PutReply::Created })
+    }
+
+    /// Those of the jobs that are there and not complete; the job itself, which is about to be there, as [`ITSELF`].
+    pub(super) fn open_dependencies(&self, jid: &Jid, depends: &[Jid]) -> Vec<RowId> {
+        let open = |on: &Jid| {
+            if on == jid {
+                return Some(ITSELF);
+            }
+            self.state.find(on).filter(|row| self.state.row(*row).state != RowState::Complete)
+        };
+        let mut rows: Vec<RowId> = depends.iter().filter_map(open).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// Refuses to make a job wait for itself, unless that is accepted.
+    pub(super) fn check_cycles(&self, jid: &Jid, row: Option<RowId>, open: &[RowId], cycles: Cycles) -> Result<(), Refusal> {
+        if cycles == Cycles::Accept {
+            return Ok(());
+        }
+        if open.contains(&ITSELF) {
+            return Err(Refusal::Cycle { jid: jid.clone(), through: jid.clone() });
+        }
+        // Nobody can wait for a job that is not there yet, nor can a job that nobody waits for close a circle.
+        let Some(row) = row.filter(|row| self.state.dependents(*row).next().is_some()) else { return Ok(()) };
+        let mut seen = std::collections::HashSet::with_hasher(foldhash::fast::FixedState::default());
+        for through in open {
+            let mut ahead = vec![*through];
+            while let Some(at) = ahead.pop() {
+                if at == row {
+                    return Err(Refusal::Cycle { jid: jid.clone(), through: self.state.jid(*through) });
+                }
+                if seen.insert(at) {
+                    ahead.extend(self.state.dependencies(at));
+                }
+                if seen.len() > CYCLE_WALK_MAX {
+                    return Err(Refusal::TooManyDependencies { jid: jid.clone(), max: CYCLE_WALK_MAX });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When a job that is held up for so long may run; none if it is not held up.
+pub(super) fn due(now: Timestamp, delay: Seconds) -> Option<Timestamp> {
+    (delay > Seconds::ZERO).then(|| now + delay)
+}
+
+const _: () = assert!(ITSELF == NONE, "no row has this number");

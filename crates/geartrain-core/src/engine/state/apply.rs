@@ -1,0 +1,736 @@
+//! The one place where anything changes.
+
+use std::sync::Arc;
+
+use super::history::{self, Mark};
+use super::rare::{Ended, FailureRow, Rare, Tagging};
+use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, config};
+use crate::engine::delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, PutDelta, RecurDelta};
+use crate::{CompleteReply, Jid, Payload, Tag, Timestamp};
+
+/// How many arrivals and tokens there can be from one start to the next.
+const EPOCH_BITS: u32 = 40;
+
+impl State {
+    /// Makes a change.
+    pub(crate) fn apply(&mut self, delta: &Delta) {
+        match delta {
+            Delta::Epoch(epoch) => self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS),
+            Delta::Name(kind, name) => self.name(*kind, name),
+            Delta::Seen(worker, now) => self.workers[*worker].seen = Some(*now),
+            Delta::Put(put) => self.put(put),
+            Delta::Spawn { template, jid, count, at, next, now } => {
+                self.spawn(*template, jid, *count, *at, *next, *now);
+            }
+            Delta::Promote(row, now) => {
+                self.detach(*row);
+                self.enter_work(*row, *now);
+            }
+            Delta::Pop { row, worker, now, expires } => self.pop(*row, *worker, *now, *expires),
+            Delta::Warn { row, now, until } => self.warn(*row, *now, *until),
+            Delta::Spend(row) => self.spend(*row),
+            Delta::Heartbeat { row, expires, payload } => self.extend(*row, *expires, payload),
+            Delta::Complete { row, now, payload } => self.finish(*row, *now, payload),
+            Delta::Advance(advance) => self.advance(advance),
+            Delta::Fail(fail) => self.fail(fail),
+            Delta::Retry { row, now, due, failure } => self.retry(*row, *now, *due, failure.as_deref()),
+            Delta::Timeout(row, now) => self.time_out(*row, *now),
+            Delta::Remove(row) => self.remove(*row),
+            Delta::Unfail(row, queue, now) => self.unfail(*row, *queue, *now),
+            Delta::Priority(row, priority) => self.prioritise(*row, *priority),
+            Delta::Depend(row, on) => on.iter().for_each(|on| self.link(*row, *on)),
+            Delta::Undepend(row, off, now) => self.undepend(*row, off, *now),
+            Delta::Log { row, now, message, data } => {
+                self.mark(*row, *now, Mark::Log { message, data: data.as_deref() });
+            }
+            Delta::Track(jid, now) => self.track(jid, *now),
+            Delta::Untrack(jid) => self.untrack(jid),
+            Delta::Tag(row, tag, now) => self.tag(*row, tag, *now, false),
+            Delta::Untag(row, tag) => self.untag(*row, tag),
+            Delta::Pause(queue, paused) => {
+                self.queues[*queue].paused = *paused;
+                self.stir(*queue);
+            }
+            Delta::ForgetQueue(queue) => self.queues[*queue].registered = None,
+            Delta::ForgetWorker(worker) => self.workers[*worker].seen = None,
+            Delta::AgeWorker(worker) => self.age_worker(*worker),
+            Delta::Config(option, value) => self.configure(option, value.as_deref()),
+            Delta::Recur(recur) => self.recur(recur),
+            Delta::Unrecur(template) => {
+                let gone = self.templates.remove(*template as usize);
+                self.queues[gone.queue].recurring.remove(gone.entry(*template));
+                self.templates_by_jid.remove(&gone.jid);
+            }
+        }
+    }
+
+    fn name(&mut self, kind: Kind, name: &Arc<str>) {
+        match kind {
+            Kind::Queue => {
+                let options = self.config.of_queue(name);
+                self.queues.add(name, Queue { options, ..Queue::default() })
+            }
+            Kind::Klass => self.klasses.add(name, ()),
+            Kind::Worker => self.workers.add(name, Default::default()),
+            Kind::Group => self.groups.add(name, Default::default()),
+        };
+    }
+
+    fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    // Entering and leaving
+
+    fn put(&mut self, put: &PutDelta) {
+        let (at, kept_tags) = match put.row {
+            Some(at) => (at, self.leave_to_be_put(at, put)),
+            None => (self.new_row(&put.jid), Vec::new()),
+        };
+        let payload = self.blobs.insert(&put.payload.to_shared());
+        let row = &mut self.rows[at];
+        row.payload = payload;
+        row.payload_bytes = put.payload.bytes().len() as u32;
+        row.queue = put.queue;
+        row.klass = put.klass;
+        row.priority = put.priority;
+        row.retries = put.retries;
+        row.remaining = put.retries as i32;
+        row.time = put.now;
+        row.worker = NONE;
+        self.forget_expires(at);
+        for tag in put.tags.as_deref().unwrap_or(&kept_tags) {
+            self.tag(at, tag, put.now, true);
+        }
+        for on in put.depends.as_deref().unwrap_or_default() {
+            self.link(at, if *on == ITSELF { at } else { *on });
+        }
+        self.place(at, put.now, put.due);
+        self.register(put.queue, put.now);
+    }
+
+    /// Takes a job out of wherever it is, to be put again; gives back its tags.
+    fn leave_to_be_put(&mut self, at: RowId, put: &PutDelta) -> Vec<Tag> {
+        if let Some(depends) = &put.depends {
+            let kept = |on: &RowId| depends.contains(on) || (*on == at && depends.contains(&ITSELF));
+            let old: Vec<RowId> = self.dependencies(at).filter(|on| !kept(on)).collect();
+            old.into_iter().for_each(|on| self.unlink(at, on));
+        }
+        self.mark(at, put.now, Mark::Put { queue: put.queue });
+        if self.rows[at].state == RowState::Complete {
+            let token = self.rows[at].seq;
+            self.rare_mut(at).ended = Some((token, Ended::Completed(CompleteReply::Complete)));
+        }
+        self.unlist(at);
+        self.detach(at);
+        self.forget_failed(at, put.queue);
+        self.blobs.remove(self.rows[at].payload);
+        self.untag_all(at)
+    }
+
+    fn spawn(&mut self, template: u32, jid: &Jid, count: u64, at: Timestamp, next: Timestamp, now: Timestamp) {
+        let entry = self.templates[template as usize].entry(template);
+        let of = &mut self.templates[template as usize];
+        of.count = count;
+        of.next = next;
+        let of = of.clone();
+        let recurring = &mut self.queues[of.queue].recurring;
+        recurring.remove(entry);
+        recurring.insert(of.entry(template));
+        let child = self.new_row(jid);
+        let payload = self.blobs.insert(&of.payload.to_shared());
+        let row = &mut self.rows[child];
+        row.payload = payload;
+        row.payload_bytes = of.payload.bytes().len() as u32;
+        row.queue = of.queue;
+        row.klass = of.klass;
+        row.priority = of.priority;
+        row.retries = of.retries;
+        row.remaining = of.retries as i32;
+        row.time = at;
+        self.rare_mut(child).spawned_from = Some(of.jid);
+        of.tags.iter().for_each(|tag| self.tag(child, tag, now, true));
+        self.enter_work(child, at);
+    }
+
+    fn new_row(&mut self, jid: &Jid) -> RowId {
+        let at = self.rows.insert(jid);
+        if !self.tracked.is_empty() && self.tracked.contains_key(jid) {
+            self.rows[at].flags.set(Flags::TRACKED, true);
+        }
+        at
+    }
+
+    fn remove(&mut self, at: RowId) {
+        self.unlist(at);
+        self.detach(at);
+        let queue = self.rows[at].queue;
+        self.forget_failed(at, queue);
+        if self.rows[at].rare != NONE {
+            self.untag_all(at);
+            let dependencies: Vec<RowId> = self.dependencies(at).collect();
+            dependencies.into_iter().for_each(|on| self.unlink(at, on));
+            // Whoever depends on it is removed by the same command.
+            let dependents: Vec<RowId> = self.dependents(at).collect();
+            dependents.into_iter().for_each(|of| self.unlink(of, at));
+        }
+        let row = &self.rows[at];
+        self.blobs.remove(row.payload);
+        if row.history != super::blobs::BlobRef::NONE {
+            self.blobs.remove(row.history);
+        }
+        if row.rare != NONE {
+            self.rares.remove(row.rare as usize);
+        }
+        self.rows.remove(at);
+    }
+
+    /// Takes a failed job out of the count of those still failed.
+    fn forget_failed(&mut self, at: RowId, queue: u32) {
+        if self.rows[at].state == RowState::Failed
+            && let Some(when) = self.rare(at).and_then(|rare| rare.failure.as_ref()).map(|failure| failure.when)
+        {
+            self.days(queue, when).failed -= 1;
+        }
+    }
+
+    /// Puts a job that is nowhere where it belongs: with what it depends on, on the schedule, or to work.
+    fn place(&mut self, at: RowId, now: Timestamp, due: Option<Timestamp>) {
+        let depends = self.rare(at).is_some_and(|rare| !rare.dependencies.is_empty());
+        match due {
+            _ if depends => {
+                if due.is_some() {
+                    self.rare_mut(at).due = due;
+                }
+                let entry = self.enter(at, RowState::Depends, now);
+                self.queues[self.rows[at].queue].depends.insert(entry);
+            }
+            Some(due) => self.schedule(at, due),
+            None => self.enter_work(at, now),
+        }
+    }
+
+    fn schedule(&mut self, at: RowId, due: Timestamp) {
+        let entry = self.enter(at, RowState::Scheduled, due);
+        self.queues[self.rows[at].queue].scheduled.insert(entry);
+    }
+
+    fn enter_work(&mut self, at: RowId, moment: Timestamp) {
+        self.enter(at, RowState::Waiting, moment);
+        let row = &mut self.rows[at];
+        row.flags.set(Flags::ADVANCED, false);
+        let (queue, entry) = (row.queue, Work::of(at, row));
+        self.queues[queue].work.insert(entry);
+        self.stir(queue);
+    }
+
+    fn enter(&mut self, at: RowId, state: RowState, score: Timestamp) -> Timed {
+        let seq = self.next_seq();
+        let row = &mut self.rows[at];
+        row.state = state;
+        row.score = score;
+        row.seq = seq;
+        Timed::of(at, row)
+    }
+
+    /// Takes a job out of where it is. Where it goes must follow.
+    fn detach(&mut self, at: RowId) {
+        let row = &self.rows[at];
+        let was_there = match row.state {
+            RowState::Free => true,
+            RowState::Scheduled => self.queues[row.queue].scheduled.remove(Timed::of(at, row)),
+            RowState::Depends => self.queues[row.queue].depends.remove(Timed::of(at, row)),
+            RowState::Waiting => self.queues[row.queue].work.remove(Work::of(at, row)),
+            RowState::Running => {
+                let (queue, lock) = (row.queue, Timed::of(at, row));
+                self.stir(queue);
+                self.queues[queue].locks.remove(lock)
+            }
+            RowState::Complete => self.complete.remove(Timed::of(at, row)),
+            RowState::Failed => {
+                let group = self.rare(at).and_then(|rare| rare.failure.as_ref()).map_or(NONE, |failure| failure.group);
+                let seq = self.rows[at].seq;
+                self.groups[group].remove((seq, at))
+            }
+        };
+        debug_assert!(was_there, "row {at} was not where its state says");
+        self.rows[at].flags.set(Flags::FRONT, false);
+        self.rows[at].flags.set(Flags::STALLED, false);
+    }
+
+    fn register(&mut self, queue: u32, now: Timestamp) {
+        self.queues[queue].registered.get_or_insert(now);
+    }
+
+    fn stir(&mut self, queue: u32) {
+        if self.queues[queue].watched {
+            self.stirred.push(queue);
+        }
+    }
+
+    // Working
+
+    fn pop(&mut self, at: RowId, worker: u32, now: Timestamp, expires: Timestamp) {
+        self.mark(at, now, Mark::Popped { worker });
+        self.unlist(at);
+        self.detach(at);
+        let row = &self.rows[at];
+        let (queue, waited) = (row.queue, now - row.time);
+        self.days(queue, now).wait.add(waited);
+        let lock = self.enter(at, RowState::Running, expires);
+        let row = &mut self.rows[at];
+        row.time = now;
+        row.worker = worker;
+        self.forget_expires(at);
+        self.queues[queue].locks.insert(lock);
+        self.list(at);
+    }
+
+    fn warn(&mut self, at: RowId, now: Timestamp, until: Timestamp) {
+        self.unlist(at);
+        self.mark(at, now, Mark::TimedOut);
+        self.keep_expires(at);
+        self.relock(at, until);
+        self.rows[at].flags.set(Flags::GRACE, true);
+        let queue = self.rows[at].queue;
+        self.days(queue, now).retries += 1;
+    }
+
+    fn spend(&mut self, at: RowId) {
+        self.unlist(at);
+        let row = &mut self.rows[at];
+        row.flags.set(Flags::GRACE, false);
+        row.remaining -= 1;
+    }
+
+    fn extend(&mut self, at: RowId, expires: Timestamp, payload: &Option<Payload>) {
+        self.set_payload(at, payload);
+        self.unlist(at);
+        self.relock(at, expires);
+        self.forget_expires(at);
+        self.list(at);
+    }
+
+    fn finish(&mut self, at: RowId, now: Timestamp, payload: &Option<Payload>) {
+        self.end_well(at, now, payload);
+        let row = &mut self.rows[at];
+        row.state = RowState::Complete;
+        // The token stays in `seq`, so that the attempt can say again that it is done.
+        row.score = now;
+        row.queue = NONE;
+        let entry = Timed::of(at, row);
+        self.complete.insert(entry);
+        if self.rows[at].rare != NONE {
+            self.release_dependents(at, now);
+            self.trim(at);
+        }
+    }
+
+    fn advance(&mut self, advance: &AdvanceDelta) {
+        let (at, now) = (advance.row, advance.now);
+        self.end_well(at, now, &advance.payload);
+        if let Some(reply) = advance.remember {
+            let token = self.rows[at].seq;
+            self.rare_mut(at).ended = Some((token, Ended::Completed(reply)));
+        }
+        self.mark(at, now, Mark::Put { queue: advance.queue });
+        self.rows[at].queue = advance.queue;
+        self.register(advance.queue, now);
+        advance.depends.iter().for_each(|on| self.link(at, *on));
+        self.place(at, now, advance.due);
+        let row = &mut self.rows[at];
+        row.flags.set(Flags::ADVANCED, row.state == RowState::Scheduled);
+    }
+
+    /// What completing for good and going on to another queue have in common.
+    fn end_well(&mut self, at: RowId, now: Timestamp, payload: &Option<Payload>) {
+        self.mark(at, now, Mark::Done);
+        self.set_payload(at, payload);
+        self.unlist(at);
+        self.detach(at);
+        let row = &self.rows[at];
+        let (queue, ran) = (row.queue, now - row.time);
+        self.days(queue, now).run.add(ran);
+        let row = &mut self.rows[at];
+        row.time = now;
+        row.worker = NONE;
+        row.remaining = row.retries as i32;
+        self.forget_expires(at);
+        if self.rows[at].rare != NONE {
+            let rare = self.rare_mut(at);
+            rare.failure = None;
+            rare.ended = None;
+        }
+    }
+
+    fn fail(&mut self, fail: &FailDelta) {
+        let (at, group) = (fail.row, fail.failure.group);
+        let worker = if fail.by_worker { self.rows[at].worker } else { NONE };
+        self.mark(at, fail.now, Mark::Failed { worker, group });
+        let queue = self.rows[at].queue;
+        let day = self.days(queue, fail.now);
+        day.failures += 1;
+        day.failed += 1;
+        self.set_payload(at, &fail.payload);
+        self.unlist(at);
+        self.detach(at);
+        self.forget_expires(at);
+        let token = self.rows[at].seq;
+        let rare = self.rare_mut(at);
+        rare.failure = Some(failure_row(&fail.failure));
+        rare.ended = fail.by_worker.then_some((token, Ended::Failed));
+        self.rows[at].worker = NONE;
+        let entry = self.enter(at, RowState::Failed, fail.now);
+        self.groups[group].insert((entry.seq, at));
+    }
+
+    fn retry(&mut self, at: RowId, now: Timestamp, due: Option<Timestamp>, failure: Option<&FailureDelta>) {
+        self.keep_expires(at);
+        self.unlist(at);
+        self.detach(at);
+        if let Some(failure) = failure {
+            self.rare_mut(at).failure = Some(failure_row(failure));
+        }
+        match due {
+            Some(due) => self.schedule(at, due),
+            None => self.enter_work(at, now),
+        }
+    }
+
+    fn time_out(&mut self, at: RowId, now: Timestamp) {
+        self.mark(at, now, Mark::TimedOut);
+        if self.rows[at].flags.has(Flags::LISTED) {
+            let row = &self.rows[at];
+            let listed = Some((row.score, row.seq));
+            self.rare_mut(at).listed = listed;
+        }
+        self.detach(at);
+        self.forget_expires(at);
+        self.rows[at].flags.set(Flags::FRONT, true);
+        self.rows[at].flags.set(Flags::STALLED, true);
+        self.enter_work(at, Timestamp::ZERO);
+    }
+
+    fn unfail(&mut self, at: RowId, queue: u32, now: Timestamp) {
+        self.mark(at, now, Mark::Put { queue });
+        self.detach(at);
+        let row = &mut self.rows[at];
+        row.queue = queue;
+        row.remaining = row.retries as i32;
+        self.enter_work(at, now);
+    }
+
+    fn prioritise(&mut self, at: RowId, priority: crate::Priority) {
+        if self.rows[at].state == RowState::Waiting {
+            let stalled = self.rows[at].flags.has(Flags::STALLED);
+            self.detach(at);
+            self.rows[at].flags.set(Flags::STALLED, stalled);
+            self.rows[at].priority = priority;
+            self.enter_work(at, Timestamp::ZERO);
+        } else {
+            self.rows[at].priority = priority;
+        }
+    }
+
+    fn set_payload(&mut self, at: RowId, payload: &Option<Payload>) {
+        if let Some(payload) = payload {
+            self.blobs.remove(self.rows[at].payload);
+            let kept = self.blobs.insert(&payload.to_shared());
+            let row = &mut self.rows[at];
+            row.payload = kept;
+            row.payload_bytes = payload.bytes().len() as u32;
+        }
+    }
+
+    fn mark(&mut self, at: RowId, when: Timestamp, mark: Mark<'_>) {
+        let limit = self.config.numbers.history_max;
+        let row = &mut self.rows[at];
+        if row.history == super::blobs::BlobRef::NONE {
+            row.history = history::begin(&mut self.blobs, row.time, row.queue);
+        }
+        row.history = history::append(&mut self.blobs, row.history, limit, when, mark);
+    }
+
+    fn days(&mut self, queue: u32, now: Timestamp) -> &mut super::stats::Day {
+        self.queues[queue].days.at(now, self.config.numbers.keep_stats)
+    }
+
+    // Locks and who holds them
+
+    /// Gives a lock another deadline.
+    fn relock(&mut self, at: RowId, deadline: Timestamp) {
+        let row = &mut self.rows[at];
+        let (queue, old) = (row.queue, Timed::of(at, row));
+        row.score = deadline;
+        let new = Timed::of(at, row);
+        let locks = &mut self.queues[queue].locks;
+        locks.remove(old);
+        locks.insert(new);
+    }
+
+    fn list(&mut self, at: RowId) {
+        let row = &mut self.rows[at];
+        row.flags.set(Flags::LISTED, true);
+        let (worker, entry) = (row.worker, Timed::of(at, row));
+        self.workers[worker].jobs.insert(entry);
+    }
+
+    fn unlist(&mut self, at: RowId) {
+        let row = &self.rows[at];
+        if !row.flags.has(Flags::LISTED) {
+            return;
+        }
+        let worker = row.worker;
+        let entry = if row.state == RowState::Running {
+            Timed::of(at, row)
+        } else {
+            let (deadline, seq) = self.rare_mut(at).listed.take().unwrap_or_default();
+            Timed { at: deadline, seq, row: at }
+        };
+        self.workers[worker].jobs.remove(entry);
+        self.rows[at].flags.set(Flags::LISTED, false);
+    }
+
+    fn age_worker(&mut self, worker: u32) {
+        let gone = std::mem::take(&mut self.workers[worker]);
+        for entry in gone.jobs.slice(0..gone.jobs.len()) {
+            self.rows[entry.row].flags.set(Flags::LISTED, false);
+            if self.rows[entry.row].rare != NONE {
+                self.rare_mut(entry.row).listed = None;
+            }
+        }
+    }
+
+    /// Remembers the deadline that Qless goes on to name.
+    fn keep_expires(&mut self, at: RowId) {
+        let expires = self.expires(at);
+        self.rare_mut(at).expires = Some(expires);
+        self.rows[at].flags.set(Flags::EXPIRES, true);
+    }
+
+    fn forget_expires(&mut self, at: RowId) {
+        if self.rows[at].flags.has(Flags::EXPIRES) {
+            self.rows[at].flags.set(Flags::EXPIRES, false);
+            self.rare_mut(at).expires = None;
+            self.trim(at);
+        }
+    }
+
+    // What only some jobs have
+
+    fn rare_mut(&mut self, at: RowId) -> &mut Rare {
+        let row = &mut self.rows[at];
+        if row.rare == NONE {
+            row.rare = u32::try_from(self.rares.insert(Box::default())).expect("there are fewer of these than rows");
+        }
+        &mut self.rares[row.rare as usize]
+    }
+
+    /// Lets the rare part go if there is nothing in it.
+    fn trim(&mut self, at: RowId) {
+        let row = &mut self.rows[at];
+        if row.rare != NONE && *self.rares[row.rare as usize] == Rare::default() {
+            self.rares.remove(row.rare as usize);
+            row.rare = NONE;
+        }
+    }
+
+    fn link(&mut self, at: RowId, on: RowId) {
+        self.rare_mut(at).dependencies.insert(on);
+        self.rare_mut(on).dependents.insert(at);
+    }
+
+    fn unlink(&mut self, at: RowId, on: RowId) {
+        self.rare_mut(at).dependencies.remove(&on);
+        self.rare_mut(on).dependents.remove(&at);
+        self.trim(at);
+        self.trim(on);
+    }
+
+    fn undepend(&mut self, at: RowId, off: &[RowId], now: Timestamp) {
+        off.iter().for_each(|on| self.unlink(at, *on));
+        if self.dependencies(at).next().is_none() {
+            self.detach(at);
+            self.enter_work(at, now);
+        }
+    }
+
+    fn release_dependents(&mut self, at: RowId, now: Timestamp) {
+        let mut dependents: Vec<(Jid, RowId)> = self.dependents(at).map(|of| (self.rows.jid(of), of)).collect();
+        dependents.sort_unstable();
+        for (_, of) in dependents {
+            self.unlink(of, at);
+            if self.dependencies(of).next().is_some() {
+                continue;
+            }
+            self.detach(of);
+            let due = if self.rows[of].rare == NONE { None } else { self.rare_mut(of).due.take() };
+            match due {
+                Some(due) => self.schedule(of, due),
+                None => self.enter_work(of, now),
+            }
+            self.trim(of);
+        }
+    }
+
+    // Tags and tracking
+
+    /// Gives a job a tag. If it has it, it only stands later among those that do, unless the tag is to be kept twice.
+    fn tag(&mut self, at: RowId, tag: &Tag, now: Timestamp, twice: bool) {
+        self.count_tag(tag, 1);
+        let seq = self.next_seq();
+        let rare = self.rare_mut(at);
+        let mut old = None;
+        for tagging in rare.tags.iter_mut().filter(|tagging| tagging.tag == *tag) {
+            old = Some(Timed { at: tagging.at, seq: tagging.seq, row: at });
+            (tagging.at, tagging.seq) = (now, seq);
+        }
+        if twice || old.is_none() {
+            rare.tags.push(Tagging { tag: tag.clone(), at: now, seq });
+        }
+        let jobs = &mut self.tags.entry(tag.clone()).or_default().jobs;
+        if let Some(old) = old {
+            jobs.remove(old);
+        }
+        jobs.insert(Timed { at: now, seq, row: at });
+    }
+
+    fn untag(&mut self, at: RowId, tag: &Tag) {
+        if let Some(found) = self.rare(at).and_then(|rare| rare.tags.iter().find(|tagging| tagging.tag == *tag)) {
+            let entry = Timed { at: found.at, seq: found.seq, row: at };
+            if let Some(usage) = self.tags.get_mut(tag) {
+                usage.jobs.remove(entry);
+            }
+            self.rare_mut(at).tags.retain(|tagging| tagging.tag != *tag);
+            self.trim(at);
+        }
+        self.count_tag(tag, -1);
+    }
+
+    /// Takes all tags from a job, and gives them back.
+    fn untag_all(&mut self, at: RowId) -> Vec<Tag> {
+        if self.rows[at].rare == NONE {
+            return Vec::new();
+        }
+        let taggings = std::mem::take(&mut self.rare_mut(at).tags);
+        for tagging in &taggings {
+            if let Some(usage) = self.tags.get_mut(&tagging.tag) {
+                usage.jobs.remove(Timed { at: tagging.at, seq: tagging.seq, row: at });
+            }
+            self.count_tag(&tagging.tag, -1);
+        }
+        self.trim(at);
+        taggings.into_iter().map(|tagging| tagging.tag).collect()
+    }
+
+    fn count_tag(&mut self, tag: &Tag, change: i64) {
+        let usage = self.tags.entry(tag.clone()).or_default();
+        let before = usage.count;
+        usage.count += change;
+        let (after, unused) = (usage.count, usage.jobs.is_empty());
+        if before >= 2 {
+            self.top_tags.remove(&(before, tag.clone()));
+        }
+        if after >= 2 {
+            self.top_tags.insert((after, tag.clone()));
+        }
+        if after == 0 && unused {
+            self.tags.remove(tag);
+        }
+    }
+
+    fn track(&mut self, jid: &Jid, now: Timestamp) {
+        let seq = self.next_seq();
+        if let Some(old) = self.tracked.insert(jid.clone(), (now, seq)) {
+            self.tracked_order.remove(&old);
+        }
+        self.tracked_order.insert((now, seq), jid.clone());
+        self.flag_tracked(jid, true);
+    }
+
+    fn untrack(&mut self, jid: &Jid) {
+        if let Some(old) = self.tracked.remove(jid) {
+            self.tracked_order.remove(&old);
+        }
+        self.flag_tracked(jid, false);
+    }
+
+    fn flag_tracked(&mut self, jid: &Jid, on: bool) {
+        if let Some(at) = self.rows.find(jid) {
+            self.rows[at].flags.set(Flags::TRACKED, on);
+        }
+    }
+
+    // Options and recurring jobs
+
+    fn configure(&mut self, option: &str, value: Option<&str>) {
+        self.config.set(option, value);
+        for name in config::queues_of(option) {
+            if let Some(queue) = self.queues.find(name) {
+                self.queues[queue].options = self.config.of_queue(name);
+                self.stir(queue);
+            }
+        }
+    }
+
+    fn recur(&mut self, recur: &RecurDelta) {
+        let arrival = match recur.template {
+            Some(old) if !recur.arrives => self.templates[old as usize].seq,
+            _ => self.next_seq(),
+        };
+        let count = recur.template.map_or(0, |old| self.templates[old as usize].count);
+        let template = Template {
+            jid: recur.jid.clone(),
+            queue: recur.queue,
+            klass: recur.klass,
+            payload: recur.payload.clone(),
+            priority: recur.priority,
+            retries: recur.retries,
+            tags: recur.tags.to_vec(),
+            interval: recur.interval,
+            backlog: recur.backlog,
+            count,
+            next: recur.next,
+            seq: arrival,
+        };
+        let number = match recur.template {
+            Some(number) => {
+                let old = std::mem::replace(&mut self.templates[number as usize], template);
+                self.queues[old.queue].recurring.remove(old.entry(number));
+                number
+            }
+            None => {
+                let number = self.templates.insert(template) as u32;
+                self.templates_by_jid.insert(recur.jid.clone(), number);
+                number
+            }
+        };
+        self.queues[recur.queue].recurring.insert(self.templates[number as usize].entry(number));
+        if let Some(now) = recur.registers {
+            self.register(recur.queue, now);
+        }
+        self.stir(recur.queue);
+    }
+
+    /// Begins or ends the watch on a queue. That is no change: it is not written down, and nobody can see it.
+    pub(crate) fn watch(&mut self, queue: u32, on: bool) {
+        self.queues[queue].watched = on;
+    }
+}
+
+impl Template {
+    pub(super) fn entry(&self, number: u32) -> Timed {
+        Timed { at: self.next, seq: self.seq, row: number }
+    }
+}
+
+fn failure_row(failure: &FailureDelta) -> FailureRow {
+    FailureRow {
+        group: failure.group,
+        message: failure.message.clone(),
+        when: failure.when,
+        worker: failure.worker.unwrap_or(NONE),
+    }
+}
+

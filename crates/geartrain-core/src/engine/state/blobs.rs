@@ -1,0 +1,189 @@
+//! Many small pieces of bytes, packed: payloads and histories.
+//!
+//! A piece lives in a slot of the smallest size that fits, in pages of equal slots. That saves the allocator's header and
+//! rounding for each job, and its time. Pieces too large for any slot are kept as they came, shared and not copied.
+
+use bytes::Bytes;
+use slab::Slab;
+
+/// The slots' sizes: eighths of each power of two from 128 to 4096, and multiples of 8 below.
+const SIZES: [usize; 56] = sizes();
+const PAGE_BYTES: usize = 64 << 10;
+/// How many slots of one size there can be: as many as the 26 bits behind the size's number can tell apart.
+const SLOTS_MAX: u32 = 1 << 26;
+const LARGE: u32 = 63;
+
+const fn sizes() -> [usize; 56] {
+    let mut sizes = [0; 56];
+    let (mut at, mut size) = (0, 0_usize);
+    while at < sizes.len() {
+        let step: usize = if size < 128 { 8 } else { (1 << size.ilog2()) / 8 };
+        size += step;
+        sizes[at] = size;
+        at += 1;
+    }
+    sizes
+}
+
+/// Where a piece is: 6 bits for the size of its slot, 26 for which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlobRef(u32);
+
+impl BlobRef {
+    /// No piece at all.
+    pub(crate) const NONE: BlobRef = BlobRef(u32::MAX);
+
+    fn new(size: u32, slot: u32) -> BlobRef {
+        BlobRef(size << 26 | slot)
+    }
+
+    fn parts(self) -> (u32, u32) {
+        (self.0 >> 26, self.0 & (SLOTS_MAX - 1))
+    }
+}
+
+/// All the pieces.
+#[derive(Debug)]
+pub(crate) struct Blobs {
+    sizes: Vec<Slots>,
+    large: Slab<Bytes>,
+}
+
+#[derive(Debug)]
+struct Slots {
+    bytes_each: usize,
+    pages: Vec<Box<[u8]>>,
+    free: Vec<u32>,
+    used: u32,
+}
+
+impl Default for Blobs {
+    fn default() -> Blobs {
+        let slots = |bytes_each| Slots { bytes_each, pages: Vec::new(), free: Vec::new(), used: 0 };
+        Blobs { sizes: SIZES.map(slots).into(), large: Slab::new() }
+    }
+}
+
+impl Blobs {
+    /// Keeps a piece.
+    pub(crate) fn insert(&mut self, piece: &Bytes) -> BlobRef {
+        match self.slot(piece.len()) {
+            Some(at) => {
+                self.slot_mut(at)[..piece.len()].copy_from_slice(piece);
+                at
+            }
+            None => self.insert_large(piece.clone()),
+        }
+    }
+
+    /// Makes room for a piece of that many bytes, to be written by [`Blobs::slot_mut`]; none if it is too large for a slot.
+    pub(crate) fn slot(&mut self, bytes: usize) -> Option<BlobRef> {
+        let smallest = SIZES.partition_point(|size| *size < bytes);
+        (smallest..SIZES.len()).find_map(|size| {
+            let slot = self.sizes[size].take()?;
+            Some(BlobRef::new(size as u32, slot))
+        })
+    }
+
+    /// Keeps a piece that is too large for a slot.
+    pub(crate) fn insert_large(&mut self, piece: Bytes) -> BlobRef {
+        let slot = self.large.insert(piece);
+        assert!(slot < SLOTS_MAX as usize - 1, "a quarter of a terabyte of large pieces is more than memory holds");
+        BlobRef::new(LARGE, slot as u32)
+    }
+
+    /// The whole slot of a piece, which is at least as long as the piece.
+    pub(crate) fn get(&self, at: BlobRef) -> &[u8] {
+        match at.parts() {
+            (LARGE, slot) => &self.large[slot as usize],
+            (size, slot) => self.sizes[size as usize].get(slot),
+        }
+    }
+
+    /// The same, to be written; empty for a piece that is not in a slot.
+    pub(crate) fn slot_mut(&mut self, at: BlobRef) -> &mut [u8] {
+        match at.parts() {
+            (LARGE, _) => &mut [],
+            (size, slot) => self.sizes[size as usize].get_mut(slot),
+        }
+    }
+
+    /// A piece of that many bytes, to be given away.
+    pub(crate) fn share(&self, at: BlobRef, bytes: usize) -> Bytes {
+        match at.parts() {
+            (LARGE, slot) => self.large[slot as usize].clone(),
+            (size, slot) => Bytes::copy_from_slice(&self.sizes[size as usize].get(slot)[..bytes]),
+        }
+    }
+
+    /// Forgets a piece.
+    pub(crate) fn remove(&mut self, at: BlobRef) {
+        match at.parts() {
+            (LARGE, slot) => drop(self.large.remove(slot as usize)),
+            (size, slot) => self.sizes[size as usize].free.push(slot),
+        }
+    }
+}
+
+impl Slots {
+    fn per_page(&self) -> u32 {
+        (PAGE_BYTES / self.bytes_each) as u32
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if self.used == SLOTS_MAX {
+            return None;
+        }
+        if self.used == self.pages.len() as u32 * self.per_page() {
+            self.pages.push(vec![0; self.per_page() as usize * self.bytes_each].into());
+        }
+        self.used += 1;
+        Some(self.used - 1)
+    }
+
+    fn place(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
+        let start = (slot % self.per_page()) as usize * self.bytes_each;
+        ((slot / self.per_page()) as usize, start..start + self.bytes_each)
+    }
+
+    fn get(&self, slot: u32) -> &[u8] {
+        let (page, range) = self.place(slot);
+        &self.pages[page][range]
+    }
+
+    fn get_mut(&mut self, slot: u32) -> &mut [u8] {
+        let (page, range) = self.place(slot);
+        &mut self.pages[page][range]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_fits_a_slot_that_wastes_little() {
+        assert_eq!((SIZES[0], SIZES[15], SIZES[55]), (8, 128, 4096));
+        for bytes in 128..=4096 {
+            let size = SIZES[SIZES.partition_point(|size| *size < bytes)];
+            assert!(size >= bytes && size < bytes + bytes / 7, "{bytes} in {size}");
+        }
+    }
+
+    #[test]
+    fn pieces_of_all_lengths_come_back_and_their_slots_are_used_again() {
+        let mut blobs = Blobs::default();
+        for round in 0..3_u8 {
+            let pieces: Vec<Bytes> = (0..9_000).step_by(7).map(|bytes| vec![round ^ bytes as u8; bytes].into()).collect();
+            let refs: Vec<BlobRef> = pieces.iter().map(|piece| blobs.insert(piece)).collect();
+            for (piece, at) in pieces.iter().zip(&refs) {
+                assert_eq!(blobs.share(*at, piece.len()), *piece);
+            }
+            refs.into_iter().for_each(|at| blobs.remove(at));
+        }
+        assert!(blobs.sizes.iter().all(|slots| slots.used as usize == slots.free.len() && slots.used <= 74));
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether all that is known agrees with itself.
+
+use super::{Flags, NONE, RowId, RowState, State, Timed, Work};
+
+impl State {
+    /// Looks whether every job is in exactly one place, and every index holds what the rows say and nothing else.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut expected = Expected::default();
+        for at in self.rows.ids() {
+            self.check_row(at, &mut expected).map_err(|wrong| format!("job {:?}: {wrong}", self.rows.jid(at)))?;
+        }
+        self.check_sizes(&expected)?;
+        self.check_tags()?;
+        self.check_templates()
+    }
+
+    fn check_row(&self, at: RowId, expected: &mut Expected) -> Result<(), String> {
+        let row = &self.rows[at];
+        ensure(self.rows.find(&self.rows.jid(at)) == Some(at), || "is not found by its jid".into())?;
+        let timed = Timed::of(at, row);
+        let queue = |_| &self.queues[row.queue];
+        let there = match row.state {
+            RowState::Free => false,
+            RowState::Scheduled => queue(()).scheduled.contains(timed),
+            RowState::Depends => queue(()).depends.contains(timed),
+            RowState::Waiting => queue(()).work.contains(Work::of(at, row)),
+            RowState::Running => queue(()).locks.contains(timed),
+            RowState::Complete => self.complete.contains(timed) && row.queue == NONE,
+            RowState::Failed => self
+                .rare(at)
+                .and_then(|rare| rare.failure.as_ref())
+                .is_some_and(|failure| self.groups[failure.group].contains((row.seq, at))),
+        };
+        ensure(there, || format!("is not among those that are {:?}", row.state))?;
+        expected.placed[row.state as usize] += 1;
+        let waits = self.dependencies(at).next().is_some();
+        ensure(waits == (row.state == RowState::Depends), || format!("is {:?}, waits for others: {waits}", row.state))?;
+        for on in self.dependencies(at) {
+            let linked = self.rows[on].state != RowState::Complete && self.dependents(on).any(|of| of == at);
+            ensure(linked, || format!("waits for row {on}, which does not know it"))?;
+            expected.links += 1;
+        }
+        expected.back_links += self.dependents(at).count();
+        let running = row.state == RowState::Running;
+        ensure(!running || row.worker != NONE, || "runs without a worker".into())?;
+        if row.flags.has(Flags::LISTED) {
+            let listed = if running { Some((row.score, row.seq)) } else { self.rare(at).and_then(|rare| rare.listed) };
+            let entry = listed.map(|(deadline, seq)| Timed { at: deadline, seq, row: at });
+            let there = entry.is_some_and(|entry| self.workers[row.worker].jobs.contains(entry));
+            ensure(there, || "is not in its worker's list".into())?;
+            expected.listed += 1;
+        }
+        let tracked = self.tracked.contains_key(&self.rows.jid(at));
+        ensure(row.flags.has(Flags::TRACKED) == tracked, || "is tracked and does not know it, or the reverse".into())?;
+        let has_rare = row.rare == NONE || self.rares.contains(row.rare as usize);
+        ensure(has_rare, || "has lost its rare part".into())?;
+        expected.rares += usize::from(row.rare != NONE);
+        Ok(())
+    }
+
+    /// No index has more entries than there are jobs to be in it.
+    fn check_sizes(&self, expected: &Expected) -> Result<(), String> {
+        let of_queues = |len: fn(&super::Queue) -> usize| self.queues.iter().map(|(_, _, queue)| len(queue)).sum();
+        let in_lists = self.workers.iter().map(|(_, _, worker)| worker.jobs.len()).sum();
+        let in_groups = self.groups.iter().map(|(_, _, group)| group.len()).sum();
+        let placed = |state: RowState| expected.placed[state as usize];
+        let sizes: [(&str, usize, usize); 9] = [
+            ("scheduled", of_queues(|queue| queue.scheduled.len()), placed(RowState::Scheduled)),
+            ("depends", of_queues(|queue| queue.depends.len()), placed(RowState::Depends)),
+            ("work", of_queues(|queue| queue.work.len()), placed(RowState::Waiting)),
+            ("locks", of_queues(|queue| queue.locks.len()), placed(RowState::Running)),
+            ("complete", self.complete.len(), placed(RowState::Complete)),
+            ("failed", in_groups, placed(RowState::Failed)),
+            ("workers' lists", in_lists, expected.listed),
+            ("rare parts", self.rares.len(), expected.rares),
+            ("dependents", expected.back_links, expected.links),
+        ];
+        for (what, found, wanted) in sizes {
+            ensure(found == wanted, || format!("{what} has {found} entries for {wanted} jobs"))?;
+        }
+        ensure(self.rows.len() == expected.placed.iter().sum(), || "rows are neither free nor jobs".into())?;
+        ensure(self.tracked.len() == self.tracked_order.len(), || "tracked jobs are not in order".into())
+    }
+
+    fn check_tags(&self) -> Result<(), String> {
+        let mut taggings = 0;
+        for at in self.rows.ids() {
+            let tags = self.rare(at).map_or(&[][..], |rare| &rare.tags);
+            for (place, tagging) in tags.iter().enumerate() {
+                let entry = Timed { at: tagging.at, seq: tagging.seq, row: at };
+                let there = self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry));
+                ensure(there, || format!("tag {} does not know row {at}", tagging.tag))?;
+                taggings += usize::from(tags[..place].iter().all(|before| before.tag != tagging.tag));
+            }
+        }
+        let known: usize = self.tags.values().map(|usage| usage.jobs.len()).sum();
+        ensure(known == taggings, || format!("tags know {known} jobs and jobs know {taggings} tags"))?;
+        let top = self.tags.iter().filter(|(_, usage)| usage.count >= 2).count();
+        let in_order = self.tags.iter().all(|(tag, usage)| {
+            usage.count < 2 || self.top_tags.contains(&(usage.count, tag.clone()))
+        });
+        ensure(in_order && top == self.top_tags.len(), || "the top tags are not those used most".into())
+    }
+
+    fn check_templates(&self) -> Result<(), String> {
+        let there = |(number, of): (usize, &super::Template)| {
+            self.templates_by_jid.get(&of.jid) == Some(&(number as u32))
+                && self.queues[of.queue].recurring.contains(of.entry(number as u32))
+        };
+        let in_queues: usize = self.queues.iter().map(|(_, _, queue)| queue.recurring.len()).sum();
+        let agree = self.templates.iter().all(there)
+            && in_queues == self.templates.len()
+            && self.templates_by_jid.len() == self.templates.len();
+        ensure(agree, || "recurring jobs and their queues disagree".into())
+    }
+}
+
+/// How many entries the rows call for.
+#[derive(Default)]
+struct Expected {
+    placed: [usize; 7],
+    links: usize,
+    back_links: usize,
+    listed: usize,
+    rares: usize,
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+

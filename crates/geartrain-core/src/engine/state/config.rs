@@ -1,0 +1,150 @@
+//! The options: as they were set, and as the numbers that the engine goes by.
+
+use std::collections::BTreeMap;
+
+use super::stats::Keep;
+use crate::{Refusal, Seconds, Setting};
+
+/// As long as a failure group, because it may hold a queue's name just so.
+const OPTION_BYTES_MAX: usize = crate::GROUP_BYTES_MAX;
+
+/// The options that Qless lists, with their defaults.
+const LISTED: [(&str, &str); 7] = [
+    ("application", "qless"),
+    ("heartbeat", "60"),
+    ("grace-period", "10"),
+    ("stats-history", "30"),
+    ("histogram-history", "7"),
+    ("jobs-history-count", "50000"),
+    ("jobs-history", "604800"),
+];
+
+/// The other numeric ones, which are not listed until they are set.
+const UNLISTED: [&str; 2] = ["max-worker-age", "max-job-history"];
+
+/// The options of a queue, whose name stands before or behind them.
+const PER_QUEUE: [&str; 2] = ["heartbeat", "max-concurrency"];
+
+/// All options.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    chosen: BTreeMap<String, String>,
+    pub(crate) numbers: Numbers,
+}
+
+/// The options that are not about one queue, as numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbers {
+    heartbeat: Seconds,
+    pub(crate) grace: Seconds,
+    pub(crate) keep_stats: Keep,
+    pub(crate) complete_count: usize,
+    pub(crate) complete_age: Seconds,
+    pub(crate) worker_age: Seconds,
+    /// 0 for no limit.
+    pub(crate) history_max: usize,
+}
+
+/// The options of one queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct QueueNumbers {
+    heartbeat: Option<Seconds>,
+    /// 0 or less for no limit.
+    pub(crate) concurrency: f64,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers::read(&BTreeMap::new())
+    }
+}
+
+/// Refuses an option that the engine could not read back.
+pub(crate) fn check(option: &str, value: Option<&str>) -> Result<(), Refusal> {
+    let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
+    if option.is_empty() || option.len() > OPTION_BYTES_MAX || option.contains('\0') {
+        return bad("option", format!("must have 1 to {OPTION_BYTES_MAX} bytes and no NUL"));
+    }
+    match value {
+        Some(value) if is_numeric(option) && number(value).is_none() => {
+            bad("value", format!("of {option} must be a finite number, not {value:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_numeric(option: &str) -> bool {
+    LISTED[1..].iter().any(|(listed, _)| *listed == option)
+        || UNLISTED.contains(&option)
+        || queues_of(option).next().is_some()
+}
+
+/// The queues that an option may be about, which are several where names look like options.
+pub(crate) fn queues_of(option: &str) -> impl Iterator<Item = &str> {
+    PER_QUEUE.into_iter().flat_map(move |about| {
+        let before = option.strip_suffix(about).and_then(|rest| rest.strip_suffix('-'));
+        let behind = option.strip_prefix(about).and_then(|rest| rest.strip_prefix('-'));
+        [before, behind].into_iter().flatten()
+    })
+}
+
+fn number(value: &str) -> Option<f64> {
+    value.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+impl Config {
+    pub(crate) fn set(&mut self, option: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.chosen.insert(option.to_owned(), value.to_owned()),
+            None => self.chosen.remove(option),
+        };
+        self.numbers = Numbers::read(&self.chosen);
+    }
+
+    pub(crate) fn get(&self, option: &str) -> Option<Setting> {
+        let chosen = self.chosen.get(option).cloned().map(Setting::Chosen);
+        chosen.or_else(|| LISTED.iter().find(|(listed, _)| *listed == option).map(|(_, value)| Setting::Default(value)))
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, Setting> {
+        let defaults = LISTED.iter().map(|(option, value)| ((*option).to_owned(), Setting::Default(value)));
+        let chosen = self.chosen.iter().map(|(option, value)| (option.clone(), Setting::Chosen(value.clone())));
+        defaults.chain(chosen).collect()
+    }
+
+    /// The options of a queue, looked up by name.
+    pub(crate) fn of_queue(&self, queue: &str) -> QueueNumbers {
+        let find = |about: &str| {
+            let spellings = [format!("{queue}-{about}"), format!("{about}-{queue}")];
+            spellings.iter().find_map(|option| number(self.chosen.get(option)?))
+        };
+        QueueNumbers {
+            heartbeat: find("heartbeat").map(seconds),
+            concurrency: find("max-concurrency").unwrap_or_default(),
+        }
+    }
+
+    /// How long a lock lasts in a queue.
+    pub(crate) fn heartbeat(&self, of_queue: &QueueNumbers) -> Seconds {
+        of_queue.heartbeat.unwrap_or(self.numbers.heartbeat)
+    }
+}
+
+impl Numbers {
+    fn read(chosen: &BTreeMap<String, String>) -> Numbers {
+        let get = |option: &str, default: f64| chosen.get(option).and_then(|value| number(value)).unwrap_or(default);
+        Numbers {
+            heartbeat: seconds(get("heartbeat", 60.0)),
+            grace: seconds(get("grace-period", 10.0)),
+            keep_stats: Keep { days: get("stats-history", 30.0), histogram_days: get("histogram-history", 7.0) },
+            complete_count: get("jobs-history-count", 50_000.0) as usize,
+            complete_age: seconds(get("jobs-history", 604_800.0)),
+            worker_age: seconds(get("max-worker-age", 86_400.0)),
+            history_max: get("max-job-history", 100.0) as usize,
+        }
+    }
+}
+
+fn seconds(number: f64) -> Seconds {
+    Seconds::new(number).expect("options that are not finite are refused when they are set")
+}

@@ -1,0 +1,239 @@
+//! What has happened to each job, in as few bytes as it takes.
+//!
+//! A history is a piece of bytes: how many bytes and entries it has, then the entries, each a kind, a moment and what goes
+//! with that kind. A job that was put and nothing else has none: its row says when and where.
+
+use bytes::Bytes;
+
+use super::blobs::{BlobRef, Blobs};
+use super::rows::NONE;
+use crate::Timestamp;
+
+const HEAD_BYTES: usize = 8;
+/// Room for put, popped and done, which is all that happens to most jobs.
+const FIRST_BYTES: usize = 48;
+
+/// One thing that happened, with names as their numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Mark<'a> {
+    Put { queue: u32 },
+    Popped { worker: u32 },
+    Done,
+    Failed { worker: u32, group: u32 },
+    TimedOut,
+    Log { message: &'a str, data: Option<&'a str> },
+}
+
+/// Begins a history with the put that a job's row tells of.
+pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
+    let mut whole = [0; FIRST_BYTES];
+    let mut entry = [0; 17];
+    let length = write_short(&mut entry, put, Mark::Put { queue });
+    whole[HEAD_BYTES..HEAD_BYTES + length].copy_from_slice(&entry[..length]);
+    write_head(&mut whole, HEAD_BYTES + length, 1);
+    match blobs.slot(FIRST_BYTES) {
+        Some(at) => {
+            blobs.slot_mut(at)[..FIRST_BYTES].copy_from_slice(&whole);
+            at
+        }
+        None => blobs.insert_large(Bytes::copy_from_slice(&whole)),
+    }
+}
+
+/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all.
+pub(crate) fn append(blobs: &mut Blobs, at: BlobRef, limit: usize, when: Timestamp, mark: Mark<'_>) -> BlobRef {
+    let mut short = [0; 17];
+    let long;
+    let entry = match mark {
+        Mark::Log { message, data } => {
+            long = log_entry(when, message, data);
+            &long[..]
+        }
+        _ => {
+            let length = write_short(&mut short, when, mark);
+            &short[..length]
+        }
+    };
+    let (bytes, count) = head(blobs.get(at));
+    if limit > 0 && count >= limit {
+        let whole = trimmed(&blobs.get(at)[..bytes], limit, entry);
+        return replace(blobs, at, whole, limit);
+    }
+    let grown = bytes + entry.len();
+    let slot = blobs.slot_mut(at);
+    if slot.len() >= grown {
+        slot[bytes..grown].copy_from_slice(entry);
+        write_head(slot, grown, count + 1);
+        return at;
+    }
+    let whole = [&blobs.get(at)[..bytes], entry].concat();
+    replace(blobs, at, whole, count + 1)
+}
+
+/// Reads a history, oldest entry first.
+pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestamp, Mark<'_>)> {
+    let whole = blobs.get(at);
+    let mut rest = &whole[HEAD_BYTES..head(whole).0];
+    std::iter::from_fn(move || (!rest.is_empty()).then(|| read_entry(&mut rest)))
+}
+
+/// Keeps the first entry and the newest ones; if there is room for one only, the newest.
+fn trimmed(history: &[u8], limit: usize, entry: &[u8]) -> Vec<u8> {
+    let (_, count) = head(history);
+    let (first, newest) = (usize::from(limit > 1), limit.saturating_sub(2));
+    let mut whole = vec![0; HEAD_BYTES];
+    let mut rest = &history[HEAD_BYTES..];
+    for place in 0..count {
+        let before = rest;
+        read_entry(&mut rest);
+        if place < first || place >= count - newest {
+            whole.extend_from_slice(&before[..before.len() - rest.len()]);
+        }
+    }
+    whole.extend_from_slice(entry);
+    whole
+}
+
+fn replace(blobs: &mut Blobs, at: BlobRef, mut whole: Vec<u8>, count: usize) -> BlobRef {
+    let bytes = whole.len();
+    write_head(&mut whole, bytes, count);
+    blobs.remove(at);
+    blobs.insert(&whole.into())
+}
+
+/// How many bytes and how many entries a history has.
+fn head(history: &[u8]) -> (usize, usize) {
+    (u32_at(history, 0) as usize, u32_at(history, 4) as usize)
+}
+
+fn write_head(history: &mut [u8], bytes: usize, count: usize) {
+    history[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+    history[4..HEAD_BYTES].copy_from_slice(&(count as u32).to_le_bytes());
+}
+
+fn write_short(entry: &mut [u8; 17], when: Timestamp, mark: Mark<'_>) -> usize {
+    let (kind, one, two) = match mark {
+        Mark::Put { queue } => (0, queue, NONE),
+        Mark::Popped { worker } => (1, worker, NONE),
+        Mark::Done => (2, NONE, NONE),
+        Mark::Failed { worker, group } => (3, worker, group),
+        Mark::TimedOut => (4, NONE, NONE),
+        Mark::Log { .. } => (5, NONE, NONE),
+    };
+    entry[0] = kind;
+    entry[1..9].copy_from_slice(&when.floor().get().to_le_bytes());
+    entry[9..13].copy_from_slice(&one.to_le_bytes());
+    entry[13..].copy_from_slice(&two.to_le_bytes());
+    match kind {
+        0 | 1 => 13,
+        3 => 17,
+        _ => 9,
+    }
+}
+
+fn log_entry(when: Timestamp, message: &str, data: Option<&str>) -> Vec<u8> {
+    let mut short = [0; 17];
+    let length = write_short(&mut short, when, Mark::Log { message, data });
+    let mut entry = short[..length].to_vec();
+    entry.extend_from_slice(&(message.len() as u32).to_le_bytes());
+    entry.extend_from_slice(message.as_bytes());
+    entry.extend_from_slice(&data.map_or(NONE, |data| data.len() as u32).to_le_bytes());
+    entry.extend_from_slice(data.unwrap_or_default().as_bytes());
+    entry
+}
+
+fn read_entry<'a>(rest: &mut &'a [u8]) -> (Timestamp, Mark<'a>) {
+    fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> &'a [u8] {
+        let (taken, left) = rest.split_at(bytes);
+        *rest = left;
+        taken
+    }
+    fn number(rest: &mut &[u8]) -> u32 {
+        u32_at(take(rest, 4), 0)
+    }
+    fn text<'a>(rest: &mut &'a [u8], bytes: u32) -> &'a str {
+        std::str::from_utf8(take(rest, bytes as usize)).expect("only text is ever written here")
+    }
+    let kind = take(rest, 1)[0];
+    let mut when = [0; 8];
+    when.copy_from_slice(take(rest, 8));
+    let when = Timestamp::new(f64::from_le_bytes(when)).expect("only finite moments are ever written here");
+    let mark = match kind {
+        0 => Mark::Put { queue: number(rest) },
+        1 => Mark::Popped { worker: number(rest) },
+        2 => Mark::Done,
+        3 => Mark::Failed { worker: number(rest), group: number(rest) },
+        4 => Mark::TimedOut,
+        _ => {
+            let bytes = number(rest);
+            let message = text(rest, bytes);
+            let bytes = number(rest);
+            Mark::Log { message, data: (bytes != NONE).then(|| text(rest, bytes)) }
+        }
+    };
+    (when, mark)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whens(blobs: &Blobs, at: BlobRef) -> Vec<f64> {
+        read(blobs, at).map(|(when, _)| when.get()).collect()
+    }
+
+    #[test]
+    fn entries_of_every_kind_come_back() {
+        let mut blobs = Blobs::default();
+        let long = "x".repeat(5_000);
+        let marks = [
+            Mark::Popped { worker: 3 },
+            Mark::Done,
+            Mark::Failed { worker: NONE, group: 9 },
+            Mark::TimedOut,
+            Mark::Log { message: "hello", data: None },
+            Mark::Log { message: &long, data: Some("{}") },
+            Mark::Done,
+        ];
+        let mut at = begin(&mut blobs, Timestamp::from(1), 7);
+        for (n, mark) in marks.into_iter().enumerate() {
+            at = append(&mut blobs, at, 0, Timestamp::from(n as i32 + 2), mark);
+        }
+        let read: Vec<_> = read(&blobs, at).collect();
+        assert_eq!(read[0], (Timestamp::from(1), Mark::Put { queue: 7 }));
+        for (n, mark) in marks.into_iter().enumerate() {
+            assert_eq!(read[n + 1], (Timestamp::from(n as i32 + 2), mark));
+        }
+    }
+
+    #[test]
+    fn a_limit_keeps_the_first_and_the_newest() {
+        for (limit, kept) in
+            [(0, vec![0., 1., 2., 3., 4.]), (1, vec![4.]), (2, vec![0., 4.]), (3, vec![0., 3., 4.]), (9, vec![0., 1., 2., 3., 4.])]
+        {
+            let mut blobs = Blobs::default();
+            let mut at = begin(&mut blobs, Timestamp::from(0), 7);
+            for n in 1..5 {
+                at = append(&mut blobs, at, limit, Timestamp::from(n), Mark::Done);
+            }
+            assert_eq!(whens(&blobs, at), kept, "limit {limit}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_was_lowered_takes_effect_at_the_next_entry() {
+        let mut blobs = Blobs::default();
+        let mut at = begin(&mut blobs, Timestamp::from(0), 7);
+        for n in 1..10 {
+            at = append(&mut blobs, at, 0, Timestamp::from(n), Mark::Done);
+        }
+        at = append(&mut blobs, at, 4, Timestamp::from(10), Mark::Done);
+        assert_eq!(whens(&blobs, at), [0., 8., 9., 10.]);
+    }
+}

@@ -1,0 +1,336 @@
+//! All that the engine knows, packed, with the indexes that find it. Others can read it; only [`State::apply`] changes it.
+
+mod apply;
+mod blobs;
+mod check;
+mod config;
+mod history;
+mod ordered;
+mod rare;
+mod rows;
+mod stats;
+mod table;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use slab::Slab;
+
+use crate::{Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName};
+use blobs::Blobs;
+use config::{Config, QueueNumbers};
+pub(crate) use config::check as check_option;
+use ordered::Ordered;
+use rare::Rare;
+pub(crate) use rare::Ended;
+pub use rows::RowId;
+pub(crate) use rows::{Flags, NONE, Row, RowState};
+use rows::Rows;
+use stats::Days;
+use table::Table;
+
+/// Found by key. Nothing depends on the order inside.
+type Map<K, V> = hashbrown::HashMap<K, V, FixedState>;
+
+/// All that the engine knows.
+#[derive(Debug)]
+pub(crate) struct State {
+    rows: Rows,
+    blobs: Blobs,
+    rares: Slab<Box<Rare>>,
+    queues: Table<Queue>,
+    klasses: Table<()>,
+    workers: Table<Worker>,
+    groups: Table<Ordered<(u64, RowId)>>,
+    complete: Ordered<Timed>,
+    tags: Map<Tag, TagUse>,
+    /// Tags used at least twice, by use.
+    top_tags: BTreeSet<(i64, Tag)>,
+    tracked: Map<Jid, (Timestamp, u64)>,
+    tracked_order: BTreeMap<(Timestamp, u64), Jid>,
+    templates: Slab<Template>,
+    templates_by_jid: Map<Jid, u32>,
+    config: Config,
+    /// The last arrival or token given out.
+    seq: u64,
+    /// Watched queues in which a pop may now find something.
+    stirred: Vec<u32>,
+}
+
+/// One queue: its jobs, by where they stand.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) work: Ordered<Work>,
+    pub(crate) locks: Ordered<Timed>,
+    pub(crate) scheduled: Ordered<Timed>,
+    pub(crate) depends: Ordered<Timed>,
+    /// Recurring jobs; the row is the template's number.
+    pub(crate) recurring: Ordered<Timed>,
+    /// When it was put on the list of queues.
+    pub(crate) registered: Option<Timestamp>,
+    pub(crate) paused: bool,
+    options: QueueNumbers,
+    days: Days,
+    /// Somebody waits for its jobs.
+    watched: bool,
+}
+
+/// One worker.
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    pub(crate) seen: Option<Timestamp>,
+    pub(crate) jobs: Ordered<Timed>,
+}
+
+/// A job among those that wait, the next one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Work {
+    rank: u64,
+    moment: Timestamp,
+    seq: u64,
+    pub(crate) row: RowId,
+}
+
+/// A job among those that are ordered by a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Timed {
+    pub(crate) at: Timestamp,
+    seq: u64,
+    pub(crate) row: RowId,
+}
+
+/// How a tag is used.
+#[derive(Debug, Default)]
+struct TagUse {
+    /// How often it was given and not taken away; it can be negative, as in Qless.
+    count: i64,
+    jobs: Ordered<Timed>,
+}
+
+/// A recurring job.
+#[derive(Debug, Clone)]
+pub(crate) struct Template {
+    pub(crate) jid: Jid,
+    pub(crate) queue: u32,
+    pub(crate) klass: u32,
+    pub(crate) payload: Payload,
+    pub(crate) priority: Priority,
+    pub(crate) retries: u32,
+    pub(crate) tags: Vec<Tag>,
+    pub(crate) interval: Seconds,
+    pub(crate) backlog: u32,
+    pub(crate) count: u64,
+    pub(crate) next: Timestamp,
+    seq: u64,
+}
+
+impl Work {
+    fn of(row: RowId, of: &Row) -> Work {
+        let rank = if of.flags.has(Flags::FRONT) { 0 } else { rank(of.priority) };
+        Work { rank, moment: of.score, seq: of.seq, row }
+    }
+}
+
+impl Timed {
+    fn of(row: RowId, of: &Row) -> Timed {
+        Timed { at: of.score, seq: of.seq, row }
+    }
+}
+
+/// A number that is lower for a higher priority, and never 0.
+fn rank(priority: Priority) -> u64 {
+    let bits = priority.get().to_bits();
+    // Doubles sort as their bits do, once the negative ones are turned round.
+    let ascending = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
+    !ascending
+}
+
+impl State {
+    pub(crate) fn new(hash_seed: u64) -> State {
+        fn map<K, V>(hash_seed: u64) -> Map<K, V> {
+            Map::with_hasher(FixedState::with_seed(hash_seed))
+        }
+        State {
+            rows: Rows::new(hash_seed),
+            blobs: Blobs::default(),
+            rares: Slab::new(),
+            queues: Table::new(hash_seed),
+            klasses: Table::new(hash_seed),
+            workers: Table::new(hash_seed),
+            groups: Table::new(hash_seed),
+            complete: Ordered::default(),
+            tags: map(hash_seed),
+            top_tags: BTreeSet::new(),
+            tracked: map(hash_seed),
+            tracked_order: BTreeMap::new(),
+            templates: Slab::new(),
+            templates_by_jid: map(hash_seed),
+            config: Config::default(),
+            seq: 0,
+            stirred: Vec::new(),
+        }
+    }
+
+    pub(crate) fn find(&self, jid: &Jid) -> Option<RowId> {
+        self.rows.find(jid)
+    }
+
+    pub(crate) fn row(&self, row: RowId) -> &Row {
+        &self.rows[row]
+    }
+
+    pub(crate) fn jid(&self, row: RowId) -> Jid {
+        self.rows.jid(row)
+    }
+
+    fn rare(&self, row: RowId) -> Option<&Rare> {
+        self.rares.get(self.rows[row].rare as usize).map(|rare| &**rare)
+    }
+
+    pub(crate) fn find_queue(&self, name: &str) -> Option<u32> {
+        self.queues.find(name)
+    }
+
+    pub(crate) fn find_klass(&self, name: &str) -> Option<u32> {
+        self.klasses.find(name)
+    }
+
+    pub(crate) fn find_worker(&self, name: &str) -> Option<u32> {
+        self.workers.find(name)
+    }
+
+    pub(crate) fn find_group(&self, name: &str) -> Option<u32> {
+        self.groups.find(name)
+    }
+
+    pub(crate) fn queue(&self, queue: u32) -> &Queue {
+        &self.queues[queue]
+    }
+
+    pub(crate) fn queue_name(&self, queue: u32) -> QueueName {
+        QueueName::from_checked(self.queues.name(queue).clone())
+    }
+
+    pub(crate) fn worker(&self, worker: u32) -> &Worker {
+        &self.workers[worker]
+    }
+
+    pub(crate) fn worker_name(&self, worker: u32) -> Option<WorkerName> {
+        (worker != NONE).then(|| WorkerName::from_checked(self.workers.name(worker).clone()))
+    }
+
+    /// The queues on the list, first seen first.
+    pub(crate) fn registered_queues(&self) -> Vec<u32> {
+        let mut listed: Vec<(Timestamp, &Arc<str>, u32)> = self
+            .queues
+            .iter()
+            .filter_map(|(number, name, queue)| Some((queue.registered?, name, number)))
+            .collect();
+        listed.sort_unstable();
+        listed.into_iter().map(|(_, _, number)| number).collect()
+    }
+
+    /// The workers on the list, with when they were last seen.
+    pub(crate) fn seen_workers(&self) -> impl Iterator<Item = (u32, Timestamp)> {
+        self.workers.iter().filter_map(|(number, _, worker)| Some((number, worker.seen?)))
+    }
+
+    /// The failed jobs of a group, the first to fail first.
+    pub(crate) fn group(&self, group: u32) -> &Ordered<(u64, RowId)> {
+        &self.groups[group]
+    }
+
+    /// The groups that have any, with how many.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        self.groups.iter().filter(|(_, _, jobs)| !jobs.is_empty()).map(|(_, name, jobs)| (name, jobs.len()))
+    }
+
+    /// The complete jobs, the first to complete first.
+    pub(crate) fn complete(&self) -> &Ordered<Timed> {
+        &self.complete
+    }
+
+    /// The jobs that have a tag, in the order in which they got it.
+    pub(crate) fn tagged(&self, tag: &Tag) -> Option<&Ordered<Timed>> {
+        self.tags.get(tag).map(|usage| &usage.jobs)
+    }
+
+    /// The tags used at least twice, the most used first.
+    pub(crate) fn top_tags(&self) -> impl Iterator<Item = &Tag> {
+        self.top_tags.iter().rev().map(|(_, tag)| tag)
+    }
+
+    /// The tags of a job, as they were given.
+    pub(crate) fn tags_of(&self, row: RowId) -> Vec<Tag> {
+        self.rare(row).map_or(Vec::new(), |rare| rare.tags.iter().map(|tagging| tagging.tag.clone()).collect())
+    }
+
+    pub(crate) fn dependencies(&self, row: RowId) -> impl Iterator<Item = RowId> {
+        self.rare(row).into_iter().flat_map(|rare| rare.dependencies.iter().copied())
+    }
+
+    pub(crate) fn dependents(&self, row: RowId) -> impl Iterator<Item = RowId> {
+        self.rare(row).into_iter().flat_map(|rare| rare.dependents.iter().copied())
+    }
+
+    pub(crate) fn is_tracked(&self, jid: &Jid) -> bool {
+        self.tracked.contains_key(jid)
+    }
+
+    /// The tracked jobs, those that are gone included, in the order in which their tracking began.
+    pub(crate) fn tracked(&self) -> impl Iterator<Item = &Jid> {
+        self.tracked_order.values()
+    }
+
+    pub(crate) fn find_template(&self, jid: &Jid) -> Option<u32> {
+        self.templates_by_jid.get(jid).copied()
+    }
+
+    pub(crate) fn template(&self, template: u32) -> &Template {
+        &self.templates[template as usize]
+    }
+
+    pub(crate) fn numbers(&self) -> &config::Numbers {
+        &self.config.numbers
+    }
+
+    pub(crate) fn option(&self, option: &str) -> Option<Setting> {
+        self.config.get(option)
+    }
+
+    pub(crate) fn options(&self) -> BTreeMap<String, Setting> {
+        self.config.all()
+    }
+
+    /// How long a lock lasts in a queue.
+    pub(crate) fn heartbeat(&self, queue: u32) -> Seconds {
+        self.config.heartbeat(&self.queues[queue].options)
+    }
+
+    /// How many more jobs of a queue may run now; none if there is no limit.
+    pub(crate) fn places(&self, queue: u32, now: Timestamp) -> Option<usize> {
+        let queue = &self.queues[queue];
+        let limit = queue.options.concurrency;
+        (limit > 0.0).then(|| {
+            let live = queue.locks.len() - queue.locks.count_while(|lock| lock.at < now);
+            (limit - live as f64).max(0.0) as usize
+        })
+    }
+
+    pub(crate) fn stats(&self, queue: u32, date: Timestamp) -> StatsReply {
+        self.queues[queue].days.report(date)
+    }
+
+    /// How the attempt with this token ended, if that is remembered.
+    pub(crate) fn ended(&self, row: RowId, token: u64) -> Option<Ended> {
+        let (ended, how) = self.rare(row)?.ended?;
+        (ended == token).then_some(how)
+    }
+
+    /// The queues that were stirred since the last time.
+    pub(crate) fn take_stirred(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.stirred)
+    }
+}

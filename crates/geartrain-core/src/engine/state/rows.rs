@@ -1,0 +1,310 @@
+//! The jobs themselves, packed: a row each, found by number or by jid.
+
+use std::hash::{BuildHasher, Hasher};
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use slab::Slab;
+
+use super::blobs::BlobRef;
+use crate::names::Repr;
+use crate::{Jid, Priority, StateName, Timestamp};
+
+/// A job's number. It is used again once the job is gone.
+pub type RowId = u32;
+
+/// Stands for "no queue", "no worker" and "nothing rare".
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// One job. What few jobs have is in [`Rare`](super::rare::Rare).
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    jid: [u8; 16],
+    /// What the job is ordered by where it is: waiting, the moment it came in; running, its lock's deadline; scheduled, when it is
+    /// due; depending, when it was put; complete, since when.
+    pub(crate) score: Timestamp,
+    /// Its arrival there. For a job that runs or is complete, the token of that attempt.
+    pub(crate) seq: u64,
+    /// When it was last put, popped or completed, which is what statistics measure from.
+    pub(crate) time: Timestamp,
+    pub(crate) priority: Priority,
+    pub(crate) payload: BlobRef,
+    pub(crate) payload_bytes: u32,
+    pub(crate) queue: u32,
+    pub(crate) klass: u32,
+    /// Who holds it, or, as long as Qless says so, who held it last.
+    pub(crate) worker: u32,
+    pub(crate) retries: u32,
+    pub(crate) remaining: i32,
+    /// What has happened to it; none if it was put and that is all.
+    pub(crate) history: BlobRef,
+    pub(crate) rare: u32,
+    pub(crate) flags: Flags,
+    pub(crate) state: RowState,
+}
+
+/// Where a row stands: nowhere, or where its job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RowState {
+    Free,
+    Scheduled,
+    Depends,
+    Waiting,
+    Running,
+    Complete,
+    Failed,
+}
+
+impl RowState {
+    pub(crate) fn name(self) -> StateName {
+        match self {
+            RowState::Scheduled => StateName::Scheduled,
+            RowState::Depends => StateName::Depends,
+            RowState::Free | RowState::Waiting => StateName::Waiting,
+            RowState::Running => StateName::Running,
+            RowState::Complete => StateName::Complete,
+            RowState::Failed => StateName::Failed,
+        }
+    }
+}
+
+/// What is true of a row besides its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    /// Its jid is a text, kept apart.
+    pub(crate) const TEXT: Flags = Flags(1);
+    /// Its milestones are published.
+    pub(crate) const TRACKED: Flags = Flags(1 << 1);
+    /// Its holder was warned, and the next expiry of its lock is a take-over.
+    pub(crate) const GRACE: Flags = Flags(1 << 2);
+    /// It is in its worker's list.
+    pub(crate) const LISTED: Flags = Flags(1 << 3);
+    /// Qless names a deadline that is not the score; it is in the rare part.
+    pub(crate) const EXPIRES: Flags = Flags(1 << 4);
+    /// It was timed out, and Qless calls it stalled until it is popped.
+    pub(crate) const STALLED: Flags = Flags(1 << 5);
+    /// It waits before all others.
+    pub(crate) const FRONT: Flags = Flags(1 << 6);
+    /// It was advanced with a delay, and Qless calls it waiting though it is scheduled.
+    pub(crate) const ADVANCED: Flags = Flags(1 << 7);
+
+    pub(crate) fn has(self, flag: Flags) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: Flags, on: bool) {
+        if on {
+            self.0 |= flag.0;
+        } else {
+            self.0 &= !flag.0;
+        }
+    }
+}
+
+impl std::ops::BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+const ROWS_PER_PAGE: u32 = 1024;
+/// More than enough that growing one of them stalls nobody: at 100 million jobs each holds 100,000.
+const SHARDS: usize = 1024;
+
+/// All the rows, and the way to them by jid.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pages: Vec<Box<[Row]>>,
+    free: Vec<RowId>,
+    used: RowId,
+    shards: Vec<HashTable<RowId>>,
+    texts: Slab<Arc<str>>,
+    hasher: FixedState,
+}
+
+impl Rows {
+    /// The seed makes it hard to choose jids that collide.
+    pub(crate) fn new(hash_seed: u64) -> Rows {
+        Rows {
+            pages: Vec::new(),
+            free: Vec::new(),
+            used: 0,
+            shards: vec![HashTable::new(); SHARDS],
+            texts: Slab::new(),
+            hasher: FixedState::with_seed(hash_seed),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.used as usize - self.free.len()
+    }
+
+    pub(crate) fn find(&self, jid: &Jid) -> Option<RowId> {
+        let hash = self.hash(jid);
+        self.shards[shard(hash)].find(hash, |row| self.is(*row, jid)).copied()
+    }
+
+    /// The number of every job there is.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RowId> {
+        (0..self.used).filter(|row| self[*row].state != RowState::Free)
+    }
+
+    pub(crate) fn jid(&self, row: RowId) -> Jid {
+        let row = &self[row];
+        Jid(if row.flags.has(Flags::TEXT) {
+            Repr::Text(self.texts[text_slot(&row.jid)].clone())
+        } else {
+            Repr::Uuid(row.jid)
+        })
+    }
+
+    /// Makes a row for a new job.
+    pub(crate) fn insert(&mut self, jid: &Jid) -> RowId {
+        let row = self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        });
+        if self.pages.len() as u32 * ROWS_PER_PAGE < self.used {
+            self.pages.push(vec![Row::FREE; ROWS_PER_PAGE as usize].into());
+        }
+        let (bytes, flags) = match &jid.0 {
+            Repr::Uuid(uuid) => (*uuid, Flags::default()),
+            Repr::Text(text) => {
+                let mut slot = [0; 16];
+                slot[..8].copy_from_slice(&(self.texts.insert(text.clone()) as u64).to_ne_bytes());
+                (slot, Flags::TEXT)
+            }
+        };
+        self[row] = Row { jid: bytes, flags, ..Row::FREE };
+        let hash = self.hash(jid);
+        let Rows { pages, shards, texts, hasher, .. } = self;
+        shards[shard(hash)].insert_unique(hash, row, |other| {
+            let other = &pages[(other / ROWS_PER_PAGE) as usize][(other % ROWS_PER_PAGE) as usize];
+            hash_row(hasher, texts, other)
+        });
+        row
+    }
+
+    /// Gives a number back.
+    pub(crate) fn remove(&mut self, row: RowId) {
+        let hash = hash_row(&self.hasher, &self.texts, &self[row]);
+        if let Ok(entry) = self.shards[shard(hash)].find_entry(hash, |other| *other == row) {
+            entry.remove();
+        }
+        if self[row].flags.has(Flags::TEXT) {
+            let slot = text_slot(&self[row].jid);
+            self.texts.remove(slot);
+        }
+        self[row] = Row::FREE;
+        self.free.push(row);
+    }
+
+    fn is(&self, row: RowId, jid: &Jid) -> bool {
+        let row = &self[row];
+        match &jid.0 {
+            Repr::Uuid(uuid) => row.jid == *uuid && !row.flags.has(Flags::TEXT),
+            Repr::Text(text) => row.flags.has(Flags::TEXT) && self.texts[text_slot(&row.jid)] == *text,
+        }
+    }
+
+    fn hash(&self, jid: &Jid) -> u64 {
+        self.hasher.hash_one(jid)
+    }
+}
+
+/// Hashes a row's jid as the jid itself is hashed.
+fn hash_row(hasher: &FixedState, texts: &Slab<Arc<str>>, row: &Row) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    if row.flags.has(Flags::TEXT) {
+        hasher.write(texts[text_slot(&row.jid)].as_bytes());
+    } else {
+        hasher.write_u128(u128::from_ne_bytes(row.jid));
+    }
+    hasher.finish()
+}
+
+/// The tables inside the shards use a hash's lowest and highest bits.
+fn shard(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
+}
+
+fn text_slot(jid: &[u8; 16]) -> usize {
+    let mut slot = [0; 8];
+    slot.copy_from_slice(&jid[..8]);
+    u64::from_ne_bytes(slot) as usize
+}
+
+impl Row {
+    const FREE: Row = Row {
+        jid: [0; 16],
+        score: Timestamp::ZERO,
+        seq: 0,
+        time: Timestamp::ZERO,
+        priority: Priority::ZERO,
+        payload: BlobRef::NONE,
+        payload_bytes: 0,
+        queue: NONE,
+        klass: NONE,
+        worker: NONE,
+        retries: 0,
+        remaining: 0,
+        history: BlobRef::NONE,
+        rare: NONE,
+        flags: Flags(0),
+        state: RowState::Free,
+    };
+}
+
+impl Index<RowId> for Rows {
+    type Output = Row;
+    fn index(&self, row: RowId) -> &Row {
+        &self.pages[(row / ROWS_PER_PAGE) as usize][(row % ROWS_PER_PAGE) as usize]
+    }
+}
+
+impl IndexMut<RowId> for Rows {
+    fn index_mut(&mut self, row: RowId) -> &mut Row {
+        &mut self.pages[(row / ROWS_PER_PAGE) as usize][(row % ROWS_PER_PAGE) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_as_small_as_it_was_meant_to_be() {
+        assert_eq!(size_of::<Row>(), 88);
+    }
+
+    #[test]
+    fn rows_are_found_by_jid_until_they_are_removed() {
+        let mut rows = Rows::new(7);
+        let jids: Vec<Jid> = (0..5_000_u32)
+            .map(|n| {
+                let text = if n % 2 == 0 { format!("{n:032x}") } else { format!("job {n}") };
+                Jid::new(text).unwrap()
+            })
+            .collect();
+        for jid in &jids {
+            let row = rows.insert(jid);
+            rows[row].state = RowState::Waiting;
+        }
+        for (n, jid) in jids.iter().enumerate() {
+            assert_eq!(rows.find(jid), Some(n as u32));
+            assert_eq!(rows.jid(n as u32), *jid);
+        }
+        (0..5_000).step_by(3).for_each(|row| rows.remove(row));
+        for (n, jid) in jids.iter().enumerate() {
+            assert_eq!(rows.find(jid), (n % 3 != 0).then_some(n as u32));
+        }
+        assert_eq!(rows.ids().count(), rows.len());
+        assert_eq!(rows.insert(&jids[0]), 4_998, "the number freed last is used first");
+    }
+}

@@ -1,0 +1,168 @@
+//! How a queue did, day by day: what jobs waited and ran, and how often they failed.
+
+use crate::time::DAY;
+use crate::{Seconds, StatsReply, Summary, Timestamp};
+
+/// Seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
+const BUCKETS: usize = 60 + 59 + 23 + 6;
+
+/// One queue's days, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Days {
+    days: Vec<Day>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Day {
+    start: Timestamp,
+    pub(crate) wait: Spans,
+    pub(crate) run: Spans,
+    pub(crate) retries: i64,
+    pub(crate) failed: i64,
+    pub(crate) failures: i64,
+}
+
+/// How many spans of time there were, their mean, and how they spread.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    count: u64,
+    mean: f64,
+    /// The sum of squared differences from the mean.
+    spread: f64,
+    /// As far as the longest span reaches.
+    histogram: Vec<u64>,
+}
+
+/// For how many days before a new one figures are kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    pub(crate) days: f64,
+    pub(crate) histogram_days: f64,
+}
+
+impl Days {
+    /// The figures of the day that a moment is in, to be added to.
+    pub(crate) fn at(&mut self, now: Timestamp, keep: Keep) -> &mut Day {
+        // Nearly always it is the last day, and asking for the day costs a division.
+        if let Some(last) = self.days.last()
+            && (0.0..DAY).contains(&(now - last.start).get())
+        {
+            return self.days.last_mut().expect("it was there a line ago");
+        }
+        let start = now.day();
+        let mut place = self.days.partition_point(|day| day.start < start);
+        if self.days.get(place).is_none_or(|day| day.start != start) {
+            self.days.insert(place, Day { start, ..Day::default() });
+            let first_kept = |days: f64| {
+                let span = Seconds::new(days.clamp(0.0, f64::MAX / DAY) * DAY).expect("the product was bounded");
+                start - span
+            };
+            let (oldest, oldest_histogram) = (first_kept(keep.days), first_kept(keep.histogram_days));
+            let dropped = self.days.partition_point(|day| day.start < oldest);
+            self.days.drain(..dropped);
+            place -= dropped;
+            for day in self.days.iter_mut().take_while(|day| day.start < oldest_histogram) {
+                day.wait.histogram = Vec::new();
+                day.run.histogram = Vec::new();
+            }
+        }
+        &mut self.days[place]
+    }
+
+    pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
+        let start = date.day();
+        let found = self.days.binary_search_by_key(&start, |day| day.start);
+        found.map_or_else(|_| Day::default().report(), |place| self.days[place].report())
+    }
+}
+
+impl Day {
+    fn report(&self) -> StatsReply {
+        StatsReply {
+            wait: self.wait.summary(),
+            run: self.run.summary(),
+            retries: self.retries,
+            failed: self.failed,
+            failures: self.failures,
+        }
+    }
+}
+
+impl Spans {
+    pub(crate) fn add(&mut self, span: Seconds) {
+        let span = span.get();
+        self.count += 1;
+        if self.count == 1 {
+            self.mean = span;
+        } else {
+            let before = self.mean;
+            self.mean = before + (span - before) / self.count as f64;
+            self.spread += (span - self.mean) * (span - before);
+        }
+        if let Some(bucket) = bucket(span) {
+            if self.histogram.len() <= bucket {
+                self.histogram.resize(bucket + 1, 0);
+            }
+            self.histogram[bucket] += 1;
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let mut histogram = self.histogram.clone();
+        histogram.resize(BUCKETS, 0);
+        let std = if self.count > 1 { (self.spread / (self.count - 1) as f64).sqrt() } else { 0.0 };
+        Summary { count: self.count, mean: self.mean, std, histogram }
+    }
+}
+
+fn bucket(span: f64) -> Option<usize> {
+    if !(0.0..7.0 * DAY).contains(&span) {
+        return None;
+    }
+    let seconds = span as usize;
+    Some(match seconds {
+        0..60 => seconds,
+        60..3_600 => 59 + seconds / 60,
+        3_600..86_400 => 118 + seconds / 3_600,
+        _ => 141 + seconds / 86_400,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_span_has_its_bucket() {
+        for (span, place) in [
+            (0.0, Some(0)),
+            (59.9, Some(59)),
+            (60.0, Some(60)),
+            (3_599.0, Some(118)),
+            (3_600.0, Some(119)),
+            (86_399.0, Some(141)),
+            (86_400.0, Some(142)),
+            (7.0 * DAY - 1.0, Some(147)),
+            (7.0 * DAY, None),
+            (-0.5, None),
+        ] {
+            assert_eq!(bucket(span), place, "{span} s");
+        }
+    }
+
+    #[test]
+    fn old_days_and_older_histograms_are_dropped_when_a_day_begins() {
+        let keep = Keep { days: 3.0, histogram_days: 1.0 };
+        let day = |n: i32| Timestamp::from(n * 86_400 + 5);
+        let mut days = Days::default();
+        for n in 0..5 {
+            days.at(day(n), keep).wait.add(Seconds::from(1));
+        }
+        let counts: Vec<_> = (0..5).map(|n| days.report(day(n)).wait.count).collect();
+        assert_eq!(counts, [0, 1, 1, 1, 1]);
+        let histograms: Vec<_> = (0..5).map(|n| days.report(day(n)).wait.histogram[1]).collect();
+        assert_eq!(histograms, [0, 0, 0, 1, 1]);
+        days.at(day(2), keep).wait.add(Seconds::from(1));
+        assert_eq!(days.report(day(2)).wait.count, 2, "a clock that goes back finds the day again");
+    }
+}

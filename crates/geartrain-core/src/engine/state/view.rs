@@ -1,0 +1,177 @@
+//! Jobs as others see them, made from rows.
+
+use super::history::{self, Mark};
+use super::rare::FailureRow;
+use super::{Flags, NONE, Row, RowId, RowState, State};
+use crate::{
+    Failure, Group, HistoryEntry, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessFace, Recurring, Timestamp,
+    Token, What, WorkerName,
+};
+
+impl State {
+    /// Everything there is to say about a job.
+    pub(crate) fn job(&self, at: RowId) -> Job {
+        let row = &self.rows[at];
+        let rare = self.rare(at);
+        let failure = rare.and_then(|rare| rare.failure.as_ref()).map(|failure| self.failure(failure));
+        let (state, past_failure) = match (row.state, failure) {
+            (RowState::Failed, Some(failure)) => (JobState::Failed { failure }, None),
+            (_, failure) => (self.state_of(at, row), failure),
+        };
+        Job {
+            jid: self.rows.jid(at),
+            klass: self.klass(row.klass),
+            queue: (row.queue != NONE).then(|| self.queue_name(row.queue)),
+            state,
+            priority: row.priority,
+            retries: row.retries,
+            remaining: i64::from(row.remaining),
+            payload: self.payload(at),
+            tags: self.tags_of(at),
+            history: self.history(row),
+            past_failure,
+            spawned_from: rare.and_then(|rare| rare.spawned_from.clone()),
+            dependents: self.sorted_jids(self.dependents(at)),
+            tracked: row.flags.has(Flags::TRACKED),
+            qless: QlessFace {
+                state: self.qless_word(at),
+                worker: self.worker_name(row.worker),
+                expires: self.expires(at),
+            },
+        }
+    }
+
+    /// What a worker is handed of a job that it just got.
+    pub(crate) fn popped(&self, at: RowId, whole: bool) -> Popped {
+        let row = &self.rows[at];
+        Popped {
+            jid: self.rows.jid(at),
+            queue: self.queue_name(row.queue),
+            klass: self.klass(row.klass),
+            payload: self.payload(at),
+            priority: row.priority,
+            retries: row.retries,
+            remaining: i64::from(row.remaining),
+            lock: self.lock(at),
+            job: whole.then(|| Box::new(self.job(at))),
+        }
+    }
+
+    /// A recurring job as others see it.
+    pub(crate) fn recurring(&self, template: u32) -> Recurring {
+        let of = self.template(template);
+        Recurring {
+            jid: of.jid.clone(),
+            queue: self.queue_name(of.queue),
+            klass: self.klass(of.klass),
+            payload: of.payload.clone(),
+            priority: of.priority,
+            retries: of.retries,
+            tags: of.tags.clone(),
+            interval: of.interval,
+            backlog: of.backlog,
+            count: of.count,
+            next: of.next,
+        }
+    }
+
+    /// Where a job stands, in Qless's word.
+    pub(crate) fn qless_word(&self, at: RowId) -> &'static str {
+        let row = &self.rows[at];
+        match row.state {
+            RowState::Waiting if row.flags.has(Flags::STALLED) => "stalled",
+            RowState::Scheduled if row.flags.has(Flags::ADVANCED) => "waiting",
+            state => state.name().as_str(),
+        }
+    }
+
+    pub(crate) fn sorted_jids(&self, rows: impl Iterator<Item = RowId>) -> Vec<Jid> {
+        let mut jids: Vec<Jid> = rows.map(|row| self.rows.jid(row)).collect();
+        jids.sort_unstable();
+        jids
+    }
+
+    fn payload(&self, at: RowId) -> Payload {
+        let row = &self.rows[at];
+        self.blobs.share(row.payload, row.payload_bytes as usize).into()
+    }
+
+    fn klass(&self, klass: u32) -> Klass {
+        Klass::from_checked(self.klasses.name(klass).clone())
+    }
+
+    fn group_name(&self, group: u32) -> Group {
+        Group::from_checked(self.groups.name(group).clone())
+    }
+
+    /// The worker of a job that must have one.
+    fn holder(&self, row: &Row) -> WorkerName {
+        self.worker_name(row.worker).expect("a running job has a worker")
+    }
+
+    fn lock(&self, at: RowId) -> Lock {
+        let row = &self.rows[at];
+        Lock { worker: self.holder(row), token: Token(row.seq), expires: self.expires(at) }
+    }
+
+    /// The deadline that Qless names; nought if it names none.
+    pub(super) fn expires(&self, at: RowId) -> Timestamp {
+        let row = &self.rows[at];
+        if row.flags.has(Flags::EXPIRES) {
+            return self.rare(at).and_then(|rare| rare.expires).unwrap_or_default();
+        }
+        match row.state {
+            RowState::Running => row.score,
+            _ => Timestamp::ZERO,
+        }
+    }
+
+    fn state_of(&self, at: RowId, row: &Row) -> JobState {
+        match row.state {
+            RowState::Scheduled => JobState::Scheduled { due: row.score },
+            RowState::Depends => JobState::Depends {
+                on: self.sorted_jids(self.dependencies(at)),
+                due: self.rare(at).and_then(|rare| rare.due),
+            },
+            RowState::Waiting => JobState::Waiting,
+            RowState::Running => JobState::Running { lock: self.lock(at) },
+            RowState::Complete => JobState::Complete { at: row.score },
+            RowState::Free | RowState::Failed => unreachable!("a job has a row, and a failed one has a failure"),
+        }
+    }
+
+    fn failure(&self, failure: &FailureRow) -> Failure {
+        Failure {
+            group: self.group_name(failure.group),
+            message: failure.message.to_string(),
+            when: failure.when,
+            worker: self.worker_name(failure.worker),
+        }
+    }
+
+    fn history(&self, row: &Row) -> Vec<HistoryEntry> {
+        if row.history == super::blobs::BlobRef::NONE {
+            let put = What::Put { queue: self.queue_name(row.queue) };
+            return vec![HistoryEntry { when: row.time.floor(), what: put }];
+        }
+        let entry = |(when, mark)| HistoryEntry { when, what: self.what(mark) };
+        history::read(&self.blobs, row.history).map(entry).collect()
+    }
+
+    fn what(&self, mark: Mark<'_>) -> What {
+        match mark {
+            Mark::Put { queue } => What::Put { queue: self.queue_name(queue) },
+            Mark::Popped { worker } => {
+                What::Popped { worker: self.worker_name(worker).expect("only a worker can pop") }
+            }
+            Mark::Done => What::Done,
+            Mark::Failed { worker, group } => {
+                What::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
+            }
+            Mark::TimedOut => What::TimedOut,
+            Mark::Log { message, data } => {
+                What::Log { message: message.to_owned(), data: data.map(ToOwned::to_owned) }
+            }
+        }
+    }
+}
