@@ -45,7 +45,9 @@ impl Bench {
             self.effects.deltas.clear();
         }
         let now = Timestamp::new(1_700_000_000.0 + self.commands as f64 * 1e-6).expect("it is finite");
-        self.engine.execute(now, command.into(), &mut self.effects).expect("every command of the benchmark is legal")
+        self.engine
+            .execute(now, command.into(), &mut self.effects)
+            .expect("every command of the benchmark is legal")
     }
 
     fn put(&mut self) {
@@ -59,7 +61,9 @@ impl Bench {
     }
 
     fn work(&mut self) {
-        let Reply::Pop(popped) = self.execute(Pop::new(self.queue.clone(), self.worker.clone())) else { unreachable!() };
+        let Reply::Pop(popped) = self.execute(Pop::new(self.queue.clone(), self.worker.clone())) else {
+            unreachable!()
+        };
         let job = popped.jobs.into_iter().next().expect("there is always a job");
         self.execute(Complete::new(job.jid, Holder::Token(job.lock.token)));
     }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    BadCount, Group, Jid, Job, Klass, Payload, Popped, Priority, QueueName, Seconds, Tag, Timestamp, Token, WorkerName,
+    BadCount, Group, Jid, Job, Klass, Payload, Popped, Priority, QueueName, Seconds, Tag, Timestamp, Token,
+    WorkerName,
 };
 
 /// One thing that can be asked, and the type of its answer.
@@ -842,7 +843,13 @@ pub struct Recur {
 
 impl Recur {
     /// A recurring job with everything else left at its default, which is no retries.
-    pub fn new(queue: QueueName, jid: Jid, klass: Klass, payload: impl Into<Payload>, interval: Seconds) -> Recur {
+    pub fn new(
+        queue: QueueName,
+        jid: Jid,
+        klass: Klass,
+        payload: impl Into<Payload>,
+        interval: Seconds,
+    ) -> Recur {
         Recur {
             queue,
             jid,

@@ -148,19 +148,64 @@ pub struct Lock {
 }
 
 /// Names one attempt at one job. A late worker holds an old one, and can change nothing with it.
+///
+/// It is opaque: a worker gives back what it got. As text it can be written down and read again.
+///
+/// ```
+/// use geartrain_core::Token;
+/// let token: Token = "7.3".parse()?;
+/// assert_eq!(token.to_string(), "7.3");
+/// # Ok::<(), geartrain_core::BadToken>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+pub struct Token {
+    /// Never given out twice.
+    pub(crate) number: u64,
+    /// Where the backend will probably find the job. It saves a search and decides nothing.
+    pub(crate) hint: u32,
+}
 
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+impl Token {
+    /// The attempt of this number, with no hint where its job is.
+    pub fn new(number: u64) -> Token {
+        Token { number, hint: u32::MAX }
+    }
+
+    /// The number, which no other attempt has.
+    pub fn number(self) -> u64 {
+        self.number
     }
 }
 
 impl std::fmt::Display for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{}.{}", self.number, self.hint)
     }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for Token {
+    type Err = BadToken;
+    fn from_str(text: &str) -> Result<Token, BadToken> {
+        let parse = || {
+            let (number, hint) = text.split_once('.')?;
+            Some(Token { number: number.parse().ok()?, hint: hint.parse().ok()? })
+        };
+        parse().ok_or_else(|| BadToken { text: text.to_owned() })
+    }
+}
+
+/// A text that is no token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a lock token: give back the one that came with the job")]
+pub struct BadToken {
+    /// The text.
+    pub text: String,
 }
 
 /// How a job failed.

@@ -19,6 +19,8 @@ pub use command::*;
 pub use error::*;
 pub use event::*;
 pub use job::*;
-pub use names::{BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName};
+pub use names::{
+    BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName,
+};
 pub use payload::Payload;
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};

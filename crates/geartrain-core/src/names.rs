@@ -285,7 +285,10 @@ mod tests {
             assert_eq!(Tag::new(text), Err(BadName { what: "tag", why }));
             assert_eq!(Jid::new(text), Err(BadName { what: "jid", why }));
         }
-        assert_eq!(QueueName::new(&long).unwrap_err().to_string(), "a queue has at most 512 bytes, this one has 513");
+        assert_eq!(
+            QueueName::new(&long).unwrap_err().to_string(),
+            "a queue has at most 512 bytes, this one has 513"
+        );
         assert!(QueueName::new("x".repeat(512)).is_ok());
         assert!(Group::new("x".repeat(4160)).is_ok());
         assert!(Group::new("x".repeat(4161)).is_err());
@@ -293,7 +296,8 @@ mod tests {
 
     #[test]
     fn a_jid_comes_back_as_it_was_given() {
-        for text in ["a", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "é", "0123"] {
+        for text in ["a", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "é", "0123"]
+        {
             let jid = Jid::new(text).unwrap();
             assert_eq!(jid.to_string(), text);
             assert_eq!(jid.text_bytes(), text.len());
@@ -302,7 +306,8 @@ mod tests {
 
     #[test]
     fn jids_sort_as_their_texts_do() {
-        let mut texts = vec!["b", "ffffffffffffffffffffffffffffffff", "00000000000000000000000000000000", "0", "a", "G"];
+        let mut texts =
+            vec!["b", "ffffffffffffffffffffffffffffffff", "00000000000000000000000000000000", "0", "a", "G"];
         let mut jids: Vec<Jid> = texts.iter().map(|text| Jid::new(text).unwrap()).collect();
         texts.sort_unstable();
         jids.sort_unstable();

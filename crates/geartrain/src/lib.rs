@@ -1,1 +1,73 @@
-//! stub
+//! A job queue for Rust programs.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+//! let client = geartrain::connect("memory:").await?;
+//!
+//! let jid = client.put("mail", "welcome", r#"{"to":"a@example.org"}"#).priority(5.0).tag("new").await?;
+//!
+//! let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+//! assert_eq!((&job.jid, job.klass.as_str()), (&jid, "welcome"));
+//! client.heartbeat(&job).await?;
+//! client.complete(&job).await?;
+//!
+//! let done = client.get(&jid).await?.expect("it is kept for a while");
+//! assert_eq!(done.state.name(), geartrain::StateName::Complete);
+//! # Ok(()) }) }
+//! ```
+//!
+//! Whatever has no method of its own on [`Client`] is an operation that [`Client::run`] takes, such as
+//! [`Recur`], [`Depend`] or [`Stats`].
+
+mod client;
+mod connect;
+mod put;
+
+pub use client::Client;
+pub use connect::connect;
+pub use geartrain_core::*;
+pub use put::PutRequest;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was given makes no sense.
+    #[error(transparent)]
+    Input(#[from] BadInput),
+    /// The queue said no, and nothing changed.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// There is no answer.
+    #[error(transparent)]
+    Backend(BackendError),
+    /// The URL names no backend.
+    #[error("{url:?} is not the URL of a queue: {why}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Error {
+        match error {
+            BackendError::Refused(refusal) => Error::Refused(refusal),
+            broken => Error::Backend(broken),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        Error::Refused(refusal)
+    }
+}
+
+impl From<BadName> for Error {
+    fn from(name: BadName) -> Error {
+        Error::Input(name.into())
+    }
+}

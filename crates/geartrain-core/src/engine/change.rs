@@ -3,7 +3,8 @@
 use super::state::check_option;
 use super::{Delta, Effects, Engine, ITSELF, RowId, RowState, at_least_one};
 use crate::{
-    AddTags, Depend, DependChange, Event, Log, QueueName, Refusal, RemoveTags, SetPriority, Tag, Timestamp, Track, WorkerName,
+    AddTags, Depend, DependChange, Event, Log, QueueName, Refusal, RemoveTags, SetPriority, Tag, Timestamp,
+    Track, WorkerName,
 };
 
 impl Engine {
@@ -18,7 +19,11 @@ impl Engine {
         let row = self.existing(&jid)?;
         let state = self.state.row(row).state;
         if state != RowState::Depends {
-            return Err(Refusal::NotInDepends { jid, state: state.name(), qless: self.state.qless_word(row) });
+            return Err(Refusal::NotInDepends {
+                jid,
+                state: state.name(),
+                qless: self.state.qless_word(row),
+            });
         }
         match depend.change {
             DependChange::On(depends) => {
@@ -29,7 +34,11 @@ impl Engine {
             }
             DependChange::Off(off) => {
                 let on: Vec<RowId> = self.state.dependencies(row).collect();
-                let off = off.iter().filter_map(|jid| self.state.find(jid)).filter(|off| on.contains(off)).collect();
+                let off = off
+                    .iter()
+                    .filter_map(|jid| self.state.find(jid))
+                    .filter(|off| on.contains(off))
+                    .collect();
                 self.commit(Delta::Undepend(row, off, now), fx);
             }
             DependChange::OffAll => {
@@ -63,7 +72,12 @@ impl Engine {
         Ok(changes)
     }
 
-    pub(super) fn add_tags(&mut self, now: Timestamp, add: AddTags, fx: &mut Effects) -> Result<Vec<Tag>, Refusal> {
+    pub(super) fn add_tags(
+        &mut self,
+        now: Timestamp,
+        add: AddTags,
+        fx: &mut Effects,
+    ) -> Result<Vec<Tag>, Refusal> {
         let row = self.existing(&add.jid)?;
         for tag in add.tags {
             self.commit(Delta::Tag(row, tag, now), fx);
@@ -90,7 +104,9 @@ impl Engine {
 
     pub(super) fn forget_queues(&mut self, queues: &[QueueName], fx: &mut Effects) -> Result<(), Refusal> {
         at_least_one("queues", queues)?;
-        for queue in queues.iter().filter_map(|queue| self.state.find_queue(queue.as_str())).collect::<Vec<_>>() {
+        for queue in
+            queues.iter().filter_map(|queue| self.state.find_queue(queue.as_str())).collect::<Vec<_>>()
+        {
             self.commit(Delta::ForgetQueue(queue), fx);
         }
         Ok(())
@@ -98,13 +114,20 @@ impl Engine {
 
     pub(super) fn forget_workers(&mut self, workers: &[WorkerName], fx: &mut Effects) -> Result<(), Refusal> {
         at_least_one("workers", workers)?;
-        for worker in workers.iter().filter_map(|worker| self.state.find_worker(worker.as_str())).collect::<Vec<_>>() {
+        for worker in
+            workers.iter().filter_map(|worker| self.state.find_worker(worker.as_str())).collect::<Vec<_>>()
+        {
             self.commit(Delta::ForgetWorker(worker), fx);
         }
         Ok(())
     }
 
-    pub(super) fn configure(&mut self, option: String, value: Option<String>, fx: &mut Effects) -> Result<(), Refusal> {
+    pub(super) fn configure(
+        &mut self,
+        option: String,
+        value: Option<String>,
+        fx: &mut Effects,
+    ) -> Result<(), Refusal> {
         check_option(&option, value.as_deref())?;
         self.check_size("value", value.as_ref().map_or(0, String::len))?;
         fx.tell(|| match &value {

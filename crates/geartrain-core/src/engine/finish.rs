@@ -3,14 +3,19 @@
 use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
-    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid, Milestone, Next, Payload, Refusal,
-    Retry, Timeout, Timestamp, Unfail,
+    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid, Milestone, Next,
+    Payload, Refusal, Retry, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
-    pub(super) fn heartbeat(&mut self, now: Timestamp, beat: Heartbeat, fx: &mut Effects) -> Result<Timestamp, Refusal> {
+    pub(super) fn heartbeat(
+        &mut self,
+        now: Timestamp,
+        beat: Heartbeat,
+        fx: &mut Effects,
+    ) -> Result<Timestamp, Refusal> {
         self.check_payload(&beat.payload)?;
-        let row = self.existing(&beat.jid)?;
+        let row = self.claimed(&beat.jid, &beat.holder)?;
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
@@ -19,10 +24,15 @@ impl Engine {
         Ok(expires)
     }
 
-    pub(super) fn complete(&mut self, now: Timestamp, complete: Complete, fx: &mut Effects) -> Result<CompleteReply, Refusal> {
+    pub(super) fn complete(
+        &mut self,
+        now: Timestamp,
+        complete: Complete,
+        fx: &mut Effects,
+    ) -> Result<CompleteReply, Refusal> {
         self.check_payload(&complete.payload)?;
         let Complete { jid, holder, queue, payload, next } = complete;
-        let row = self.existing(&jid)?;
+        let row = self.claimed(&jid, &holder)?;
         if let Err(refusal) = self.check_holder(row, &jid, &holder) {
             return match self.ended(row, &holder) {
                 Some(Ended::Completed(reply)) => Ok(reply),
@@ -91,7 +101,7 @@ impl Engine {
     pub(super) fn fail(&mut self, now: Timestamp, fail: Fail, fx: &mut Effects) -> Result<(), Refusal> {
         self.check_payload(&fail.payload)?;
         self.check_size("message", fail.message.len())?;
-        let row = self.existing(&fail.jid)?;
+        let row = self.claimed(&fail.jid, &fail.holder)?;
         if let Err(refusal) = self.check_holder(row, &fail.jid, &fail.holder) {
             return match self.ended(row, &fail.holder) {
                 Some(Ended::Failed) => Ok(()),
@@ -108,13 +118,16 @@ impl Engine {
         });
         self.milestone(row, Milestone::Failed, fx);
         let failure = self.failure(row, now, &fail.group, fail.message, fx);
-        self.commit(Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })), fx);
+        self.commit(
+            Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })),
+            fx,
+        );
         Ok(())
     }
 
     pub(super) fn retry(&mut self, now: Timestamp, retry: Retry, fx: &mut Effects) -> Result<i64, Refusal> {
         self.check_size("message", retry.message.as_ref().map_or(0, String::len))?;
-        let row = self.existing(&retry.jid)?;
+        let row = self.claimed(&retry.jid, &retry.holder)?;
         self.check_holder(row, &retry.jid, &retry.holder)?;
         self.check_queue(row, &retry.jid, &retry.queue)?;
         let remaining = i64::from(self.state.row(row).remaining) - 1;
@@ -152,11 +165,19 @@ impl Engine {
             message: failure.message.to_string(),
             by: FailedBy::Retry,
         });
-        self.commit(Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })), fx);
+        self.commit(
+            Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
+            fx,
+        );
         Ok(remaining)
     }
 
-    pub(super) fn timeout(&mut self, now: Timestamp, timeout: Timeout, fx: &mut Effects) -> Result<(), Refusal> {
+    pub(super) fn timeout(
+        &mut self,
+        now: Timestamp,
+        timeout: Timeout,
+        fx: &mut Effects,
+    ) -> Result<(), Refusal> {
         let mut rows = Vec::with_capacity(timeout.jids.len());
         for jid in &timeout.jids {
             let row = self.existing(jid)?;
@@ -180,7 +201,12 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn unfail(&mut self, now: Timestamp, unfail: Unfail, fx: &mut Effects) -> Result<u64, Refusal> {
+    pub(super) fn unfail(
+        &mut self,
+        now: Timestamp,
+        unfail: Unfail,
+        fx: &mut Effects,
+    ) -> Result<u64, Refusal> {
         if unfail.count.get() == 0 {
             return Err(Refusal::BadArgument { what: "count", why: "must be at least 1".into() });
         }
@@ -223,7 +249,14 @@ impl Engine {
     }
 
     /// A failure that a job's worker tells of.
-    fn failure(&mut self, row: RowId, now: Timestamp, group: &Group, message: String, fx: &mut Effects) -> FailureDelta {
+    fn failure(
+        &mut self,
+        row: RowId,
+        now: Timestamp,
+        group: &Group,
+        message: String,
+        fx: &mut Effects,
+    ) -> FailureDelta {
         let worker = Some(self.state.row(row).worker);
         FailureDelta { group: self.group_id(group, fx), message: message.into(), when: now.floor(), worker }
     }

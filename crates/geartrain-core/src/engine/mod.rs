@@ -15,11 +15,12 @@ mod recur;
 mod state;
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
-use state::{Ended, Flags, NONE, RowState, State};
 pub use state::RowId;
+use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
-    Answer, Command, Event, Group, Holder, Jid, Klass, Milestone, QueueName, Refusal, Reply, Timestamp, WorkerName,
+    Answer, Command, Event, Group, Holder, Jid, Klass, Milestone, QueueName, Refusal, Reply, Timestamp,
+    WorkerName,
 };
 
 /// What the engine will not take, and what it is given at its start.
@@ -113,7 +114,9 @@ impl Engine {
             Command::Tagged(tagged) => Reply::Tagged(self.tagged(&tagged)),
             Command::TopTags(top) => Reply::TopTags(self.top_tags(&top)),
             Command::Get(get) => Reply::Get(self.get(&get.jid).map(Box::new)),
-            Command::GetMany(many) => Reply::GetMany(many.jids.iter().filter_map(|jid| self.get(jid)).collect()),
+            Command::GetMany(many) => {
+                Reply::GetMany(many.jids.iter().filter_map(|jid| self.get(jid)).collect())
+            }
             Command::Length(length) => Reply::Length(self.length(&length.queue)),
             Command::Jobs(jobs) => Reply::Jobs(self.jobs(now, &jobs, fx)),
             Command::Failures(_) => Reply::Failures(self.failures()),
@@ -136,7 +139,9 @@ impl Engine {
                 Reply::Unrecur(())
             }
             Command::GetRecurring(get) => Reply::GetRecurring(self.get_recurring(&get.jid).map(Box::new)),
-            Command::UpdateRecurring(update) => Reply::UpdateRecurring(self.update_recurring(now, update, fx)?),
+            Command::UpdateRecurring(update) => {
+                Reply::UpdateRecurring(self.update_recurring(now, update, fx)?)
+            }
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
         })
@@ -152,11 +157,24 @@ impl Engine {
         self.commit(Delta::Epoch(epoch), effects);
     }
 
-    /// When something next comes due in a queue without anybody's doing: a lock, a scheduled or a recurring job.
-    pub fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
+    /// When something next comes due in a queue without anybody's doing, at a moment or after it: a lock, a scheduled or a recurring job.
+    pub fn next_due(&self, queue: &QueueName, from: Timestamp) -> Option<Timestamp> {
         let queue = self.state.queue(self.state.find_queue(queue.as_str())?);
-        let firsts = [queue.locks.first(), queue.scheduled.first(), queue.recurring.first()];
-        firsts.into_iter().flatten().map(|entry| entry.at).min()
+        let dues = [&queue.locks, &queue.scheduled, &queue.recurring].into_iter().filter_map(|entries| {
+            let before = entries.count_while(|entry| entry.at < from);
+            entries.slice(before..before + 1).first().map(|entry| entry.at)
+        });
+        dues.min()
+    }
+
+    /// Whether a pop of this queue might find anything to do. It may be a lock to warn about, or a place that is not there.
+    pub fn is_ready(&self, queue: &QueueName, now: Timestamp) -> bool {
+        let Some(queue) = self.state.find_queue(queue.as_str()) else { return false };
+        let queue = self.state.queue(queue);
+        let due =
+            |entries: &state::Ordered<state::Timed>| entries.first().is_some_and(|first| first.at <= now);
+        !queue.paused
+            && (!queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring))
     }
 
     /// Begins or ends the watch on a queue: whether [`Engine::stirred`] tells of it.
@@ -165,7 +183,7 @@ impl Engine {
         self.state.watch(queue, on);
     }
 
-    /// The watched queues in which, since the last time, something happened that may let a pop find a job.
+    /// The watched queues in which, since the last time, something changed: a pop may find a job now, or later at another moment.
     pub fn stirred(&mut self) -> Vec<QueueName> {
         let stirred = self.state.take_stirred();
         stirred.into_iter().map(|queue| self.state.queue_name(queue)).collect()
@@ -185,12 +203,22 @@ impl Engine {
         self.state.find(jid).ok_or_else(|| Refusal::NoSuchJob { jid: jid.clone() })
     }
 
+    /// The job that somebody says they hold.
+    fn claimed(&self, jid: &Jid, holder: &Holder) -> Result<RowId, Refusal> {
+        match holder {
+            Holder::Token(token) => {
+                self.state.find_at(token.hint, jid).ok_or_else(|| Refusal::NoSuchJob { jid: jid.clone() })
+            }
+            Holder::Worker(_) => self.existing(jid),
+        }
+    }
+
     /// Refuses anybody but who holds the job.
     fn check_holder(&self, row: RowId, jid: &Jid, holder: &Holder) -> Result<(), Refusal> {
         let of = self.state.row(row);
         let (jid, state) = (|| jid.clone(), of.state.name());
         match holder {
-            Holder::Token(token) if of.state == RowState::Running && of.seq == token.0 => Ok(()),
+            Holder::Token(token) if of.state == RowState::Running && of.seq == token.number => Ok(()),
             Holder::Token(_) => Err(Refusal::LockLost { jid: jid(), state }),
             Holder::Worker(_) if of.state != RowState::Running => {
                 Err(Refusal::NotRunning { jid: jid(), state, qless: self.state.qless_word(row) })
@@ -208,10 +236,10 @@ impl Engine {
     fn ended(&self, row: RowId, holder: &Holder) -> Option<Ended> {
         let Holder::Token(token) = holder else { return None };
         let of = self.state.row(row);
-        if of.state == RowState::Complete && of.seq == token.0 {
+        if of.state == RowState::Complete && of.seq == token.number {
             return Some(Ended::Completed(crate::CompleteReply::Complete));
         }
-        self.state.ended(row, token.0)
+        self.state.ended(row, token.number)
     }
 
     /// Refuses a job that is in another queue than the caller thinks.
@@ -294,9 +322,10 @@ fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
 /// Refuses more retries than a row can count.
 fn check_retries(retries: Option<u32>) -> Result<(), Refusal> {
     match retries {
-        Some(retries) if i32::try_from(retries).is_err() => {
-            Err(Refusal::BadArgument { what: "retries", why: format!("must be at most {}, not {retries}", i32::MAX) })
-        }
+        Some(retries) if i32::try_from(retries).is_err() => Err(Refusal::BadArgument {
+            what: "retries",
+            why: format!("must be at most {}, not {retries}", i32::MAX),
+        }),
         _ => Ok(()),
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Delta, Effects, Engine, FailDelta, FailureDelta, Flags, NameId, RowId, at_least_one};
 use crate::{
-    Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal, Seconds, Timestamp,
+    Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
+    Seconds, Timestamp,
 };
 
 /// Who asks, and when.
@@ -73,7 +74,14 @@ impl Engine {
     }
 
     /// Hands out up to `wanted` jobs of one queue, as a Qless pop does.
-    fn pop_from(&mut self, queue: NameId, wanted: usize, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
+    fn pop_from(
+        &mut self,
+        queue: NameId,
+        wanted: usize,
+        asking: Asking,
+        jobs: &mut Vec<Popped>,
+        fx: &mut Effects,
+    ) {
         let now = asking.now;
         let wanted = self.open_places(queue, now).min(wanted);
         if wanted == 0 {
@@ -202,15 +210,23 @@ impl Engine {
             message: message.clone(),
             by: FailedBy::Expiry,
         });
-        let failure =
-            FailureDelta { group: self.group_id(&group, fx), message: message.into(), when: now, worker: None };
-        self.commit(Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })), fx);
+        let failure = FailureDelta {
+            group: self.group_id(&group, fx),
+            message: message.into(),
+            when: now,
+            worker: None,
+        };
+        self.commit(
+            Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
+            fx,
+        );
     }
 
     /// The group and the message of a job that used up its retries.
     pub(super) fn exhausted(&self, row: RowId) -> (Group, String) {
         let queue = self.state.queue_name(self.state.row(row).queue);
-        let group = Group::new(format!("failed-retries-{queue}")).expect("a group has room for a queue's name");
+        let group =
+            Group::new(format!("failed-retries-{queue}")).expect("a group has room for a queue's name");
         (group, format!("Job exhausted retries in queue \"{queue}\""))
     }
 

@@ -73,7 +73,13 @@ impl Engine {
     }
 
     /// Refuses to make a job wait for itself, unless that is accepted.
-    pub(super) fn check_cycles(&self, jid: &Jid, row: Option<RowId>, open: &[RowId], cycles: Cycles) -> Result<(), Refusal> {
+    pub(super) fn check_cycles(
+        &self,
+        jid: &Jid,
+        row: Option<RowId>,
+        open: &[RowId],
+        cycles: Cycles,
+    ) -> Result<(), Refusal> {
         if cycles == Cycles::Accept {
             return Ok(());
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Delta, Effects, Engine, NameId, RowId};
 use crate::{
-    Failed, Group, Jid, Job, Jobs, Listed, Listing, Page, QueueCounts, QueueName, Queues, Seconds, Stats, StatsReply, Tag,
-    Tagged, Timestamp, TopTags, TrackedReply, WorkerCounts, WorkerJobsReply, WorkerName,
+    Failed, Group, Jid, Job, Jobs, Listed, Listing, Page, QueueCounts, QueueName, Queues, Seconds, Stats,
+    StatsReply, Tag, Tagged, Timestamp, TopTags, TrackedReply, WorkerCounts, WorkerJobsReply, WorkerName,
 };
 
 impl Engine {
@@ -51,7 +51,10 @@ impl Engine {
             Listing::Depends(_) => queue.depends.slice(page),
             Listing::Recurring(_) => {
                 let templates = queue.recurring.slice(page);
-                return templates.into_iter().map(|entry| self.state.template(entry.row).jid.clone()).collect();
+                return templates
+                    .into_iter()
+                    .map(|entry| self.state.template(entry.row).jid.clone())
+                    .collect();
             }
             Listing::Waiting(_) | Listing::Complete => {
                 return self.jids(queue.work.slice(page).into_iter().map(|entry| entry.row));
@@ -134,7 +137,12 @@ impl Engine {
         seen.into_iter().rev().map(counts).collect()
     }
 
-    pub(super) fn worker_jobs(&mut self, now: Timestamp, name: &WorkerName, fx: &mut Effects) -> WorkerJobsReply {
+    pub(super) fn worker_jobs(
+        &mut self,
+        now: Timestamp,
+        name: &WorkerName,
+        fx: &mut Effects,
+    ) -> WorkerJobsReply {
         self.age_workers(now, fx);
         let Some(worker) = self.state.find_worker(name.as_str()) else { return WorkerJobsReply::default() };
         let (jobs, stalled) = self.held(now, worker);
@@ -179,5 +187,14 @@ fn places(page: Page) -> std::ops::Range<usize> {
 }
 
 fn no_jobs(name: QueueName) -> QueueCounts {
-    QueueCounts { name, waiting: 0, running: 0, stalled: 0, scheduled: 0, depends: 0, recurring: 0, paused: false }
+    QueueCounts {
+        name,
+        waiting: 0,
+        running: 0,
+        stalled: 0,
+        scheduled: 0,
+        depends: 0,
+        recurring: 0,
+        paused: false,
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::{Delta, Effects, Engine, NameId, RecurDelta, check_retries};
 use crate::{
-    Jid, NAME_BYTES_MAX, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring, Timestamp, UntagRecurring, UpdateRecurring,
+    Jid, NAME_BYTES_MAX, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring, Timestamp, UntagRecurring,
+    UpdateRecurring,
 };
 
 /// A hyphen and the longest number, which stand behind a recurring job's id in the ids of its jobs.
@@ -46,7 +47,12 @@ impl Engine {
         self.state.find_template(jid).map(|template| self.state.recurring(template))
     }
 
-    pub(super) fn update_recurring(&mut self, now: Timestamp, update: UpdateRecurring, fx: &mut Effects) -> Result<(), Refusal> {
+    pub(super) fn update_recurring(
+        &mut self,
+        now: Timestamp,
+        update: UpdateRecurring,
+        fx: &mut Effects,
+    ) -> Result<(), Refusal> {
         self.check_size("payload", update.payload.as_ref().map_or(0, |payload| payload.bytes().len()))?;
         check_retries(update.retries)?;
         update.interval.map_or(Ok(()), check_interval)?;
@@ -80,7 +86,11 @@ impl Engine {
         Ok(self.set_template_tags(template, tags, fx))
     }
 
-    pub(super) fn untag_recurring(&mut self, untag: UntagRecurring, fx: &mut Effects) -> Result<Vec<Tag>, Refusal> {
+    pub(super) fn untag_recurring(
+        &mut self,
+        untag: UntagRecurring,
+        fx: &mut Effects,
+    ) -> Result<Vec<Tag>, Refusal> {
         let template = self.existing_template(&untag.jid)?;
         let mut tags = self.state.template(template).tags.clone();
         tags.retain(|tag| !untag.tags.contains(tag));
@@ -147,7 +157,8 @@ impl Engine {
         while at <= now && made < max {
             let jid = loop {
                 count += 1;
-                let child = Jid::new(format!("{}-{count}", of.jid)).expect("a recurring jid leaves room for a number");
+                let child = Jid::new(format!("{}-{count}", of.jid))
+                    .expect("a recurring jid leaves room for a number");
                 if self.state.find(&child).is_none() {
                     break child;
                 }

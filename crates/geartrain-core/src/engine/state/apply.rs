@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::history::{self, Mark};
 use super::rare::{Ended, FailureRow, Rare, Tagging};
 use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, config};
-use crate::engine::delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, PutDelta, RecurDelta};
+use crate::engine::delta::{
+    AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, PutDelta, RecurDelta,
+};
 use crate::{CompleteReply, Jid, Payload, Tag, Timestamp};
 
 /// How many arrivals and tokens there can be from one start to the next.
@@ -129,7 +131,15 @@ impl State {
         self.untag_all(at)
     }
 
-    fn spawn(&mut self, template: u32, jid: &Jid, count: u64, at: Timestamp, next: Timestamp, now: Timestamp) {
+    fn spawn(
+        &mut self,
+        template: u32,
+        jid: &Jid,
+        count: u64,
+        at: Timestamp,
+        next: Timestamp,
+        now: Timestamp,
+    ) {
         let entry = self.templates[template as usize].entry(template);
         let of = &mut self.templates[template as usize];
         of.count = count;
@@ -189,7 +199,8 @@ impl State {
     /// Takes a failed job out of the count of those still failed.
     fn forget_failed(&mut self, at: RowId, queue: u32) {
         if self.rows[at].state == RowState::Failed
-            && let Some(when) = self.rare(at).and_then(|rare| rare.failure.as_ref()).map(|failure| failure.when)
+            && let Some(when) =
+                self.rare(at).and_then(|rare| rare.failure.as_ref()).map(|failure| failure.when)
         {
             self.days(queue, when).failed -= 1;
         }
@@ -213,7 +224,9 @@ impl State {
 
     fn schedule(&mut self, at: RowId, due: Timestamp) {
         let entry = self.enter(at, RowState::Scheduled, due);
-        self.queues[self.rows[at].queue].scheduled.insert(entry);
+        let queue = self.rows[at].queue;
+        self.queues[queue].scheduled.insert(entry);
+        self.stir(queue);
     }
 
     fn enter_work(&mut self, at: RowId, moment: Timestamp) {
@@ -249,7 +262,10 @@ impl State {
             }
             RowState::Complete => self.complete.remove(Timed::of(at, row)),
             RowState::Failed => {
-                let group = self.rare(at).and_then(|rare| rare.failure.as_ref()).map_or(NONE, |failure| failure.group);
+                let group = self
+                    .rare(at)
+                    .and_then(|rare| rare.failure.as_ref())
+                    .map_or(NONE, |failure| failure.group);
                 let seq = self.rows[at].seq;
                 self.groups[group].remove((seq, at))
             }
@@ -285,6 +301,7 @@ impl State {
         self.forget_expires(at);
         self.queues[queue].locks.insert(lock);
         self.list(at);
+        self.stir(queue);
     }
 
     fn warn(&mut self, at: RowId, now: Timestamp, until: Timestamp) {
@@ -467,6 +484,7 @@ impl State {
         let locks = &mut self.queues[queue].locks;
         locks.remove(old);
         locks.insert(new);
+        self.stir(queue);
     }
 
     fn list(&mut self, at: RowId) {
@@ -522,7 +540,8 @@ impl State {
     fn rare_mut(&mut self, at: RowId) -> &mut Rare {
         let row = &mut self.rows[at];
         if row.rare == NONE {
-            row.rare = u32::try_from(self.rares.insert(Box::default())).expect("there are fewer of these than rows");
+            row.rare =
+                u32::try_from(self.rares.insert(Box::default())).expect("there are fewer of these than rows");
         }
         &mut self.rares[row.rare as usize]
     }
@@ -557,7 +576,8 @@ impl State {
     }
 
     fn release_dependents(&mut self, at: RowId, now: Timestamp) {
-        let mut dependents: Vec<(Jid, RowId)> = self.dependents(at).map(|of| (self.rows.jid(of), of)).collect();
+        let mut dependents: Vec<(Jid, RowId)> =
+            self.dependents(at).map(|of| (self.rows.jid(of), of)).collect();
         dependents.sort_unstable();
         for (_, of) in dependents {
             self.unlink(of, at);
@@ -597,7 +617,9 @@ impl State {
     }
 
     fn untag(&mut self, at: RowId, tag: &Tag) {
-        if let Some(found) = self.rare(at).and_then(|rare| rare.tags.iter().find(|tagging| tagging.tag == *tag)) {
+        if let Some(found) =
+            self.rare(at).and_then(|rare| rare.tags.iter().find(|tagging| tagging.tag == *tag))
+        {
             let entry = Timed { at: found.at, seq: found.seq, row: at };
             if let Some(usage) = self.tags.get_mut(tag) {
                 usage.jobs.remove(entry);
@@ -733,4 +755,3 @@ fn failure_row(failure: &FailureDelta) -> FailureRow {
         worker: failure.worker.unwrap_or(NONE),
     }
 }
-

@@ -88,7 +88,10 @@ impl Blobs {
     /// Keeps a piece that is too large for a slot.
     pub(crate) fn insert_large(&mut self, piece: Bytes) -> BlobRef {
         let slot = self.large.insert(piece);
-        assert!(slot < SLOTS_MAX as usize - 1, "a quarter of a terabyte of large pieces is more than memory holds");
+        assert!(
+            slot < SLOTS_MAX as usize - 1,
+            "a quarter of a terabyte of large pieces is more than memory holds"
+        );
         BlobRef::new(LARGE, slot as u32)
     }
 
@@ -177,7 +180,8 @@ mod tests {
     fn pieces_of_all_lengths_come_back_and_their_slots_are_used_again() {
         let mut blobs = Blobs::default();
         for round in 0..3_u8 {
-            let pieces: Vec<Bytes> = (0..9_000).step_by(7).map(|bytes| vec![round ^ bytes as u8; bytes].into()).collect();
+            let pieces: Vec<Bytes> =
+                (0..9_000).step_by(7).map(|bytes| vec![round ^ bytes as u8; bytes].into()).collect();
             let refs: Vec<BlobRef> = pieces.iter().map(|piece| blobs.insert(piece)).collect();
             for (piece, at) in pieces.iter().zip(&refs) {
                 assert_eq!(blobs.share(*at, piece.len()), *piece);

@@ -7,7 +7,8 @@ impl State {
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut expected = Expected::default();
         for at in self.rows.ids() {
-            self.check_row(at, &mut expected).map_err(|wrong| format!("job {:?}: {wrong}", self.rows.jid(at)))?;
+            self.check_row(at, &mut expected)
+                .map_err(|wrong| format!("job {:?}: {wrong}", self.rows.jid(at)))?;
         }
         self.check_sizes(&expected)?;
         self.check_tags()?;
@@ -34,7 +35,9 @@ impl State {
         ensure(there, || format!("is not among those that are {:?}", row.state))?;
         expected.placed[row.state as usize] += 1;
         let waits = self.dependencies(at).next().is_some();
-        ensure(waits == (row.state == RowState::Depends), || format!("is {:?}, waits for others: {waits}", row.state))?;
+        ensure(waits == (row.state == RowState::Depends), || {
+            format!("is {:?}, waits for others: {waits}", row.state)
+        })?;
         for on in self.dependencies(at) {
             let linked = self.rows[on].state != RowState::Complete && self.dependents(on).any(|of| of == at);
             ensure(linked, || format!("waits for row {on}, which does not know it"))?;
@@ -44,14 +47,17 @@ impl State {
         let running = row.state == RowState::Running;
         ensure(!running || row.worker != NONE, || "runs without a worker".into())?;
         if row.flags.has(Flags::LISTED) {
-            let listed = if running { Some((row.score, row.seq)) } else { self.rare(at).and_then(|rare| rare.listed) };
+            let listed =
+                if running { Some((row.score, row.seq)) } else { self.rare(at).and_then(|rare| rare.listed) };
             let entry = listed.map(|(deadline, seq)| Timed { at: deadline, seq, row: at });
             let there = entry.is_some_and(|entry| self.workers[row.worker].jobs.contains(entry));
             ensure(there, || "is not in its worker's list".into())?;
             expected.listed += 1;
         }
         let tracked = self.tracked.contains_key(&self.rows.jid(at));
-        ensure(row.flags.has(Flags::TRACKED) == tracked, || "is tracked and does not know it, or the reverse".into())?;
+        ensure(row.flags.has(Flags::TRACKED) == tracked, || {
+            "is tracked and does not know it, or the reverse".into()
+        })?;
         let has_rare = row.rare == NONE || self.rares.contains(row.rare as usize);
         ensure(has_rare, || "has lost its rare part".into())?;
         expected.rares += usize::from(row.rare != NONE);
@@ -60,7 +66,8 @@ impl State {
 
     /// No index has more entries than there are jobs to be in it.
     fn check_sizes(&self, expected: &Expected) -> Result<(), String> {
-        let of_queues = |len: fn(&super::Queue) -> usize| self.queues.iter().map(|(_, _, queue)| len(queue)).sum();
+        let of_queues =
+            |len: fn(&super::Queue) -> usize| self.queues.iter().map(|(_, _, queue)| len(queue)).sum();
         let in_lists = self.workers.iter().map(|(_, _, worker)| worker.jobs.len()).sum();
         let in_groups = self.groups.iter().map(|(_, _, group)| group.len()).sum();
         let placed = |state: RowState| expected.placed[state as usize];
@@ -96,9 +103,10 @@ impl State {
         let known: usize = self.tags.values().map(|usage| usage.jobs.len()).sum();
         ensure(known == taggings, || format!("tags know {known} jobs and jobs know {taggings} tags"))?;
         let top = self.tags.iter().filter(|(_, usage)| usage.count >= 2).count();
-        let in_order = self.tags.iter().all(|(tag, usage)| {
-            usage.count < 2 || self.top_tags.contains(&(usage.count, tag.clone()))
-        });
+        let in_order = self
+            .tags
+            .iter()
+            .all(|(tag, usage)| usage.count < 2 || self.top_tags.contains(&(usage.count, tag.clone())));
         ensure(in_order && top == self.top_tags.len(), || "the top tags are not those used most".into())
     }
 
@@ -128,4 +136,3 @@ struct Expected {
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
-

@@ -103,12 +103,15 @@ impl Config {
 
     pub(crate) fn get(&self, option: &str) -> Option<Setting> {
         let chosen = self.chosen.get(option).cloned().map(Setting::Chosen);
-        chosen.or_else(|| LISTED.iter().find(|(listed, _)| *listed == option).map(|(_, value)| Setting::Default(value)))
+        chosen.or_else(|| {
+            LISTED.iter().find(|(listed, _)| *listed == option).map(|(_, value)| Setting::Default(value))
+        })
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, Setting> {
         let defaults = LISTED.iter().map(|(option, value)| ((*option).to_owned(), Setting::Default(value)));
-        let chosen = self.chosen.iter().map(|(option, value)| (option.clone(), Setting::Chosen(value.clone())));
+        let chosen =
+            self.chosen.iter().map(|(option, value)| (option.clone(), Setting::Chosen(value.clone())));
         defaults.chain(chosen).collect()
     }
 
@@ -132,11 +135,16 @@ impl Config {
 
 impl Numbers {
     fn read(chosen: &BTreeMap<String, String>) -> Numbers {
-        let get = |option: &str, default: f64| chosen.get(option).and_then(|value| number(value)).unwrap_or(default);
+        let get = |option: &str, default: f64| {
+            chosen.get(option).and_then(|value| number(value)).unwrap_or(default)
+        };
         Numbers {
             heartbeat: seconds(get("heartbeat", 60.0)),
             grace: seconds(get("grace-period", 10.0)),
-            keep_stats: Keep { days: get("stats-history", 30.0), histogram_days: get("histogram-history", 7.0) },
+            keep_stats: Keep {
+                days: get("stats-history", 30.0),
+                histogram_days: get("histogram-history", 7.0),
+            },
             complete_count: get("jobs-history-count", 50_000.0) as usize,
             complete_age: seconds(get("jobs-history", 604_800.0)),
             worker_age: seconds(get("max-worker-age", 86_400.0)),

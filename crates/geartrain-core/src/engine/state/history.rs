@@ -41,7 +41,13 @@ pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
 }
 
 /// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all.
-pub(crate) fn append(blobs: &mut Blobs, at: BlobRef, limit: usize, when: Timestamp, mark: Mark<'_>) -> BlobRef {
+pub(crate) fn append(
+    blobs: &mut Blobs,
+    at: BlobRef,
+    limit: usize,
+    when: Timestamp,
+    mark: Mark<'_>,
+) -> BlobRef {
     let mut short = [0; 17];
     let long;
     let entry = match mark {
@@ -214,9 +220,13 @@ mod tests {
 
     #[test]
     fn a_limit_keeps_the_first_and_the_newest() {
-        for (limit, kept) in
-            [(0, vec![0., 1., 2., 3., 4.]), (1, vec![4.]), (2, vec![0., 4.]), (3, vec![0., 3., 4.]), (9, vec![0., 1., 2., 3., 4.])]
-        {
+        for (limit, kept) in [
+            (0, vec![0., 1., 2., 3., 4.]),
+            (1, vec![4.]),
+            (2, vec![0., 4.]),
+            (3, vec![0., 3., 4.]),
+            (9, vec![0., 1., 2., 3., 4.]),
+        ] {
             let mut blobs = Blobs::default();
             let mut at = begin(&mut blobs, Timestamp::from(0), 7);
             for n in 1..5 {

@@ -5,6 +5,7 @@ mod blobs;
 mod check;
 mod config;
 mod history;
+mod index;
 mod ordered;
 mod rare;
 mod rows;
@@ -20,14 +21,14 @@ use slab::Slab;
 
 use crate::{Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName};
 use blobs::Blobs;
-use config::{Config, QueueNumbers};
 pub(crate) use config::check as check_option;
-use ordered::Ordered;
-use rare::Rare;
+use config::{Config, QueueNumbers};
+pub(crate) use ordered::Ordered;
 pub(crate) use rare::Ended;
+use rare::Rare;
 pub use rows::RowId;
-pub(crate) use rows::{Flags, NONE, Row, RowState};
 use rows::Rows;
+pub(crate) use rows::{Flags, NONE, Row, RowState};
 use stats::Days;
 use table::Table;
 
@@ -55,7 +56,7 @@ pub(crate) struct State {
     config: Config,
     /// The last arrival or token given out.
     seq: u64,
-    /// Watched queues in which a pop may now find something.
+    /// Watched queues in which something changed.
     stirred: Vec<u32>,
 }
 
@@ -177,6 +178,11 @@ impl State {
         self.rows.find(jid)
     }
 
+    /// Finds a job whose row is probably this one.
+    pub(crate) fn find_at(&self, row: RowId, jid: &Jid) -> Option<RowId> {
+        if self.rows.is(row, jid) { Some(row) } else { self.rows.find(jid) }
+    }
+
     pub(crate) fn row(&self, row: RowId) -> &Row {
         &self.rows[row]
     }
@@ -264,7 +270,8 @@ impl State {
 
     /// The tags of a job, as they were given.
     pub(crate) fn tags_of(&self, row: RowId) -> Vec<Tag> {
-        self.rare(row).map_or(Vec::new(), |rare| rare.tags.iter().map(|tagging| tagging.tag.clone()).collect())
+        self.rare(row)
+            .map_or(Vec::new(), |rare| rare.tags.iter().map(|tagging| tagging.tag.clone()).collect())
     }
 
     pub(crate) fn dependencies(&self, row: RowId) -> impl Iterator<Item = RowId> {

@@ -1,14 +1,14 @@
 //! The jobs themselves, packed: a row each, found by number or by jid.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use slab::Slab;
 
 use super::blobs::BlobRef;
+use super::index::Index as JidIndex;
 use crate::names::Repr;
 use crate::{Jid, Priority, StateName, Timestamp};
 
@@ -114,8 +114,6 @@ impl std::ops::BitOr for Flags {
 }
 
 const ROWS_PER_PAGE: u32 = 1024;
-/// More than enough that growing one of them stalls nobody: at 100 million jobs each holds 100,000.
-const SHARDS: usize = 1024;
 
 /// All the rows, and the way to them by jid.
 #[derive(Debug)]
@@ -123,7 +121,7 @@ pub(crate) struct Rows {
     pages: Vec<Box<[Row]>>,
     free: Vec<RowId>,
     used: RowId,
-    shards: Vec<HashTable<RowId>>,
+    by_jid: JidIndex,
     texts: Slab<Arc<str>>,
     hasher: FixedState,
 }
@@ -135,7 +133,7 @@ impl Rows {
             pages: Vec::new(),
             free: Vec::new(),
             used: 0,
-            shards: vec![HashTable::new(); SHARDS],
+            by_jid: JidIndex::default(),
             texts: Slab::new(),
             hasher: FixedState::with_seed(hash_seed),
         }
@@ -146,8 +144,7 @@ impl Rows {
     }
 
     pub(crate) fn find(&self, jid: &Jid) -> Option<RowId> {
-        let hash = self.hash(jid);
-        self.shards[shard(hash)].find(hash, |row| self.is(*row, jid)).copied()
+        self.by_jid.find(self.hasher.hash_one(jid), |row| self.is(row, jid))
     }
 
     /// The number of every job there is.
@@ -182,21 +179,13 @@ impl Rows {
             }
         };
         self[row] = Row { jid: bytes, flags, ..Row::FREE };
-        let hash = self.hash(jid);
-        let Rows { pages, shards, texts, hasher, .. } = self;
-        shards[shard(hash)].insert_unique(hash, row, |other| {
-            let other = &pages[(other / ROWS_PER_PAGE) as usize][(other % ROWS_PER_PAGE) as usize];
-            hash_row(hasher, texts, other)
-        });
+        self.by_jid.insert(self.hasher.hash_one(jid), row);
         row
     }
 
     /// Gives a number back.
     pub(crate) fn remove(&mut self, row: RowId) {
-        let hash = hash_row(&self.hasher, &self.texts, &self[row]);
-        if let Ok(entry) = self.shards[shard(hash)].find_entry(hash, |other| *other == row) {
-            entry.remove();
-        }
+        self.by_jid.remove(self.hasher.hash_one(self.jid(row)), row);
         if self[row].flags.has(Flags::TEXT) {
             let slot = text_slot(&self[row].jid);
             self.texts.remove(slot);
@@ -205,33 +194,17 @@ impl Rows {
         self.free.push(row);
     }
 
-    fn is(&self, row: RowId, jid: &Jid) -> bool {
+    /// Whether a row, which may be any number, is that of a job.
+    pub(crate) fn is(&self, row: RowId, jid: &Jid) -> bool {
+        if row >= self.used || self[row].state == RowState::Free {
+            return false;
+        }
         let row = &self[row];
         match &jid.0 {
             Repr::Uuid(uuid) => row.jid == *uuid && !row.flags.has(Flags::TEXT),
             Repr::Text(text) => row.flags.has(Flags::TEXT) && self.texts[text_slot(&row.jid)] == *text,
         }
     }
-
-    fn hash(&self, jid: &Jid) -> u64 {
-        self.hasher.hash_one(jid)
-    }
-}
-
-/// Hashes a row's jid as the jid itself is hashed.
-fn hash_row(hasher: &FixedState, texts: &Slab<Arc<str>>, row: &Row) -> u64 {
-    let mut hasher = hasher.build_hasher();
-    if row.flags.has(Flags::TEXT) {
-        hasher.write(texts[text_slot(&row.jid)].as_bytes());
-    } else {
-        hasher.write_u128(u128::from_ne_bytes(row.jid));
-    }
-    hasher.finish()
-}
-
-/// The tables inside the shards use a hash's lowest and highest bits.
-fn shard(hash: u64) -> usize {
-    (hash >> 32) as usize % SHARDS
 }
 
 fn text_slot(jid: &[u8; 16]) -> usize {

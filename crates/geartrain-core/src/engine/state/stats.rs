@@ -54,7 +54,8 @@ impl Days {
         if self.days.get(place).is_none_or(|day| day.start != start) {
             self.days.insert(place, Day { start, ..Day::default() });
             let first_kept = |days: f64| {
-                let span = Seconds::new(days.clamp(0.0, f64::MAX / DAY) * DAY).expect("the product was bounded");
+                let span =
+                    Seconds::new(days.clamp(0.0, f64::MAX / DAY) * DAY).expect("the product was bounded");
                 start - span
             };
             let (oldest, oldest_histogram) = (first_kept(keep.days), first_kept(keep.histogram_days));

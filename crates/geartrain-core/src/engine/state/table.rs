@@ -30,7 +30,8 @@ impl<T> Table<T> {
         let number = u32::try_from(self.things.len()).expect("there are fewer than four billion names");
         self.things.push((name.clone(), thing));
         let hash = self.hasher.hash_one(&**name);
-        self.by_name.insert_unique(hash, number, |other| self.hasher.hash_one(&*self.things[*other as usize].0));
+        self.by_name
+            .insert_unique(hash, number, |other| self.hasher.hash_one(&*self.things[*other as usize].0));
         number
     }
 

@@ -4,8 +4,8 @@ use super::history::{self, Mark};
 use super::rare::FailureRow;
 use super::{Flags, NONE, Row, RowId, RowState, State};
 use crate::{
-    Failure, Group, HistoryEntry, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessFace, Recurring, Timestamp,
-    Token, What, WorkerName,
+    Failure, Group, HistoryEntry, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessFace, Recurring,
+    Timestamp, Token, What, WorkerName,
 };
 
 impl State {
@@ -111,7 +111,11 @@ impl State {
 
     fn lock(&self, at: RowId) -> Lock {
         let row = &self.rows[at];
-        Lock { worker: self.holder(row), token: Token(row.seq), expires: self.expires(at) }
+        Lock {
+            worker: self.holder(row),
+            token: Token { number: row.seq, hint: at },
+            expires: self.expires(at),
+        }
     }
 
     /// The deadline that Qless names; nought if it names none.
@@ -136,7 +140,9 @@ impl State {
             RowState::Waiting => JobState::Waiting,
             RowState::Running => JobState::Running { lock: self.lock(at) },
             RowState::Complete => JobState::Complete { at: row.score },
-            RowState::Free | RowState::Failed => unreachable!("a job has a row, and a failed one has a failure"),
+            RowState::Free | RowState::Failed => {
+                unreachable!("a job has a row, and a failed one has a failure")
+            }
         }
     }
 

@@ -1,0 +1,106 @@
+//! The way in: commands from any thread, to the one that owns the engine.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use flume::{Receiver, Sender};
+use geartrain_core::engine::{Engine, Limits};
+use geartrain_core::{
+    Answer, Backend, BackendError, Call, Clock, Events, Pending, Pop, PopReply, Refusal, Seconds,
+};
+
+use crate::host::{Host, Message};
+
+/// How many batches wait for the engine before those who send more have to wait themselves.
+const INBOX_BATCHES_MAX: usize = 1024;
+
+/// The engine in this process.
+///
+/// Dropping it answers what was asked, turns away those who wait, and ends its thread.
+#[derive(Debug)]
+pub struct StoreBackend {
+    inbox: Sender<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StoreBackend {
+    /// An engine that keeps nothing beyond this process.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use geartrain_core::{Backend, Call, Length, QueueName, Reply};
+    /// use geartrain_store::{StoreBackend, SystemClock};
+    /// # pollster::block_on(async {
+    /// let backend = StoreBackend::in_memory(Arc::new(SystemClock))?;
+    /// let length = Length { queue: QueueName::new("mail")? };
+    /// assert_eq!(backend.execute(vec![Call::from(length)]).await?, [Ok(Reply::Length(0))]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn in_memory(clock: Arc<dyn Clock>) -> Result<StoreBackend, BackendError> {
+        let limits = Limits { hash_seed: chance(), ..Limits::default() };
+        let (inbox, messages) = flume::bounded(INBOX_BATCHES_MAX);
+        let again = inbox.downgrade();
+        clock.on_jump(Box::new(move || {
+            // If the inbox is full the engine is awake, and looks at the clock when it has read it.
+            if let Some(inbox) = again.upgrade() {
+                let _ = inbox.try_send(Message::LookAgain);
+            }
+        }));
+        let thread = std::thread::Builder::new()
+            .name("geartrain-engine".into())
+            .spawn(move || Host::new(Engine::new(limits), clock, messages).run())
+            .map_err(broken)?;
+        Ok(StoreBackend { inbox, thread: Some(thread) })
+    }
+
+    async fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Result<T, BackendError> {
+        let (slot, answer): (Sender<T>, Receiver<T>) = flume::bounded(1);
+        self.inbox.send_async(message(slot)).await.map_err(|_| broken(ShutDown))?;
+        answer.recv_async().await.map_err(|_| broken(ShutDown))
+    }
+}
+
+impl Backend for StoreBackend {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        Box::pin(self.ask(|slot| Message::Batch { batch, slot }))
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        Box::pin(async move {
+            let answer: Result<PopReply, Refusal> =
+                self.ask(|slot| Message::Wait { pop, wait, slot }).await?;
+            answer.map_err(BackendError::Refused)
+        })
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        Box::pin(self.ask(|slot| Message::Subscribe { slot }))
+    }
+}
+
+impl Drop for StoreBackend {
+    fn drop(&mut self) {
+        // Behind all that was sent before it, so that is answered first.
+        let _ = self.inbox.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, its message was printed and every caller was told; there is nothing to add here.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it was shut down")]
+struct ShutDown;
+
+fn broken(source: impl std::error::Error + Send + Sync + 'static) -> BackendError {
+    BackendError::Broken { backend: "memory", source: Box::new(source) }
+}
+
+/// A number that outsiders cannot guess, from the standard library's own source of them.
+fn chance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

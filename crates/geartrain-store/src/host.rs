@@ -1,0 +1,231 @@
+//! The thread that owns the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flume::{Receiver, RecvTimeoutError, Sender};
+use geartrain_core::engine::{Effects, Engine};
+use geartrain_core::{
+    Answer, Call, Clock, Command, Events, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Timestamp,
+};
+
+use crate::subscribers::Subscribers;
+use crate::waiters::{Waiter, Waiters};
+
+/// What the thread is asked.
+pub(crate) enum Message {
+    Batch {
+        batch: Vec<Call>,
+        slot: Sender<Vec<Answer>>,
+    },
+    Wait {
+        pop: Pop,
+        wait: Seconds,
+        slot: Sender<Result<PopReply, Refusal>>,
+    },
+    Subscribe {
+        slot: Sender<Box<dyn Events>>,
+    },
+    /// Time has jumped.
+    LookAgain,
+    Stop,
+}
+
+/// An answer that goes out once all that it depends on has been told.
+enum Outgoing {
+    Batch(Sender<Vec<Answer>>, Vec<Answer>),
+    Pop(Sender<Result<PopReply, Refusal>>, Result<PopReply, Refusal>),
+}
+
+/// The engine, and everyone who waits for it.
+pub(crate) struct Host {
+    engine: Engine,
+    effects: Effects,
+    clock: Arc<dyn Clock>,
+    inbox: Receiver<Message>,
+    waiters: Waiters,
+    subscribers: Subscribers,
+    outgoing: Vec<Outgoing>,
+}
+
+/// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
+const NAP: Duration = Duration::from_millis(1);
+/// How long to sleep at most: an hour, because a far moment may not fit a duration.
+const SLEEP_SECONDS_MAX: f64 = 3600.0;
+
+impl Host {
+    pub(crate) fn new(engine: Engine, clock: Arc<dyn Clock>, inbox: Receiver<Message>) -> Host {
+        Host {
+            engine,
+            effects: Effects::default(),
+            clock,
+            inbox,
+            waiters: Waiters::default(),
+            subscribers: Subscribers::default(),
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// Works until it is told to stop or nobody is left to ask.
+    pub(crate) fn run(mut self) {
+        loop {
+            let first = match self.sleep() {
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(sleep) => self.inbox.recv_timeout(sleep),
+            };
+            let mut stop = matches!(first, Err(RecvTimeoutError::Disconnected));
+            // All that is waiting is taken at once, so that one commit can cover it.
+            let waiting: Vec<Message> = self.inbox.drain().collect();
+            for message in first.into_iter().chain(waiting) {
+                stop |= matches!(message, Message::Stop);
+                self.take(message);
+            }
+            if !self.waiters.is_empty() {
+                let now = self.clock.now();
+                self.serve_all(now, self.waiters.due_queues(now));
+                self.turn_away(now);
+            }
+            self.send();
+            if stop {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Batch { batch, slot } => {
+                let now = self.clock.now();
+                let answers = batch
+                    .into_iter()
+                    .map(|call| {
+                        let answer = self.execute(call.now.unwrap_or(now), call.command);
+                        self.serve_stirred(now);
+                        answer
+                    })
+                    .collect();
+                self.outgoing.push(Outgoing::Batch(slot, answers));
+            }
+            Message::Wait { pop, wait, slot } => {
+                let now = self.clock.now();
+                match self.pop(now, pop.clone()) {
+                    Ok(reply) if reply.jobs.is_empty() && wait > Seconds::ZERO => {
+                        for queue in &pop.queues {
+                            self.engine.watch(queue, true, &mut self.effects);
+                        }
+                        let queues = pop.queues.clone();
+                        self.waiters.add(Waiter { pop, until: now + wait, slot });
+                        queues.iter().for_each(|queue| self.note_due(now, queue));
+                    }
+                    answer => self.outgoing.push(Outgoing::Pop(slot, answer)),
+                }
+            }
+            Message::Subscribe { slot } => {
+                // What happened before is not for the newcomer.
+                self.publish();
+                let events = self.subscribers.add();
+                self.effects.listening = true;
+                let _ = slot.send(events);
+            }
+            Message::LookAgain => self.serve_all(self.clock.now(), self.waiters.queues()),
+            Message::Stop => {}
+        }
+    }
+
+    fn execute(&mut self, now: Timestamp, command: Command) -> Answer {
+        let answer = self.engine.execute(now, command, &mut self.effects);
+        // Nothing is kept beyond this process, so nobody needs to know what changed.
+        self.effects.deltas.clear();
+        answer
+    }
+
+    fn pop(&mut self, now: Timestamp, pop: Pop) -> Result<PopReply, Refusal> {
+        match self.execute(now, pop.into())? {
+            Reply::Pop(reply) => Ok(reply),
+            _ => unreachable!("a pop is answered as a pop"),
+        }
+    }
+
+    /// Hands out what the last command made available, to those who wait for it.
+    fn serve_stirred(&mut self, now: Timestamp) {
+        while !self.waiters.is_empty() {
+            let stirred = self.engine.stirred();
+            if stirred.is_empty() {
+                return;
+            }
+            self.serve_all(now, stirred);
+        }
+    }
+
+    fn serve_all(&mut self, now: Timestamp, queues: Vec<QueueName>) {
+        for queue in queues {
+            self.serve(now, &queue);
+            self.note_due(now, &queue);
+        }
+    }
+
+    /// Serves those who wait for a queue, first come first served, as long as it has anything.
+    fn serve(&mut self, now: Timestamp, queue: &QueueName) {
+        while self.engine.is_ready(queue, now)
+            && let Some(id) = self.waiters.first(queue)
+        {
+            let waiter = self.waiters.get(id);
+            if waiter.slot.is_disconnected() {
+                self.remove(id);
+                continue;
+            }
+            match self.pop(now, waiter.pop.clone()) {
+                Ok(reply) if reply.jobs.is_empty() => return,
+                answer => {
+                    let waiter = self.remove(id);
+                    self.outgoing.push(Outgoing::Pop(waiter.slot, answer));
+                }
+            }
+        }
+    }
+
+    /// What is due already was just tried; whatever stops it from being handed out will stir when it is gone.
+    fn note_due(&mut self, now: Timestamp, queue: &QueueName) {
+        self.waiters.set_due(queue, self.engine.next_due(queue, now));
+    }
+
+    /// Answers those who have waited long enough.
+    fn turn_away(&mut self, now: Timestamp) {
+        while let Some(id) = self.waiters.overdue(now) {
+            let waiter = self.remove(id);
+            self.outgoing.push(Outgoing::Pop(waiter.slot, Ok(PopReply::default())));
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Waiter {
+        let (waiter, deserted) = self.waiters.remove(id);
+        for queue in deserted {
+            self.engine.watch(&queue, false, &mut self.effects);
+        }
+        waiter
+    }
+
+    /// How long nothing can happen by itself; none if nobody waits for anything.
+    fn sleep(&self) -> Option<Duration> {
+        let next = self.waiters.next_moment()?;
+        let seconds = (next - self.clock.now()).get().min(SLEEP_SECONDS_MAX);
+        Some(Duration::try_from_secs_f64(seconds).unwrap_or_default().max(NAP))
+    }
+
+    fn publish(&mut self) {
+        self.subscribers.publish(self.effects.events.drain(..));
+        self.effects.listening = !self.subscribers.is_empty();
+    }
+
+    /// Tells what happened, and then those who asked.
+    fn send(&mut self) {
+        self.publish();
+        for outgoing in self.outgoing.drain(..) {
+            // Whoever no longer listens for an answer does not get one.
+            match outgoing {
+                Outgoing::Batch(slot, answers) => drop(slot.send(answers)),
+                Outgoing::Pop(slot, answer) => drop(slot.send(answer)),
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a program does with a queue.
+
+use std::sync::Arc;
+
+use crate::{
+    Answer, Backend, BadInput, Call, Cancel, Complete, CompleteReply, Count, Error, Events, Fail, Get, Group,
+    Heartbeat, Holder, Jid, Job, Next, Operation, Payload, Pop, Popped, PutRequest, QueueCounts, QueueName,
+    Queues, Retry, Seconds, Timestamp, WorkerName,
+};
+
+/// A queue, as a program uses it. Clones share the same one.
+#[derive(Clone)]
+pub struct Client {
+    backend: Arc<dyn Backend>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl Client {
+    /// A client of a backend.
+    pub fn new(backend: Arc<dyn Backend>) -> Client {
+        Client { backend }
+    }
+
+    /// Asks for any operation.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use geartrain::{Pause, QueueName};
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.run(Pause { queues: vec![QueueName::new("mail")?] }).await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// assert!(client.pop("mail", "worker-1").await?.is_none());
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn run<O: Operation>(&self, operation: O) -> Result<O::Reply, Error> {
+        let mut answers = self.backend.execute(vec![Call { now: None, command: operation.into() }]).await?;
+        let reply = answers.pop().expect("a backend answers every command")?;
+        Ok(O::answer(reply).expect("a backend answers a command with its own reply"))
+    }
+
+    /// Asks for several operations at once, which is much faster than one after the other. One may be refused and the next one done.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use geartrain::{Call, Jid, Klass, Length, Put, QueueName};
+    /// let client = geartrain::connect("memory:").await?;
+    /// let (mail, welcome) = (QueueName::new("mail")?, Klass::new("welcome")?);
+    /// let jids = ["a", "b", "c"].map(Jid::new).into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// let puts = jids.into_iter().map(|jid| Put::new(mail.clone(), jid, welcome.clone(), "{}"));
+    /// let answers = client.batch(puts.map(Call::from).collect()).await?;
+    /// assert!(answers.iter().all(Result::is_ok));
+    /// assert_eq!(client.run(Length { queue: mail }).await?, 3);
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn batch(&self, calls: Vec<Call>) -> Result<Vec<Answer>, Error> {
+        Ok(self.backend.execute(calls).await?)
+    }
+
+    /// Puts a job into a queue, for the code that `klass` names, with a payload that nobody but that code looks at.
+    pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest<'_> {
+        PutRequest::new(self, queue, klass, payload.into())
+    }
+
+    /// Takes the next job of a queue, if there is one.
+    pub async fn pop(&self, queue: &str, worker: &str) -> Result<Option<Popped>, Error> {
+        let reply = self.run(Pop::new(QueueName::new(queue)?, WorkerName::new(worker)?)).await?;
+        Ok(reply.jobs.into_iter().next())
+    }
+
+    /// Takes up to `count` jobs of the first of these queues that has any, and if none has waits up to `wait_seconds` for one.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let jobs = client.pop_wait(&["urgent", "mail"], "worker-1", 10, 0.5).await?;
+    /// assert_eq!(jobs.len(), 1);
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn pop_wait(
+        &self,
+        queues: &[&str],
+        worker: &str,
+        count: i64,
+        wait_seconds: f64,
+    ) -> Result<Vec<Popped>, Error> {
+        let queues = queues.iter().map(QueueName::new).collect::<Result<_, _>>()?;
+        let order = crate::PopOrder::Strict;
+        let count = Count::new(count).map_err(BadInput::from)?;
+        let pop = Pop { queues, worker: WorkerName::new(worker)?, count, order, whole: false };
+        let wait = Seconds::new(wait_seconds).map_err(BadInput::from)?;
+        Ok(self.backend.pop_or_wait(pop, wait).await?.jobs)
+    }
+
+    /// Says that a job is still being worked on. Answers until when it is held.
+    pub async fn heartbeat(&self, job: &Popped) -> Result<Timestamp, Error> {
+        self.run(Heartbeat { jid: job.jid.clone(), holder: held(job), payload: None }).await
+    }
+
+    /// Says that a job is done.
+    pub async fn complete(&self, job: &Popped) -> Result<CompleteReply, Error> {
+        self.run(Complete::new(job.jid.clone(), held(job))).await
+    }
+
+    /// Says that a job is done here, and sends it on to another queue.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("render", "video", "{}").await?;
+    /// let job = client.pop("render", "worker-1").await?.expect("there is a job");
+    /// client.advance(&job, "upload").await?;
+    /// assert!(client.pop("upload", "worker-2").await?.is_some());
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn advance(&self, job: &Popped, queue: &str) -> Result<CompleteReply, Error> {
+        let next = Some(Next::new(QueueName::new(queue)?));
+        self.run(Complete { next, ..Complete::new(job.jid.clone(), held(job)) }).await
+    }
+
+    /// Says that a job failed, and sets it aside under a kind of failure.
+    pub async fn fail(&self, job: &Popped, group: &str, message: &str) -> Result<(), Error> {
+        self.run(Fail::new(job.jid.clone(), held(job), Group::new(group)?, message)).await
+    }
+
+    /// Gives a job back to be tried again, at the price of one retry. Answers how many are left; -1: none were, and it failed.
+    pub async fn retry(&self, job: &Popped, delay_seconds: f64) -> Result<i64, Error> {
+        let delay = Seconds::new(delay_seconds).map_err(BadInput::from)?;
+        self.run(Retry { delay, ..Retry::new(job.jid.clone(), held(job)) }).await
+    }
+
+    /// Removes a job, unless it is complete or another one waits for it. Answers whether there was one to remove.
+    pub async fn cancel(&self, jid: &Jid) -> Result<bool, Error> {
+        Ok(self.run(Cancel { jids: vec![jid.clone()] }).await? > 0)
+    }
+
+    /// Looks a job up.
+    pub async fn get(&self, jid: &Jid) -> Result<Option<Job>, Error> {
+        Ok(self.run(Get { jid: jid.clone() }).await?.map(|job| *job))
+    }
+
+    /// Counts the jobs of each queue.
+    pub async fn queues(&self) -> Result<Vec<QueueCounts>, Error> {
+        self.run(Queues::default()).await
+    }
+
+    /// Listens to what happens from now on.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use geartrain::Event;
+    /// let client = geartrain::connect("memory:").await?;
+    /// let mut events = client.events().await?;
+    /// client.put("mail", "welcome", "{}").jid("j1").await?;
+    /// assert!(matches!(events.next().await?.event, Event::Put { .. }));
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn events(&self) -> Result<Box<dyn Events>, Error> {
+        Ok(self.backend.subscribe().await?)
+    }
+}
+
+fn held(job: &Popped) -> Holder {
+    Holder::Token(job.lock.token)
+}
