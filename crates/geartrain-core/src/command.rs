@@ -551,7 +551,7 @@ pub struct Track {
     pub on: bool,
 }
 
-/// Lists the tracked jobs, in the order in which their tracking began.
+/// Lists the tracked jobs, in the order in which somebody last asked to track them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tracked;
 
@@ -725,7 +725,7 @@ pub struct Stats {
 }
 
 /// How one queue did on one day.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StatsReply {
     /// How long jobs popped on that day had waited.
     pub wait: Summary,
@@ -740,7 +740,7 @@ pub struct StatsReply {
 }
 
 /// How long things took.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// How many there were.
     pub count: u64,
@@ -881,7 +881,6 @@ pub struct GetRecurring {
 
 /// A recurring job: a template, and when it next makes a job.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Recurring {
     /// Its id; its jobs are called `<jid>-<number>`.
     pub jid: Jid,

@@ -4,7 +4,6 @@ use crate::{Group, Jid, Klass, Payload, Priority, QueueName, Tag, Timestamp, Wor
 
 /// Everything there is to say about one job, at one moment.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Job {
     /// Its id.
     pub jid: Jid,
@@ -143,7 +142,7 @@ pub struct Lock {
     pub worker: WorkerName,
     /// Which attempt this is; no two attempts ever have the same.
     pub token: Token,
-    /// Until when. Past this the job is stalled, and another worker may get it.
+    /// Until when: past this the job is stalled, and another worker may get it. Once its holder was warned, the end of its grace.
     pub expires: Timestamp,
 }
 
@@ -157,7 +156,7 @@ pub struct Lock {
 /// assert_eq!(token.to_string(), "7.3");
 /// # Ok::<(), geartrain_core::BadToken>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy)]
 pub struct Token {
     /// Never given out twice.
     pub(crate) number: u64,
@@ -174,6 +173,32 @@ impl Token {
     /// The number, which no other attempt has.
     pub fn number(self) -> u64 {
         self.number
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Token) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Token {}
+
+impl Ord for Token {
+    fn cmp(&self, other: &Token) -> std::cmp::Ordering {
+        self.number.cmp(&other.number)
+    }
+}
+
+impl PartialOrd for Token {
+    fn partial_cmp(&self, other: &Token) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::hash::Hash for Token {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
     }
 }
 
@@ -277,7 +302,6 @@ pub struct QlessFace {
 
 /// What a worker is handed: enough to do the job and to report on it.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Popped {
     /// The job's id.
     pub jid: Jid,

@@ -130,6 +130,13 @@ impl Sub for Timestamp {
     }
 }
 
+impl Sub for Seconds {
+    type Output = Seconds;
+    fn sub(self, other: Seconds) -> Seconds {
+        Seconds::saturating(self.0 - other.0)
+    }
+}
+
 /// Whoever knows what time it is. Core only asks for moments; the thread or process that runs a backend holds one of these.
 pub trait Clock: Send + Sync + 'static {
     /// The present moment.

@@ -1,1 +1,4 @@
-//! stub
+//! What tests of geartrain are made of.
+
+pub mod model;
+pub mod story;

@@ -194,8 +194,8 @@ pub struct AdvanceDelta {
     pub depends: Box<[RowId]>,
     /// The new payload.
     pub payload: Option<Payload>,
-    /// What to answer if the attempt says so again.
-    pub remember: Option<CompleteReply>,
+    /// What was answered, and will be if the attempt says so again.
+    pub reply: CompleteReply,
 }
 
 /// A job fails.

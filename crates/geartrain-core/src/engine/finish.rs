@@ -3,8 +3,8 @@
 use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
-    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid, Milestone, Next,
-    Payload, Refusal, Retry, Timeout, Timestamp, Unfail,
+    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, Milestone, Next, Payload,
+    Refusal, Retry, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -35,13 +35,15 @@ impl Engine {
         let row = self.claimed(&jid, &holder)?;
         if let Err(refusal) = self.check_holder(row, &jid, &holder) {
             return match self.ended(row, &holder) {
-                Some(Ended::Completed(reply)) => Ok(reply),
+                Some(Ended::Completed(reply)) if (reply == CompleteReply::Complete) == next.is_none() => {
+                    Ok(reply)
+                }
                 _ => Err(refusal),
             };
         }
         self.check_queue(row, &jid, &queue)?;
         match next {
-            Some(next) => self.advance(now, row, jid, &holder, payload, next, fx),
+            Some(next) => self.advance(now, row, jid, payload, next, fx),
             None => {
                 self.milestone(row, Milestone::Completed, fx);
                 fx.tell(|| Event::Completed { jid, queue: self.state.queue_name(self.state.row(row).queue) });
@@ -52,13 +54,11 @@ impl Engine {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "all of it is decided by the caller")]
     fn advance(
         &mut self,
         now: Timestamp,
         row: RowId,
         jid: Jid,
-        holder: &Holder,
         payload: Option<Payload>,
         next: Next,
         fx: &mut Effects,
@@ -81,8 +81,7 @@ impl Engine {
             queue: self.state.queue_name(self.state.row(row).queue),
             to: next.queue,
         });
-        let remember = matches!(holder, Holder::Token(_)).then_some(reply);
-        let delta = AdvanceDelta { row, now, queue, due, depends: open.into(), payload, remember };
+        let delta = AdvanceDelta { row, now, queue, due, depends: open.into(), payload, reply };
         self.commit(Delta::Advance(Box::new(delta)), fx);
         Ok(reply)
     }
@@ -227,8 +226,9 @@ impl Engine {
         rows.sort_unstable();
         for jid in &cancel.jids {
             let Some(row) = self.state.find(jid) else { continue };
-            if let Some(of) = self.state.dependents(row).find(|of| rows.binary_search(of).is_err()) {
-                return Err(Refusal::IsDependency { jid: jid.clone(), dependent: self.state.jid(of) });
+            let left_behind = self.state.dependents(row).filter(|of| rows.binary_search(of).is_err());
+            if let Some(dependent) = left_behind.map(|of| self.state.jid(of)).min() {
+                return Err(Refusal::IsDependency { jid: jid.clone(), dependent });
             }
         }
         let mut gone = 0;
@@ -238,9 +238,11 @@ impl Engine {
                 continue;
             }
             let was = row.map(|row| (self.state.queue_name(self.state.row(row).queue), self.holder(row)));
-            fx.tell(|| Event::Canceled { jid, was });
+            fx.tell(|| Event::Canceled { jid: jid.clone(), was });
+            if self.state.is_tracked(&jid) {
+                fx.tell(|| Event::Milestone { jid, what: Milestone::Canceled });
+            }
             if let Some(row) = row {
-                self.milestone(row, Milestone::Canceled, fx);
                 self.commit(Delta::Remove(row), fx);
                 gone += 1;
             }

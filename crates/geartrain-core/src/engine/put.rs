@@ -66,10 +66,7 @@ impl Engine {
             }
             self.state.find(on).filter(|row| self.state.row(*row).state != RowState::Complete)
         };
-        let mut rows: Vec<RowId> = depends.iter().filter_map(open).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        rows
+        depends.iter().filter_map(open).collect()
     }
 
     /// Refuses to make a job wait for itself, unless that is accepted.
@@ -83,16 +80,19 @@ impl Engine {
         if cycles == Cycles::Accept {
             return Ok(());
         }
-        if open.contains(&ITSELF) {
-            return Err(Refusal::Cycle { jid: jid.clone(), through: jid.clone() });
+        // Nobody can wait for a job that is not there yet, and one that nobody waits for closes no circle.
+        let awaited = row.filter(|row| self.state.dependents(*row).next().is_some());
+        if awaited.is_none() && !open.contains(&ITSELF) {
+            return Ok(());
         }
-        // Nobody can wait for a job that is not there yet, nor can a job that nobody waits for close a circle.
-        let Some(row) = row.filter(|row| self.state.dependents(*row).next().is_some()) else { return Ok(()) };
         let mut seen = std::collections::HashSet::with_hasher(foldhash::fast::FixedState::default());
         for through in open {
             let mut ahead = vec![*through];
             while let Some(at) = ahead.pop() {
-                if at == row {
+                if at == ITSELF {
+                    return Err(Refusal::Cycle { jid: jid.clone(), through: jid.clone() });
+                }
+                if Some(at) == row {
                     return Err(Refusal::Cycle { jid: jid.clone(), through: self.state.jid(*through) });
                 }
                 if seen.insert(at) {

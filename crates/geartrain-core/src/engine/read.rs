@@ -173,8 +173,7 @@ impl Engine {
     }
 
     pub(super) fn stats(&self, stats: &Stats) -> StatsReply {
-        let queue = self.state.find_queue(stats.queue.as_str());
-        queue.map_or_else(StatsReply::default, |queue| self.state.stats(queue, stats.date))
+        self.state.stats(self.state.find_queue(stats.queue.as_str()), stats.date)
     }
 
     fn jids(&self, rows: impl Iterator<Item = RowId>) -> Vec<Jid> {

@@ -59,7 +59,7 @@ impl Engine {
         let template = self.existing_template(&update.jid)?;
         let mut delta = self.as_delta(template);
         if let Some(interval) = update.interval {
-            delta.next = delta.next + interval - delta.interval;
+            delta.next = delta.next + (interval - delta.interval);
             delta.interval = interval;
         }
         if let Some(queue) = update.queue {
@@ -143,8 +143,10 @@ impl Engine {
     /// Makes up to `max` jobs of one recurring job, and says how many.
     fn spawn_from(&mut self, template: u32, now: Timestamp, max: usize, fx: &mut Effects) -> usize {
         let of = self.state.template(template).clone();
-        let mut at = of.next.floor();
         let interval = of.interval.get();
+        // A fraction in the first time is dropped, and can only come from there. With a fraction in the interval, dropping it each
+        // time would make the job recur more often than it was asked to.
+        let mut at = if interval.fract() == 0.0 { of.next.floor() } else { of.next };
         if of.backlog != 0 {
             let missed = (now - at).get() / interval;
             let made_up = f64::from(of.backlog);

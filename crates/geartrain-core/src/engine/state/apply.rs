@@ -120,9 +120,13 @@ impl State {
             old.into_iter().for_each(|on| self.unlink(at, on));
         }
         self.mark(at, put.now, Mark::Put { queue: put.queue });
-        if self.rows[at].state == RowState::Complete {
-            let token = self.rows[at].seq;
-            self.rare_mut(at).ended = Some((token, Ended::Completed(CompleteReply::Complete)));
+        match self.rows[at].state {
+            RowState::Complete => {
+                let token = self.rows[at].seq;
+                self.rare_mut(at).ended = Some((token, Ended::Completed(CompleteReply::Complete)));
+            }
+            RowState::Running => self.forget_ended(at),
+            _ => {}
         }
         self.unlist(at);
         self.detach(at);
@@ -231,8 +235,7 @@ impl State {
 
     fn enter_work(&mut self, at: RowId, moment: Timestamp) {
         self.enter(at, RowState::Waiting, moment);
-        let row = &mut self.rows[at];
-        row.flags.set(Flags::ADVANCED, false);
+        let row = &self.rows[at];
         let (queue, entry) = (row.queue, Work::of(at, row));
         self.queues[queue].work.insert(entry);
         self.stir(queue);
@@ -271,8 +274,8 @@ impl State {
             }
         };
         debug_assert!(was_there, "row {at} was not where its state says");
-        self.rows[at].flags.set(Flags::FRONT, false);
-        self.rows[at].flags.set(Flags::STALLED, false);
+        // These are about where it was.
+        self.rows[at].flags.set(Flags::FRONT | Flags::STALLED | Flags::ADVANCED, false);
     }
 
     fn register(&mut self, queue: u32, now: Timestamp) {
@@ -316,6 +319,7 @@ impl State {
 
     fn spend(&mut self, at: RowId) {
         self.unlist(at);
+        self.forget_ended(at);
         let row = &mut self.rows[at];
         row.flags.set(Flags::GRACE, false);
         row.remaining -= 1;
@@ -347,10 +351,8 @@ impl State {
     fn advance(&mut self, advance: &AdvanceDelta) {
         let (at, now) = (advance.row, advance.now);
         self.end_well(at, now, &advance.payload);
-        if let Some(reply) = advance.remember {
-            let token = self.rows[at].seq;
-            self.rare_mut(at).ended = Some((token, Ended::Completed(reply)));
-        }
+        let token = self.rows[at].seq;
+        self.rare_mut(at).ended = Some((token, Ended::Completed(advance.reply)));
         self.mark(at, now, Mark::Put { queue: advance.queue });
         self.rows[at].queue = advance.queue;
         self.register(advance.queue, now);
@@ -424,8 +426,8 @@ impl State {
         }
         self.detach(at);
         self.forget_expires(at);
-        self.rows[at].flags.set(Flags::FRONT, true);
-        self.rows[at].flags.set(Flags::STALLED, true);
+        self.forget_ended(at);
+        self.rows[at].flags.set(Flags::FRONT | Flags::STALLED, true);
         self.enter_work(at, Timestamp::ZERO);
     }
 
@@ -531,6 +533,14 @@ impl State {
         if self.rows[at].flags.has(Flags::EXPIRES) {
             self.rows[at].flags.set(Flags::EXPIRES, false);
             self.rare_mut(at).expires = None;
+            self.trim(at);
+        }
+    }
+
+    /// A later attempt is over, so nobody will ask how the one before it ended.
+    fn forget_ended(&mut self, at: RowId) {
+        if self.rows[at].rare != NONE {
+            self.rare_mut(at).ended = None;
             self.trim(at);
         }
     }

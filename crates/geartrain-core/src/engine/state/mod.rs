@@ -326,8 +326,9 @@ impl State {
         })
     }
 
-    pub(crate) fn stats(&self, queue: u32, date: Timestamp) -> StatsReply {
-        self.queues[queue].days.report(date)
+    /// How a queue did on a day; one that is not known did nothing.
+    pub(crate) fn stats(&self, queue: Option<u32>, date: Timestamp) -> StatsReply {
+        queue.map_or_else(|| Days::default().report(date), |queue| self.queues[queue].days.report(date))
     }
 
     /// How the attempt with this token ended, if that is remembered.

@@ -5,7 +5,7 @@ use super::rare::FailureRow;
 use super::{Flags, NONE, Row, RowId, RowState, State};
 use crate::{
     Failure, Group, HistoryEntry, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessFace, Recurring,
-    Timestamp, Token, What, WorkerName,
+    Timestamp, Token, What,
 };
 
 impl State {
@@ -104,18 +104,10 @@ impl State {
         Group::from_checked(self.groups.name(group).clone())
     }
 
-    /// The worker of a job that must have one.
-    fn holder(&self, row: &Row) -> WorkerName {
-        self.worker_name(row.worker).expect("a running job has a worker")
-    }
-
     fn lock(&self, at: RowId) -> Lock {
         let row = &self.rows[at];
-        Lock {
-            worker: self.holder(row),
-            token: Token { number: row.seq, hint: at },
-            expires: self.expires(at),
-        }
+        let worker = self.worker_name(row.worker).expect("a running job has a worker");
+        Lock { worker, token: Token { number: row.seq, hint: at }, expires: row.score }
     }
 
     /// The deadline that Qless names; nought if it names none.

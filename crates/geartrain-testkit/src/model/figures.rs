@@ -1,0 +1,109 @@
+//! Statistics per queue and day (section 8).
+
+use geartrain_core::{QueueName, Stats, StatsReply, Summary, Timestamp};
+
+use super::Model;
+use super::settings::span;
+
+/// Seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
+const BUCKETS: usize = 60 + 59 + 23 + 6;
+
+/// One queue's figures of one day.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Day {
+    pub(super) wait: Measured,
+    pub(super) run: Measured,
+    pub(super) retries: i64,
+    pub(super) failed: i64,
+    pub(super) failures: i64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    total: u64,
+    mean: f64,
+    vk: f64,
+    histogram: Vec<u64>,
+}
+
+impl Default for Measured {
+    fn default() -> Measured {
+        Measured { total: 0, mean: 0.0, vk: 0.0, histogram: vec![0; BUCKETS] }
+    }
+}
+
+impl Measured {
+    fn add(&mut self, value: f64) {
+        self.total += 1;
+        if self.total == 1 {
+            (self.mean, self.vk) = (value, 0.0);
+        } else {
+            let mean = self.mean + (value - self.mean) / self.total as f64;
+            self.vk += (value - mean) * (value - self.mean);
+            self.mean = mean;
+        }
+        if let Some(bucket) = bucket(value.floor()) {
+            self.histogram[bucket] += 1;
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let std = if self.total > 1 { (self.vk / (self.total - 1) as f64).sqrt() } else { 0.0 };
+        Summary { count: self.total, mean: self.mean, std, histogram: self.histogram.clone() }
+    }
+}
+
+/// Where in the histogram a whole number of seconds belongs; less than none or more than a week is not shown.
+fn bucket(seconds: f64) -> Option<usize> {
+    let bucket = if seconds < 0.0 {
+        return None;
+    } else if seconds < 60.0 {
+        seconds
+    } else if seconds < 3600.0 {
+        60.0 + (seconds / 60.0).floor() - 1.0
+    } else if seconds < 86400.0 {
+        60.0 + 59.0 + (seconds / 3600.0).floor() - 1.0
+    } else {
+        60.0 + 59.0 + 23.0 + (seconds / 86400.0).floor() - 1.0
+    };
+    Some(bucket as usize).filter(|bucket| *bucket < BUCKETS)
+}
+
+impl Model {
+    /// The figures of a queue on the day of a moment. The first of a day make old ones go (decision 14).
+    pub(super) fn day(&mut self, queue: &QueueName, moment: Timestamp) -> &mut Day {
+        let day = moment.day();
+        if !self.figures.contains_key(&(queue.clone(), day)) {
+            let days = |number: Option<f64>, default: f64| span(number.unwrap_or(default).max(0.0) * 86400.0);
+            let oldest = day - days(self.number("stats-history"), 30.0);
+            let oldest_histogram = day - days(self.number("histogram-history"), 7.0);
+            self.figures.retain(|(other, day), _| other != queue || *day >= oldest);
+            for ((other, day), figures) in &mut self.figures {
+                if other == queue && *day < oldest_histogram {
+                    figures.wait.histogram.fill(0);
+                    figures.run.histogram.fill(0);
+                }
+            }
+        }
+        self.figures.entry((queue.clone(), day)).or_default()
+    }
+
+    pub(super) fn measure_wait(&mut self, queue: &QueueName, now: Timestamp, since: Timestamp) {
+        self.day(queue, now).wait.add((now - since).get());
+    }
+
+    pub(super) fn measure_run(&mut self, queue: &QueueName, now: Timestamp, since: Timestamp) {
+        self.day(queue, now).run.add((now - since).get());
+    }
+
+    pub(super) fn stats(&self, stats: &Stats) -> StatsReply {
+        let day = self.figures.get(&(stats.queue.clone(), stats.date.day())).cloned().unwrap_or_default();
+        StatsReply {
+            wait: day.wait.summary(),
+            run: day.run.summary(),
+            retries: day.retries,
+            failed: day.failed,
+            failures: day.failures,
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! The queue as its specification reads, to compare the engine with.
+//!
+//! Nothing in here is clever, so that it can be checked against the text line by line: one plain record per job,
+//! with the fields of Qless's hash, and every container (work, locks, a worker's list …) is found by looking at all
+//! jobs and sorting. Section numbers are those of the Qless specification; "decision" means a numbered line of
+//! `docs/decisions/0001-qless-rules-kept-and-changed.md`, which wins.
+
+mod changing;
+mod figures;
+mod moving;
+mod reading;
+mod recurring;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod working;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use geartrain_core::engine::Limits;
+use geartrain_core::{
+    Answer, Command, CompleteReply, Cycles, Event, Failure, Group, HistoryEntry, Holder, Jid, Klass,
+    Milestone, Payload, Priority, QueueName, Refusal, Reply, StateName, Tag, Timestamp, Token, What,
+    WorkerName,
+};
+
+use figures::Day;
+use recurring::Template;
+
+/// The whole queue, naively.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    limits: Limits,
+    jobs: BTreeMap<Jid, Record>,
+    recurring: BTreeMap<Jid, Template>,
+    /// When each registered queue was first seen.
+    queues: BTreeMap<QueueName, Timestamp>,
+    paused: BTreeSet<QueueName>,
+    /// When each registered worker was last seen.
+    workers: BTreeMap<WorkerName, Timestamp>,
+    /// Tracked jobs, some of which are gone.
+    tracked: BTreeMap<Jid, Entry>,
+    /// Qless's usage counters, which drift.
+    tag_uses: BTreeMap<Tag, i64>,
+    /// The options that somebody set.
+    options: BTreeMap<String, String>,
+    figures: BTreeMap<(QueueName, Timestamp), Day>,
+    arrivals: u64,
+    tokens: u64,
+    /// What the present command has published so far.
+    events: Vec<Event>,
+}
+
+/// A place in a container: a score, and among equal scores the order of arrival (decision 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    score: Timestamp,
+    arrival: u64,
+}
+
+/// A job, field by field as Qless's hash has it (section 2).
+#[derive(Debug, Clone)]
+struct Record {
+    klass: Klass,
+    payload: Payload,
+    priority: Priority,
+    tags: Vec<Tag>,
+    /// Its entry in the index of each of its tags.
+    tagged: BTreeMap<Tag, Entry>,
+    place: Place,
+    /// The hash's field `state`.
+    word: &'static str,
+    /// The hash's field `worker`: also names the last holder after a retry and a timeout.
+    worker: Option<WorkerName>,
+    /// The hash's field `expires`; nought when it is stored empty.
+    expires: Timestamp,
+    /// The deadline under which it is in the list of `worker`, if it is.
+    listed: Option<Timestamp>,
+    queue: Option<QueueName>,
+    retries: u32,
+    remaining: i64,
+    time: Timestamp,
+    failure: Option<Failure>,
+    grace: bool,
+    /// The due time kept aside while it waits for others.
+    scheduled: Option<Timestamp>,
+    spawned_from: Option<Jid>,
+    history: Vec<HistoryEntry>,
+    dependencies: BTreeSet<Jid>,
+    /// The last attempt.
+    token: Token,
+    /// The last attempt that is over, and how it ended.
+    ended: Option<(Token, Ending)>,
+}
+
+/// The one container that a job is in, with its score there (section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Work {
+        /// Timed out, and so before all others.
+        front: bool,
+        entry: Entry,
+    },
+    Scheduled(Entry),
+    Depends(Entry),
+    Locks {
+        deadline: Timestamp,
+    },
+    Failed {
+        arrival: u64,
+    },
+    Completed {
+        at: Timestamp,
+    },
+}
+
+impl Place {
+    fn state(self) -> StateName {
+        match self {
+            Place::Work { .. } => StateName::Waiting,
+            Place::Scheduled(_) => StateName::Scheduled,
+            Place::Depends(_) => StateName::Depends,
+            Place::Locks { .. } => StateName::Running,
+            Place::Failed { .. } => StateName::Failed,
+            Place::Completed { .. } => StateName::Complete,
+        }
+    }
+}
+
+/// How an attempt ended, as far as decision 16 asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Completed(CompleteReply),
+    Failed,
+    /// Given back, taken away or run out of retries: nothing that can be repeated.
+    Otherwise,
+}
+
+impl Record {
+    /// Notes that the attempt that holds the job, if one does, is over.
+    fn end_attempt(&mut self, how: Ending) {
+        if let Place::Locks { .. } = self.place {
+            self.ended = Some((self.token, how));
+        }
+    }
+}
+
+impl Model {
+    /// An empty one.
+    pub fn new(limits: Limits) -> Model {
+        Model { limits, ..Model::default() }
+    }
+
+    /// Executes one command at a moment: what is answered, and what is published.
+    pub fn run(&mut self, now: Timestamp, command: &Command) -> (Answer, Vec<Event>) {
+        let answer = self.validate(command).and_then(|()| self.answer(now, command));
+        (answer, std::mem::take(&mut self.events))
+    }
+
+    /// Every job there is.
+    pub fn jids(&self) -> Vec<Jid> {
+        self.jobs.keys().cloned().collect()
+    }
+
+    /// When a lock, a scheduled or a recurring job of a queue next comes due.
+    pub fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
+        let locks = self.locks(queue).into_iter().map(|(deadline, _)| deadline);
+        let scheduled = self.scheduled(queue).into_iter().map(|(due, _)| due);
+        let recurring = self.recurring_in(queue).into_iter().map(|(next, _)| next.score);
+        locks.chain(scheduled).chain(recurring).min()
+    }
+
+    #[allow(clippy::unit_arg, reason = "answers that say nothing read like all others")]
+    fn answer(&mut self, now: Timestamp, command: &Command) -> Answer {
+        Ok(match command {
+            Command::Put(put) => Reply::Put(self.put(now, put)?),
+            Command::Pop(pop) => Reply::Pop(self.pop(now, pop)),
+            Command::Peek(peek) => Reply::Peek(self.peek(now, peek)),
+            Command::Heartbeat(heartbeat) => Reply::Heartbeat(self.heartbeat(now, heartbeat)?),
+            Command::Complete(complete) => Reply::Complete(self.complete(now, complete)?),
+            Command::Fail(fail) => Reply::Fail(self.fail(now, fail)?),
+            Command::Retry(retry) => Reply::Retry(self.retry(now, retry)?),
+            Command::Timeout(timeout) => Reply::Timeout(self.timeout(now, timeout)?),
+            Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel)?),
+            Command::Unfail(unfail) => Reply::Unfail(self.unfail(now, unfail)),
+            Command::SetPriority(set) => Reply::SetPriority(self.set_priority(set)?),
+            Command::Depend(depend) => Reply::Depend(self.depend(now, depend)?),
+            Command::Log(log) => Reply::Log(self.log(now, log)?),
+            Command::Track(track) => Reply::Track(self.track(now, track)?),
+            Command::Tracked(_) => Reply::Tracked(self.tracked_jobs()),
+            Command::AddTags(add) => Reply::AddTags(self.add_tags(now, add)?),
+            Command::RemoveTags(remove) => Reply::RemoveTags(self.remove_tags(remove)?),
+            Command::Tagged(tagged) => Reply::Tagged(self.tagged(tagged)),
+            Command::TopTags(top) => Reply::TopTags(self.top_tags(top)),
+            Command::Get(get) => Reply::Get(self.view(&get.jid).map(Box::new)),
+            Command::GetMany(get) => {
+                Reply::GetMany(get.jids.iter().filter_map(|jid| self.view(jid)).collect())
+            }
+            Command::Length(length) => Reply::Length(self.length(&length.queue)),
+            Command::Jobs(jobs) => Reply::Jobs(self.list(now, jobs)),
+            Command::Failures(_) => Reply::Failures(self.failures()),
+            Command::Failed(failed) => Reply::Failed(self.failed(failed)),
+            Command::Queues(queues) => Reply::Queues(self.count_queues(now, queues)),
+            Command::Workers(_) => Reply::Workers(self.count_workers(now)),
+            Command::WorkerJobs(jobs) => Reply::WorkerJobs(self.worker_jobs(now, &jobs.worker)),
+            Command::Stats(stats) => Reply::Stats(Box::new(self.stats(stats))),
+            Command::Pause(pause) => Reply::Pause(self.paused.extend(pause.queues.iter().cloned())),
+            Command::Resume(resume) => {
+                Reply::Resume(self.paused.retain(|queue| !resume.queues.contains(queue)))
+            }
+            Command::ForgetQueues(forget) => {
+                Reply::ForgetQueues(self.queues.retain(|queue, _| !forget.queues.contains(queue)))
+            }
+            Command::ForgetWorkers(forget) => {
+                Reply::ForgetWorkers(self.workers.retain(|worker, _| !forget.workers.contains(worker)))
+            }
+            Command::GetConfig(get) => Reply::GetConfig(self.setting(&get.option)),
+            Command::AllConfig(_) => Reply::AllConfig(self.all_settings()),
+            Command::SetConfig(set) => Reply::SetConfig(self.set_option(set)),
+            Command::UnsetConfig(unset) => Reply::UnsetConfig(self.unset_option(unset)),
+            Command::Recur(recur) => Reply::Recur(self.recur(now, recur)),
+            Command::Unrecur(unrecur) => {
+                self.recurring.remove(&unrecur.jid);
+                Reply::Unrecur(())
+            }
+            Command::GetRecurring(get) => Reply::GetRecurring(self.view_recurring(&get.jid).map(Box::new)),
+            Command::UpdateRecurring(update) => Reply::UpdateRecurring(self.update_recurring(now, update)?),
+            Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag)?),
+            Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag)?),
+            unknown => panic!("the model does not know {}", unknown.name()),
+        })
+    }
+
+    /// What is wrong with a command in itself, whatever is in the queue. This comes before all else.
+    fn validate(&self, command: &Command) -> Result<(), Refusal> {
+        match command {
+            Command::Put(put) => self.fits("payload", put.payload.bytes()),
+            Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
+            Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
+            Command::Complete(complete) => self.payload_fits(&complete.payload),
+            Command::Fail(fail) => {
+                self.payload_fits(&fail.payload)?;
+                self.fits("message", fail.message.as_bytes())
+            }
+            Command::Retry(retry) => {
+                self.fits("message", retry.message.as_deref().unwrap_or_default().as_bytes())
+            }
+            Command::Unfail(unfail) => at_least_one("count", unfail.count.get()),
+            Command::Log(log) => {
+                self.fits("message", log.message.as_bytes())?;
+                self.fits("log data", log.data.as_deref().unwrap_or_default().as_bytes())
+            }
+            Command::Pause(pause) => at_least_one("queues", pause.queues.len()),
+            Command::Resume(resume) => at_least_one("queues", resume.queues.len()),
+            Command::ForgetQueues(forget) => at_least_one("queues", forget.queues.len()),
+            Command::ForgetWorkers(forget) => at_least_one("workers", forget.workers.len()),
+            Command::SetConfig(set) => settings::validate(&set.option, Some(&set.value)),
+            Command::UnsetConfig(unset) => settings::validate(&unset.option, None),
+            Command::Recur(recur) => {
+                self.fits("payload", recur.payload.bytes())?;
+                recurring::validate(Some(&recur.jid), Some(recur.interval))
+            }
+            Command::UpdateRecurring(update) => {
+                self.payload_fits(&update.payload)?;
+                recurring::validate(None, update.interval)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn payload_fits(&self, payload: &Option<Payload>) -> Result<(), Refusal> {
+        self.fits("payload", payload.as_ref().map(Payload::bytes).unwrap_or_default())
+    }
+
+    fn fits(&self, what: &'static str, bytes: &[u8]) -> Result<(), Refusal> {
+        let (bytes, max) = (bytes.len(), self.limits.payload_bytes_max);
+        if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
+    }
+
+    // Looking jobs up.
+
+    fn job(&self, jid: &Jid) -> Result<&Record, Refusal> {
+        self.jobs.get(jid).ok_or_else(|| Refusal::NoSuchJob { jid: jid.clone() })
+    }
+
+    /// A job that a container, or a check just made, says is there.
+    fn job_mut(&mut self, jid: &Jid) -> &mut Record {
+        self.jobs.get_mut(jid).expect("containers are made by looking at the jobs")
+    }
+
+    /// Every job that a rule gives a place, by that place.
+    fn container<K: Ord>(&self, place: impl Fn(&Record) -> Option<K>) -> Vec<(K, Jid)> {
+        let mut found: Vec<(K, Jid)> =
+            self.jobs.iter().filter_map(|(jid, job)| Some((place(job)?, jid.clone()))).collect();
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        found
+    }
+
+    /// Jobs that may be popped, the first to go first (section 4.1, decision 1).
+    fn work(&self, queue: &QueueName) -> Vec<Jid> {
+        use std::cmp::Reverse;
+        let found = self.container(|job| match job.place {
+            Place::Work { front: true, entry } if job.queue.as_ref() == Some(queue) => {
+                Some((0, Reverse(Priority::ZERO), Timestamp::ZERO, entry.arrival))
+            }
+            Place::Work { front: false, entry } if job.queue.as_ref() == Some(queue) => {
+                Some((1, Reverse(job.priority), entry.score, entry.arrival))
+            }
+            _ => None,
+        });
+        jids(found)
+    }
+
+    /// Jobs handed out, by the end of their lock or of their grace.
+    fn locks(&self, queue: &QueueName) -> Vec<(Timestamp, Jid)> {
+        let found = self.container(|job| match job.place {
+            Place::Locks { deadline } if job.queue.as_ref() == Some(queue) => Some((deadline, job.token)),
+            _ => None,
+        });
+        found.into_iter().map(|((deadline, _), jid)| (deadline, jid)).collect()
+    }
+
+    /// Jobs whose lock is expired; one that ends at this very moment is (trap 16).
+    fn expired(&self, now: Timestamp, queue: &QueueName) -> Vec<Jid> {
+        self.locks(queue).into_iter().filter(|(deadline, _)| *deadline <= now).map(|(_, jid)| jid).collect()
+    }
+
+    /// Jobs that are due at some time, the earliest first.
+    fn scheduled(&self, queue: &QueueName) -> Vec<(Timestamp, Jid)> {
+        let found = self.container(|job| match job.place {
+            Place::Scheduled(entry) if job.queue.as_ref() == Some(queue) => Some(entry),
+            _ => None,
+        });
+        found.into_iter().map(|(entry, jid)| (entry.score, jid)).collect()
+    }
+
+    /// Jobs that wait for others, the first put first.
+    fn waiting_for_others(&self, queue: &QueueName) -> Vec<Jid> {
+        jids(self.container(|job| match job.place {
+            Place::Depends(entry) if job.queue.as_ref() == Some(queue) => Some(entry),
+            _ => None,
+        }))
+    }
+
+    /// Complete jobs, the oldest first.
+    fn completed(&self) -> Vec<(Timestamp, Jid)> {
+        let found = self.container(|job| match job.place {
+            Place::Completed { at } => Some((at, job.token)),
+            _ => None,
+        });
+        found.into_iter().map(|((at, _), jid)| (at, jid)).collect()
+    }
+
+    /// Failed jobs of a group, the first to fail first.
+    fn failed_in(&self, group: &Group) -> Vec<Jid> {
+        jids(self.container(|job| match (job.place, &job.failure) {
+            (Place::Failed { arrival }, Some(failure)) if failure.group == *group => Some(arrival),
+            _ => None,
+        }))
+    }
+
+    /// Jobs in a worker's list, the first to expire first.
+    fn list_of(&self, worker: &WorkerName) -> Vec<(Timestamp, Jid)> {
+        let found = self.container(|job| match job.listed {
+            Some(deadline) if job.worker.as_ref() == Some(worker) => Some((deadline, job.token)),
+            _ => None,
+        });
+        found.into_iter().map(|((deadline, _), jid)| (deadline, jid)).collect()
+    }
+
+    /// Jobs that wait for a job, sorted.
+    fn dependents(&self, jid: &Jid) -> Vec<Jid> {
+        let waiting = self.jobs.iter().filter(|(_, job)| job.dependencies.contains(jid));
+        waiting.map(|(dependent, _)| dependent.clone()).collect()
+    }
+
+    /// Whether a job counts as a dependency: it exists and is not complete (trap 25).
+    fn is_open(&self, jid: &Jid) -> bool {
+        self.jobs.get(jid).is_some_and(|job| job.place.state() != StateName::Complete)
+    }
+
+    // What many commands do.
+
+    fn arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    fn enter(&mut self, score: Timestamp) -> Entry {
+        Entry { score, arrival: self.arrival() }
+    }
+
+    /// Into work, at an ordering moment.
+    fn enter_work(&mut self, moment: Timestamp) -> Place {
+        Place::Work { front: false, entry: self.enter(moment) }
+    }
+
+    fn publish_milestone(&mut self, jid: &Jid, what: Milestone) {
+        if self.tracked.contains_key(jid) {
+            self.events.push(Event::Milestone { jid: jid.clone(), what });
+        }
+    }
+
+    /// Appends to a job's history, and shortens it (section 4.2, decision 13).
+    fn remember(&mut self, jid: &Jid, now: Timestamp, what: What) {
+        let max = self.number("max-job-history").unwrap_or(100.0).floor();
+        let history = &mut self.job_mut(jid).history;
+        history.push(HistoryEntry { when: now.floor(), what });
+        if max <= 0.0 {
+            return;
+        }
+        let kept_at_the_front = usize::from(max > 1.0);
+        while history.len() as f64 > max {
+            history.remove(kept_at_the_front);
+        }
+    }
+
+    /// Checks that somebody holds a job, in the queue where they think it is. Answers who that is.
+    fn held(&self, jid: &Jid, holder: &Holder, given: Option<&QueueName>) -> Result<WorkerName, Refusal> {
+        let job = self.job(jid)?;
+        let state = job.place.state();
+        match holder {
+            Holder::Token(token) if state != StateName::Running || job.token != *token => {
+                return Err(Refusal::LockLost { jid: jid.clone(), state });
+            }
+            Holder::Worker(_) if state != StateName::Running => return Err(not_running(jid, job)),
+            Holder::Worker(worker) if job.worker.as_ref() != Some(worker) => {
+                let holder = job.worker.clone().expect("a running job has a worker");
+                return Err(Refusal::HeldByAnother { jid: jid.clone(), worker: worker.clone(), holder });
+            }
+            Holder::Token(_) | Holder::Worker(_) => {}
+        }
+        let queue = job.queue.clone().expect("a running job has a queue");
+        if let Some(given) = given.filter(|given| **given != queue) {
+            return Err(Refusal::WrongQueue { jid: jid.clone(), queue, given: given.clone() });
+        }
+        Ok(job.worker.clone().expect("a running job has a worker"))
+    }
+
+    /// How the attempt that a caller names ended, if it is over and no later one is (decision 16).
+    fn how_it_ended(&self, jid: &Jid, holder: &Holder) -> Option<Ending> {
+        match (self.jobs.get(jid)?.ended, holder) {
+            (Some((ended, how)), Holder::Token(token)) if ended == *token => Some(how),
+            _ => None,
+        }
+    }
+
+    /// Refuses dependencies that lead back to the job that is to have them (decision 18).
+    fn refuse_cycle(&self, jid: &Jid, depends: &[Jid], cycles: Cycles) -> Result<(), Refusal> {
+        if cycles == Cycles::Accept {
+            return Ok(());
+        }
+        for through in depends {
+            let mut behind = BTreeSet::new();
+            let mut to_visit = vec![through];
+            while let Some(visited) = to_visit.pop() {
+                if visited == jid {
+                    return Err(Refusal::Cycle { jid: jid.clone(), through: through.clone() });
+                }
+                if behind.insert(visited) {
+                    to_visit.extend(self.jobs.get(visited).iter().flat_map(|job| &job.dependencies));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_running(jid: &Jid, job: &Record) -> Refusal {
+    Refusal::NotRunning { jid: jid.clone(), state: job.place.state(), qless: job.word }
+}
+
+fn at_least_one(what: &'static str, number: usize) -> Result<(), Refusal> {
+    if number == 0 { Err(bad_argument(what)) } else { Ok(()) }
+}
+
+/// The model does not know how the engine words it.
+fn bad_argument(what: &'static str) -> Refusal {
+    Refusal::BadArgument { what, why: String::new() }
+}
+
+fn jids<K>(container: Vec<(K, Jid)>) -> Vec<Jid> {
+    container.into_iter().map(|(_, jid)| jid).collect()
+}

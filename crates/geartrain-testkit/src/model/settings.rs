@@ -1,0 +1,103 @@
+//! Options (section 7, decisions 7 and 8).
+
+use std::collections::BTreeMap;
+
+use geartrain_core::{Event, QueueName, Refusal, Seconds, SetConfig, Setting, UnsetConfig};
+
+use super::{Model, bad_argument};
+
+/// What `config.get` lists on a fresh database.
+const LISTED: [(&str, &str); 7] = [
+    ("application", "qless"),
+    ("heartbeat", "60"),
+    ("grace-period", "10"),
+    ("stats-history", "30"),
+    ("histogram-history", "7"),
+    ("jobs-history-count", "50000"),
+    ("jobs-history", "604800"),
+];
+
+/// Those of section 7 that are read as numbers.
+const NUMERIC: [&str; 8] = [
+    "heartbeat",
+    "grace-period",
+    "stats-history",
+    "histogram-history",
+    "jobs-history-count",
+    "jobs-history",
+    "max-worker-age",
+    "max-job-history",
+];
+
+/// Checks an option's name and, if it is to be set, its value.
+pub(super) fn validate(option: &str, value: Option<&str>) -> Result<(), Refusal> {
+    if option.is_empty() || option.len() > 4160 || option.contains('\0') {
+        return Err(bad_argument("option"));
+    }
+    let numeric = NUMERIC.contains(&option)
+        || ["heartbeat", "max-concurrency"]
+            .iter()
+            .any(|word| option.starts_with(&format!("{word}-")) || option.ends_with(&format!("-{word}")));
+    match value {
+        Some(value) if numeric && parse(value).is_none() => Err(bad_argument("value")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn parse(value: &str) -> Option<f64> {
+    value.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// A span of time that may have left the finite numbers (decision 5).
+pub(super) fn span(seconds: f64) -> Seconds {
+    Seconds::new(seconds.clamp(f64::MIN, f64::MAX)).expect("clamped to the finite numbers")
+}
+
+impl Model {
+    /// An option that somebody set to a number.
+    pub(super) fn number(&self, option: &str) -> Option<f64> {
+        self.options.get(option).and_then(|value| parse(value))
+    }
+
+    /// The same for one queue, whose name may come before or after.
+    fn number_of(&self, queue: &QueueName, option: &str) -> Option<f64> {
+        self.number(&format!("{queue}-{option}")).or_else(|| self.number(&format!("{option}-{queue}")))
+    }
+
+    /// How long a lock lasts.
+    pub(super) fn lock_length(&self, queue: &QueueName) -> Seconds {
+        let own = self.number_of(queue, "heartbeat");
+        span(own.or_else(|| self.number("heartbeat")).unwrap_or(60.0))
+    }
+
+    pub(super) fn grace_period(&self) -> Seconds {
+        span(self.number("grace-period").unwrap_or(10.0))
+    }
+
+    /// How many locks a queue may have; none for any number.
+    pub(super) fn max_concurrency(&self, queue: &QueueName) -> Option<f64> {
+        self.number_of(queue, "max-concurrency").filter(|max| *max > 0.0)
+    }
+
+    pub(super) fn setting(&self, option: &str) -> Option<Setting> {
+        let chosen = self.options.get(option).map(|value| Setting::Chosen(value.clone()));
+        chosen.or_else(|| {
+            LISTED.iter().find(|(name, _)| *name == option).map(|(_, default)| Setting::Default(default))
+        })
+    }
+
+    pub(super) fn all_settings(&self) -> BTreeMap<String, Setting> {
+        let names = LISTED.iter().map(|(name, _)| *name).chain(self.options.keys().map(String::as_str));
+        names.filter_map(|name| Some((name.to_owned(), self.setting(name)?))).collect()
+    }
+
+    pub(super) fn set_option(&mut self, set: &SetConfig) {
+        self.events.push(Event::ConfigSet { option: set.option.clone(), value: set.value.clone() });
+        self.options.insert(set.option.clone(), set.value.clone());
+    }
+
+    pub(super) fn unset_option(&mut self, unset: &UnsetConfig) {
+        self.events.push(Event::ConfigUnset { option: unset.option.clone() });
+        self.options.remove(&unset.option);
+    }
+}

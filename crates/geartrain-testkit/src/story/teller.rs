@@ -1,0 +1,733 @@
+//! Who makes stories up.
+
+use fastrand::Rng;
+use geartrain_core::*;
+
+use super::tokens::{self, Tokens};
+use super::world::{OPTIONS, World};
+use super::{PAYLOAD_BYTES_MAX, Step, limits};
+use crate::model::Model;
+
+/// Makes up the story of a seed.
+///
+/// ```
+/// use geartrain_testkit::story::tell;
+/// assert_eq!(tell(7041), tell(7041));
+/// assert_ne!(tell(7041), tell(7042));
+/// ```
+pub fn tell(seed: u64) -> Vec<Step> {
+    let mut teller = Teller::new(seed);
+    let steps = teller.rng.usize(150..400);
+    (0..steps).map(|number| teller.step(number)).collect()
+}
+
+/// Makes a command up.
+type Make = fn(&mut Teller) -> Command;
+
+/// How often each command is told, before the story's mood.
+const WEIGHTS: [(u32, Make); 43] = [
+    (160, Teller::put),
+    (170, Teller::pop),
+    (10, Teller::peek),
+    (40, Teller::heartbeat),
+    (110, Teller::complete),
+    (35, Teller::fail),
+    (45, Teller::retry),
+    (12, Teller::timeout),
+    (18, Teller::cancel),
+    (15, Teller::unfail),
+    (15, Teller::set_priority),
+    (25, Teller::depend),
+    (8, Teller::log),
+    (15, Teller::track),
+    (3, |_| Tracked.into()),
+    (12, Teller::add_tags),
+    (10, Teller::remove_tags),
+    (5, Teller::tagged),
+    (3, Teller::top_tags),
+    (8, Teller::get),
+    (3, Teller::get_many),
+    (3, Teller::length),
+    (15, Teller::jobs),
+    (3, |_| Failures.into()),
+    (4, Teller::failed),
+    (8, Teller::queues),
+    (4, |_| Workers.into()),
+    (5, Teller::worker_jobs),
+    (5, Teller::stats),
+    (6, Teller::pause),
+    (10, Teller::resume),
+    (3, Teller::forget_queues),
+    (3, Teller::forget_workers),
+    (3, Teller::get_config),
+    (2, |_| AllConfig.into()),
+    (20, Teller::set_config),
+    (10, Teller::unset_config),
+    (12, Teller::recur),
+    (2, Teller::unrecur),
+    (3, Teller::get_recurring),
+    (8, Teller::update_recurring),
+    (4, Teller::tag_recurring),
+    (3, Teller::untag_recurring),
+];
+
+/// The first two are in every story; any other may be left out by its mood.
+const ALWAYS_TOLD: usize = 2;
+
+/// How many of something the teller remembers.
+const REMEMBERED: usize = 12;
+
+/// Somebody who was handed a job.
+#[derive(Debug, Clone)]
+struct Attempt {
+    jid: Jid,
+    queue: QueueName,
+    worker: WorkerName,
+    token: Token,
+}
+
+struct Teller {
+    rng: Rng,
+    world: World,
+    weights: Vec<u32>,
+    now: f64,
+    /// How long the usual waits are.
+    pace: f64,
+    /// Knows how the story stands.
+    model: Model,
+    tokens: Tokens,
+    /// Attempts that go on, as far as the teller noticed.
+    held: Vec<Attempt>,
+    /// Attempts that are over.
+    spent: Vec<Attempt>,
+    /// What ended them, to be sent again.
+    sent: Vec<Command>,
+    /// Moments at which something expires or comes due.
+    moments: Vec<f64>,
+}
+
+impl Teller {
+    fn new(seed: u64) -> Teller {
+        let mut rng = Rng::with_seed(seed);
+        let now = match rng.u32(..6) {
+            0 | 1 => 0.0,
+            2 => -1000.5,
+            3 => 86_390.0,
+            _ => 1.7e9,
+        };
+        let pace = [0.125, 1.0, 1.0, 4.0][rng.usize(..4)];
+        // Each story has its own mood: it leaves some things out and makes much of others, and so gets further.
+        let mood = |(place, (weight, _)): (usize, &(u32, _))| {
+            let often = [0, 1, 1, 1, 2, 4][rng.usize(..6)];
+            if place < ALWAYS_TOLD { *weight } else { weight * often }
+        };
+        let weights = WEIGHTS.iter().enumerate().map(mood).collect();
+        Teller {
+            rng,
+            world: World::new(),
+            weights,
+            now,
+            pace,
+            model: Model::new(limits()),
+            tokens: Tokens::default(),
+            held: Vec::new(),
+            spent: Vec::new(),
+            sent: Vec::new(),
+            moments: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, number: usize) -> Step {
+        self.wait();
+        let command = self.command();
+        let now = moment(self.now);
+        let (answer, _) = self.model.run(now, &self.tokens.command(&command));
+        self.tokens.learn(number, &answer);
+        self.notice(number, &command, &answer);
+        Step { number, now, command }
+    }
+
+    fn command(&mut self) -> Command {
+        let mut point = self.rng.u32(..self.weights.iter().sum::<u32>());
+        for (weight, (_, make)) in self.weights.clone().into_iter().zip(WEIGHTS) {
+            if point < weight {
+                let command = make(self);
+                return self.unless_idle(command);
+            }
+            point -= weight;
+        }
+        unreachable!("the point is below the sum of the weights")
+    }
+
+    /// Where nobody holds anything, what only holders do gives way to what leads there.
+    fn unless_idle(&mut self, command: Command) -> Command {
+        let by_a_holder = matches!(
+            command,
+            Command::Heartbeat(_)
+                | Command::Complete(_)
+                | Command::Fail(_)
+                | Command::Retry(_)
+                | Command::Timeout(_)
+        );
+        match self.rng.u32(..10) {
+            0..4 if by_a_holder && self.held.is_empty() => self.pop(),
+            4..8 if by_a_holder && self.held.is_empty() => self.put(),
+            _ => command,
+        }
+    }
+
+    /// Lets time pass: mostly a little, at times a lot, at times backwards, and often exactly to where it matters.
+    fn wait(&mut self) {
+        self.now += match self.rng.u32(..100) {
+            0..40 => 0.0,
+            40..50 => self.rng.f64(),
+            50..55 => 0.5,
+            55..75 => f64::from(self.rng.u32(1..12)) * self.pace,
+            75..86 => f64::from(self.rng.u32(10..80)) * self.pace,
+            86 => f64::from(self.rng.u32(600..8000)),
+            87 => f64::from(self.rng.u32(1..5)) * 86_400.0,
+            88..91 => -f64::from(self.rng.u32(1..100)) / 2.0,
+            91 if self.percent(30) => -f64::from(self.rng.u32(1..3)) * 86_400.0,
+            _ => match self.rng.choice(&self.moments) {
+                Some(moment) if (moment - self.now).abs() < 1e6 => moment - self.now,
+                _ => 1.0,
+            },
+        };
+    }
+
+    /// Takes note of who holds what.
+    fn notice(&mut self, number: usize, command: &Command, answer: &Answer) {
+        match (command, answer) {
+            (Command::Pop(_), Ok(Reply::Pop(reply))) => {
+                for (place, popped) in reply.jobs.iter().enumerate() {
+                    self.let_go(&popped.jid);
+                    self.held.push(Attempt {
+                        jid: popped.jid.clone(),
+                        queue: popped.queue.clone(),
+                        worker: popped.lock.worker.clone(),
+                        token: tokens::name(number, place),
+                    });
+                    self.moments.push(popped.lock.expires.get());
+                    self.moments.push(self.now + 10.0);
+                }
+            }
+            (Command::Heartbeat(_), Ok(Reply::Heartbeat(deadline))) => self.moments.push(deadline.get()),
+            (Command::Put(put), Ok(_)) if put.delay > Seconds::ZERO => {
+                self.moments.push(self.now + put.delay.get())
+            }
+            (Command::Recur(recur), Ok(_)) => self.moments.push(self.now + recur.interval.get()),
+            (Command::Complete(Complete { jid, .. }) | Command::Fail(Fail { jid, .. }), Ok(_)) => {
+                self.let_go(jid);
+                self.sent.push(command.clone());
+            }
+            (Command::Retry(Retry { jid, .. }), Ok(_)) => self.let_go(jid),
+            (Command::Timeout(timeout), Ok(_)) => timeout.jids.iter().for_each(|jid| self.let_go(jid)),
+            (
+                _,
+                Err(
+                    Refusal::LockLost { jid, .. }
+                    | Refusal::NotRunning { jid, .. }
+                    | Refusal::NoSuchJob { jid },
+                ),
+            ) => {
+                self.let_go(jid);
+            }
+            _ => {}
+        }
+        forget_old(&mut self.held);
+        forget_old(&mut self.spent);
+        forget_old(&mut self.sent);
+        forget_old(&mut self.moments);
+    }
+
+    fn let_go(&mut self, jid: &Jid) {
+        let (gone, held) =
+            std::mem::take(&mut self.held).into_iter().partition(|attempt| attempt.jid == *jid);
+        self.held = held;
+        self.spent.extend::<Vec<_>>(gone);
+    }
+
+    // Choices.
+
+    fn percent(&mut self, chance: u32) -> bool {
+        self.rng.u32(..100) < chance
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        self.rng.choice(of).expect("there is something to choose from").clone()
+    }
+
+    fn some<T>(&mut self, numbers: std::ops::Range<usize>, one: fn(&mut Teller) -> T) -> Vec<T> {
+        (0..self.rng.usize(numbers)).map(|_| one(self)).collect()
+    }
+
+    fn maybe<T>(&mut self, chance: u32, one: fn(&mut Teller) -> T) -> Option<T> {
+        self.percent(chance).then(|| one(self))
+    }
+
+    /// A job: usually one that there is, which may be a child of a recurring one.
+    fn jid(&mut self) -> Jid {
+        match self.rng.u32(..100) {
+            0..65 => self.rng.choice(self.model.jids()).unwrap_or_else(|| self.any_jid()),
+            65..80 => self.held_jid(),
+            _ => self.any_jid(),
+        }
+    }
+
+    /// A job that the world has a name for.
+    fn any_jid(&mut self) -> Jid {
+        self.one(&self.world.jids.clone())
+    }
+
+    /// A job to wait for: often the same one, so that several jobs wait for it.
+    fn dependency(&mut self) -> Jid {
+        if self.percent(30) { self.world.jids[0].clone() } else { self.jid() }
+    }
+
+    /// A job that waits for others, if there is one.
+    fn blocked_jid(&mut self) -> Jid {
+        let which = Listing::Depends(self.queue());
+        match self.model.run(moment(self.now), &Jobs { which, page: Page::default() }.into()).0 {
+            Ok(Reply::Jobs(jids)) if !jids.is_empty() && self.percent(75) => self.one(&jids),
+            _ => self.jid(),
+        }
+    }
+
+    fn held_jid(&mut self) -> Jid {
+        match self.rng.choice(&self.held) {
+            Some(attempt) => attempt.jid.clone(),
+            None => self.any_jid(),
+        }
+    }
+
+    fn queue(&mut self) -> QueueName {
+        self.one(&self.world.queues.clone())
+    }
+
+    fn worker(&mut self) -> WorkerName {
+        self.one(&self.world.workers.clone())
+    }
+
+    fn klass(&mut self) -> Klass {
+        self.one(&self.world.klasses.clone())
+    }
+
+    fn tag(&mut self) -> Tag {
+        self.one(&self.world.tags.clone())
+    }
+
+    fn group(&mut self) -> Group {
+        self.one(&self.world.groups.clone())
+    }
+
+    fn any_group(&mut self) -> Group {
+        self.one(&self.world.all_groups())
+    }
+
+    fn recurring(&mut self) -> Jid {
+        self.one(&self.world.recurring.clone())
+    }
+
+    fn priority(&mut self) -> Priority {
+        let priority = self.one(&[0.0, 0.0, 1.0, 1.0, 2.0, -1.0, 0.1, 0.05, 2.7, -0.5, 1e10]);
+        Priority::new(priority).expect("it is finite")
+    }
+
+    fn retries(&mut self) -> u32 {
+        self.one(&[0, 0, 1, 1, 2, 5])
+    }
+
+    fn delay(&mut self) -> Seconds {
+        let delay = self.one(&[0.0, 0.0, 0.0, 0.0, 5.0, 5.0, 0.5, 30.0, 100.0, -3.0, 1e308]);
+        Seconds::new(delay).expect("it is finite")
+    }
+
+    fn cycles(&mut self) -> Cycles {
+        if self.percent(25) { Cycles::Accept } else { Cycles::Refuse }
+    }
+
+    fn payload(&mut self) -> Payload {
+        if self.rng.u32(..200) == 0 {
+            return Payload::from(vec![b'x'; PAYLOAD_BYTES_MAX + 1]);
+        }
+        match self.rng.u32(..4) {
+            0 => Payload::from("{}"),
+            1 => Payload::from(""),
+            2 => Payload::from(vec![b'x'; PAYLOAD_BYTES_MAX]),
+            _ => Payload::from(format!("{{\"n\":{}}}", self.rng.u32(..1000))),
+        }
+    }
+
+    fn message(&mut self) -> String {
+        if self.rng.u32(..100) == 0 {
+            return "m".repeat(PAYLOAD_BYTES_MAX + 1);
+        }
+        self.one(&["it broke", "no route", "", "ä"]).to_owned()
+    }
+
+    fn count(&mut self) -> Count {
+        Count::new(self.one(&[0, 1, 1, 1, 1, 2, 2, 3, 6])).expect("it is small")
+    }
+
+    fn page(&mut self) -> Page {
+        if self.percent(60) {
+            return Page::default();
+        }
+        Page { offset: self.rng.usize(..4), count: self.count() }
+    }
+
+    /// Who might say that they hold a job: usually somebody who does.
+    fn claim(&mut self) -> (Jid, Holder, QueueName) {
+        let attempt = match self.rng.u32(..100) {
+            0..85 => self.rng.choice(&self.held).cloned(),
+            85..93 => self.rng.choice(&self.spent).cloned(),
+            _ => None,
+        };
+        let mut attempt = match attempt {
+            Some(attempt) => attempt,
+            None => {
+                Attempt { jid: self.jid(), queue: self.queue(), worker: self.worker(), token: Token::new(0) }
+            }
+        };
+        if self.percent(4) {
+            attempt.worker = self.worker();
+        }
+        if self.percent(3) {
+            attempt.token = self.rng.choice(&self.held).map_or(Token::new(1), |other| other.token);
+        }
+        let holder =
+            if self.rng.bool() { Holder::Token(attempt.token) } else { Holder::Worker(attempt.worker) };
+        (attempt.jid, holder, attempt.queue)
+    }
+
+    fn supposed_queue(&mut self, queue: QueueName) -> Option<QueueName> {
+        match self.rng.u32(..20) {
+            0..10 => Some(queue),
+            10 => Some(self.queue()),
+            _ => None,
+        }
+    }
+
+    // Commands, in the order of `WEIGHTS`.
+
+    fn put(&mut self) -> Command {
+        let depends = if self.percent(30) { self.some(1..4, Teller::dependency) } else { Vec::new() };
+        let existing = self.one(&[
+            Existing::Keep,
+            Existing::Replace,
+            Existing::Replace,
+            Existing::Replace,
+            Existing::Require,
+        ]);
+        let put = Put {
+            queue: self.queue(),
+            jid: if self.percent(70) { self.any_jid() } else { self.jid() },
+            klass: self.klass(),
+            payload: self.payload(),
+            delay: self.delay(),
+            priority: self.maybe(50, Teller::priority),
+            retries: self.maybe(60, Teller::retries),
+            tags: self.maybe(40, |teller| teller.some(0..4, Teller::tag)),
+            depends,
+            caller: self.maybe(60, Teller::worker),
+            existing,
+            cycles: self.cycles(),
+        };
+        put.into()
+    }
+
+    fn pop(&mut self) -> Command {
+        let order = match self.rng.u32(..4) {
+            0 | 1 => PopOrder::Strict,
+            2 => PopOrder::RoundRobin { turn: self.rng.usize(..7) },
+            _ => PopOrder::Priority { turn: self.rng.usize(..7) },
+        };
+        let mut queues = self.world.queues.clone();
+        self.rng.shuffle(&mut queues);
+        queues.truncate(self.one(&[1, 1, 1, 1, 2, 3]));
+        if self.rng.u32(..300) == 0 {
+            queues.clear();
+        } else if self.percent(3) && !matches!(order, PopOrder::Priority { .. }) {
+            queues.push(queues[0].clone());
+        }
+        Pop { queues, worker: self.worker(), count: self.count(), order, whole: self.percent(30) }.into()
+    }
+
+    fn peek(&mut self) -> Command {
+        Peek { queue: self.queue(), count: self.count() }.into()
+    }
+
+    fn heartbeat(&mut self) -> Command {
+        let (jid, holder, _) = self.claim();
+        Heartbeat { jid, holder, payload: self.maybe(30, Teller::payload) }.into()
+    }
+
+    fn again(&mut self) -> Option<Command> {
+        if self.percent(8) { self.rng.choice(&self.sent).cloned() } else { None }
+    }
+
+    fn complete(&mut self) -> Command {
+        if let Some(sent) = self.again() {
+            return sent;
+        }
+        let (jid, holder, queue) = self.claim();
+        let next = self.maybe(40, |teller| Next {
+            queue: teller.queue(),
+            delay: teller.delay(),
+            depends: if teller.percent(35) { teller.some(1..3, Teller::dependency) } else { Vec::new() },
+            cycles: teller.cycles(),
+        });
+        let queue = self.supposed_queue(queue);
+        Complete { jid, holder, queue, payload: self.maybe(30, Teller::payload), next }.into()
+    }
+
+    fn fail(&mut self) -> Command {
+        if let Some(sent) = self.again() {
+            return sent;
+        }
+        let (jid, holder, _) = self.claim();
+        let message = self.message();
+        let payload = if message.len() > PAYLOAD_BYTES_MAX { None } else { self.maybe(30, Teller::payload) };
+        Fail { jid, holder, group: self.group(), message, payload }.into()
+    }
+
+    fn retry(&mut self) -> Command {
+        let (jid, holder, queue) = self.claim();
+        let queue = self.supposed_queue(queue);
+        let (group, message) = (self.maybe(40, Teller::group), self.maybe(40, Teller::message));
+        Retry { jid, holder, queue, delay: self.delay(), group, message }.into()
+    }
+
+    fn timeout(&mut self) -> Command {
+        let mut jids = self.some(0..3, Teller::held_jid);
+        if self.percent(10) {
+            jids.push(self.jid());
+        }
+        Timeout { jids }.into()
+    }
+
+    fn cancel(&mut self) -> Command {
+        Cancel { jids: self.some(0..4, Teller::jid) }.into()
+    }
+
+    fn unfail(&mut self) -> Command {
+        Unfail { queue: self.queue(), group: self.any_group(), count: self.count() }.into()
+    }
+
+    fn set_priority(&mut self) -> Command {
+        SetPriority { jid: self.jid(), priority: self.priority() }.into()
+    }
+
+    fn depend(&mut self) -> Command {
+        let change = match self.rng.u32(..5) {
+            0..3 => DependChange::On(self.some(0..3, Teller::dependency)),
+            3 => DependChange::Off(self.some(0..4, Teller::jid)),
+            _ => DependChange::OffAll,
+        };
+        Depend { jid: self.blocked_jid(), change, cycles: self.cycles() }.into()
+    }
+
+    fn log(&mut self) -> Command {
+        let message = self.message();
+        let data = match self.rng.u32(..40) {
+            0 if message.len() <= PAYLOAD_BYTES_MAX => {
+                Some(format!("{{\"at\":\"{}\"}}", "x".repeat(PAYLOAD_BYTES_MAX)))
+            }
+            0..20 => None,
+            _ => Some("{\"done\":1}".to_owned()),
+        };
+        Log { jid: self.jid(), message, data }.into()
+    }
+
+    fn track(&mut self) -> Command {
+        Track { jid: self.jid(), on: self.percent(75) }.into()
+    }
+
+    fn add_tags(&mut self) -> Command {
+        AddTags { jid: self.jid(), tags: self.some(0..4, Teller::tag) }.into()
+    }
+
+    fn remove_tags(&mut self) -> Command {
+        RemoveTags { jid: self.jid(), tags: self.some(0..3, Teller::tag) }.into()
+    }
+
+    fn tagged(&mut self) -> Command {
+        Tagged { tag: self.tag(), page: self.page() }.into()
+    }
+
+    fn top_tags(&mut self) -> Command {
+        TopTags { page: self.page() }.into()
+    }
+
+    fn get(&mut self) -> Command {
+        Get { jid: self.jid() }.into()
+    }
+
+    fn get_many(&mut self) -> Command {
+        GetMany { jids: self.some(0..6, Teller::jid) }.into()
+    }
+
+    fn length(&mut self) -> Command {
+        Length { queue: self.queue() }.into()
+    }
+
+    fn jobs(&mut self) -> Command {
+        let queue = self.queue();
+        let which = match self.rng.u32(..7) {
+            0 => Listing::Complete,
+            1 => Listing::Waiting(queue),
+            2 => Listing::Running(queue),
+            3 => Listing::Stalled(queue),
+            4 => Listing::Scheduled(queue),
+            5 => Listing::Depends(queue),
+            _ => Listing::Recurring(queue),
+        };
+        Jobs { which, page: self.page() }.into()
+    }
+
+    fn failed(&mut self) -> Command {
+        Failed { group: self.any_group(), page: self.page() }.into()
+    }
+
+    fn queues(&mut self) -> Command {
+        Queues { queue: self.maybe(50, Teller::queue) }.into()
+    }
+
+    fn worker_jobs(&mut self) -> Command {
+        WorkerJobs { worker: self.worker() }.into()
+    }
+
+    fn stats(&mut self) -> Command {
+        let ago = f64::from(self.one(&[0, 0, 0, 1, 2, 7])) * 86_400.0;
+        Stats { queue: self.queue(), date: moment(self.now - ago) }.into()
+    }
+
+    fn pause(&mut self) -> Command {
+        Pause { queues: self.some(0..3, Teller::queue) }.into()
+    }
+
+    fn resume(&mut self) -> Command {
+        Resume { queues: self.some(0..4, Teller::queue) }.into()
+    }
+
+    fn forget_queues(&mut self) -> Command {
+        ForgetQueues { queues: self.some(0..3, Teller::queue) }.into()
+    }
+
+    fn forget_workers(&mut self) -> Command {
+        ForgetWorkers { workers: self.some(0..3, Teller::worker) }.into()
+    }
+
+    fn option(&mut self) -> String {
+        if self.percent(1) { "o".repeat(4161) } else { self.one(&OPTIONS).0.to_owned() }
+    }
+
+    fn get_config(&mut self) -> Command {
+        GetConfig { option: self.option() }.into()
+    }
+
+    fn set_config(&mut self) -> Command {
+        let (option, values) = self.one(&OPTIONS);
+        SetConfig { option: option.to_owned(), value: self.one(values).to_owned() }.into()
+    }
+
+    fn unset_config(&mut self) -> Command {
+        UnsetConfig { option: self.option() }.into()
+    }
+
+    fn interval(&mut self) -> Seconds {
+        let interval = self.one(&[10.0, 10.0, 60.0, 7.0, 1.0, 2.5, 0.5, 3600.0, 86_400.0, 1e300, 0.0, -1.0]);
+        Seconds::new(interval).expect("it is finite")
+    }
+
+    fn backlog(&mut self) -> u32 {
+        self.one(&[0, 0, 1, 2, 5])
+    }
+
+    fn recur(&mut self) -> Command {
+        let jid = if self.percent(2) {
+            Jid::new("r".repeat(self.one(&[490, 491]))).expect("a jid may be that long")
+        } else {
+            self.recurring()
+        };
+        let long = jid.text_bytes() > 490;
+        let offset = self.one(&[0.0, 0.0, 5.7, 60.0, -3.0, -100.0, f64::MAX]);
+        let recur = Recur {
+            queue: self.queue(),
+            jid,
+            klass: self.klass(),
+            // One thing wrong at a time: nobody says which of two is told.
+            payload: Payload::from("{}"),
+            interval: if long { Seconds::from(10) } else { self.interval() },
+            offset: Seconds::new(offset).expect("it is finite"),
+            priority: self.priority(),
+            retries: self.retries(),
+            tags: self.some(0..3, Teller::tag),
+            backlog: self.backlog(),
+        };
+        let payload = self.payload();
+        let right = !long && recur.interval > Seconds::ZERO;
+        if right { Recur { payload, ..recur }.into() } else { recur.into() }
+    }
+
+    fn unrecur(&mut self) -> Command {
+        Unrecur { jid: self.recurring() }.into()
+    }
+
+    fn get_recurring(&mut self) -> Command {
+        GetRecurring { jid: self.recurring() }.into()
+    }
+
+    fn update_recurring(&mut self) -> Command {
+        let interval = self.maybe(40, Teller::interval);
+        let right = interval.is_none_or(|interval| interval > Seconds::ZERO);
+        let update = UpdateRecurring {
+            jid: self.recurring(),
+            priority: self.maybe(30, Teller::priority),
+            retries: self.maybe(30, Teller::retries),
+            interval,
+            backlog: self.maybe(30, Teller::backlog),
+            payload: if right { self.maybe(30, Teller::payload) } else { None },
+            klass: self.maybe(30, Teller::klass),
+            queue: self.maybe(30, Teller::queue),
+        };
+        update.into()
+    }
+
+    fn tag_recurring(&mut self) -> Command {
+        TagRecurring { jid: self.recurring(), tags: self.some(0..4, Teller::tag) }.into()
+    }
+
+    fn untag_recurring(&mut self) -> Command {
+        UntagRecurring { jid: self.recurring(), tags: self.some(0..3, Teller::tag) }.into()
+    }
+}
+
+fn moment(seconds: f64) -> Timestamp {
+    Timestamp::new(seconds).expect("a story's times are finite")
+}
+
+fn forget_old<T>(list: &mut Vec<T>) {
+    let old = list.len().saturating_sub(REMEMBERED);
+    list.drain(..old);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Coverage;
+    use super::*;
+
+    #[test]
+    fn stories_touch_every_command_and_every_refusal() {
+        let mut coverage = Coverage::default();
+        for seed in 0..400 {
+            let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
+            for step in tell(seed) {
+                let (answer, events) = model.run(step.now, &tokens.command(&step.command));
+                tokens.learn(step.number, &answer);
+                coverage.count(&step.command, &answer, &events);
+            }
+        }
+        assert_eq!(coverage.missing(50), Vec::<&str>::new(), "{coverage}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Which token is which.
+//!
+//! Nobody can know beforehand which token a queue will give to an attempt, and two queues may give different ones. So
+//! a story has names of its own for tokens: the step that popped the job, and the job's place in the answer. They hold
+//! even if other steps are left out. Each queue that lives through the story has a [`Tokens`] that translates.
+
+use std::collections::BTreeMap;
+
+use geartrain_core::{Answer, Command, Holder, Job, JobState, Reply, Token};
+
+/// More than one pop ever hands out.
+const STEP: u64 = 1_000_000;
+
+/// The story's name for the token of a job that a step handed out.
+pub(super) fn name(step: usize, place: usize) -> Token {
+    Token::new(step as u64 * STEP + place as u64)
+}
+
+/// What the story's tokens are to one queue, and the other way round.
+#[derive(Debug, Clone, Default)]
+pub struct Tokens {
+    given: BTreeMap<Token, Token>,
+    names: BTreeMap<Token, Token>,
+}
+
+impl Tokens {
+    /// Takes note of what a step of the story handed out.
+    pub fn learn(&mut self, step: usize, answer: &Answer) {
+        if let Ok(Reply::Pop(reply)) = answer {
+            for (place, popped) in reply.jobs.iter().enumerate() {
+                self.given.insert(name(step, place), popped.lock.token);
+                self.names.insert(popped.lock.token, name(step, place));
+            }
+        }
+    }
+
+    /// A command of the story as this queue is to be asked it.
+    pub fn command(&self, command: &Command) -> Command {
+        let mut command = command.clone();
+        let holder = match &mut command {
+            Command::Heartbeat(heartbeat) => &mut heartbeat.holder,
+            Command::Complete(complete) => &mut complete.holder,
+            Command::Fail(fail) => &mut fail.holder,
+            Command::Retry(retry) => &mut retry.holder,
+            _ => return command,
+        };
+        if let Holder::Token(token) = holder {
+            // One that was never given stays one: no queue counts that far.
+            *token = self.given.get(token).copied().unwrap_or(Token::new(u64::MAX - token.number()));
+        }
+        command
+    }
+
+    /// This queue's answer with the story's tokens in it.
+    pub fn answer(&self, answer: Answer) -> Answer {
+        let mut reply = answer?;
+        match &mut reply {
+            Reply::Pop(reply) => {
+                for popped in &mut reply.jobs {
+                    self.rename(&mut popped.lock.token);
+                    popped.job.as_deref_mut().into_iter().for_each(|job| self.rename_in(job));
+                }
+            }
+            Reply::Peek(jobs) | Reply::GetMany(jobs) => jobs.iter_mut().for_each(|job| self.rename_in(job)),
+            Reply::Get(job) => job.iter_mut().for_each(|job| self.rename_in(job)),
+            Reply::Tracked(tracked) => tracked.jobs.iter_mut().for_each(|job| self.rename_in(job)),
+            _ => {}
+        }
+        Ok(reply)
+    }
+
+    fn rename_in(&self, job: &mut Job) {
+        if let JobState::Running { lock } = &mut job.state {
+            self.rename(&mut lock.token);
+        }
+    }
+
+    fn rename(&self, token: &mut Token) {
+        *token = self.names.get(token).copied().unwrap_or(Token::new(u64::MAX - token.number()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use geartrain_core::{Get, Heartbeat, Jid, Klass, Pop, Put, QueueName, Timestamp, WorkerName};
+
+    use crate::model::Model;
+
+    #[test]
+    fn a_token_is_known_by_the_step_that_gave_it() {
+        let (mut model, mut tokens) = (Model::default(), Tokens::default());
+        let (queue, jid) = (QueueName::new("q").unwrap(), Jid::new("a").unwrap());
+        let put = Put::new(queue.clone(), jid.clone(), Klass::new("k").unwrap(), "{}");
+        assert!(model.run(Timestamp::ZERO, &put.into()).0.is_ok());
+        let (answer, _) = model.run(Timestamp::ZERO, &Pop::new(queue, WorkerName::new("w").unwrap()).into());
+        tokens.learn(7, &answer);
+        let Ok(Reply::Pop(reply)) = &answer else { panic!("{answer:?}") };
+        let given = reply.jobs[0].lock.token;
+
+        let heartbeat = |token| {
+            Command::from(Heartbeat { jid: jid.clone(), holder: Holder::Token(token), payload: None })
+        };
+        assert_eq!(tokens.command(&heartbeat(name(7, 0))), heartbeat(given));
+        assert_eq!(tokens.command(&heartbeat(Token::new(3))), heartbeat(Token::new(u64::MAX - 3)));
+
+        let (answer, _) = model.run(Timestamp::ZERO, &Get { jid: jid.clone() }.into());
+        let Ok(Reply::Get(Some(job))) = tokens.answer(answer) else { panic!("it is there") };
+        let JobState::Running { lock } = job.state else { panic!("it runs") };
+        assert_eq!(lock.token, name(7, 0));
+    }
+}

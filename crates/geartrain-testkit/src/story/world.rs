@@ -1,0 +1,143 @@
+//! The small world that stories are set in.
+
+use std::collections::BTreeSet;
+
+use geartrain_core::{
+    AllConfig, Command, Count, Failed, Failures, Get, GetConfig, GetRecurring, Group, Jid, Jobs, Klass,
+    Length, Listing, Page, Pop, QueueName, Queues, Stats, Tag, Tagged, Timestamp, TopTags, Tracked,
+    WorkerJobs, WorkerName, Workers,
+};
+
+/// Jobs by name. Some are what recurring jobs would call their next child.
+const JIDS: [&str; 13] = [
+    "00000000000000000000000000000001",
+    "0198c0ffee0000000000000000000001",
+    "0198c0ffee0000000000000000000002",
+    "ffffffffffffffffffffffffffffffff",
+    "a",
+    "b",
+    "c",
+    "night",
+    "night-1",
+    "night-2",
+    "night-1-1",
+    "Ä",
+    "FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF",
+];
+
+/// Options that matter to the rules, each with values that matter.
+pub(super) const OPTIONS: [(&str, &[&str]); 24] = [
+    ("heartbeat", &["60", "5", "0.5", "0", "-1", "1e308", "20", "10000000"]),
+    ("q-heartbeat", &["3", "30", "-2"]),
+    ("heartbeat-q", &["7", "0"]),
+    ("mail-heartbeat", &["4", "15", "-1"]),
+    ("heartbeat-mail", &["12"]),
+    ("grace-period", &["10", "0", "-3", "0.5", "1000", "2"]),
+    ("jobs-history-count", &["0", "1", "2", "3", "2.7", "-1", "50000"]),
+    ("jobs-history", &["-1", "0", "5", "100", "86400"]),
+    ("max-job-history", &["0", "1", "2", "3", "5", "-1", "2.9", "0.5"]),
+    ("q-max-concurrency", &["0", "1", "2", "1.5", "-1"]),
+    ("max-concurrency-q", &["1", "3"]),
+    ("max-concurrency-mail", &["2", "0.5"]),
+    ("mail-max-concurrency", &["1", "0"]),
+    ("stats-history", &["0", "1", "2", "30", "-1", "0.5"]),
+    ("histogram-history", &["0", "1", "3", "-1", "1.5"]),
+    ("max-worker-age", &["0", "10", "3600", "-5", "86400"]),
+    ("max-concurrency", &["1"]),
+    ("application", &["geartrain", ""]),
+    ("colour", &["blue", "soon"]),
+    ("heartbeat", &["soon", "", "nan", "inf", "1e999"]),
+    ("x-heartbeat", &["1", "later", "-inf"]),
+    ("max-concurrency-x", &["2", "many"]),
+    ("", &["1"]),
+    ("nul\0", &["1"]),
+];
+
+/// The names in the world.
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) jids: Vec<Jid>,
+    pub(super) recurring: Vec<Jid>,
+    pub(super) queues: Vec<QueueName>,
+    pub(super) workers: Vec<WorkerName>,
+    pub(super) klasses: Vec<Klass>,
+    pub(super) tags: Vec<Tag>,
+    /// Groups that workers name.
+    pub(super) groups: Vec<Group>,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        fn named<T, E: std::fmt::Debug>(texts: &[&str], name: impl Fn(&str) -> Result<T, E>) -> Vec<T> {
+            texts.iter().map(|text| name(text).expect("the world's names are good ones")).collect()
+        }
+        World {
+            jids: named(&JIDS, |text| Jid::new(text)),
+            recurring: named(&["night", "night-1", "0198c0ffee0000000000000000000003"], |text| {
+                Jid::new(text)
+            }),
+            queues: named(&["q", "mail", "r"], |text| QueueName::new(text)),
+            workers: named(&["w1", "w2", "w3"], |text| WorkerName::new(text)),
+            klasses: named(&["send", "sweep", "bill"], |text| Klass::new(text)),
+            tags: named(&["red", "blue", "big", "Ä"], |text| Tag::new(text)),
+            groups: named(&["oops", "timeout"], |text| Group::new(text)),
+        }
+    }
+
+    /// Groups that workers name, and those made up when retries run out.
+    pub(super) fn all_groups(&self) -> Vec<Group> {
+        let made_up =
+            |queue| Group::new(format!("failed-retries-{queue}")).expect("there is room for a queue's name");
+        self.groups.iter().cloned().chain(self.queues.iter().map(made_up)).collect()
+    }
+}
+
+/// The queues of every story.
+pub fn queues() -> Vec<QueueName> {
+    World::new().queues
+}
+
+/// Commands that bring everything to light that can be seen at the end of a story: the jobs named and those of the
+/// world, every list, every count, the figures of each day. At last every queue is emptied, which shows what
+/// reading does not: the order in which things come out.
+pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
+    let world = World::new();
+    let page = Page { offset: 0, count: Count::MAX };
+    let jids: BTreeSet<&Jid> = jobs.iter().chain(&world.jids).collect();
+    let mut commands: Vec<Command> = jids.iter().map(|jid| Get { jid: (*jid).clone() }.into()).collect();
+    let listings: [fn(QueueName) -> Listing; 6] = [
+        Listing::Waiting,
+        Listing::Running,
+        Listing::Stalled,
+        Listing::Depends,
+        Listing::Recurring,
+        Listing::Scheduled,
+    ];
+    for queue in &world.queues {
+        commands.push(Length { queue: queue.clone() }.into());
+        commands.extend(listings.map(|which| Command::from(Jobs { which: which(queue.clone()), page })));
+        commands.push(Jobs { which: Listing::Waiting(queue.clone()), page }.into());
+        commands.push(Queues { queue: Some(queue.clone()) }.into());
+        for day in days {
+            commands.push(Stats { queue: queue.clone(), date: *day }.into());
+        }
+    }
+    commands.push(Jobs { which: Listing::Complete, page }.into());
+    commands.push(Queues { queue: None }.into());
+    commands.extend(world.workers.iter().map(|worker| Command::from(WorkerJobs { worker: worker.clone() })));
+    commands.push(Workers.into());
+    commands.push(Tracked.into());
+    commands.push(Failures.into());
+    commands.extend(world.all_groups().into_iter().map(|group| Command::from(Failed { group, page })));
+    commands.extend(world.tags.iter().map(|tag| Command::from(Tagged { tag: tag.clone(), page })));
+    commands.push(TopTags { page }.into());
+    commands.push(AllConfig.into());
+    commands
+        .extend(OPTIONS.iter().map(|(option, _)| Command::from(GetConfig { option: (*option).to_owned() })));
+    commands.extend(world.recurring.iter().map(|jid| Command::from(GetRecurring { jid: jid.clone() })));
+    for (queue, worker) in world.queues.iter().zip(&world.workers) {
+        let count = Count::new(20).expect("20 is a count");
+        commands.push(Pop { count, whole: true, ..Pop::new(queue.clone(), worker.clone()) }.into());
+    }
+    commands
+}

@@ -1,0 +1,208 @@
+//! Whatever happens, in whatever order, engine and model tell the same story.
+//!
+//! `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many. A story that fails is printed as
+//! short as it could be made, to become a test with a name.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use geartrain_core::engine::{Effects, Engine};
+use geartrain_core::{Answer, Command, Event, Refusal, Timestamp};
+use geartrain_testkit::model::Model;
+use geartrain_testkit::story::{Coverage, Step, Tokens, limits, queues, readings, shrink, tell};
+
+/// Enough for more than a million commands.
+const STORIES: u64 = 4000;
+
+/// An engine looks itself over as often as this, because that takes long.
+const STEPS_PER_CHECK: usize = 50;
+
+#[test]
+fn the_engine_agrees_with_the_model_whatever_happens() {
+    let seed = number_from("GEARTRAIN_SEED");
+    let stories = number_from("GEARTRAIN_STORIES");
+    let seeds = match seed {
+        Some(seed) => seed..seed + 1,
+        None => 0..stories.unwrap_or(STORIES),
+    };
+    let mut coverage = Coverage::default();
+    for seed in seeds {
+        let story = tell(seed);
+        if let Err(why) = live_through(&story, &mut coverage) {
+            report(seed, story, &why);
+        }
+    }
+    println!("{coverage}");
+    if seed.is_none() && stories.is_none() {
+        assert!(coverage.total() >= 1_000_000, "only {} commands", coverage.total());
+        assert_eq!(
+            coverage.missing(100),
+            Vec::<&str>::new(),
+            "stories no longer touch everything\n{coverage}"
+        );
+    }
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
+}
+
+/// Fails with the shortest version of a story that still goes wrong.
+fn report(seed: u64, story: Vec<Step>, why: &str) -> ! {
+    let length = story.len();
+    // A story that makes the engine panic does so a hundred times while it is cut short; once is enough to read.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let short = shrink(story, |steps| live_through(steps, &mut Coverage::default()).is_err());
+    let short_why = live_through(&short, &mut Coverage::default()).err().unwrap_or_default();
+    std::panic::set_hook(hook);
+    let steps: Vec<String> = short.iter().map(Step::to_string).collect();
+    panic!(
+        "GEARTRAIN_SEED={seed} goes wrong: {why}\n\nCut from {length} steps to {}:\n\n{}\n\n{short_why}\n",
+        short.len(),
+        steps.join("\n")
+    );
+}
+
+/// Tells a story to an engine and to the model, and says what they disagree about. A panic is a disagreement too.
+fn live_through(story: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| Pair::new().live_through(story, coverage))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
+    })
+}
+
+/// An engine and the model, who are told the same.
+struct Pair {
+    engine: Engine,
+    effects: Effects,
+    engine_tokens: Tokens,
+    model: Model,
+    model_tokens: Tokens,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair {
+            engine: Engine::new(limits()),
+            effects: Effects { listening: true, ..Effects::default() },
+            engine_tokens: Tokens::default(),
+            model: Model::new(limits()),
+            model_tokens: Tokens::default(),
+        }
+    }
+
+    fn live_through(&mut self, story: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+        for (told, step) in story.iter().enumerate() {
+            let answers = self.tell(step)?;
+            coverage.count(&step.command, &answers.model, &answers.events);
+            if told % STEPS_PER_CHECK == STEPS_PER_CHECK - 1 {
+                self.look_over(step)?;
+            }
+        }
+        let Some(last) = story.last() else { return Ok(()) };
+        self.look_over(last)?;
+
+        // Another engine that only hears of the changes must be in the same state, and go on alike.
+        let mut follower = Engine::new(limits());
+        for delta in &self.effects.deltas {
+            follower.apply(delta);
+        }
+        follower
+            .check()
+            .map_err(|wrong| format!("at the end, in the engine rebuilt from deltas: {wrong}"))?;
+        let mut follower_effects = Effects { listening: true, ..Effects::default() };
+        let days: BTreeSet<Timestamp> = story.iter().map(|step| step.now.day()).collect();
+        for (place, command) in readings(&self.model.jids(), &days).into_iter().enumerate() {
+            let step = Step { number: last.number + 1 + place, now: last.now, command };
+            let answers = self.tell(&step)?;
+            let answer = follower.execute(step.now, step.command.clone(), &mut follower_effects);
+            let events = std::mem::take(&mut follower_effects.events);
+            let about = "in the engine rebuilt from deltas, the";
+            same(&step, &format!("{about} answers"), "rebuilt", &answer, "engine", &answers.engine)?;
+            same(&step, &format!("{about} events"), "rebuilt", &events, "engine", &answers.events)?;
+        }
+        self.look_over(last)?;
+        follower
+            .check()
+            .map_err(|wrong| format!("after the readings, in the engine rebuilt from deltas: {wrong}"))
+    }
+
+    /// Looks whether the engine is sound, and knows when to look again.
+    fn look_over(&self, step: &Step) -> Result<(), String> {
+        self.engine.check().map_err(|wrong| format!("the engine is not sound after\n{step}\n{wrong}"))?;
+        let beginning = Timestamp::new(f64::MIN).map_err(|error| error.to_string())?;
+        for queue in queues() {
+            let (due, expected) = (self.engine.next_due(&queue, beginning), self.model.next_due(&queue));
+            same(step, &format!("the next moments due in {queue}"), "engine", &due, "model", &expected)?;
+        }
+        Ok(())
+    }
+
+    /// Tells both one step, and compares what they answer and publish.
+    fn tell(&mut self, step: &Step) -> Result<Answers, String> {
+        let deltas_before = self.effects.deltas.len();
+        let asked: Command = self.engine_tokens.command(&step.command);
+        let engine = self.engine.execute(step.now, asked, &mut self.effects);
+        let events = std::mem::take(&mut self.effects.events);
+        if engine.is_err() && self.effects.deltas.len() != deltas_before {
+            return Err(format!("{step}\nwas refused with {engine:?}, and yet changed something"));
+        }
+        let (model, expected_events) = self.model.run(step.now, &self.model_tokens.command(&step.command));
+        self.engine_tokens.learn(step.number, &engine);
+        self.model_tokens.learn(step.number, &model);
+        let answer = comparable(self.engine_tokens.answer(engine.clone()));
+        let expected = comparable(self.model_tokens.answer(model.clone()));
+        same(step, "the answers", "engine", &answer, "model", &expected)?;
+        same(step, "the events", "engine", &events, "model", &expected_events)?;
+        Ok(Answers { engine, model, events })
+    }
+}
+
+struct Answers {
+    engine: Answer,
+    model: Answer,
+    events: Vec<Event>,
+}
+
+/// How a bad argument is explained is the engine's own affair.
+fn comparable(answer: Answer) -> Answer {
+    answer.map_err(|refusal| match refusal {
+        Refusal::BadArgument { what, .. } => Refusal::BadArgument { what, why: String::new() },
+        other => other,
+    })
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(
+    step: &Step,
+    what: &str,
+    one: &str,
+    got: &T,
+    other: &str,
+    expected: &T,
+) -> Result<(), String> {
+    if got == expected {
+        return Ok(());
+    }
+    let (got, expected) = (format!("{got:#?}"), format!("{expected:#?}"));
+    let (got, expected) = apart(got.lines().collect(), expected.lines().collect());
+    Err(format!("{what} differ at\n{step}\n--- {one}\n{got}\n--- {other}\n{expected}"))
+}
+
+/// Two texts without the lines that they begin and end with in common, but for a few.
+fn apart(mut one: Vec<&str>, mut other: Vec<&str>) -> (String, String) {
+    const KEPT: usize = 3;
+    let in_common = |one: &[&str], other: &[&str]| {
+        let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+        same.saturating_sub(KEPT)
+    };
+    for _ in 0..2 {
+        let begin = in_common(&one, &other);
+        one.drain(..begin);
+        other.drain(..begin);
+        one.reverse();
+        other.reverse();
+    }
+    (one.join("\n"), other.join("\n"))
+}
