@@ -827,8 +827,8 @@ pub struct Recur {
     pub klass: Klass,
     /// What that code is given.
     pub payload: Payload,
-    /// How long from one to the next; more than nought.
-    pub interval: Seconds,
+    /// When it makes one after the other.
+    pub every: Every,
     /// How long until the first.
     pub offset: Seconds,
     /// How much its jobs matter.
@@ -855,7 +855,7 @@ impl Recur {
             jid,
             klass,
             payload: payload.into(),
-            interval,
+            every: Every::Interval(interval),
             offset: Seconds::ZERO,
             priority: Priority::ZERO,
             retries: 0,
@@ -863,6 +863,14 @@ impl Recur {
             backlog: 0,
         }
     }
+}
+
+/// When a recurring job makes one job after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Every {
+    /// So long after the one before; more than nought.
+    Interval(Seconds),
 }
 
 /// Removes a recurring job.
@@ -896,8 +904,8 @@ pub struct Recurring {
     pub retries: u32,
     /// Words to find them by.
     pub tags: Vec<Tag>,
-    /// How long from one to the next.
-    pub interval: Seconds,
+    /// When it makes one after the other.
+    pub every: Every,
     /// How many missed ones are made up for; 0 for all of them.
     pub backlog: u32,
     /// How many it has made.
@@ -915,8 +923,8 @@ pub struct UpdateRecurring {
     pub priority: Option<Priority>,
     /// How often each may be tried again.
     pub retries: Option<u32>,
-    /// How long from one to the next; the next one moves by the difference.
-    pub interval: Option<Seconds>,
+    /// When it makes one after the other; if only an interval changes, the next one moves by the difference.
+    pub every: Option<Every>,
     /// How many missed ones are made up for; 0 for all of them.
     pub backlog: Option<u32>,
     /// What its code is given.
@@ -934,7 +942,7 @@ impl UpdateRecurring {
             jid,
             priority: None,
             retries: None,
-            interval: None,
+            every: None,
             backlog: None,
             payload: None,
             klass: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::RowId;
-use crate::{CompleteReply, Jid, Payload, Priority, Seconds, Tag, Timestamp};
+use crate::{CompleteReply, Every, Jid, Payload, Priority, Tag, Timestamp};
 
 /// A kind of thing that goes by a name and is numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,8 +245,8 @@ pub struct RecurDelta {
     pub retries: u32,
     /// Their tags.
     pub tags: Box<[Tag]>,
-    /// How long from one to the next.
-    pub interval: Seconds,
+    /// When it makes one after the other.
+    pub every: Every,
     /// How many missed ones are made up for.
     pub backlog: u32,
     /// When it makes the next one.

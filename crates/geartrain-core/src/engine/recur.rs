@@ -2,8 +2,8 @@
 
 use super::{Delta, Effects, Engine, NameId, RecurDelta, check_retries};
 use crate::{
-    Jid, NAME_BYTES_MAX, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring, Timestamp, UntagRecurring,
-    UpdateRecurring,
+    Every, Jid, NAME_BYTES_MAX, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring, Timestamp,
+    UntagRecurring, UpdateRecurring,
 };
 
 /// A hyphen and the longest number, which stand behind a recurring job's id in the ids of its jobs.
@@ -13,7 +13,7 @@ impl Engine {
     pub(super) fn recur(&mut self, now: Timestamp, recur: Recur, fx: &mut Effects) -> Result<(), Refusal> {
         self.check_size("payload", recur.payload.bytes().len())?;
         check_retries(Some(recur.retries))?;
-        check_interval(recur.interval)?;
+        check_every(&recur.every)?;
         if recur.jid.text_bytes() > NAME_BYTES_MAX - CHILD_BYTES {
             let why = format!("of a recurring job must have at most {} bytes", NAME_BYTES_MAX - CHILD_BYTES);
             return Err(Refusal::BadArgument { what: "jid", why });
@@ -27,7 +27,7 @@ impl Engine {
             priority: recur.priority,
             retries: recur.retries,
             tags: recur.tags.into(),
-            interval: recur.interval,
+            every: recur.every,
             backlog: recur.backlog,
             next: now + recur.offset,
             arrives: true,
@@ -55,12 +55,13 @@ impl Engine {
     ) -> Result<(), Refusal> {
         self.check_size("payload", update.payload.as_ref().map_or(0, |payload| payload.bytes().len()))?;
         check_retries(update.retries)?;
-        update.interval.map_or(Ok(()), check_interval)?;
+        update.every.as_ref().map_or(Ok(()), check_every)?;
         let template = self.existing_template(&update.jid)?;
         let mut delta = self.as_delta(template);
-        if let Some(interval) = update.interval {
-            delta.next = delta.next + (interval - delta.interval);
-            delta.interval = interval;
+        if let Some(every) = update.every {
+            let (Every::Interval(new), Every::Interval(old)) = (&every, &delta.every);
+            delta.next = delta.next + (*new - *old);
+            delta.every = every;
         }
         if let Some(queue) = update.queue {
             delta.queue = self.queue_id(&queue, fx);
@@ -119,7 +120,7 @@ impl Engine {
             priority: of.priority,
             retries: of.retries,
             tags: of.tags.clone().into(),
-            interval: of.interval,
+            every: of.every.clone(),
             backlog: of.backlog,
             next: of.next,
             arrives: false,
@@ -143,7 +144,8 @@ impl Engine {
     /// Makes up to `max` jobs of one recurring job, and says how many.
     fn spawn_from(&mut self, template: u32, now: Timestamp, max: usize, fx: &mut Effects) -> usize {
         let of = self.state.template(template).clone();
-        let interval = of.interval.get();
+        let Every::Interval(span) = of.every;
+        let interval = span.get();
         // A fraction in the first time is dropped, and can only come from there. With a fraction in the interval, dropping it each
         // time would make the job recur more often than it was asked to.
         let mut at = if interval.fract() == 0.0 { of.next.floor() } else { of.next };
@@ -165,7 +167,7 @@ impl Engine {
                     break child;
                 }
             };
-            let next = at + of.interval;
+            let next = at + span;
             self.commit(Delta::Spawn { template, jid, count, at, next, now }, fx);
             at = next;
             made += 1;
@@ -174,8 +176,9 @@ impl Engine {
     }
 }
 
-fn check_interval(interval: Seconds) -> Result<(), Refusal> {
-    if interval > Seconds::ZERO {
+fn check_every(every: &Every) -> Result<(), Refusal> {
+    let Every::Interval(interval) = every;
+    if *interval > Seconds::ZERO {
         return Ok(());
     }
     Err(Refusal::BadArgument { what: "interval", why: format!("must be more than 0, not {interval}") })

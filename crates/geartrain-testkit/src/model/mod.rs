@@ -26,6 +26,7 @@ use geartrain_core::{
 
 use figures::Day;
 use recurring::Template;
+pub(crate) use recurring::interval;
 
 /// The whole queue, naively.
 #[derive(Debug, Clone, Default)]
@@ -258,11 +259,11 @@ impl Model {
             Command::UnsetConfig(unset) => settings::validate(&unset.option, None),
             Command::Recur(recur) => {
                 self.fits("payload", recur.payload.bytes())?;
-                recurring::validate(Some(&recur.jid), Some(recur.interval))
+                recurring::validate(Some(&recur.jid), Some(&recur.every))
             }
             Command::UpdateRecurring(update) => {
                 self.payload_fits(&update.payload)?;
-                recurring::validate(None, update.interval)
+                recurring::validate(None, update.every.as_ref())
             }
             _ => Ok(()),
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::{
-    Jid, Klass, Payload, Priority, QueueName, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring,
+    Every, Jid, Klass, Payload, Priority, QueueName, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring,
     Timestamp, Token, UntagRecurring, UpdateRecurring, What,
 };
 
@@ -27,14 +27,22 @@ pub(super) struct Template {
 }
 
 /// Checks an id that needs room for a number, and an interval.
-pub(super) fn validate(jid: Option<&Jid>, interval: Option<Seconds>) -> Result<(), Refusal> {
+pub(super) fn validate(jid: Option<&Jid>, every: Option<&Every>) -> Result<(), Refusal> {
     if jid.is_some_and(|jid| jid.text_bytes() > 490) {
         return Err(bad_argument("jid"));
     }
-    if interval.is_some_and(|interval| interval <= Seconds::ZERO) {
+    if every.is_some_and(|every| interval(every) <= Seconds::ZERO) {
         return Err(bad_argument("interval"));
     }
     Ok(())
+}
+
+/// The only way to recur that there is so far.
+pub(crate) fn interval(every: &Every) -> Seconds {
+    match every {
+        Every::Interval(interval) => *interval,
+        other => panic!("the model does not know {other:?}"),
+    }
 }
 
 impl Model {
@@ -47,7 +55,7 @@ impl Model {
             priority: recur.priority,
             retries: recur.retries,
             tags: recur.tags.clone(),
-            interval: recur.interval,
+            interval: interval(&recur.every),
             backlog: recur.backlog,
             count,
             next: self.enter(now + recur.offset),
@@ -66,7 +74,7 @@ impl Model {
             priority: template.priority,
             retries: template.retries,
             tags: template.tags,
-            interval: template.interval,
+            every: Every::Interval(template.interval),
             backlog: template.backlog,
             count: template.count,
             next: template.next.score,
@@ -85,7 +93,7 @@ impl Model {
         let template = self.template(&update.jid)?;
         template.priority = update.priority.unwrap_or(template.priority);
         template.retries = update.retries.unwrap_or(template.retries);
-        if let Some(interval) = update.interval {
+        if let Some(interval) = update.every.as_ref().map(interval) {
             let shift = span(interval.get() - template.interval.get());
             template.next.score = template.next.score + shift;
             template.interval = interval;

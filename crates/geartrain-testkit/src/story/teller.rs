@@ -215,7 +215,9 @@ impl Teller {
             (Command::Put(put), Ok(_)) if put.delay > Seconds::ZERO => {
                 self.moments.push(self.now + put.delay.get())
             }
-            (Command::Recur(recur), Ok(_)) => self.moments.push(self.now + recur.interval.get()),
+            (Command::Recur(recur), Ok(_)) => {
+                self.moments.push(self.now + crate::model::interval(&recur.every).get())
+            }
             (Command::Complete(Complete { jid, .. }) | Command::Fail(Fail { jid, .. }), Ok(_)) => {
                 self.let_go(jid);
                 self.sent.push(command.clone());
@@ -658,7 +660,7 @@ impl Teller {
             klass: self.klass(),
             // One thing wrong at a time: nobody says which of two is told.
             payload: Payload::from("{}"),
-            interval: if long { Seconds::from(10) } else { self.interval() },
+            every: Every::Interval(if long { Seconds::from(10) } else { self.interval() }),
             offset: Seconds::new(offset).expect("it is finite"),
             priority: self.priority(),
             retries: self.retries(),
@@ -666,7 +668,7 @@ impl Teller {
             backlog: self.backlog(),
         };
         let payload = self.payload();
-        let right = !long && recur.interval > Seconds::ZERO;
+        let right = !long && crate::model::interval(&recur.every) > Seconds::ZERO;
         if right { Recur { payload, ..recur }.into() } else { recur.into() }
     }
 
@@ -685,7 +687,7 @@ impl Teller {
             jid: self.recurring(),
             priority: self.maybe(30, Teller::priority),
             retries: self.maybe(30, Teller::retries),
-            interval,
+            every: interval.map(Every::Interval),
             backlog: self.maybe(30, Teller::backlog),
             payload: if right { self.maybe(30, Teller::payload) } else { None },
             klass: self.maybe(30, Teller::klass),

@@ -720,7 +720,7 @@ impl State {
             priority: recur.priority,
             retries: recur.retries,
             tags: recur.tags.to_vec(),
-            interval: recur.interval,
+            every: recur.every.clone(),
             backlog: recur.backlog,
             count,
             next: recur.next,

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use slab::Slab;
 
-use crate::{Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName};
+use crate::{
+    Every, Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName,
+};
 use blobs::Blobs;
 pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
@@ -120,7 +122,7 @@ pub(crate) struct Template {
     pub(crate) priority: Priority,
     pub(crate) retries: u32,
     pub(crate) tags: Vec<Tag>,
-    pub(crate) interval: Seconds,
+    pub(crate) every: Every,
     pub(crate) backlog: u32,
     pub(crate) count: u64,
     pub(crate) next: Timestamp,

@@ -68,7 +68,7 @@ impl State {
             priority: of.priority,
             retries: of.retries,
             tags: of.tags.clone(),
-            interval: of.interval,
+            every: of.every.clone(),
             backlog: of.backlog,
             count: of.count,
             next: of.next,
