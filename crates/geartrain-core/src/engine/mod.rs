@@ -244,13 +244,12 @@ impl Engine {
 
     /// Refuses a job that is in another queue than the caller thinks.
     fn check_queue(&self, row: RowId, jid: &Jid, given: &Option<QueueName>) -> Result<(), Refusal> {
+        let Some(given) = given else { return Ok(()) };
         let queue = self.state.queue_name(self.state.row(row).queue);
-        match given {
-            Some(given) if *given != queue => {
-                Err(Refusal::WrongQueue { jid: jid.clone(), queue, given: given.clone() })
-            }
-            _ => Ok(()),
+        if *given == queue {
+            return Ok(());
         }
+        Err(Refusal::WrongQueue { jid: jid.clone(), queue, given: given.clone() })
     }
 
     fn check_size(&self, what: &'static str, bytes: usize) -> Result<(), Refusal> {

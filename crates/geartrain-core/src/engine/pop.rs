@@ -17,13 +17,15 @@ struct Asking {
 impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         at_least_one("queues", &pop.queues)?;
-        let queues: Vec<NameId> = pop.queues.iter().map(|queue| self.queue_id(queue, fx)).collect();
+        // A queue that nobody has put anything into is merely empty.
+        let queues: Vec<Option<NameId>> =
+            pop.queues.iter().map(|queue| self.state.find_queue(queue.as_str())).collect();
         let turn = match pop.order {
             PopOrder::Strict => 0,
             PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.len(),
         };
         let mut reply = PopReply { jobs: Vec::new(), turn };
-        if queues.iter().all(|queue| self.state.queue(*queue).paused) {
+        if queues.iter().all(|queue| queue.is_some_and(|queue| self.state.queue(queue).paused)) {
             return Ok(reply);
         }
         let asking = Asking { worker: self.worker_id(&pop.worker, fx), now, whole: pop.whole };
@@ -33,7 +35,7 @@ impl Engine {
         let count = pop.count.get();
         match pop.order {
             PopOrder::Strict => {
-                for queue in queues {
+                for queue in queues.into_iter().flatten() {
                     let wanted = count - reply.jobs.len();
                     self.pop_from(queue, wanted, asking, &mut reply.jobs, fx);
                 }
@@ -42,7 +44,9 @@ impl Engine {
                 let (mut at, mut empty) = (turn, 0);
                 while reply.jobs.len() < count && empty < queues.len() {
                     let before = reply.jobs.len();
-                    self.pop_from(queues[at], 1, asking, &mut reply.jobs, fx);
+                    if let Some(queue) = queues[at] {
+                        self.pop_from(queue, 1, asking, &mut reply.jobs, fx);
+                    }
                     at = (at + 1) % queues.len();
                     if reply.jobs.len() > before {
                         (reply.turn, empty) = (at, 0);
@@ -97,6 +101,7 @@ impl Engine {
         let waiting = wanted - taken_over.len();
         self.spawn(queue, now, waiting, fx);
         self.promote(queue, now, waiting, fx);
+        jobs.reserve_exact(taken_over.len() + waiting.min(self.state.queue(queue).work.len()));
         for row in taken_over {
             self.hand_out(row, asking, jobs, fx);
         }
@@ -109,7 +114,7 @@ impl Engine {
     /// Hands out the job that matters most among the queues, and says which of them it came from.
     fn pop_by_priority(
         &mut self,
-        queues: &[NameId],
+        queues: &[Option<NameId>],
         turn: usize,
         asking: Asking,
         jobs: &mut Vec<Popped>,
@@ -119,10 +124,7 @@ impl Engine {
         let mut best: Option<(Priority, usize, RowId, bool)> = None;
         for step in 0..queues.len() {
             let at = (turn + step) % queues.len();
-            let queue = queues[at];
-            if self.open_places(queue, now) == 0 {
-                continue;
-            }
+            let Some(queue) = queues[at].filter(|queue| self.open_places(*queue, now) > 0) else { continue };
             let expired = self.expired(queue, now, 1).first().copied();
             let over = expired.filter(|row| self.examine(*row, now, fx));
             let candidate = over.or_else(|| {

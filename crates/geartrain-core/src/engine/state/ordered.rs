@@ -127,7 +127,12 @@ impl<E: Ord + Copy> Ordered<E> {
 
 /// Which child an entry is in, or belongs in.
 fn child_for<E: Ord + Copy>(children: &[Child<E>], entry: E) -> usize {
-    children.partition_point(|child| child.least <= entry).saturating_sub(1)
+    // Queues are used at their ends; only what is in between needs a search, which touches many lines of memory.
+    match children {
+        [.., last] if last.least <= entry => children.len() - 1,
+        [_, second, ..] if entry < second.least => 0,
+        _ => children.partition_point(|child| child.least <= entry).saturating_sub(1),
+    }
 }
 
 impl<E: Ord + Copy> Node<E> {
