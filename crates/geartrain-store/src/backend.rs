@@ -16,7 +16,7 @@ const INBOX_BATCHES_MAX: usize = 1024;
 
 /// The engine in this process.
 ///
-/// Dropping it answers what was asked, turns away those who wait, and ends its thread.
+/// Dropping it shuts it down, and waits for its thread to end.
 #[derive(Debug)]
 pub struct StoreBackend {
     inbox: Sender<Message>,
@@ -55,6 +55,12 @@ impl StoreBackend {
         Ok(StoreBackend { inbox, thread: Some(thread) })
     }
 
+    /// Answers what was asked so far, turns away those who wait, and from then on every command.
+    pub async fn shut_down(&self) {
+        // If it has shut down already, that is what was wanted.
+        let _ = self.ask(|slot| Message::Stop { slot: Some(slot) }).await;
+    }
+
     async fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Result<T, BackendError> {
         let (slot, answer): (Sender<T>, Receiver<T>) = flume::bounded(1);
         self.inbox.send_async(message(slot)).await.map_err(|_| broken(ShutDown))?;
@@ -83,7 +89,7 @@ impl Backend for StoreBackend {
 impl Drop for StoreBackend {
     fn drop(&mut self) {
         // Behind all that was sent before it, so that is answered first.
-        let _ = self.inbox.send(Message::Stop);
+        let _ = self.inbox.send(Message::Stop { slot: None });
         if let Some(thread) = self.thread.take() {
             // If it panicked, its message was printed and every caller was told; there is nothing to add here.
             let _ = thread.join();

@@ -28,7 +28,9 @@ pub(crate) enum Message {
     },
     /// Time has jumped.
     LookAgain,
-    Stop,
+    Stop {
+        slot: Option<Sender<()>>,
+    },
 }
 
 /// An answer that goes out once all that it depends on has been told.
@@ -46,6 +48,7 @@ pub(crate) struct Host {
     waiters: Waiters,
     subscribers: Subscribers,
     outgoing: Vec<Outgoing>,
+    stopping: Vec<Sender<()>>,
 }
 
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
@@ -63,6 +66,7 @@ impl Host {
             waiters: Waiters::default(),
             subscribers: Subscribers::default(),
             outgoing: Vec::new(),
+            stopping: Vec::new(),
         }
     }
 
@@ -77,7 +81,7 @@ impl Host {
             // All that is waiting is taken at once, so that one commit can cover it.
             let waiting: Vec<Message> = self.inbox.drain().collect();
             for message in first.into_iter().chain(waiting) {
-                stop |= matches!(message, Message::Stop);
+                stop |= matches!(message, Message::Stop { .. });
                 self.take(message);
             }
             if !self.waiters.is_empty() {
@@ -128,7 +132,8 @@ impl Host {
                 let _ = slot.send(events);
             }
             Message::LookAgain => self.serve_all(self.clock.now(), self.waiters.queues()),
-            Message::Stop => {}
+            // Whoever asked hears of it when the thread lets go of everything.
+            Message::Stop { slot } => self.stopping.extend(slot),
         }
     }
 
