@@ -1,6 +1,7 @@
 //! The way in: commands from any thread, to the one that owns the engine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use flume::{Receiver, Sender};
@@ -20,7 +21,35 @@ const INBOX_BATCHES_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct StoreBackend {
     inbox: Sender<Message>,
+    gone: Gone,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Whether the thread is gone, and what it can no longer answer.
+///
+/// A message may be sent just when the thread ends, and would then be neither answered nor dropped. So the thread first says that it
+/// is gone and then drops what is left; whoever sends looks afterwards whether it is gone, and drops what is left too. One of the two
+/// comes last.
+#[derive(Debug, Clone)]
+struct Gone {
+    flag: Arc<AtomicBool>,
+    left: Receiver<Message>,
+}
+
+impl Gone {
+    fn drop_what_is_left(&self) {
+        while self.left.drain().count() > 0 {}
+    }
+}
+
+/// Held by the thread: says that it is gone even if it panics.
+struct LastOut(Gone);
+
+impl Drop for LastOut {
+    fn drop(&mut self) {
+        self.0.flag.store(true, Ordering::SeqCst);
+        self.0.drop_what_is_left();
+    }
 }
 
 impl StoreBackend {
@@ -48,11 +77,16 @@ impl StoreBackend {
                 let _ = inbox.try_send(Message::LookAgain);
             }
         }));
+        let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
+        let last_out = LastOut(gone.clone());
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())
-            .spawn(move || Host::new(Engine::new(limits), clock, messages).run())
+            .spawn(move || {
+                let _last_out = last_out;
+                Host::new(Engine::new(limits), clock, messages).run();
+            })
             .map_err(broken)?;
-        Ok(StoreBackend { inbox, thread: Some(thread) })
+        Ok(StoreBackend { inbox, gone, thread: Some(thread) })
     }
 
     /// Answers what was asked so far, turns away those who wait, and from then on every command.
@@ -64,6 +98,9 @@ impl StoreBackend {
     async fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Result<T, BackendError> {
         let (slot, answer): (Sender<T>, Receiver<T>) = flume::bounded(1);
         self.inbox.send_async(message(slot)).await.map_err(|_| broken(ShutDown))?;
+        if self.gone.flag.load(Ordering::SeqCst) {
+            self.gone.drop_what_is_left();
+        }
         answer.recv_async().await.map_err(|_| broken(ShutDown))
     }
 }
@@ -88,8 +125,10 @@ impl Backend for StoreBackend {
 
 impl Drop for StoreBackend {
     fn drop(&mut self) {
-        // Behind all that was sent before it, so that is answered first.
-        let _ = self.inbox.send(Message::Stop { slot: None });
+        if !self.gone.flag.load(Ordering::SeqCst) {
+            // Behind all that was sent before it, so that is answered first.
+            let _ = self.inbox.send(Message::Stop { slot: None });
+        }
         if let Some(thread) = self.thread.take() {
             // If it panicked, its message was printed and every caller was told; there is nothing to add here.
             let _ = thread.join();

@@ -140,3 +140,22 @@ fn events_of_a_command_are_there_before_its_answer() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(next.as_mut().poll(&mut context).is_ready());
 }
+
+#[test]
+fn whoever_calls_while_it_shuts_down_gets_an_answer_or_an_error_but_never_nothing() {
+    for _ in 0..300 {
+        let backend = backend();
+        std::thread::scope(|scope| {
+            for caller in 0..3 {
+                let backend = &backend;
+                scope.spawn(move || {
+                    let mut number = caller * 1_000_000;
+                    while block_on(backend.execute(vec![put(number)])).is_ok() {
+                        number += 1;
+                    }
+                });
+            }
+            block_on(backend.shut_down());
+        });
+    }
+}
