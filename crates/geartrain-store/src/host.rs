@@ -33,6 +33,16 @@ pub(crate) enum Message {
     },
 }
 
+impl Message {
+    fn commands(&self) -> impl Iterator<Item = &Command> {
+        let calls = match self {
+            Message::Batch { batch, .. } => &batch[..],
+            _ => &[],
+        };
+        calls.iter().map(|call| &call.command)
+    }
+}
+
 /// An answer that goes out once all that it depends on has been told.
 enum Outgoing {
     Batch(Sender<Vec<Answer>>, Vec<Answer>),
@@ -79,8 +89,9 @@ impl Host {
             };
             let mut stop = matches!(first, Err(RecvTimeoutError::Disconnected));
             // All that is waiting is taken at once, so that one commit can cover it.
-            let waiting: Vec<Message> = self.inbox.drain().collect();
-            for message in first.into_iter().chain(waiting) {
+            let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
+            self.engine.look_ahead(messages.iter().flat_map(Message::commands));
+            for message in messages {
                 stop |= matches!(message, Message::Stop { .. });
                 self.take(message);
             }
@@ -113,7 +124,7 @@ impl Host {
             Message::Wait { pop, wait, slot } => {
                 let now = self.clock.now();
                 match self.pop(now, pop.clone()) {
-                    Ok(reply) if reply.jobs.is_empty() && wait > Seconds::ZERO => {
+                    Ok(reply) if reply.jobs.is_empty() && pop.count.get() > 0 && wait > Seconds::ZERO => {
                         for queue in &pop.queues {
                             self.engine.watch(queue, true, &mut self.effects);
                         }

@@ -1,5 +1,7 @@
 //! What the engine's thread owes to those who call it.
 
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
 //! How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
 
+use std::collections::BTreeSet;
+
 use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
     Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, Milestone, Next, Payload,
-    Refusal, Retry, Timeout, Timestamp, Unfail,
+    Refusal, Retry, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -177,19 +179,19 @@ impl Engine {
         timeout: Timeout,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let mut rows = Vec::with_capacity(timeout.jids.len());
+        let (mut rows, mut named) = (Vec::with_capacity(timeout.jids.len()), BTreeSet::new());
         for jid in &timeout.jids {
             let row = self.existing(jid)?;
-            let state = self.state.row(row).state;
-            // The second mention of a job finds it taken away already.
-            if state != RowState::Running || rows.contains(&row) {
-                let (state, qless) = match rows.contains(&row) {
-                    true => (crate::StateName::Waiting, "stalled"),
-                    false => (state.name(), self.state.qless_word(row)),
-                };
-                return Err(Refusal::NotRunning { jid: jid.clone(), state, qless });
-            }
-            rows.push(row);
+            let (state, qless) = match self.state.row(row).state {
+                // The second mention of a job finds it taken away already.
+                RowState::Running if !named.insert(row) => (StateName::Waiting, "stalled"),
+                RowState::Running => {
+                    rows.push(row);
+                    continue;
+                }
+                state => (state.name(), self.state.qless_word(row)),
+            };
+            return Err(Refusal::NotRunning { jid: jid.clone(), state, qless });
         }
         for (row, jid) in rows.into_iter().zip(timeout.jids) {
             if let Some(worker) = self.holder(row) {

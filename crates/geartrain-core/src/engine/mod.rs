@@ -8,6 +8,7 @@
 mod change;
 mod delta;
 mod finish;
+mod look_ahead;
 mod pop;
 mod put;
 mod read;

@@ -38,8 +38,10 @@ impl Measured {
         if self.total == 1 {
             (self.mean, self.vk) = (value, 0.0);
         } else {
-            let mean = self.mean + (value - self.mean) / self.total as f64;
-            self.vk += (value - mean) * (value - self.mean);
+            // Section 8, and decision 5 wherever a number could leave the finite ones.
+            let off = finite(value - self.mean);
+            let mean = finite(self.mean + off / self.total as f64);
+            self.vk = finite(self.vk + finite((value - mean) * off));
             self.mean = mean;
         }
         if let Some(bucket) = bucket(value.floor()) {
@@ -105,5 +107,15 @@ impl Model {
             failed: day.failed,
             failures: day.failures,
         }
+    }
+}
+
+fn finite(number: f64) -> f64 {
+    if number == f64::INFINITY {
+        f64::MAX
+    } else if number == f64::NEG_INFINITY {
+        f64::MIN
+    } else {
+        number
     }
 }

@@ -22,7 +22,7 @@ use slab::Slab;
 use crate::{
     Every, Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName,
 };
-use blobs::Blobs;
+use blobs::{BlobRef, Blobs};
 pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
 pub(crate) use ordered::Ordered;
@@ -178,6 +178,18 @@ impl State {
 
     pub(crate) fn find(&self, jid: &Jid) -> Option<RowId> {
         self.rows.find(jid)
+    }
+
+    /// Reads where a search for a job will begin.
+    pub(crate) fn touch(&self, jid: &Jid) -> u32 {
+        self.rows.touch(jid)
+    }
+
+    /// Reads the rows that a queue would hand out next, and then their payloads.
+    pub(crate) fn touch_next(&self, queue: u32, count: usize) -> u32 {
+        let next = self.queues[queue].work.slice(0..count);
+        let payloads: Vec<BlobRef> = next.iter().map(|entry| self.rows[entry.row].payload).collect();
+        payloads.into_iter().fold(0, |touched, payload| touched ^ u32::from(self.blobs.get(payload)[0]))
     }
 
     /// Finds a job whose row is probably this one.

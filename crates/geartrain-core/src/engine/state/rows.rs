@@ -147,6 +147,11 @@ impl Rows {
         self.by_jid.find(self.hasher.hash_one(jid), |row| self.is(row, jid))
     }
 
+    /// Begins a search: see [`JidIndex::touch`].
+    pub(crate) fn touch(&self, jid: &Jid) -> RowId {
+        self.by_jid.touch(self.hasher.hash_one(jid))
+    }
+
     /// The number of every job there is.
     pub(crate) fn ids(&self) -> impl Iterator<Item = RowId> {
         (0..self.used).filter(|row| self[*row].state != RowState::Free)

@@ -96,9 +96,9 @@ impl Spans {
         if self.count == 1 {
             self.mean = span;
         } else {
-            let before = self.mean;
-            self.mean = before + (span - before) / self.count as f64;
-            self.spread += (span - self.mean) * (span - before);
+            let off = finite(span - self.mean);
+            self.mean = finite(self.mean + off / self.count as f64);
+            self.spread = finite(self.spread + finite((span - self.mean) * off));
         }
         if let Some(bucket) = bucket(span) {
             if self.histogram.len() <= bucket {
@@ -114,6 +114,11 @@ impl Spans {
         let std = if self.count > 1 { (self.spread / (self.count - 1) as f64).sqrt() } else { 0.0 };
         Summary { count: self.count, mean: self.mean, std, histogram }
     }
+}
+
+/// What is beyond the largest double becomes the largest double.
+fn finite(number: f64) -> f64 {
+    number.clamp(f64::MIN, f64::MAX)
 }
 
 fn bucket(span: f64) -> Option<usize> {

@@ -1,0 +1,9 @@
+//! The engine behind its thread obeys every rule.
+
+use std::sync::Arc;
+
+use geartrain_store::StoreBackend;
+
+geartrain_testkit::conformance!(|clock| Arc::new(
+    StoreBackend::in_memory(clock).expect("a thread can be started")
+));

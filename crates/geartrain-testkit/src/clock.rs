@@ -1,0 +1,87 @@
+//! A clock that stands still until a test moves it.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use geartrain_core::{Clock, Seconds, Timestamp};
+
+/// Shows the moment that it was last set to, at first nought, and tells whoever asked when that changes.
+///
+/// ```
+/// use geartrain_core::{Clock, Timestamp};
+/// use geartrain_testkit::clock::ManualClock;
+/// let clock = ManualClock::new();
+/// clock.advance(60);
+/// assert_eq!(clock.now(), Timestamp::from(60));
+/// ```
+#[derive(Default)]
+pub struct ManualClock {
+    face: Mutex<Face>,
+}
+
+#[derive(Default)]
+struct Face {
+    now: Timestamp,
+    listeners: Vec<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl ManualClock {
+    /// A clock at moment nought.
+    pub fn new() -> Arc<ManualClock> {
+        Arc::default()
+    }
+
+    /// Moves the clock to a moment, which may be an earlier one.
+    pub fn set(&self, now: impl Into<f64>) {
+        let now = Timestamp::new(now.into()).expect("a test's moments are finite");
+        self.change(|_| now);
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&self, by: impl Into<f64>) {
+        let by = Seconds::new(by.into()).expect("a test's spans of time are finite");
+        self.change(|now| now + by);
+    }
+
+    fn change(&self, to: impl FnOnce(Timestamp) -> Timestamp) {
+        let listeners = {
+            let mut face = self.face();
+            face.now = to(face.now);
+            face.listeners.clone()
+        };
+        // Called with the clock free again, because the first thing that they do is to look at it.
+        for listener in listeners {
+            listener();
+        }
+    }
+
+    fn face(&self) -> MutexGuard<'_, Face> {
+        self.face.lock().expect("nobody panics while they hold the clock")
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        self.face().now
+    }
+
+    fn on_jump(&self, look_again: Box<dyn Fn() + Send + Sync>) {
+        self.face().listeners.push(Arc::from(look_again));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asked_is_told_of_every_jump_and_sees_the_new_moment() {
+        let clock = ManualClock::new();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (witness, log) = (clock.clone(), seen.clone());
+        clock.on_jump(Box::new(move || log.lock().unwrap().push(witness.now().get())));
+        clock.set(100);
+        clock.advance(0.5);
+        clock.set(-3);
+        assert_eq!(*seen.lock().unwrap(), [100.0, 100.5, -3.0]);
+    }
+}

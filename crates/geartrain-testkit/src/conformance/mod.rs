@@ -1,0 +1,565 @@
+//! The cases that every backend takes: one rule each, and the name of a case is the rule.
+//!
+//! A backend's `tests/conformance.rs` is one line, [`conformance!`](crate::conformance!), and gets a test for each case.
+//! Cases are written against [`Backend`](geartrain_core::Backend) alone, bring their own moments, and never sleep; those about
+//! waiting move the clock. A case that a backend cannot pass shows a rule that it breaks: there is nothing to skip.
+//!
+//! Which case shows which rule of the Qless specification, and of what the engine adds to it, is in the tables of
+//! `rules.md`. A rule may take several cases, one to a line. A test below keeps the tables and the cases from drifting apart.
+//!
+#![doc = include_str!("rules.md")]
+
+mod system;
+mod words;
+
+pub mod bad_input;
+pub mod batches;
+pub mod cancel;
+pub mod config;
+pub mod depends;
+pub mod events;
+pub mod finish;
+pub mod history;
+pub mod locks;
+pub mod order;
+pub mod put;
+pub mod reading;
+pub mod recur;
+pub mod several_queues;
+pub mod stats;
+pub mod tags_and_tracking;
+pub mod tokens;
+pub mod trace;
+pub mod waiting;
+
+pub use system::{Checked, System, Unexpected, check};
+
+/// What every theme is written with.
+mod prelude {
+    pub(crate) use super::system::*;
+    pub(crate) use super::words::*;
+    pub(crate) use geartrain_core::*;
+}
+
+macro_rules! cases {
+    (($dollar:tt) $($theme:ident => { $($case:ident,)* })*) => {
+        /// The names of all cases.
+        pub const CASES: &[&str] = &[$($(stringify!($case),)*)*];
+
+        /// Makes a test of every case, each with a fresh backend, for a backend's `tests/conformance.rs`.
+        ///
+        /// It is given a function from a clock to a backend that goes by it:
+        ///
+        /// ```text
+        /// geartrain_testkit::conformance!(|clock| Arc::new(StoreBackend::in_memory(clock)));
+        /// ```
+        #[macro_export]
+        macro_rules! conformance {
+            ($dollar backend:expr) => {
+                $($(
+                    #[test]
+                    fn $case() {
+                        $crate::conformance::check($crate::conformance::$theme::$case, $dollar backend);
+                    }
+                )*)*
+            };
+        }
+    };
+}
+
+// A case is added by writing its function in the file of its theme, and its name here and in `rules.md`.
+cases! {
+    ($)
+    put => {
+        a_new_job_waits_with_the_defaults,
+        a_new_job_is_as_it_was_put,
+        a_payload_is_kept_byte_for_byte,
+        a_delayed_job_is_scheduled_until_it_is_due,
+        a_negative_delay_counts_as_none,
+        a_put_that_keeps_leaves_an_existing_job_alone,
+        putting_again_replaces_klass_payload_and_queue,
+        putting_again_keeps_priority_tags_and_retries_that_are_not_given,
+        putting_again_replaces_priority_tags_and_retries_that_are_given,
+        putting_again_gives_all_retries_back,
+        putting_a_running_job_takes_it_from_its_worker,
+        a_put_moves_a_job_from_any_state,
+        putting_again_with_a_delay_schedules_the_job,
+        putting_a_failed_job_takes_it_out_of_its_group,
+        putting_a_complete_job_runs_it_again,
+        requeue_puts_an_existing_job_again,
+        requeue_refuses_an_unknown_job,
+        a_job_may_have_the_id_of_a_recurring_job,
+    }
+    order => {
+        a_higher_priority_goes_first,
+        among_equals_the_earlier_moment_goes_first,
+        among_equals_of_one_moment_the_first_to_arrive_goes_first,
+        priorities_never_mix_with_time,
+        huge_priorities_do_not_blur_the_moments,
+        a_due_job_joins_behind_those_that_wait,
+        due_jobs_moved_together_keep_the_order_of_their_due_times,
+        jobs_due_at_one_moment_keep_the_order_of_their_puts,
+        a_pop_moves_no_more_due_jobs_than_it_wants,
+        setting_the_priority_puts_a_waiting_job_ahead_of_its_equals,
+        a_changed_priority_changes_the_order,
+        the_priority_of_a_job_elsewhere_counts_once_it_waits,
+        timed_out_jobs_go_before_all_others,
+        setting_the_priority_of_a_timed_out_job_makes_it_ordinary,
+        a_job_that_returns_joins_at_that_moment,
+        dependents_released_together_go_in_the_order_of_their_ids,
+        unfailed_jobs_come_back_the_oldest_failure_first,
+        a_job_put_again_goes_to_the_back,
+    }
+    locks => {
+        a_pop_hands_out_a_job_with_a_lock,
+        a_pop_of_whole_jobs_shows_them_as_they_are_then,
+        a_job_goes_to_one_worker_only,
+        a_pop_of_no_jobs_registers_its_worker,
+        a_heartbeat_pushes_the_deadline_back,
+        a_heartbeat_may_bring_a_new_payload,
+        a_heartbeat_renews_an_expired_lock,
+        an_expired_lock_goes_to_the_next_worker_after_a_grace,
+        a_lock_expires_at_its_very_deadline,
+        the_grace_begins_with_the_warning,
+        the_warning_is_counted_and_the_take_over_costs_a_retry,
+        only_a_pop_of_its_queue_notices_an_expired_lock,
+        a_job_in_grace_runs_but_is_in_nobodys_list,
+        a_warned_holder_may_still_finish,
+        an_expired_lock_without_retries_fails_the_job,
+        a_job_is_tried_once_more_often_than_its_retries,
+        a_warning_sticks_through_a_heartbeat,
+        a_warning_sticks_until_a_take_over_or_a_retry,
+        a_take_over_or_a_retry_uses_the_warning_up,
+        without_grace_an_expired_lock_is_taken_over_at_once,
+        without_grace_an_expired_lock_without_retries_fails_at_once,
+        a_pop_examines_no_more_expired_locks_than_it_wants,
+        a_warning_does_not_use_up_a_place,
+        a_take_over_uses_up_a_place,
+        jobs_taken_over_come_first,
+        a_negative_heartbeat_makes_locks_that_have_expired,
+        a_queue_hands_out_no_more_than_its_concurrency,
+        a_concurrency_is_rounded_down_and_nought_is_no_limit,
+        a_full_queue_examines_no_locks,
+        a_paused_queue_hands_out_nothing,
+        a_paused_queue_takes_jobs_and_reports,
+        a_pause_needs_no_jobs,
+    }
+    finish => {
+        completing_a_job_ends_it,
+        completing_may_bring_a_new_payload,
+        completing_checks_the_queue_if_it_is_given,
+        completing_checks_state_then_holder_then_queue,
+        a_completed_job_may_go_on_to_another_queue,
+        a_job_sent_on_with_a_delay_is_scheduled_there,
+        a_job_sent_on_with_a_delay_is_called_scheduled_once_it_is_put_again,
+        a_job_sent_on_may_wait_for_others_there,
+        a_job_sent_on_to_wait_for_done_jobs_loses_its_delay,
+        completing_clears_an_earlier_failure,
+        complete_jobs_are_dropped_once_they_are_old,
+        only_the_latest_complete_jobs_are_kept,
+        a_job_dropped_at_once_still_releases_its_dependents,
+        failing_a_job_sets_it_aside,
+        failing_may_bring_a_new_payload,
+        unfailing_puts_the_oldest_failures_back_to_work,
+        unfailing_gives_used_up_retries_back,
+        a_retry_gives_the_job_back,
+        a_retry_with_a_delay_schedules_the_job,
+        a_retry_remembers_its_reason_if_it_is_given_whole,
+        a_retry_beyond_the_last_fails_the_job,
+        the_last_retry_fails_for_the_reason_that_it_gives,
+        a_retry_into_another_queue_is_refused,
+        a_timeout_takes_a_running_job_away,
+        a_timed_out_job_stays_in_its_holders_list_until_it_moves,
+        a_timeout_is_all_or_nothing,
+    }
+    depends => {
+        a_job_waits_for_its_dependencies,
+        the_last_completion_releases_a_job,
+        a_chain_is_released_one_job_at_a_time,
+        unknown_and_complete_dependencies_count_as_done,
+        a_delay_is_kept_when_the_dependencies_are_done,
+        a_job_that_goes_on_releases_nobody,
+        only_a_completion_releases_a_job,
+        putting_again_without_dependencies_keeps_a_job_blocked,
+        putting_again_with_dependencies_replaces_them,
+        putting_again_can_block_a_job,
+        a_blocked_job_keeps_its_due_time_until_it_is_released,
+        a_due_time_set_aside_outlives_a_put_without_a_delay,
+        a_due_time_set_aside_is_used_once,
+        freeing_a_job_ignores_its_due_time,
+        a_blocked_job_can_wait_for_more,
+        a_blocked_job_can_wait_for_less,
+        a_blocked_job_can_be_freed_of_all,
+        a_job_that_is_not_blocked_cannot_gain_or_lose_dependencies,
+        a_cycle_can_be_asked_for,
+    }
+    cancel => {
+        cancelling_removes_a_job_from_wherever_it_stands,
+        the_holder_of_a_cancelled_job_finds_it_gone,
+        cancelling_passes_over_complete_jobs,
+        cancelling_passes_over_unknown_jobs,
+        cancelling_nothing_does_nothing,
+        a_job_named_twice_is_cancelled_once,
+        a_dependency_is_not_cancelled_without_its_dependents,
+        a_dependency_is_cancelled_with_its_dependents,
+        a_cancelled_dependent_is_forgotten_by_its_dependency,
+        a_job_that_waits_for_itself_can_be_cancelled,
+        cancelling_a_failed_job_takes_it_out_of_its_group_and_figures,
+        a_cancelled_job_loses_its_tags,
+        a_job_put_after_a_cancellation_begins_anew,
+    }
+    recur => {
+        a_recurring_job_is_as_it_was_made,
+        children_have_no_retries_unless_they_are_given,
+        a_child_is_like_its_parent_and_knows_it,
+        every_missed_interval_spawns_a_child,
+        a_pop_spawns_no_more_children_than_it_wants,
+        several_recurring_jobs_spawn_in_one_pop,
+        children_are_ordered_by_their_nominal_times,
+        a_backlog_limits_what_is_made_up_for,
+        a_fractional_first_time_is_rounded_down_when_it_spawns,
+        an_offset_may_lie_in_the_past,
+        a_busy_recurring_job_makes_the_others_wait,
+        only_pop_and_peek_spawn,
+        a_paused_or_full_queue_spawns_nothing,
+        recurring_again_replaces_all_but_the_count,
+        removing_a_recurring_job_leaves_its_children,
+        removing_an_unknown_recurring_job_is_nothing,
+        a_child_never_replaces_a_job_that_exists,
+        a_removed_recurring_job_forgets_its_count,
+        a_recurring_job_can_be_changed_in_part,
+        a_changed_interval_shifts_the_next_time,
+        a_recurring_job_can_be_moved,
+        a_recurring_job_can_be_tagged_for_its_children,
+        a_tag_named_twice_is_added_twice_to_a_recurring_job,
+        a_child_put_again_remembers_its_parent,
+    }
+    tags_and_tracking => {
+        added_tags_come_behind_the_others_once,
+        removed_tags_leave_the_others_in_order,
+        a_put_keeps_repeated_tags,
+        tagged_jobs_are_listed_in_the_order_of_tagging,
+        tagged_jobs_come_in_pages,
+        top_tags_are_listed_by_use,
+        a_tag_added_again_counts_again,
+        an_absent_tag_removed_counts_too,
+        putting_again_does_not_count_tags_twice,
+        tracking_answers_whether_it_changed_anything,
+        tracked_jobs_are_listed_in_the_order_of_tracking,
+        a_tracked_job_that_is_gone_is_listed_as_expired,
+        a_job_put_under_a_tracked_id_is_tracked,
+    }
+    reading => {
+        an_unknown_job_is_none,
+        many_jobs_come_in_the_order_asked_for_without_unknown_ones,
+        a_queues_length_leaves_out_blocked_and_recurring_jobs,
+        the_counts_of_a_queue_tell_where_its_jobs_stand,
+        an_unknown_queue_counts_nothing,
+        counting_moves_every_due_job,
+        queues_are_listed_as_they_were_first_seen,
+        unfail_retry_and_pop_register_no_queue,
+        a_forgotten_queue_keeps_its_jobs,
+        a_lock_at_its_deadline_is_running_and_stalled,
+        locked_jobs_are_listed_by_deadline,
+        locks_of_one_deadline_are_listed_in_the_order_of_their_pops,
+        listing_scheduled_jobs_moves_those_that_are_due,
+        blocked_jobs_are_listed_in_the_order_of_their_puts,
+        recurring_jobs_are_listed_by_their_next_times,
+        complete_jobs_are_listed_from_the_latest,
+        listing_waiting_jobs_moves_nothing,
+        failures_are_counted_by_group,
+        failed_jobs_are_listed_from_the_last_to_fail,
+        workers_are_listed_from_the_last_seen,
+        a_workers_jobs_are_listed_from_the_last_to_expire,
+        a_workers_list_leaves_out_locks_of_a_hundred_days,
+        a_worker_not_seen_for_long_is_forgotten,
+        how_long_a_worker_is_remembered_is_an_option,
+        a_worker_taken_off_the_list_keeps_its_jobs,
+        a_peek_shows_expired_jobs_then_waiting_ones,
+        a_peek_moves_due_jobs_but_hands_nothing_out,
+    }
+    stats => {
+        a_quiet_day_has_empty_figures,
+        waiting_and_running_times_are_measured,
+        figures_have_a_mean_and_a_deviation,
+        a_histogram_has_seconds_minutes_hours_and_days,
+        times_out_of_range_count_but_are_not_shown,
+        figures_of_huge_times_stay_finite,
+        a_wait_includes_delay_and_dependencies,
+        a_wait_begins_anew_with_each_put,
+        a_wait_after_a_retry_is_counted_from_the_last_pop,
+        a_wait_before_a_take_over_is_counted_from_the_last_pop,
+        a_job_that_goes_on_is_measured_in_each_queue,
+        a_childs_wait_begins_at_its_nominal_time,
+        failures_and_failed_jobs_are_counted,
+        a_failed_job_put_elsewhere_is_subtracted_there,
+        an_unfailed_job_still_counts_as_failed,
+        days_older_than_the_history_are_dropped,
+        histograms_older_than_their_history_are_emptied,
+        how_long_days_are_kept_is_an_option,
+    }
+    config => {
+        seven_options_have_defaults,
+        an_option_can_be_set_and_unset,
+        any_option_can_be_set,
+        options_that_are_numbers_take_numbers_only,
+        other_options_take_any_text,
+        a_queue_may_have_a_heartbeat_of_its_own,
+        a_concurrency_may_be_named_either_way,
+        a_new_heartbeat_leaves_old_locks_alone,
+        the_grace_can_be_set,
+    }
+    history => {
+        a_history_tells_what_happened_in_whole_seconds,
+        moments_before_the_epoch_are_rounded_down,
+        anybody_may_write_into_a_history,
+        small_changes_are_not_in_the_history,
+        a_long_history_keeps_its_beginning_and_its_end,
+        how_long_a_history_may_be_is_an_option,
+        a_history_may_have_no_limit,
+        a_lower_limit_counts_from_the_next_entry,
+    }
+    events => {
+        a_listener_hears_what_happens_from_then_on,
+        a_put_is_heard_unless_it_changes_nothing,
+        a_put_by_another_tells_the_holder,
+        a_put_by_the_holder_does_not_tell_it,
+        a_put_after_a_retry_tells_the_last_holder,
+        a_requeue_sounds_like_a_put,
+        a_pop_is_heard_for_each_job,
+        a_completion_is_heard_after_its_milestone,
+        a_failure_is_heard_before_its_milestone,
+        a_retry_is_heard_without_a_milestone,
+        a_last_retry_is_heard_as_a_failure,
+        an_expired_lock_is_heard_when_it_is_warned_of,
+        an_exhausted_job_is_heard_as_a_failure,
+        without_grace_warning_and_failure_are_heard_in_turn,
+        a_warning_is_heard_before_what_the_pop_hands_out,
+        a_cancellation_is_heard_before_its_milestone,
+        cancellations_are_heard_as_they_were_named,
+        a_timeout_tells_the_holders,
+        tracking_is_heard_even_if_it_changes_nothing,
+        options_are_heard_when_they_are_set_and_unset,
+        small_changes_make_no_sound,
+        what_a_completion_brings_about_makes_no_sound,
+        a_refused_command_makes_no_sound,
+    }
+    several_queues => {
+        strict_order_empties_the_first_queue_first,
+        strict_order_looks_no_further_than_it_must,
+        round_robin_takes_one_from_each_in_turn,
+        round_robin_goes_on_where_it_left_off,
+        a_turn_beyond_the_last_queue_goes_round,
+        by_priority_the_job_that_matters_most_comes_first,
+        by_priority_equals_take_turns,
+        by_priority_an_unpicked_take_over_is_left_alone,
+        by_priority_every_queue_is_looked_at,
+        paused_and_full_queues_are_passed_over,
+        a_worker_is_registered_unless_every_queue_is_paused,
+        with_one_queue_every_order_is_the_same,
+    }
+    tokens => {
+        a_token_is_new_at_each_pop,
+        a_token_is_as_good_as_the_holders_name,
+        a_token_holds_until_the_take_over,
+        an_old_token_cannot_end_a_new_attempt_of_the_same_worker,
+        a_token_of_an_attempt_that_is_over_is_refused,
+        a_made_up_token_is_refused,
+        a_token_is_good_for_its_own_job_only,
+        a_completion_may_be_repeated_with_its_token,
+        a_repeated_completion_answers_as_the_first_time,
+        a_completion_may_be_repeated_until_a_later_attempt_ends,
+        a_completion_may_be_repeated_after_the_job_was_put_again,
+        a_failure_may_be_repeated_with_its_token,
+        an_attempt_cannot_repeat_what_it_did_not_do,
+        a_retry_cannot_be_repeated,
+        without_a_token_a_repeat_is_refused,
+    }
+    bad_input => {
+        bad_names_cannot_be_written_down,
+        the_longest_names_work,
+        odd_names_are_names,
+        numbers_that_are_not_finite_cannot_be_written_down,
+        bad_counts_cannot_be_written_down,
+        huge_numbers_stay_finite,
+        an_unknown_job_is_refused_by_all_that_need_one,
+        an_unknown_recurring_job_is_refused_by_all_that_need_one,
+        a_job_that_does_not_run_cannot_be_finished,
+        a_job_of_another_worker_cannot_be_finished,
+        a_stale_token_is_refused_in_every_state,
+        a_put_that_closes_a_cycle_is_refused,
+        other_ways_to_close_a_cycle_are_refused,
+        putting_a_job_badly_keeps_its_tags,
+        many_names_fit_into_one_command,
+        what_is_no_cycle_is_accepted,
+        more_dependencies_than_can_be_followed_are_refused,
+        a_payload_over_the_limit_is_refused,
+        a_message_over_the_limit_is_refused,
+        empty_lists_are_refused_where_names_are_needed,
+        bad_option_names_are_refused,
+        a_bad_value_leaves_the_option_as_it_was,
+        bad_recurring_jobs_are_refused,
+        a_bad_change_of_a_recurring_job_changes_none_of_it,
+        a_moment_of_nought_is_legal,
+        moments_before_the_epoch_are_legal,
+        time_may_go_backwards,
+    }
+    waiting => {
+        whoever_need_not_wait_is_served_at_once,
+        whoever_will_not_wait_is_answered_at_once,
+        a_waiting_worker_gets_a_job_that_is_put,
+        a_job_elsewhere_is_not_for_those_who_wait_here,
+        waiting_workers_are_served_in_the_order_they_came,
+        a_batch_of_puts_serves_as_many_workers,
+        one_job_is_enough_to_end_a_wait_for_several,
+        workers_that_wait_for_several_queues_get_one_job_each,
+        a_served_worker_waits_nowhere_else,
+        a_wait_ends_when_its_time_is_over,
+        a_shorter_wait_ends_first,
+        a_waiting_worker_gets_a_job_that_comes_due,
+        a_waiting_worker_gets_a_child_that_comes_due,
+        a_waiting_worker_takes_over_an_expired_lock,
+        a_waiting_worker_takes_over_after_the_grace,
+        a_waiting_worker_gets_a_job_however_it_comes,
+        those_who_wait_for_a_paused_queue_are_served_when_it_resumes,
+        those_who_wait_for_a_full_queue_are_served_when_there_is_a_place,
+        those_who_wait_for_a_full_queue_are_served_when_a_lock_expires,
+        a_wait_for_no_jobs_is_in_nobodys_way,
+        a_worker_that_stops_waiting_takes_no_job,
+        a_job_outlives_those_who_stopped_waiting,
+        a_bad_pop_does_not_wait,
+    }
+    batches => {
+        a_batch_is_answered_in_order,
+        a_refused_command_stops_none_of_the_others,
+        a_batch_of_puts_keeps_its_order,
+        each_command_of_a_batch_has_its_own_moment,
+        a_batch_is_heard_in_order,
+        an_empty_batch_has_no_answers,
+        a_command_without_a_moment_goes_by_the_clock,
+    }
+    trace => {
+        the_worked_trace_of_the_specification,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The rows of the tables: the heading that each is under, its title and its case.
+    fn rows() -> Vec<(&'static str, &'static str, &'static str)> {
+        let (mut heading, mut rows) = ("", Vec::new());
+        for line in include_str!("rules.md").lines() {
+            if let Some(text) = line.strip_prefix("# ") {
+                heading = text;
+            }
+            let cells = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')?.split_once('|'));
+            if let Some((title, case)) = cells {
+                rows.push((heading, title.trim(), case.trim().trim_matches('`')));
+            }
+        }
+        rows.retain(|(_, title, _)| *title != "---");
+        rows
+    }
+
+    /// The titles under a heading, without the one of the column and those of rows that go on.
+    fn titles(heading: &str) -> Vec<&'static str> {
+        let titles = rows().into_iter().filter(|row| row.0 == heading).map(|row| row.1);
+        titles.skip(1).filter(|title| !title.is_empty()).collect()
+    }
+
+    #[test]
+    fn every_case_is_in_the_tables_and_every_case_in_the_tables_exists() {
+        let cases = rows().into_iter().map(|(_, _, case)| case);
+        let shown: BTreeSet<&str> =
+            cases.filter(|case| !["case", "for the decoder"].contains(case)).collect();
+        let written: BTreeSet<&str> = CASES.iter().copied().collect();
+        assert_eq!(shown.difference(&written).collect::<Vec<_>>(), [&""; 0], "are only in the tables");
+        assert_eq!(written.difference(&shown).collect::<Vec<_>>(), [&""; 0], "are in no table");
+        assert_eq!(written.len(), CASES.len(), "two cases have one name");
+    }
+
+    #[test]
+    fn every_command_state_and_trap_has_a_row() {
+        let commands = [
+            "cancel",
+            "complete",
+            "config.get",
+            "config.set",
+            "config.unset",
+            "depends",
+            "fail",
+            "failed",
+            "get",
+            "heartbeat",
+            "jobs",
+            "length",
+            "log",
+            "multiget",
+            "pause",
+            "peek",
+            "pop",
+            "priority",
+            "put",
+            "queue.forget",
+            "queues",
+            "recur",
+            "recur.get",
+            "recur.tag",
+            "recur.untag",
+            "recur.update",
+            "requeue",
+            "retry",
+            "stats",
+            "tag",
+            "timeout",
+            "track",
+            "unfail",
+            "unpause",
+            "unrecur",
+            "worker.deregister",
+            "workers",
+        ];
+        let mut shown = titles("The commands");
+        shown.retain(|title| *title != "complete with next");
+        assert_eq!(shown, commands);
+        assert_eq!(titles("The states").len(), 20);
+        assert_eq!(titles("The traps"), (1..=47).map(|trap| trap.to_string()).collect::<Vec<_>>());
+        let decisions: Vec<String> = (1..=19).map(|decision| decision.to_string()).collect();
+        assert_eq!(titles("What the engine changes and adds"), decisions);
+    }
+
+    /// Every function of a theme that looks like a case is one.
+    #[test]
+    fn no_case_was_forgotten_in_the_list() {
+        let files = [
+            include_str!("put.rs"),
+            include_str!("order.rs"),
+            include_str!("locks.rs"),
+            include_str!("finish.rs"),
+            include_str!("depends.rs"),
+            include_str!("cancel.rs"),
+            include_str!("recur.rs"),
+            include_str!("tags_and_tracking.rs"),
+            include_str!("reading.rs"),
+            include_str!("stats.rs"),
+            include_str!("config.rs"),
+            include_str!("history.rs"),
+            include_str!("events.rs"),
+            include_str!("several_queues.rs"),
+            include_str!("tokens.rs"),
+            include_str!("bad_input.rs"),
+            include_str!("waiting.rs"),
+            include_str!("batches.rs"),
+            include_str!("trace.rs"),
+        ];
+        let functions = files
+            .iter()
+            .flat_map(|file| file.lines())
+            .filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('(').map(|(name, _)| name));
+        assert_eq!(functions.collect::<BTreeSet<_>>(), CASES.iter().copied().collect::<BTreeSet<_>>());
+    }
+}
