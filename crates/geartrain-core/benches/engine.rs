@@ -1,18 +1,41 @@
 //! How fast the bare engine is, and how much memory a queued job takes: no thread, no disk, no socket.
 //!
-//! `cargo bench -p geartrain-core` prints a table; `-- --json` prints one JSON object a line; `-- --queued 1000000 --seconds 20` measures one
-//! size only, in this process, for a profiler. `--priorities 10` spreads the jobs over so many. The median of three runs is what
-//! counts, and of two figures only their ratio, from one run.
+//! `cargo bench -p geartrain-core` prints a table; `-- --json` prints one JSON object a line. `-- --queued 1000000 --seconds 20` measures
+//! one row only, in this process, for a profiler; `--batch 100` executes as many commands as one batch, and `--priorities 10` spreads the
+//! jobs over so many. The median of three runs is what counts, and of two figures only their ratio, from one run.
 
 use std::time::{Duration, Instant};
 
 use geartrain_core::engine::{Effects, Engine, Limits};
 use geartrain_core::*;
 
-/// Commands from one clearing of the effects to the next, as a batch would have them.
-const BATCH: usize = 100;
+/// What is measured, in this order. The ratio is to the first row with batches of the same size.
+const ROWS: [Setting; 5] = [
+    Setting { queued: 1_000, batch: 1, priorities: 1 },
+    Setting { queued: 1_000_000, batch: 1, priorities: 1 },
+    Setting { queued: 1_000, batch: 100, priorities: 1 },
+    Setting { queued: 1_000_000, batch: 100, priorities: 1 },
+    Setting { queued: 1_000_000, batch: 100, priorities: 10 },
+];
+
+const ROUNDS: usize = 3;
+
 /// Enough to fill the list of complete jobs, so that every completion also drops one.
 const WARM_UP: usize = 60_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    queued: usize,
+    batch: usize,
+    priorities: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    lifecycles_per_second: f64,
+    bytes_per_job: f64,
+    longest_put_ms: f64,
+}
 
 struct Bench {
     engine: Engine,
@@ -21,13 +44,13 @@ struct Bench {
     klass: Klass,
     worker: WorkerName,
     payload: Payload,
-    priorities: u64,
+    setting: Setting,
     made: u64,
-    commands: usize,
+    executed: usize,
 }
 
 impl Bench {
-    fn new(priorities: u64) -> Bench {
+    fn new(setting: Setting) -> Bench {
         let name = "a short name will do";
         Bench {
             engine: Engine::new(Limits::default()),
@@ -36,78 +59,103 @@ impl Bench {
             klass: Klass::new("app.jobs.Welcome").expect(name),
             worker: WorkerName::new("host-4711").expect(name),
             payload: vec![b'x'; 100].into(),
-            priorities,
+            setting,
             made: 0,
-            commands: 0,
+            executed: 0,
         }
     }
 
-    fn execute(&mut self, command: impl Into<Command>) -> Reply {
-        self.commands += 1;
-        if self.commands.is_multiple_of(BATCH) {
-            self.effects.deltas.clear();
-        }
-        let now = Timestamp::new(1_700_000_000.0 + self.commands as f64 * 1e-6).expect("it is finite");
-        self.engine
-            .execute(now, command.into(), &mut self.effects)
-            .expect("every command of the benchmark is legal")
+    /// Executes commands as a backend executes a batch.
+    fn execute(&mut self, commands: Vec<Command>) -> Vec<Reply> {
+        self.effects.deltas.clear();
+        self.engine.look_ahead(commands.iter());
+        let execute = |command| {
+            self.executed += 1;
+            let now = Timestamp::new(1_700_000_000.0 + self.executed as f64 * 1e-6).expect("it is finite");
+            let answer = self.engine.execute(now, command, &mut self.effects);
+            answer.expect("every command of the benchmark is legal")
+        };
+        commands.into_iter().map(execute).collect()
     }
 
-    fn put(&mut self) {
+    fn put(&mut self, count: usize) {
+        let puts = (0..count).map(|_| self.next_put()).collect();
+        self.execute(puts);
+    }
+
+    fn next_put(&mut self) -> Command {
         // As UUIDv7 has it: the time first, then chance.
         self.made += 1;
         let chance = (self.made ^ self.made << 21).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let uuid = u128::from(self.made / 1000) << 80 | u128::from(chance);
         let jid = Jid::from_uuid(uuid.to_be_bytes());
         let mut put = Put::new(self.queue.clone(), jid, self.klass.clone(), self.payload.clone());
-        put.priority = (self.priorities > 1).then(|| Priority::from((chance % self.priorities) as i32));
-        self.execute(put);
+        let priorities = self.setting.priorities;
+        put.priority = (priorities > 1).then(|| Priority::from((chance % priorities) as i32));
+        put.into()
     }
 
-    fn work(&mut self) {
-        let Reply::Pop(popped) = self.execute(Pop::new(self.queue.clone(), self.worker.clone())) else {
-            unreachable!()
+    /// Takes as many jobs as a batch has through their whole lives: a batch of puts, one of pops, one of completions.
+    fn lifecycles(&mut self) {
+        let batch = self.setting.batch;
+        self.put(batch);
+        let pops = (0..batch).map(|_| Pop::new(self.queue.clone(), self.worker.clone()).into()).collect();
+        let popped = self.execute(pops);
+        let complete = |reply| {
+            let Reply::Pop(popped) = reply else { unreachable!("a pop is answered as a pop") };
+            let job = popped.jobs.into_iter().next().expect("there is always a job");
+            Complete::new(job.jid, Holder::Token(job.lock.token)).into()
         };
-        let job = popped.jobs.into_iter().next().expect("there is always a job");
-        self.execute(Complete::new(job.jid, Holder::Token(job.lock.token)));
+        self.execute(popped.into_iter().map(complete).collect());
     }
 }
 
-/// What one run showed.
-#[derive(Debug, Clone, Copy)]
-struct Figures {
-    queued: usize,
-    priorities: u64,
-    lifecycles_per_second: f64,
-    bytes_per_job: f64,
-    longest_put_ms: f64,
-}
-
-fn measure(queued: usize, priorities: u64, window: Duration) -> Figures {
-    let mut bench = Bench::new(priorities);
-    let before = resident_bytes();
-    let mut longest_put = Duration::ZERO;
-    for _ in 0..queued {
-        let start = Instant::now();
-        bench.put();
-        longest_put = longest_put.max(start.elapsed());
-    }
-    let bytes_per_job = (resident_bytes() - before) / queued as f64;
-    for _ in 0..WARM_UP {
-        bench.put();
-        bench.work();
-    }
-    let (start, mut lifecycles) = (Instant::now(), 0_u64);
-    while start.elapsed() < window {
-        for _ in 0..1_000 {
-            bench.put();
-            bench.work();
+impl Setting {
+    fn measure(self, window: Duration) -> Figures {
+        let mut bench = Bench::new(self);
+        let before = resident_bytes();
+        let mut longest_put = Duration::ZERO;
+        for _ in 0..self.queued {
+            let start = Instant::now();
+            bench.put(1);
+            longest_put = longest_put.max(start.elapsed());
         }
-        lifecycles += 1_000;
+        let bytes_per_job = (resident_bytes() - before) / self.queued as f64;
+        (0..WARM_UP / self.batch).for_each(|_| bench.lifecycles());
+        let (start, mut lifecycles) = (Instant::now(), 0);
+        while start.elapsed() < window {
+            (0..1_000 / self.batch).for_each(|_| bench.lifecycles());
+            lifecycles += 1_000;
+        }
+        let lifecycles_per_second = f64::from(lifecycles) / start.elapsed().as_secs_f64();
+        Figures { lifecycles_per_second, bytes_per_job, longest_put_ms: longest_put.as_secs_f64() * 1e3 }
     }
-    let lifecycles_per_second = lifecycles as f64 / start.elapsed().as_secs_f64();
-    let longest_put_ms = longest_put.as_secs_f64() * 1e3;
-    Figures { queued, priorities, lifecycles_per_second, bytes_per_job, longest_put_ms }
+
+    /// Measures in a process of its own, so that memory which an earlier run gave back is not taken for none.
+    fn measure_in_a_child(self, seconds: u64) -> Option<Figures> {
+        let Setting { queued, batch, priorities } = self;
+        let arguments =
+            format!("--json --queued {queued} --batch {batch} --priorities {priorities} --seconds {seconds}");
+        let program = std::env::current_exe().ok()?;
+        let output = std::process::Command::new(program).args(arguments.split(' ')).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let figure = |name: &str| {
+            text.split(name).nth(1)?.trim_matches([':', '"']).split([',', '}']).next()?.parse().ok()
+        };
+        Some(Figures {
+            lifecycles_per_second: figure("lifecycles_per_second")?,
+            bytes_per_job: figure("bytes_per_job")?,
+            longest_put_ms: figure("longest_put_ms")?,
+        })
+    }
+
+    fn json(self, figures: &Figures) -> String {
+        let Setting { queued, batch, priorities } = self;
+        let Figures { lifecycles_per_second, bytes_per_job, longest_put_ms } = figures;
+        format!(
+            r#"{{"queued":{queued},"batch":{batch},"priorities":{priorities},"lifecycles_per_second":{lifecycles_per_second:.0},"bytes_per_job":{bytes_per_job:.0},"longest_put_ms":{longest_put_ms:.3}}}"#
+        )
+    }
 }
 
 fn resident_bytes() -> f64 {
@@ -116,49 +164,9 @@ fn resident_bytes() -> f64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).map_or(f64::NAN, |kb: f64| kb * 1024.0)
 }
 
-impl Figures {
-    fn json(&self) -> String {
-        let Figures { queued, priorities, lifecycles_per_second, bytes_per_job, longest_put_ms } = self;
-        format!(
-            r#"{{"queued":{queued},"priorities":{priorities},"lifecycles_per_second":{lifecycles_per_second:.0},"bytes_per_job":{bytes_per_job:.0},"longest_put_ms":{longest_put_ms:.3}}}"#
-        )
-    }
-
-    /// Measures in a process of its own, so that memory which an earlier run gave back is not taken for none.
-    fn in_a_child(queued: usize, priorities: u64, seconds: u64) -> Option<Figures> {
-        let number = |n: u64| n.to_string();
-        let arguments = [
-            "--json",
-            "--queued",
-            &number(queued as u64),
-            "--priorities",
-            &number(priorities),
-            "--seconds",
-            &number(seconds),
-        ]
-        .map(str::to_owned);
-        let output =
-            std::process::Command::new(std::env::current_exe().ok()?).args(arguments).output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        let mut numbers = text.split([':', ',', '}']).filter_map(|word| word.parse::<f64>().ok());
-        Some(Figures {
-            queued: numbers.next()? as usize,
-            priorities: numbers.next()? as u64,
-            lifecycles_per_second: numbers.next()?,
-            bytes_per_job: numbers.next()?,
-            longest_put_ms: numbers.next()?,
-        })
-    }
-}
-
-impl std::fmt::Display for Figures {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Figures { queued, priorities, lifecycles_per_second, bytes_per_job, longest_put_ms } = self;
-        write!(
-            f,
-            "{queued:>9} queued, {priorities:>2} priorities: {lifecycles_per_second:>9.0} lifecycles/s, {bytes_per_job:>4.0} B per queued job, longest put {longest_put_ms:.2} ms"
-        )
-    }
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
 }
 
 fn main() {
@@ -168,37 +176,43 @@ fn main() {
         arguments.get(place + 1)?.parse::<u64>().ok()
     };
     let json = arguments.iter().any(|argument| argument == "--json");
-    let print = |figures: &Figures| if json { println!("{}", figures.json()) } else { println!("{figures}") };
     let seconds = number("--seconds").unwrap_or(2);
     if let Some(queued) = number("--queued") {
-        let priorities = number("--priorities").unwrap_or(1);
-        print(&measure(queued as usize, priorities, Duration::from_secs(seconds)));
+        let batch = number("--batch").unwrap_or(1) as usize;
+        let setting =
+            Setting { queued: queued as usize, batch, priorities: number("--priorities").unwrap_or(1) };
+        println!("{}", setting.json(&setting.measure(Duration::from_secs(seconds))));
         return;
     }
     // Interleaved, so that a neighbour who comes and goes disturbs all alike.
-    const ROWS: [(usize, u64); 3] = [(1_000, 1), (1_000_000, 1), (1_000_000, 10)];
-    let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); ROWS.len()];
-    for _ in 0..3 {
-        for (row, (queued, priorities)) in ROWS.into_iter().enumerate() {
-            let figures =
-                Figures::in_a_child(queued, priorities, seconds).expect("this program can run itself");
-            print(&figures);
+    let mut runs = ROWS.map(|_| Vec::new());
+    for round in 1..=ROUNDS {
+        for (row, setting) in ROWS.iter().enumerate() {
+            eprintln!("round {round} of {ROUNDS}, row {} of {}", row + 1, ROWS.len());
+            let figures = setting.measure_in_a_child(seconds).expect("this program can run itself");
+            if json {
+                println!("{}", setting.json(&figures));
+            }
             runs[row].push(figures);
         }
     }
-    let medians = runs.iter().map(|row| {
-        let mut rates: Vec<f64> = row.iter().map(|figures| figures.lifecycles_per_second).collect();
-        rates.sort_by(f64::total_cmp);
-        rates[rates.len() / 2]
-    });
-    let medians: Vec<f64> = medians.collect();
-    if !json {
-        for (row, (queued, priorities)) in ROWS.into_iter().enumerate() {
-            let ratio = medians[row] / medians[0];
-            println!(
-                "median with {queued} queued, {priorities} priorities: {:.0}, {ratio:.2} of the first",
-                medians[row]
-            );
-        }
+    if json {
+        return;
+    }
+    println!(
+        "  queued  batch  priorities  lifecycles/s (lowest to highest)  ratio  B per queued job  longest put"
+    );
+    let rates = runs.each_ref().map(|row| median(row.iter().map(|run| run.lifecycles_per_second).collect()));
+    for (row, setting) in ROWS.iter().enumerate() {
+        let base = ROWS.iter().position(|base| base.batch == setting.batch).unwrap_or(row);
+        let all = runs[row].iter().map(|run| run.lifecycles_per_second);
+        let (lowest, highest) = (all.clone().fold(f64::MAX, f64::min), all.fold(0.0, f64::max));
+        let bytes = median(runs[row].iter().map(|run| run.bytes_per_job).collect());
+        let longest = runs[row].iter().map(|run| run.longest_put_ms).fold(0.0, f64::max);
+        let Setting { queued, batch, priorities } = setting;
+        let (rate, ratio) = (rates[row], rates[row] / rates[base]);
+        println!(
+            "{queued:>8} {batch:>6} {priorities:>11}  {rate:>9.0} ({lowest:.0} to {highest:.0})  {ratio:>5.2} {bytes:>17.0} {longest:>9.2} ms"
+        );
     }
 }

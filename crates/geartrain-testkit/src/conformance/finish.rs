@@ -396,3 +396,11 @@ pub async fn a_timeout_is_all_or_nothing(system: System) -> Checked {
     assert_eq!(system.state("running").await?, StateName::Running);
     Ok(())
 }
+
+/// A job that is named twice would not run any more at its second mention.
+pub async fn a_timeout_that_names_a_job_twice_is_refused(system: System) -> Checked {
+    system.run(0, put("mail", "j1"), "w1").await?;
+    let stalled = Refusal::NotRunning { jid: jid("j1"), state: StateName::Waiting, qless: "stalled" };
+    system.refuses(1, timeout(["j1", "j1"]), stalled).await?;
+    Ok(())
+}

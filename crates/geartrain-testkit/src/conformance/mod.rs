@@ -51,7 +51,7 @@ macro_rules! cases {
         /// It is given a function from a clock to a backend that goes by it:
         ///
         /// ```text
-        /// geartrain_testkit::conformance!(|clock| Arc::new(StoreBackend::in_memory(clock)));
+        /// geartrain_testkit::conformance!(|clock| Arc::new(StoreBackend::in_memory(clock).expect("…")));
         /// ```
         #[macro_export]
         macro_rules! conformance {
@@ -171,6 +171,7 @@ cases! {
         a_timeout_takes_a_running_job_away,
         a_timed_out_job_stays_in_its_holders_list_until_it_moves,
         a_timeout_is_all_or_nothing,
+        a_timeout_that_names_a_job_twice_is_refused,
     }
     depends => {
         a_job_waits_for_its_dependencies,
@@ -233,6 +234,7 @@ cases! {
         a_recurring_job_can_be_tagged_for_its_children,
         a_tag_named_twice_is_added_twice_to_a_recurring_job,
         a_child_put_again_remembers_its_parent,
+        a_fractional_interval_is_kept_to,
     }
     tags_and_tracking => {
         added_tags_come_behind_the_others_once,
@@ -374,6 +376,8 @@ cases! {
         an_attempt_cannot_repeat_what_it_did_not_do,
         a_retry_cannot_be_repeated,
         without_a_token_a_repeat_is_refused,
+        a_repetition_of_another_kind_is_refused,
+        a_lock_in_grace_ends_with_the_grace,
     }
     bad_input => {
         bad_names_cannot_be_written_down,
@@ -528,7 +532,7 @@ mod tests {
         assert_eq!(shown, commands);
         assert_eq!(titles("The states").len(), 20);
         assert_eq!(titles("The traps"), (1..=47).map(|trap| trap.to_string()).collect::<Vec<_>>());
-        let decisions: Vec<String> = (1..=19).map(|decision| decision.to_string()).collect();
+        let decisions: Vec<String> = (1..=20).map(|decision| decision.to_string()).collect();
         assert_eq!(titles("What the engine changes and adds"), decisions);
     }
 

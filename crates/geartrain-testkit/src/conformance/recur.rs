@@ -309,3 +309,14 @@ pub async fn a_child_put_again_remembers_its_parent(system: System) -> Checked {
     assert_eq!(system.job("r-1").await?.spawned_from, Some(jid("r")));
     Ok(())
 }
+
+/// An interval with a fraction is kept to, however many children come with one pop.
+pub async fn a_fractional_interval_is_kept_to(system: System) -> Checked {
+    system.at(0, recur("mail", "r", 1.5)).await?;
+    for (name, next) in [("r-1", 1.5), ("r-2", 3.0), ("r-3", 4.5)] {
+        assert_eq!(system.pop(4, "mail", "w1", 1).await?, [name]);
+        assert_eq!(system.recurring("r").await?.next, moment(next));
+    }
+    assert_eq!(system.pop(4, "mail", "w1", 9).await?, NONE);
+    Ok(())
+}

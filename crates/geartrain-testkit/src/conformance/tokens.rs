@@ -194,3 +194,27 @@ pub async fn without_a_token_a_repeat_is_refused(system: System) -> Checked {
     system.refuses(2, complete("j1", "w1"), no::running("j1", StateName::Complete)).await?;
     Ok(())
 }
+
+/// What is repeated must be of the kind that was done: for good, to another queue, or badly.
+pub async fn a_repetition_of_another_kind_is_refused(system: System) -> Checked {
+    let popped = system.run(0, put("mail", "j1"), "w1").await?;
+    let sent_on = Complete { next: Some(Next::new(queue("post"))), ..complete_with(&popped) };
+    assert_eq!(system.at(1, sent_on.clone()).await?, CompleteReply::Waiting);
+    system.refuses(2, complete_with(&popped), no::lock("j1", StateName::Waiting)).await?;
+    system.refuses(2, fail_with(&popped), no::lock("j1", StateName::Waiting)).await?;
+    assert_eq!(system.at(2, sent_on.clone()).await?, CompleteReply::Waiting);
+    let popped = system.take(3, "post", "w2").await?;
+    system.at(4, complete_with(&popped)).await?;
+    system.refuses(5, sent_on, no::lock("j1", StateName::Complete)).await?;
+    Ok(())
+}
+
+/// Once its holder was warned, a lock lasts to the end of the grace, and only Qless goes on to name the old deadline.
+pub async fn a_lock_in_grace_ends_with_the_grace(system: System) -> Checked {
+    system.run(0, put("mail", "j1"), "w1").await?;
+    system.pop(65, "mail", "w2", 1).await?;
+    let job = system.job("j1").await?;
+    let JobState::Running { lock } = job.state else { return Err("not running".into()) };
+    assert_eq!((lock.expires, job.qless.expires), (moment(75), moment(60)));
+    Ok(())
+}
