@@ -1,7 +1,7 @@
 //! Fetching what a batch will need before it is needed.
 //!
 //! With a million jobs, most of what a command costs is waiting for memory: a put waits for its place in the index, a pop for the row
-//! and the payload of a job that was put long ago. One command after the other waits once each. Reading all those places first, one right after the
+//! and the payload of a job that was put long ago, a completion for the old job that it drops. One command after the other waits once each. Reading all those places first, one right after the
 //! other and without needing what is there, lets the machine fetch them at the same time.
 
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use std::hint::black_box;
 use super::Engine;
 use crate::{Command, Holder, Jid};
 
-/// How many jobs of a queue are looked at ahead. More would push each other out of the cache.
+/// How many jobs of a queue, or old ones, are looked at ahead. More would push each other out of the cache.
 const NEXT_MAX: usize = 128;
 
 impl Engine {
@@ -17,11 +17,15 @@ impl Engine {
     pub fn look_ahead<'a>(&self, commands: impl Iterator<Item = &'a Command>) {
         let mut touched = 0;
         let mut popped: Option<(u32, usize)> = None;
+        let mut completed = 0;
         for command in commands {
             match command {
                 Command::Put(put) => touched ^= self.state.touch(&put.jid),
                 Command::Get(get) => touched ^= self.state.touch(&get.jid),
-                Command::Complete(complete) => touched ^= self.touch_held(&complete.jid, &complete.holder),
+                Command::Complete(complete) => {
+                    touched ^= self.touch_held(&complete.jid, &complete.holder);
+                    completed += 1;
+                }
                 Command::Heartbeat(beat) => touched ^= self.touch_held(&beat.jid, &beat.holder),
                 Command::Pop(pop) => {
                     let first = pop.queues.first().and_then(|queue| self.state.find_queue(queue.as_str()));
@@ -40,7 +44,8 @@ impl Engine {
                 _ => {}
             }
         }
-        black_box(touched ^ self.touch_next(popped));
+        touched ^= self.touch_next(popped);
+        black_box(touched ^ self.state.touch_oldest_complete(completed.min(NEXT_MAX)));
     }
 
     /// A token knows where its job is; a worker's name does not.

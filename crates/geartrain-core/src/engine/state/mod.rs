@@ -192,6 +192,14 @@ impl State {
         payloads.into_iter().fold(0, |touched, payload| touched ^ u32::from(self.blobs.get(payload)[0]))
     }
 
+    /// Reads the rows that so many completions would drop.
+    pub(crate) fn touch_oldest_complete(&self, count: usize) -> u32 {
+        let dropped =
+            (self.complete.len() + count).saturating_sub(self.config.numbers.complete_count).min(count);
+        let oldest = self.complete.slice(0..dropped);
+        oldest.iter().fold(0, |touched, entry| touched ^ self.rows[entry.row].retries)
+    }
+
     /// Finds a job whose row is probably this one.
     pub(crate) fn find_at(&self, row: RowId, jid: &Jid) -> Option<RowId> {
         if self.rows.is(row, jid) { Some(row) } else { self.rows.find(jid) }
