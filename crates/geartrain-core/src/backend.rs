@@ -1,6 +1,7 @@
 //! Whoever can execute commands.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::{BackendError, Command, Event, Pop, PopReply, Refusal, Reply, Seconds, Timestamp};
 
@@ -53,8 +54,8 @@ pub trait Backend: Send + Sync + 'static {
 pub struct Published {
     /// Larger than that of any event before it.
     pub position: u64,
-    /// What happened.
-    pub event: Event,
+    /// What happened, shared by all who listen.
+    pub event: Arc<Event>,
 }
 
 /// What somebody who subscribed hears.

@@ -247,7 +247,7 @@ pub struct Put {
     pub priority: Option<Priority>,
     /// How often it may be tried again; as before, or 5 for a new job, if not given.
     pub retries: Option<u32>,
-    /// Words to find it by; as before, or none for a new job, if not given.
+    /// Words to find it by, at most 1,000; as before, or none for a new job, if not given.
     pub tags: Option<Vec<Tag>>,
     /// Jobs to wait for. Unknown and complete ones count as done. If any are given they replace those from before.
     pub depends: Vec<Jid>,
@@ -306,7 +306,7 @@ pub enum PutReply {
 /// Hands jobs to a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pop {
-    /// Where from.
+    /// Where from: 1 to 1,024 queues.
     pub queues: Vec<QueueName>,
     /// Who asks.
     pub worker: WorkerName,
@@ -538,7 +538,7 @@ pub struct Log {
     pub jid: Jid,
     /// What happened.
     pub message: String,
-    /// A JSON object with more about it, kept as it is.
+    /// A JSON object with more about it, kept as it is. Each may have 64 KiB.
     pub data: Option<String>,
 }
 
@@ -869,7 +869,7 @@ impl Recur {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Every {
-    /// So long after the one before; more than nought.
+    /// So long after the one before; at least a millisecond.
     Interval(Seconds),
 }
 

@@ -20,6 +20,11 @@ impl Payload {
         &self.0
     }
 
+    /// The bytes as text, if they are UTF-8.
+    pub fn text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
     /// The bytes, shared rather than copied.
     pub fn to_shared(&self) -> Bytes {
         self.0.clone()
@@ -50,14 +55,20 @@ impl From<String> for Payload {
     }
 }
 
-impl From<&'static str> for Payload {
-    fn from(text: &'static str) -> Payload {
-        Payload(Bytes::from_static(text.as_bytes()))
+impl From<&str> for Payload {
+    fn from(text: &str) -> Payload {
+        text.as_bytes().into()
     }
 }
 
-impl From<&'static [u8]> for Payload {
-    fn from(bytes: &'static [u8]) -> Payload {
-        Payload(Bytes::from_static(bytes))
+impl From<&[u8]> for Payload {
+    fn from(bytes: &[u8]) -> Payload {
+        Payload(Bytes::copy_from_slice(bytes))
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Payload {
+    fn from(bytes: &[u8; N]) -> Payload {
+        bytes[..].into()
     }
 }

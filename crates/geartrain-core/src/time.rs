@@ -34,7 +34,7 @@ macro_rules! finite {
             }
 
             /// What is beyond the largest double becomes the largest double, and minus nought becomes nought.
-            fn saturating(value: f64) -> $type {
+            pub(crate) fn saturating(value: f64) -> $type {
                 $type(value.clamp(f64::MIN, f64::MAX) + 0.0)
             }
         }
@@ -103,6 +103,11 @@ impl Timestamp {
         Timestamp(self.0.floor())
     }
 
+    /// The next moment that a double can tell from this one.
+    pub(crate) fn next_up(self) -> Timestamp {
+        Timestamp::saturating(self.0.next_up())
+    }
+
     /// The midnight (UTC) that began this moment's day.
     pub fn day(self) -> Timestamp {
         Timestamp::saturating(self.0 - self.0.rem_euclid(DAY))
@@ -130,6 +135,13 @@ impl Sub for Timestamp {
     }
 }
 
+impl Add for Seconds {
+    type Output = Seconds;
+    fn add(self, other: Seconds) -> Seconds {
+        Seconds::saturating(self.0 + other.0)
+    }
+}
+
 impl Sub for Seconds {
     type Output = Seconds;
     fn sub(self, other: Seconds) -> Seconds {
@@ -137,10 +149,19 @@ impl Sub for Seconds {
     }
 }
 
+impl From<std::time::Duration> for Seconds {
+    fn from(span: std::time::Duration) -> Seconds {
+        Seconds(span.as_secs_f64())
+    }
+}
+
 /// Whoever knows what time it is. Core only asks for moments; the thread or process that runs a backend holds one of these.
 pub trait Clock: Send + Sync + 'static {
-    /// The present moment.
+    /// The present moment. It may jump, also backwards.
     fn now(&self) -> Timestamp;
+
+    /// How long it has been since some beginning. It never goes back, so it is what waits are measured by.
+    fn elapsed(&self) -> Seconds;
 
     /// Asks to be called whenever time jumps, because whoever waits for a moment must then look again.
     /// A clock that only ever runs never calls.

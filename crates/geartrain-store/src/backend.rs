@@ -137,7 +137,7 @@ impl Drop for StoreBackend {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it was shut down")]
+#[error("its thread has ended: it was shut down, or it panicked and said why")]
 struct ShutDown;
 
 fn broken(source: impl std::error::Error + Send + Sync + 'static) -> BackendError {

@@ -1,8 +1,9 @@
 //! The time of day.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use geartrain_core::{Clock, Timestamp};
+use geartrain_core::{Clock, Seconds, Timestamp};
 
 /// The machine's clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,5 +17,10 @@ impl Clock for SystemClock {
             Err(before) => -before.duration().as_secs_f64(),
         };
         Timestamp::new(since).unwrap_or_default()
+    }
+
+    fn elapsed(&self) -> Seconds {
+        static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGINNING.elapsed().into()
     }
 }

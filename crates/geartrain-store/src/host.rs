@@ -1,5 +1,6 @@
 //! The thread that owns the engine.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,8 @@ impl Host {
                 Some(sleep) => self.inbox.recv_timeout(sleep),
             };
             let mut stop = matches!(first, Err(RecvTimeoutError::Disconnected));
+            // What came due meanwhile belongs to those who wait for it, and not to those who ask now.
+            self.serve_due();
             // All that is waiting is taken at once, so that one commit can cover it.
             let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
             self.engine.look_ahead(messages.iter().flat_map(Message::commands));
@@ -95,11 +98,7 @@ impl Host {
                 stop |= matches!(message, Message::Stop { .. });
                 self.take(message);
             }
-            if !self.waiters.is_empty() {
-                let now = self.clock.now();
-                self.serve_all(now, self.waiters.due_queues(now));
-                self.turn_away(now);
-            }
+            self.turn_away();
             self.send();
             if stop {
                 return;
@@ -111,26 +110,23 @@ impl Host {
         match message {
             Message::Batch { batch, slot } => {
                 let now = self.clock.now();
-                let answers = batch
-                    .into_iter()
-                    .map(|call| {
-                        let answer = self.execute(call.now.unwrap_or(now), call.command);
-                        self.serve_stirred(now);
-                        answer
-                    })
-                    .collect();
+                let execute = |call: Call| {
+                    let answer = self.execute(call.now.unwrap_or(now), call.command);
+                    self.serve_stirred(now);
+                    answer
+                };
+                let answers = batch.into_iter().map(execute).collect();
                 self.outgoing.push(Outgoing::Batch(slot, answers));
             }
+            // Whoever has gone away already is not given a job.
+            Message::Wait { slot, .. } if slot.is_disconnected() => {}
             Message::Wait { pop, wait, slot } => {
                 let now = self.clock.now();
-                match self.pop(now, pop.clone()) {
-                    Ok(reply) if reply.jobs.is_empty() && pop.count.get() > 0 && wait > Seconds::ZERO => {
-                        for queue in &pop.queues {
-                            self.engine.watch(queue, true, &mut self.effects);
-                        }
-                        let queues = pop.queues.clone();
-                        self.waiters.add(Waiter { pop, until: now + wait, slot });
-                        queues.iter().for_each(|queue| self.note_due(now, queue));
+                let answer = self.pop(now, pop.clone());
+                self.serve_stirred(now);
+                match answer {
+                    Ok(nothing) if nothing.jobs.is_empty() && pop.count.get() > 0 && wait > Seconds::ZERO => {
+                        self.wait(now, Waiter { pop, nothing, until: self.clock.elapsed() + wait, slot });
                     }
                     answer => self.outgoing.push(Outgoing::Pop(slot, answer)),
                 }
@@ -142,7 +138,7 @@ impl Host {
                 self.effects.listening = true;
                 let _ = slot.send(events);
             }
-            Message::LookAgain => self.serve_all(self.clock.now(), self.waiters.queues()),
+            Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
             // Whoever asked hears of it when the thread lets go of everything.
             Message::Stop { slot } => self.stopping.extend(slot),
         }
@@ -162,28 +158,51 @@ impl Host {
         }
     }
 
+    /// Lets somebody wait.
+    fn wait(&mut self, now: Timestamp, waiter: Waiter) {
+        for id in self.waiters.gone() {
+            self.remove(id);
+        }
+        let queues = waiter.pop.queues.clone();
+        self.waiters.add(waiter);
+        for queue in &queues {
+            self.engine.watch(queue, true, &mut self.effects);
+        }
+        // The pop that found nothing may have changed something all the same, before the queue was watched.
+        self.serve(now, queues);
+    }
+
     /// Hands out what the last command made available, to those who wait for it.
     fn serve_stirred(&mut self, now: Timestamp) {
-        while !self.waiters.is_empty() {
+        if !self.waiters.is_empty() {
             let stirred = self.engine.stirred();
-            if stirred.is_empty() {
-                return;
-            }
-            self.serve_all(now, stirred);
+            self.serve(now, stirred);
         }
     }
 
-    fn serve_all(&mut self, now: Timestamp, queues: Vec<QueueName>) {
-        for queue in queues {
-            self.serve(now, &queue);
+    /// Hands out what has come due.
+    fn serve_due(&mut self) {
+        if !self.waiters.is_empty() {
+            let now = self.clock.now();
+            self.serve(now, self.waiters.due_queues(now));
+        }
+    }
+
+    /// Serves those who wait for queues, first come first served, as long as the queues have anything.
+    fn serve(&mut self, now: Timestamp, queues: Vec<QueueName>) {
+        let mut queues = VecDeque::from(queues);
+        while let Some(queue) = queues.pop_front() {
+            // A pop stirs the queue if it hands out a job, or warns a holder: then there may be more to do.
+            self.serve_one(now, &queue);
             self.note_due(now, &queue);
+            queues.extend(self.engine.stirred());
         }
     }
 
-    /// Serves those who wait for a queue, first come first served, as long as it has anything.
-    fn serve(&mut self, now: Timestamp, queue: &QueueName) {
-        while self.engine.is_ready(queue, now)
-            && let Some(id) = self.waiters.first(queue)
+    /// Serves the first of those who wait for a queue, if it has anything.
+    fn serve_one(&mut self, now: Timestamp, queue: &QueueName) {
+        while let Some(id) = self.waiters.first(queue)
+            && self.engine.is_ready(queue, now)
         {
             let waiter = self.waiters.get(id);
             if waiter.slot.is_disconnected() {
@@ -191,12 +210,13 @@ impl Host {
                 continue;
             }
             match self.pop(now, waiter.pop.clone()) {
-                Ok(reply) if reply.jobs.is_empty() => return,
+                Ok(reply) if reply.jobs.is_empty() => {}
                 answer => {
                     let waiter = self.remove(id);
                     self.outgoing.push(Outgoing::Pop(waiter.slot, answer));
                 }
             }
+            return;
         }
     }
 
@@ -206,10 +226,10 @@ impl Host {
     }
 
     /// Answers those who have waited long enough.
-    fn turn_away(&mut self, now: Timestamp) {
-        while let Some(id) = self.waiters.overdue(now) {
+    fn turn_away(&mut self) {
+        while let Some(id) = self.waiters.overdue(self.clock.elapsed()) {
             let waiter = self.remove(id);
-            self.outgoing.push(Outgoing::Pop(waiter.slot, Ok(PopReply::default())));
+            self.outgoing.push(Outgoing::Pop(waiter.slot, Ok(waiter.nothing)));
         }
     }
 
@@ -223,8 +243,9 @@ impl Host {
 
     /// How long nothing can happen by itself; none if nobody waits for anything.
     fn sleep(&self) -> Option<Duration> {
-        let next = self.waiters.next_moment()?;
-        let seconds = (next - self.clock.now()).get().min(SLEEP_SECONDS_MAX);
+        let due = self.waiters.next_due().map(|due| due - self.clock.now());
+        let end = self.waiters.next_end().map(|end| end - self.clock.elapsed());
+        let seconds = due.into_iter().chain(end).min()?.get().min(SLEEP_SECONDS_MAX);
         Some(Duration::try_from_secs_f64(seconds).unwrap_or_default().max(NAP))
     }
 

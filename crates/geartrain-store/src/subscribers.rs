@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flume::{Receiver, Sender};
 use geartrain_core::{Event, Events, EventsEnd, Published};
 
-/// How many events a subscriber may be behind.
-const BEHIND_MAX: usize = 65_536;
+/// How many events a subscriber may be behind: more than any one command brings about.
+const BEHIND_MAX: usize = 1 << 18;
 
 /// Not lagged.
 const KEEPS_UP: u64 = u64::MAX;
@@ -39,7 +39,7 @@ impl Subscribers {
 
     pub(crate) fn publish(&mut self, events: impl Iterator<Item = Event>) {
         for event in events {
-            let published = Published { position: self.next, event };
+            let published = Published { position: self.next, event: Arc::new(event) };
             self.next += 1;
             self.all.retain(|subscriber| match subscriber.sender.try_send(published.clone()) {
                 Ok(()) => true,

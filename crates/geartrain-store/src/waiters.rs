@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flume::Sender;
-use geartrain_core::{Pop, PopReply, QueueName, Refusal, Timestamp};
+use geartrain_core::{Pop, PopReply, QueueName, Refusal, Seconds, Timestamp};
 
 /// Somebody who waits for a job.
 pub(crate) struct Waiter {
     pub(crate) pop: Pop,
-    pub(crate) until: Timestamp,
+    /// What is answered if nothing comes: no jobs, and the turn as it was.
+    pub(crate) nothing: PopReply,
+    /// When they give up, by the clock that never goes back.
+    pub(crate) until: Seconds,
     pub(crate) slot: Sender<Result<PopReply, Refusal>>,
 }
 
@@ -17,9 +20,10 @@ pub(crate) struct Waiter {
 pub(crate) struct Waiters {
     all: BTreeMap<u64, Waiter>,
     by_queue: BTreeMap<QueueName, Line>,
-    by_end: BTreeSet<(Timestamp, u64)>,
+    by_end: BTreeSet<(Seconds, u64)>,
     by_due: BTreeSet<(Timestamp, QueueName)>,
     last: u64,
+    look_at: usize,
 }
 
 /// Those who wait for one queue.
@@ -91,15 +95,32 @@ impl Waiters {
         self.by_due.iter().take_while(|(due, _)| *due <= now).map(|(_, queue)| queue.clone()).collect()
     }
 
-    /// When something next happens by itself: something comes due, or somebody gives up.
-    pub(crate) fn next_moment(&self) -> Option<Timestamp> {
-        let due = self.by_due.first().map(|(due, _)| *due);
-        let end = self.by_end.first().map(|(end, _)| *end);
-        due.into_iter().chain(end).min()
+    /// When something next comes due in a queue that somebody waits for.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.by_due.first().map(|(due, _)| *due)
+    }
+
+    /// When the first of them gives up.
+    pub(crate) fn next_end(&self) -> Option<Seconds> {
+        self.by_end.first().map(|(end, _)| *end)
     }
 
     /// One who has waited long enough.
-    pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
-        self.by_end.first().filter(|(end, _)| *end <= now).map(|(_, id)| *id)
+    pub(crate) fn overdue(&self, elapsed: Seconds) -> Option<u64> {
+        self.by_end.first().filter(|(end, _)| *end <= elapsed).map(|(_, id)| *id)
+    }
+
+    /// Those who have gone away, if it is time to look: whenever there are twice as many as there were after the last look.
+    pub(crate) fn gone(&mut self) -> Vec<u64> {
+        if self.all.len() < self.look_at {
+            return Vec::new();
+        }
+        let gone: Vec<u64> =
+            self.all.iter().filter(|(_, waiter)| waiter.slot.is_disconnected()).map(|(id, _)| *id).collect();
+        self.look_at = LOOK_AT_LEAST.max(2 * (self.all.len() - gone.len()));
+        gone
     }
 }
+
+/// With fewer waiters than this it is not worth looking for those who have gone away.
+const LOOK_AT_LEAST: usize = 64;

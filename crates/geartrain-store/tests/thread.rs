@@ -93,7 +93,7 @@ fn a_subscriber_that_does_not_keep_up_is_dropped_with_its_position_and_others_ar
     let mut slow = block_on(backend.subscribe()).unwrap();
     let mut quick = block_on(backend.subscribe()).unwrap();
     let mut heard = 0_u64;
-    for batch in 0..70 {
+    for batch in 0..300 {
         block_on(backend.execute((0..1_000).map(|n| put(batch * 1_000 + n)).collect())).unwrap();
         for _ in 0..1_000 {
             assert_eq!(block_on(quick.next()).unwrap().position, heard);
@@ -128,7 +128,7 @@ fn whoever_waits_when_it_shuts_down_is_told_so() {
     assert!(matches!(error, BackendError::Broken { backend: "memory", .. }), "{error:?}");
     let error = block_on(backend.execute(vec![put(2)])).unwrap_err();
     assert_eq!(error.to_string(), "the memory backend cannot answer");
-    assert!(matches!(block_on(events.next()).unwrap().event, Event::Put { .. }));
+    assert!(matches!(*block_on(events.next()).unwrap().event, Event::Put { .. }));
     assert_eq!(block_on(events.next()), Err(EventsEnd::Closed));
     block_on(backend.shut_down());
 }

@@ -21,6 +21,8 @@ pub struct ManualClock {
 #[derive(Default)]
 struct Face {
     now: Timestamp,
+    /// How far it was moved forwards, in all.
+    elapsed: Seconds,
     listeners: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -45,7 +47,9 @@ impl ManualClock {
     fn change(&self, to: impl FnOnce(Timestamp) -> Timestamp) {
         let listeners = {
             let mut face = self.face();
-            face.now = to(face.now);
+            let before = std::mem::replace(&mut face.now, Timestamp::ZERO);
+            face.now = to(before);
+            face.elapsed = face.elapsed + (face.now - before).max(Seconds::ZERO);
             face.listeners.clone()
         };
         // Called with the clock free again, because the first thing that they do is to look at it.
@@ -62,6 +66,10 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         self.face().now
+    }
+
+    fn elapsed(&self) -> Seconds {
+        self.face().elapsed
     }
 
     fn on_jump(&self, look_again: Box<dyn Fn() + Send + Sync>) {

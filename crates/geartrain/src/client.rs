@@ -1,11 +1,12 @@
 //! What a program does with a queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{
-    Answer, Backend, BadInput, Call, Cancel, Complete, CompleteReply, Count, Error, Events, Fail, Get, Group,
-    Heartbeat, Holder, Jid, Job, Next, Operation, Payload, Pop, Popped, PutRequest, QueueCounts, QueueName,
-    Queues, Retry, Seconds, Timestamp, WorkerName,
+    Answer, Backend, Call, Cancel, Complete, CompleteReply, Error, Events, Fail, Get, Group, Heartbeat,
+    Holder, Jid, Job, Next, Operation, Payload, Pop, PopReply, Popped, PutRequest, QueueCounts, QueueName,
+    Queues, Retry, Timestamp, WorkerName,
 };
 
 /// A queue, as a program uses it. Clones share the same one.
@@ -39,8 +40,8 @@ impl Client {
     /// ```
     pub async fn run<O: Operation>(&self, operation: O) -> Result<O::Reply, Error> {
         let mut answers = self.backend.execute(vec![Call { now: None, command: operation.into() }]).await?;
-        let reply = answers.pop().expect("a backend answers every command")?;
-        Ok(O::answer(reply).expect("a backend answers a command with its own reply"))
+        let reply = answers.pop().transpose()?.and_then(O::answer);
+        reply.ok_or(Error::WrongAnswer)
     }
 
     /// Asks for several operations at once, which is much faster than one after the other. One may be refused and the next one done.
@@ -62,8 +63,8 @@ impl Client {
     }
 
     /// Puts a job into a queue, for the code that `klass` names, with a payload that nobody but that code looks at.
-    pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest<'_> {
-        PutRequest::new(self, queue, klass, payload.into())
+    pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest {
+        PutRequest::new(self.clone(), queue, klass, payload.into())
     }
 
     /// Takes the next job of a queue, if there is one.
@@ -72,29 +73,45 @@ impl Client {
         Ok(reply.jobs.into_iter().next())
     }
 
-    /// Takes up to `count` jobs of the first of these queues that has any, and if none has waits up to `wait_seconds` for one.
+    /// Takes the next job of a queue, and if there is none waits for one, but no longer than so.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
     /// let client = geartrain::connect("memory:").await?;
     /// client.put("mail", "welcome", "{}").await?;
-    /// let jobs = client.pop_wait(&["urgent", "mail"], "worker-1", 10, 0.5).await?;
-    /// assert_eq!(jobs.len(), 1);
+    /// assert!(client.pop_wait("mail", "worker-1", Duration::from_secs(30)).await?.is_some());
+    /// assert!(client.pop_wait("mail", "worker-1", Duration::from_millis(1)).await?.is_none());
     /// # Ok(()) }) }
     /// ```
-    pub async fn pop_wait(
-        &self,
-        queues: &[&str],
-        worker: &str,
-        count: i64,
-        wait_seconds: f64,
-    ) -> Result<Vec<Popped>, Error> {
-        let queues = queues.iter().map(QueueName::new).collect::<Result<_, _>>()?;
-        let order = crate::PopOrder::Strict;
-        let count = Count::new(count).map_err(BadInput::from)?;
-        let pop = Pop { queues, worker: WorkerName::new(worker)?, count, order, whole: false };
-        let wait = Seconds::new(wait_seconds).map_err(BadInput::from)?;
-        Ok(self.backend.pop_or_wait(pop, wait).await?.jobs)
+    pub async fn pop_wait(&self, queue: &str, worker: &str, wait: Duration) -> Result<Option<Popped>, Error> {
+        let pop = Pop::new(QueueName::new(queue)?, WorkerName::new(worker)?);
+        Ok(self.pop_any(pop, wait).await?.jobs.into_iter().next())
+    }
+
+    /// Takes jobs from any of several queues, many at once, in any order, and if there are none waits for one.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// use geartrain::{Count, Pop, PopOrder, QueueName, WorkerName};
+    /// let client = geartrain::connect("memory:").await?;
+    /// for queue in ["mail", "mail", "thumbnails"] {
+    ///     client.put(queue, "welcome", "{}").await?;
+    /// }
+    /// let pop = Pop {
+    ///     queues: vec![QueueName::new("mail")?, QueueName::new("thumbnails")?],
+    ///     count: Count::new(2)?,
+    ///     order: PopOrder::RoundRobin { turn: 0 },
+    ///     ..Pop::new(QueueName::new("mail")?, WorkerName::new("worker-1")?)
+    /// };
+    /// let reply = client.pop_any(pop, Duration::from_secs(30)).await?;
+    /// assert_eq!(reply.jobs[1].queue.as_str(), "thumbnails");
+    /// assert_eq!(reply.turn, 0); // where the next pop should begin
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn pop_any(&self, pop: Pop, wait: Duration) -> Result<PopReply, Error> {
+        Ok(self.backend.pop_or_wait(pop, wait.into()).await?)
     }
 
     /// Says that a job is still being worked on. Answers until when it is held.
@@ -129,8 +146,8 @@ impl Client {
     }
 
     /// Gives a job back to be tried again, at the price of one retry. Answers how many are left; -1: none were, and it failed.
-    pub async fn retry(&self, job: &Popped, delay_seconds: f64) -> Result<i64, Error> {
-        let delay = Seconds::new(delay_seconds).map_err(BadInput::from)?;
+    pub async fn retry(&self, job: &Popped, delay: Duration) -> Result<i64, Error> {
+        let delay = delay.into();
         self.run(Retry { delay, ..Retry::new(job.jid.clone(), held(job)) }).await
     }
 
@@ -157,7 +174,7 @@ impl Client {
     /// let client = geartrain::connect("memory:").await?;
     /// let mut events = client.events().await?;
     /// client.put("mail", "welcome", "{}").jid("j1").await?;
-    /// assert!(matches!(events.next().await?.event, Event::Put { .. }));
+    /// assert!(matches!(*events.next().await?.event, Event::Put { .. }));
     /// # Ok(()) }) }
     /// ```
     pub async fn events(&self) -> Result<Box<dyn Events>, Error> {

@@ -41,6 +41,9 @@ pub enum Error {
     /// There is no answer.
     #[error(transparent)]
     Backend(BackendError),
+    /// The backend answered something else than it was asked.
+    #[error("the backend's answer is not to the question")]
+    WrongAnswer,
     /// The URL names no backend.
     #[error("{url:?} is not the URL of a queue: {why}")]
     Url {
@@ -71,3 +74,20 @@ impl From<BadName> for Error {
         Error::Input(name.into())
     }
 }
+
+impl From<NotFinite> for Error {
+    fn from(number: NotFinite) -> Error {
+        Error::Input(number.into())
+    }
+}
+
+impl From<BadCount> for Error {
+    fn from(count: BadCount) -> Error {
+        Error::Input(count.into())
+    }
+}
+
+/// The example in the README.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+struct Readme;

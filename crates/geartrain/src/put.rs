@@ -1,21 +1,22 @@
 //! A put that is being written.
 
 use std::pin::Pin;
+use std::time::Duration;
 
-use crate::{BadInput, Client, Error, Existing, Jid, Klass, Payload, Priority, Put, QueueName, Seconds, Tag};
+use crate::{BadInput, Client, Error, Existing, Jid, Klass, Payload, Priority, Put, QueueName, Tag};
 
 /// A put that is being written: add what you like, then await it for the job's id.
 ///
 /// Nothing is sent until then, and a name or number that makes no sense is an error then.
 #[must_use = "nothing is put until it is awaited"]
 #[derive(Debug)]
-pub struct PutRequest<'a> {
-    client: &'a Client,
+pub struct PutRequest {
+    client: Client,
     put: Result<Put, BadInput>,
 }
 
-impl<'a> PutRequest<'a> {
-    pub(crate) fn new(client: &'a Client, queue: &str, klass: &str, payload: Payload) -> PutRequest<'a> {
+impl PutRequest {
+    pub(crate) fn new(client: Client, queue: &str, klass: &str, payload: Payload) -> PutRequest {
         let put = || {
             let jid = Jid::from_uuid(uuid::Uuid::now_v7().into_bytes());
             Ok(Put::new(QueueName::new(queue)?, jid, Klass::new(klass)?, payload))
@@ -23,13 +24,13 @@ impl<'a> PutRequest<'a> {
         PutRequest { client, put: put() }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Put) -> Result<(), BadInput>) -> PutRequest<'a> {
+    fn with(mut self, change: impl FnOnce(&mut Put) -> Result<(), BadInput>) -> PutRequest {
         self.put = self.put.and_then(|mut put| change(&mut put).map(|()| put));
         self
     }
 
     /// Names the job. If a job of that name exists, it is left alone, and that is no error: so a put may be sent again.
-    pub fn jid(self, jid: &str) -> PutRequest<'a> {
+    pub fn jid(self, jid: &str) -> PutRequest {
         self.with(|put| {
             put.jid = Jid::new(jid)?;
             Ok(())
@@ -37,23 +38,23 @@ impl<'a> PutRequest<'a> {
     }
 
     /// Says how much the job matters: higher goes first, and 0 is usual.
-    pub fn priority(self, priority: f64) -> PutRequest<'a> {
+    pub fn priority(self, priority: f64) -> PutRequest {
         self.with(|put| {
             put.priority = Some(Priority::new(priority)?);
             Ok(())
         })
     }
 
-    /// Holds the job back for so many seconds.
-    pub fn delay(self, seconds: f64) -> PutRequest<'a> {
+    /// Holds the job back for so long.
+    pub fn delay(self, delay: Duration) -> PutRequest {
         self.with(|put| {
-            put.delay = Seconds::new(seconds)?;
+            put.delay = delay.into();
             Ok(())
         })
     }
 
     /// Says how often the job may be tried again; 5 times is usual.
-    pub fn retries(self, retries: u32) -> PutRequest<'a> {
+    pub fn retries(self, retries: u32) -> PutRequest {
         self.with(|put| {
             put.retries = Some(retries);
             Ok(())
@@ -61,7 +62,7 @@ impl<'a> PutRequest<'a> {
     }
 
     /// Adds a word to find the job by.
-    pub fn tag(self, tag: &str) -> PutRequest<'a> {
+    pub fn tag(self, tag: &str) -> PutRequest {
         self.with(|put| {
             put.tags.get_or_insert_default().push(Tag::new(tag)?);
             Ok(())
@@ -69,7 +70,7 @@ impl<'a> PutRequest<'a> {
     }
 
     /// Lets the job wait until another is complete.
-    pub fn after(self, jid: &Jid) -> PutRequest<'a> {
+    pub fn after(self, jid: &Jid) -> PutRequest {
         self.with(|put| {
             put.depends.push(jid.clone());
             Ok(())
@@ -77,7 +78,7 @@ impl<'a> PutRequest<'a> {
     }
 
     /// Puts the job again if it exists, wherever it stands, rather than leaving it alone.
-    pub fn replace(self) -> PutRequest<'a> {
+    pub fn replace(self) -> PutRequest {
         self.with(|put| {
             put.existing = Existing::Replace;
             Ok(())
@@ -85,9 +86,9 @@ impl<'a> PutRequest<'a> {
     }
 }
 
-impl<'a> IntoFuture for PutRequest<'a> {
+impl IntoFuture for PutRequest {
     type Output = Result<Jid, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {

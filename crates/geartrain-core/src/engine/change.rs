@@ -1,7 +1,7 @@
-//! Changing a job, a queue or an option without moving any work.
+//! Changing what is known of a job, a queue or an option.
 
 use super::state::check_option;
-use super::{Delta, Effects, Engine, ITSELF, RowId, RowState, at_least_one};
+use super::{Delta, Effects, Engine, ITSELF, RowState, TAGS_MAX, at_least_one, at_most};
 use crate::{
     AddTags, Depend, DependChange, Event, Log, QueueName, Refusal, RemoveTags, SetPriority, Tag, Timestamp,
     Track, WorkerName,
@@ -33,12 +33,8 @@ impl Engine {
                 self.commit(Delta::Depend(row, open.into()), fx);
             }
             DependChange::Off(off) => {
-                let on: Vec<RowId> = self.state.dependencies(row).collect();
-                let off = off
-                    .iter()
-                    .filter_map(|jid| self.state.find(jid))
-                    .filter(|off| on.contains(off))
-                    .collect();
+                let off = off.iter().filter_map(|jid| self.state.find(jid));
+                let off = off.filter(|off| self.state.depends_on(row, *off)).collect();
                 self.commit(Delta::Undepend(row, off, now), fx);
             }
             DependChange::OffAll => {
@@ -50,8 +46,8 @@ impl Engine {
     }
 
     pub(super) fn log(&mut self, now: Timestamp, log: Log, fx: &mut Effects) -> Result<(), Refusal> {
-        self.check_size("message", log.message.len())?;
-        self.check_size("log data", log.data.as_ref().map_or(0, String::len))?;
+        self.check_log("message", log.message.len())?;
+        self.check_log("log data", log.data.as_ref().map_or(0, String::len))?;
         let row = self.existing(&log.jid)?;
         self.commit(Delta::Log { row, now, message: log.message.into(), data: log.data.map(Into::into) }, fx);
         Ok(())
@@ -78,7 +74,9 @@ impl Engine {
         add: AddTags,
         fx: &mut Effects,
     ) -> Result<Vec<Tag>, Refusal> {
+        at_most("tags", add.tags.len(), TAGS_MAX)?;
         let row = self.existing(&add.jid)?;
+        at_most("tags", add.tags.len() + self.state.tags_of(row).len(), TAGS_MAX)?;
         for tag in add.tags {
             self.commit(Delta::Tag(row, tag, now), fx);
         }
@@ -86,6 +84,7 @@ impl Engine {
     }
 
     pub(super) fn remove_tags(&mut self, remove: RemoveTags, fx: &mut Effects) -> Result<Vec<Tag>, Refusal> {
+        at_most("tags", remove.tags.len(), TAGS_MAX)?;
         let row = self.existing(&remove.jid)?;
         for tag in remove.tags {
             self.commit(Delta::Untag(row, tag), fx);

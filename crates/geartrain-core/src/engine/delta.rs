@@ -25,8 +25,6 @@ pub const ITSELF: RowId = RowId::MAX;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Delta {
-    /// Tokens and arrivals go on from here, beyond all that was given out before a crash.
-    Epoch(u32),
     /// A name gets the next number of its kind.
     Name(Kind, Arc<str>),
     /// A worker was seen.

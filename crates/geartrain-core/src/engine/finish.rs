@@ -132,10 +132,10 @@ impl Engine {
         self.check_holder(row, &retry.jid, &retry.holder)?;
         self.check_queue(row, &retry.jid, &retry.queue)?;
         let remaining = i64::from(self.state.row(row).remaining) - 1;
-        let queue = |engine: &Engine| engine.state.queue_name(engine.state.row(row).queue);
         self.commit(Delta::Spend(row), fx);
         if remaining >= 0 {
-            fx.tell(|| Event::Retried { jid: retry.jid, queue: queue(self) });
+            let queue = self.state.row(row).queue;
+            fx.tell(|| Event::Retried { jid: retry.jid, queue: self.state.queue_name(queue) });
             let failure = match (retry.group, retry.message) {
                 (Some(group), Some(message)) => Some(Box::new(self.failure(row, now, &group, message, fx))),
                 _ => None,
@@ -144,7 +144,6 @@ impl Engine {
             return Ok(remaining);
         }
         let (usual_group, usual_message) = self.exhausted(row);
-        let worker = self.holder(row);
         let (group, failure) = match (retry.group, retry.message) {
             (Some(group), Some(message)) => {
                 let failure = self.failure(row, now, &group, message, fx);
@@ -157,19 +156,7 @@ impl Engine {
                 (group, FailureDelta { group: number, message, when: now, worker: None })
             }
         };
-        self.milestone(row, Milestone::Failed, fx);
-        fx.tell(|| Event::Failed {
-            jid: retry.jid,
-            queue: queue(self),
-            worker,
-            group,
-            message: failure.message.to_string(),
-            by: FailedBy::Retry,
-        });
-        self.commit(
-            Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
-            fx,
-        );
+        self.run_out(row, now, group, failure, FailedBy::Retry, fx);
         Ok(remaining)
     }
 

@@ -24,6 +24,13 @@ use crate::{
     WorkerName,
 };
 
+/// The most tags that a job may have.
+const TAGS_MAX: usize = 1_000;
+/// The most queues that one pop may look into.
+const QUEUES_MAX: usize = 1_024;
+/// The longest message, and the longest data, that is logged.
+const LOG_BYTES_MAX: usize = 64 << 10;
+
 /// What the engine will not take, and what it is given at its start.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -153,11 +160,6 @@ impl Engine {
         self.state.apply(delta);
     }
 
-    /// Begins a new epoch of tokens, so that none given out before a crash is ever given out again.
-    pub fn begin_epoch(&mut self, epoch: u32, effects: &mut Effects) {
-        self.commit(Delta::Epoch(epoch), effects);
-    }
-
     /// When something next comes due in a queue without anybody's doing, at a moment or after it: a lock, a scheduled or a recurring job.
     pub fn next_due(&self, queue: &QueueName, from: Timestamp) -> Option<Timestamp> {
         let queue = self.state.queue(self.state.find_queue(queue.as_str())?);
@@ -254,8 +256,12 @@ impl Engine {
     }
 
     fn check_size(&self, what: &'static str, bytes: usize) -> Result<(), Refusal> {
-        let max = self.limits.payload_bytes_max;
-        if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
+        check_size(what, bytes, self.limits.payload_bytes_max)
+    }
+
+    /// Refuses to write too much into a history.
+    fn check_log(&self, what: &'static str, bytes: usize) -> Result<(), Refusal> {
+        check_size(what, bytes, self.limits.payload_bytes_max.min(LOG_BYTES_MAX))
     }
 
     fn queue_id(&mut self, name: &QueueName, fx: &mut Effects) -> NameId {
@@ -311,10 +317,22 @@ impl Engine {
     }
 }
 
+fn check_size(what: &'static str, bytes: usize, max: usize) -> Result<(), Refusal> {
+    if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
+}
+
 /// Refuses an empty list where at least one is needed.
 fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
     if list.is_empty() {
         return Err(Refusal::BadArgument { what, why: "must name at least one".into() });
+    }
+    Ok(())
+}
+
+/// Refuses a list that would take long to go through for each of its entries.
+fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> {
+    if count > max {
+        return Err(Refusal::BadArgument { what, why: format!("must be at most {max}, not {count}") });
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Which job a worker gets next, and all that comes due when somebody asks.
 
-use super::{Delta, Effects, Engine, FailDelta, FailureDelta, Flags, NameId, RowId, at_least_one};
+use super::{
+    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, NameId, QUEUES_MAX, RowId, at_least_one, at_most,
+};
 use crate::{
     Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
     Seconds, Timestamp,
@@ -17,6 +19,7 @@ struct Asking {
 impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         at_least_one("queues", &pop.queues)?;
+        at_most("queues", pop.queues.len(), QUEUES_MAX)?;
         // A queue that nobody has put anything into is merely empty.
         let queues: Vec<Option<NameId>> =
             pop.queues.iter().map(|queue| self.state.find_queue(queue.as_str())).collect();
@@ -101,7 +104,9 @@ impl Engine {
         let waiting = wanted - taken_over.len();
         self.spawn(queue, now, waiting, fx);
         self.promote(queue, now, waiting, fx);
-        jobs.reserve_exact(taken_over.len() + waiting.min(self.state.queue(queue).work.len()));
+        if jobs.is_empty() {
+            jobs.reserve_exact(taken_over.len() + waiting.min(self.state.queue(queue).work.len()));
+        }
         for row in taken_over {
             self.hand_out(row, asking, jobs, fx);
         }
@@ -203,21 +208,34 @@ impl Engine {
     /// Fails a job whose lock expired once too often.
     fn exhaust(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let (group, message) = self.exhausted(row);
-        self.milestone(row, Milestone::Failed, fx);
-        fx.tell(|| Event::Failed {
-            jid: self.state.jid(row),
-            queue: self.state.queue_name(self.state.row(row).queue),
-            worker: self.holder(row),
-            group: group.clone(),
-            message: message.clone(),
-            by: FailedBy::Expiry,
-        });
         let failure = FailureDelta {
             group: self.group_id(&group, fx),
             message: message.into(),
             when: now,
             worker: None,
         };
+        self.run_out(row, now, group, failure, FailedBy::Expiry, fx);
+    }
+
+    /// Fails a job that has no retries left, and tells of it.
+    pub(super) fn run_out(
+        &mut self,
+        row: RowId,
+        now: Timestamp,
+        group: Group,
+        failure: FailureDelta,
+        by: FailedBy,
+        fx: &mut Effects,
+    ) {
+        self.milestone(row, Milestone::Failed, fx);
+        fx.tell(|| Event::Failed {
+            jid: self.state.jid(row),
+            queue: self.state.queue_name(self.state.row(row).queue),
+            worker: self.holder(row),
+            group,
+            message: failure.message.to_string(),
+            by,
+        });
         self.commit(
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
             fx,

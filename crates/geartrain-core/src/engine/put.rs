@@ -1,6 +1,8 @@
 //! Putting a job into a queue, for the first time or again.
 
-use super::{Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, check_retries};
+use super::{
+    Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
+};
 use crate::{Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutReply, Refusal, Seconds, Timestamp};
 
 const RETRIES: u32 = 5;
@@ -12,6 +14,7 @@ impl Engine {
     pub(super) fn put(&mut self, now: Timestamp, put: Put, fx: &mut Effects) -> Result<PutReply, Refusal> {
         self.check_size("payload", put.payload.bytes().len())?;
         check_retries(put.retries)?;
+        at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
             (Some(_), Existing::Keep) => return Ok(PutReply::Existing),

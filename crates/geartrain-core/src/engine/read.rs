@@ -1,6 +1,7 @@
 //! Looking things up and counting them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::{Delta, Effects, Engine, NameId, RowId};
 use crate::{
@@ -20,35 +21,42 @@ impl Engine {
     }
 
     pub(super) fn jobs(&mut self, now: Timestamp, jobs: &Jobs, fx: &mut Effects) -> Vec<Jid> {
+        let page = places(jobs.page);
         let name = match &jobs.which {
             Listing::Complete => {
-                let page = self.state.complete().slice_back(places(jobs.page));
-                return self.jids(page.into_iter().map(|entry| entry.row));
+                let complete = self.state.complete().slice_back(page);
+                return self.jids(complete.into_iter().map(|entry| entry.row));
             }
-            Listing::Waiting(queue)
-            | Listing::Running(queue)
-            | Listing::Stalled(queue)
-            | Listing::Scheduled(queue)
-            | Listing::Depends(queue)
-            | Listing::Recurring(queue) => queue,
+            Listing::Waiting(name)
+            | Listing::Running(name)
+            | Listing::Stalled(name)
+            | Listing::Scheduled(name)
+            | Listing::Depends(name)
+            | Listing::Recurring(name) => name,
         };
-        let Some(number) = self.state.find_queue(name.as_str()) else { return Vec::new() };
-        if let Listing::Scheduled(_) = &jobs.which {
+        match self.state.find_queue(name.as_str()) {
+            Some(queue) => self.jobs_of(now, queue, &jobs.which, page, fx),
+            None => Vec::new(),
+        }
+    }
+
+    fn jobs_of(
+        &mut self,
+        now: Timestamp,
+        number: NameId,
+        which: &Listing,
+        page: Range<usize>,
+        fx: &mut Effects,
+    ) -> Vec<Jid> {
+        if let Listing::Scheduled(_) = which {
             self.promote(number, now, usize::MAX, fx);
         }
-        let (queue, mut page) = (self.state.queue(number), places(jobs.page));
-        let listed = match &jobs.which {
-            Listing::Running(_) => {
-                let expired = queue.locks.count_while(|lock| lock.at < now);
-                page = page.start.saturating_add(expired)..page.end.saturating_add(expired);
-                queue.locks.slice(page)
+        let queue = self.state.queue(number);
+        let timed = match which {
+            Listing::Complete => unreachable!("complete jobs are in no queue"),
+            Listing::Waiting(_) => {
+                return self.jids(queue.work.slice(page).into_iter().map(|entry| entry.row));
             }
-            Listing::Stalled(_) => {
-                let expired = queue.locks.count_while(|lock| lock.at <= now);
-                queue.locks.slice(page.start..page.end.min(expired))
-            }
-            Listing::Scheduled(_) => queue.scheduled.slice(page),
-            Listing::Depends(_) => queue.depends.slice(page),
             Listing::Recurring(_) => {
                 let templates = queue.recurring.slice(page);
                 return templates
@@ -56,11 +64,18 @@ impl Engine {
                     .map(|entry| self.state.template(entry.row).jid.clone())
                     .collect();
             }
-            Listing::Waiting(_) | Listing::Complete => {
-                return self.jids(queue.work.slice(page).into_iter().map(|entry| entry.row));
+            Listing::Running(_) => {
+                let expired = queue.locks.count_while(|lock| lock.at < now);
+                queue.locks.slice(page.start.saturating_add(expired)..page.end.saturating_add(expired))
             }
+            Listing::Stalled(_) => {
+                let expired = queue.locks.count_while(|lock| lock.at <= now);
+                queue.locks.slice(page.start..page.end.min(expired))
+            }
+            Listing::Scheduled(_) => queue.scheduled.slice(page),
+            Listing::Depends(_) => queue.depends.slice(page),
         };
-        self.jids(listed.into_iter().map(|entry| entry.row))
+        self.jids(timed.into_iter().map(|entry| entry.row))
     }
 
     pub(super) fn failures(&self) -> BTreeMap<Group, u64> {
@@ -146,7 +161,7 @@ impl Engine {
         self.age_workers(now, fx);
         let Some(worker) = self.state.find_worker(name.as_str()) else { return WorkerJobsReply::default() };
         let (jobs, stalled) = self.held(now, worker);
-        let list = |places: std::ops::Range<usize>| {
+        let list = |places: Range<usize>| {
             let mut rows = self.state.worker(worker).jobs.slice(places);
             rows.reverse();
             self.jids(rows.into_iter().map(|entry| entry.row))
@@ -155,7 +170,7 @@ impl Engine {
     }
 
     /// Where in a worker's list those stand whose lock has not expired, and those whose lock has.
-    fn held(&self, now: Timestamp, worker: NameId) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
+    fn held(&self, now: Timestamp, worker: NameId) -> (Range<usize>, Range<usize>) {
         let jobs = &self.state.worker(worker).jobs;
         let far = now + Seconds::from(8_640_000);
         let (first, end) = (jobs.count_while(|lock| lock.at < now), jobs.count_while(|lock| lock.at <= far));
@@ -181,7 +196,7 @@ impl Engine {
     }
 }
 
-fn places(page: Page) -> std::ops::Range<usize> {
+fn places(page: Page) -> Range<usize> {
     page.offset..page.offset.saturating_add(page.count.get())
 }
 

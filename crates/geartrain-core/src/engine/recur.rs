@@ -1,6 +1,6 @@
 //! Recurring jobs: templates, and the jobs that they make when somebody asks for work.
 
-use super::{Delta, Effects, Engine, NameId, RecurDelta, check_retries};
+use super::{Delta, Effects, Engine, NameId, RecurDelta, TAGS_MAX, at_most, check_retries};
 use crate::{
     Every, Jid, NAME_BYTES_MAX, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring, Timestamp,
     UntagRecurring, UpdateRecurring,
@@ -9,11 +9,15 @@ use crate::{
 /// A hyphen and the longest number, which stand behind a recurring job's id in the ids of its jobs.
 const CHILD_BYTES: usize = 1 + 21;
 
+/// The shortest interval, in seconds.
+const INTERVAL_MIN: f64 = 0.001;
+
 impl Engine {
     pub(super) fn recur(&mut self, now: Timestamp, recur: Recur, fx: &mut Effects) -> Result<(), Refusal> {
         self.check_size("payload", recur.payload.bytes().len())?;
         check_retries(Some(recur.retries))?;
         check_every(&recur.every)?;
+        at_most("tags", recur.tags.len(), TAGS_MAX)?;
         if recur.jid.text_bytes() > NAME_BYTES_MAX - CHILD_BYTES {
             let why = format!("of a recurring job must have at most {} bytes", NAME_BYTES_MAX - CHILD_BYTES);
             return Err(Refusal::BadArgument { what: "jid", why });
@@ -84,6 +88,7 @@ impl Engine {
         // Compared with what was there before the call: a tag named twice is added twice, as in Qless.
         let new: Vec<Tag> = tag.tags.into_iter().filter(|tag| !old.contains(tag)).collect();
         let tags = [&old[..], &new].concat();
+        at_most("tags", tags.len(), TAGS_MAX)?;
         Ok(self.set_template_tags(template, tags, fx))
     }
 
@@ -92,6 +97,7 @@ impl Engine {
         untag: UntagRecurring,
         fx: &mut Effects,
     ) -> Result<Vec<Tag>, Refusal> {
+        at_most("tags", untag.tags.len(), TAGS_MAX)?;
         let template = self.existing_template(&untag.jid)?;
         let mut tags = self.state.template(template).tags.clone();
         tags.retain(|tag| !untag.tags.contains(tag));
@@ -153,8 +159,8 @@ impl Engine {
             let missed = (now - at).get() / interval;
             let made_up = f64::from(of.backlog);
             if missed > made_up {
-                let skipped = ((missed - made_up).ceil() * interval).min(f64::MAX);
-                at = at + Seconds::new(skipped).expect("it was bounded, and an interval is more than nought");
+                // No later than now, which only matters for numbers so large that sums are no longer exact.
+                at = (at + Seconds::saturating((missed - made_up).ceil() * interval)).min(now);
             }
         }
         let (mut count, mut made) = (of.count, 0);
@@ -167,7 +173,8 @@ impl Engine {
                     break child;
                 }
             };
-            let next = at + span;
+            // So far from nought an interval may be too small to be added; time goes on all the same.
+            let next = (at + span).max(at.next_up());
             self.commit(Delta::Spawn { template, jid, count, at, next, now }, fx);
             at = next;
             made += 1;
@@ -178,8 +185,9 @@ impl Engine {
 
 fn check_every(every: &Every) -> Result<(), Refusal> {
     let Every::Interval(interval) = every;
-    if *interval > Seconds::ZERO {
+    if interval.get() >= INTERVAL_MIN {
         return Ok(());
     }
-    Err(Refusal::BadArgument { what: "interval", why: format!("must be more than 0, not {interval}") })
+    let why = format!("must be at least {INTERVAL_MIN} s, not {interval}");
+    Err(Refusal::BadArgument { what: "interval", why })
 }

@@ -305,6 +305,10 @@ pub async fn a_message_over_the_limit_is_refused(system: System) -> Checked {
     system.refuses(2, failing, too_large("message")).await?;
     let back = Retry { group: Some(group("g")), message: Some(large.clone()), ..retry("running", "w1") };
     system.refuses(2, back, too_large("message")).await?;
+    // What is logged stays in the job's history, and so has a limit of its own.
+    let max = 64 << 10;
+    let large = " ".repeat(max + 1);
+    let too_large = |what| Refusal::TooLarge { what, bytes: max + 1, max };
     system.refuses(2, log("waiting", large.clone()), too_large("message")).await?;
     system.refuses(2, Log { data: Some(large), ..log("waiting", "seen") }, too_large("log data")).await?;
     Ok(())
@@ -415,5 +419,26 @@ pub async fn time_may_go_backwards(system: System) -> Checked {
     system.at(300, complete("j1", "w1")).await?;
     assert_eq!(system.job("j1").await?.state, JobState::Complete { at: moment(300) });
     assert_eq!(system.workers(500).await?, ["w2", "w1"]);
+    Ok(())
+}
+
+/// A job has at most a thousand tags, however it gets them.
+pub async fn too_many_tags_are_refused(system: System) -> Checked {
+    let many: Vec<String> = (0..=1000).map(|number| format!("t{number}")).collect();
+    system.refuses(0, Put { tags: Some(tags(&many)), ..put("mail", "j1") }, no::good("tags")).await?;
+    system.refuses(0, Recur { tags: tags(&many), ..recur("mail", "r", 60) }, no::good("tags")).await?;
+    system.at(0, Put { tags: Some(tags(&many[..999])), ..put("mail", "j1") }).await?;
+    let add = |names: &[&str]| AddTags { jid: jid("j1"), tags: tags(names) };
+    system.refuses(1, add(&["a", "b"]), no::good("tags")).await?;
+    assert_eq!(system.at(2, add(&["a"])).await?.len(), 1000);
+    Ok(())
+}
+
+/// A pop looks into at most 1,024 queues.
+pub async fn too_many_queues_are_refused(system: System) -> Checked {
+    let many = |count: usize| queues((0..count).map(|number| format!("q{number}")));
+    let pop = |queues| Pop { queues, ..pop("mail", "w1") };
+    system.refuses(0, pop(many(1025)), no::good("queues")).await?;
+    assert!(system.at(0, pop(many(1024))).await?.jobs.is_empty());
     Ok(())
 }

@@ -296,8 +296,9 @@ cases! {
         failures_and_failed_jobs_are_counted,
         a_failed_job_put_elsewhere_is_subtracted_there,
         an_unfailed_job_still_counts_as_failed,
-        days_older_than_the_history_are_dropped,
-        histograms_older_than_their_history_are_emptied,
+        days_beyond_the_history_are_dropped,
+        histograms_beyond_their_history_are_emptied,
+        a_wrong_clock_does_not_wipe_the_days_out,
         how_long_days_are_kept_is_an_option,
     }
     config => {
@@ -407,6 +408,8 @@ cases! {
         a_moment_of_nought_is_legal,
         moments_before_the_epoch_are_legal,
         time_may_go_backwards,
+        too_many_tags_are_refused,
+        too_many_queues_are_refused,
     }
     waiting => {
         whoever_need_not_wait_is_served_at_once,
@@ -432,6 +435,10 @@ cases! {
         a_worker_that_stops_waiting_takes_no_job,
         a_job_outlives_those_who_stopped_waiting,
         a_bad_pop_does_not_wait,
+        a_wait_for_nothing_keeps_its_turn,
+        all_expired_locks_are_dealt_with_while_somebody_waits,
+        a_job_that_came_due_belongs_to_whoever_waited_first,
+        a_clock_that_goes_back_does_not_lengthen_a_wait,
     }
     batches => {
         a_batch_is_answered_in_order,
@@ -532,7 +539,7 @@ mod tests {
         assert_eq!(shown, commands);
         assert_eq!(titles("The states").len(), 20);
         assert_eq!(titles("The traps"), (1..=47).map(|trap| trap.to_string()).collect::<Vec<_>>());
-        let decisions: Vec<String> = (1..=20).map(|decision| decision.to_string()).collect();
+        let decisions: Vec<String> = (1..=21).map(|decision| decision.to_string()).collect();
         assert_eq!(titles("What the engine changes and adds"), decisions);
     }
 

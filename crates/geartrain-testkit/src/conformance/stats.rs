@@ -188,28 +188,42 @@ pub async fn an_unfailed_job_still_counts_as_failed(system: System) -> Checked {
     Ok(())
 }
 
-/// A month of days is kept for a queue; the first figure of a later day drops what is older.
-pub async fn days_older_than_the_history_are_dropped(system: System) -> Checked {
-    wait_for(&system, 10.0, "a", 1.0).await?;
-    wait_for(&system, DAY * 30.0 + 10.0, "b", 1.0).await?;
+/// Besides the present day a queue keeps its thirty newest; the first figure of another day drops the oldest.
+pub async fn days_beyond_the_history_are_dropped(system: System) -> Checked {
+    for day in 0..=30 {
+        wait_for(&system, DAY * f64::from(day) + 10.0, &format!("j{day}"), 1.0).await?;
+    }
     assert_eq!(system.stats("mail", 0).await?.wait.count, 1);
-    wait_for(&system, DAY * 31.0 + 10.0, "c", 1.0).await?;
+    wait_for(&system, DAY * 40.0 + 10.0, "later", 1.0).await?;
     assert_eq!(system.stats("mail", 0).await?.wait.count, 0);
     assert_eq!(system.stats("mail", 0).await?.run.count, 0);
-    assert_eq!(system.stats("mail", DAY * 30.0).await?.wait.count, 1);
+    assert_eq!(system.stats("mail", DAY).await?.wait.count, 1);
     Ok(())
 }
 
-/// A week of histograms is kept; of older days only the counts and means are.
-pub async fn histograms_older_than_their_history_are_emptied(system: System) -> Checked {
-    wait_for(&system, 10.0, "a", 1.0).await?;
-    wait_for(&system, DAY * 7.0 + 10.0, "b", 1.0).await?;
+/// Besides the present day it keeps seven histograms; of other days only the counts and means.
+pub async fn histograms_beyond_their_history_are_emptied(system: System) -> Checked {
+    for day in 0..=7 {
+        wait_for(&system, DAY * f64::from(day) + 10.0, &format!("j{day}"), 1.0).await?;
+    }
     assert_eq!(filled(&system.stats("mail", 0).await?.wait), [(1, 1)]);
-    wait_for(&system, DAY * 8.0 + 10.0, "c", 1.0).await?;
+    wait_for(&system, DAY * 9.0 + 10.0, "later", 1.0).await?;
     let stats = system.stats("mail", 0).await?;
     assert_eq!((stats.wait.count, stats.wait.mean), (1, 1.0));
     assert_eq!((filled(&stats.wait), filled(&stats.run)), (vec![], vec![]));
     assert_eq!(stats.wait.histogram.len(), 148);
+    assert_eq!(filled(&system.stats("mail", DAY).await?.wait), [(1, 1)]);
+    Ok(())
+}
+
+/// One caller whose clock is far ahead costs no more than one day.
+pub async fn a_wrong_clock_does_not_wipe_the_days_out(system: System) -> Checked {
+    wait_for(&system, 10.0, "a", 1.0).await?;
+    wait_for(&system, DAY * 100_000.0, "ahead", 1.0).await?;
+    wait_for(&system, DAY + 10.0, "b", 1.0).await?;
+    for day in [0.0, 1.0, 100_000.0] {
+        assert_eq!(system.stats("mail", DAY * day).await?.wait.count, 1, "day {day}");
+    }
     Ok(())
 }
 

@@ -318,7 +318,7 @@ impl Listener {
         let Published { position, event } = soon(system, self.events.next()).await??;
         assert!(self.last < Some(position), "position {position} came after {:?}", self.last);
         self.last = Some(position);
-        Ok(event)
+        Ok(Event::clone(&event))
     }
 
     /// Exactly these events have happened since the last look, in this order.
@@ -373,7 +373,12 @@ impl Waiter<'_> {
 
     /// Which jobs it gets in the end.
     pub(crate) async fn served(self, system: &System) -> Result<Vec<String>, Surprise> {
-        Ok(popped_jids(soon(system, self.reply).await??))
+        Ok(popped_jids(self.answered(system).await?))
+    }
+
+    /// What it is answered in the end.
+    pub(crate) async fn answered(self, system: &System) -> Result<PopReply, Surprise> {
+        Ok(soon(system, self.reply).await??)
     }
 }
 

@@ -300,3 +300,52 @@ pub async fn a_bad_pop_does_not_wait(system: System) -> Checked {
     refused(system.backend.pop_or_wait(nowhere, seconds(600)).await, no::good("queues"));
     Ok(())
 }
+
+/// A wait that ends with nothing answers the turn that it was given.
+pub async fn a_wait_for_nothing_keeps_its_turn(system: System) -> Checked {
+    let order = PopOrder::RoundRobin { turn: 4 };
+    let waiter = system.waits(Pop { queues: queues(["x", "y", "z"]), order, ..pop("x", "w1") }, 30).await?;
+    system.clock.set(30);
+    assert_eq!(waiter.answered(&system).await?, PopReply { jobs: Vec::new(), turn: 1 });
+    Ok(())
+}
+
+/// Whoever waits for one job does not make the holders of others wait for their warning.
+pub async fn all_expired_locks_are_dealt_with_while_somebody_waits(system: System) -> Checked {
+    for name in ["a", "b", "c"] {
+        system.now(put("mail", name)).await?;
+    }
+    system.now(pop_many("mail", "dead", 3)).await?;
+    let mut waiter = system.waits(pop("mail", "w1"), 600).await?;
+    // Later than the deadline, as a real clock always is.
+    system.clock.set(61);
+    waiter.still_waits(&system).await?;
+    for name in ["a", "b", "c"] {
+        assert_eq!(system.job(name).await?.history.last(), Some(&entry(61, What::TimedOut)), "job {name}");
+    }
+    system.clock.set(72);
+    assert_eq!(waiter.served(&system).await?, ["a"]);
+    Ok(())
+}
+
+/// A job that comes due goes to whoever waited for it, and not to whoever asks after that.
+pub async fn a_job_that_came_due_belongs_to_whoever_waited_first(system: System) -> Checked {
+    system.now(Put { delay: seconds(50), ..put("mail", "j1") }).await?;
+    let waiter = system.waits(pop("mail", "w1"), 600).await?;
+    system.clock.set(50);
+    let late = system.backend.pop_or_wait(pop("mail", "w2"), Seconds::ZERO).await?;
+    assert_eq!(popped_jids(late), NONE);
+    assert_eq!(waiter.served(&system).await?, ["j1"]);
+    Ok(())
+}
+
+/// How long somebody waits is measured by a clock that never goes back.
+pub async fn a_clock_that_goes_back_does_not_lengthen_a_wait(system: System) -> Checked {
+    system.clock.set(1000);
+    let mut waiter = system.waits(pop("mail", "w1"), 30).await?;
+    system.clock.set(100);
+    waiter.still_waits(&system).await?;
+    system.clock.set(130);
+    assert_eq!(waiter.served(&system).await?, NONE);
+    Ok(())
+}

@@ -3,7 +3,6 @@
 use geartrain_core::{QueueName, Stats, StatsReply, Summary, Timestamp};
 
 use super::Model;
-use super::settings::span;
 
 /// Seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
 const BUCKETS: usize = 60 + 59 + 23 + 6;
@@ -76,12 +75,20 @@ impl Model {
     pub(super) fn day(&mut self, queue: &QueueName, moment: Timestamp) -> &mut Day {
         let day = moment.day();
         if !self.figures.contains_key(&(queue.clone(), day)) {
-            let days = |number: Option<f64>, default: f64| span(number.unwrap_or(default).max(0.0) * 86400.0);
-            let oldest = day - days(self.number("stats-history"), 30.0);
-            let oldest_histogram = day - days(self.number("histogram-history"), 7.0);
-            self.figures.retain(|(other, day), _| other != queue || *day >= oldest);
-            for ((other, day), figures) in &mut self.figures {
-                if other == queue && *day < oldest_histogram {
+            // Decision 14: besides the new day, the newest of the others.
+            let kept =
+                |number: Option<f64>, default: f64| number.unwrap_or(default).max(0.0).floor() as usize;
+            let (days, histograms) =
+                (kept(self.number("stats-history"), 30.0), kept(self.number("histogram-history"), 7.0));
+            let others: Vec<Timestamp> =
+                self.figures.keys().filter(|(other, _)| other == queue).map(|(_, day)| *day).rev().collect();
+            for (newer, other) in others.into_iter().enumerate() {
+                let key = (queue.clone(), other);
+                if newer >= days {
+                    self.figures.remove(&key);
+                } else if newer >= histograms
+                    && let Some(figures) = self.figures.get_mut(&key)
+                {
                     figures.wait.histogram.fill(0);
                     figures.run.histogram.fill(0);
                 }

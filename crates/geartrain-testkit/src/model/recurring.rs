@@ -31,7 +31,7 @@ pub(super) fn validate(jid: Option<&Jid>, every: Option<&Every>) -> Result<(), R
     if jid.is_some_and(|jid| jid.text_bytes() > 490) {
         return Err(bad_argument("jid"));
     }
-    if every.is_some_and(|every| interval(every) <= Seconds::ZERO) {
+    if every.is_some_and(|every| interval(every).get() < 0.001) {
         return Err(bad_argument("interval"));
     }
     Ok(())
@@ -151,13 +151,15 @@ impl Model {
             if template.backlog != 0 {
                 let missed = (now - moment).get() / template.interval.get();
                 if missed > backlog {
-                    moment = moment + span((missed - backlog).ceil() * template.interval.get());
+                    moment = (moment + span((missed - backlog).ceil() * template.interval.get())).min(now);
                 }
             }
             while moment <= now && moved < wanted {
                 self.spawn_one(now, &jid, moment);
                 moved += 1;
-                moment = moment + template.interval;
+                // Decision 20: time goes on, however large the numbers.
+                let on = Timestamp::new(moment.get().next_up()).unwrap_or(moment);
+                moment = (moment + template.interval).max(on);
                 self.recurring.get_mut(&jid).expect("it was due").next.score = moment;
             }
         }

@@ -638,7 +638,8 @@ impl Teller {
     }
 
     fn interval(&mut self) -> Seconds {
-        let interval = self.one(&[10.0, 10.0, 60.0, 7.0, 1.0, 2.5, 0.5, 3600.0, 86_400.0, 1e300, 0.0, -1.0]);
+        let interval = self
+            .one(&[10.0, 10.0, 60.0, 7.0, 1.0, 2.5, 0.5, 0.001, 3600.0, 86_400.0, 1e300, 0.0, -1.0, 1e-9]);
         Seconds::new(interval).expect("it is finite")
     }
 
@@ -668,7 +669,7 @@ impl Teller {
             backlog: self.backlog(),
         };
         let payload = self.payload();
-        let right = !long && crate::model::interval(&recur.every) > Seconds::ZERO;
+        let right = !long && crate::model::interval(&recur.every).get() >= 0.001;
         if right { Recur { payload, ..recur }.into() } else { recur.into() }
     }
 
@@ -682,7 +683,7 @@ impl Teller {
 
     fn update_recurring(&mut self) -> Command {
         let interval = self.maybe(40, Teller::interval);
-        let right = interval.is_none_or(|interval| interval > Seconds::ZERO);
+        let right = interval.is_none_or(|interval| interval.get() >= 0.001);
         let update = UpdateRecurring {
             jid: self.recurring(),
             priority: self.maybe(30, Teller::priority),

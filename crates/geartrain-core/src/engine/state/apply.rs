@@ -1,5 +1,6 @@
 //! The one place where anything changes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::history::{self, Mark};
@@ -10,14 +11,10 @@ use crate::engine::delta::{
 };
 use crate::{CompleteReply, Jid, Payload, Tag, Timestamp};
 
-/// How many arrivals and tokens there can be from one start to the next.
-const EPOCH_BITS: u32 = 40;
-
 impl State {
     /// Makes a change.
     pub(crate) fn apply(&mut self, delta: &Delta) {
         match delta {
-            Delta::Epoch(epoch) => self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS),
             Delta::Name(kind, name) => self.name(*kind, name),
             Delta::Seen(worker, now) => self.workers[*worker].seen = Some(*now),
             Delta::Put(put) => self.put(put),
@@ -90,17 +87,8 @@ impl State {
             Some(at) => (at, self.leave_to_be_put(at, put)),
             None => (self.new_row(&put.jid), Vec::new()),
         };
-        let payload = self.blobs.insert(&put.payload.to_shared());
-        let row = &mut self.rows[at];
-        row.payload = payload;
-        row.payload_bytes = put.payload.bytes().len() as u32;
-        row.queue = put.queue;
-        row.klass = put.klass;
-        row.priority = put.priority;
-        row.retries = put.retries;
-        row.remaining = put.retries as i32;
-        row.time = put.now;
-        row.worker = NONE;
+        self.fill(at, put.queue, put.klass, &put.payload, put.priority, put.retries, put.now);
+        self.rows[at].worker = NONE;
         self.forget_expires(at);
         for tag in put.tags.as_deref().unwrap_or(&kept_tags) {
             self.tag(at, tag, put.now, true);
@@ -115,6 +103,7 @@ impl State {
     /// Takes a job out of wherever it is, to be put again; gives back its tags.
     fn leave_to_be_put(&mut self, at: RowId, put: &PutDelta) -> Vec<Tag> {
         if let Some(depends) = &put.depends {
+            let depends: BTreeSet<RowId> = depends.iter().copied().collect();
             let kept = |on: &RowId| depends.contains(on) || (*on == at && depends.contains(&ITSELF));
             let old: Vec<RowId> = self.dependencies(at).filter(|on| !kept(on)).collect();
             old.into_iter().for_each(|on| self.unlink(at, on));
@@ -153,19 +142,34 @@ impl State {
         recurring.remove(entry);
         recurring.insert(of.entry(template));
         let child = self.new_row(jid);
-        let payload = self.blobs.insert(&of.payload.to_shared());
-        let row = &mut self.rows[child];
-        row.payload = payload;
-        row.payload_bytes = of.payload.bytes().len() as u32;
-        row.queue = of.queue;
-        row.klass = of.klass;
-        row.priority = of.priority;
-        row.retries = of.retries;
-        row.remaining = of.retries as i32;
-        row.time = at;
+        self.fill(child, of.queue, of.klass, &of.payload, of.priority, of.retries, at);
         self.rare_mut(child).spawned_from = Some(of.jid);
         of.tags.iter().for_each(|tag| self.tag(child, tag, now, true));
         self.enter_work(child, at);
+    }
+
+    /// Writes what a job is into a row that has no payload.
+    #[allow(clippy::too_many_arguments, reason = "a put and a spawn have these in common and nothing else")]
+    fn fill(
+        &mut self,
+        at: RowId,
+        queue: u32,
+        klass: u32,
+        payload: &Payload,
+        priority: crate::Priority,
+        retries: u32,
+        time: Timestamp,
+    ) {
+        let kept = self.blobs.insert(&payload.to_shared());
+        let row = &mut self.rows[at];
+        row.payload = kept;
+        row.payload_bytes = payload.bytes().len() as u32;
+        row.queue = queue;
+        row.klass = klass;
+        row.priority = priority;
+        row.retries = retries;
+        row.remaining = retries as i32;
+        row.time = time;
     }
 
     fn new_row(&mut self, jid: &Jid) -> RowId {
@@ -283,7 +287,9 @@ impl State {
     }
 
     fn stir(&mut self, queue: u32) {
-        if self.queues[queue].watched {
+        let of = &mut self.queues[queue];
+        if of.watched && !of.stirred {
+            of.stirred = true;
             self.stirred.push(queue);
         }
     }

@@ -20,7 +20,7 @@ const LISTED: [(&str, &str); 7] = [
 ];
 
 /// The other numeric ones, which are not listed until they are set.
-const UNLISTED: [&str; 2] = ["max-worker-age", "max-job-history"];
+const UNLISTED: [(&str, &str); 2] = [("max-worker-age", "86400"), ("max-job-history", "100")];
 
 /// The options of a queue, whose name stands before or behind them.
 const PER_QUEUE: [&str; 2] = ["heartbeat", "max-concurrency"];
@@ -74,8 +74,7 @@ pub(crate) fn check(option: &str, value: Option<&str>) -> Result<(), Refusal> {
 }
 
 fn is_numeric(option: &str) -> bool {
-    LISTED[1..].iter().any(|(listed, _)| *listed == option)
-        || UNLISTED.contains(&option)
+    LISTED[1..].iter().chain(&UNLISTED).any(|(numeric, _)| *numeric == option)
         || queues_of(option).next().is_some()
 }
 
@@ -135,20 +134,24 @@ impl Config {
 
 impl Numbers {
     fn read(chosen: &BTreeMap<String, String>) -> Numbers {
-        let get = |option: &str, default: f64| {
-            chosen.get(option).and_then(|value| number(value)).unwrap_or(default)
+        let get = |option: &str| {
+            let default = LISTED.iter().chain(&UNLISTED).find(|(known, _)| *known == option);
+            let value = chosen.get(option).map(String::as_str).or(default.map(|(_, value)| *value));
+            value
+                .and_then(number)
+                .expect("an option that is read is in a table, and numeric ones are numbers")
         };
+        // As a count, what is negative is 0 and a fraction is dropped.
+        let count = |option: &str| get(option) as usize;
+        let span = |option: &str| seconds(get(option));
         Numbers {
-            heartbeat: seconds(get("heartbeat", 60.0)),
-            grace: seconds(get("grace-period", 10.0)),
-            keep_stats: Keep {
-                days: get("stats-history", 30.0),
-                histogram_days: get("histogram-history", 7.0),
-            },
-            complete_count: get("jobs-history-count", 50_000.0) as usize,
-            complete_age: seconds(get("jobs-history", 604_800.0)),
-            worker_age: seconds(get("max-worker-age", 86_400.0)),
-            history_max: get("max-job-history", 100.0) as usize,
+            heartbeat: span("heartbeat"),
+            grace: span("grace-period"),
+            keep_stats: Keep { days: count("stats-history"), histogram_days: count("histogram-history") },
+            complete_count: count("jobs-history-count"),
+            complete_age: span("jobs-history"),
+            worker_age: span("max-worker-age"),
+            history_max: count("max-job-history"),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::rows::NONE;
 use crate::Timestamp;
 
 const HEAD_BYTES: usize = 8;
+/// The most that is kept of one job: 20,000 short entries. It only matters if somebody lifts the limit on their number, or logs a lot.
+const HISTORY_BYTES_MAX: usize = 256 << 10;
 /// Room for put, popped and done, which is all that happens to most jobs.
 const FIRST_BYTES: usize = 48;
 
@@ -40,7 +42,7 @@ pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     }
 }
 
-/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all.
+/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all that fit.
 pub(crate) fn append(
     blobs: &mut Blobs,
     at: BlobRef,
@@ -61,11 +63,11 @@ pub(crate) fn append(
         }
     };
     let (bytes, count) = head(blobs.get(at));
-    if limit > 0 && count >= limit {
-        let whole = trimmed(&blobs.get(at)[..bytes], limit, entry);
-        return replace(blobs, at, whole, limit);
-    }
     let grown = bytes + entry.len();
+    if (limit > 0 && count >= limit) || grown > HISTORY_BYTES_MAX {
+        let (whole, count) = trimmed(&blobs.get(at)[..bytes], limit, entry);
+        return replace(blobs, at, whole, count);
+    }
     let slot = blobs.slot_mut(at);
     if slot.len() >= grown {
         slot[bytes..grown].copy_from_slice(entry);
@@ -83,21 +85,28 @@ pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestam
     std::iter::from_fn(move || (!rest.is_empty()).then(|| read_entry(&mut rest)))
 }
 
-/// Keeps the first entry and the newest ones; if there is room for one only, the newest.
-fn trimmed(history: &[u8], limit: usize, entry: &[u8]) -> Vec<u8> {
-    let (_, count) = head(history);
-    let (first, newest) = (usize::from(limit > 1), limit.saturating_sub(2));
-    let mut whole = vec![0; HEAD_BYTES];
+/// Keeps the first entry and as many of the newest as may be; if there is room for one only, the newest. Says how many there are then.
+fn trimmed(history: &[u8], limit: usize, entry: &[u8]) -> (Vec<u8>, usize) {
+    let mut entries = Vec::new();
     let mut rest = &history[HEAD_BYTES..];
-    for place in 0..count {
+    while !rest.is_empty() {
         let before = rest;
         read_entry(&mut rest);
-        if place < first || place >= count - newest {
-            whole.extend_from_slice(&before[..before.len() - rest.len()]);
-        }
+        entries.push(&before[..before.len() - rest.len()]);
     }
-    whole.extend_from_slice(entry);
-    whole
+    entries.push(entry);
+    let most = if limit == 0 { entries.len() } else { limit };
+    let (first, others) = entries.split_at(usize::from(most > 1));
+    let mut room = HISTORY_BYTES_MAX - HEAD_BYTES - first.concat().len();
+    let fitting = others.iter().rev().take(most - first.len()).take_while(|entry| {
+        let fits = entry.len() <= room;
+        room -= entry.len().min(room);
+        fits
+    });
+    // The new entry is kept whatever the room.
+    let newest = fitting.count().max(1);
+    let kept = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
+    (kept, first.len() + newest)
 }
 
 fn replace(blobs: &mut Blobs, at: BlobRef, mut whole: Vec<u8>, count: usize) -> BlobRef {
@@ -234,6 +243,19 @@ mod tests {
             }
             assert_eq!(whens(&blobs, at), kept, "limit {limit}");
         }
+    }
+
+    #[test]
+    fn a_history_never_grows_beyond_its_bytes() {
+        let mut blobs = Blobs::default();
+        let mut at = begin(&mut blobs, Timestamp::from(0), 7);
+        let long = "x".repeat(60_000);
+        for n in 1..40 {
+            at = append(&mut blobs, at, 0, Timestamp::from(n), Mark::Log { message: &long, data: None });
+        }
+        assert_eq!(whens(&blobs, at), [0., 36., 37., 38., 39.]);
+        at = append(&mut blobs, at, 0, Timestamp::from(40), Mark::Done);
+        assert_eq!(whens(&blobs, at), [0., 36., 37., 38., 39., 40.]);
     }
 
     #[test]

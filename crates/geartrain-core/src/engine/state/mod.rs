@@ -16,7 +16,6 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use foldhash::fast::FixedState;
 use slab::Slab;
 
 use crate::{
@@ -34,9 +33,6 @@ pub(crate) use rows::{Flags, NONE, Row, RowState};
 use stats::Days;
 use table::Table;
 
-/// Found by key. Nothing depends on the order inside.
-type Map<K, V> = hashbrown::HashMap<K, V, FixedState>;
-
 /// All that the engine knows.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -48,13 +44,13 @@ pub(crate) struct State {
     workers: Table<Worker>,
     groups: Table<Ordered<(u64, RowId)>>,
     complete: Ordered<Timed>,
-    tags: Map<Tag, TagUse>,
+    tags: BTreeMap<Tag, TagUse>,
     /// Tags used at least twice, by use.
     top_tags: BTreeSet<(i64, Tag)>,
-    tracked: Map<Jid, (Timestamp, u64)>,
+    tracked: BTreeMap<Jid, (Timestamp, u64)>,
     tracked_order: BTreeMap<(Timestamp, u64), Jid>,
     templates: Slab<Template>,
-    templates_by_jid: Map<Jid, u32>,
+    templates_by_jid: BTreeMap<Jid, u32>,
     config: Config,
     /// The last arrival or token given out.
     seq: u64,
@@ -78,6 +74,8 @@ pub(crate) struct Queue {
     days: Days,
     /// Somebody waits for its jobs.
     watched: bool,
+    /// Something changed since they last looked.
+    stirred: bool,
 }
 
 /// One worker.
@@ -152,9 +150,6 @@ fn rank(priority: Priority) -> u64 {
 
 impl State {
     pub(crate) fn new(hash_seed: u64) -> State {
-        fn map<K, V>(hash_seed: u64) -> Map<K, V> {
-            Map::with_hasher(FixedState::with_seed(hash_seed))
-        }
         State {
             rows: Rows::new(hash_seed),
             blobs: Blobs::default(),
@@ -164,12 +159,12 @@ impl State {
             workers: Table::new(hash_seed),
             groups: Table::new(hash_seed),
             complete: Ordered::default(),
-            tags: map(hash_seed),
+            tags: BTreeMap::new(),
             top_tags: BTreeSet::new(),
-            tracked: map(hash_seed),
+            tracked: BTreeMap::new(),
             tracked_order: BTreeMap::new(),
             templates: Slab::new(),
-            templates_by_jid: map(hash_seed),
+            templates_by_jid: BTreeMap::new(),
             config: Config::default(),
             seq: 0,
             stirred: Vec::new(),
@@ -300,6 +295,10 @@ impl State {
         self.rare(row).into_iter().flat_map(|rare| rare.dependencies.iter().copied())
     }
 
+    pub(crate) fn depends_on(&self, row: RowId, on: RowId) -> bool {
+        self.rare(row).is_some_and(|rare| rare.dependencies.contains(&on))
+    }
+
     pub(crate) fn dependents(&self, row: RowId) -> impl Iterator<Item = RowId> {
         self.rare(row).into_iter().flat_map(|rare| rare.dependents.iter().copied())
     }
@@ -359,8 +358,12 @@ impl State {
         (ended == token).then_some(how)
     }
 
-    /// The queues that were stirred since the last time.
+    /// The queues that were stirred since the last time, each once.
     pub(crate) fn take_stirred(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.stirred)
+        let stirred = std::mem::take(&mut self.stirred);
+        for queue in &stirred {
+            self.queues[*queue].stirred = false;
+        }
+        stirred
     }
 }

@@ -63,7 +63,8 @@ impl RowState {
         match self {
             RowState::Scheduled => StateName::Scheduled,
             RowState::Depends => StateName::Depends,
-            RowState::Free | RowState::Waiting => StateName::Waiting,
+            RowState::Waiting => StateName::Waiting,
+            RowState::Free => unreachable!("a free row is no job"),
             RowState::Running => StateName::Running,
             RowState::Complete => StateName::Complete,
             RowState::Failed => StateName::Failed,

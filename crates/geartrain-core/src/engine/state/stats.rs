@@ -33,11 +33,11 @@ pub(crate) struct Spans {
     histogram: Vec<u64>,
 }
 
-/// For how many days before a new one figures are kept.
+/// For how many days besides a new one figures are kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keep {
-    pub(crate) days: f64,
-    pub(crate) histogram_days: f64,
+    pub(crate) days: usize,
+    pub(crate) histogram_days: usize,
 }
 
 impl Days {
@@ -52,22 +52,22 @@ impl Days {
         let start = now.day();
         let mut place = self.days.partition_point(|day| day.start < start);
         if self.days.get(place).is_none_or(|day| day.start != start) {
+            self.make_room(keep);
+            place = self.days.partition_point(|day| day.start < start);
             self.days.insert(place, Day { start, ..Day::default() });
-            let first_kept = |days: f64| {
-                let span =
-                    Seconds::new(days.clamp(0.0, f64::MAX / DAY) * DAY).expect("the product was bounded");
-                start - span
-            };
-            let (oldest, oldest_histogram) = (first_kept(keep.days), first_kept(keep.histogram_days));
-            let dropped = self.days.partition_point(|day| day.start < oldest);
-            self.days.drain(..dropped);
-            place -= dropped;
-            for day in self.days.iter_mut().take_while(|day| day.start < oldest_histogram) {
-                day.wait.histogram = Vec::new();
-                day.run.histogram = Vec::new();
-            }
         }
         &mut self.days[place]
+    }
+
+    /// Drops the oldest days and histograms. Newest is what is dated latest, so one caller with a wrong clock costs one day.
+    fn make_room(&mut self, keep: Keep) {
+        let dropped = self.days.len().saturating_sub(keep.days);
+        self.days.drain(..dropped);
+        let emptied = self.days.len().saturating_sub(keep.histogram_days);
+        for day in &mut self.days[..emptied] {
+            day.wait.histogram = Vec::new();
+            day.run.histogram = Vec::new();
+        }
     }
 
     pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn old_days_and_older_histograms_are_dropped_when_a_day_begins() {
-        let keep = Keep { days: 3.0, histogram_days: 1.0 };
+        let keep = Keep { days: 3, histogram_days: 1 };
         let day = |n: i32| Timestamp::from(n * 86_400 + 5);
         let mut days = Days::default();
         for n in 0..5 {
