@@ -15,6 +15,8 @@ mod read;
 mod recur;
 mod state;
 
+use std::sync::Arc;
+
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
 pub use state::RowId;
 use state::{Ended, Flags, NONE, RowState, State};
@@ -264,44 +266,24 @@ impl Engine {
         check_size(what, bytes, self.limits.payload_bytes_max.min(LOG_BYTES_MAX))
     }
 
+    /// The number of a name, which it gets now if it has none.
+    fn id(&mut self, kind: Kind, name: &Arc<str>, fx: &mut Effects) -> NameId {
+        self.state.find_name(kind, name).unwrap_or_else(|| {
+            self.commit(Delta::Name(kind, name.clone()), fx);
+            self.state.find_name(kind, name).expect("it was just named")
+        })
+    }
+
     fn queue_id(&mut self, name: &QueueName, fx: &mut Effects) -> NameId {
-        match self.state.find_queue(name.as_str()) {
-            Some(queue) => queue,
-            None => {
-                self.commit(Delta::Name(Kind::Queue, name.shared().clone()), fx);
-                self.state.find_queue(name.as_str()).expect("it was just named")
-            }
-        }
+        self.id(Kind::Queue, name.shared(), fx)
     }
 
     fn klass_id(&mut self, name: &Klass, fx: &mut Effects) -> NameId {
-        match self.state.find_klass(name.as_str()) {
-            Some(klass) => klass,
-            None => {
-                self.commit(Delta::Name(Kind::Klass, name.shared().clone()), fx);
-                self.state.find_klass(name.as_str()).expect("it was just named")
-            }
-        }
-    }
-
-    fn worker_id(&mut self, name: &WorkerName, fx: &mut Effects) -> NameId {
-        match self.state.find_worker(name.as_str()) {
-            Some(worker) => worker,
-            None => {
-                self.commit(Delta::Name(Kind::Worker, name.shared().clone()), fx);
-                self.state.find_worker(name.as_str()).expect("it was just named")
-            }
-        }
+        self.id(Kind::Klass, name.shared(), fx)
     }
 
     fn group_id(&mut self, name: &Group, fx: &mut Effects) -> NameId {
-        match self.state.find_group(name.as_str()) {
-            Some(group) => group,
-            None => {
-                self.commit(Delta::Name(Kind::Group, name.shared().clone()), fx);
-                self.state.find_group(name.as_str()).expect("it was just named")
-            }
-        }
+        self.id(Kind::Group, name.shared(), fx)
     }
 
     /// Tells those who track the job.

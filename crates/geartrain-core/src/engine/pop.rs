@@ -1,7 +1,8 @@
 //! Which job a worker gets next, and all that comes due when somebody asks.
 
 use super::{
-    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, NameId, QUEUES_MAX, RowId, at_least_one, at_most,
+    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NameId, QUEUES_MAX, RowId, at_least_one,
+    at_most,
 };
 use crate::{
     Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
@@ -31,7 +32,7 @@ impl Engine {
         if queues.iter().all(|queue| queue.is_some_and(|queue| self.state.queue(queue).paused)) {
             return Ok(reply);
         }
-        let asking = Asking { worker: self.worker_id(&pop.worker, fx), now, whole: pop.whole };
+        let asking = Asking { worker: self.id(Kind::Worker, pop.worker.shared(), fx), now, whole: pop.whole };
         if self.state.worker(asking.worker).seen != Some(now) {
             self.commit(Delta::Seen(asking.worker, now), fx);
         }

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use slab::Slab;
 
+use super::delta::Kind;
+
 use crate::{
     Every, Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName,
 };
@@ -216,8 +218,13 @@ impl State {
         self.queues.find(name)
     }
 
-    pub(crate) fn find_klass(&self, name: &str) -> Option<u32> {
-        self.klasses.find(name)
+    pub(crate) fn find_name(&self, kind: Kind, name: &str) -> Option<u32> {
+        match kind {
+            Kind::Queue => self.queues.find(name),
+            Kind::Klass => self.klasses.find(name),
+            Kind::Worker => self.workers.find(name),
+            Kind::Group => self.groups.find(name),
+        }
     }
 
     pub(crate) fn find_worker(&self, name: &str) -> Option<u32> {
