@@ -56,7 +56,7 @@ impl State {
             Delta::Config(option, value) => self.configure(option, value.as_deref()),
             Delta::Recur(recur) => self.recur(recur),
             Delta::Unrecur(template) => {
-                let gone = self.templates.remove(*template as usize);
+                let gone = self.templates.remove(template).expect("a recurring job that goes was there");
                 self.queues[gone.queue].recurring.remove(gone.entry(*template));
                 self.templates_by_jid.remove(&gone.jid);
             }
@@ -133,8 +133,8 @@ impl State {
         next: Timestamp,
         now: Timestamp,
     ) {
-        let entry = self.templates[template as usize].entry(template);
-        let of = &mut self.templates[template as usize];
+        let of = self.templates.get_mut(&template).expect("a recurring job that spawns is there");
+        let entry = of.entry(template);
         of.count = count;
         of.next = next;
         let of = of.clone();
@@ -714,10 +714,10 @@ impl State {
 
     fn recur(&mut self, recur: &RecurDelta) {
         let arrival = match recur.template {
-            Some(old) if !recur.arrives => self.templates[old as usize].seq,
+            Some(old) if !recur.arrives => self.templates[&old].seq,
             _ => self.next_seq(),
         };
-        let count = recur.template.map_or(0, |old| self.templates[old as usize].count);
+        let count = recur.template.map_or(0, |old| self.templates[&old].count);
         let template = Template {
             jid: recur.jid.clone(),
             queue: recur.queue,
@@ -732,19 +732,16 @@ impl State {
             next: recur.next,
             seq: arrival,
         };
-        let number = match recur.template {
-            Some(number) => {
-                let old = std::mem::replace(&mut self.templates[number as usize], template);
-                self.queues[old.queue].recurring.remove(old.entry(number));
-                number
-            }
-            None => {
-                let number = self.templates.insert(template) as u32;
-                self.templates_by_jid.insert(recur.jid.clone(), number);
-                number
-            }
-        };
-        self.queues[recur.queue].recurring.insert(self.templates[number as usize].entry(number));
+        let number = recur.template.unwrap_or_else(|| {
+            self.templates_made += 1;
+            self.templates_made
+        });
+        let entry = template.entry(number);
+        if let Some(old) = self.templates.insert(number, template) {
+            self.queues[old.queue].recurring.remove(old.entry(number));
+        }
+        self.templates_by_jid.insert(recur.jid.clone(), number);
+        self.queues[recur.queue].recurring.insert(entry);
         if let Some(now) = recur.registers {
             self.register(recur.queue, now);
         }

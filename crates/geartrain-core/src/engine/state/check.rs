@@ -111,9 +111,9 @@ impl State {
     }
 
     fn check_templates(&self) -> Result<(), String> {
-        let there = |(number, of): (usize, &super::Template)| {
-            self.templates_by_jid.get(&of.jid) == Some(&(number as u32))
-                && self.queues[of.queue].recurring.contains(of.entry(number as u32))
+        let there = |(number, of): (&u32, &super::Template)| {
+            self.templates_by_jid.get(&of.jid) == Some(number)
+                && self.queues[of.queue].recurring.contains(of.entry(*number))
         };
         let in_queues: usize = self.queues.iter().map(|(_, _, queue)| queue.recurring.len()).sum();
         let agree = self.templates.iter().all(there)

@@ -51,7 +51,9 @@ pub(crate) struct State {
     top_tags: BTreeSet<(i64, Tag)>,
     tracked: BTreeMap<Jid, (Timestamp, u64)>,
     tracked_order: BTreeMap<(Timestamp, u64), Jid>,
-    templates: Slab<Template>,
+    templates: BTreeMap<u32, Template>,
+    /// How many recurring jobs there have ever been; numbers are not used again.
+    templates_made: u32,
     templates_by_jid: BTreeMap<Jid, u32>,
     config: Config,
     /// The last arrival or token given out.
@@ -165,7 +167,8 @@ impl State {
             top_tags: BTreeSet::new(),
             tracked: BTreeMap::new(),
             tracked_order: BTreeMap::new(),
-            templates: Slab::new(),
+            templates: BTreeMap::new(),
+            templates_made: 0,
             templates_by_jid: BTreeMap::new(),
             config: Config::default(),
             seq: 0,
@@ -324,7 +327,7 @@ impl State {
     }
 
     pub(crate) fn template(&self, template: u32) -> &Template {
-        &self.templates[template as usize]
+        &self.templates[&template]
     }
 
     pub(crate) fn numbers(&self) -> &config::Numbers {
