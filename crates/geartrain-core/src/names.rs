@@ -176,6 +176,14 @@ impl Jid {
         Jid(Repr::Uuid(uuid))
     }
 
+    /// The 16 bytes that its text is the hex of, if it is.
+    pub fn as_uuid(&self) -> Option<[u8; 16]> {
+        match &self.0 {
+            Repr::Uuid(uuid) => Some(*uuid),
+            Repr::Text(_) => None,
+        }
+    }
+
     /// Its length as text, in bytes.
     pub fn text_bytes(&self) -> usize {
         match &self.0 {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use geartrain_core::engine::{Effects, Engine};
+use geartrain_core::engine::{Delta, Effects, Engine};
 use geartrain_core::{Answer, Command, Event, Refusal, Timestamp};
 use geartrain_testkit::model::Model;
 use geartrain_testkit::story::{Coverage, Step, Tokens, limits, queues, readings, shrink, tell};
@@ -94,8 +94,13 @@ impl Pair {
     }
 
     fn live_through(&mut self, story: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+        let mut snapshot = Snapshot::default();
         for (told, step) in story.iter().enumerate() {
+            if told == story.len() / 3 {
+                snapshot.begin(self);
+            }
             let answers = self.tell(step)?;
+            snapshot.go_on(self, told % 3);
             coverage.count(&step.command, &answers.model, &answers.events);
             if told % STEPS_PER_CHECK == STEPS_PER_CHECK - 1 {
                 self.look_over(step)?;
@@ -104,29 +109,21 @@ impl Pair {
         let Some(last) = story.last() else { return Ok(()) };
         self.look_over(last)?;
 
-        // Another engine that only hears of the changes must be in the same state, and go on alike.
-        let mut follower = Engine::new(limits());
-        for delta in &self.effects.deltas {
-            follower.apply(delta);
-        }
-        follower
-            .check()
-            .map_err(|wrong| format!("at the end, in the engine rebuilt from deltas: {wrong}"))?;
-        let mut follower_effects = Effects { listening: true, ..Effects::default() };
+        // Other engines that only hear of the changes, from the beginning or from a snapshot on, must be in the same state, and go on alike.
+        let mut from_nothing =
+            Follower { engine: Engine::new(limits()), name: "the engine rebuilt from deltas" };
+        from_nothing.catch_up(&self.effects.deltas)?;
+        let mut from_snapshot = snapshot.follower(self)?;
         let days: BTreeSet<Timestamp> = story.iter().map(|step| step.now.day()).collect();
         for (place, command) in readings(&self.model.jids(), &days).into_iter().enumerate() {
             let step = Step { number: last.number + 1 + place, now: last.now, command };
             let answers = self.tell(&step)?;
-            let answer = follower.execute(step.now, step.command.clone(), &mut follower_effects);
-            let events = std::mem::take(&mut follower_effects.events);
-            let about = "in the engine rebuilt from deltas, the";
-            same(&step, &format!("{about} answers"), "rebuilt", &answer, "engine", &answers.engine)?;
-            same(&step, &format!("{about} events"), "rebuilt", &events, "engine", &answers.events)?;
+            from_nothing.tell(&step, &answers)?;
+            from_snapshot.tell(&step, &answers)?;
         }
         self.look_over(last)?;
-        follower
-            .check()
-            .map_err(|wrong| format!("after the readings, in the engine rebuilt from deltas: {wrong}"))
+        from_nothing.check()?;
+        from_snapshot.check()
     }
 
     /// Looks whether the engine is sound, and knows when to look again.
@@ -157,6 +154,69 @@ impl Pair {
         same(step, "the answers", "engine", &answer, "model", &expected)?;
         same(step, "the events", "engine", &events, "model", &expected_events)?;
         Ok(Answers { engine, model, events })
+    }
+}
+
+/// An engine that is not told the story, only what came of it.
+struct Follower {
+    engine: Engine,
+    name: &'static str,
+}
+
+impl Follower {
+    fn catch_up(&mut self, deltas: &[Delta]) -> Result<(), String> {
+        deltas.iter().for_each(|delta| self.engine.apply(delta));
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.engine.check().map_err(|wrong| format!("in {}: {wrong}", self.name))
+    }
+
+    fn tell(&mut self, step: &Step, answers: &Answers) -> Result<(), String> {
+        let mut effects = Effects { listening: true, ..Effects::default() };
+        let answer = self.engine.execute(step.now, step.command.clone(), &mut effects);
+        same(step, &format!("in {} the answers", self.name), "follower", &answer, "engine", &answers.engine)?;
+        same(
+            step,
+            &format!("in {} the events", self.name),
+            "follower",
+            &effects.events,
+            "engine",
+            &answers.events,
+        )
+    }
+}
+
+/// A snapshot that is taken while the story goes on.
+#[derive(Default)]
+struct Snapshot {
+    head: Vec<u8>,
+    jobs: Vec<Vec<u8>>,
+    /// How many changes came before it.
+    after: usize,
+    begun: bool,
+}
+
+impl Snapshot {
+    fn begin(&mut self, of: &mut Pair) {
+        (self.after, self.begun) = (of.effects.deltas.len(), true);
+        of.engine.begin_snapshot(&mut self.head);
+    }
+
+    fn go_on(&mut self, with: &mut Pair, jobs: usize) -> bool {
+        let mut piece = Vec::new();
+        let done = !self.begun || with.engine.go_on_with_snapshot(jobs, &mut piece);
+        self.jobs.push(piece);
+        done
+    }
+
+    fn follower(mut self, of: &mut Pair) -> Result<Follower, String> {
+        while !self.go_on(of, 2) {}
+        let engine = Engine::restore(limits(), &self.head, &self.jobs).map_err(|error| error.to_string())?;
+        let mut follower = Follower { engine, name: "the engine restored from a snapshot" };
+        follower.catch_up(&of.effects.deltas[self.after..])?;
+        Ok(follower)
     }
 }
 

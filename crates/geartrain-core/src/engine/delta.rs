@@ -150,6 +150,45 @@ pub enum Delta {
     Unrecur(u32),
 }
 
+impl Delta {
+    /// The job that it changes; none if it changes no job, a new one, or others by way of something else.
+    pub fn row(&self) -> Option<RowId> {
+        match self {
+            Delta::Put(put) => put.row,
+            Delta::Advance(advance) => Some(advance.row),
+            Delta::Fail(fail) => Some(fail.row),
+            Delta::Promote(row, _)
+            | Delta::Pop { row, .. }
+            | Delta::Warn { row, .. }
+            | Delta::Spend(row)
+            | Delta::Heartbeat { row, .. }
+            | Delta::Complete { row, .. }
+            | Delta::Retry { row, .. }
+            | Delta::Timeout(row, _)
+            | Delta::Remove(row)
+            | Delta::Unfail(row, ..)
+            | Delta::Priority(row, _)
+            | Delta::Depend(row, _)
+            | Delta::Undepend(row, ..)
+            | Delta::Log { row, .. }
+            | Delta::Tag(row, ..)
+            | Delta::Untag(row, _) => Some(*row),
+            Delta::Name(..)
+            | Delta::Seen(..)
+            | Delta::Spawn { .. }
+            | Delta::Track(..)
+            | Delta::Untrack(_)
+            | Delta::Pause(..)
+            | Delta::ForgetQueue(_)
+            | Delta::ForgetWorker(_)
+            | Delta::AgeWorker(_)
+            | Delta::Config(..)
+            | Delta::Recur(_)
+            | Delta::Unrecur(_) => None,
+        }
+    }
+}
+
 /// A job enters a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutDelta {

@@ -5,6 +5,7 @@
 //! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
 //! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`. `state` holds what is known.
 
+mod bytes;
 mod change;
 mod delta;
 mod finish;
@@ -16,6 +17,8 @@ mod recur;
 mod state;
 
 use std::sync::Arc;
+
+pub use bytes::BadBytes;
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
 pub use state::RowId;
@@ -197,6 +200,24 @@ impl Engine {
     /// Looks whether every job is in exactly one place and every index agrees with the jobs; says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         self.state.check()
+    }
+
+    /// Begins a picture of all that the engine knows at this moment, and writes its head. [`Engine::go_on_with_snapshot`] does the rest,
+    /// a few jobs at a time, while commands are executed; the picture does not show what they change.
+    pub fn begin_snapshot(&mut self, into: &mut Vec<u8>) {
+        self.state.begin_picture(into);
+    }
+
+    /// Writes up to so many more jobs (and those that changed meanwhile, as they were), and says whether that were all.
+    pub fn go_on_with_snapshot(&mut self, jobs_max: usize, into: &mut Vec<u8>) -> bool {
+        self.state.go_on_with_picture(jobs_max, into)
+    }
+
+    /// The engine that a snapshot shows, from its head and all that was written after it, in pieces that were each written by one call.
+    pub fn restore(limits: Limits, head: &[u8], jobs: &[Vec<u8>]) -> Result<Engine, BadBytes> {
+        let mut engine = Engine::new(limits);
+        engine.state = State::restore(engine.limits.hash_seed, head, jobs)?;
+        Ok(engine)
     }
 
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {

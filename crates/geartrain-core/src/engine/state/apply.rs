@@ -14,6 +14,9 @@ use crate::{CompleteReply, Jid, Payload, Tag, Timestamp};
 impl State {
     /// Makes a change.
     pub(crate) fn apply(&mut self, delta: &Delta) {
+        if let Some(row) = delta.row() {
+            self.keep(row);
+        }
         match delta {
             Delta::Name(kind, name) => self.name(*kind, name),
             Delta::Seen(worker, now) => self.workers[*worker].seen = Some(*now),
@@ -521,6 +524,7 @@ impl State {
     fn age_worker(&mut self, worker: u32) {
         let gone = std::mem::take(&mut self.workers[worker]);
         for entry in gone.jobs.slice(0..gone.jobs.len()) {
+            self.keep(entry.row);
             self.rows[entry.row].flags.set(Flags::LISTED, false);
             if self.rows[entry.row].rare != NONE {
                 self.rare_mut(entry.row).listed = None;
@@ -553,7 +557,7 @@ impl State {
 
     // What only some jobs have
 
-    fn rare_mut(&mut self, at: RowId) -> &mut Rare {
+    pub(super) fn rare_mut(&mut self, at: RowId) -> &mut Rare {
         let row = &mut self.rows[at];
         if row.rare == NONE {
             row.rare =
@@ -572,11 +576,14 @@ impl State {
     }
 
     fn link(&mut self, at: RowId, on: RowId) {
+        self.keep(on);
         self.rare_mut(at).dependencies.insert(on);
         self.rare_mut(on).dependents.insert(at);
     }
 
     fn unlink(&mut self, at: RowId, on: RowId) {
+        self.keep(at);
+        self.keep(on);
         self.rare_mut(at).dependencies.remove(&on);
         self.rare_mut(on).dependents.remove(&at);
         self.trim(at);
@@ -663,18 +670,21 @@ impl State {
     }
 
     fn count_tag(&mut self, tag: &Tag, change: i64) {
+        let before = self.tags.get(tag).map_or(0, |usage| usage.count);
+        self.set_tag_count(tag.clone(), before + change);
+    }
+
+    pub(super) fn set_tag_count(&mut self, tag: Tag, count: i64) {
         let usage = self.tags.entry(tag.clone()).or_default();
-        let before = usage.count;
-        usage.count += change;
-        let (after, unused) = (usage.count, usage.jobs.is_empty());
+        let before = std::mem::replace(&mut usage.count, count);
+        if count == 0 && usage.jobs.is_empty() {
+            self.tags.remove(&tag);
+        }
         if before >= 2 {
             self.top_tags.remove(&(before, tag.clone()));
         }
-        if after >= 2 {
-            self.top_tags.insert((after, tag.clone()));
-        }
-        if after == 0 && unused {
-            self.tags.remove(tag);
+        if count >= 2 {
+            self.top_tags.insert((count, tag));
         }
     }
 
@@ -696,6 +706,7 @@ impl State {
 
     fn flag_tracked(&mut self, jid: &Jid, on: bool) {
         if let Some(at) = self.rows.find(jid) {
+            self.keep(at);
             self.rows[at].flags.set(Flags::TRACKED, on);
         }
     }

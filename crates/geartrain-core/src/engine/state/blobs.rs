@@ -67,13 +67,18 @@ impl Default for Blobs {
 impl Blobs {
     /// Keeps a piece.
     pub(crate) fn insert(&mut self, piece: &Bytes) -> BlobRef {
-        match self.slot(piece.len()) {
-            Some(at) => {
-                self.slot_mut(at)[..piece.len()].copy_from_slice(piece);
-                at
-            }
-            None => self.insert_large(piece.clone()),
-        }
+        self.insert_small(piece).unwrap_or_else(|| self.insert_large(piece.clone()))
+    }
+
+    /// Keeps a piece that has to be copied whatever its size.
+    pub(crate) fn insert_slice(&mut self, piece: &[u8]) -> BlobRef {
+        self.insert_small(piece).unwrap_or_else(|| self.insert_large(Bytes::copy_from_slice(piece)))
+    }
+
+    fn insert_small(&mut self, piece: &[u8]) -> Option<BlobRef> {
+        let at = self.slot(piece.len())?;
+        self.slot_mut(at)[..piece.len()].copy_from_slice(piece);
+        Some(at)
     }
 
     /// Makes room for a piece of that many bytes, to be written by [`Blobs::slot_mut`]; none if it is too large for a slot.

@@ -100,6 +100,10 @@ impl Config {
         self.numbers = Numbers::read(&self.chosen);
     }
 
+    pub(crate) fn chosen(&self) -> &BTreeMap<String, String> {
+        &self.chosen
+    }
+
     pub(crate) fn get(&self, option: &str) -> Option<Setting> {
         let chosen = self.chosen.get(option).cloned().map(Setting::Chosen);
         chosen.or_else(|| {

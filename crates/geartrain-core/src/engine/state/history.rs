@@ -78,6 +78,20 @@ pub(crate) fn append(
     replace(blobs, at, whole, count + 1)
 }
 
+/// A history as it is kept; empty if there is none.
+pub(crate) fn raw(blobs: &Blobs, at: BlobRef) -> &[u8] {
+    if at == BlobRef::NONE {
+        return &[];
+    }
+    let whole = blobs.get(at);
+    &whole[..head(whole).0]
+}
+
+/// Keeps a history that was kept before.
+pub(crate) fn restore(blobs: &mut Blobs, history: &[u8]) -> BlobRef {
+    if history.is_empty() { BlobRef::NONE } else { blobs.insert_slice(history) }
+}
+
 /// Reads a history, oldest entry first.
 pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestamp, Mark<'_>)> {
     let whole = blobs.get(at);

@@ -9,6 +9,7 @@ mod index;
 mod ordered;
 mod rare;
 mod rows;
+mod snapshot;
 mod stats;
 mod table;
 mod view;
@@ -58,6 +59,8 @@ pub(crate) struct State {
     config: Config,
     /// The last arrival or token given out.
     seq: u64,
+    /// A picture that is being taken.
+    picture: Option<snapshot::Picture>,
     /// Watched queues in which something changed.
     stirred: Vec<u32>,
 }
@@ -172,6 +175,7 @@ impl State {
             templates_by_jid: BTreeMap::new(),
             config: Config::default(),
             seq: 0,
+            picture: None,
             stirred: Vec::new(),
         }
     }

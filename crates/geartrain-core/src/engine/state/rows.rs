@@ -59,6 +59,13 @@ pub(crate) enum RowState {
 }
 
 impl RowState {
+    pub(crate) fn from_byte(byte: u8) -> Option<RowState> {
+        use RowState::*;
+        [Scheduled, Depends, Waiting, Running, Complete, Failed]
+            .into_iter()
+            .find(|state| *state as u8 == byte)
+    }
+
     pub(crate) fn name(self) -> StateName {
         match self {
             RowState::Scheduled => StateName::Scheduled,
@@ -93,6 +100,19 @@ impl Flags {
     pub(crate) const FRONT: Flags = Flags(1 << 6);
     /// It was advanced with a delay, and Qless calls it waiting though it is scheduled.
     pub(crate) const ADVANCED: Flags = Flags(1 << 7);
+
+    /// All but how the jid is kept, which is the row's own affair.
+    pub(crate) fn bits(self) -> u16 {
+        self.0 & !Flags::TEXT.0
+    }
+
+    pub(crate) fn from_bits(bits: u16) -> Flags {
+        Flags(bits & !Flags::TEXT.0)
+    }
+
+    pub(crate) fn with(self, others: Flags) -> Flags {
+        Flags(self.0 | others.0)
+    }
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0
@@ -167,15 +187,47 @@ impl Rows {
         })
     }
 
+    /// How many rows there are, free ones included.
+    pub(crate) fn used(&self) -> RowId {
+        self.used
+    }
+
+    /// The free ones, the next to be used last.
+    pub(crate) fn free(&self) -> &[RowId] {
+        &self.free
+    }
+
+    /// Makes so many rows, of which these are free and the others are about to be filled by [`Rows::insert_at`].
+    pub(crate) fn prepare(&mut self, used: RowId, free: Vec<RowId>) {
+        self.used = used;
+        self.free = free;
+        self.make_pages();
+    }
+
+    /// Whether a row is one that is still to be filled.
+    pub(crate) fn is_expected(&self, row: RowId) -> bool {
+        row < self.used && self[row].state == RowState::Free
+    }
+
+    fn make_pages(&mut self) {
+        while (self.pages.len() as u32 * ROWS_PER_PAGE) < self.used {
+            self.pages.push(vec![Row::FREE; ROWS_PER_PAGE as usize].into());
+        }
+    }
+
     /// Makes a row for a new job.
     pub(crate) fn insert(&mut self, jid: &Jid) -> RowId {
         let row = self.free.pop().unwrap_or_else(|| {
             self.used += 1;
             self.used - 1
         });
-        if self.pages.len() as u32 * ROWS_PER_PAGE < self.used {
-            self.pages.push(vec![Row::FREE; ROWS_PER_PAGE as usize].into());
-        }
+        self.make_pages();
+        self.insert_at(row, jid);
+        row
+    }
+
+    /// Makes a certain row for a job.
+    pub(crate) fn insert_at(&mut self, row: RowId, jid: &Jid) {
         let (bytes, flags) = match &jid.0 {
             Repr::Uuid(uuid) => (*uuid, Flags::default()),
             Repr::Text(text) => {
@@ -186,7 +238,6 @@ impl Rows {
         };
         self[row] = Row { jid: bytes, flags, ..Row::FREE };
         self.by_jid.insert(self.hasher.hash_one(jid), row);
-        row
     }
 
     /// Gives a number back.

@@ -1,5 +1,6 @@
 //! How a queue did, day by day: what jobs waited and ran, and how often they failed.
 
+use crate::engine::bytes::{BadBytes, Reader, put_double, put_moment, put_number, put_signed};
 use crate::time::DAY;
 use crate::{Seconds, StatsReply, Summary, Timestamp};
 
@@ -70,6 +71,26 @@ impl Days {
         }
     }
 
+    pub(crate) fn write(&self, into: &mut Vec<u8>) {
+        put_number(into, self.days.len() as u64);
+        for day in &self.days {
+            put_moment(into, day.start);
+            [day.retries, day.failed, day.failures].into_iter().for_each(|count| put_signed(into, count));
+            day.wait.write(into);
+            day.run.write(into);
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Days, BadBytes> {
+        let day = |reader: &mut Reader<'_>| {
+            let start = reader.moment()?;
+            let (retries, failed, failures) = (reader.signed()?, reader.signed()?, reader.signed()?);
+            let (wait, run) = (Spans::read(reader)?, Spans::read(reader)?);
+            Ok(Day { start, wait, run, retries, failed, failures })
+        };
+        Ok(Days { days: (0..reader.count()?).map(|_| day(reader)).collect::<Result<_, _>>()? })
+    }
+
     pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
         let start = date.day();
         let found = self.days.binary_search_by_key(&start, |day| day.start);
@@ -90,6 +111,21 @@ impl Day {
 }
 
 impl Spans {
+    fn write(&self, into: &mut Vec<u8>) {
+        put_number(into, self.count);
+        put_double(into, self.mean);
+        put_double(into, self.spread);
+        put_number(into, self.histogram.len() as u64);
+        self.histogram.iter().for_each(|count| put_number(into, *count));
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Spans, BadBytes> {
+        let (count, mean, spread) = (reader.number()?, reader.double()?, reader.double()?);
+        let histogram: Vec<u64> = (0..reader.count()?).map(|_| reader.number()).collect::<Result<_, _>>()?;
+        let sound = mean.is_finite() && spread.is_finite() && histogram.len() <= BUCKETS;
+        if sound { Ok(Spans { count, mean, spread, histogram }) } else { Err(reader.bad("figures")) }
+    }
+
     pub(crate) fn add(&mut self, span: Seconds) {
         let span = span.get();
         self.count += 1;

@@ -35,6 +35,10 @@ impl<T> Table<T> {
         number
     }
 
+    pub(crate) fn has(&self, number: u32) -> bool {
+        (number as usize) < self.things.len()
+    }
+
     pub(crate) fn name(&self, number: u32) -> &Arc<str> {
         &self.things[number as usize].0
     }
