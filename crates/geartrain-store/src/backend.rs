@@ -1,7 +1,8 @@
 //! The way in: commands from any thread, to the one that owns the engine.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use flume::{Receiver, Sender};
@@ -10,19 +11,29 @@ use geartrain_core::{
     Answer, Backend, BackendError, Call, Clock, Events, Pending, Pop, PopReply, Refusal, Seconds,
 };
 
+use crate::delivery::Slot;
+use crate::embedded::{self, OpenError, Opened};
 use crate::host::{Host, Message};
+use crate::keeper::{Keeper, Scribe};
+use crate::options::StoreOptions;
+use crate::subscribers::Subscribers;
+use crate::trouble::Trouble;
+use crate::writer::Writer;
 
 /// How many batches wait for the engine before those who send more have to wait themselves.
 const INBOX_BATCHES_MAX: usize = 1024;
+/// How many groups may wait to be written. With more, nothing would be written sooner, and each would be smaller.
+const GROUPS_MAX: usize = 1;
 
 /// The engine in this process.
 ///
 /// Dropping it shuts it down, and waits for its thread to end.
 #[derive(Debug)]
 pub struct StoreBackend {
+    name: &'static str,
     inbox: Sender<Message>,
     gone: Gone,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// Whether the thread is gone, and what it can no longer answer.
@@ -68,7 +79,61 @@ impl StoreBackend {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn in_memory(clock: Arc<dyn Clock>) -> Result<StoreBackend, BackendError> {
-        let limits = Limits { hash_seed: chance(), ..Limits::default() };
+        StoreBackend::start(
+            "memory",
+            Engine::new(limits()),
+            clock,
+            Keeper::Nowhere(Subscribers::default()),
+            None,
+        )
+    }
+
+    /// An engine that keeps everything in a directory, which is made if it is not there.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use geartrain_core::{Backend, Call, Jid, Klass, Length, Put, QueueName, Reply};
+    /// use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+    /// # pollster::block_on(async {
+    /// let directory = std::env::temp_dir().join(format!("geartrain-doc-{}", std::process::id()));
+    /// let mail = QueueName::new("mail")?;
+    /// let backend = StoreBackend::open(&directory, StoreOptions::default(), Arc::new(SystemClock))?;
+    /// let put = Put::new(mail.clone(), Jid::new("j1")?, Klass::new("welcome")?, "{}");
+    /// backend.execute(vec![put.into()]).await?;
+    /// drop(backend);
+    ///
+    /// let backend = StoreBackend::open(&directory, StoreOptions::default(), Arc::new(SystemClock))?;
+    /// assert_eq!(backend.execute(vec![Call::from(Length { queue: mail })]).await?, [Ok(Reply::Length(1))]);
+    /// # drop(backend);
+    /// # std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(
+        directory: &Path,
+        options: StoreOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<StoreBackend, OpenError> {
+        let Opened { engine, log, checkpoints, checkpoint_bytes, lock } =
+            embedded::open(directory, limits())?;
+        let (orders, inbox) = flume::bounded(GROUPS_MAX);
+        let heavy_synced = Arc::new(AtomicU64::new(0));
+        let scribe = Scribe::new(orders, heavy_synced.clone(), checkpoint_bytes, log.used_bytes());
+        let writer =
+            Writer::new(log, options.sync, inbox, Subscribers::default(), checkpoints, heavy_synced, lock);
+        let writer = std::thread::Builder::new().name("geartrain-writer".into()).spawn(|| writer.run())?;
+        let started = StoreBackend::start("embedded", engine, clock, Keeper::Log(scribe), Some(writer));
+        started.map_err(|error| OpenError::Io(std::io::Error::other(error)))
+    }
+
+    fn start(
+        name: &'static str,
+        engine: Engine,
+        clock: Arc<dyn Clock>,
+        keeper: Keeper,
+        writer: Option<JoinHandle<()>>,
+    ) -> Result<StoreBackend, BackendError> {
         let (inbox, messages) = flume::bounded(INBOX_BATCHES_MAX);
         let again = inbox.downgrade();
         clock.on_jump(Box::new(move || {
@@ -83,10 +148,11 @@ impl StoreBackend {
             .name("geartrain-engine".into())
             .spawn(move || {
                 let _last_out = last_out;
-                Host::new(Engine::new(limits), clock, messages).run();
+                Host::new(engine, clock, messages, keeper).run();
             })
-            .map_err(broken)?;
-        Ok(StoreBackend { inbox, gone, thread: Some(thread) })
+            .map_err(|error| broken(name, error))?;
+        let threads = std::iter::once(thread).chain(writer).collect();
+        Ok(StoreBackend { name, inbox, gone, threads })
     }
 
     /// Answers what was asked so far, turns away those who wait, and from then on every command.
@@ -95,13 +161,14 @@ impl StoreBackend {
         let _ = self.ask(|slot| Message::Stop { slot: Some(slot) }).await;
     }
 
-    async fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Result<T, BackendError> {
-        let (slot, answer): (Sender<T>, Receiver<T>) = flume::bounded(1);
-        self.inbox.send_async(message(slot)).await.map_err(|_| broken(ShutDown))?;
+    async fn ask<T>(&self, message: impl FnOnce(Slot<T>) -> Message) -> Result<T, BackendError> {
+        let (slot, answer) = flume::bounded(1);
+        let gone = || broken(self.name, Trouble::Gone);
+        self.inbox.send_async(message(slot)).await.map_err(|_| gone())?;
         if self.gone.flag.load(Ordering::SeqCst) {
             self.gone.drop_what_is_left();
         }
-        answer.recv_async().await.map_err(|_| broken(ShutDown))
+        answer.recv_async().await.map_err(|_| gone())?.map_err(|trouble| broken(self.name, trouble))
     }
 }
 
@@ -129,19 +196,19 @@ impl Drop for StoreBackend {
             // Behind all that was sent before it, so that is answered first.
             let _ = self.inbox.send(Message::Stop { slot: None });
         }
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // If it panicked, its message was printed and every caller was told; there is nothing to add here.
             let _ = thread.join();
         }
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("its thread has ended: it was shut down, or it panicked and said why")]
-struct ShutDown;
+fn broken(backend: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> BackendError {
+    BackendError::Broken { backend, source: Box::new(source) }
+}
 
-fn broken(source: impl std::error::Error + Send + Sync + 'static) -> BackendError {
-    BackendError::Broken { backend: "memory", source: Box::new(source) }
+fn limits() -> Limits {
+    Limits { hash_seed: chance(), ..Limits::default() }
 }
 
 /// A number that outsiders cannot guess, from the standard library's own source of them.

@@ -4,33 +4,35 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flume::{Receiver, RecvTimeoutError, Sender};
+use flume::{Receiver, RecvTimeoutError};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
-    Answer, Call, Clock, Command, Events, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Timestamp,
+    Answer, Call, Clock, Command, Events, Payload, Pop, PopReply, QueueName, Refusal, Reply, Seconds,
+    Timestamp,
 };
 
-use crate::subscribers::Subscribers;
+use crate::delivery::{Outcome, Outgoing, Slot};
+use crate::keeper::Keeper;
 use crate::waiters::{Waiter, Waiters};
 
 /// What the thread is asked.
 pub(crate) enum Message {
     Batch {
         batch: Vec<Call>,
-        slot: Sender<Vec<Answer>>,
+        slot: Slot<Vec<Answer>>,
     },
     Wait {
         pop: Pop,
         wait: Seconds,
-        slot: Sender<Result<PopReply, Refusal>>,
+        slot: Slot<Result<PopReply, Refusal>>,
     },
     Subscribe {
-        slot: Sender<Box<dyn Events>>,
+        slot: Slot<Box<dyn Events>>,
     },
     /// Time has jumped.
     LookAgain,
     Stop {
-        slot: Option<Sender<()>>,
+        slot: Option<Slot<()>>,
     },
 }
 
@@ -42,12 +44,14 @@ impl Message {
         };
         calls.iter().map(|call| &call.command)
     }
-}
 
-/// An answer that goes out once all that it depends on has been told.
-enum Outgoing {
-    Batch(Sender<Vec<Answer>>, Vec<Answer>),
-    Pop(Sender<Result<PopReply, Refusal>>, Result<PopReply, Refusal>),
+    /// About how much it makes the store write down.
+    fn bytes(&self) -> usize {
+        match self {
+            Message::Wait { pop, .. } => MOVED_BYTES + POPPED_BYTES * pop.count.get(),
+            _ => self.commands().map(bytes_of).sum(),
+        }
+    }
 }
 
 /// The engine, and everyone who waits for it.
@@ -57,9 +61,9 @@ pub(crate) struct Host {
     clock: Arc<dyn Clock>,
     inbox: Receiver<Message>,
     waiters: Waiters,
-    subscribers: Subscribers,
+    keeper: Keeper,
     outgoing: Vec<Outgoing>,
-    stopping: Vec<Sender<()>>,
+    stopping: Vec<Slot<()>>,
 }
 
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
@@ -68,14 +72,19 @@ const NAP: Duration = Duration::from_millis(1);
 const SLEEP_SECONDS_MAX: f64 = 3600.0;
 
 impl Host {
-    pub(crate) fn new(engine: Engine, clock: Arc<dyn Clock>, inbox: Receiver<Message>) -> Host {
+    pub(crate) fn new(
+        engine: Engine,
+        clock: Arc<dyn Clock>,
+        inbox: Receiver<Message>,
+        keeper: Keeper,
+    ) -> Host {
         Host {
             engine,
             effects: Effects::default(),
             clock,
             inbox,
             waiters: Waiters::default(),
-            subscribers: Subscribers::default(),
+            keeper,
             outgoing: Vec::new(),
             stopping: Vec::new(),
         }
@@ -93,6 +102,7 @@ impl Host {
             self.serve_due();
             // All that is waiting is taken at once, so that one commit can cover it.
             let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
+            let messages = self.refuse_without_room(messages);
             self.engine.look_ahead(messages.iter().flat_map(Message::commands));
             for message in messages {
                 stop |= matches!(message, Message::Stop { .. });
@@ -133,10 +143,10 @@ impl Host {
             }
             Message::Subscribe { slot } => {
                 // What happened before is not for the newcomer.
-                self.publish();
-                let events = self.subscribers.add();
+                self.send();
                 self.effects.listening = true;
-                let _ = slot.send(events);
+                self.outgoing.push(Outgoing::Subscribe(slot));
+                self.send();
             }
             Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
             // Whoever asked hears of it when the thread lets go of everything.
@@ -146,8 +156,7 @@ impl Host {
 
     fn execute(&mut self, now: Timestamp, command: Command) -> Answer {
         let answer = self.engine.execute(now, command, &mut self.effects);
-        // Nothing is kept beyond this process, so nobody needs to know what changed.
-        self.effects.deltas.clear();
+        self.keeper.note(&mut self.effects.deltas);
         answer
     }
 
@@ -243,26 +252,73 @@ impl Host {
 
     /// How long nothing can happen by itself; none if nobody waits for anything.
     fn sleep(&self) -> Option<Duration> {
+        if self.keeper.is_busy() {
+            return Some(Duration::ZERO);
+        }
         let due = self.waiters.next_due().map(|due| due - self.clock.now());
         let end = self.waiters.next_end().map(|end| end - self.clock.elapsed());
         let seconds = due.into_iter().chain(end).min()?.get().min(SLEEP_SECONDS_MAX);
         Some(Duration::try_from_secs_f64(seconds).unwrap_or_default().max(NAP))
     }
 
-    fn publish(&mut self) {
-        self.subscribers.publish(self.effects.events.drain(..));
-        self.effects.listening = !self.subscribers.is_empty();
+    /// Passes on what happened and what was answered, to be told once it is kept.
+    fn send(&mut self) {
+        let outcome = Outcome {
+            events: std::mem::take(&mut self.effects.events),
+            outgoing: std::mem::take(&mut self.outgoing),
+        };
+        self.keeper.keep(outcome, &mut self.engine);
     }
 
-    /// Tells what happened, and then those who asked.
-    fn send(&mut self) {
-        self.publish();
-        for outgoing in self.outgoing.drain(..) {
-            // Whoever no longer listens for an answer does not get one.
-            match outgoing {
-                Outgoing::Batch(slot, answers) => drop(slot.send(answers)),
-                Outgoing::Pop(slot, answer) => drop(slot.send(answer)),
+    /// Turns away, before anything is done, what there is no room to write down.
+    fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
+        let bytes: usize = messages.iter().map(Message::bytes).sum();
+        let Err(trouble) = self.keeper.reserve(bytes) else { return messages };
+        let (too_much, rest): (Vec<Message>, Vec<Message>) =
+            messages.into_iter().partition(|message| message.bytes() > 0);
+        for message in too_much {
+            match message {
+                Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+                Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+                Message::Subscribe { .. } | Message::LookAgain | Message::Stop { .. } => {}
             }
         }
+        rest
     }
+}
+
+/// What a command that brings nothing makes the store write down, and then some.
+const MOVED_BYTES: usize = 1 << 10;
+/// The same for each job that is popped.
+const POPPED_BYTES: usize = 64;
+
+/// About how much a command makes the store write down: what it brings, and a good deal for what it moves; nothing if it only reads.
+fn bytes_of(command: &Command) -> usize {
+    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+    let brought = match command {
+        Command::Get(_)
+        | Command::GetMany(_)
+        | Command::Length(_)
+        | Command::Stats(_)
+        | Command::GetConfig(_)
+        | Command::AllConfig(_)
+        | Command::Tagged(_)
+        | Command::TopTags(_)
+        | Command::Tracked(_)
+        | Command::Failures(_)
+        | Command::Failed(_)
+        | Command::GetRecurring(_) => return 0,
+        Command::Put(put) => put.payload.bytes().len(),
+        Command::Heartbeat(beat) => payload(&beat.payload),
+        Command::Complete(complete) => payload(&complete.payload),
+        Command::Fail(fail) => fail.message.len() + payload(&fail.payload),
+        Command::Retry(retry) => retry.message.as_ref().map_or(0, String::len),
+        Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
+        Command::Recur(recur) => recur.payload.bytes().len(),
+        Command::UpdateRecurring(update) => payload(&update.payload),
+        Command::Pop(pop) => POPPED_BYTES * pop.count.get(),
+        Command::SetConfig(set) => set.value.len(),
+        _ => 0,
+    };
+    brought + MOVED_BYTES
 }

@@ -1,12 +1,23 @@
 //! The engine in this process, on a thread of its own: whoever calls sends a batch, and gets one answer for all of it.
 //!
-//! [`StoreBackend::in_memory`] keeps nothing beyond the process.
+//! [`StoreBackend::in_memory`] keeps nothing beyond the process; [`StoreBackend::open`] keeps everything in a directory.
 
 mod backend;
+mod checkpoint;
 mod clock;
+mod delivery;
+mod embedded;
 mod host;
+mod keeper;
+mod log;
+mod options;
 mod subscribers;
+mod trouble;
 mod waiters;
+mod writer;
 
 pub use backend::StoreBackend;
 pub use clock::SystemClock;
+pub use embedded::{OpenError, Report, check};
+pub use log::LogError;
+pub use options::{StoreOptions, SyncMode};

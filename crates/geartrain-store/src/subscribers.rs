@@ -26,10 +26,6 @@ struct Subscriber {
 }
 
 impl Subscribers {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
     pub(crate) fn add(&mut self) -> Box<dyn Events> {
         let (sender, receiver) = flume::bounded(BEHIND_MAX);
         let missed = Arc::new(AtomicU64::new(KEEPS_UP));

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flume::Sender;
 use geartrain_core::{Pop, PopReply, QueueName, Refusal, Seconds, Timestamp};
+
+use crate::delivery::Slot;
 
 /// Somebody who waits for a job.
 pub(crate) struct Waiter {
@@ -12,7 +13,7 @@ pub(crate) struct Waiter {
     pub(crate) nothing: PopReply,
     /// When they give up, by the clock that never goes back.
     pub(crate) until: Seconds,
-    pub(crate) slot: Sender<Result<PopReply, Refusal>>,
+    pub(crate) slot: Slot<Result<PopReply, Refusal>>,
 }
 
 /// Everyone who waits, numbered in the order in which they came.

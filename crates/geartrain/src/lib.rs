@@ -26,6 +26,7 @@ mod put;
 pub use client::Client;
 pub use connect::connect;
 pub use geartrain_core::*;
+pub use geartrain_store::{OpenError, Report, check};
 pub use put::PutRequest;
 
 /// Why something was not done.
@@ -44,6 +45,15 @@ pub enum Error {
     /// The backend answered something else than it was asked.
     #[error("the backend's answer is not to the question")]
     WrongAnswer,
+    /// The directory cannot be opened.
+    #[error("cannot open the queue in {directory}")]
+    Open {
+        /// Which.
+        directory: String,
+        /// Why.
+        #[source]
+        source: geartrain_store::OpenError,
+    },
     /// The URL names no backend.
     #[error("{url:?} is not the URL of a queue: {why}")]
     Url {

@@ -23,8 +23,9 @@ pub const ITSELF: RowId = RowId::MAX;
 
 /// A change of state. Applied to a state equal to the one in which it was decided, it leads to an equal state.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Delta {
+    /// Tokens and arrivals go on from here, beyond all that were given out before.
+    Epoch(u32),
     /// A name gets the next number of its kind.
     Name(Kind, Arc<str>),
     /// A worker was seen.
@@ -173,7 +174,8 @@ impl Delta {
             | Delta::Log { row, .. }
             | Delta::Tag(row, ..)
             | Delta::Untag(row, _) => Some(*row),
-            Delta::Name(..)
+            Delta::Epoch(_)
+            | Delta::Name(..)
             | Delta::Seen(..)
             | Delta::Spawn { .. }
             | Delta::Track(..)

@@ -5,8 +5,8 @@
 //! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
 //! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`. `state` holds what is known.
 
-mod bytes;
 mod change;
+mod codec;
 mod delta;
 mod finish;
 mod look_ahead;
@@ -18,10 +18,10 @@ mod state;
 
 use std::sync::Arc;
 
-pub use bytes::BadBytes;
+pub use codec::{CodecError, CodecErrorWhy};
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
-pub use state::RowId;
+pub use state::{EPOCH_MAX, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
@@ -202,6 +202,12 @@ impl Engine {
         self.state.check()
     }
 
+    /// Begins a new epoch, so that no token is given out that was given out before, even if that was lost in a crash.
+    pub fn begin_epoch(&mut self, effects: &mut Effects) {
+        // The one before the next is left out: what was lost may have run over into it.
+        self.commit(Delta::Epoch(self.state.epoch() + 2), effects);
+    }
+
     /// Begins a picture of all that the engine knows at this moment, and writes its head. [`Engine::go_on_with_snapshot`] does the rest,
     /// a few jobs at a time, while commands are executed; the picture does not show what they change.
     pub fn begin_snapshot(&mut self, into: &mut Vec<u8>) {
@@ -214,7 +220,7 @@ impl Engine {
     }
 
     /// The engine that a snapshot shows, from its head and all that was written after it, in pieces that were each written by one call.
-    pub fn restore(limits: Limits, head: &[u8], jobs: &[Vec<u8>]) -> Result<Engine, BadBytes> {
+    pub fn restore(limits: Limits, head: &[u8], jobs: &[Vec<u8>]) -> Result<Engine, CodecError> {
         let mut engine = Engine::new(limits);
         engine.state = State::restore(engine.limits.hash_seed, head, jobs)?;
         Ok(engine)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::history::{self, Mark};
 use super::rare::{Ended, FailureRow, Rare, Tagging};
-use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, config};
+use super::{EPOCH_BITS, Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, config};
 use crate::engine::delta::{
     AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, PutDelta, RecurDelta,
 };
@@ -18,6 +18,7 @@ impl State {
             self.keep(row);
         }
         match delta {
+            Delta::Epoch(epoch) => self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS),
             Delta::Name(kind, name) => self.name(*kind, name),
             Delta::Seen(worker, now) => self.workers[*worker].seen = Some(*now),
             Delta::Put(put) => self.put(put),

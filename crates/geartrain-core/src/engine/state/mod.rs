@@ -36,6 +36,12 @@ pub(crate) use rows::{Flags, NONE, Row, RowState};
 use stats::Days;
 use table::Table;
 
+/// How many bits count arrivals and tokens within an epoch. Above them 24 bits count the epochs: one for each time that a store is opened.
+pub(crate) const EPOCH_BITS: u32 = 40;
+
+/// The last epoch.
+pub const EPOCH_MAX: u32 = (1 << (u64::BITS - EPOCH_BITS)) - 1;
+
 /// All that the engine knows.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -178,6 +184,10 @@ impl State {
             picture: None,
             stirred: Vec::new(),
         }
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        (self.seq >> EPOCH_BITS) as u32
     }
 
     pub(crate) fn find(&self, jid: &Jid) -> Option<RowId> {

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use super::rare::{Ended, FailureRow, Rare, Tagging};
 use super::stats::Days;
 use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, Worker, history};
-use crate::engine::bytes::{
-    BadBytes, Reader, put_bytes, put_double, put_jid, put_maybe, put_moment, put_number, put_signed, put_text,
-};
+use crate::engine::codec::{CodecError, Reader, Writer};
 use crate::{CompleteReply, Every, Payload, Priority, Seconds, Tag};
 
 /// How far a picture has got.
@@ -79,77 +77,85 @@ impl State {
     }
 
     fn write_head(&self, into: &mut Vec<u8>) {
-        put_number(into, self.seq);
-        put_number(into, u64::from(self.templates_made));
-        put_number(into, u64::from(self.rows.used()));
-        put_number(into, self.rows.free().len() as u64);
-        self.rows.free().iter().for_each(|row| put_number(into, u64::from(*row)));
+        let to = &mut Writer::new(into);
+        to.number(self.seq);
+        to.number(u64::from(self.templates_made));
+        to.number(u64::from(self.rows.used()));
+        to.number(self.rows.free().len() as u64);
+        self.rows.free().iter().for_each(|row| {
+            to.number(u64::from(*row));
+        });
         let options = self.config.chosen();
-        put_number(into, options.len() as u64);
+        to.number(options.len() as u64);
         for (option, value) in options {
-            put_text(into, option);
-            put_text(into, value);
+            to.text(option);
+            to.text(value);
         }
-        put_number(into, self.queues.iter().count() as u64);
+        to.number(self.queues.iter().count() as u64);
         for (_, name, queue) in self.queues.iter() {
-            put_text(into, name);
-            into.push(u8::from(queue.paused) | u8::from(queue.registered.is_some()) << 1);
-            put_moment(into, queue.registered.unwrap_or_default());
-            queue.days.write(into);
+            to.text(name);
+            to.byte(u8::from(queue.paused) | u8::from(queue.registered.is_some()) << 1);
+            to.moment(queue.registered.unwrap_or_default());
+            queue.days.write(to);
         }
-        put_number(into, self.klasses.iter().count() as u64);
-        self.klasses.iter().for_each(|(_, name, ())| put_text(into, name));
-        put_number(into, self.workers.iter().count() as u64);
+        to.number(self.klasses.iter().count() as u64);
+        self.klasses.iter().for_each(|(_, name, ())| {
+            to.text(name);
+        });
+        to.number(self.workers.iter().count() as u64);
         for (_, name, worker) in self.workers.iter() {
-            put_text(into, name);
-            into.push(u8::from(worker.seen.is_some()));
-            put_moment(into, worker.seen.unwrap_or_default());
+            to.text(name);
+            to.byte(u8::from(worker.seen.is_some()));
+            to.moment(worker.seen.unwrap_or_default());
         }
-        put_number(into, self.groups.iter().count() as u64);
-        self.groups.iter().for_each(|(_, name, _)| put_text(into, name));
-        put_number(into, self.tags.len() as u64);
+        to.number(self.groups.iter().count() as u64);
+        self.groups.iter().for_each(|(_, name, _)| {
+            to.text(name);
+        });
+        to.number(self.tags.len() as u64);
         for (tag, usage) in &self.tags {
-            put_text(into, tag.as_str());
-            put_signed(into, usage.count);
+            to.text(tag.as_str());
+            to.signed(usage.count);
         }
-        put_number(into, self.tracked_order.len() as u64);
+        to.number(self.tracked_order.len() as u64);
         for ((since, seq), jid) in &self.tracked_order {
-            put_jid(into, jid);
-            put_moment(into, *since);
-            put_number(into, *seq);
+            to.jid(jid);
+            to.moment(*since);
+            to.number(*seq);
         }
-        put_number(into, self.templates.len() as u64);
+        to.number(self.templates.len() as u64);
         for (number, template) in &self.templates {
-            put_number(into, u64::from(*number));
-            write_template(template, into);
+            to.number(u64::from(*number));
+            write_template(template, to);
         }
     }
 
     fn write_row(&self, at: RowId, into: &mut Vec<u8>) {
+        let to = &mut Writer::new(into);
         let row = &self.rows[at];
-        put_number(into, u64::from(at));
-        put_jid(into, &self.rows.jid(at));
-        into.push(row.state as u8);
-        into.extend_from_slice(&row.flags.bits().to_le_bytes());
-        put_moment(into, row.score);
-        put_number(into, row.seq);
-        put_moment(into, row.time);
-        put_double(into, row.priority.get());
-        put_maybe(into, row.queue);
-        put_number(into, u64::from(row.klass));
-        put_maybe(into, row.worker);
-        put_number(into, u64::from(row.retries));
-        put_signed(into, i64::from(row.remaining));
-        put_bytes(into, &self.blobs.get(row.payload)[..row.payload_bytes as usize]);
-        put_bytes(into, history::raw(&self.blobs, row.history));
+        to.number(u64::from(at));
+        to.jid(&self.rows.jid(at));
+        to.byte(row.state as u8);
+        to.number(u64::from(row.flags.bits()));
+        to.moment(row.score);
+        to.number(row.seq);
+        to.moment(row.time);
+        to.double(row.priority.get());
+        to.maybe(row.queue);
+        to.number(u64::from(row.klass));
+        to.maybe(row.worker);
+        to.number(u64::from(row.retries));
+        to.signed(i64::from(row.remaining));
+        to.bytes(&self.blobs.get(row.payload)[..row.payload_bytes as usize]);
+        to.bytes(history::raw(&self.blobs, row.history));
         match self.rare(at) {
-            Some(rare) => write_rare(rare, into),
-            None => into.push(0),
+            Some(rare) => write_rare(rare, to),
+            None => drop(to.byte(0)),
         }
     }
 
     /// Makes the state that a picture shows, from its head and all its jobs in any order.
-    pub(crate) fn restore(hash_seed: u64, head: &[u8], jobs: &[Vec<u8>]) -> Result<State, BadBytes> {
+    pub(crate) fn restore(hash_seed: u64, head: &[u8], jobs: &[Vec<u8>]) -> Result<State, CodecError> {
         let mut state = State::new(hash_seed);
         state.read_head(&mut Reader::new(head))?;
         for jobs in jobs {
@@ -162,103 +168,111 @@ impl State {
         Ok(state)
     }
 
-    fn read_head(&mut self, reader: &mut Reader<'_>) -> Result<(), BadBytes> {
-        self.seq = reader.number()?;
-        self.templates_made = reader.small()?;
-        let used = reader.small()?;
-        let free = (0..reader.count()?).map(|_| reader.small()).collect::<Result<Vec<_>, _>>()?;
+    fn read_head(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
+        self.seq = reader.number("snapshot")?;
+        self.templates_made = reader.id("snapshot")?;
+        let used = reader.id("snapshot")?;
+        let free = (0..reader.count(1, "snapshot")?)
+            .map(|_| reader.id("snapshot"))
+            .collect::<Result<Vec<_>, _>>()?;
         if free.iter().any(|row| *row >= used) {
-            return Err(reader.bad("a free row"));
+            return Err(reader.misfit("a free row"));
         }
         self.rows.prepare(used, free);
-        for _ in 0..reader.count()? {
-            let (option, value) = (reader.text()?, reader.text()?);
+        for _ in 0..reader.count(1, "snapshot")? {
+            let (option, value) = (reader.text("snapshot")?, reader.text("snapshot")?);
             self.config.set(option, Some(value));
         }
-        for _ in 0..reader.count()? {
-            let name: Arc<str> = reader.text()?.into();
+        for _ in 0..reader.count(1, "snapshot")? {
+            let name: Arc<str> = reader.text("snapshot")?.into();
             let options = self.config.of_queue(&name);
-            let flags = reader.byte()?;
-            let registered = reader.moment()?;
+            let flags = reader.byte("snapshot")?;
+            let registered = reader.moment("snapshot")?;
             let registered = (flags & 2 != 0).then_some(registered);
             let days = Days::read(reader)?;
             self.queues
                 .add(&name, Queue { options, paused: flags & 1 != 0, registered, days, ..Queue::default() });
         }
-        for _ in 0..reader.count()? {
-            self.klasses.add(&reader.text()?.into(), ());
+        for _ in 0..reader.count(1, "snapshot")? {
+            self.klasses.add(&reader.text("snapshot")?.into(), ());
         }
-        for _ in 0..reader.count()? {
-            let name: Arc<str> = reader.text()?.into();
-            let seen = reader.byte()? != 0;
-            let moment = reader.moment()?;
+        for _ in 0..reader.count(1, "snapshot")? {
+            let name: Arc<str> = reader.text("snapshot")?.into();
+            let seen = reader.byte("snapshot")? != 0;
+            let moment = reader.moment("snapshot")?;
             self.workers.add(&name, Worker { seen: seen.then_some(moment), ..Worker::default() });
         }
-        for _ in 0..reader.count()? {
-            self.groups.add(&reader.text()?.into(), Default::default());
+        for _ in 0..reader.count(1, "snapshot")? {
+            self.groups.add(&reader.text("snapshot")?.into(), Default::default());
         }
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count(1, "snapshot")? {
             let tag = read_tag(reader)?;
-            let count = reader.signed()?;
+            let count = reader.signed("snapshot")?;
             self.set_tag_count(tag, count);
         }
-        for _ in 0..reader.count()? {
-            let jid = reader.jid()?;
-            let place = (reader.moment()?, reader.number()?);
+        for _ in 0..reader.count(1, "snapshot")? {
+            let jid = reader.jid("snapshot")?;
+            let place = (reader.moment("snapshot")?, reader.number("snapshot")?);
             self.tracked.insert(jid.clone(), place);
             self.tracked_order.insert(place, jid);
         }
-        for _ in 0..reader.count()? {
-            let number = reader.small()?;
+        for _ in 0..reader.count(1, "snapshot")? {
+            let number = reader.id("snapshot")?;
             let template = self.read_template(reader)?;
             self.templates_by_jid.insert(template.jid.clone(), number);
             self.templates.insert(number, template);
         }
-        if reader.is_empty() { Ok(()) } else { Err(reader.bad("the end of a picture's head")) }
+        if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a picture's head")) }
     }
 
-    fn read_template(&self, reader: &mut Reader<'_>) -> Result<Template, BadBytes> {
+    fn read_template(&self, reader: &mut Reader<'_>) -> Result<Template, CodecError> {
         let template = Template {
-            jid: reader.jid()?,
-            queue: reader.small()?,
-            klass: reader.small()?,
-            payload: Payload::from(reader.bytes()?),
+            jid: reader.jid("snapshot")?,
+            queue: reader.id("snapshot")?,
+            klass: reader.id("snapshot")?,
+            payload: Payload::from(reader.bytes("snapshot")?),
             priority: read_priority(reader)?,
-            retries: reader.small()?,
-            tags: (0..reader.count()?).map(|_| read_tag(reader)).collect::<Result<_, _>>()?,
-            every: Every::Interval(Seconds::new(reader.double()?).map_err(|_| reader.bad("an interval"))?),
-            backlog: reader.small()?,
-            count: reader.number()?,
-            next: reader.moment()?,
-            seq: reader.number()?,
+            retries: reader.id("snapshot")?,
+            tags: (0..reader.count(1, "snapshot")?).map(|_| read_tag(reader)).collect::<Result<_, _>>()?,
+            every: Every::Interval(
+                Seconds::new(reader.double("snapshot")?).map_err(|_| reader.misfit("an interval"))?,
+            ),
+            backlog: reader.id("snapshot")?,
+            count: reader.number("snapshot")?,
+            next: reader.moment("snapshot")?,
+            seq: reader.number("snapshot")?,
         };
         let known = self.queues.has(template.queue) && self.klasses.has(template.klass);
-        if known { Ok(template) } else { Err(reader.bad("a recurring job")) }
+        if known { Ok(template) } else { Err(reader.misfit("a recurring job")) }
     }
 
-    fn read_row(&mut self, reader: &mut Reader<'_>) -> Result<(), BadBytes> {
-        let at = reader.small()?;
-        let jid = reader.jid()?;
+    fn read_row(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
+        let at = reader.id("snapshot")?;
+        let jid = reader.jid("snapshot")?;
         if !self.rows.is_expected(at) {
-            return Err(reader.bad("a row"));
+            return Err(reader.misfit("a row"));
         }
         self.rows.insert_at(at, &jid);
-        let state = RowState::from_byte(reader.byte()?).ok_or_else(|| reader.bad("a state"))?;
-        let flags = Flags::from_bits(u16::from_le_bytes([reader.byte()?, reader.byte()?]));
-        let (score, seq, time) = (reader.moment()?, reader.number()?, reader.moment()?);
+        let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
+        let flags = u16::try_from(reader.number("snapshot")?).map_err(|_| reader.misfit("flags"))?;
+        let flags = Flags::from_bits(flags);
+        let (score, seq, time) =
+            (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
         let priority = read_priority(reader)?;
-        let (queue, klass, worker) = (reader.maybe()?, reader.small()?, reader.maybe()?);
+        let (queue, klass, worker) =
+            (reader.maybe("snapshot")?, reader.id("snapshot")?, reader.maybe("snapshot")?);
         let known = (self.queues.has(queue) || (queue == NONE && state == RowState::Complete))
             && self.klasses.has(klass)
             && (self.workers.has(worker) || (worker == NONE && state != RowState::Running));
         if !known {
-            return Err(reader.bad("a name"));
+            return Err(reader.misfit("a name"));
         }
-        let retries = reader.small()?;
-        let remaining = i32::try_from(reader.signed()?).map_err(|_| reader.bad("a count of retries"))?;
-        let payload = reader.bytes()?;
+        let retries = reader.id("snapshot")?;
+        let remaining =
+            i32::try_from(reader.signed("snapshot")?).map_err(|_| reader.misfit("a count of retries"))?;
+        let payload = reader.bytes("snapshot")?;
         let kept_payload = self.blobs.insert_slice(payload);
-        let history = reader.bytes()?;
+        let history = reader.bytes("snapshot")?;
         let kept_history = history::restore(&mut self.blobs, history);
         let row = &mut self.rows[at];
         row.state = state;
@@ -271,7 +285,7 @@ impl State {
             let known = rare.dependencies.iter().all(|on| *on < self.rows.used())
                 && rare.failure.iter().all(|failure| self.groups.has(failure.group));
             if !known {
-                return Err(reader.bad("what a job refers to"));
+                return Err(reader.misfit("what a job refers to"));
             }
             *self.rare_mut(at) = rare;
         }
@@ -352,21 +366,23 @@ impl State {
     }
 }
 
-fn write_template(of: &Template, into: &mut Vec<u8>) {
-    put_jid(into, &of.jid);
-    put_number(into, u64::from(of.queue));
-    put_number(into, u64::from(of.klass));
-    put_bytes(into, of.payload.bytes());
-    put_double(into, of.priority.get());
-    put_number(into, u64::from(of.retries));
-    put_number(into, of.tags.len() as u64);
-    of.tags.iter().for_each(|tag| put_text(into, tag.as_str()));
+fn write_template(of: &Template, to: &mut Writer<'_>) {
+    to.jid(&of.jid);
+    to.number(u64::from(of.queue));
+    to.number(u64::from(of.klass));
+    to.bytes(of.payload.bytes());
+    to.double(of.priority.get());
+    to.number(u64::from(of.retries));
+    to.number(of.tags.len() as u64);
+    of.tags.iter().for_each(|tag| {
+        to.text(tag.as_str());
+    });
     let Every::Interval(interval) = of.every;
-    put_double(into, interval.get());
-    put_number(into, u64::from(of.backlog));
-    put_number(into, of.count);
-    put_moment(into, of.next);
-    put_number(into, of.seq);
+    to.double(interval.get());
+    to.number(u64::from(of.backlog));
+    to.number(of.count);
+    to.moment(of.next);
+    to.number(of.seq);
 }
 
 /// Which of the rare parts a job has.
@@ -379,10 +395,10 @@ const EXPIRES: u8 = 1 << 5;
 const LISTED: u8 = 1 << 6;
 const ENDED: u8 = 1 << 7;
 
-fn write_rare(rare: &Rare, into: &mut Vec<u8>) {
+fn write_rare(rare: &Rare, to: &mut Writer<'_>) {
     let has = |part: u8, there: bool| if there { part } else { 0 };
     // Dependents are not written: they follow from the dependencies of others.
-    into.push(
+    to.byte(
         has(TAGS, !rare.tags.is_empty())
             | has(DEPENDENCIES, !rare.dependencies.is_empty())
             | has(FAILURE, rare.failure.is_some())
@@ -393,33 +409,41 @@ fn write_rare(rare: &Rare, into: &mut Vec<u8>) {
             | has(ENDED, rare.ended.is_some()),
     );
     if !rare.tags.is_empty() {
-        put_number(into, rare.tags.len() as u64);
+        to.number(rare.tags.len() as u64);
         for Tagging { tag, at, seq } in &rare.tags {
-            put_text(into, tag.as_str());
-            put_moment(into, *at);
-            put_number(into, *seq);
+            to.text(tag.as_str());
+            to.moment(*at);
+            to.number(*seq);
         }
     }
     if !rare.dependencies.is_empty() {
-        put_number(into, rare.dependencies.len() as u64);
-        rare.dependencies.iter().for_each(|on| put_number(into, u64::from(*on)));
+        to.number(rare.dependencies.len() as u64);
+        rare.dependencies.iter().for_each(|on| {
+            to.number(u64::from(*on));
+        });
     }
     if let Some(FailureRow { group, message, when, worker }) = &rare.failure {
-        put_number(into, u64::from(*group));
-        put_text(into, message);
-        put_moment(into, *when);
-        put_maybe(into, *worker);
+        to.number(u64::from(*group));
+        to.text(message);
+        to.moment(*when);
+        to.maybe(*worker);
     }
-    rare.due.into_iter().for_each(|due| put_moment(into, due));
-    rare.spawned_from.iter().for_each(|jid| put_jid(into, jid));
-    rare.expires.into_iter().for_each(|expires| put_moment(into, expires));
+    rare.due.into_iter().for_each(|due| {
+        to.moment(due);
+    });
+    rare.spawned_from.iter().for_each(|jid| {
+        to.jid(jid);
+    });
+    rare.expires.into_iter().for_each(|expires| {
+        to.moment(expires);
+    });
     if let Some((deadline, seq)) = rare.listed {
-        put_moment(into, deadline);
-        put_number(into, seq);
+        to.moment(deadline);
+        to.number(seq);
     }
     if let Some((token, how)) = rare.ended {
-        put_number(into, token);
-        into.push(match how {
+        to.number(token);
+        to.byte(match how {
             Ended::Failed => 0,
             Ended::Completed(CompleteReply::Complete) => 1,
             Ended::Completed(CompleteReply::Waiting) => 2,
@@ -429,57 +453,66 @@ fn write_rare(rare: &Rare, into: &mut Vec<u8>) {
     }
 }
 
-fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, BadBytes> {
-    let parts = reader.byte()?;
+fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, CodecError> {
+    let parts = reader.byte("snapshot")?;
     if parts == 0 {
         return Ok(None);
     }
     let mut rare = Rare::default();
     if parts & TAGS != 0 {
-        for _ in 0..reader.count()? {
-            rare.tags.push(Tagging { tag: read_tag(reader)?, at: reader.moment()?, seq: reader.number()? });
+        for _ in 0..reader.count(1, "snapshot")? {
+            rare.tags.push(Tagging {
+                tag: read_tag(reader)?,
+                at: reader.moment("snapshot")?,
+                seq: reader.number("snapshot")?,
+            });
         }
     }
     if parts & DEPENDENCIES != 0 {
-        for _ in 0..reader.count()? {
-            rare.dependencies.insert(reader.small()?);
+        for _ in 0..reader.count(1, "snapshot")? {
+            rare.dependencies.insert(reader.id("snapshot")?);
         }
     }
     if parts & FAILURE != 0 {
-        let (group, message) = (reader.small()?, reader.text()?.into());
-        rare.failure = Some(FailureRow { group, message, when: reader.moment()?, worker: reader.maybe()? });
+        let (group, message) = (reader.id("snapshot")?, reader.text("snapshot")?.into());
+        rare.failure = Some(FailureRow {
+            group,
+            message,
+            when: reader.moment("snapshot")?,
+            worker: reader.maybe("snapshot")?,
+        });
     }
     if parts & DUE != 0 {
-        rare.due = Some(reader.moment()?);
+        rare.due = Some(reader.moment("snapshot")?);
     }
     if parts & SPAWNED_FROM != 0 {
-        rare.spawned_from = Some(reader.jid()?);
+        rare.spawned_from = Some(reader.jid("snapshot")?);
     }
     if parts & EXPIRES != 0 {
-        rare.expires = Some(reader.moment()?);
+        rare.expires = Some(reader.moment("snapshot")?);
     }
     if parts & LISTED != 0 {
-        rare.listed = Some((reader.moment()?, reader.number()?));
+        rare.listed = Some((reader.moment("snapshot")?, reader.number("snapshot")?));
     }
     if parts & ENDED != 0 {
-        let token = reader.number()?;
-        let how = match reader.byte()? {
+        let token = reader.number("snapshot")?;
+        let how = match reader.byte("snapshot")? {
             0 => Ended::Failed,
             1 => Ended::Completed(CompleteReply::Complete),
             2 => Ended::Completed(CompleteReply::Waiting),
             3 => Ended::Completed(CompleteReply::Scheduled),
             4 => Ended::Completed(CompleteReply::Depends),
-            _ => return Err(reader.bad("how an attempt ended")),
+            _ => return Err(reader.misfit("how an attempt ended")),
         };
         rare.ended = Some((token, how));
     }
     Ok(Some(rare))
 }
 
-fn read_tag(reader: &mut Reader<'_>) -> Result<Tag, BadBytes> {
-    Tag::new(reader.text()?).map_err(|_| reader.bad("a tag"))
+fn read_tag(reader: &mut Reader<'_>) -> Result<Tag, CodecError> {
+    Tag::new(reader.text("snapshot")?).map_err(|_| reader.misfit("a tag"))
 }
 
-fn read_priority(reader: &mut Reader<'_>) -> Result<Priority, BadBytes> {
-    Priority::new(reader.double()?).map_err(|_| reader.bad("a priority"))
+fn read_priority(reader: &mut Reader<'_>) -> Result<Priority, CodecError> {
+    Priority::new(reader.double("snapshot")?).map_err(|_| reader.misfit("a priority"))
 }

@@ -1,6 +1,6 @@
 //! How a queue did, day by day: what jobs waited and ran, and how often they failed.
 
-use crate::engine::bytes::{BadBytes, Reader, put_double, put_moment, put_number, put_signed};
+use crate::engine::codec::{CodecError, Reader, Writer};
 use crate::time::DAY;
 use crate::{Seconds, StatsReply, Summary, Timestamp};
 
@@ -71,24 +71,27 @@ impl Days {
         }
     }
 
-    pub(crate) fn write(&self, into: &mut Vec<u8>) {
-        put_number(into, self.days.len() as u64);
+    pub(crate) fn write(&self, to: &mut Writer<'_>) {
+        to.number(self.days.len() as u64);
         for day in &self.days {
-            put_moment(into, day.start);
-            [day.retries, day.failed, day.failures].into_iter().for_each(|count| put_signed(into, count));
-            day.wait.write(into);
-            day.run.write(into);
+            to.moment(day.start);
+            [day.retries, day.failed, day.failures].into_iter().for_each(|count| {
+                to.signed(count);
+            });
+            day.wait.write(to);
+            day.run.write(to);
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Days, BadBytes> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Days, CodecError> {
         let day = |reader: &mut Reader<'_>| {
-            let start = reader.moment()?;
-            let (retries, failed, failures) = (reader.signed()?, reader.signed()?, reader.signed()?);
+            let start = reader.moment("snapshot")?;
+            let (retries, failed, failures) =
+                (reader.signed("snapshot")?, reader.signed("snapshot")?, reader.signed("snapshot")?);
             let (wait, run) = (Spans::read(reader)?, Spans::read(reader)?);
             Ok(Day { start, wait, run, retries, failed, failures })
         };
-        Ok(Days { days: (0..reader.count()?).map(|_| day(reader)).collect::<Result<_, _>>()? })
+        Ok(Days { days: (0..reader.count(1, "snapshot")?).map(|_| day(reader)).collect::<Result<_, _>>()? })
     }
 
     pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
@@ -111,19 +114,23 @@ impl Day {
 }
 
 impl Spans {
-    fn write(&self, into: &mut Vec<u8>) {
-        put_number(into, self.count);
-        put_double(into, self.mean);
-        put_double(into, self.spread);
-        put_number(into, self.histogram.len() as u64);
-        self.histogram.iter().for_each(|count| put_number(into, *count));
+    fn write(&self, to: &mut Writer<'_>) {
+        to.number(self.count);
+        to.double(self.mean);
+        to.double(self.spread);
+        to.number(self.histogram.len() as u64);
+        self.histogram.iter().for_each(|count| {
+            to.number(*count);
+        });
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Spans, BadBytes> {
-        let (count, mean, spread) = (reader.number()?, reader.double()?, reader.double()?);
-        let histogram: Vec<u64> = (0..reader.count()?).map(|_| reader.number()).collect::<Result<_, _>>()?;
+    fn read(reader: &mut Reader<'_>) -> Result<Spans, CodecError> {
+        let (count, mean, spread) =
+            (reader.number("snapshot")?, reader.double("snapshot")?, reader.double("snapshot")?);
+        let histogram: Vec<u64> =
+            (0..reader.count(1, "snapshot")?).map(|_| reader.number("snapshot")).collect::<Result<_, _>>()?;
         let sound = mean.is_finite() && spread.is_finite() && histogram.len() <= BUCKETS;
-        if sound { Ok(Spans { count, mean, spread, histogram }) } else { Err(reader.bad("figures")) }
+        if sound { Ok(Spans { count, mean, spread, histogram }) } else { Err(reader.misfit("figures")) }
     }
 
     pub(crate) fn add(&mut self, span: Seconds) {

@@ -1,0 +1,55 @@
+//! Telling what happened, and then those who asked: in this order, and only once it cannot be lost.
+
+use flume::Sender;
+use geartrain_core::{Answer, Event, Events, PopReply, Refusal};
+
+use crate::subscribers::Subscribers;
+use crate::trouble::Trouble;
+
+/// Where an answer goes: the answer itself, or why there is none.
+pub(crate) type Slot<T> = Sender<Result<T, Trouble>>;
+
+/// An answer that is ready.
+pub(crate) enum Outgoing {
+    Batch(Slot<Vec<Answer>>, Vec<Answer>),
+    Pop(Slot<Result<PopReply, Refusal>>, Result<PopReply, Refusal>),
+    /// Somebody listens from here on.
+    Subscribe(Slot<Box<dyn Events>>),
+}
+
+/// What some commands brought about, for everyone outside.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) events: Vec<Event>,
+    pub(crate) outgoing: Vec<Outgoing>,
+}
+
+impl Outcome {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.outgoing.is_empty()
+    }
+
+    /// Tells what happened, and then those who asked.
+    pub(crate) fn deliver(self, subscribers: &mut Subscribers) {
+        subscribers.publish(self.events.into_iter());
+        for outgoing in self.outgoing {
+            // Whoever no longer listens for an answer does not get one.
+            match outgoing {
+                Outgoing::Batch(slot, answers) => drop(slot.send(Ok(answers))),
+                Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
+                Outgoing::Subscribe(slot) => drop(slot.send(Ok(subscribers.add()))),
+            }
+        }
+    }
+
+    /// Tells those who asked that it came to nothing.
+    pub(crate) fn call_off(self, trouble: &Trouble) {
+        for outgoing in self.outgoing {
+            match outgoing {
+                Outgoing::Batch(slot, _) => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Pop(slot, _) => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Subscribe(slot) => drop(slot.send(Err(trouble.clone()))),
+            }
+        }
+    }
+}

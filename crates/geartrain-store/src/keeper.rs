@@ -1,0 +1,181 @@
+//! Where what happened is kept: nowhere, or in the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flume::Sender;
+use geartrain_core::engine::{Delta, Engine};
+
+use crate::delivery::Outcome;
+use crate::subscribers::Subscribers;
+use crate::trouble::Trouble;
+use crate::writer::{Group, Order, Piece};
+
+/// How many jobs of a snapshot go with each group.
+const SNAPSHOT_JOBS: usize = 512;
+/// A snapshot is not worth it before so much was written.
+const SNAPSHOT_BYTES_MIN: u64 = 8 << 20;
+/// How much room is asked for at a time.
+const ROOM_BYTES: usize = 4 << 20;
+/// What a batch takes besides its bytes, at the most.
+const BATCH_BYTES: usize = 8 << 10;
+
+/// Where what happened is kept.
+pub(crate) enum Keeper {
+    /// Nowhere: it is told at once.
+    Nowhere(Subscribers),
+    /// In the log: it is told once it is written.
+    Log(Scribe),
+}
+
+impl Keeper {
+    /// Takes down what changed.
+    pub(crate) fn note(&mut self, deltas: &mut Vec<Delta>) {
+        match self {
+            Keeper::Nowhere(_) => {}
+            Keeper::Log(scribe) => {
+                for delta in deltas.iter() {
+                    delta.encode(&mut scribe.body);
+                    scribe.light &= is_light(delta);
+                }
+            }
+        }
+        deltas.clear();
+    }
+
+    /// Keeps what was taken down since the last time, and then tells what came of it.
+    pub(crate) fn keep(&mut self, outcome: Outcome, engine: &mut Engine) {
+        match self {
+            Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
+            Keeper::Log(scribe) => scribe.keep(outcome, engine),
+        }
+    }
+
+    /// Makes sure that so much can be taken down.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
+        match self {
+            Keeper::Nowhere(_) => Ok(()),
+            Keeper::Log(scribe) => scribe.reserve(bytes),
+        }
+    }
+
+    /// Whether there is something to do that cannot wait for the next command.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Keeper::Log(Scribe { snapshot: Some(_), .. }))
+    }
+}
+
+/// Whether a change may be acknowledged before it is synced: if it is lost, a job that was handed out waits again, and the worker that has it is
+/// told so. Jobs themselves, and how they ended, are not of this kind.
+fn is_light(delta: &Delta) -> bool {
+    matches!(
+        delta,
+        Delta::Name(..)
+            | Delta::Seen(..)
+            | Delta::Promote(..)
+            | Delta::Pop { .. }
+            | Delta::Heartbeat { payload: None, .. }
+    )
+}
+
+/// The engine's end of the thread that writes.
+pub(crate) struct Scribe {
+    orders: Sender<Order>,
+    /// How many groups were sent that have to be synced, and how many of them have been.
+    heavy_sent: u64,
+    heavy_synced: Arc<AtomicU64>,
+    /// Whether nothing in this group has to be synced, so far.
+    light: bool,
+    /// What changed, encoded.
+    body: Vec<u8>,
+    /// How many more bytes surely fit.
+    room: usize,
+    /// How much was written since the last snapshot was begun.
+    since_snapshot: u64,
+    /// How large the last snapshot is.
+    snapshot_bytes: u64,
+    /// How large the one is that is being taken, so far.
+    snapshot: Option<u64>,
+}
+
+impl Scribe {
+    /// There is a snapshot of so many bytes, and so much of the log after it.
+    pub(crate) fn new(
+        orders: Sender<Order>,
+        heavy_synced: Arc<AtomicU64>,
+        snapshot_bytes: u64,
+        log_bytes: u64,
+    ) -> Scribe {
+        Scribe {
+            orders,
+            heavy_sent: 0,
+            heavy_synced,
+            light: true,
+            body: Vec::new(),
+            room: 0,
+            since_snapshot: log_bytes,
+            snapshot_bytes,
+            snapshot: None,
+        }
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let bytes = bytes + BATCH_BYTES;
+        if bytes > self.room {
+            let wanted = bytes.max(ROOM_BYTES);
+            let (slot, answer) = flume::bounded(1);
+            let order = Order::Reserve { bytes: wanted, slot };
+            self.orders.send(order).map_err(|_| Trouble::Gone)?;
+            answer.recv().map_err(|_| Trouble::Gone)??;
+            self.room = wanted;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, outcome: Outcome, engine: &mut Engine) {
+        let body = std::mem::take(&mut self.body);
+        if !body.is_empty() {
+            self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
+            self.since_snapshot += body.len() as u64;
+        }
+        // What is told must not rest on anything that could still be lost.
+        let all_synced = self.heavy_synced.load(Ordering::Acquire) == self.heavy_sent;
+        let light = std::mem::replace(&mut self.light, true) && all_synced;
+        let picture = self.go_on_with_snapshot(engine);
+        if !(body.is_empty() && outcome.is_empty() && picture.is_none()) {
+            self.heavy_sent += u64::from(!light);
+            self.write(Group { body, outcome, picture, light });
+        }
+        // The next group is the first that the snapshot does not show.
+        if self.snapshot.is_none()
+            && self.since_snapshot > SNAPSHOT_BYTES_MIN.max(self.snapshot_bytes / 4 * 3)
+        {
+            let mut bytes = Vec::new();
+            engine.begin_snapshot(&mut bytes);
+            self.snapshot = Some(bytes.len() as u64);
+            self.since_snapshot = 0;
+            let picture = Some(Piece { bytes, is_head: true, is_last: false });
+            self.write(Group { picture, light: true, ..Group::default() });
+        }
+    }
+
+    fn go_on_with_snapshot(&mut self, engine: &mut Engine) -> Option<Piece> {
+        let so_far = self.snapshot.as_mut()?;
+        let mut bytes = Vec::new();
+        let is_last = engine.go_on_with_snapshot(SNAPSHOT_JOBS, &mut bytes);
+        *so_far += bytes.len() as u64;
+        if is_last {
+            self.snapshot_bytes = *so_far;
+            self.snapshot = None;
+        }
+        Some(Piece { bytes, is_head: false, is_last })
+    }
+
+    fn write(&self, group: Group) {
+        // If the thread is gone, dropping the group tells everyone in it.
+        let _ = self.orders.send(Order::Write(group));
+    }
+}

@@ -1,0 +1,125 @@
+//! A batch as bytes: header, body, padding. The layout is in `docs/formats/log.md`.
+
+use super::field;
+
+/// Batches begin at multiples of this, so that no write touches a sector that another batch lies in.
+pub(super) const BLOCK: usize = 4096;
+
+/// Length of the header. The body follows at once.
+pub(super) const HEADER: usize = 64;
+
+const MAGIC: [u8; 4] = *b"GTb1";
+
+/// What the header of a batch says, apart from its checksum and the body's length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// The log's own number, drawn once: a payload that happens to be made of batches cannot know it.
+    pub(super) log: u64,
+    /// The running number of the segment, so that what a recycled segment held before is not taken for new.
+    pub(super) segment: u64,
+    /// The running number of the batch.
+    pub(super) number: u64,
+    /// Every batch up to this number was durable when this one was written.
+    pub(super) synced: u64,
+    /// Drawn each time the log is opened.
+    pub(super) opening: u64,
+    /// The `opening` of the batch before. What was written behind a batch that a crash took says another one than what is there now.
+    pub(super) before: u64,
+}
+
+impl Batch {
+    /// Puts the whole batch into a buffer, padded to whole blocks.
+    pub(super) fn encode(&self, body: &[u8], buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.reserve(padded(body.len()));
+        buffer.extend_from_slice(&[0; 4]);
+        buffer.extend_from_slice(&MAGIC);
+        let length = body.len() as u64;
+        for number in [self.log, self.segment, self.number, self.synced, self.opening, self.before, length] {
+            buffer.extend_from_slice(&number.to_le_bytes());
+        }
+        buffer.extend_from_slice(body);
+        let checksum = crc32c::crc32c(&buffer[4..]);
+        buffer[..4].copy_from_slice(&checksum.to_le_bytes());
+        buffer.resize(padded(body.len()), 0);
+    }
+
+    /// The header alone, and the body's length. Whether that is true shows only in the checksum.
+    pub(super) fn header(bytes: &[u8; HEADER]) -> Option<(Batch, u64)> {
+        let batch = Batch {
+            log: field(bytes, 8),
+            segment: field(bytes, 16),
+            number: field(bytes, 24),
+            synced: field(bytes, 32),
+            opening: field(bytes, 40),
+            before: field(bytes, 48),
+        };
+        (bytes[4..8] == MAGIC).then_some((batch, field(bytes, 56)))
+    }
+
+    /// The batch of this log and segment that these bytes begin with, and its body; or why there is none.
+    pub(super) fn decode(log: u64, segment: u64, bytes: &[u8]) -> Result<(Batch, &[u8]), &'static str> {
+        let Some(header) = bytes.first_chunk::<HEADER>() else {
+            return Err("the segment ends here");
+        };
+        let Some((batch, length)) = Batch::header(header) else {
+            return Err("no batch begins here");
+        };
+        if (batch.log, batch.segment) != (log, segment) {
+            return Err("the batch here is of another log or segment");
+        }
+        let body = usize::try_from(length).ok().and_then(|length| bytes[HEADER..].get(..length));
+        let Some(body) = body else {
+            return Err("the batch reaches beyond its segment");
+        };
+        let checksum = crc32c::crc32c(&bytes[4..HEADER + body.len()]);
+        if bytes[..4] != checksum.to_le_bytes() {
+            return Err("the checksum of the batch is wrong");
+        }
+        Ok((batch, body))
+    }
+}
+
+/// How many bytes a batch takes on disk.
+pub(super) fn padded(body_bytes: usize) -> usize {
+    (HEADER + body_bytes).next_multiple_of(BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCH: Batch = Batch { log: 1, segment: 2, number: 3, synced: 2, opening: 4, before: 5 };
+
+    #[test]
+    fn a_batch_is_read_as_it_was_written() {
+        for length in [0, 1, BLOCK - HEADER, BLOCK - HEADER + 1, 3 * BLOCK] {
+            let body = vec![7; length];
+            let mut bytes = Vec::new();
+            BATCH.encode(&body, &mut bytes);
+            assert_eq!(bytes.len() % BLOCK, 0);
+            assert_eq!(Batch::decode(1, 2, &bytes), Ok((BATCH, &body[..])));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_header_or_body_is_noticed() {
+        let mut bytes = Vec::new();
+        BATCH.encode(b"body", &mut bytes);
+        for bit in 0..(HEADER + 4) * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Batch::decode(1, 2, &bytes).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format_document() {
+        let mut bytes = Vec::new();
+        BATCH.encode(b"body", &mut bytes);
+        assert_eq!(bytes[4..8], *b"GTb1");
+        assert_eq!(bytes[8..64].chunks(8).map(|chunk| chunk[0]).collect::<Vec<_>>(), [1, 2, 3, 2, 4, 5, 4]);
+        assert_eq!(bytes[64..68], *b"body");
+        assert_eq!(bytes[..4], crc32c::crc32c(&bytes[4..68]).to_le_bytes());
+    }
+}

@@ -1,0 +1,373 @@
+//! The log: batches of bytes in the order in which they were appended, in files that are written before they are needed.
+//!
+//! ```text
+//! log-…17  [header | batch 40 | batch 41 |   batch 42   | …]     the next header says where this one ends
+//! log-…18  [header | batch 43 | 44 | what the file held before …]
+//! spare-…5 [zeroes, or what a released segment held            ]
+//! ```
+//!
+//! A commit is one overwrite and one fdatasync. It changes neither the length of a file nor the place of its blocks, so the file system
+//! has nothing else to write. The log knows nothing of what is in a batch.
+//!
+//! After a crash a batch is wholly there or it is not there, and neither is any after it. Every batch that was synced is there; if one is
+//! not, opening fails and says where. The bytes are described in `docs/formats/log.md`.
+
+mod batch;
+mod disk;
+mod reader;
+mod recover;
+mod segment;
+mod spares;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+pub use disk::{Disk, DiskFile, Join, RealDisk, Work};
+pub use reader::LogReader;
+
+use batch::{BLOCK, Batch, padded};
+use recover::{Found, recover};
+use segment::{Segment, segment_name, segment_number, spare_number};
+use spares::{Spare, Spares};
+
+/// Where a batch begins. Later batches have larger positions.
+///
+/// Segments are numbered from 1 on and no number is given twice. The default, segment nought, is before every batch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Position {
+    /// The running number of the segment.
+    pub segment: u64,
+    /// Bytes from the beginning of its file.
+    pub offset: u64,
+}
+
+/// How a log uses the disk.
+#[derive(Debug, Clone, Copy)]
+pub struct LogOptions {
+    /// How long a segment is; rounded up to whole blocks. A batch that is longer gets a segment of its own size.
+    pub segment_bytes: u64,
+    /// How many segments are kept ready, beside the one in use.
+    pub spare_segments: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { segment_bytes: 16 << 20, spare_segments: 2 }
+    }
+}
+
+/// What can go wrong with a log.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// Nothing was changed; the same may succeed when there is room.
+    #[error("the disk is full")]
+    Full,
+    /// What the log says was once durable is not there.
+    #[error("segment {segment} (file {}) is damaged at byte {offset}: {why}", segment_name(*segment))]
+    Damaged {
+        /// The running number of the segment.
+        segment: u64,
+        /// Bytes from the beginning of its file.
+        offset: u64,
+        /// What is wrong there.
+        why: String,
+    },
+    /// A write or a sync has failed before, so nobody knows what is on the disk until the log has been opened again.
+    #[error("the log has failed before, and must be opened again")]
+    Broken,
+    /// The disk refused for another reason.
+    #[error(transparent)]
+    Io(io::Error),
+}
+
+impl From<io::Error> for LogError {
+    fn from(error: io::Error) -> LogError {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::Full,
+            _ => LogError::Io(error),
+        }
+    }
+}
+
+impl LogError {
+    /// What was read at this place cannot be right.
+    pub fn damaged(segment: u64, offset: u64, why: impl Into<String>) -> LogError {
+        LogError::Damaged { segment, offset, why: why.into() }
+    }
+}
+
+/// A log that is open for writing. One at a time: whoever opens it makes sure of that.
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    segment_bytes: u64,
+    /// The log's own number.
+    log: u64,
+    /// Drawn when it was opened.
+    opening: u64,
+    /// The length of every segment that is kept, the one in use included.
+    segments: BTreeMap<u64, u64>,
+    /// The segment in use: its number, its file, its length, and where the next batch goes.
+    segment: u64,
+    file: Arc<dyn DiskFile>,
+    bytes: u64,
+    offset: u64,
+    /// The number of the last batch, the last one that is durable, and the `opening` of the last.
+    number: u64,
+    synced: u64,
+    before: u64,
+    spares: Spares,
+    reader: LogReader,
+    buffer: Vec<u8>,
+    broken: bool,
+}
+
+impl Log {
+    /// Opens the log of a directory and hands every batch at or after `from` to `replay`, in order, with its position.
+    ///
+    /// All that is handed over is durable. `from` is nought, for the oldest there is, or what [`end`](Log::end) said at a time when
+    /// everything before was synced, and has not been released. Segments before it are kept and can be read, but are not looked at.
+    /// A directory without a log gets one.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: LogOptions,
+        from: Position,
+        replay: &mut dyn FnMut(Position, &[u8]) -> Result<(), LogError>,
+    ) -> Result<Log, LogError> {
+        let segment_bytes = options.segment_bytes.next_multiple_of(BLOCK as u64).max(2 * BLOCK as u64);
+        // A name that the process before gave, and did not live to make durable, counts from here on.
+        disk.sync_directory()?;
+        let files = disk.list()?;
+        let mut segments: BTreeMap<u64, u64> =
+            files.iter().filter_map(|(name, bytes)| Some((segment_number(name)?, *bytes))).collect();
+        let found = recover(&*disk, &segments, from, replay)?;
+        let mut found_spares: Vec<(u64, u64)> =
+            files.iter().filter_map(|(name, bytes)| Some((spare_number(name)?, *bytes))).collect();
+        found_spares.sort_unstable();
+        let mut spares = Spares::new(disk.clone(), options.spare_segments, segment_bytes, found_spares)?;
+
+        let found = match found {
+            Some(found) => found,
+            None => {
+                let first = Segment { log: chance(), number: 1, first_batch: 1, previous_end: 0, before: 0 };
+                let spare = spares.take(segment_bytes)?;
+                begin(&*disk, &spare, &first)?;
+                segments.insert(1, spare.bytes);
+                let end = BLOCK as u64;
+                Found { log: first.log, segment: 1, file: spare.file, end, number: 0, before: 0 }
+            }
+        };
+        let reader = LogReader::new(disk.clone(), found.log);
+        reader.keep(found.segment, found.file.clone());
+        Ok(Log {
+            disk,
+            segment_bytes,
+            log: found.log,
+            opening: chance(),
+            bytes: segments[&found.segment],
+            segments,
+            segment: found.segment,
+            file: found.file,
+            offset: found.end,
+            number: found.number,
+            synced: found.number,
+            before: found.before,
+            spares,
+            reader,
+            buffer: Vec::new(),
+            broken: false,
+        })
+    }
+
+    /// Where the next batch will begin, or a place shortly before that if it needs a new segment.
+    pub fn end(&self) -> Position {
+        Position { segment: self.segment, offset: self.offset }
+    }
+
+    /// Makes sure that a batch of so many bytes can be appended without asking the disk for room.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), LogError> {
+        self.check()?;
+        let bytes = padded(bytes) as u64;
+        if bytes <= self.room() {
+            return Ok(());
+        }
+        let reserved = self.spares.ensure(self.segment_for(bytes));
+        self.or_break(reserved.map_err(LogError::from))
+    }
+
+    /// Writes a batch: one overwrite of pre-written sectors. It is durable only after the next `sync`.
+    pub fn append(&mut self, body: &[u8]) -> Result<Position, LogError> {
+        self.check()?;
+        let bytes = padded(body.len()) as u64;
+        if bytes > self.room() {
+            self.next_segment(self.segment_for(bytes))?;
+        }
+        let batch = Batch {
+            log: self.log,
+            segment: self.segment,
+            number: self.number + 1,
+            synced: self.synced,
+            opening: self.opening,
+            before: self.before,
+        };
+        batch.encode(body, &mut self.buffer);
+        let position = self.end();
+        // Where the disk copies on write, an overwrite can find it full. The next attempt writes over what is there of this one.
+        let written = self.file.write_at(&self.buffer, self.offset);
+        self.or_break(written.map_err(LogError::from))?;
+        self.number = batch.number;
+        self.before = self.opening;
+        self.offset += bytes;
+        // Not at once: a store that is opened to put one job need not write two segments for it.
+        if self.offset >= self.bytes / 4 {
+            self.spares.top_up();
+        }
+        Ok(position)
+    }
+
+    /// One fdatasync. After a failed one the log answers nothing but [`LogError::Broken`] until it is opened again.
+    ///
+    /// If nothing was appended since the last one there is nothing to do.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.check()?;
+        if self.synced != self.number {
+            // A disk that turns out to be full only now has lost something, like any other that fails here.
+            let synced = self.file.sync_data().map_err(LogError::Io);
+            self.or_break(synced)?;
+            self.synced = self.number;
+        }
+        Ok(())
+    }
+
+    /// Recycles segments that lie wholly before a position: renamed to spare and overwritten later.
+    pub fn release(&mut self, before: Position) -> Result<(), LogError> {
+        self.check()?;
+        let end = before.segment.min(self.segment);
+        let released: Vec<(u64, u64)> =
+            self.segments.range(..end).map(|(&number, &bytes)| (number, bytes)).collect();
+        if released.is_empty() {
+            return Ok(());
+        }
+        let mut recycled = Vec::new();
+        let mut outcome = Ok(());
+        for (number, bytes) in released {
+            let name = segment_name(number);
+            outcome = match self.spares.name_for(bytes, recycled.len()) {
+                Some(spare) => self.disk.rename(&name, &spare).map(|()| recycled.push(spare)),
+                None => self.disk.remove(&name),
+            };
+            if outcome.is_err() {
+                break;
+            }
+            self.segments.remove(&number);
+            self.reader.let_go(number);
+        }
+        // Before they can be overwritten: otherwise a crash could bring the old name back, above another segment's header.
+        let synced = self.disk.sync_directory().map_err(LogError::Io);
+        self.or_break(synced)?;
+        let kept = self.spares.keep(recycled);
+        self.or_break(outcome.and(kept).map_err(LogError::from))
+    }
+
+    /// Reads bytes of a batch's body again, by the batch's position, an offset inside its body and a length.
+    pub fn read(&self, batch: Position, offset: usize, bytes: usize) -> Result<Vec<u8>, LogError> {
+        self.check()?;
+        self.reader.read(batch, offset, bytes)
+    }
+
+    /// Reads like [`read`](Log::read), from other threads.
+    pub fn reader(&self) -> LogReader {
+        self.reader.clone()
+    }
+
+    /// Bytes on disk, spare segments included.
+    pub fn disk_bytes(&self) -> u64 {
+        self.segments.values().sum::<u64>() + self.spares.disk_bytes()
+    }
+
+    /// Bytes from the oldest kept segment to the end.
+    pub fn used_bytes(&self) -> u64 {
+        self.segments.values().sum::<u64>() - self.bytes + self.offset
+    }
+
+    /// Whether it must be opened again before it does anything else.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Bytes left in the segment in use.
+    fn room(&self) -> u64 {
+        self.bytes - self.offset
+    }
+
+    /// How long a segment must be for a batch that takes so many bytes.
+    fn segment_for(&self, bytes: u64) -> u64 {
+        self.segment_bytes.max(BLOCK as u64 + bytes)
+    }
+
+    /// Goes on in a new segment. What is in this one is durable before the new one has its name.
+    fn next_segment(&mut self, bytes: u64) -> Result<(), LogError> {
+        let ready = self.spares.ensure(bytes);
+        self.or_break(ready.map_err(LogError::from))?;
+        self.sync()?;
+        let header = Segment {
+            log: self.log,
+            number: self.segment + 1,
+            first_batch: self.number + 1,
+            previous_end: self.offset,
+            before: self.before,
+        };
+        let taken = self.spares.take(bytes);
+        let spare = self.or_break(taken.map_err(LogError::from))?;
+        if let Err(error) = begin(&*self.disk, &spare, &header) {
+            self.spares.put_back(spare);
+            return self.or_break(Err(error));
+        }
+        self.segment = header.number;
+        self.segments.insert(header.number, spare.bytes);
+        self.reader.keep(header.number, spare.file.clone());
+        (self.file, self.bytes, self.offset) = (spare.file, spare.bytes, BLOCK as u64);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), LogError> {
+        if self.broken { Err(LogError::Broken) } else { Ok(()) }
+    }
+
+    /// A full disk leaves everything as it was. After any other failure nobody knows.
+    fn or_break<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
+        self.broken |= matches!(&result, Err(error) if !matches!(error, LogError::Full));
+        result
+    }
+}
+
+/// Makes a segment of a spare. It has its header before it has its name, so a segment without one is damaged.
+fn begin(disk: &dyn Disk, spare: &Spare, header: &Segment) -> Result<(), LogError> {
+    spare.file.write_at(&header.encode(), 0)?;
+    spare.file.sync_data().map_err(LogError::Io)?;
+    disk.rename(&spare.name, &segment_name(header.number))?;
+    disk.sync_directory().map_err(LogError::Io)
+}
+
+/// A number that nobody can guess, from the standard library's own source of them.
+fn chance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// A number of eight bytes, the lowest first, out of a header.
+fn field(bytes: &[u8], offset: usize) -> u64 {
+    bytes[offset..offset + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Log { segment, offset, number, synced, broken, .. } = self;
+        write!(
+            formatter,
+            "Log {{ segment: {segment}, offset: {offset}, number: {number}, synced: {synced}, broken: {broken} }}"
+        )
+    }
+}

@@ -1,0 +1,126 @@
+//! A segment: a file with a header, then batches. Its name and its header; the layout is in `docs/formats/log.md`.
+
+use super::batch::BLOCK;
+use super::field;
+
+/// Length of what the header says. The rest of its block is zero.
+const HEADER: usize = 64;
+
+const MAGIC: [u8; 4] = *b"GTs\0";
+const VERSION: u32 = 1;
+
+/// What stands in the first block of a segment. It is durable before the segment gets its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// The log's own number, drawn once.
+    pub(super) log: u64,
+    /// The segment's running number.
+    pub(super) number: u64,
+    /// The number of the first batch.
+    pub(super) first_batch: u64,
+    /// Where the batches of the segment before end; nought if there is none.
+    pub(super) previous_end: u64,
+    /// The `opening` of the batch before the first.
+    pub(super) before: u64,
+}
+
+impl Segment {
+    pub(super) fn encode(&self) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        block[4..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let numbers = [self.log, self.number, self.first_batch, self.previous_end, self.before];
+        for (index, number) in numbers.into_iter().enumerate() {
+            block[16 + 8 * index..][..8].copy_from_slice(&number.to_le_bytes());
+        }
+        let checksum = crc32c::crc32c(&block[4..HEADER]);
+        block[..4].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+
+    pub(super) fn decode(block: &[u8; BLOCK]) -> Result<Segment, String> {
+        if block[4..8] != MAGIC {
+            return Err("it does not begin with a segment's header".into());
+        }
+        if block[..4] != crc32c::crc32c(&block[4..HEADER]).to_le_bytes() {
+            return Err("the checksum of the segment's header is wrong".into());
+        }
+        let version = field(block, 8) as u32;
+        if version != VERSION {
+            return Err(format!("it has version {version} of the format, and this program knows {VERSION}"));
+        }
+        Ok(Segment {
+            log: field(block, 16),
+            number: field(block, 24),
+            first_batch: field(block, 32),
+            previous_end: field(block, 40),
+            before: field(block, 48),
+        })
+    }
+}
+
+/// The name of a segment's file.
+pub(super) fn segment_name(number: u64) -> String {
+    format!("log-{number:020}")
+}
+
+/// The name of a file that waits to become a segment.
+pub(super) fn spare_name(number: u64) -> String {
+    format!("spare-{number:020}")
+}
+
+/// The number of a segment, from the name of its file.
+pub(super) fn segment_number(name: &str) -> Option<u64> {
+    number_after("log-", name)
+}
+
+/// The number of a spare, from the name of its file.
+pub(super) fn spare_number(name: &str) -> Option<u64> {
+    number_after("spare-", name)
+}
+
+fn number_after(prefix: &str, name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(prefix)?;
+    let plain = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: Segment = Segment { log: 1, number: 2, first_batch: 3, previous_end: 4, before: 5 };
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_and_every_flipped_bit_noticed() {
+        let mut block = SEGMENT.encode();
+        assert_eq!(Segment::decode(&block), Ok(SEGMENT));
+        for bit in 0..HEADER * 8 {
+            block[bit / 8] ^= 1 << (bit % 8);
+            assert!(Segment::decode(&block).is_err(), "bit {bit}");
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_refused_by_its_number() {
+        let mut block = SEGMENT.encode();
+        block[8] = 2;
+        let checksum = crc32c::crc32c(&block[4..HEADER]);
+        block[..4].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(
+            Segment::decode(&block),
+            Err("it has version 2 of the format, and this program knows 1".into())
+        );
+    }
+
+    #[test]
+    fn names_carry_numbers_and_other_files_are_none_of_ours() {
+        assert_eq!(segment_name(17), "log-00000000000000000017");
+        assert_eq!(segment_number("log-00000000000000000017"), Some(17));
+        assert_eq!(spare_number(&spare_name(u64::MAX)), Some(u64::MAX));
+        for name in ["log-17", "log-0000000000000000001x", "log-99999999999999999999", "LOCK", "spare-"] {
+            assert_eq!((segment_number(name), spare_number(name)), (None, None), "{name}");
+        }
+    }
+}

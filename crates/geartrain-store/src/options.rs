@@ -1,0 +1,22 @@
+//! How the store keeps what it is given.
+
+use std::time::Duration;
+
+/// When what was written is forced to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncMode {
+    /// Before it is acknowledged: nothing acknowledged is lost, not even in a power cut.
+    #[default]
+    Always,
+    /// So often: what the process did survives its own end, and a power cut loses no more than this.
+    Every(Duration),
+    /// When the operating system likes: survives the end of the process, and a power cut may lose anything.
+    Never,
+}
+
+/// How the store keeps what it is given.
+#[derive(Debug, Clone, Default)]
+pub struct StoreOptions {
+    /// When what was written is forced to the disk.
+    pub sync: SyncMode,
+}

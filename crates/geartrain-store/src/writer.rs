@@ -1,0 +1,190 @@
+//! The thread that writes: many batches of the engine, one write and one sync for all of them, and then the answers.
+//!
+//! While it waits for the disk the engine's thread works on what comes next, so neither waits for the other longer than it must.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use flume::{Receiver, RecvTimeoutError, Sender};
+
+use crate::checkpoint::{CheckpointWriter, Checkpoints};
+use crate::delivery::Outcome;
+use crate::log::Log;
+use crate::options::SyncMode;
+use crate::subscribers::Subscribers;
+use crate::trouble::Trouble;
+
+/// What some commands changed, and what goes out once that is written.
+#[derive(Default)]
+pub(crate) struct Group {
+    /// The changes, encoded; empty if there were none.
+    pub(crate) body: Vec<u8>,
+    pub(crate) outcome: Outcome,
+    /// A part of a snapshot that was begun before these changes, or earlier.
+    pub(crate) picture: Option<Piece>,
+    /// It is enough that it is written: it need not be synced before it is told.
+    pub(crate) light: bool,
+}
+
+/// A part of a snapshot.
+pub(crate) struct Piece {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) is_head: bool,
+    pub(crate) is_last: bool,
+}
+
+/// What the thread is told.
+pub(crate) enum Order {
+    Write(Group),
+    /// Make room for so many bytes, and say how much there is.
+    Reserve {
+        bytes: usize,
+        slot: Sender<Result<(), Trouble>>,
+    },
+}
+
+/// The log, and those who wait for it.
+pub(crate) struct Writer {
+    log: Log,
+    mode: SyncMode,
+    orders: Receiver<Order>,
+    subscribers: Subscribers,
+    checkpoints: Checkpoints,
+    picture: Option<CheckpointWriter>,
+    /// Since when something is written and not synced that has to be.
+    unsynced: Option<Instant>,
+    heavy_synced: Arc<AtomicU64>,
+    trouble: Option<Trouble>,
+    /// Nobody else may use the directory meanwhile.
+    _lock: File,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        log: Log,
+        mode: SyncMode,
+        orders: Receiver<Order>,
+        subscribers: Subscribers,
+        checkpoints: Checkpoints,
+        heavy_synced: Arc<AtomicU64>,
+        lock: File,
+    ) -> Writer {
+        Writer {
+            log,
+            mode,
+            orders,
+            subscribers,
+            checkpoints,
+            picture: None,
+            unsynced: None,
+            heavy_synced,
+            trouble: None,
+            _lock: lock,
+        }
+    }
+
+    /// Works until nobody is left to tell it anything.
+    pub(crate) fn run(mut self) {
+        loop {
+            let first = match self.sync_in() {
+                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => self.orders.recv_timeout(wait),
+            };
+            let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
+            let orders: Vec<Order> = first.into_iter().chain(self.orders.drain()).collect();
+            let mut outcomes = Vec::with_capacity(orders.len());
+            let mut heavy = 0;
+            for order in orders {
+                match order {
+                    Order::Write(group) => {
+                        heavy += u64::from(!group.light);
+                        outcomes.push(self.write(group));
+                    }
+                    Order::Reserve { bytes, slot } => drop(slot.send(self.reserve(bytes))),
+                }
+            }
+            let due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
+            if due && let Err(trouble) = self.sync() {
+                self.trouble = Some(trouble);
+            }
+            self.heavy_synced.fetch_add(heavy, Ordering::Release);
+            for outcome in outcomes {
+                // After a failed sync nobody knows what was kept, so nothing is acknowledged.
+                match &self.trouble {
+                    None => outcome.deliver(&mut self.subscribers),
+                    Some(trouble) => outcome.call_off(trouble),
+                }
+            }
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Writes a group down. If that fails, nothing is acknowledged from then on.
+    fn write(&mut self, group: Group) -> Outcome {
+        let Group { body, outcome, picture, light } = group;
+        if self.trouble.is_none()
+            && let Err(trouble) = self.try_write(&body, picture, light)
+        {
+            self.trouble = Some(trouble);
+        }
+        outcome
+    }
+
+    fn try_write(&mut self, body: &[u8], picture: Option<Piece>, light: bool) -> Result<(), Trouble> {
+        if let Some(piece) = picture {
+            self.go_on_with_picture(piece)?;
+        }
+        if !body.is_empty() {
+            self.log.append(body)?;
+            if !light {
+                self.unsynced.get_or_insert_with(Instant::now);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on_with_picture(&mut self, piece: Piece) -> Result<(), Trouble> {
+        if piece.is_head {
+            // All that the picture shows is before this place in the log, and nothing else is.
+            self.picture = Some(self.checkpoints.begin(self.log.end())?);
+        }
+        let Some(mut picture) = self.picture.take() else { return Ok(()) };
+        picture.write(&piece.bytes)?;
+        if !piece.is_last {
+            self.picture = Some(picture);
+            return Ok(());
+        }
+        // The log must not end before the place where it is to be read from.
+        self.log.sync()?;
+        let from = self.checkpoints.finish(picture)?;
+        Ok(self.log.release(from)?)
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
+        match &self.trouble {
+            Some(trouble) => Err(trouble.clone()),
+            None => Ok(self.log.reserve(bytes)?),
+        }
+    }
+
+    /// How long until what was written must be synced; none if there is nothing to sync, or no hurry at all.
+    fn sync_in(&self) -> Option<Duration> {
+        let since = self.unsynced?;
+        match self.mode {
+            SyncMode::Always => Some(Duration::ZERO),
+            SyncMode::Every(interval) => Some(interval.saturating_sub(since.elapsed())),
+            SyncMode::Never => None,
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), Trouble> {
+        if self.unsynced.take().is_some() && self.trouble.is_none() {
+            self.log.sync()?;
+        }
+        Ok(())
+    }
+}

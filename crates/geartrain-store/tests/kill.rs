@@ -1,0 +1,147 @@
+//! A process that is killed at any moment has kept what it said it did.
+//!
+//! The test starts itself again as the process to be killed. That one puts and works jobs, and says so on its standard output after
+//! each acknowledgement; the test kills it after a number of lines that it drew, and reads what is there.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::sync::Arc;
+
+use geartrain_core::*;
+use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use pollster::block_on;
+
+const ROUNDS: u64 = 100;
+const LINES_MAX: usize = 400;
+
+/// Tells the process what it is.
+const VICTIM: &str = "GEARTRAIN_TEST_VICTIM";
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    if let Ok(directory) = std::env::var(VICTIM) {
+        work_until_killed(Path::new(&directory));
+    }
+    let seed = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
+    let mut rng = fastrand::Rng::with_seed(seed.unwrap_or(7041));
+    let directory = Scratch::new();
+    // What was acknowledged, over all rounds: the directory is never emptied.
+    let mut acknowledged: BTreeMap<String, String> = BTreeMap::new();
+    for round in 0..ROUNDS {
+        for line in kill_after(rng.usize(1..LINES_MAX), &directory.0, round) {
+            let (what, jid) = line.split_once(' ').expect("a line says what was done to which job");
+            acknowledged.insert(jid.to_owned(), what.to_owned());
+        }
+        geartrain_store::check(&directory.0).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let backend = open(&directory.0);
+        let kept = states(&backend, acknowledged.keys());
+        for (jid, what) in &acknowledged {
+            let state =
+                *kept.get(jid).unwrap_or_else(|| panic!("round {round}: {jid} was {what} and is gone"));
+            match what.as_str() {
+                // It may have gone further than was said, but not back.
+                "put" => {}
+                "failed" => assert_eq!(state, StateName::Failed, "round {round}: {jid} was failed"),
+                "done" => assert_eq!(state, StateName::Complete, "round {round}: {jid} was done"),
+                other => panic!("nobody says {other}"),
+            }
+        }
+    }
+    assert!(acknowledged.len() > 1_000, "only {} jobs were acknowledged", acknowledged.len());
+}
+
+fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
+    let mut victim = Process::new(std::env::current_exe().unwrap())
+        .args(["--exact", "nothing_acknowledged_is_lost_when_the_process_is_killed", "--nocapture"])
+        .env(VICTIM, directory)
+        .env("GEARTRAIN_TEST_ROUND", round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let is_report =
+        |line: &String| line.starts_with("put ") || line.starts_with("done ") || line.starts_with("failed ");
+    let mut said: Vec<String> = output.by_ref().filter(is_report).take(lines).collect();
+    victim.kill().unwrap();
+    // What it had said before it was killed counts as well; half a line does not.
+    said.extend(output.filter(is_report).filter(|line| line.ends_with('.')));
+    victim.wait().unwrap();
+    assert!(!said.is_empty(), "the process said nothing");
+    said.into_iter().map(|line| line.trim_end_matches('.').to_owned()).collect()
+}
+
+fn work_until_killed(directory: &Path) -> ! {
+    let round = std::env::var("GEARTRAIN_TEST_ROUND").unwrap();
+    let backend = open(directory);
+    let (mail, klass, worker) =
+        (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap(), WorkerName::new("w1").unwrap());
+    let say = |what: &str, jids: &[Jid]| {
+        let lines: String = jids.iter().map(|jid| format!("{what} {jid}.\n")).collect();
+        let mut out = std::io::stdout().lock();
+        out.write_all(lines.as_bytes()).and_then(|()| out.flush()).unwrap();
+    };
+    for number in 0_u64.. {
+        let jids: Vec<Jid> =
+            (0..1 + number % 7).map(|n| Jid::new(format!("{round}-{number}-{n}")).unwrap()).collect();
+        let payload = "x".repeat((number * 37 % 5_000) as usize);
+        let put = |jid: &Jid| Put::new(mail.clone(), jid.clone(), klass.clone(), payload.as_str()).into();
+        execute(&backend, jids.iter().map(put).collect());
+        say("put", &jids);
+        let pop = Pop { count: Count::new(3).unwrap(), ..Pop::new(mail.clone(), worker.clone()) };
+        let Ok(Reply::Pop(popped)) = execute(&backend, vec![pop.into()]).remove(0) else { panic!("no jobs") };
+        let (failing, done): (Vec<Popped>, Vec<Popped>) =
+            popped.jobs.into_iter().partition(|job| job.payload.bytes().len() % 5 == 4);
+        let holder = |job: &Popped| Holder::Token(job.lock.token);
+        let group = Group::new("odd").unwrap();
+        execute(
+            &backend,
+            done.iter().map(|job| Complete::new(job.jid.clone(), holder(job)).into()).collect(),
+        );
+        say("done", &done.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
+        let fail = |job: &Popped| Fail::new(job.jid.clone(), holder(job), group.clone(), "odd").into();
+        execute(&backend, failing.iter().map(fail).collect());
+        say("failed", &failing.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
+    }
+    unreachable!("it is killed before it has counted that far")
+}
+
+fn open(directory: &Path) -> StoreBackend {
+    StoreBackend::open(directory, StoreOptions::default(), Arc::new(SystemClock)).unwrap()
+}
+
+fn execute(backend: &StoreBackend, batch: Vec<Call>) -> Vec<Answer> {
+    let answers = block_on(backend.execute(batch)).unwrap();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    answers
+}
+
+/// Where those of the jobs stand that are there.
+fn states<'a>(backend: &StoreBackend, jids: impl Iterator<Item = &'a String>) -> BTreeMap<String, StateName> {
+    let jids = jids.map(|jid| Jid::new(jid).unwrap()).collect();
+    match execute(backend, vec![GetMany { jids }.into()]).remove(0) {
+        Ok(Reply::GetMany(jobs)) => {
+            jobs.into_iter().map(|job| (job.jid.to_string(), job.state.name())).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kill-{}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
