@@ -49,8 +49,12 @@ fn main() {
         for batch in [1, 10, 100, 1000, 3000] {
             let directory =
                 Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{}", std::process::id()));
-            let backend = StoreBackend::open(&directory, StoreOptions { sync }, Arc::new(SystemClock))
-                .expect("it opens");
+            let backend = StoreBackend::open(
+                &directory,
+                StoreOptions { sync, ..StoreOptions::default() },
+                Arc::new(SystemClock),
+            )
+            .expect("it opens");
             let mut made = 0;
             let start = Instant::now();
             while start.elapsed() < window {
@@ -61,8 +65,12 @@ fn main() {
             drop(backend);
             let start = Instant::now();
             drop(
-                StoreBackend::open(&directory, StoreOptions { sync }, Arc::new(SystemClock))
-                    .expect("it opens"),
+                StoreBackend::open(
+                    &directory,
+                    StoreOptions { sync, ..StoreOptions::default() },
+                    Arc::new(SystemClock),
+                )
+                .expect("it opens"),
             );
             println!("    reopened in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
             std::fs::remove_dir_all(&directory).expect("it can be removed");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use flume::{Receiver, Sender};
@@ -12,18 +12,16 @@ use geartrain_core::{
 };
 
 use crate::delivery::Slot;
-use crate::embedded::{self, OpenError, Opened};
+use crate::embedded::{OpenError, Store};
 use crate::host::{Host, Message};
-use crate::keeper::{Keeper, Scribe};
+use crate::keeper::Keeper;
+use crate::log::Disk;
 use crate::options::StoreOptions;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
-use crate::writer::Writer;
 
 /// How many batches wait for the engine before those who send more have to wait themselves.
 const INBOX_BATCHES_MAX: usize = 1024;
-/// How many groups may wait to be written. With more, nothing would be written sooner, and each would be smaller.
-const GROUPS_MAX: usize = 1;
 
 /// The engine in this process.
 ///
@@ -33,7 +31,7 @@ pub struct StoreBackend {
     name: &'static str,
     inbox: Sender<Message>,
     gone: Gone,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// Whether the thread is gone, and what it can no longer answer.
@@ -79,13 +77,7 @@ impl StoreBackend {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn in_memory(clock: Arc<dyn Clock>) -> Result<StoreBackend, BackendError> {
-        StoreBackend::start(
-            "memory",
-            Engine::new(limits()),
-            clock,
-            Keeper::Nowhere(Subscribers::default()),
-            None,
-        )
+        StoreBackend::start("memory", Engine::new(limits()), clock, Keeper::Nowhere(Subscribers::default()))
     }
 
     /// An engine that keeps everything in a directory, which is made if it is not there.
@@ -115,15 +107,21 @@ impl StoreBackend {
         options: StoreOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<StoreBackend, OpenError> {
-        let Opened { engine, log, checkpoints, checkpoint_bytes, lock } =
-            embedded::open(directory, limits())?;
-        let (orders, inbox) = flume::bounded(GROUPS_MAX);
-        let heavy_synced = Arc::new(AtomicU64::new(0));
-        let scribe = Scribe::new(orders, heavy_synced.clone(), checkpoint_bytes, log.used_bytes());
-        let writer =
-            Writer::new(log, options.sync, inbox, Subscribers::default(), checkpoints, heavy_synced, lock);
-        let writer = std::thread::Builder::new().name("geartrain-writer".into()).spawn(|| writer.run())?;
-        let started = StoreBackend::start("embedded", engine, clock, Keeper::Log(scribe), Some(writer));
+        StoreBackend::keep_in(Store::in_directory(directory, options, limits())?, clock)
+    }
+
+    /// The same on any disk, which nobody else may use meanwhile.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        options: StoreOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<StoreBackend, OpenError> {
+        StoreBackend::keep_in(Store::on(disk, options, limits()), clock)
+    }
+
+    fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
+        let (engine, scribe) = store.start(Subscribers::default())?;
+        let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
         started.map_err(|error| OpenError::Io(std::io::Error::other(error)))
     }
 
@@ -132,7 +130,6 @@ impl StoreBackend {
         engine: Engine,
         clock: Arc<dyn Clock>,
         keeper: Keeper,
-        writer: Option<JoinHandle<()>>,
     ) -> Result<StoreBackend, BackendError> {
         let (inbox, messages) = flume::bounded(INBOX_BATCHES_MAX);
         let again = inbox.downgrade();
@@ -151,8 +148,7 @@ impl StoreBackend {
                 Host::new(engine, clock, messages, keeper).run();
             })
             .map_err(|error| broken(name, error))?;
-        let threads = std::iter::once(thread).chain(writer).collect();
-        Ok(StoreBackend { name, inbox, gone, threads })
+        Ok(StoreBackend { name, inbox, gone, thread: Some(thread) })
     }
 
     /// Answers what was asked so far, turns away those who wait, and from then on every command.
@@ -196,7 +192,7 @@ impl Drop for StoreBackend {
             // Behind all that was sent before it, so that is answered first.
             let _ = self.inbox.send(Message::Stop { slot: None });
         }
-        for thread in self.threads.drain(..) {
+        if let Some(thread) = self.thread.take() {
             // If it panicked, its message was printed and every caller was told; there is nothing to add here.
             let _ = thread.join();
         }

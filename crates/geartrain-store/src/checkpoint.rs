@@ -1,30 +1,35 @@
 //! Snapshots of the engine on disk, so that opening need not read the whole log.
 //!
 //! A checkpoint is a file of its own: where in the log it belongs, then the pieces of the snapshot, each with its length and checksum, then an
-//! empty piece. It is written under another name and renamed when it is whole and synced, so that a file of this name is never half a
-//! checkpoint. The newest one counts, and older ones are removed.
+//! empty piece. It is written under another name, and gets its own when it is whole and synced, so that a file of this name is never half a
+//! checkpoint. The newest one counts, and older ones are removed. The bytes are described in `docs/formats/checkpoint.md`.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::sync::Arc;
 
-use crate::log::Position;
+use crate::log::{Disk, DiskFile, Position};
 
 const MAGIC: &[u8; 8] = b"gearckp1";
+const HEADER_BYTES: usize = 24;
+const UNFINISHED: &str = "checkpoint.new";
 
+/// How much is gathered before it is written.
+const WRITE_BYTES: usize = 256 << 10;
 /// How much is written before it is synced, so that the last sync has little left to do.
-const SYNC_BYTES: usize = 4 << 20;
+const SYNC_BYTES: u64 = 4 << 20;
 
 /// The checkpoints of a directory.
 pub(crate) struct Checkpoints {
-    directory: PathBuf,
+    disk: Arc<dyn Disk>,
 }
 
 /// A checkpoint that is being written.
 pub(crate) struct CheckpointWriter {
-    file: BufWriter<File>,
+    file: Arc<dyn DiskFile>,
     position: Position,
-    unsynced: usize,
+    buffer: Vec<u8>,
+    written: u64,
+    synced: u64,
 }
 
 /// A checkpoint that was read.
@@ -35,112 +40,114 @@ pub(crate) struct Checkpoint {
     pub(crate) bytes: u64,
 }
 
+fn name_of(position: Position) -> String {
+    format!("checkpoint-{:016x}-{:016x}", position.segment, position.offset)
+}
+
 impl Checkpoints {
-    pub(crate) fn new(directory: &Path) -> Checkpoints {
-        Checkpoints { directory: directory.to_owned() }
-    }
-
-    fn unfinished(&self) -> PathBuf {
-        self.directory.join("checkpoint.new")
-    }
-
-    fn finished(&self, position: Position) -> PathBuf {
-        self.directory.join(format!("checkpoint-{:016x}-{:08x}", position.segment, position.offset))
+    pub(crate) fn new(disk: Arc<dyn Disk>) -> Checkpoints {
+        Checkpoints { disk }
     }
 
     /// Begins a checkpoint that stands for all of the log before a position.
     pub(crate) fn begin(&self, position: Position) -> io::Result<CheckpointWriter> {
-        let mut file = BufWriter::with_capacity(256 << 10, File::create(self.unfinished())?);
-        file.write_all(MAGIC)?;
-        file.write_all(&position.segment.to_le_bytes())?;
-        file.write_all(&position.offset.to_le_bytes())?;
-        Ok(CheckpointWriter { file, position, unsynced: 0 })
+        if self.disk.list()?.iter().any(|(name, _)| name == UNFINISHED) {
+            self.disk.remove(UNFINISHED)?;
+        }
+        let file = self.disk.create(UNFINISHED)?;
+        let mut buffer = Vec::with_capacity(2 * WRITE_BYTES);
+        buffer.extend_from_slice(MAGIC);
+        buffer.extend_from_slice(&position.segment.to_le_bytes());
+        buffer.extend_from_slice(&position.offset.to_le_bytes());
+        Ok(CheckpointWriter { file, position, buffer, written: 0, synced: 0 })
     }
 
     /// Makes a checkpoint count, and says where in the log it belongs.
     pub(crate) fn finish(&self, mut writer: CheckpointWriter) -> io::Result<Position> {
-        writer.piece(&[])?;
-        writer.sync()?;
-        fs::rename(self.unfinished(), self.finished(writer.position))?;
-        File::open(&self.directory)?.sync_all()?;
-        for old in self.names()? {
-            if old != self.finished(writer.position) {
-                fs::remove_file(old)?;
-            }
+        writer.gather(&[]);
+        writer.flush()?;
+        writer.file.sync_data()?;
+        let name = name_of(writer.position);
+        self.disk.rename(UNFINISHED, &name)?;
+        // The old one goes only when nothing can bring it back in the place of the new one.
+        self.disk.sync_directory()?;
+        for old in self.names()?.into_iter().filter(|(old, _)| *old != name) {
+            self.disk.remove(&old.0)?;
         }
         Ok(writer.position)
     }
 
     /// The newest checkpoint, if there is one.
     pub(crate) fn read(&self) -> io::Result<Option<Checkpoint>> {
-        let Some(newest) = self.names()?.pop() else { return Ok(None) };
-        let bytes = fs::read(&newest)?;
-        let damaged = || {
-            let what = format!("the checkpoint {} is damaged", newest.display());
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        };
-        parse(&bytes).map(Some).ok_or_else(damaged)
+        let Some((name, bytes)) = self.names()?.pop() else { return Ok(None) };
+        let mut whole = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+        self.disk.open(&name)?.read_at(&mut whole, 0)?;
+        let damaged =
+            || io::Error::new(io::ErrorKind::InvalidData, format!("the checkpoint {name} is damaged"));
+        parse(&whole).map(Some).ok_or_else(damaged)
     }
 
-    /// The finished ones, the newest last.
-    fn names(&self) -> io::Result<Vec<PathBuf>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with("checkpoint-")) {
-                names.push(entry.path());
-            }
-        }
+    /// The finished ones with their lengths, the newest last.
+    fn names(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut names = self.disk.list()?;
+        names.retain(|(name, _)| name.starts_with("checkpoint-"));
         names.sort();
         Ok(names)
     }
 }
 
 impl CheckpointWriter {
+    /// Adds a piece.
     pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        // An empty piece would end it.
-        if piece.is_empty() { Ok(()) } else { self.piece(piece) }
+        // An empty one would end it.
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.gather(piece);
+        if self.buffer.len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        if self.written - self.synced >= SYNC_BYTES {
+            self.file.sync_data()?;
+            self.synced = self.written;
+        }
+        Ok(())
     }
 
-    fn piece(&mut self, piece: &[u8]) -> io::Result<()> {
-        self.file.write_all(&(piece.len() as u64).to_le_bytes())?;
-        self.file.write_all(&crc32c::crc32c(piece).to_le_bytes())?;
-        self.file.write_all(piece)?;
-        self.unsynced += piece.len();
-        if self.unsynced > SYNC_BYTES { self.sync() } else { Ok(()) }
+    fn gather(&mut self, piece: &[u8]) {
+        self.buffer.extend_from_slice(&(piece.len() as u64).to_le_bytes());
+        self.buffer.extend_from_slice(&crc32c::crc32c(piece).to_le_bytes());
+        self.buffer.extend_from_slice(piece);
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.unsynced = 0;
-        self.file.flush()?;
-        self.file.get_ref().sync_data()
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
     }
 }
 
 fn parse(bytes: &[u8]) -> Option<Checkpoint> {
-    let mut rest = bytes;
-    let mut take = |count: usize| {
-        let (taken, left) = rest.split_at_checked(count)?;
-        rest = left;
-        Some(taken)
-    };
-    let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
-    if take(8)? != MAGIC {
+    let (header, mut rest) = bytes.split_at_checked(HEADER_BYTES)?;
+    let (magic, position) = header.split_at(MAGIC.len());
+    if magic != MAGIC {
         return None;
     }
-    let position = Position { segment: number(take(8)?)?, offset: number(take(8)?)? };
+    let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+    let position = Position { segment: number(&position[..8])?, offset: number(&position[8..])? };
     let mut pieces = Vec::new();
     loop {
-        let length = usize::try_from(number(take(8)?)?).ok()?;
-        let sum = u32::from_le_bytes(take(4)?.try_into().ok()?);
-        let piece = take(length)?;
-        if crc32c::crc32c(piece) != sum {
+        let (about, left) = rest.split_at_checked(12)?;
+        let (piece, left) = left.split_at_checked(usize::try_from(number(&about[..8])?).ok()?)?;
+        if crc32c::crc32c(piece).to_le_bytes() != about[8..] {
             return None;
         }
         if piece.is_empty() {
             break;
         }
         pieces.push(piece.to_vec());
+        rest = left;
     }
     let mut pieces = pieces.into_iter();
     Some(Checkpoint { position, head: pieces.next()?, jobs: pieces.collect(), bytes: bytes.len() as u64 })

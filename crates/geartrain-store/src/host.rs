@@ -13,6 +13,7 @@ use geartrain_core::{
 
 use crate::delivery::{Outcome, Outgoing, Slot};
 use crate::keeper::Keeper;
+use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters};
 
 /// What the thread is asked.
@@ -102,7 +103,7 @@ impl Host {
             self.serve_due();
             // All that is waiting is taken at once, so that one commit can cover it.
             let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
-            let messages = self.refuse_without_room(messages);
+            let messages = self.refuse_in_trouble(messages);
             self.engine.look_ahead(messages.iter().flat_map(Message::commands));
             for message in messages {
                 stop |= matches!(message, Message::Stop { .. });
@@ -270,21 +271,46 @@ impl Host {
         self.keeper.keep(outcome, &mut self.engine);
     }
 
-    /// Turns away, before anything is done, what there is no room to write down.
-    fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
-        let bytes: usize = messages.iter().map(Message::bytes).sum();
-        let Err(trouble) = self.keeper.reserve(bytes) else { return messages };
-        let (too_much, rest): (Vec<Message>, Vec<Message>) =
-            messages.into_iter().partition(|message| message.bytes() > 0);
-        for message in too_much {
-            match message {
-                Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
-                Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
-                Message::Subscribe { .. } | Message::LookAgain | Message::Stop { .. } => {}
-            }
+    /// Turns away, before anything is done, what cannot be written down: for want of room, or because an earlier write failed and
+    /// what was kept cannot be read again yet.
+    fn refuse_in_trouble(&mut self, messages: Vec<Message>) -> Vec<Message> {
+        match self.keeper.recover() {
+            Ok(None) => {}
+            Ok(Some(engine)) => self.go_on_with(engine),
+            Err(trouble) => return refuse(messages, &trouble, |_| true),
         }
-        rest
+        let bytes = messages.iter().map(Message::bytes).sum();
+        match self.keeper.reserve(bytes) {
+            Ok(()) => messages,
+            // What only reads needs no room.
+            Err(trouble) => refuse(messages, &trouble, |message| message.bytes() > 0),
+        }
     }
+
+    /// Goes on with an engine that was read from what was kept. Those who wait go on to wait.
+    fn go_on_with(&mut self, engine: Engine) {
+        self.engine = engine;
+        for queue in self.waiters.queues() {
+            self.engine.watch(&queue, true, &mut self.effects);
+        }
+        self.keeper.note(&mut self.effects.deltas);
+        self.serve(self.clock.now(), self.waiters.queues());
+    }
+}
+
+/// Answers some messages with why they cannot be dealt with, and gives back the others.
+fn refuse(messages: Vec<Message>, trouble: &Trouble, which: impl Fn(&Message) -> bool) -> Vec<Message> {
+    let (refused, rest): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(which);
+    let mut kept = rest;
+    for message in refused {
+        match message {
+            Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+            Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+            Message::Subscribe { slot } => drop(slot.send(Err(trouble.clone()))),
+            Message::LookAgain | Message::Stop { .. } => kept.push(message),
+        }
+    }
+    kept
 }
 
 /// What a command that brings nothing makes the store write down, and then some.

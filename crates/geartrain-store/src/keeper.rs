@@ -1,20 +1,24 @@
 //! Where what happened is kept: nowhere, or in the log.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use std::thread::JoinHandle;
 
 use flume::Sender;
 use geartrain_core::engine::{Delta, Engine};
 
 use crate::delivery::Outcome;
+use crate::embedded::Store;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
-use crate::writer::{Group, Order, Piece};
+use crate::writer::{Group, Order, Piece, Writer};
 
 /// How many jobs of a snapshot go with each group.
 const SNAPSHOT_JOBS: usize = 512;
-/// A snapshot is not worth it before so much was written.
-const SNAPSHOT_BYTES_MIN: u64 = 8 << 20;
+/// How many groups may wait to be written. With more, nothing would be written sooner, and each would be smaller.
+const GROUPS_MAX: usize = 1;
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
 /// What a batch takes besides its bytes, at the most.
@@ -25,7 +29,11 @@ pub(crate) enum Keeper {
     /// Nowhere: it is told at once.
     Nowhere(Subscribers),
     /// In the log: it is told once it is written.
-    Log(Scribe),
+    Log {
+        /// Where the log is.
+        store: Store,
+        scribe: Scribe,
+    },
 }
 
 impl Keeper {
@@ -33,7 +41,7 @@ impl Keeper {
     pub(crate) fn note(&mut self, deltas: &mut Vec<Delta>) {
         match self {
             Keeper::Nowhere(_) => {}
-            Keeper::Log(scribe) => {
+            Keeper::Log { scribe, .. } => {
                 for delta in deltas.iter() {
                     delta.encode(&mut scribe.body);
                     scribe.light &= is_light(delta);
@@ -47,7 +55,7 @@ impl Keeper {
     pub(crate) fn keep(&mut self, outcome: Outcome, engine: &mut Engine) {
         match self {
             Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
-            Keeper::Log(scribe) => scribe.keep(outcome, engine),
+            Keeper::Log { scribe, .. } => scribe.keep(outcome, engine),
         }
     }
 
@@ -55,13 +63,24 @@ impl Keeper {
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
         match self {
             Keeper::Nowhere(_) => Ok(()),
-            Keeper::Log(scribe) => scribe.reserve(bytes),
+            Keeper::Log { scribe, .. } => scribe.reserve(bytes),
         }
+    }
+
+    /// If a write or a sync has failed, reads again what was kept, because what the engine knows may be more than that. Answers the engine to
+    /// go on with, if it is another one; or why there is none.
+    pub(crate) fn recover(&mut self) -> Result<Option<Engine>, Trouble> {
+        let Keeper::Log { store, scribe } = self else { return Ok(None) };
+        let Some(trouble) = scribe.trouble() else { return Ok(None) };
+        let subscribers = scribe.stop();
+        let (engine, started) = store.start(subscribers).map_err(|_| trouble)?;
+        *scribe = started;
+        Ok(Some(engine))
     }
 
     /// Whether there is something to do that cannot wait for the next command.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Keeper::Log(Scribe { snapshot: Some(_), .. }))
+        matches!(self, Keeper::Log { scribe: Scribe { snapshot: Some(_), .. }, .. })
     }
 }
 
@@ -80,7 +99,10 @@ fn is_light(delta: &Delta) -> bool {
 
 /// The engine's end of the thread that writes.
 pub(crate) struct Scribe {
-    orders: Sender<Order>,
+    /// None when it is stopped.
+    orders: Option<Sender<Order>>,
+    writer: Option<JoinHandle<Subscribers>>,
+    trouble: Arc<OnceLock<Trouble>>,
     /// How many groups were sent that have to be synced, and how many of them have been.
     heavy_sent: u64,
     heavy_synced: Arc<AtomicU64>,
@@ -94,20 +116,27 @@ pub(crate) struct Scribe {
     since_snapshot: u64,
     /// How large the last snapshot is.
     snapshot_bytes: u64,
+    snapshot_bytes_min: u64,
     /// How large the one is that is being taken, so far.
     snapshot: Option<u64>,
 }
 
 impl Scribe {
-    /// There is a snapshot of so many bytes, and so much of the log after it.
-    pub(crate) fn new(
-        orders: Sender<Order>,
-        heavy_synced: Arc<AtomicU64>,
+    /// Starts the thread. There is a snapshot of so many bytes, and so much of the log after it.
+    pub(crate) fn start(
+        writer: Writer,
         snapshot_bytes: u64,
+        snapshot_bytes_min: u64,
         log_bytes: u64,
-    ) -> Scribe {
-        Scribe {
-            orders,
+    ) -> io::Result<Scribe> {
+        let (orders, inbox) = flume::bounded(GROUPS_MAX);
+        let (heavy_synced, trouble) = (writer.heavy_synced(), writer.trouble());
+        let thread = std::thread::Builder::new().name("geartrain-writer".into());
+        let writer = thread.spawn(move || writer.run(inbox))?;
+        Ok(Scribe {
+            orders: Some(orders),
+            writer: Some(writer),
+            trouble,
             heavy_sent: 0,
             heavy_synced,
             light: true,
@@ -115,8 +144,26 @@ impl Scribe {
             room: 0,
             since_snapshot: log_bytes,
             snapshot_bytes,
+            snapshot_bytes_min,
             snapshot: None,
-        }
+        })
+    }
+
+    /// Why nothing is acknowledged any more, if that is so.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        self.trouble.get().cloned()
+    }
+
+    /// Stops the thread, once it has done what it was told, and takes back those who listen.
+    pub(crate) fn stop(&mut self) -> Subscribers {
+        self.orders = None;
+        // If it panicked it said why, and those who listened are gone with it.
+        self.writer.take().and_then(|writer| writer.join().ok()).unwrap_or_default()
+    }
+
+    fn order(&self, order: Order) -> Result<(), Trouble> {
+        let orders = self.orders.as_ref().ok_or(Trouble::Gone)?;
+        orders.send(order).map_err(|_| Trouble::Gone)
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
@@ -127,8 +174,7 @@ impl Scribe {
         if bytes > self.room {
             let wanted = bytes.max(ROOM_BYTES);
             let (slot, answer) = flume::bounded(1);
-            let order = Order::Reserve { bytes: wanted, slot };
-            self.orders.send(order).map_err(|_| Trouble::Gone)?;
+            self.order(Order::Reserve { bytes: wanted, slot })?;
             answer.recv().map_err(|_| Trouble::Gone)??;
             self.room = wanted;
         }
@@ -151,7 +197,7 @@ impl Scribe {
         }
         // The next group is the first that the snapshot does not show.
         if self.snapshot.is_none()
-            && self.since_snapshot > SNAPSHOT_BYTES_MIN.max(self.snapshot_bytes / 4 * 3)
+            && self.since_snapshot > self.snapshot_bytes_min.max(self.snapshot_bytes / 4 * 3)
         {
             let mut bytes = Vec::new();
             engine.begin_snapshot(&mut bytes);
@@ -176,6 +222,12 @@ impl Scribe {
 
     fn write(&self, group: Group) {
         // If the thread is gone, dropping the group tells everyone in it.
-        let _ = self.orders.send(Order::Write(group));
+        let _ = self.order(Order::Write(group));
+    }
+}
+
+impl Drop for Scribe {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

@@ -19,5 +19,5 @@ mod writer;
 pub use backend::StoreBackend;
 pub use clock::SystemClock;
 pub use embedded::{OpenError, Report, check};
-pub use log::LogError;
+pub use log::{Disk, DiskFile, Join, LogError, LogOptions, RealDisk, Work};
 pub use options::{StoreOptions, SyncMode};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::log::LogOptions;
+
 /// When what was written is forced to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
@@ -15,8 +17,18 @@ pub enum SyncMode {
 }
 
 /// How the store keeps what it is given.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct StoreOptions {
     /// When what was written is forced to the disk.
     pub sync: SyncMode,
+    /// How the log uses the disk.
+    pub log: LogOptions,
+    /// A checkpoint is not worth it before so much was written.
+    pub checkpoint_bytes_min: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions { sync: SyncMode::default(), log: LogOptions::default(), checkpoint_bytes_min: 8 << 20 }
+    }
 }

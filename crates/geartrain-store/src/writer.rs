@@ -2,9 +2,8 @@
 //!
 //! While it waits for the disk the engine's thread works on what comes next, so neither waits for the other longer than it must.
 
-use std::fs::File;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use flume::{Receiver, RecvTimeoutError, Sender};
@@ -49,51 +48,55 @@ pub(crate) enum Order {
 pub(crate) struct Writer {
     log: Log,
     mode: SyncMode,
-    orders: Receiver<Order>,
     subscribers: Subscribers,
     checkpoints: Checkpoints,
     picture: Option<CheckpointWriter>,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
     heavy_synced: Arc<AtomicU64>,
-    trouble: Option<Trouble>,
-    /// Nobody else may use the directory meanwhile.
-    _lock: File,
+    /// Why nothing is acknowledged any more.
+    trouble: Arc<OnceLock<Trouble>>,
 }
 
 impl Writer {
     pub(crate) fn new(
         log: Log,
         mode: SyncMode,
-        orders: Receiver<Order>,
         subscribers: Subscribers,
         checkpoints: Checkpoints,
-        heavy_synced: Arc<AtomicU64>,
-        lock: File,
     ) -> Writer {
         Writer {
             log,
             mode,
-            orders,
             subscribers,
             checkpoints,
             picture: None,
             unsynced: None,
-            heavy_synced,
-            trouble: None,
-            _lock: lock,
+            heavy_synced: Arc::default(),
+            trouble: Arc::default(),
         }
     }
 
-    /// Works until nobody is left to tell it anything.
-    pub(crate) fn run(mut self) {
+    /// How many groups that had to be synced have been.
+    pub(crate) fn heavy_synced(&self) -> Arc<AtomicU64> {
+        self.heavy_synced.clone()
+    }
+
+    /// Where it will say why nothing is acknowledged any more.
+    pub(crate) fn trouble(&self) -> Arc<OnceLock<Trouble>> {
+        self.trouble.clone()
+    }
+
+    /// Works until nobody is left to tell it anything, and then hands back those who listen.
+    pub(crate) fn run(mut self, orders: Receiver<Order>) -> Subscribers {
+        let inbox = orders;
         loop {
             let first = match self.sync_in() {
-                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(wait) => self.orders.recv_timeout(wait),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => inbox.recv_timeout(wait),
             };
             let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
-            let orders: Vec<Order> = first.into_iter().chain(self.orders.drain()).collect();
+            let orders: Vec<Order> = first.into_iter().chain(inbox.drain()).collect();
             let mut outcomes = Vec::with_capacity(orders.len());
             let mut heavy = 0;
             for order in orders {
@@ -107,18 +110,18 @@ impl Writer {
             }
             let due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
             if due && let Err(trouble) = self.sync() {
-                self.trouble = Some(trouble);
+                self.fail(trouble);
             }
             self.heavy_synced.fetch_add(heavy, Ordering::Release);
             for outcome in outcomes {
                 // After a failed sync nobody knows what was kept, so nothing is acknowledged.
-                match &self.trouble {
+                match self.trouble.get() {
                     None => outcome.deliver(&mut self.subscribers),
                     Some(trouble) => outcome.call_off(trouble),
                 }
             }
             if stop {
-                return;
+                return self.subscribers;
             }
         }
     }
@@ -126,12 +129,17 @@ impl Writer {
     /// Writes a group down. If that fails, nothing is acknowledged from then on.
     fn write(&mut self, group: Group) -> Outcome {
         let Group { body, outcome, picture, light } = group;
-        if self.trouble.is_none()
+        if self.trouble.get().is_none()
             && let Err(trouble) = self.try_write(&body, picture, light)
         {
-            self.trouble = Some(trouble);
+            self.fail(trouble);
         }
         outcome
+    }
+
+    fn fail(&mut self, trouble: Trouble) {
+        // Only the first one says what happened.
+        let _ = self.trouble.set(trouble);
     }
 
     fn try_write(&mut self, body: &[u8], picture: Option<Piece>, light: bool) -> Result<(), Trouble> {
@@ -165,7 +173,7 @@ impl Writer {
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
-        match &self.trouble {
+        match self.trouble.get() {
             Some(trouble) => Err(trouble.clone()),
             None => Ok(self.log.reserve(bytes)?),
         }
@@ -182,7 +190,7 @@ impl Writer {
     }
 
     fn sync(&mut self) -> Result<(), Trouble> {
-        if self.unsynced.take().is_some() && self.trouble.is_none() {
+        if self.unsynced.take().is_some() && self.trouble.get().is_none() {
             self.log.sync()?;
         }
         Ok(())

@@ -53,7 +53,11 @@ pub async fn connect(url: &str) -> Result<Client, Error> {
             )
         }
     };
-    let opened = StoreBackend::open(Path::new(directory), StoreOptions { sync }, Arc::new(SystemClock));
+    let opened = StoreBackend::open(
+        Path::new(directory),
+        StoreOptions { sync, ..StoreOptions::default() },
+        Arc::new(SystemClock),
+    );
     let backend = opened.map_err(|source| Error::Open { directory: directory.to_owned(), source })?;
     Ok(Client::new(Arc::new(backend)))
 }

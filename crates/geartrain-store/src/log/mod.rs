@@ -99,6 +99,9 @@ impl LogError {
     }
 }
 
+/// Takes each batch of a log that is being opened: where it begins, and its body.
+pub type Replay<'a> = dyn FnMut(Position, &[u8]) -> Result<(), LogError> + 'a;
+
 /// A log that is open for writing. One at a time: whoever opens it makes sure of that.
 pub struct Log {
     disk: Arc<dyn Disk>,
@@ -134,7 +137,7 @@ impl Log {
         disk: Arc<dyn Disk>,
         options: LogOptions,
         from: Position,
-        replay: &mut dyn FnMut(Position, &[u8]) -> Result<(), LogError>,
+        replay: &mut Replay<'_>,
     ) -> Result<Log, LogError> {
         let segment_bytes = options.segment_bytes.next_multiple_of(BLOCK as u64).max(2 * BLOCK as u64);
         // A name that the process before gave, and did not live to make durable, counts from here on.
@@ -214,9 +217,9 @@ impl Log {
         };
         batch.encode(body, &mut self.buffer);
         let position = self.end();
-        // Where the disk copies on write, an overwrite can find it full. The next attempt writes over what is there of this one.
-        let written = self.file.write_at(&self.buffer, self.offset);
-        self.or_break(written.map_err(LogError::from))?;
+        if let Err(error) = self.file.write_at(&self.buffer, self.offset) {
+            return Err(self.take_back(error));
+        }
         self.number = batch.number;
         self.before = self.opening;
         self.offset += bytes;
@@ -235,7 +238,7 @@ impl Log {
         if self.synced != self.number {
             // A disk that turns out to be full only now has lost something, like any other that fails here.
             let synced = self.file.sync_data().map_err(LogError::Io);
-            self.or_break(synced)?;
+            synced?;
             self.synced = self.number;
         }
         Ok(())
@@ -330,6 +333,22 @@ impl Log {
         self.reader.keep(header.number, spare.file.clone());
         (self.file, self.bytes, self.offset) = (spare.file, spare.bytes, BLOCK as u64);
         Ok(())
+    }
+
+    /// Sees to it that a batch which could not be written is not found by the next who opens the log, if the disk was full.
+    ///
+    /// That a disk is full for an overwrite happens where it copies on write.
+    fn take_back(&mut self, error: io::Error) -> LogError {
+        let mut error = LogError::from(error);
+        if matches!(error, LogError::Full) {
+            let zeroed = self.file.write_at(&[0; BLOCK], self.offset).and_then(|()| self.file.sync_data());
+            match zeroed {
+                Ok(()) => self.synced = self.number,
+                Err(failed) => error = LogError::Io(failed),
+            }
+        }
+        self.broken |= !matches!(error, LogError::Full);
+        error
     }
 
     fn check(&self) -> Result<(), LogError> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::batch::{BLOCK, Batch, HEADER, padded};
 use super::disk::{Disk, DiskFile};
 use super::segment::{Segment, segment_name};
-use super::{LogError, Position};
+use super::{LogError, Position, Replay};
 
 /// What was found in a log.
 pub(super) struct Found {
@@ -112,7 +112,7 @@ pub(super) fn recover(
     disk: &dyn Disk,
     segments: &BTreeMap<u64, u64>,
     from: Position,
-    replay: &mut dyn FnMut(Position, &[u8]) -> Result<(), LogError>,
+    replay: &mut Replay<'_>,
 ) -> Result<Option<Found>, LogError> {
     let (Some((&oldest, _)), Some((&last, _))) = (segments.first_key_value(), segments.last_key_value())
     else {
