@@ -1,0 +1,785 @@
+//! The command line: what can be said, and how help shows it.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use geartrain::{Count, Group, Jid, Klass, Priority, QueueName, Tag, Timestamp, Token, WorkerName};
+
+use crate::payload::Source;
+use crate::text::HEADING;
+use crate::{duration, moment};
+
+/// Puts jobs into queues, works on them, and looks at them.
+#[derive(Debug, Parser)]
+#[command(name = "geartrain", version, disable_help_subcommand = true, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// The queue system to talk to
+    #[arg(
+        long,
+        global = true,
+        env = "GEARTRAIN_URL",
+        hide_env_values = true,
+        default_value = "embedded:./geartrain-data",
+        help_heading = GLOBAL
+    )]
+    pub(crate) url: String,
+    /// Print one line of JSON instead of text for people
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const GLOBAL: &str = "Everywhere";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Put a job into a queue, and print its jid
+    Put(PutArgs),
+    /// Make, list, change and remove recurring jobs
+    #[command(subcommand, arg_required_else_help = true)]
+    Recur(RecurVerb),
+
+    /// Take jobs out of queues to work on them
+    Pop(PopArgs),
+    /// Say that a job is done, or done here and on to another queue
+    Complete(CompleteArgs),
+    /// Say that a job failed, and set it aside in a group
+    Fail(FailArgs),
+    /// Give a job back to be tried again
+    Retry(RetryArgs),
+    /// Say that a job is still being worked on
+    Heartbeat(HeartbeatArgs),
+
+    /// Show a job and its history
+    Get(JidArg),
+    /// List jobs
+    Jobs(JobsArgs),
+    /// Show the next jobs of a queue without taking them
+    Peek(PeekArgs),
+    /// Count the jobs of each queue
+    Queues(QueuesArgs),
+    /// Count the jobs of each worker, or list those of one
+    Workers(WorkersArgs),
+    /// Show how a queue did on a day
+    Stats(StatsArgs),
+    /// Count failed jobs by group, or list those of one group
+    Failed(FailedArgs),
+    /// List the tracked jobs
+    Tracked,
+
+    /// Remove jobs; all of them or none
+    Cancel(JidsArg),
+    /// Put a job again, with its klass and payload unless you give others
+    Requeue(RequeueArgs),
+    /// Put the failed jobs of a group back to work
+    Unfail(UnfailArgs),
+    /// Take running jobs away from their workers
+    Timeout(JidsArg),
+    /// Change how much a job matters
+    Priority(PriorityArgs),
+    /// Add tags to a job
+    Tag(TagArgs),
+    /// Remove tags from a job
+    Untag(TagArgs),
+    /// Track a job: publish what happens to it
+    Track(JidArg),
+    /// Track a job no longer
+    Untrack(JidArg),
+    /// Make a job wait for others too
+    Depend(DependArgs),
+    /// Make a job no longer wait for others
+    Undepend(UndependArgs),
+    /// Write something into a job's history
+    Log(LogArgs),
+
+    /// Stop handing out the jobs of queues
+    Pause(QueuesArg),
+    /// Hand them out again
+    Resume(QueuesArg),
+    /// Take queues or workers off the lists
+    #[command(subcommand, arg_required_else_help = true)]
+    Forget(ForgetVerb),
+    /// Look at options and change them
+    #[command(subcommand, arg_required_else_help = true)]
+    Config(ConfigVerb),
+
+    /// Print what a shell needs to complete commands
+    #[command(
+        after_help = "Example:\n  geartrain completions bash > ~/.local/share/bash-completion/completions/geartrain"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+/// The commands as the help groups them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Put work in", &["put", "recur"]),
+    ("Work on it", &["pop", "complete", "fail", "retry", "heartbeat"]),
+    ("Look", &["get", "jobs", "peek", "queues", "workers", "stats", "failed", "tracked"]),
+    (
+        "Change jobs",
+        &[
+            "cancel", "requeue", "unfail", "timeout", "priority", "tag", "untag", "track", "untrack",
+            "depend", "undepend", "log",
+        ],
+    ),
+    ("Change queues", &["pause", "resume", "forget", "config"]),
+    ("This command", &["completions", "version"]),
+];
+
+const EXAMPLES: &str = r#"Examples:
+  geartrain put mail welcome '{"to":"a@example.org"}'     # prints the job's jid
+  geartrain queues
+  geartrain pop mail --worker w1                          # prints the job, and the token of its lock
+  geartrain complete JID --token TOKEN
+
+Exit codes: 0 done, 1 the queue refused, 2 bad usage, 3 no answer from the queue, 4 timed out.
+`geartrain COMMAND --help` says more about each command."#;
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "geartrain put [OPTIONS] <QUEUE> <KLASS> [PAYLOAD]\n       geartrain put [QUEUE] [KLASS] --batch <FILE>",
+    after_help = r#"Examples:
+  geartrain put mail welcome '{"to":"a"}' --priority 5 --tag new
+  geartrain put mail welcome @letter.json --in 1h30m
+  geartrain put reports nightly --every 1d --at 2026-04-01T03:00:00Z
+  geartrain put mail --batch jobs.ndjson
+
+A payload that begins with @, or is just -, can be given through standard input.
+
+--batch takes one JSON object per line. All but klass may be left out, and klass too if it is given as KLASS:
+  {"klass":"welcome","payload":{"to":"a"},"priority":5,"in":"1h","tags":["new"],"jid":"j1"}
+  keys: queue klass payload priority in at tags depends retries jid replace
+A payload in quotes is stored as the text within them, {"$bytes":"<base64>"} as those bytes,
+other JSON as it is written."#
+)]
+pub(crate) struct PutArgs {
+    /// Where the job goes
+    #[arg(required_unless_present = "batch")]
+    pub(crate) queue: Option<QueueName>,
+    /// What code runs it
+    #[arg(required_unless_present = "batch")]
+    pub(crate) klass: Option<Klass>,
+    /// What that code is given: text, @FILE, or - for standard input [default: nothing]
+    #[arg(conflicts_with = "batch", allow_negative_numbers = true)]
+    pub(crate) payload: Option<Source>,
+    #[command(flatten)]
+    pub(crate) when: WhenArgs,
+    /// Make one such job after another, so far apart; prints the recurring job's jid
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["batch", "depends", "replace"])]
+    pub(crate) every: Option<Duration>,
+    /// How much it matters: higher goes first [default: 0]
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true, conflicts_with = "batch")]
+    pub(crate) priority: Option<Priority>,
+    /// A word to find it by; may be repeated
+    #[arg(long = "tag", value_name = "TAG", conflicts_with = "batch")]
+    pub(crate) tags: Vec<Tag>,
+    /// A job that must be complete before this one runs; may be repeated
+    #[arg(long, value_name = "JID", conflicts_with = "batch")]
+    pub(crate) depends: Vec<Jid>,
+    /// How often it may be tried again [default: 5]
+    #[arg(long, value_name = "N", conflicts_with = "batch")]
+    pub(crate) retries: Option<u32>,
+    /// Its id; a job that has it already is left alone [default: a new one]
+    #[arg(long, conflicts_with = "batch")]
+    pub(crate) jid: Option<Jid>,
+    /// Put the job of that --jid again, wherever it stands, instead of leaving it alone
+    #[arg(long, requires = "jid", conflicts_with = "batch")]
+    pub(crate) replace: bool,
+    /// Put many: one JSON object per line of FILE, or of standard input if it is -
+    #[arg(long, value_name = "FILE")]
+    pub(crate) batch: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhenArgs {
+    /// Not before so long from now: 90, 90s, 1h30m, 250ms
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["at", "batch"])]
+    pub(crate) delay: Option<Duration>,
+    /// Not before then: 2026-04-01T12:00:00Z, or seconds since the epoch
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse, allow_negative_numbers = true, conflicts_with = "batch")]
+    pub(crate) at: Option<Timestamp>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain pop mail
+  geartrain pop mail thumbnails --worker w1 --count 10 --order round-robin --wait 30s
+  geartrain pop mail --json | jq -r '.[0].token'
+
+Finding nothing is no error: nothing is printed (with --json, an empty list) and the exit code is 0.
+With --wait it is 4, so that a script can tell.")]
+pub(crate) struct PopArgs {
+    /// Where from
+    #[arg(required = true, value_name = "QUEUE")]
+    pub(crate) queues: Vec<QueueName>,
+    /// Who works on them [default: <hostname>-<pid>]
+    #[arg(long)]
+    pub(crate) worker: Option<WorkerName>,
+    /// How many, at most
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
+    pub(crate) count: Count,
+    /// If there are none, wait so long for one
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// Which queue's jobs go first
+    #[arg(long, value_enum, default_value_t = OrderArg::Strict)]
+    pub(crate) order: OrderArg,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    /// Those of the first queue that has any
+    Strict,
+    /// One from each queue in turn
+    RoundRobin,
+    /// Those that matter most, in whichever queue
+    Priority,
+}
+
+/// Who says that they hold the job.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct HolderArgs {
+    /// The token that pop printed with the job
+    #[arg(long)]
+    pub(crate) token: Option<Token>,
+    /// The worker that popped it, instead of the token
+    #[arg(long)]
+    pub(crate) worker: Option<WorkerName>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain complete JID --token 1.0
+  geartrain complete JID --token 1.0 --next upload --delay 5m")]
+pub(crate) struct CompleteArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+    /// A new payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    pub(crate) payload: Option<Source>,
+    /// The queue that the job goes on to
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) next: Option<QueueName>,
+    /// Not before so long from now, there
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "next")]
+    pub(crate) delay: Option<Duration>,
+    /// A job that must be complete before this one runs there; may be repeated
+    #[arg(long, value_name = "JID", requires = "next")]
+    pub(crate) depends: Vec<Jid>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  geartrain fail JID smtp 'the server said 451' --token 1.0")]
+pub(crate) struct FailArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// The kind of failure: a word that many failures share
+    pub(crate) group: Group,
+    /// What went wrong this time
+    pub(crate) message: String,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+    /// A new payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    pub(crate) payload: Option<Source>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  geartrain retry JID --token 1.0 --delay 5m --group smtp --message 'the server said 451'"
+)]
+pub(crate) struct RetryArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+    /// Not before so long from now
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) delay: Option<Duration>,
+    /// The kind of failure, if that is why
+    #[arg(long, requires = "message")]
+    pub(crate) group: Option<Group>,
+    /// What went wrong this time
+    #[arg(long, requires = "group")]
+    pub(crate) message: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HeartbeatArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+    /// A new payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    pub(crate) payload: Option<Source>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JidArg {
+    /// The job
+    pub(crate) jid: Jid,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JidsArg {
+    /// The jobs
+    #[arg(required = true, value_name = "JID")]
+    pub(crate) jids: Vec<Jid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QueuesArg {
+    /// The queues
+    #[arg(required = true, value_name = "QUEUE")]
+    pub(crate) queues: Vec<QueueName>,
+}
+
+/// Which part of a list.
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    /// How many to show
+    #[arg(long, value_name = "N", value_parser = count, default_value = "25")]
+    pub(crate) limit: Count,
+    /// How many to leave out first
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) offset: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain jobs --state scheduled --queue mail
+  geartrain jobs --tag new --limit 100
+
+Without --state those that run come first, then stalled, waiting, scheduled, depends, failed and complete ones;
+with --tag, those that got the tag first.")]
+pub(crate) struct JobsArgs {
+    /// Only those that stand there
+    #[arg(long, value_enum)]
+    pub(crate) state: Option<StateArg>,
+    /// Only those in this queue; complete ones are in none
+    #[arg(long)]
+    pub(crate) queue: Option<QueueName>,
+    /// Only those that have this tag
+    #[arg(long)]
+    pub(crate) tag: Option<Tag>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StateArg {
+    Running,
+    Stalled,
+    Waiting,
+    Scheduled,
+    Depends,
+    Failed,
+    Complete,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PeekArgs {
+    /// The queue
+    pub(crate) queue: QueueName,
+    /// How many, at most
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
+    pub(crate) count: Count,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QueuesArgs {
+    /// Only this one
+    pub(crate) queue: Option<QueueName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkersArgs {
+    /// List the jobs of this one
+    pub(crate) name: Option<WorkerName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// The queue
+    pub(crate) queue: QueueName,
+    /// The day, in UTC: 2026-04-01, today or yesterday
+    #[arg(value_parser = moment::parse_day, default_value = "today")]
+    pub(crate) day: Timestamp,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FailedArgs {
+    /// List the jobs of this group, the latest first
+    pub(crate) group: Option<Group>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A job that is running is taken away from its worker. One that is complete runs again, in the queue that it was in last."
+)]
+pub(crate) struct RequeueArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// Another queue
+    #[arg(long)]
+    pub(crate) queue: Option<QueueName>,
+    /// Not before so long from now
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) delay: Option<Duration>,
+    /// Another klass
+    #[arg(long)]
+    pub(crate) klass: Option<Klass>,
+    /// Another payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    pub(crate) payload: Option<Source>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnfailArgs {
+    /// The kind of failure
+    pub(crate) group: Group,
+    /// The queue that they go to [default: the one that each was in]
+    #[arg(long)]
+    pub(crate) queue: Option<QueueName>,
+    /// How many, at most, those that failed first going first [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PriorityArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// How much it matters from now on: higher goes first
+    #[arg(value_name = "N", value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) priority: Priority,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TagArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// The tags
+    #[arg(required = true, value_name = "TAG")]
+    pub(crate) tags: Vec<Tag>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DependArgs {
+    /// The job that waits
+    pub(crate) jid: Jid,
+    /// Those that it waits for
+    #[arg(required = true, value_name = "ON")]
+    pub(crate) on: Vec<Jid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndependArgs {
+    /// The job that waits
+    pub(crate) jid: Jid,
+    /// Those that it waits for no longer
+    #[arg(required_unless_present = "all", value_name = "ON")]
+    pub(crate) on: Vec<Jid>,
+    /// It waits for none any more
+    #[arg(long, conflicts_with = "on")]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// What happened
+    pub(crate) message: String,
+    /// A JSON object with more about it
+    #[arg(long, value_name = "JSON", value_parser = json_object)]
+    pub(crate) data: Option<String>,
+}
+
+/// What to do about recurring jobs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecurVerb {
+    /// Make a recurring job, or replace the one of that --jid
+    #[command(
+        after_help = "Example:\n  geartrain recur add reports nightly --every 1d --at 2026-04-01T03:00:00Z --jid nightly"
+    )]
+    Add(RecurAddArgs),
+    /// List the recurring jobs
+    Ls {
+        /// Only those of this queue
+        #[arg(long)]
+        queue: Option<QueueName>,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Show a recurring job
+    Get(JidArg),
+    /// Change a recurring job: what you give, and nothing else
+    Edit(RecurEditArgs),
+    /// Remove recurring jobs; what they made stays
+    Rm(JidsArg),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecurAddArgs {
+    /// Where its jobs go
+    pub(crate) queue: QueueName,
+    /// What code runs them
+    pub(crate) klass: Klass,
+    /// What that code is given: text, @FILE, or - for standard input [default: nothing]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) payload: Option<Source>,
+    /// How long from one to the next
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) every: Duration,
+    /// So long until the first [default: now]
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, conflicts_with = "at")]
+    pub(crate) delay: Option<Duration>,
+    /// When the first: 2026-04-01T12:00:00Z, or seconds since the epoch
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse, allow_negative_numbers = true)]
+    pub(crate) at: Option<Timestamp>,
+    /// How much they matter: higher goes first [default: 0]
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) priority: Option<Priority>,
+    /// A word to find them by; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<Tag>,
+    /// How often each may be tried again [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+    /// How many missed ones are made up for; 0 for all of them
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) backlog: u32,
+    /// Its id; its jobs are called <JID>-<number> [default: a new one]
+    #[arg(long)]
+    pub(crate) jid: Option<Jid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecurEditArgs {
+    /// The recurring job
+    pub(crate) jid: Jid,
+    /// How long from one to the next; the next one moves by the difference
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) every: Option<Duration>,
+    /// Where its jobs go
+    #[arg(long)]
+    pub(crate) queue: Option<QueueName>,
+    /// What code runs them
+    #[arg(long)]
+    pub(crate) klass: Option<Klass>,
+    /// What that code is given: text, @FILE, or - for standard input
+    #[arg(long)]
+    pub(crate) payload: Option<Source>,
+    /// How much they matter: higher goes first
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) priority: Option<Priority>,
+    /// Add a tag; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<Tag>,
+    /// Remove a tag; may be repeated
+    #[arg(long = "untag", value_name = "TAG")]
+    pub(crate) untags: Vec<Tag>,
+    /// How often each may be tried again
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+    /// How many missed ones are made up for; 0 for all of them
+    #[arg(long, value_name = "N")]
+    pub(crate) backlog: Option<u32>,
+}
+
+/// What to take off the lists.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ForgetVerb {
+    /// Take queues off the list; their jobs stay
+    Queue(QueuesArg),
+    /// Take workers off the list; their locks stay
+    Worker {
+        /// The workers
+        #[arg(required = true, value_name = "WORKER")]
+        workers: Vec<WorkerName>,
+    },
+}
+
+/// What to do about options.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print one option, or all of them
+    Get {
+        /// Which one
+        key: Option<String>,
+    },
+    /// Set an option
+    #[command(
+        after_help = "Examples:\n  geartrain config set heartbeat 120\n  geartrain config set mail-max-concurrency 4"
+    )]
+    Set {
+        /// Which one
+        key: String,
+        /// To what
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+    /// Put an option back to its default
+    Unset {
+        /// Which one
+        key: String,
+    },
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    Priority::new(number).map_err(|error| error.to_string())
+}
+
+fn count(text: &str) -> Result<Count, String> {
+    let number: i64 = text.parse().map_err(|_| "it is not a whole number".to_owned())?;
+    Count::new(number).map_err(|error| error.to_string())
+}
+
+fn at_least_one(text: &str) -> Result<Count, String> {
+    let count = count(text)?;
+    if count.get() == 0 { Err("it must be at least 1".to_owned()) } else { Ok(count) }
+}
+
+fn json_object(text: &str) -> Result<String, String> {
+    match serde_json::from_str(text) {
+        Ok(serde_json::Value::Object(_)) => Ok(text.to_owned()),
+        Ok(_) => Err("it is JSON, but not an object like {\"key\":\"value\"}".to_owned()),
+        Err(error) => Err(format!("it is not JSON: {error}")),
+    }
+}
+
+/// The whole command line, with its commands grouped.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let width = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max().unwrap_or(0);
+    let mut groups = String::new();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(groups, "{HEADING}{heading}{HEADING:#}");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let _ =
+                writeln!(groups, "  {name:width$}  {}", about.map(ToString::to_string).unwrap_or_default());
+        }
+        groups.push('\n');
+    }
+    command
+        .help_template(format!(
+            "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}{HEADING}Options{HEADING:#}\n{{options}}{{after-help}}"
+        ))
+        .after_help(EXAMPLES)
+}
+
+/// Reads the command line.
+pub(crate) fn parse<T: Into<OsString> + Clone>(
+    arguments: impl IntoIterator<Item = T>,
+) -> Result<Cli, clap::Error> {
+    command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches))
+}
+
+/// Says in one sentence what is wrong with a command line, and where to look.
+pub(crate) fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
+    let rendered = error.render().to_string();
+    let text = rendered.split("\n\nUsage: ").next().unwrap_or_default();
+    let text = text.split("\n\nFor more information").next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let mut sentence = String::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let tip = line.strip_prefix("tip: ");
+        sentence.push_str(match tip {
+            _ if sentence.is_empty() => "",
+            Some(_) => "; ",
+            None => " ",
+        });
+        sentence.push_str(tip.unwrap_or(line));
+    }
+    format!("{sentence}; see `{} --help`", named_command(arguments))
+}
+
+/// The command that a command line names, as far as it names one.
+fn named_command(arguments: &[OsString]) -> String {
+    let mut command = &command();
+    let mut name = command.get_name().to_owned();
+    for argument in arguments.iter().skip(1) {
+        if let Some(found) = argument.to_str().and_then(|argument| command.find_subcommand(argument)) {
+            name.push(' ');
+            name.push_str(found.get_name());
+            command = found;
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        grouped.sort_unstable();
+        let command = command();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        all.sort_unstable();
+        assert_eq!(grouped, all);
+    }
+
+    #[test]
+    fn help_fits_a_terminal() {
+        fn check(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 120, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut command = command();
+        command.build();
+        check(&mut command);
+    }
+
+    #[test]
+    fn a_complaint_is_one_sentence_that_says_where_to_look() {
+        for (line, complaint) in [
+            (
+                "geartrain putt",
+                "unrecognized subcommand 'putt'; a similar subcommand exists: 'put'; see `geartrain --help`",
+            ),
+            (
+                "geartrain put mail",
+                "the following required arguments were not provided: <KLASS>; see `geartrain put --help`",
+            ),
+            (
+                "geartrain put mail welcome --in soon",
+                "invalid value 'soon' for '--in <DURATION>': \"soon\" is not a duration: write it like 90, 90s, 1h30m or \
+                 250ms; see `geartrain put --help`",
+            ),
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = parse(arguments.clone()).unwrap_err();
+            assert_eq!(super::complaint(&error, &arguments), complaint);
+        }
+    }
+}

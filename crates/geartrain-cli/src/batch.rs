@@ -1,0 +1,321 @@
+//! Many jobs from lines of JSON, one object each.
+
+use std::io::BufRead;
+
+use geartrain::{
+    Answer, BadInput, Call, Client, Existing, Jid, Klass, Payload, Priority, Put, PutReply, QueueName, Reply,
+    Seconds, Tag, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::failure::Failure;
+use crate::{duration, moment, payload, text};
+
+/// How many jobs are sent at once: enough that sending costs little, few enough that a full batch is soon done.
+const BATCH_JOBS: usize = 500;
+/// How many bytes are sent at once, about.
+const BATCH_BYTES: u64 = 4 << 20;
+/// How many refused lines are named; the others are only counted.
+const COMPLAINTS_MAX: usize = 10;
+
+/// What holds for lines that do not say otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct Defaults {
+    pub(crate) queue: Option<QueueName>,
+    pub(crate) klass: Option<Klass>,
+}
+
+/// One line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    queue: Option<String>,
+    klass: Option<String>,
+    payload: Option<Box<RawValue>>,
+    priority: Option<f64>,
+    #[serde(rename = "in")]
+    delay: Option<NumberOrText>,
+    at: Option<NumberOrText>,
+    tags: Option<Vec<String>>,
+    #[serde(default)]
+    depends: Vec<String>,
+    retries: Option<u32>,
+    jid: Option<String>,
+    #[serde(default)]
+    replace: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a number or a text")]
+enum NumberOrText {
+    Number(f64),
+    Text(String),
+}
+
+impl NumberOrText {
+    fn delay(self) -> Result<Seconds, String> {
+        match self {
+            NumberOrText::Number(seconds) => duration::from_seconds(seconds)
+                .map(Seconds::from)
+                .ok_or_else(|| format!("{seconds} is not a duration")),
+            NumberOrText::Text(text) => duration::parse(&text).map(Seconds::from),
+        }
+    }
+
+    fn moment(self) -> Result<Timestamp, String> {
+        match self {
+            NumberOrText::Number(seconds) => Timestamp::new(seconds).map_err(|error| error.to_string()),
+            NumberOrText::Text(text) => moment::parse(&text),
+        }
+    }
+}
+
+/// Reads a line as a put.
+fn read(line: &[u8], defaults: &Defaults, now: Timestamp) -> Result<Put, String> {
+    // Else the parser would take a list too, as the values of all keys in order.
+    if line.trim_ascii_start().first() != Some(&b'{') {
+        return Err(r#"it is not a JSON object like {"klass":"welcome"}"#.to_owned());
+    }
+    let line: Line = serde_json::from_slice(line).map_err(|error| in_column(&error))?;
+    let delay = match (line.delay, line.at) {
+        (Some(_), Some(_)) => return Err("in and at are both there: leave one out".to_owned()),
+        (Some(delay), None) => delay.delay()?,
+        (None, Some(at)) => at.moment()? - now,
+        (None, None) => Seconds::ZERO,
+    };
+    let payload = line.payload.map_or_else(|| Ok(Payload::default()), |json| payload::from_json(&json))?;
+    let queue = given_or(line.queue, QueueName::new, &defaults.queue, "queue")?;
+    let klass = given_or(line.klass, Klass::new, &defaults.klass, "klass")?;
+    let put = || -> Result<Put, BadInput> {
+        let jid = match line.jid {
+            Some(jid) => Jid::new(jid)?,
+            None => Jid::from_uuid(uuid::Uuid::now_v7().into_bytes()),
+        };
+        Ok(Put {
+            delay,
+            priority: line.priority.map(Priority::new).transpose()?,
+            retries: line.retries,
+            tags: line.tags.map(|tags| tags.iter().map(Tag::new).collect()).transpose()?,
+            depends: line.depends.iter().map(Jid::new).collect::<Result<_, _>>()?,
+            existing: if line.replace { Existing::Replace } else { Existing::Keep },
+            ..Put::new(queue, jid, klass, payload)
+        })
+    };
+    put().map_err(|error| error.to_string())
+}
+
+fn given_or<T: Clone>(
+    given: Option<String>,
+    name: impl FnOnce(String) -> Result<T, geartrain::BadName>,
+    default: &Option<T>,
+    what: &str,
+) -> Result<T, String> {
+    match given {
+        Some(text) => name(text).map_err(|error| error.to_string()),
+        None => default.clone().ok_or_else(|| format!("{what} is missing")),
+    }
+}
+
+/// What is wrong with a line of JSON. The parser counts lines too, but each of ours is its first.
+fn in_column(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
+/// What became of the lines.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    /// Jobs that were put.
+    pub(crate) put: u64,
+    /// Jobs that were there already and were left alone.
+    pub(crate) existing: u64,
+    /// Lines that the queue refused.
+    pub(crate) refused: u64,
+    /// Why, for the first of them.
+    #[serde(skip)]
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, line: u64, answer: Answer) {
+        match answer {
+            Ok(Reply::Put(PutReply::Existing)) => self.existing += 1,
+            Ok(_) => self.put += 1,
+            Err(refusal) => {
+                self.refused += 1;
+                if self.complaints.len() < COMPLAINTS_MAX {
+                    self.complaints.push(format!("line {line}: {}", Failure::from(refusal)));
+                }
+            }
+        }
+    }
+}
+
+/// Puts the job of each line, in order, and tells how far it is (in bytes and jobs) now and then.
+///
+/// A line that makes no sense ends it: the lines before have been put, and neither that line nor any after it.
+/// A line that the queue refuses does not.
+pub(crate) async fn put_lines(
+    client: &Client,
+    mut lines: impl BufRead,
+    defaults: &Defaults,
+    progress: impl Fn(u64, u64),
+) -> (Tally, Option<Failure>) {
+    let mut tally = Tally::default();
+    let (mut bytes, mut number, mut line) = (0, 0, Vec::new());
+    loop {
+        // Fill a batch, then send it, also if what ended it was a bad line.
+        let (mut calls, mut numbers, mut end) = (Vec::new(), Vec::new(), None);
+        let (now, start) = (moment::now(), bytes);
+        while calls.len() < BATCH_JOBS && bytes - start < BATCH_BYTES && end.is_none() {
+            line.clear();
+            match lines.read_until(b'\n', &mut line) {
+                Ok(0) => end = Some(None),
+                Ok(read_bytes) => {
+                    number += 1;
+                    bytes += read_bytes as u64;
+                    if line.trim_ascii().is_empty() {
+                        continue;
+                    }
+                    match read(&line, defaults, now) {
+                        Ok(put) => {
+                            calls.push(Call::from(put));
+                            numbers.push(number);
+                        }
+                        Err(why) => end = Some(Some(format!("line {number}: {why}"))),
+                    }
+                }
+                Err(error) => end = Some(Some(format!("line {} cannot be read: {error}", number + 1))),
+            }
+        }
+        if let (Some(first), Some(last)) = (numbers.first().copied(), numbers.last().copied()) {
+            match client.batch(calls).await {
+                Ok(answers) => {
+                    for (number, answer) in numbers.into_iter().zip(answers) {
+                        tally.count(number, answer);
+                    }
+                }
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    let why = format!("{failure}; whether lines {first} to {last} were put is not known");
+                    return (tally, Some(Failure::Unreachable(why)));
+                }
+            }
+            progress(bytes, tally.put);
+        }
+        match end {
+            None => {}
+            Some(None) => break,
+            Some(Some(why)) => {
+                let advice = "; nothing was put from this line on, so mend it and go on from there";
+                return (tally, Some(Failure::Usage(format!("{why}{advice}"))));
+            }
+        }
+    }
+    let failure = (tally.refused > 0).then(|| {
+        Failure::Refused(format!("{} refused, the others were put", text::count(tally.refused, "line")))
+    });
+    (tally, failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use geartrain::Length;
+
+    use super::*;
+
+    fn defaults() -> Defaults {
+        Defaults { queue: Some(QueueName::new("mail").unwrap()), klass: None }
+    }
+
+    fn read_line(line: &str) -> Result<Put, String> {
+        read(line.as_bytes(), &defaults(), Timestamp::from(1_000))
+    }
+
+    #[test]
+    fn a_line_says_all_that_a_put_can() {
+        let put = read_line(
+            r#"{"klass":"k","payload":{"a": 1},"priority":2.5,"in":"1m30s","tags":["t"],"depends":["j0"],
+                "retries":3,"jid":"j1","replace":true,"queue":"other"}"#,
+        )
+        .unwrap();
+        let jid = |text| Jid::new(text).unwrap();
+        let expected = Put {
+            priority: Some(Priority::new(2.5).unwrap()),
+            delay: Seconds::from(90),
+            tags: Some(vec![Tag::new("t").unwrap()]),
+            depends: vec![jid("j0")],
+            retries: Some(3),
+            existing: Existing::Replace,
+            ..Put::new(QueueName::new("other").unwrap(), jid("j1"), Klass::new("k").unwrap(), "{\"a\": 1}")
+        };
+        assert_eq!(put, expected);
+        let at = read_line(r#"{"klass":"k","at":1010.5}"#).unwrap();
+        assert_eq!(at.delay, Seconds::new(10.5).unwrap());
+        let at = read_line(r#"{"klass":"k","at":"1970-01-01T01:00:00Z","payload":"text"}"#).unwrap();
+        assert_eq!((at.delay, at.payload.bytes()), (Seconds::from(2_600), &b"text"[..]));
+    }
+
+    #[test]
+    fn a_bad_line_is_refused_with_what_is_wrong() {
+        for (line, why) in [
+            ("{", "EOF while parsing an object at column 1"),
+            ("[]", "it is not a JSON object like {\"klass\":\"welcome\"}"),
+            ("{}", "klass is missing"),
+            (r#"{"klass":""}"#, "a klass needs at least one byte"),
+            (r#"{"klass":7}"#, "invalid type: integer `7`, expected a string at column 10"),
+            (r#"{"klass":"k","prio":1}"#, "unknown field `prio`, expected one of "),
+            (r#"{"klass":"k","in":"soon"}"#, "\"soon\" is not a duration: write it like 90"),
+            (r#"{"klass":"k","in":-1}"#, "-1 is not a duration"),
+            (r#"{"klass":"k","in":[]}"#, "expected a number or a text"),
+            (r#"{"klass":"k","at":"soon"}"#, "\"soon\" is not a moment"),
+            (r#"{"klass":"k","in":1,"at":1}"#, "in and at are both there"),
+            (r#"{"klass":"k","tags":[""]}"#, "a tag needs at least one byte"),
+            (r#"{"klass":"k","retries":-1}"#, "invalid value: integer `-1`, expected u32"),
+            (r#"{"klass":"k","payload":{"$bytes":"?"}}"#, "the payload's $bytes are not base64"),
+            (r#"{"klass":"k"} x"#, "trailing characters at column 15"),
+        ] {
+            let error = read_line(line).unwrap_err();
+            assert!(error.starts_with(why), "{line}: {error}");
+        }
+        assert_eq!(
+            read(br#"{"klass":"k"}"#, &Defaults::default(), Timestamp::ZERO),
+            Err("queue is missing".to_owned())
+        );
+    }
+
+    #[test]
+    fn many_lines_go_in_batches_and_a_bad_one_ends_it() {
+        pollster::block_on(async {
+            let client = geartrain::connect("memory:").await.unwrap();
+            let mut lines = "{\"klass\":\"k\"}\n\n".repeat(1_200);
+            lines.push_str("nonsense\n{\"klass\":\"k\"}");
+            let (tally, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
+            assert_eq!(tally.put, 1_200);
+            let failure = failure.unwrap();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(failure.to_string().starts_with("line 2401: it is not a JSON object"), "{failure}");
+            let queue = QueueName::new("mail").unwrap();
+            assert_eq!(client.run(Length { queue }).await.unwrap(), 1_200);
+        });
+    }
+
+    #[test]
+    fn a_refused_line_is_named_and_the_others_are_put() {
+        pollster::block_on(async {
+            let client = geartrain::connect("memory:").await.unwrap();
+            let lines = r#"{"klass":"k","jid":"a"}
+{"klass":"k","jid":"b","depends":["b"]}
+{"klass":"k","jid":"a"}
+{"klass":"k","jid":"c"}"#;
+            let (tally, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
+            assert_eq!((tally.put, tally.existing, tally.refused), (2, 1, 1));
+            assert!(
+                tally.complaints[0].starts_with("line 2: job b would depend on itself"),
+                "{:?}",
+                tally.complaints
+            );
+            assert_eq!(failure.unwrap().exit_code(), 1);
+        });
+    }
+}

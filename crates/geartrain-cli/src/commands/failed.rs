@@ -1,0 +1,98 @@
+//! Failed jobs: counted, listed, and put back to work.
+
+use geartrain::{
+    Call, Client, Count, Existing, Failed, Failures, GetMany, Group, Page, Put, QueueName, Unfail,
+};
+use serde_json::json;
+
+use super::Done;
+use super::list::{failed_jobs, show_jobs, so_many};
+use crate::args::{FailedArgs, UnfailArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::text::{Cell, table};
+
+/// How many jobs go back at once.
+const STEP: u64 = 500;
+
+pub(super) async fn failed(client: &Client, args: FailedArgs, out: &mut Output<'_>) -> Done {
+    if let Some(group) = args.group {
+        let none = format!("no job failed in {group}");
+        let jobs = failed_jobs(client, group, &args.page, out.now).await?;
+        return show_jobs(&jobs, &none, out);
+    }
+    let groups = client.run(Failures).await?;
+    let page: Vec<_> = groups.iter().skip(args.page.offset).take(args.page.limit.get()).collect();
+    let views: Vec<_> =
+        page.iter().map(|(group, count)| json!({ "group": group.as_str(), "count": count })).collect();
+    Ok(out.list(&views, "no job failed", |out| {
+        let rows: Vec<_> =
+            page.iter().map(|(group, count)| [Cell::from(group), Cell::number(**count)]).collect();
+        table(out, ["GROUP", "JOBS"], &rows)
+    })?)
+}
+
+pub(super) async fn unfail(client: &Client, args: UnfailArgs, out: &mut Output<'_>) -> Done {
+    let there = client.run(Failures).await?.get(&args.group).copied().unwrap_or(0);
+    if there == 0 {
+        let group = args.group;
+        return Err(Failure::Refused(format!(
+            "no job failed in {group}; `geartrain failed` lists the groups"
+        )));
+    }
+    // Those that fail while we are at it are left for another time, or this might never end.
+    let wanted = args.count.unwrap_or(there).min(there);
+    let moved = match args.queue {
+        Some(queue) => into_one_queue(client, &args.group, &queue, wanted).await?,
+        None => into_their_queues(client, &args.group, wanted).await?,
+    };
+    let view = json!({ "group": args.group.as_str(), "moved": moved });
+    Ok(out.line(&view, so_many(moved, "back at work"))?)
+}
+
+async fn into_one_queue(
+    client: &Client,
+    group: &Group,
+    queue: &QueueName,
+    wanted: u64,
+) -> Result<u64, Failure> {
+    let mut moved = 0;
+    while moved < wanted {
+        let unfail = Unfail { queue: queue.clone(), group: group.clone(), count: step(wanted - moved)? };
+        match client.run(unfail).await? {
+            0 => break,
+            some => moved += some,
+        }
+    }
+    Ok(moved)
+}
+
+/// Puts each job again where it was. The list is newest first, so the oldest are at its end.
+async fn into_their_queues(client: &Client, group: &Group, wanted: u64) -> Result<u64, Failure> {
+    let mut moved = 0;
+    while moved < wanted {
+        let count = step(wanted - moved)?;
+        let first = Failed { group: group.clone(), page: Page { offset: 0, count: Count::ONE } };
+        let total = client.run(first).await?.total as usize;
+        let page = Page { offset: total.saturating_sub(count.get()), count };
+        let mut jids = client.run(Failed { group: group.clone(), page }).await?.jids;
+        jids.reverse();
+        let jobs = client.run(GetMany { jids }).await?;
+        let puts = jobs.into_iter().filter_map(|job| {
+            let put = Put::new(job.queue?, job.jid, job.klass, job.payload);
+            Some(Call::from(Put { existing: Existing::Require, ..put }))
+        });
+        let answers = client.batch(puts.collect()).await?;
+        // One that was cancelled just now is refused, and that is as well.
+        let put = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
+        if put == 0 {
+            break;
+        }
+        moved += put;
+    }
+    Ok(moved)
+}
+
+fn step(left: u64) -> Result<Count, Failure> {
+    Ok(Count::new(left.min(STEP) as i64).map_err(geartrain::Error::from)?)
+}

@@ -1,0 +1,165 @@
+//! Recurring jobs.
+
+use geartrain::{
+    Call, Client, Count, Every, GetRecurring, Jid, Jobs, Listing, Page, QueueName, Queues, Recur, Recurring,
+    Refusal, Reply, Seconds, TagRecurring, Unrecur, UntagRecurring, UpdateRecurring,
+};
+use serde_json::json;
+
+use super::put::{RETRIES, read};
+use super::show::{payload_text, when};
+use super::{Done, new_jid, until};
+use crate::args::{PageArgs, RecurAddArgs, RecurEditArgs, RecurVerb};
+use crate::duration;
+use crate::failure::Failure;
+use crate::moment;
+use crate::output::Output;
+use crate::text::{Cell, card, count, table};
+use crate::view::{RecurringView, interval, texts};
+
+pub(super) async fn recur(client: &Client, verb: RecurVerb, out: &mut Output<'_>) -> Done {
+    match verb {
+        RecurVerb::Add(args) => add(client, args, out).await,
+        RecurVerb::Ls { queue, page } => list(client, queue, &page, out).await,
+        RecurVerb::Get(args) => show(client, &args.jid, out).await,
+        RecurVerb::Edit(args) => edit(client, args, out).await,
+        RecurVerb::Rm(args) => remove(client, args.jids, out).await,
+    }
+}
+
+async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done {
+    let jid = args.jid.unwrap_or_else(new_jid);
+    let recur = Recur {
+        offset: match (args.delay, args.at) {
+            (Some(delay), _) => delay.into(),
+            (None, Some(at)) => until(at),
+            (None, None) => Seconds::ZERO,
+        },
+        priority: args.priority.unwrap_or_default(),
+        retries: args.retries.unwrap_or(RETRIES),
+        tags: args.tags,
+        backlog: args.backlog,
+        ..Recur::new(args.queue, jid.clone(), args.klass, read(args.payload.as_ref())?, args.every.into())
+    };
+    client.run(recur).await?;
+    Ok(out.line(&json!({ "jid": jid.to_string(), "outcome": "recurring" }), jid)?)
+}
+
+async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &mut Output<'_>) -> Done {
+    let mut jids = Vec::new();
+    let wanted = page.offset.saturating_add(page.limit.get());
+    for queue in client.run(Queues { queue }).await? {
+        let mut offset = 0;
+        while jids.len() < wanted {
+            let part = Page { offset, count: Count::MAX };
+            let found =
+                client.run(Jobs { which: Listing::Recurring(queue.name.clone()), page: part }).await?;
+            let last = found.len() < Count::MAX.get();
+            offset += found.len();
+            jids.extend(found);
+            if last {
+                break;
+            }
+        }
+    }
+    let asked = jids.into_iter().skip(page.offset).take(page.limit.get());
+    let answers = client.batch(asked.map(|jid| Call::from(GetRecurring { jid })).collect()).await?;
+    let jobs: Vec<Recurring> = answers
+        .into_iter()
+        .filter_map(|answer| match answer {
+            Ok(Reply::GetRecurring(job)) => job.map(|job| *job),
+            _ => None,
+        })
+        .collect();
+    let views: Vec<RecurringView> = jobs.iter().map(RecurringView::new).collect();
+    let now = out.now;
+    Ok(out.list(&views, "no recurring jobs", |out| {
+        let rows: Vec<_> = jobs
+            .iter()
+            .map(|job| {
+                [
+                    Cell::from(&job.jid),
+                    Cell::from(&job.queue),
+                    Cell::from(&job.klass),
+                    Cell::right(every_text(&job.every)),
+                    Cell::number(job.count),
+                    Cell::from(moment::relative(job.next, now)),
+                ]
+            })
+            .collect();
+        table(out, ["JID", "QUEUE", "KLASS", "EVERY", "MADE", "NEXT"], &rows)
+    })?)
+}
+
+fn every_text(every: &Every) -> String {
+    interval(every).map_or_else(|| "otherwise".to_owned(), duration::format)
+}
+
+async fn find(client: &Client, jid: &Jid) -> Result<Recurring, Failure> {
+    match client.run(GetRecurring { jid: jid.clone() }).await? {
+        Some(job) => Ok(*job),
+        None => Err(Refusal::NoSuchRecurring { jid: jid.clone() }.into()),
+    }
+}
+
+async fn show(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Done {
+    let job = find(client, jid).await?;
+    let now = out.now;
+    Ok(out.show(&RecurringView::new(&job), |out| {
+        let backlog = match job.backlog {
+            0 => "every missed one is made up for".to_owned(),
+            most => format!("at most {most} missed ones are made up for"),
+        };
+        card(
+            out,
+            &[
+                ("jid", Cell::from(&job.jid)),
+                ("queue", Cell::from(&job.queue)),
+                ("klass", Cell::from(&job.klass)),
+                ("every", every_text(&job.every).into()),
+                ("next", when(job.next, now).into()),
+                ("made", count(job.count, "job").into()),
+                ("backlog", backlog.into()),
+                ("priority", Cell::from(job.priority)),
+                ("retries", Cell::from(job.retries)),
+                ("tags", texts(&job.tags).join(" ").into()),
+                ("payload", payload_text(&job.payload).into()),
+            ],
+        )
+    })?)
+}
+
+async fn edit(client: &Client, args: RecurEditArgs, out: &mut Output<'_>) -> Done {
+    let jid = args.jid;
+    let update = UpdateRecurring {
+        priority: args.priority,
+        retries: args.retries,
+        every: args.every.map(|every| Every::Interval(every.into())),
+        backlog: args.backlog,
+        payload: args.payload.map(|source| source.read()).transpose()?,
+        klass: args.klass,
+        queue: args.queue,
+        ..UpdateRecurring::new(jid.clone())
+    };
+    if update == UpdateRecurring::new(jid.clone()) && args.tags.is_empty() && args.untags.is_empty() {
+        let advice = "say what to change, with --every for instance; see `geartrain recur edit --help`";
+        return Err(Failure::Usage(advice.to_owned()));
+    }
+    client.run(update).await?;
+    if !args.tags.is_empty() {
+        client.run(TagRecurring { jid: jid.clone(), tags: args.tags }).await?;
+    }
+    if !args.untags.is_empty() {
+        client.run(UntagRecurring { jid: jid.clone(), tags: args.untags }).await?;
+    }
+    show(client, &jid, out).await
+}
+
+async fn remove(client: &Client, jids: Vec<Jid>, out: &mut Output<'_>) -> Done {
+    for jid in &jids {
+        find(client, jid).await?;
+    }
+    client.batch(jids.iter().map(|jid| Call::from(Unrecur { jid: jid.clone() })).collect()).await?;
+    let people = format!("{} removed", count(jids.len() as u64, "recurring job"));
+    Ok(out.line(&json!({ "removed": texts(&jids) }), people)?)
+}

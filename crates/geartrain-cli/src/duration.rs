@@ -1,0 +1,120 @@
+//! Spans of time as people write them: `90`, `90s`, `1h30m`, `250ms`.
+
+use std::time::Duration;
+
+/// The units, longest first, in milliseconds.
+const UNITS: [(&str, u64); 6] =
+    [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// Reads a span of time. A bare number is seconds; units go from long to short and each comes at most once.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let bad = |why: &str| format!("{text:?} is not a duration: {why}");
+    if text.starts_with('-') {
+        return Err(bad("it is negative"));
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return text.parse().ok().and_then(from_seconds).ok_or_else(|| bad(EXAMPLES));
+    }
+    let (mut rest, mut seconds, mut units) = (text, 0.0, &UNITS[..]);
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(|| bad(EXAMPLES))?;
+        let (number, tail) = rest.split_at(number_end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let place = units.iter().position(|(name, _)| *name == unit).ok_or_else(|| bad(EXAMPLES))?;
+        let number: f64 = number.parse().map_err(|_| bad(EXAMPLES))?;
+        seconds += number * units[place].1 as f64 / 1_000.0;
+        units = &units[place + 1..];
+        rest = tail;
+    }
+    from_seconds(seconds).ok_or_else(|| bad("it is too long"))
+}
+
+const EXAMPLES: &str = "write it like 90, 90s, 1h30m or 250ms";
+
+/// A number of seconds as a span of time, if it can be one.
+pub(crate) fn from_seconds(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Writes a span of time with its two largest units, so that `parse` can read it again.
+pub(crate) fn format(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    let seconds = seconds.abs();
+    // Under a minute fractions can matter; over it they never do, and neither do seconds over an hour.
+    let mut left =
+        if seconds < 10.0 { (seconds * 1_000.0).round() } else { seconds.round() * 1_000.0 } as u64;
+    let mut text = String::from(sign);
+    let mut parts = 0;
+    for (unit, length) in UNITS {
+        if left >= length {
+            text.push_str(&format!("{}{unit}", left / length));
+            left %= length;
+            parts += 1;
+        } else if parts == 0 {
+            continue;
+        } else {
+            parts += 1; // a unit that is nought still takes its place: 3d, not 3d 5s
+        }
+        if parts == 2 {
+            break;
+        }
+    }
+    if parts == 0 { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_read() {
+        for (text, milliseconds) in [
+            ("0", 0),
+            ("90", 90_000),
+            ("90s", 90_000),
+            ("1h30m", 5_400_000),
+            ("250ms", 250),
+            ("1.5", 1_500),
+            ("1.5h", 5_400_000),
+            ("1w2d3h4m5s6ms", 788_645_006),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_is_wrong() {
+        for text in
+            ["", "s", "h1", "1x", "1.2.3", ".", "1h 30m", "30m1h", "1h1h", "1h30", "5S", "soon", "inf"]
+        {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains("write it like 90, 90s, 1h30m or 250ms"), "{text}: {error}");
+        }
+        assert_eq!(parse("-5").unwrap_err(), r#""-5" is not a duration: it is negative"#);
+        assert_eq!(
+            parse("99999999999999999999w").unwrap_err(),
+            r#""99999999999999999999w" is not a duration: it is too long"#
+        );
+    }
+
+    #[test]
+    fn spans_are_written_short() {
+        for (seconds, text) in [
+            (0.0, "0s"),
+            (0.0001, "0s"),
+            (0.25, "250ms"),
+            (1.5, "1s500ms"),
+            (42.4, "42s"),
+            (59.9, "1m"),
+            (90.0, "1m30s"),
+            (3_600.0, "1h"),
+            (3_605.0, "1h"),
+            (5_430.0, "1h30m"),
+            (90_000.0, "1d1h"),
+            (-90.0, "-1m30s"),
+        ] {
+            assert_eq!(format(seconds), text);
+        }
+    }
+}

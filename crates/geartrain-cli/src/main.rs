@@ -1,0 +1,59 @@
+//! The `geartrain` command: arguments in, exit code out.
+
+mod args;
+mod base64;
+mod batch;
+mod commands;
+mod duration;
+mod failure;
+mod moment;
+mod output;
+mod payload;
+mod text;
+mod view;
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let done = match args::parse(&arguments) {
+        Ok(cli) => run(cli),
+        // Help that was asked for. If it cannot be written there is nobody to tell.
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        // Nothing to do was named: help says what there is.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        Err(error) => Err(Failure::Usage(args::complaint(&error, &arguments))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if failure.exit_code() != 0 {
+                let _ = writeln!(anstream::stderr(), "geartrain: {}", text::clean(&failure.to_string()));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(cli: args::Cli) -> Result<(), Failure> {
+    let mut out = BufWriter::new(anstream::stdout());
+    let mut err = anstream::stderr();
+    let mut output = Output { json: cli.json, now: moment::now(), out: &mut out, err: &mut err };
+    let done = pollster::block_on(commands::run(cli, &mut output));
+    // What was found out is shown even if something then went wrong; why it did comes after it.
+    let written = out.flush();
+    done.and(written.map_err(Failure::from))
+}

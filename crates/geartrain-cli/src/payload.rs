@@ -1,0 +1,142 @@
+//! Payloads: where an argument takes them from, and how JSON shows them.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use geartrain::Payload;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::base64;
+use crate::failure::Failure;
+
+/// Where a payload comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The argument itself.
+    Text(String),
+    /// Standard input: `-`.
+    Stdin,
+    /// A file: `@FILE`.
+    File(PathBuf),
+}
+
+impl FromStr for Source {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Source, String> {
+        match text.strip_prefix('@') {
+            Some("") => Err("@ needs the name of a file behind it".to_owned()),
+            Some(file) => Ok(Source::File(file.into())),
+            None if text == "-" => Ok(Source::Stdin),
+            None => Ok(Source::Text(text.to_owned())),
+        }
+    }
+}
+
+impl Source {
+    /// Reads the payload, every byte as it is.
+    pub(crate) fn read(&self) -> Result<Payload, Failure> {
+        match self {
+            Source::Text(text) => Ok(Payload::from(text.as_str())),
+            Source::Stdin => {
+                let mut bytes = Vec::new();
+                std::io::stdin()
+                    .lock()
+                    .read_to_end(&mut bytes)
+                    .map_err(|error| Failure::Usage(format!("standard input cannot be read: {error}")))?;
+                Ok(bytes.into())
+            }
+            Source::File(file) => std::fs::read(file).map(Payload::from).map_err(|error| {
+                Failure::Usage(format!("{} cannot be read for the payload: {error}", file.display()))
+            }),
+        }
+    }
+}
+
+/// A payload that is neither JSON nor text.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bytes {
+    #[serde(rename = "$bytes")]
+    base64: String,
+}
+
+/// Shows a payload in JSON: as it is if it is JSON, or as text, or as `{"$bytes": base64}`.
+pub(crate) fn to_json(payload: &Payload) -> Box<RawValue> {
+    match payload.text() {
+        Some(text) => match serde_json::from_str::<&RawValue>(text) {
+            // Line breaks in JSON stand between its parts, never within a string. Without them a reply stays one line.
+            Ok(json) if json.get().contains(['\n', '\r']) => raw(json.get().replace(['\n', '\r'], " ")),
+            Ok(json) => json.to_owned(),
+            Err(_) => raw(serde_json::Value::from(text).to_string()),
+        },
+        None => raw(serde_json::json!(Bytes { base64: base64::encode(payload.bytes()) }).to_string()),
+    }
+}
+
+fn raw(json: String) -> Box<RawValue> {
+    RawValue::from_string(json).expect("what was just written as JSON is JSON")
+}
+
+/// The payload that JSON means: a string's text, the bytes of `{"$bytes": base64}`, and anything else as it is written.
+pub(crate) fn from_json(json: &RawValue) -> Result<Payload, String> {
+    if let Ok(text) = serde_json::from_str::<String>(json.get()) {
+        return Ok(text.into());
+    }
+    match serde_json::from_str::<Bytes>(json.get()) {
+        Ok(bytes) => base64::decode(&bytes.base64)
+            .map(Payload::from)
+            .ok_or_else(|| "the payload's $bytes are not base64".to_owned()),
+        Err(_) => Ok(json.get().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_names_text_stdin_or_a_file() {
+        assert_eq!("{}".parse(), Ok(Source::Text("{}".to_owned())));
+        assert_eq!("".parse(), Ok(Source::Text(String::new())));
+        assert_eq!("-".parse(), Ok(Source::Stdin));
+        assert_eq!("-5".parse(), Ok(Source::Text("-5".to_owned())));
+        assert_eq!("@a b".parse(), Ok(Source::File("a b".into())));
+        assert!("@".parse::<Source>().is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let failure = Source::File("/no/such/file".into()).read().unwrap_err();
+        assert!(failure.to_string().starts_with("/no/such/file cannot be read for the payload: "));
+    }
+
+    #[test]
+    fn json_shows_json_then_text_then_bytes() {
+        for (bytes, json) in [
+            (&b"{\"to\": \"a\"}"[..], "{\"to\": \"a\"}"),
+            (b" [1,\n 2]\n", "[1,  2]"),
+            (b"123456789012345678901234567890.10", "123456789012345678901234567890.10"),
+            (b"null", "null"),
+            (b"hello", "\"hello\""),
+            (b"a\nb", "\"a\\nb\""),
+            (b"", "\"\""),
+            (b"{\"a\":", "\"{\\\"a\\\":\""),
+            (b"\xff\0", "{\"$bytes\":\"/wA=\"}"),
+        ] {
+            assert_eq!(to_json(&bytes.into()).get(), json);
+        }
+    }
+
+    #[test]
+    fn what_json_shows_comes_back() {
+        for bytes in [&b"{\"to\": \"a\"}"[..], b"1.50", b"null", b"hello", b"a\nb", b"", b"\xff\0"] {
+            assert_eq!(from_json(&to_json(&bytes.into())), Ok(bytes.into()));
+        }
+        assert!(from_json(&raw("{\"$bytes\":\"?\"}".to_owned())).is_err());
+        // An object that only looks like it is an object.
+        let object = "{\"$bytes\":\"AA==\",\"more\":1}";
+        assert_eq!(from_json(&raw(object.to_owned())), Ok(object.into()));
+    }
+}

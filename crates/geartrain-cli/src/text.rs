@@ -1,0 +1,174 @@
+//! Text for people: aligned tables without boxes, cards, and nothing that could move a terminal's cursor.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use unicode_width::UnicodeWidthStr;
+
+/// How headings look.
+pub(crate) const HEADING: Style = Style::new().bold();
+/// How labels and what matters less look.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BUSY: Style = AnsiColor::Cyan.on_default();
+const LATER: Style = AnsiColor::Yellow.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+
+/// Makes text safe to print: what could move the cursor or turn the text around is written as an escape.
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+    let dangerous =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut cleaned = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if dangerous(c) { cleaned.extend(c.escape_default()) } else { cleaned.push(c) }
+    }
+    Cow::Owned(cleaned)
+}
+
+/// `1 job`, `2 jobs`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// One thing in a table or on a card.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+    right: bool,
+}
+
+impl Cell {
+    fn new(text: &str) -> Cell {
+        Cell { text: clean(text).into_owned(), style: Style::new(), right: false }
+    }
+
+    /// A number, which stands on the right. Nought is faint, so that the others are seen.
+    pub(crate) fn number(number: u64) -> Cell {
+        let style = if number == 0 { FAINT } else { Style::new() };
+        Cell { style, right: true, ..Cell::new(&number.to_string()) }
+    }
+
+    /// Something that stands on the right.
+    pub(crate) fn right(text: impl ToString) -> Cell {
+        Cell { right: true, ..Cell::new(&text.to_string()) }
+    }
+
+    /// Something that matters less.
+    pub(crate) fn faint(text: impl ToString) -> Cell {
+        Cell { style: FAINT, ..Cell::new(&text.to_string()) }
+    }
+
+    /// A state's name, in its colour.
+    pub(crate) fn state(name: &str) -> Cell {
+        let style = match name {
+            "complete" => GOOD,
+            "running" => BUSY,
+            "scheduled" | "depends" | "paused" => LATER,
+            "failed" | "stalled" => BAD,
+            _ => Style::new(),
+        };
+        Cell { style, ..Cell::new(name) }
+    }
+
+    fn width(&self) -> usize {
+        self.text.width()
+    }
+}
+
+impl<T: ToString> From<T> for Cell {
+    fn from(text: T) -> Cell {
+        Cell::new(&text.to_string())
+    }
+}
+
+/// Writes a table: a heading, and rows whose columns line up under it. Nothing is cut off and nothing wrapped.
+pub(crate) fn table<const N: usize>(
+    out: &mut dyn Write,
+    heading: [&str; N],
+    rows: &[[Cell; N]],
+) -> io::Result<()> {
+    let mut widths = heading.map(str::len);
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.width().max(*width);
+        }
+    }
+    let right = |column: usize| rows.first().is_some_and(|row| row[column].right);
+    let mut column = 0;
+    let heading = heading.map(|text| {
+        column += 1;
+        Cell { style: HEADING, right: right(column - 1), ..Cell::new(text) }
+    });
+    for row in std::iter::once(&heading).chain(rows) {
+        write_row(out, row, &widths)?;
+    }
+    Ok(())
+}
+
+fn write_row(out: &mut dyn Write, row: &[Cell], widths: &[usize]) -> io::Result<()> {
+    // Blanks are held back until something follows them, so that no line ends in any.
+    let mut blanks = 0;
+    for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+        let padding = width - cell.width();
+        blanks += if column == 0 { 0 } else { 2 } + if cell.right { padding } else { 0 };
+        if !cell.text.is_empty() {
+            write!(out, "{:blanks$}{}{}{:#}", "", cell.style, cell.text, cell.style)?;
+            blanks = 0;
+        }
+        blanks += if cell.right { 0 } else { padding };
+    }
+    writeln!(out)
+}
+
+/// Writes a card: a label and what it says on each line.
+pub(crate) fn card(out: &mut dyn Write, lines: &[(&str, Cell)]) -> io::Result<()> {
+    let width = lines.iter().map(|(label, _)| label.width()).max().unwrap_or(0);
+    for (label, cell) in lines {
+        write_row(out, &[Cell::faint(label), cell.clone()], &[width, cell.width()])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+        let mut bytes = Vec::new();
+        write(&mut anstream::StripStream::new(&mut bytes)).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn columns_line_up_and_no_line_ends_in_blanks() {
+        let rows = [
+            [Cell::from("mail"), Cell::number(7), Cell::state("paused")],
+            [Cell::from("größe"), Cell::number(12_000), Cell::from("")],
+            [Cell::from("日本"), Cell::number(0), Cell::from("x")],
+        ];
+        let text = plain(|out| table(out, ["QUEUE", "WAITING", ""], &rows));
+        assert_eq!(text, "QUEUE  WAITING\nmail         7  paused\ngröße    12000\n日本         0  x\n");
+    }
+
+    #[test]
+    fn a_card_lines_up_its_labels() {
+        let text = plain(|out| card(out, &[("jid", "j1".into()), ("payload", "{}".into())]));
+        assert_eq!(text, "jid      j1\npayload  {}\n");
+    }
+
+    #[test]
+    fn nothing_moves_the_cursor() {
+        assert_eq!(clean("a\x1b[2Jb\nc\u{202e}d é"), "a\\u{1b}[2Jb\\nc\\u{202e}d é");
+        assert!(matches!(clean("plain"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!((count(1, "job").as_str(), count(0, "job").as_str()), ("1 job", "0 jobs"));
+    }
+}

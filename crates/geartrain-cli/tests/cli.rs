@@ -1,0 +1,265 @@
+//! The command as scripts and people meet it, where one process is all it takes.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// What a process printed, and its exit code.
+struct Printed {
+    out: String,
+    err: String,
+    code: i32,
+}
+
+fn geartrain_with(arguments: &[&str], input: &[u8]) -> Printed {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_geartrain"))
+        .args(arguments)
+        .env_remove("GEARTRAIN_URL")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A process that reads nothing may be gone before it is written to.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    Printed {
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+        code: output.status.code().unwrap(),
+    }
+}
+
+fn geartrain(arguments: &[&str]) -> Printed {
+    geartrain_with(arguments, b"")
+}
+
+fn memory(arguments: &[&str]) -> Printed {
+    geartrain(&[&["--url", "memory:"], arguments].concat())
+}
+
+#[test]
+fn put_prints_a_jid_alone_on_a_line() {
+    let put = memory(&["put", "mail", "welcome", "{}"]);
+    assert_eq!((put.code, put.err.as_str()), (0, ""));
+    let jid = put.out.strip_suffix('\n').unwrap();
+    assert!(jid.len() == 32 && jid.bytes().all(|byte| byte.is_ascii_hexdigit()), "{jid}");
+    let named = memory(&["put", "mail", "welcome", "--jid", "j1", "--json"]);
+    assert_eq!(
+        serde_json::from_str::<Value>(&named.out).unwrap(),
+        json!({ "jid": "j1", "outcome": "created" })
+    );
+}
+
+#[test]
+fn the_url_comes_from_the_flag_or_the_environment() {
+    let output = Command::new(env!("CARGO_BIN_EXE_geartrain"))
+        .args(["queues", "--json"])
+        .env("GEARTRAIN_URL", "memory:")
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"[]\n"[..]));
+    let flag = geartrain(&["queues", "--json", "--url", "memory:"]);
+    assert_eq!((flag.code, flag.out.as_str()), (0, "[]\n"));
+    let unknown = geartrain(&["--url", "carrier-pigeon:", "queues"]);
+    assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
+    assert!(
+        unknown.err.starts_with("geartrain: \"carrier-pigeon:\" is not the URL of a queue: "),
+        "{}",
+        unknown.err
+    );
+}
+
+#[test]
+fn exit_codes_say_what_happened() {
+    for (arguments, code) in [
+        (&["queues"][..], 0),
+        (&["pop", "mail"], 0),
+        (&["get", "j1"], 1),
+        (&["cancel", "j1"], 1),
+        (&["complete", "j1", "--worker", "w1"], 1),
+        (&["put", "mail", "k", "--jid", "j1", "--depends", "j1"], 1),
+        (&[], 2),
+        (&["recur"], 2),
+        (&["nonsense"], 2),
+        (&["put"], 2),
+        (&["put", "", "k"], 2),
+        (&["put", "mail", "k", "@/no/such/file"], 2),
+        (&["put", "mail", "k", "--in", "soon"], 2),
+        (&["put", "mail", "k", "--in", "5", "--at", "5"], 2),
+        (&["put", "mail", "k", "--every", "1h", "--depends", "j1"], 2),
+        (&["put", "mail", "k", "--replace"], 2),
+        (&["put", "mail", "--batch", "/no/such/file"], 2),
+        (&["put", "mail", "k", "{}", "--batch", "-"], 2),
+        (&["put", "mail", "k", "--priority", "inf"], 2),
+        (&["pop", "mail", "--count", "0"], 2),
+        (&["pop", "mail", "--count", "1000000"], 2),
+        (&["complete", "j1"], 2),
+        (&["complete", "j1", "--worker", "w1", "--token", "1.0"], 2),
+        (&["complete", "j1", "--worker", "w1", "--delay", "5"], 2),
+        (&["complete", "j1", "--token", "x"], 2),
+        (&["retry", "j1", "--worker", "w1", "--group", "g"], 2),
+        (&["undepend", "j1"], 2),
+        (&["log", "j1", "hello", "--data", "[]"], 2),
+        (&["jobs", "--state", "lost"], 2),
+        (&["stats", "mail", "someday"], 2),
+        (&["pop", "mail", "--wait", "1ms"], 4),
+    ] {
+        let printed = memory(arguments);
+        assert_eq!(printed.code, code, "{arguments:?}: {}", printed.err);
+        let is_help = arguments.is_empty() || arguments == ["recur"];
+        if code != 0 && !is_help {
+            assert!(printed.err.starts_with("geartrain: "), "{arguments:?}: {}", printed.err);
+            assert_eq!(printed.err.matches('\n').count(), 1, "{arguments:?}: {}", printed.err);
+            assert_eq!(printed.out, "", "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn usage_errors_say_where_to_look() {
+    let missing = memory(&["put", "mail"]);
+    assert_eq!(
+        missing.err,
+        "geartrain: the following required arguments were not provided: <KLASS>; see `geartrain put --help`\n"
+    );
+    let holder = memory(&["complete", "j1"]);
+    assert!(holder.err.contains("<--token <TOKEN>|--worker <WORKER>>"), "{}", holder.err);
+    let typo = memory(&["que"]);
+    assert!(typo.err.contains("a similar subcommand exists"), "{}", typo.err);
+}
+
+#[test]
+fn help_is_grouped_and_has_examples() {
+    let help = geartrain(&["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (0, ""));
+    for line in
+        ["Put work in\n  put ", "Work on it\n  pop ", "Look\n  get ", "Examples:\n", "Exit codes: 0 done, 1 "]
+    {
+        assert!(help.out.contains(line), "{line:?} is not in\n{}", help.out);
+    }
+    assert!(!help.out.contains('\u{1b}'));
+    let put = geartrain(&["put", "--help"]);
+    for text in ["--batch <FILE>", "--in <DURATION>", "Examples:\n", "--url <URL>", "GEARTRAIN_URL"] {
+        assert!(put.out.contains(text), "{text:?} is not in\n{}", put.out);
+    }
+    let none = geartrain(&[]);
+    assert!(none.out.is_empty() && none.err.contains("Put work in"), "{}{}", none.out, none.err);
+}
+
+#[test]
+fn a_payload_comes_from_the_argument_a_file_or_standard_input() {
+    // That every byte arrives is for tests/embedded.rs to see, where a second process can look.
+    let directory = tempdir();
+    let file = directory.join("payload");
+    std::fs::write(&file, b"\xff\0").unwrap();
+    let from_file = memory(&["put", "mail", "k", &format!("@{}", file.display())]);
+    assert_eq!(from_file.code, 0, "{}", from_file.err);
+    let from_stdin = geartrain_with(&["--url", "memory:", "put", "mail", "k", "-"], b"{}\n");
+    assert_eq!(from_stdin.code, 0, "{}", from_stdin.err);
+    let too_large =
+        geartrain_with(&["--url", "memory:", "put", "mail", "k", "-"], &vec![b'x'; (64 << 20) + 1]);
+    assert_eq!(too_large.code, 1);
+    assert!(too_large.err.contains("payload of 67108865 bytes is over the limit"), "{}", too_large.err);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_batch_says_how_many_were_put() {
+    let lines = "{\"klass\":\"k\",\"payload\":{\"n\":1}}\n".repeat(1_234);
+    let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines.as_bytes());
+    assert_eq!((put.code, put.out.as_str(), put.err.as_str()), (0, "1234 jobs put\n", ""));
+
+    let directory = tempdir();
+    let file = directory.join("jobs.ndjson");
+    std::fs::write(&file, "{\"jid\":\"a\"}\r\n\n{\"jid\":\"a\"}\n{\"queue\":\"news\",\"jid\":\"b\"}")
+        .unwrap();
+    let put = memory(&["put", "mail", "k", "--json", "--batch", file.to_str().unwrap()]);
+    assert_eq!((put.code, put.err.as_str()), (0, ""));
+    assert_eq!(
+        serde_json::from_str::<Value>(&put.out).unwrap(),
+        json!({ "put": 2, "existing": 1, "refused": 0 })
+    );
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_bad_line_ends_a_batch_and_is_named() {
+    let lines = b"{\"klass\":\"k\"}\n{\"klass\":\"k\"}\n{\"klass\":\"k\",\"prio\":1}\n{\"klass\":\"k\"}\n";
+    let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines);
+    assert_eq!((put.code, put.out.as_str()), (2, "2 jobs put\n"));
+    assert!(
+        put.err.starts_with("geartrain: line 3: unknown field `prio`, expected one of `queue`, `klass`"),
+        "{}",
+        put.err
+    );
+    assert!(put.err.contains("nothing was put from this line on"), "{}", put.err);
+}
+
+#[test]
+fn refused_lines_are_named_and_the_others_put() {
+    let lines = b"{\"klass\":\"k\",\"jid\":\"a\",\"depends\":[\"a\"]}\n{\"klass\":\"k\"}\n";
+    let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines);
+    assert_eq!((put.code, put.out.as_str()), (1, "1 job put\n"));
+    assert!(put.err.starts_with("geartrain: line 1: job a would depend on itself"), "{}", put.err);
+    assert!(put.err.ends_with("geartrain: 1 line refused, the others were put\n"), "{}", put.err);
+}
+
+#[test]
+fn lists_are_json_arrays_even_when_empty() {
+    for arguments in [
+        &["queues"][..],
+        &["workers"],
+        &["workers", "w1"],
+        &["jobs"],
+        &["peek", "mail"],
+        &["failed"],
+        &["failed", "smtp"],
+        &["recur", "ls"],
+        &["pop", "mail"],
+    ] {
+        let printed = memory(&[arguments, &["--json"]].concat());
+        assert_eq!(
+            (printed.out.as_str(), printed.err.as_str(), printed.code),
+            ("[]\n", "", 0),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn it_says_which_version_it_is_and_helps_shells() {
+    let version = format!("geartrain {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(geartrain(&["version"]).out, version);
+    assert_eq!(geartrain(&["--version"]).out, version);
+    assert_eq!(
+        serde_json::from_str::<Value>(&geartrain(&["version", "--json"]).out).unwrap(),
+        json!({ "version": env!("CARGO_PKG_VERSION") })
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let script = geartrain(&["completions", shell]);
+        assert!(script.code == 0 && script.out.contains("heartbeat"), "{shell}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_geartrain"))
+        .args(["completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+fn tempdir() -> std::path::PathBuf {
+    let directory = std::env::temp_dir().join(format!("geartrain-cli-{}", uuid::Uuid::now_v7().simple()));
+    std::fs::create_dir(&directory).unwrap();
+    directory
+}
