@@ -1,7 +1,9 @@
 //! What tests of geartrain are made of: the cases that every backend takes, a naive model and random stories to compare
-//! the engine with, and a clock that is set by hand.
+//! the engine with, a clock that is set by hand, and a disk
+//! that fails when it is told to.
 
 pub mod clock;
 pub mod conformance;
+pub mod disk;
 pub mod model;
 pub mod story;

@@ -238,7 +238,7 @@ impl Log {
         if self.synced != self.number {
             // A disk that turns out to be full only now has lost something, like any other that fails here.
             let synced = self.file.sync_data().map_err(LogError::Io);
-            synced?;
+            self.or_break(synced)?;
             self.synced = self.number;
         }
         Ok(())

@@ -1,0 +1,489 @@
+//! The log on a disk that goes wrong: what each kind of failure leaves, one by one. Chance is in `log_stories.rs`.
+
+use std::sync::Arc;
+
+use geartrain_store::log::{Disk, Log, LogError, LogOptions, Position, RealDisk};
+use geartrain_testkit::disk::SimDisk;
+
+const BLOCK: u64 = 4096;
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 8 * BLOCK, spare_segments: 1 };
+const START: Position = Position { segment: 0, offset: 0 };
+
+type Batches = Vec<(Position, Vec<u8>)>;
+
+fn open_from(disk: &SimDisk, from: Position) -> Result<(Log, Batches), LogError> {
+    let mut batches = Vec::new();
+    let log = Log::open(Arc::new(disk.clone()), OPTIONS, from, &mut |position, body| {
+        batches.push((position, body.to_vec()));
+        Ok(())
+    })?;
+    Ok((log, batches))
+}
+
+fn open(disk: &SimDisk) -> (Log, Vec<Vec<u8>>) {
+    let (log, batches) = open_from(disk, START).expect("the log is whole");
+    (log, batches.into_iter().map(|(_, body)| body).collect())
+}
+
+/// Where the log says that it is damaged.
+fn damage(disk: &SimDisk) -> (u64, u64, String) {
+    match open_from(disk, START) {
+        Err(LogError::Damaged { segment, offset, why }) => (segment, offset, why),
+        other => panic!("not damaged: {other:?}"),
+    }
+}
+
+fn commit(log: &mut Log, body: &[u8]) -> Position {
+    let position = log.append(body).expect("the disk works");
+    log.sync().expect("the disk works");
+    position
+}
+
+fn segment(number: u64) -> String {
+    format!("log-{number:020}")
+}
+
+/// A body that takes so many blocks.
+fn blocks(count: u64, byte: u8) -> Vec<u8> {
+    vec![byte; (count * BLOCK) as usize - 64]
+}
+
+#[test]
+fn what_was_committed_is_there_again() {
+    let disk = SimDisk::new(0);
+    let (mut log, none) = open(&disk);
+    assert!(none.is_empty());
+    assert_eq!(log.end(), Position { segment: 1, offset: BLOCK });
+    let bodies =
+        [vec![], b"one".to_vec(), blocks(1, 1), blocks(3, 2), blocks(4, 3), blocks(20, 4), b"end".to_vec()];
+    let positions: Vec<Position> = bodies.iter().map(|body| commit(&mut log, body)).collect();
+    assert!(positions.is_sorted());
+    let end = log.end();
+    drop(log);
+    let (log, batches) = open_from(&disk, START).unwrap();
+    assert_eq!(batches, positions.iter().copied().zip(bodies.clone()).collect::<Vec<_>>());
+    assert_eq!(log.end(), end);
+    drop(log);
+    let (_, later) = open_from(&disk, positions[4]).unwrap();
+    assert_eq!(later, batches[4..]);
+    let (_, none) = open_from(&disk, end).unwrap();
+    assert_eq!(none, []);
+}
+
+#[test]
+fn a_batch_is_read_again_in_parts_and_by_others() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let body: Vec<u8> = (0..10_000).map(|number| number as u8).collect();
+    let first = commit(&mut log, &body);
+    let second = commit(&mut log, b"two");
+    commit(&mut log, &blocks(7, 0));
+    assert_eq!(log.read(first, 5000, 300).unwrap(), body[5000..5300]);
+    let reader = log.reader();
+    let thread = std::thread::spawn(move || reader.read(second, 0, 3).unwrap());
+    assert_eq!(thread.join().unwrap(), b"two");
+    for (position, offset, bytes) in [
+        (second, 1, 3),
+        (Position { segment: 9, offset: BLOCK }, 0, 1),
+        (Position { offset: first.offset + BLOCK, ..first }, 0, 1),
+        (Position { offset: 100 * BLOCK, ..first }, 0, 1),
+    ] {
+        let found = log.read(position, offset, bytes);
+        assert!(matches!(found, Err(LogError::Damaged { .. })), "{position:?}: {found:?}");
+    }
+    let end = log.end();
+    log.release(end).unwrap();
+    assert!(matches!(log.read(first, 0, 1), Err(LogError::Damaged { .. })));
+}
+
+#[test]
+fn a_flipped_bit_in_a_synced_batch_is_damage_and_the_place_is_named() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, b"one");
+    let two = commit(&mut log, b"two");
+    commit(&mut log, b"three");
+    drop(log);
+    // The checksum, the magic, every number, the length, the body.
+    for byte in [0, 4, 8, 16, 24, 32, 40, 48, 56, 63, 64, 66] {
+        disk.flip(&segment(1), two.offset + byte);
+        let (number, offset, why) = damage(&disk);
+        assert_eq!((number, offset), (1, two.offset), "byte {byte}: {why}");
+        disk.flip(&segment(1), two.offset + byte);
+    }
+    assert_eq!(open(&disk).1.len(), 3);
+    disk.flip(&segment(1), two.offset + 64);
+    let text = open_from(&disk, START).unwrap_err().to_string();
+    let place = "segment 1 (file log-00000000000000000001) is damaged at byte 8192: ";
+    assert_eq!(text, format!("{place}the checksum of the batch is wrong"));
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_batch_cuts_it_off() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, b"one");
+    let two = commit(&mut log, b"two");
+    drop(log);
+    disk.flip(&segment(1), two.offset + 64);
+    let (mut log, batches) = open(&disk);
+    assert_eq!(batches, [b"one"]);
+    assert_eq!(log.end(), two);
+    commit(&mut log, b"zwei");
+    drop(log);
+    assert_eq!(open(&disk).1, [b"one".to_vec(), b"zwei".to_vec()]);
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_batch_of_a_segment_that_has_a_successor_is_damage() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let one = commit(&mut log, &blocks(7, 1));
+    // Nothing in the next segment is whole. That it is there says enough.
+    let two = log.append(&blocks(2, 2)).unwrap();
+    assert_eq!(two, Position { segment: 2, offset: BLOCK });
+    let disk = disk.crash_and_lose_all();
+    assert_eq!(open(&disk).1, [blocks(7, 1)]);
+    disk.flip(&segment(1), one.offset + 6 * BLOCK);
+    assert_eq!(damage(&disk).0, 1);
+}
+
+#[test]
+fn a_flipped_bit_in_a_segments_header_is_damage() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    for byte in 0..5 {
+        commit(&mut log, &blocks(4, byte));
+    }
+    drop(log);
+    for number in [1, 3, 5] {
+        for byte in [0, 4, 8, 16, 24, 32, 40, 48, 56] {
+            disk.flip(&segment(number), byte);
+            assert_eq!(damage(&disk).0, number, "byte {byte}");
+            disk.flip(&segment(number), byte);
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_is_damage_if_it_is_asked_for() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let positions: Vec<Position> = (0..5).map(|byte| commit(&mut log, &blocks(4, byte))).collect();
+    let end = log.end();
+    drop(log);
+    disk.remove(&segment(3)).unwrap();
+    assert_eq!(damage(&disk), (3, 0, "the segment is missing".into()));
+    assert!(open_from(&disk, positions[1]).is_err());
+    assert!(open_from(&disk, positions[2]).is_err());
+    assert_eq!(open_from(&disk, positions[3]).unwrap().1.len(), 2);
+    disk.remove(&segment(5)).unwrap();
+    assert!(matches!(open_from(&disk, end), Err(LogError::Damaged { segment: 5, .. })));
+}
+
+#[test]
+fn a_log_that_ends_before_the_place_asked_for_is_damaged() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let one = commit(&mut log, b"one");
+    let end = log.end();
+    drop(log);
+    disk.flip(&segment(1), one.offset);
+    assert!(matches!(open_from(&disk, end), Err(LogError::Damaged { segment: 1, offset: BLOCK, .. })));
+    let empty = SimDisk::new(0);
+    assert!(matches!(open_from(&empty, end), Err(LogError::Damaged { segment: 1, .. })));
+}
+
+#[test]
+fn a_segment_of_another_log_is_damage() {
+    let (disk, other) = (SimDisk::new(0), SimDisk::new(0));
+    for disk in [&disk, &other] {
+        let (mut log, _) = open(disk);
+        commit(&mut log, &blocks(7, 1));
+        commit(&mut log, &blocks(7, 2));
+    }
+    let mut bytes = vec![0; OPTIONS.segment_bytes as usize];
+    other.open(&segment(2)).unwrap().read_at(&mut bytes, 0).unwrap();
+    disk.open(&segment(2)).unwrap().write_at(&bytes, 0).unwrap();
+    assert_eq!(damage(&disk), (2, 0, "it is of another log".into()));
+}
+
+/// Batch 2 is torn and batch 3, behind it, is whole. Once another batch 2 has been written, the old 3 fits by its number and its place.
+#[test]
+fn what_was_written_behind_a_torn_batch_never_comes_back() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, b"one");
+    let two = log.append(b"torn").unwrap();
+    let three = log.append(b"stale three").unwrap();
+    log.append(b"stale four").unwrap();
+    // As a crash might leave it: everything but batch 2.
+    log.sync().unwrap();
+    drop(log);
+    disk.flip(&segment(1), two.offset + 64);
+
+    let (mut log, batches) = open(&disk);
+    assert_eq!(batches, [b"one"]);
+    assert_eq!(log.append(b"new two").unwrap(), two);
+    assert_eq!(log.end(), three);
+    log.sync().unwrap();
+    let disk = disk.crash_and_lose_all();
+    let (mut log, batches) = open(&disk);
+    assert_eq!(batches, [b"one".to_vec(), b"new two".to_vec()]);
+
+    // The same from the opening that wrote nothing durable: its batches are as stale.
+    log.append(b"lost three").unwrap();
+    let four = log.append(b"stale four again").unwrap();
+    log.sync().unwrap();
+    drop(log);
+    disk.flip(&segment(1), three.offset + 64);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, b"new three");
+    assert_eq!(log.end(), four);
+    drop(log);
+    assert_eq!(open(&disk).1, [b"one".to_vec(), b"new two".to_vec(), b"new three".to_vec()]);
+}
+
+#[test]
+fn what_a_recycled_segment_held_never_comes_back() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let mut last = START;
+    for byte in 0..40 {
+        last = commit(&mut log, &blocks(1, byte));
+        log.release(last).unwrap();
+    }
+    drop(log);
+    let (_, batches) = open_from(&disk, last).unwrap();
+    assert_eq!(batches, [(last, blocks(1, 39))]);
+}
+
+/// Segment 1 is released and becomes segment 3; the power goes when its header is written and its name is not.
+#[test]
+fn a_released_segment_does_not_come_back_under_its_old_name() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, &blocks(7, 1));
+    log.reserve(blocks(7, 2).len()).unwrap();
+    let two = commit(&mut log, &blocks(7, 2));
+    log.release(two).unwrap();
+    let mut operations = 0;
+    disk.cut_power_after(operations);
+    while log.append(b"three").is_err() {
+        let disk = disk.crash_and_lose_all();
+        assert_eq!(open_from(&disk, START).unwrap().1, [(two, blocks(7, 2))], "{operations}");
+        operations += 1;
+        (log, _) = open(&disk);
+        disk.cut_power_after(operations);
+    }
+    assert!(operations >= 4);
+}
+
+/// A payload can be anything, and may lie at the beginning of a block. Only the number that the log drew is nobody's to know.
+#[test]
+fn a_body_that_looks_like_batches_is_a_body() {
+    let other = SimDisk::new(0);
+    let (mut log, _) = open(&other);
+    for byte in 0..6 {
+        commit(&mut log, &blocks(1, byte));
+    }
+    let mut forged = vec![0; 7 * BLOCK as usize];
+    other.open(&segment(1)).unwrap().read_at(&mut forged, 0).unwrap();
+
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let mut body = vec![0; BLOCK as usize - 64];
+    body.extend(&forged[2 * BLOCK as usize..]);
+    let one = commit(&mut log, &body);
+    drop(log);
+    assert_eq!(open(&disk).1, [body]);
+    disk.flip(&segment(1), one.offset + 64);
+    assert_eq!(open(&disk).1, Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_full_disk_refuses_and_goes_on_when_there_is_room() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    disk.set_bytes_max(disk.bytes());
+    commit(&mut log, &blocks(7, 1));
+    let (end, bytes) = (log.end(), disk.bytes());
+    for _ in 0..3 {
+        assert!(matches!(log.reserve(1), Err(LogError::Full)));
+        assert!(matches!(log.append(b"two"), Err(LogError::Full)));
+        assert!(matches!(log.append(&blocks(20, 2)), Err(LogError::Full)));
+    }
+    assert_eq!((log.end(), disk.bytes()), (end, bytes), "what was begun is taken away again");
+    assert!(!log.is_broken());
+    disk.set_bytes_max(u64::MAX);
+    commit(&mut log, b"two");
+    drop(log);
+    assert_eq!(open(&disk).1, [blocks(7, 1), b"two".to_vec()]);
+}
+
+#[test]
+fn a_disk_that_is_full_even_for_an_overwrite_leaves_nothing_of_what_it_refused() {
+    for seed in 0..100 {
+        let disk = SimDisk::new(seed);
+        let (mut log, _) = open(&disk);
+        commit(&mut log, b"one");
+        disk.set_full(true);
+        // It cannot even take back what it wrote of it, so nobody knows.
+        assert!(matches!(log.append(b"two"), Err(LogError::Io(_))));
+        assert!(matches!(log.append(b"two"), Err(LogError::Broken)));
+        disk.set_full(false);
+        drop(log);
+        let (_, batches) = open(&disk);
+        assert!(batches == [b"one"] || batches == [b"one", b"two"]);
+    }
+}
+
+#[test]
+fn what_was_reserved_needs_no_room() {
+    for bytes in [0, 5000, 7 * BLOCK as usize - 64, 100_000] {
+        let disk = SimDisk::new(0);
+        let (mut log, _) = open(&disk);
+        commit(&mut log, &blocks(6, 1));
+        let end = log.end();
+        log.reserve(bytes).unwrap();
+        assert_eq!(log.end(), end);
+        disk.set_bytes_max(0);
+        commit(&mut log, &vec![2; bytes]);
+        drop(log);
+        assert_eq!(open(&disk).1, [blocks(6, 1), vec![2; bytes]]);
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_goes_until_the_log_is_opened_again() {
+    for seed in 0..200 {
+        let disk = SimDisk::new(seed);
+        // Without spares the next operation is the log's own.
+        let options = LogOptions { spare_segments: 0, ..OPTIONS };
+        let mut log = Log::open(Arc::new(disk.clone()), options, START, &mut |_, _| Ok(())).unwrap();
+        let one = commit(&mut log, b"one");
+        log.append(&blocks(2, 2)).unwrap();
+        disk.fail_after(0);
+        assert!(matches!(log.sync(), Err(LogError::Io(_))));
+        assert!(log.is_broken());
+        assert!(matches!(log.sync(), Err(LogError::Broken)));
+        assert!(matches!(log.append(b"three"), Err(LogError::Broken)));
+        assert!(matches!(log.reserve(1), Err(LogError::Broken)));
+        assert!(matches!(log.release(one), Err(LogError::Broken)));
+        assert!(matches!(log.read(one, 0, 1), Err(LogError::Broken)));
+        drop(log);
+        // The system still shows the batch that it failed to write. What is opened now must be there after a power cut.
+        let (log, batches) = open(&disk);
+        drop(log);
+        assert_eq!(open(&disk.crash_and_lose_all()).1, batches, "seed {seed}");
+        assert_eq!(batches[0], b"one");
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_its_batches_and_they_are_durable_once_opened() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    for byte in 0..5 {
+        log.append(&blocks(3, byte)).unwrap();
+    }
+    let disk = disk.kill();
+    drop(log);
+    let (log, batches) = open(&disk);
+    assert_eq!(batches.len(), 5);
+    drop(log);
+    assert_eq!(open(&disk.crash_and_lose_all()).1.len(), 5);
+}
+
+#[test]
+fn segments_are_recycled_and_the_disk_does_not_fill() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    for round in 0..1000 {
+        let position = commit(&mut log, &blocks(1 + round % 5, 1));
+        log.release(position).unwrap();
+        // The one in use, the one before it, the spare, and one being made.
+        assert!(log.disk_bytes() <= 4 * OPTIONS.segment_bytes);
+        assert!(disk.bytes() <= log.disk_bytes());
+        assert!(log.used_bytes() <= 2 * OPTIONS.segment_bytes);
+    }
+    let before = disk.operations();
+    commit(&mut log, b"a commit");
+    assert_eq!(disk.operations() - before, 2, "is one write and one sync");
+    assert!(log.end().segment > 200);
+}
+
+#[test]
+fn a_segment_of_its_own_size_does_not_stay_as_a_spare() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, &blocks(100, 1));
+    assert!(log.disk_bytes() > 100 * BLOCK);
+    let last = commit(&mut log, b"small");
+    log.release(last).unwrap();
+    assert!(log.disk_bytes() <= 3 * OPTIONS.segment_bytes);
+    log.reserve(100 * BLOCK as usize).unwrap();
+    drop(log);
+    let (log, _) = open_from(&disk, last).unwrap();
+    assert!(log.disk_bytes() <= 3 * OPTIONS.segment_bytes);
+    assert!(disk.bytes() <= log.disk_bytes());
+}
+
+#[test]
+fn a_log_can_go_on_with_other_options() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    for byte in 0..10 {
+        commit(&mut log, &blocks(3, byte));
+    }
+    drop(log);
+    let larger = LogOptions { segment_bytes: 20 * BLOCK + 1, spare_segments: 3 };
+    let mut log = Log::open(Arc::new(disk.clone()), larger, START, &mut |_, _| Ok(())).unwrap();
+    for byte in 10..30 {
+        commit(&mut log, &blocks(3, byte));
+    }
+    drop(log);
+    assert_eq!(open(&disk).1, (0..30).map(|byte| blocks(3, byte)).collect::<Vec<_>>());
+}
+
+#[test]
+fn replay_can_refuse() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    let one = commit(&mut log, b"one");
+    drop(log);
+    let refused = Log::open(Arc::new(disk.clone()), OPTIONS, START, &mut |position, _| {
+        Err(LogError::damaged(position.segment, position.offset, "no job is called that"))
+    });
+    assert!(matches!(refused, Err(LogError::Damaged { offset, .. }) if offset == one.offset));
+}
+
+#[test]
+fn the_real_disk_does_the_same() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("log-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("LOCK"), "not ours").unwrap();
+    let options = LogOptions { segment_bytes: 1 << 18, spare_segments: 2 };
+    let mut written = Vec::new();
+    let mut kept = START;
+    for round in 0..20_usize {
+        let mut found = Vec::new();
+        let disk = Arc::new(RealDisk::new(&path).unwrap());
+        let replay = &mut |position: Position, body: &[u8]| {
+            found.push((position, body.to_vec()));
+            Ok(())
+        };
+        let mut log = Log::open(disk, options, kept, replay).unwrap();
+        assert_eq!(found, written);
+        for number in 0..10 {
+            let body = vec![number as u8; number * round * 1000];
+            written.push((commit(&mut log, &body), body));
+        }
+        let (position, body) = &written[written.len() / 2];
+        assert_eq!(log.read(*position, 0, body.len()).unwrap(), *body);
+        kept = *position;
+        log.release(kept).unwrap();
+        written.retain(|(position, _)| *position >= kept);
+    }
+    std::fs::remove_dir_all(&path).unwrap();
+}
