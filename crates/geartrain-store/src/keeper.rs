@@ -15,8 +15,12 @@ use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 use crate::writer::{Group, Order, Piece, Writer};
 
-/// How many jobs of a snapshot go with each group.
-const SNAPSHOT_JOBS: usize = 512;
+/// How many jobs are added to a snapshot at a time.
+const SNAPSHOT_JOBS: usize = 64;
+/// A snapshot goes on so many times as fast as the log, so that the log does not grow much meanwhile.
+const SNAPSHOT_PACE: usize = 4;
+/// How much of it goes with a group, however small that is, and however large: nobody should wait for it.
+const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
 /// How many groups may wait to be written. With more, nothing would be written sooner, and each would be smaller.
 const GROUPS_MAX: usize = 1;
 /// How much room is asked for at a time.
@@ -190,14 +194,14 @@ impl Scribe {
         // What is told must not rest on anything that could still be lost.
         let all_synced = self.heavy_synced.load(Ordering::Acquire) == self.heavy_sent;
         let light = std::mem::replace(&mut self.light, true) && all_synced;
-        let picture = self.go_on_with_snapshot(engine);
+        let picture = self.go_on_with_snapshot(engine, body.len());
         if !(body.is_empty() && outcome.is_empty() && picture.is_none()) {
             self.heavy_sent += u64::from(!light);
             self.write(Group { body, outcome, picture, light });
         }
         // The next group is the first that the snapshot does not show.
         if self.snapshot.is_none()
-            && self.since_snapshot > self.snapshot_bytes_min.max(self.snapshot_bytes / 4 * 3)
+            && self.since_snapshot > self.snapshot_bytes_min.max(self.snapshot_bytes / 3)
         {
             let mut bytes = Vec::new();
             engine.begin_snapshot(&mut bytes);
@@ -208,10 +212,14 @@ impl Scribe {
         }
     }
 
-    fn go_on_with_snapshot(&mut self, engine: &mut Engine) -> Option<Piece> {
+    fn go_on_with_snapshot(&mut self, engine: &mut Engine, logged: usize) -> Option<Piece> {
         let so_far = self.snapshot.as_mut()?;
-        let mut bytes = Vec::new();
-        let is_last = engine.go_on_with_snapshot(SNAPSHOT_JOBS, &mut bytes);
+        let wanted = (SNAPSHOT_PACE * logged).clamp(SNAPSHOT_STEP.0, SNAPSHOT_STEP.1);
+        let mut bytes = Vec::with_capacity(wanted);
+        let mut is_last = false;
+        while !is_last && bytes.len() < wanted {
+            is_last = engine.go_on_with_snapshot(SNAPSHOT_JOBS, &mut bytes);
+        }
         *so_far += bytes.len() as u64;
         if is_last {
             self.snapshot_bytes = *so_far;

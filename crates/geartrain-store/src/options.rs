@@ -29,6 +29,6 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> StoreOptions {
-        StoreOptions { sync: SyncMode::default(), log: LogOptions::default(), checkpoint_bytes_min: 8 << 20 }
+        StoreOptions { sync: SyncMode::default(), log: LogOptions::default(), checkpoint_bytes_min: 32 << 20 }
     }
 }

@@ -54,7 +54,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { segment_bytes: 16 << 20, spare_segments: 2 }
+        LogOptions { segment_bytes: 8 << 20, spare_segments: 1 }
     }
 }
 

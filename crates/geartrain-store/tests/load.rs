@@ -1,0 +1,77 @@
+//! Under load that goes on and on, the disk holds what is alive and not much more.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use geartrain_core::*;
+use geartrain_store::{StoreBackend, StoreOptions, SyncMode, SystemClock};
+use pollster::block_on;
+
+const BATCH: u64 = 500;
+const BATCHES: u64 = 250;
+const PAYLOAD_BYTES: u64 = 8_000;
+/// One in so many is due in a month.
+const LATER: u64 = 100;
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bytes_in(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).unwrap();
+    // A file may be gone between being listed and being looked at.
+    files.filter_map(|file| Some(file.unwrap().metadata().ok()?.len())).sum()
+}
+
+#[test]
+fn disk_use_stays_within_three_times_what_is_alive() {
+    let directory =
+        Scratch(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{}", std::process::id())));
+    // What is synced, and when, makes no difference to how much there is.
+    let options = StoreOptions { sync: SyncMode::Never, ..StoreOptions::default() };
+    let backend = StoreBackend::open(&directory.0, options, Arc::new(SystemClock)).unwrap();
+    let (mail, klass, worker) =
+        (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap(), WorkerName::new("w1").unwrap());
+    let execute = |batch: Vec<Call>| {
+        let answers = block_on(backend.execute(batch)).unwrap();
+        answers.into_iter().collect::<Result<Vec<Reply>, Refusal>>().unwrap()
+    };
+    let keep = SetConfig { option: "jobs-history-count".into(), value: "10000".into() };
+    execute(vec![keep.into()]);
+    let (mut later, mut most) = (0, 0.0_f64);
+    for batch in 0..BATCHES {
+        let puts = (0..BATCH).map(|n| {
+            let number = batch * BATCH + n;
+            let put = Put::new(
+                mail.clone(),
+                Jid::new(format!("{number:032x}")).unwrap(),
+                klass.clone(),
+                vec![number as u8; PAYLOAD_BYTES as usize],
+            );
+            let delay = if number % LATER == 0 { Seconds::from(30 * 86_400) } else { Seconds::ZERO };
+            Put { delay, ..put }.into()
+        });
+        execute(puts.collect());
+        later += BATCH / LATER;
+        let pop = Pop { count: Count::new(BATCH as i64).unwrap(), ..Pop::new(mail.clone(), worker.clone()) };
+        let Reply::Pop(popped) = execute(vec![pop.into()]).remove(0) else {
+            panic!("a pop is answered as a pop")
+        };
+        let complete = |job: &Popped| Complete::new(job.jid.clone(), Holder::Token(job.lock.token)).into();
+        execute(popped.jobs.iter().map(complete).collect());
+        let alive = (later + 10_000.min((batch + 1) * BATCH)) * PAYLOAD_BYTES;
+        // Before there is much, the files that are kept ready weigh more than what is in them.
+        if alive > 64 << 20 {
+            most = most.max(bytes_in(&directory.0) as f64 / alive as f64);
+        }
+    }
+    assert!(most > 1.0, "there never was enough to look at");
+    assert!(most < 3.0, "the directory was {most:.2} times as large as what was alive in it");
+}
