@@ -51,15 +51,21 @@ impl Checkpoints {
 
     /// Begins a checkpoint that stands for all of the log before a position.
     pub(crate) fn begin(&self, position: Position) -> io::Result<CheckpointWriter> {
-        if self.disk.list()?.iter().any(|(name, _)| name == UNFINISHED) {
-            self.disk.remove(UNFINISHED)?;
-        }
+        self.give_up()?;
         let file = self.disk.create(UNFINISHED)?;
         let mut buffer = Vec::with_capacity(2 * WRITE_BYTES);
         buffer.extend_from_slice(MAGIC);
         buffer.extend_from_slice(&position.segment.to_le_bytes());
         buffer.extend_from_slice(&position.offset.to_le_bytes());
         Ok(CheckpointWriter { file, position, buffer, written: 0, synced: 0 })
+    }
+
+    /// Removes what there is of an unfinished checkpoint.
+    pub(crate) fn give_up(&self) -> io::Result<()> {
+        if self.disk.list()?.iter().any(|(name, _)| name == UNFINISHED) {
+            self.disk.remove(UNFINISHED)?;
+        }
+        Ok(())
     }
 
     /// Makes a checkpoint count, and says where in the log it belongs.

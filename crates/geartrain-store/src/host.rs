@@ -69,6 +69,8 @@ pub(crate) struct Host {
 
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
 const NAP: Duration = Duration::from_millis(1);
+/// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
+const TROUBLE_NAP: Duration = Duration::from_secs(1);
 /// How long to sleep at most: an hour, because a far moment may not fit a duration.
 const SLEEP_SECONDS_MAX: f64 = 3600.0;
 
@@ -99,21 +101,28 @@ impl Host {
                 Some(sleep) => self.inbox.recv_timeout(sleep),
             };
             let mut stop = matches!(first, Err(RecvTimeoutError::Disconnected));
-            // What came due meanwhile belongs to those who wait for it, and not to those who ask now.
-            self.serve_due();
             // All that is waiting is taken at once, so that one commit can cover it.
             let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
-            let messages = self.refuse_in_trouble(messages);
-            self.engine.look_ahead(messages.iter().flat_map(Message::commands));
-            for message in messages {
-                stop |= matches!(message, Message::Stop { .. });
-                self.take(message);
+            stop |= messages.iter().any(|message| matches!(message, Message::Stop { .. }));
+            match self.recover(!messages.is_empty()) {
+                Ok(()) => self.work_on(messages),
+                Err(trouble) => refuse(messages, &trouble),
             }
             self.turn_away();
             self.send();
             if stop {
                 return;
             }
+        }
+    }
+
+    fn work_on(&mut self, messages: Vec<Message>) {
+        // What came due meanwhile belongs to those who wait for it, and not to those who ask now.
+        self.serve_due();
+        let messages = self.refuse_without_room(messages);
+        self.engine.look_ahead(messages.iter().flat_map(Message::commands));
+        for message in messages {
+            self.take(message);
         }
     }
 
@@ -256,6 +265,9 @@ impl Host {
         if self.keeper.is_busy() {
             return Some(Duration::ZERO);
         }
+        if self.keeper.trouble().is_some() {
+            return Some(TROUBLE_NAP);
+        }
         let due = self.waiters.next_due().map(|due| due - self.clock.now());
         let end = self.waiters.next_end().map(|end| end - self.clock.elapsed());
         let seconds = due.into_iter().chain(end).min()?.get().min(SLEEP_SECONDS_MAX);
@@ -264,6 +276,7 @@ impl Host {
 
     /// Passes on what happened and what was answered, to be told once it is kept.
     fn send(&mut self) {
+        self.keeper.note(&mut self.effects.deltas);
         let outcome = Outcome {
             events: std::mem::take(&mut self.effects.events),
             outgoing: std::mem::take(&mut self.outgoing),
@@ -271,20 +284,24 @@ impl Host {
         self.keeper.keep(outcome, &mut self.engine);
     }
 
-    /// Turns away, before anything is done, what cannot be written down: for want of room, or because an earlier write failed and
-    /// what was kept cannot be read again yet.
-    fn refuse_in_trouble(&mut self, messages: Vec<Message>) -> Vec<Message> {
-        match self.keeper.recover() {
-            Ok(None) => {}
-            Ok(Some(engine)) => self.go_on_with(engine),
-            Err(trouble) => return refuse(messages, &trouble, |_| true),
+    /// If an earlier write failed, reads again what was kept, provided that somebody asks: it may take a while, and may fail again.
+    fn recover(&mut self, asked: bool) -> Result<(), Trouble> {
+        let Some(trouble) = self.keeper.trouble() else { return Ok(()) };
+        if !asked {
+            return Err(trouble);
         }
+        let engine = self.keeper.recover(trouble)?;
+        self.go_on_with(engine);
+        Ok(())
+    }
+
+    /// Turns away, before anything is done, what there is no room to write down. What only reads needs no room.
+    fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
         let bytes = messages.iter().map(Message::bytes).sum();
-        match self.keeper.reserve(bytes) {
-            Ok(()) => messages,
-            // What only reads needs no room.
-            Err(trouble) => refuse(messages, &trouble, |message| message.bytes() > 0),
-        }
+        let Err(trouble) = self.keeper.reserve(bytes) else { return messages };
+        let (too_much, rest) = messages.into_iter().partition(|message| message.bytes() > 0);
+        refuse(too_much, &trouble);
+        rest
     }
 
     /// Goes on with an engine that was read from what was kept. Those who wait go on to wait.
@@ -293,24 +310,20 @@ impl Host {
         for queue in self.waiters.queues() {
             self.engine.watch(&queue, true, &mut self.effects);
         }
-        self.keeper.note(&mut self.effects.deltas);
         self.serve(self.clock.now(), self.waiters.queues());
     }
 }
 
-/// Answers some messages with why they cannot be dealt with, and gives back the others.
-fn refuse(messages: Vec<Message>, trouble: &Trouble, which: impl Fn(&Message) -> bool) -> Vec<Message> {
-    let (refused, rest): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(which);
-    let mut kept = rest;
-    for message in refused {
+/// Answers messages with why they cannot be dealt with.
+fn refuse(messages: Vec<Message>, trouble: &Trouble) {
+    for message in messages {
         match message {
             Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Subscribe { slot } => drop(slot.send(Err(trouble.clone()))),
-            Message::LookAgain | Message::Stop { .. } => kept.push(message),
+            Message::LookAgain | Message::Stop { .. } => {}
         }
     }
-    kept
 }
 
 /// What a command that brings nothing makes the store write down, and then some.

@@ -71,15 +71,21 @@ impl Keeper {
         }
     }
 
-    /// If a write or a sync has failed, reads again what was kept, because what the engine knows may be more than that. Answers the engine to
-    /// go on with, if it is another one; or why there is none.
-    pub(crate) fn recover(&mut self) -> Result<Option<Engine>, Trouble> {
-        let Keeper::Log { store, scribe } = self else { return Ok(None) };
-        let Some(trouble) = scribe.trouble() else { return Ok(None) };
+    /// Why nothing is acknowledged any more, if that is so.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        match self {
+            Keeper::Nowhere(_) => None,
+            Keeper::Log { scribe, .. } => scribe.trouble.get().cloned(),
+        }
+    }
+
+    /// After trouble, reads again what was kept, because what the engine knows may be more than that. Answers the engine to go on with.
+    pub(crate) fn recover(&mut self, trouble: Trouble) -> Result<Engine, Trouble> {
+        let Keeper::Log { store, scribe } = self else { return Err(trouble) };
         let subscribers = scribe.stop();
         let (engine, started) = store.start(subscribers).map_err(|_| trouble)?;
         *scribe = started;
-        Ok(Some(engine))
+        Ok(engine)
     }
 
     /// Whether there is something to do that cannot wait for the next command.
@@ -153,11 +159,6 @@ impl Scribe {
         })
     }
 
-    /// Why nothing is acknowledged any more, if that is so.
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
-        self.trouble.get().cloned()
-    }
-
     /// Stops the thread, once it has done what it was told, and takes back those who listen.
     pub(crate) fn stop(&mut self) -> Subscribers {
         self.orders = None;
@@ -176,13 +177,21 @@ impl Scribe {
         }
         let bytes = bytes + BATCH_BYTES;
         if bytes > self.room {
-            let wanted = bytes.max(ROOM_BYTES);
-            let (slot, answer) = flume::bounded(1);
-            self.order(Order::Reserve { bytes: wanted, slot })?;
-            answer.recv().map_err(|_| Trouble::Gone)??;
-            self.room = wanted;
+            // A good deal more than is needed, so that it need not be asked for each time; but on a disk that is nearly full, no more than that.
+            let more = bytes.max(ROOM_BYTES);
+            self.room = match self.ask_for_room(more) {
+                Err(_) if more > bytes => self.ask_for_room(bytes),
+                asked => asked,
+            }?;
         }
         Ok(())
+    }
+
+    fn ask_for_room(&self, bytes: usize) -> Result<usize, Trouble> {
+        let (slot, answer) = flume::bounded(1);
+        self.order(Order::Reserve { bytes, slot })?;
+        answer.recv().map_err(|_| Trouble::Gone)??;
+        Ok(bytes)
     }
 
     fn keep(&mut self, outcome: Outcome, engine: &mut Engine) {

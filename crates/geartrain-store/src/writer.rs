@@ -2,6 +2,7 @@
 //!
 //! While it waits for the disk the engine's thread works on what comes next, so neither waits for the other longer than it must.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use flume::{Receiver, RecvTimeoutError, Sender};
 
 use crate::checkpoint::{CheckpointWriter, Checkpoints};
 use crate::delivery::Outcome;
-use crate::log::Log;
+use crate::log::{Log, Position};
 use crate::options::SyncMode;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -155,21 +156,33 @@ impl Writer {
         Ok(())
     }
 
+    /// Goes on with a checkpoint. Without room for it there is none this time: the log has everything, and may have room yet.
     fn go_on_with_picture(&mut self, piece: Piece) -> Result<(), Trouble> {
+        match self.try_to_go_on_with_picture(piece) {
+            Ok(Some(from)) => Ok(self.log.release(from)?),
+            Ok(None) => Ok(()),
+            Err(error) if is_full(&error) => {
+                self.picture = None;
+                Ok(self.checkpoints.give_up()?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Answers where the log is to be read from, once the checkpoint is finished.
+    fn try_to_go_on_with_picture(&mut self, piece: Piece) -> io::Result<Option<Position>> {
         if piece.is_head {
             // All that the picture shows is before this place in the log, and nothing else is.
             self.picture = Some(self.checkpoints.begin(self.log.end())?);
         }
-        let Some(mut picture) = self.picture.take() else { return Ok(()) };
+        let Some(picture) = &mut self.picture else { return Ok(None) };
         picture.write(&piece.bytes)?;
         if !piece.is_last {
-            self.picture = Some(picture);
-            return Ok(());
+            return Ok(None);
         }
         // The log must not end before the place where it is to be read from.
-        self.log.sync()?;
-        let from = self.checkpoints.finish(picture)?;
-        Ok(self.log.release(from)?)
+        self.log.sync().map_err(io::Error::other)?;
+        self.picture.take().map(|picture| self.checkpoints.finish(picture)).transpose()
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
@@ -195,4 +208,8 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -55,7 +55,7 @@ fn disk_use_stays_within_three_times_what_is_alive() {
                 klass.clone(),
                 vec![number as u8; PAYLOAD_BYTES as usize],
             );
-            let delay = if number % LATER == 0 { Seconds::from(30 * 86_400) } else { Seconds::ZERO };
+            let delay = if number.is_multiple_of(LATER) { Seconds::from(30 * 86_400) } else { Seconds::ZERO };
             Put { delay, ..put }.into()
         });
         execute(puts.collect());

@@ -1,0 +1,121 @@
+//! What the store does when the disk will not have it, and what it is like when it is opened again.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::sync::Arc;
+
+use geartrain_core::*;
+use geartrain_store::log::LogOptions;
+use geartrain_store::{StoreBackend, StoreOptions};
+use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
+use pollster::block_on;
+
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> StoreBackend {
+    let log = LogOptions { segment_bytes: 64 << 10, spare_segments: 1 };
+    let options = StoreOptions { log, checkpoint_bytes_min: 4 << 10, ..StoreOptions::default() };
+    StoreBackend::open_on(Arc::new(disk.clone()), options, clock.clone()).unwrap()
+}
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+fn put(number: usize, bytes: usize) -> Call {
+    let jid = Jid::new(format!("j{number}")).unwrap();
+    Put::new(queue("mail"), jid, Klass::new("welcome").unwrap(), vec![b'x'; bytes]).into()
+}
+
+fn length(backend: &StoreBackend) -> u64 {
+    match block_on(backend.execute(vec![Length { queue: queue("mail") }.into()])).unwrap().remove(0) {
+        Ok(Reply::Length(length)) => length,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An error with all that led to it.
+fn told(error: &dyn std::error::Error) -> String {
+    let source = error.source().map(|source| format!(": {}", told(source)));
+    format!("{error}{}", source.unwrap_or_default())
+}
+
+#[test]
+fn a_full_disk_refuses_what_it_cannot_keep_and_goes_on_when_there_is_room() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::new());
+    let backend = open(&disk, &clock);
+    disk.set_bytes_max(disk.bytes() + (512 << 10));
+    let mut kept = 0;
+    let error = loop {
+        match block_on(backend.execute(vec![put(kept, 20_000)])) {
+            Ok(answers) => assert_eq!(answers, [Ok(Reply::Put(PutReply::Created))]),
+            Err(error) => break error,
+        }
+        kept += 1;
+        assert!(kept < 1_000, "it is never full");
+    };
+    assert_eq!(told(&error), "the embedded backend cannot answer: the disk is full");
+    assert!(kept > 5, "only {kept} fitted");
+    // What only reads needs no room, and nothing of the refused put is there.
+    assert_eq!(length(&backend), kept as u64);
+
+    disk.heal();
+    let answers = block_on(backend.execute(vec![put(kept, 20_000)])).unwrap();
+    assert_eq!(answers, [Ok(Reply::Put(PutReply::Created))]);
+    drop(backend);
+    assert_eq!(length(&open(&disk.crash(), &clock)), kept as u64 + 1);
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged_until_what_was_kept_is_read_again() {
+    for operations in 0..12 {
+        let (disk, clock) = (SimDisk::new(operations), ManualClock::new());
+        let backend = open(&disk, &clock);
+        block_on(backend.execute(vec![put(0, 100)])).unwrap();
+        disk.fail_after(operations);
+        let mut acknowledged = 1;
+        for number in 1..20 {
+            acknowledged += usize::from(block_on(backend.execute(vec![put(number, 100)])).is_ok());
+        }
+        // One command at the most was told that it failed; it may be there all the same.
+        assert!(acknowledged >= 18, "{acknowledged} acknowledged");
+        assert!((acknowledged..=20).contains(&(length(&backend) as usize)), "failing after {operations}");
+        drop(backend);
+        let backend = open(&disk.crash(), &clock);
+        assert!((acknowledged..=20).contains(&(length(&backend) as usize)), "failing after {operations}");
+    }
+}
+
+#[test]
+fn a_queue_that_is_only_waited_for_survives_a_checkpoint() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::new());
+    let backend = open(&disk, &clock);
+    for number in 0..40 {
+        // Names that nobody has put anything into come into being just when a checkpoint may begin.
+        let worker = WorkerName::new(format!("w{number}")).unwrap();
+        let mut waiting =
+            backend.pop_or_wait(Pop::new(queue(&format!("q{number}")), worker), Seconds::from(60));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        block_on(backend.execute(vec![put(number, 1_000)])).unwrap();
+    }
+    drop(backend);
+    let backend = open(&disk.crash(), &clock);
+    assert_eq!(length(&backend), 40);
+    let job = block_on(backend.execute(vec![Get { jid: Jid::new("j7").unwrap() }.into()])).unwrap().remove(0);
+    let Ok(Reply::Get(Some(job))) = job else { panic!("{job:?}") };
+    assert_eq!(job.queue, Some(queue("mail")));
+    assert_eq!(job.history.len(), 1);
+}
+
+#[test]
+fn two_stores_do_not_share_a_directory() {
+    let directory =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared-{}", std::process::id()));
+    let clock = ManualClock::new();
+    let first = StoreBackend::open(&directory, StoreOptions::default(), clock.clone()).unwrap();
+    let second = StoreBackend::open(&directory, StoreOptions::default(), clock.clone()).unwrap_err();
+    assert_eq!(second.to_string(), "another process uses this directory: stop it, or use another directory");
+    drop(first);
+    drop(StoreBackend::open(&directory, StoreOptions::default(), clock).unwrap());
+    std::fs::remove_dir_all(directory).unwrap();
+}
