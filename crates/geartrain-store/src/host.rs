@@ -11,7 +11,7 @@ use geartrain_core::{
     Timestamp,
 };
 
-use crate::delivery::{Outcome, Outgoing, Slot};
+use crate::delivery::{Outgoing, Slot};
 use crate::keeper::Keeper;
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters};
@@ -276,12 +276,7 @@ impl Host {
 
     /// Passes on what happened and what was answered, to be told once it is kept.
     fn send(&mut self) {
-        self.keeper.note(&mut self.effects.deltas);
-        let outcome = Outcome {
-            events: std::mem::take(&mut self.effects.events),
-            outgoing: std::mem::take(&mut self.outgoing),
-        };
-        self.keeper.keep(outcome, &mut self.engine);
+        self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine);
     }
 
     /// If an earlier write failed, reads again what was kept, provided that somebody asks: it may take a while, and may fail again.

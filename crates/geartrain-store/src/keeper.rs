@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use flume::Sender;
-use geartrain_core::engine::{Delta, Engine};
+use geartrain_core::engine::{Delta, Effects, Engine};
 
-use crate::delivery::Outcome;
+use crate::delivery::{Outcome, Outgoing};
 use crate::embedded::Store;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -56,7 +56,10 @@ impl Keeper {
     }
 
     /// Keeps what was taken down since the last time, and then tells what came of it.
-    pub(crate) fn keep(&mut self, outcome: Outcome, engine: &mut Engine) {
+    pub(crate) fn keep(&mut self, effects: &mut Effects, outgoing: Vec<Outgoing>, engine: &mut Engine) {
+        // All that the engine knows must be taken down before a snapshot may be begun, or it would be read twice.
+        self.note(&mut effects.deltas);
+        let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing };
         match self {
             Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
             Keeper::Log { scribe, .. } => scribe.keep(outcome, engine),

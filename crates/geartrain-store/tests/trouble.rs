@@ -86,28 +86,6 @@ fn after_a_failed_sync_nothing_is_acknowledged_until_what_was_kept_is_read_again
 }
 
 #[test]
-fn a_queue_that_is_only_waited_for_survives_a_checkpoint() {
-    let (disk, clock) = (SimDisk::new(1), ManualClock::new());
-    let backend = open(&disk, &clock);
-    for number in 0..40 {
-        // Names that nobody has put anything into come into being just when a checkpoint may begin.
-        let worker = WorkerName::new(format!("w{number}")).unwrap();
-        let mut waiting =
-            backend.pop_or_wait(Pop::new(queue(&format!("q{number}")), worker), Seconds::from(60));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(waiting.as_mut().poll(&mut context).is_pending());
-        block_on(backend.execute(vec![put(number, 1_000)])).unwrap();
-    }
-    drop(backend);
-    let backend = open(&disk.crash(), &clock);
-    assert_eq!(length(&backend), 40);
-    let job = block_on(backend.execute(vec![Get { jid: Jid::new("j7").unwrap() }.into()])).unwrap().remove(0);
-    let Ok(Reply::Get(Some(job))) = job else { panic!("{job:?}") };
-    assert_eq!(job.queue, Some(queue("mail")));
-    assert_eq!(job.history.len(), 1);
-}
-
-#[test]
 fn two_stores_do_not_share_a_directory() {
     let directory =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared-{}", std::process::id()));
