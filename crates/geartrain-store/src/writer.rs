@@ -89,8 +89,7 @@ impl Writer {
     }
 
     /// Works until nobody is left to tell it anything, and then hands back those who listen.
-    pub(crate) fn run(mut self, orders: Receiver<Order>) -> Subscribers {
-        let inbox = orders;
+    pub(crate) fn run(mut self, inbox: Receiver<Order>) -> Subscribers {
         loop {
             let first = match self.sync_in() {
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
