@@ -108,6 +108,11 @@ pub(crate) enum Verb {
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigVerb),
 
+    /// Copy a queue into another directory
+    Backup(BackupArgs),
+    /// Verify all that a queue keeps, or save what can be saved
+    Check(CheckArgs),
+
     /// Print what a shell needs to complete commands
     #[command(
         after_help = "Example:\n  geartrain completions bash > ~/.local/share/bash-completion/completions/geartrain"
@@ -121,7 +126,7 @@ pub(crate) enum Verb {
 }
 
 /// The commands as the help groups them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Put work in", &["put", "recur"]),
     ("Work on it", &["pop", "complete", "fail", "retry", "heartbeat"]),
     ("Look", &["get", "jobs", "peek", "queues", "workers", "stats", "failed", "tracked"]),
@@ -133,6 +138,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Change queues", &["pause", "resume", "forget", "config"]),
+    ("Look after it", &["backup", "check"]),
     ("This command", &["completions", "version"]),
 ];
 
@@ -641,6 +647,31 @@ pub(crate) enum ConfigVerb {
         /// Which one
         key: String,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain --url embedded:./geartrain-data backup /mnt/backup/2026-04-01
+
+The copy is a queue like the original: open it with --url embedded:DIR.
+While another process has the directory, only that one can make a copy.")]
+pub(crate) struct BackupArgs {
+    /// Where the copy goes: a directory that is empty, or not there
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain check --url embedded:./geartrain-data
+  geartrain check --salvage ./saved
+
+No other process may have the directory meanwhile. Nothing in it is changed.
+If it is damaged the exit code is 1, and the error says where.")]
+pub(crate) struct CheckArgs {
+    /// Write what can be saved into this directory, which must be empty, or not there
+    #[arg(long, value_name = "OUT")]
+    pub(crate) salvage: Option<PathBuf>,
 }
 
 fn priority(text: &str) -> Result<Priority, String> {

@@ -1,9 +1,8 @@
 //! Why the command did not do what it was told, in one sentence that says what to do next, and the exit code for it.
 
-use std::error::Error as _;
 use std::io;
 
-use geartrain::{Error, Refusal};
+use geartrain::{Error, OpenError, Refusal};
 
 /// Why the command did not do what it was told.
 #[derive(Debug)]
@@ -63,13 +62,33 @@ impl From<Error> for Failure {
         match error {
             Error::Refused(refusal) => refusal.into(),
             Error::Input(_) | Error::Url { .. } => Failure::Usage(error.to_string()),
+            Error::Backup(reason) => reason.into(),
+            Error::Open { ref source, .. } if source.is_damage() => {
+                Failure::Unreachable(format!("{}{SALVAGE}", whole_story(&error)))
+            }
             other => Failure::Unreachable(whole_story(&other)),
         }
     }
 }
 
+/// What to do about damage.
+const SALVAGE: &str = "; `geartrain check --salvage OUT` writes what can be saved into another directory";
+
+/// Of a directory that was looked at, or copied.
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let story = whole_story(&error);
+        match error {
+            damaged if damaged.is_damage() => Failure::Refused(format!("{story}{SALVAGE}")),
+            OpenError::NotEmpty { .. } => Failure::Usage(story),
+            OpenError::NothingKept { .. } => Failure::Refused(story),
+            _ => Failure::Unreachable(story),
+        }
+    }
+}
+
 /// An error and what led to it.
-fn whole_story(error: &Error) -> String {
+fn whole_story(error: &dyn std::error::Error) -> String {
     let mut story = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

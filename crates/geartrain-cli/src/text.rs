@@ -34,6 +34,15 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// `512 bytes`, `16.0 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {
+        Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
+        None => count(bytes, "byte"),
+    }
+}
+
 /// One thing in a table or on a card.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {

@@ -1,8 +1,8 @@
 //! The way in: commands from any thread, to the one that owns the engine.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use flume::{Receiver, Sender};
@@ -11,8 +11,9 @@ use geartrain_core::{
     Answer, Backend, BackendError, Call, Clock, Events, Pending, Pop, PopReply, Refusal, Seconds,
 };
 
+use crate::backup::{self, BackedUp};
 use crate::delivery::Slot;
-use crate::embedded::{OpenError, Store};
+use crate::embedded::{OpenError, Premises, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
 use crate::log::Disk;
@@ -32,6 +33,8 @@ pub struct StoreBackend {
     inbox: Sender<Message>,
     gone: Gone,
     thread: Option<JoinHandle<()>>,
+    /// Where everything is kept, as long as the thread is there; nowhere if nothing is.
+    premises: Weak<Premises>,
 }
 
 /// Whether the thread is gone, and what it can no longer answer.
@@ -121,8 +124,11 @@ impl StoreBackend {
 
     fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
         let (engine, scribe) = store.start(Subscribers::default())?;
+        let premises = Arc::downgrade(store.premises());
         let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
-        started.map_err(|error| OpenError::Io(std::io::Error::other(error)))
+        let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;
+        started.premises = premises;
+        Ok(started)
     }
 
     fn start(
@@ -148,7 +154,25 @@ impl StoreBackend {
                 Host::new(engine, clock, messages, keeper).run();
             })
             .map_err(|error| broken(name, error))?;
-        Ok(StoreBackend { name, inbox, gone, thread: Some(thread) })
+        Ok(StoreBackend { name, inbox, gone, thread: Some(thread), premises: Weak::new() })
+    }
+
+    /// Copies everything into a directory, which must be empty or not there, while work goes on. The copy can be opened like the original, and all
+    /// that was acknowledged before the call is in it; of what comes meanwhile there may be some. If it fails, nothing is left behind.
+    pub async fn backup(&self, to: &Path) -> Result<BackedUp, OpenError> {
+        let Some(premises) = self.premises.upgrade() else {
+            let why = "the queue keeps nothing on a disk, or has been shut down";
+            return Err(OpenError::NothingKept { why });
+        };
+        let (slot, answer) = flume::bounded(1);
+        let to = to.to_owned();
+        // It has its own thread, because it takes long and neither the engine nor whoever waits for it may stand still.
+        std::thread::Builder::new()
+            .name("geartrain-backup".into())
+            .spawn(move || drop(slot.send(backup::backup(&premises, &to))))?;
+        let gone =
+            |_| OpenError::Io(std::io::Error::other("the thread that made the copy panicked, and said why"));
+        answer.recv_async().await.map_err(gone)?
     }
 
     /// Answers what was asked so far, turns away those who wait, and from then on every command.

@@ -5,7 +5,7 @@
 //! checkpoint. The newest one counts, and older ones are removed. The bytes are described in `docs/formats/checkpoint.md`.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::log::{Disk, DiskFile, Position};
 
@@ -21,7 +21,11 @@ const SYNC_BYTES: u64 = 4 << 20;
 /// The checkpoints of a directory.
 pub(crate) struct Checkpoints {
     disk: Arc<dyn Disk>,
+    gate: Gate,
 }
+
+/// Whoever copies a directory holds it, and meanwhile no file goes away.
+pub(crate) type Gate = Arc<Mutex<()>>;
 
 /// A checkpoint that is being written.
 pub(crate) struct CheckpointWriter {
@@ -45,8 +49,13 @@ fn name_of(position: Position) -> String {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(disk: Arc<dyn Disk>) -> Checkpoints {
-        Checkpoints { disk }
+    pub(crate) fn new(disk: Arc<dyn Disk>, gate: Gate) -> Checkpoints {
+        Checkpoints { disk, gate }
+    }
+
+    /// What keeps files from going away.
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate.clone()
     }
 
     /// Begins a checkpoint that stands for all of the log before a position.
@@ -86,15 +95,25 @@ impl Checkpoints {
     /// The newest checkpoint, if there is one.
     pub(crate) fn read(&self) -> io::Result<Option<Checkpoint>> {
         let Some((name, bytes)) = self.names()?.pop() else { return Ok(None) };
+        self.read_one(&name, bytes).map(Some)
+    }
+
+    /// The checkpoint of a name and length.
+    pub(crate) fn read_one(&self, name: &str, bytes: u64) -> io::Result<Checkpoint> {
         let mut whole = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
-        self.disk.open(&name)?.read_at(&mut whole, 0)?;
-        let damaged =
-            || io::Error::new(io::ErrorKind::InvalidData, format!("the checkpoint {name} is damaged"));
-        parse(&whole).map(Some).ok_or_else(damaged)
+        self.disk.open(name)?.read_at(&mut whole, 0)?;
+        let found = parse(&whole).and_then(|found| {
+            // The place in the log has no checksum, but it stands in the name as well.
+            if name_of(found.position) == name { Ok(found) } else { Err(MAGIC.len()) }
+        });
+        found.map_err(|offset| {
+            let why = format!("the checkpoint (file {name}) is damaged at byte {offset}");
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })
     }
 
     /// The finished ones with their lengths, the newest last.
-    fn names(&self) -> io::Result<Vec<(String, u64)>> {
+    pub(crate) fn names(&self) -> io::Result<Vec<(String, u64)>> {
         let mut names = self.disk.list()?;
         names.retain(|(name, _)| name.starts_with("checkpoint-"));
         names.sort();
@@ -134,21 +153,18 @@ impl CheckpointWriter {
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Checkpoint> {
-    let (header, mut rest) = bytes.split_at_checked(HEADER_BYTES)?;
+/// What a checkpoint's bytes say, or where they make no sense.
+fn parse(bytes: &[u8]) -> Result<Checkpoint, usize> {
+    let Some((header, mut rest)) = bytes.split_at_checked(HEADER_BYTES) else { return Err(0) };
     let (magic, position) = header.split_at(MAGIC.len());
     if magic != MAGIC {
-        return None;
+        return Err(0);
     }
-    let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
-    let position = Position { segment: number(&position[..8])?, offset: number(&position[8..])? };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let position = Position { segment: number(&position[..8]), offset: number(&position[8..]) };
     let mut pieces = Vec::new();
     loop {
-        let (about, left) = rest.split_at_checked(12)?;
-        let (piece, left) = left.split_at_checked(usize::try_from(number(&about[..8])?).ok()?)?;
-        if crc32c::crc32c(piece).to_le_bytes() != about[8..] {
-            return None;
-        }
+        let (piece, left) = piece(rest).ok_or(bytes.len() - rest.len())?;
         if piece.is_empty() {
             break;
         }
@@ -156,5 +172,14 @@ fn parse(bytes: &[u8]) -> Option<Checkpoint> {
         rest = left;
     }
     let mut pieces = pieces.into_iter();
-    Some(Checkpoint { position, head: pieces.next()?, jobs: pieces.collect(), bytes: bytes.len() as u64 })
+    let head = pieces.next().ok_or(HEADER_BYTES)?;
+    Ok(Checkpoint { position, head, jobs: pieces.collect(), bytes: bytes.len() as u64 })
+}
+
+/// The piece that some bytes begin with, and what comes after it.
+fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    let (checksum, rest) = rest.split_first_chunk::<4>()?;
+    let (piece, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    (crc32c::crc32c(piece).to_le_bytes() == *checksum).then_some((piece, rest))
 }

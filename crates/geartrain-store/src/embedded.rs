@@ -1,19 +1,19 @@
-//! Opening a data directory: what was kept is read again, and from then on everything is kept there.
+//! Opening a data directory: what was kept is read again, and from then on everything is kept there. Also looking at one without opening it.
 
 use std::fs::{self, File, TryLockError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use geartrain_core::engine::{CodecError, Delta, Effects, Engine, Limits};
+use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
 
-use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
 use crate::keeper::Scribe;
-use crate::log::{Disk, Log, LogError, Position, RealDisk};
+use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay};
 use crate::options::StoreOptions;
 use crate::subscribers::Subscribers;
 use crate::writer::Writer;
 
-/// Why a data directory cannot be opened.
+/// Why a data directory cannot be opened, looked at or copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -41,21 +41,61 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A copy goes into a directory of its own.
+    #[error("{} is there already and is not empty: name a directory that is empty, or that is not there", .directory.display())]
+    NotEmpty {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// There is nothing that could be copied.
+    #[error("there is nothing to copy: {why}")]
+    NothingKept {
+        /// Why there is not.
+        why: &'static str,
+    },
+}
+
+impl OpenError {
+    /// Whether what is kept is damaged, so that [`salvage`](crate::salvage) is what is left to do.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            OpenError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+            OpenError::Log(error) => matches!(error, LogError::Damaged { .. }),
+            OpenError::Unsound { .. } | OpenError::Damaged { .. } => true,
+            OpenError::InUse | OpenError::NotEmpty { .. } | OpenError::NothingKept { .. } => false,
+        }
+    }
 }
 
 /// A place where everything is kept, and how.
 pub(crate) struct Store {
-    disk: Arc<dyn Disk>,
+    premises: Arc<Premises>,
     options: StoreOptions,
     limits: Limits,
+}
+
+/// A place that is in use.
+#[derive(Debug)]
+pub(crate) struct Premises {
+    pub(crate) disk: OnDisk,
+    pub(crate) gate: Gate,
     /// Held as long as the directory is in use.
     _lock: Option<File>,
 }
 
+/// A disk, of which nothing can be shown.
+pub(crate) struct OnDisk(pub(crate) Arc<dyn Disk>);
+
+impl std::fmt::Debug for OnDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnDisk")
+    }
+}
+
 /// What is read from a store.
-struct Kept {
+struct Kept<L> {
     engine: Engine,
-    log: Log,
+    log: L,
     checkpoint_bytes: u64,
     changes: u64,
 }
@@ -70,17 +110,42 @@ impl Store {
         fs::create_dir_all(directory)?;
         let lock = lock(directory)?;
         let disk = Arc::new(RealDisk::new(directory)?);
-        Ok(Store { disk, options, limits, _lock: Some(lock) })
+        Ok(Store::at(disk, options, limits, Some(lock)))
+    }
+
+    /// A directory that is there, to be looked at and not to be changed.
+    pub(crate) fn to_be_read(directory: &Path, limits: Limits) -> Result<Store, OpenError> {
+        let lock = lock_to_read(directory)?;
+        let disk = Arc::new(RealDisk::read_only(directory)?);
+        Ok(Store::at(disk, StoreOptions::default(), limits, lock))
     }
 
     /// Any disk, which nobody else uses.
     pub(crate) fn on(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits) -> Store {
-        Store { disk, options, limits, _lock: None }
+        Store::at(disk, options, limits, None)
+    }
+
+    fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<File>) -> Store {
+        let premises = Premises { disk: OnDisk(disk), gate: Gate::default(), _lock: lock };
+        Store { premises: Arc::new(premises), options, limits }
+    }
+
+    pub(crate) fn premises(&self) -> &Arc<Premises> {
+        &self.premises
+    }
+
+    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
+        self.premises.disk.0.clone()
+    }
+
+    pub(crate) fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.disk(), self.premises.gate.clone())
     }
 
     /// Reads what was kept, and starts the thread that keeps what comes.
     pub(crate) fn start(&self, subscribers: Subscribers) -> Result<(Engine, Scribe), OpenError> {
-        let Kept { mut engine, mut log, checkpoint_bytes, .. } = self.read()?;
+        let Kept { mut engine, mut log, checkpoint_bytes, .. } =
+            self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
         // No token that was given out before, and may be lost from the log, is ever given out again.
         let mut effects = Effects::default();
         engine.begin_epoch(&mut effects);
@@ -89,24 +154,37 @@ impl Store {
         log.append(&body)?;
         log.sync()?;
         let log_bytes = log.used_bytes();
-        let writer = Writer::new(log, self.options.sync, subscribers, Checkpoints::new(self.disk.clone()));
+        let writer = Writer::new(log, self.options.sync, subscribers, self.checkpoints());
         let scribe = Scribe::start(writer, checkpoint_bytes, self.options.checkpoint_bytes_min, log_bytes)?;
         Ok((engine, scribe))
     }
 
+    /// The engine that a checkpoint shows.
+    pub(crate) fn restore(&self, checkpoint: &Checkpoint) -> Result<Engine, CodecError> {
+        Engine::restore(self.limits.clone(), &checkpoint.head, &checkpoint.jobs)
+    }
+
     /// Reads the newest checkpoint, and what was written after it.
-    fn read(&self) -> Result<Kept, OpenError> {
+    fn read<L>(
+        &self,
+        read_log: impl FnOnce(Position, &mut Replay<'_>) -> Result<L, LogError>,
+    ) -> Result<Kept<L>, OpenError> {
         let damaged =
             |place: String, source: CodecError| OpenError::Damaged { place, source: Box::new(source) };
-        let (mut engine, from, checkpoint_bytes) = match Checkpoints::new(self.disk.clone()).read()? {
+        let (mut engine, from, checkpoint_bytes) = match self.checkpoints().read()? {
             None => (Engine::new(self.limits.clone()), Position::default(), 0),
-            Some(Checkpoint { position, head, jobs, bytes }) => {
-                let engine = Engine::restore(self.limits.clone(), &head, &jobs);
-                (engine.map_err(|source| damaged("the checkpoint".into(), source))?, position, bytes)
+            Some(checkpoint) => {
+                let engine = self.restore(&checkpoint);
+                let engine = engine.map_err(|source| damaged("the checkpoint".into(), source))?;
+                (engine, checkpoint.position, checkpoint.bytes)
             }
         };
         let (mut wrong, mut changes) = (None, 0);
-        let log = Log::open(self.disk.clone(), self.options.log, from, &mut |position, body| {
+        let log = read_log(from, &mut |position, body| {
+            // What is in a batch rests on all that came before it.
+            if changes == 0 && from == Position::default() && position.segment != 1 {
+                return Err(LogError::damaged(1, 0, "the segment is missing, and so is a checkpoint"));
+            }
             let mut rest = body;
             while !rest.is_empty() && wrong.is_none() {
                 match Delta::decode(&mut rest) {
@@ -132,33 +210,60 @@ impl Store {
 pub struct Report {
     /// How many bytes the checkpoint has that it was read from; 0 if there is none.
     pub checkpoint_bytes: u64,
-    /// How many changes were written after it.
+    /// How many segments the log has.
+    pub log_segments: u64,
+    /// How long they are together.
+    pub log_bytes: u64,
+    /// How many changes were read from the log, because they were written after the checkpoint.
     pub changes: u64,
+    /// How much of everything there is.
+    pub census: Census,
 }
 
 impl Store {
     /// Reads what was kept, and looks whether it agrees with itself.
     pub(crate) fn check(&self) -> Result<Report, OpenError> {
-        let Kept { engine, checkpoint_bytes, changes, .. } = self.read()?;
+        let disk = self.disk();
+        let Kept { engine, log, checkpoint_bytes, changes } =
+            self.read(|from, replay| log::survey(&*disk, from, replay))?;
+        let Extent { segments, bytes } = log;
         match engine.check() {
-            Ok(()) => Ok(Report { checkpoint_bytes, changes }),
+            Ok(()) => Ok(Report {
+                checkpoint_bytes,
+                log_segments: segments,
+                log_bytes: bytes,
+                changes,
+                census: engine.census(),
+            }),
             Err(wrong) => Err(OpenError::Unsound { wrong }),
         }
     }
 }
 
 /// Reads a data directory that nobody uses, and looks whether every job is in exactly one place and every index agrees with the jobs.
-/// Nothing in it is changed but for an unfinished end, which is cut off as by any opening.
+/// Nothing in it is changed.
 pub fn check(directory: &Path) -> Result<Report, OpenError> {
+    Store::to_be_read(directory, Limits::default())?.check()
+}
+
+/// Locks a directory without changing anything in it. If there is no lock file, nobody can be using it.
+fn lock_to_read(directory: &Path) -> Result<Option<File>, OpenError> {
     if !directory.is_dir() {
-        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "there is no such directory").into());
+        let why = format!("there is no directory {}", directory.display());
+        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why).into());
     }
-    let store = Store::in_directory(directory, StoreOptions::default(), Limits::default())?;
-    store.check()
+    match File::open(directory.join("lock")) {
+        Ok(file) => locked(file).map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
-    let file = File::options().create(true).truncate(false).write(true).open(directory.join("lock"))?;
+    locked(File::options().create(true).truncate(false).write(true).open(directory.join("lock"))?)
+}
+
+fn locked(file: File) -> Result<File, OpenError> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse),

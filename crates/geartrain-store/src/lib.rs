@@ -3,6 +3,7 @@
 //! [`StoreBackend::in_memory`] keeps nothing beyond the process; [`StoreBackend::open`] keeps everything in a directory.
 
 mod backend;
+mod backup;
 mod checkpoint;
 mod clock;
 mod delivery;
@@ -11,12 +12,15 @@ mod host;
 mod keeper;
 pub mod log;
 mod options;
+mod salvage;
 mod subscribers;
 mod trouble;
 mod waiters;
 mod writer;
 
 pub use backend::StoreBackend;
+pub use backup::BackedUp;
 pub use clock::SystemClock;
 pub use embedded::{OpenError, Report, check};
 pub use options::{StoreOptions, SyncMode};
+pub use salvage::{Salvaged, salvage};

@@ -4,14 +4,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use flume::{Receiver, RecvTimeoutError, Sender};
 
 use crate::checkpoint::{CheckpointWriter, Checkpoints};
 use crate::delivery::Outcome;
-use crate::log::{Log, Position};
+use crate::log::Log;
 use crate::options::SyncMode;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -52,6 +52,8 @@ pub(crate) struct Writer {
     subscribers: Subscribers,
     checkpoints: Checkpoints,
     picture: Option<CheckpointWriter>,
+    /// A picture that is whole, and does not count yet.
+    ripe: Option<CheckpointWriter>,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
     heavy_synced: Arc<AtomicU64>,
@@ -72,6 +74,7 @@ impl Writer {
             subscribers,
             checkpoints,
             picture: None,
+            ripe: None,
             unsynced: None,
             heavy_synced: Arc::default(),
             trouble: Arc::default(),
@@ -143,9 +146,7 @@ impl Writer {
     }
 
     fn try_write(&mut self, body: &[u8], picture: Option<Piece>, light: bool) -> Result<(), Trouble> {
-        if let Some(piece) = picture {
-            self.go_on_with_picture(piece)?;
-        }
+        self.go_on_with_checkpoint(picture)?;
         if !body.is_empty() {
             self.log.append(body)?;
             if !light {
@@ -156,32 +157,47 @@ impl Writer {
     }
 
     /// Goes on with a checkpoint. Without room for it there is none this time: the log has everything, and may have room yet.
-    fn go_on_with_picture(&mut self, piece: Piece) -> Result<(), Trouble> {
-        match self.try_to_go_on_with_picture(piece) {
-            Ok(Some(from)) => Ok(self.log.release(from)?),
-            Ok(None) => Ok(()),
+    fn go_on_with_checkpoint(&mut self, piece: Option<Piece>) -> Result<(), Trouble> {
+        match piece.map_or(Ok(()), |piece| self.add(piece)).and_then(|()| self.settle()) {
+            Ok(()) => Ok(()),
             Err(error) if is_full(&error) => {
-                self.picture = None;
+                (self.picture, self.ripe) = (None, None);
                 Ok(self.checkpoints.give_up()?)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Answers where the log is to be read from, once the checkpoint is finished.
-    fn try_to_go_on_with_picture(&mut self, piece: Piece) -> io::Result<Option<Position>> {
+    fn add(&mut self, piece: Piece) -> io::Result<()> {
         if piece.is_head {
+            self.ripe = None;
             // All that the picture shows is before this place in the log, and nothing else is.
             self.picture = Some(self.checkpoints.begin(self.log.end())?);
         }
-        let Some(picture) = &mut self.picture else { return Ok(None) };
+        let Some(picture) = &mut self.picture else { return Ok(()) };
         picture.write(&piece.bytes)?;
-        if !piece.is_last {
-            return Ok(None);
+        if piece.is_last {
+            self.ripe = self.picture.take();
         }
+        Ok(())
+    }
+
+    /// Makes a picture count that is whole, and lets go of what it stands for; later, if somebody is copying that.
+    fn settle(&mut self) -> io::Result<()> {
+        let Some(picture) = self.ripe.take() else { return Ok(()) };
+        let gate = self.checkpoints.gate();
+        let _nobody_copies = match gate.try_lock() {
+            Ok(nobody) => nobody,
+            Err(TryLockError::Poisoned(nobody)) => nobody.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.ripe = Some(picture);
+                return Ok(());
+            }
+        };
         // The log must not end before the place where it is to be read from.
         self.log.sync().map_err(io::Error::other)?;
-        self.picture.take().map(|picture| self.checkpoints.finish(picture)).transpose()
+        let from = self.checkpoints.finish(picture)?;
+        self.log.release(from).map_err(io::Error::other)
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {

@@ -1,18 +1,23 @@
 //! What a program does with a queue.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use geartrain_store::StoreBackend;
+
 use crate::{
-    Answer, Backend, Call, Cancel, Complete, CompleteReply, Error, Events, Fail, Get, Group, Heartbeat,
-    Holder, Jid, Job, Next, Operation, Payload, Pop, PopReply, Popped, PutRequest, QueueCounts, QueueName,
-    Queues, Retry, Timestamp, WorkerName,
+    Answer, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Error, Events, Fail, Get, Group,
+    Heartbeat, Holder, Jid, Job, Next, OpenError, Operation, Payload, Pop, PopReply, Popped, PutRequest,
+    QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
 };
 
 /// A queue, as a program uses it. Clones share the same one.
 #[derive(Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
+    /// The same, if it is in this process.
+    store: Option<Arc<StoreBackend>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -24,7 +29,34 @@ impl std::fmt::Debug for Client {
 impl Client {
     /// A client of a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Client {
-        Client { backend }
+        Client { backend, store: None }
+    }
+
+    pub(crate) fn of_store(store: Arc<StoreBackend>) -> Client {
+        Client { backend: store.clone(), store: Some(store) }
+    }
+
+    /// Copies all that the queue keeps into a directory, which must be empty or not there, while work goes on. The copy opens like the original, and
+    /// all that was acknowledged before the call is in it. Only an `embedded:` queue can be copied so.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// # let place = std::env::temp_dir().join(format!("geartrain-backup-doc-{}", std::process::id()));
+    /// # let (data, copy) = (place.join("data"), place.join("copy"));
+    /// let client = geartrain::connect(&format!("embedded:{}", data.display())).await?;
+    /// let jid = client.put("mail", "welcome", "{}").await?;
+    /// client.backup(&copy).await?;
+    ///
+    /// let other = geartrain::connect(&format!("embedded:{}", copy.display())).await?;
+    /// assert!(other.get(&jid).await?.is_some());
+    /// # drop((client, other));
+    /// # std::fs::remove_dir_all(place)?;
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn backup(&self, to: &Path) -> Result<BackedUp, Error> {
+        let why = "only an embedded: queue keeps files that can be copied";
+        let store = self.store.as_ref().ok_or(Error::Backup(OpenError::NothingKept { why }))?;
+        store.backup(to).await.map_err(Error::Backup)
     }
 
     /// Asks for any operation.

@@ -1,6 +1,6 @@
 //! From a URL to a queue.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use geartrain_store::{StoreBackend, StoreOptions, SyncMode, SystemClock};
@@ -28,36 +28,67 @@ use crate::{Client, Error};
 /// # });
 /// ```
 pub async fn connect(url: &str) -> Result<Client, Error> {
-    let wrong = |why: &'static str| Error::Url { url: url.to_owned(), why };
-    if url == "memory:" {
-        return Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?)));
-    }
-    let place = match url.strip_prefix("embedded:") {
-        Some(place) => place,
-        // A scheme that nobody knows is not taken for a directory.
-        None if url.contains('/') && !url.contains("://") => url,
-        None => return Err(wrong("use embedded:DIR or memory:")),
-    };
-    let (directory, query) = place.split_once('?').unwrap_or((place, ""));
-    if directory.is_empty() {
-        return Err(wrong("name the directory, as in embedded:./geartrain-data"));
-    }
-    let sync = match query {
-        "" | "sync=always" => SyncMode::Always,
-        "sync=never" => SyncMode::Never,
-        _ => {
-            let span = query.strip_prefix("sync=").and_then(|span| span.strip_suffix("ms"));
-            let span = span.and_then(|span| span.parse().ok()).map(std::time::Duration::from_millis);
-            SyncMode::Every(
-                span.ok_or_else(|| wrong("the only option is sync: always, never, or like 50ms"))?,
-            )
+    match Place::of(url)? {
+        Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
+        Place::Directory { directory, sync } => {
+            let options = StoreOptions { sync, ..StoreOptions::default() };
+            let opened = StoreBackend::open(&directory, options, Arc::new(SystemClock));
+            let directory = directory.display().to_string();
+            let backend = opened.map_err(|source| Error::Open { directory, source })?;
+            Ok(Client::of_store(Arc::new(backend)))
         }
-    };
-    let opened = StoreBackend::open(
-        Path::new(directory),
-        StoreOptions { sync, ..StoreOptions::default() },
-        Arc::new(SystemClock),
-    );
-    let backend = opened.map_err(|source| Error::Open { directory: directory.to_owned(), source })?;
-    Ok(Client::new(Arc::new(backend)))
+    }
+}
+
+/// Where a URL says that the queue is.
+///
+/// ```
+/// use geartrain::Place;
+/// assert!(matches!(Place::of("embedded:./data?sync=never")?, Place::Directory { directory, .. } if directory.ends_with("data")));
+/// # Ok::<(), geartrain::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// In this process, and gone with it.
+    Memory,
+    /// In this process, and kept in a directory.
+    Directory {
+        /// Which.
+        directory: PathBuf,
+        /// When what is done is forced to the disk.
+        sync: SyncMode,
+    },
+}
+
+impl Place {
+    /// The place that a URL names, whether there is anything or not.
+    pub fn of(url: &str) -> Result<Place, Error> {
+        let wrong = |why: &'static str| Error::Url { url: url.to_owned(), why };
+        if url == "memory:" {
+            return Ok(Place::Memory);
+        }
+        let place = match url.strip_prefix("embedded:") {
+            Some(place) => place,
+            // A scheme that nobody knows is not taken for a directory.
+            None if url.contains('/') && !url.contains("://") => url,
+            None => return Err(wrong("use embedded:DIR or memory:")),
+        };
+        let (directory, query) = place.split_once('?').unwrap_or((place, ""));
+        if directory.is_empty() {
+            return Err(wrong("name the directory, as in embedded:./geartrain-data"));
+        }
+        let sync = match query {
+            "" | "sync=always" => SyncMode::Always,
+            "sync=never" => SyncMode::Never,
+            _ => {
+                let span = query.strip_prefix("sync=").and_then(|span| span.strip_suffix("ms"));
+                let span = span.and_then(|span| span.parse().ok()).map(std::time::Duration::from_millis);
+                SyncMode::Every(
+                    span.ok_or_else(|| wrong("the only option is sync: always, never, or like 50ms"))?,
+                )
+            }
+        };
+        Ok(Place::Directory { directory: directory.into(), sync })
+    }
 }

@@ -24,9 +24,10 @@ mod connect;
 mod put;
 
 pub use client::Client;
-pub use connect::connect;
+pub use connect::{Place, connect};
+pub use geartrain_core::engine::Census;
 pub use geartrain_core::*;
-pub use geartrain_store::{OpenError, Report, check};
+pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
 pub use put::PutRequest;
 
 /// Why something was not done.
@@ -54,6 +55,9 @@ pub enum Error {
         #[source]
         source: geartrain_store::OpenError,
     },
+    /// There is no copy.
+    #[error("cannot make a copy")]
+    Backup(#[source] OpenError),
     /// The URL names no backend.
     #[error("{url:?} is not the URL of a queue: {why}")]
     Url {

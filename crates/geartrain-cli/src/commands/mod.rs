@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod care;
 mod change;
 mod config;
 mod failed;
@@ -35,6 +36,8 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             clap_complete::generate(shell, &mut args::command(), "geartrain", &mut script);
             Ok(out.out.write_all(&script)?)
         }
+        Verb::Check(args) => care::check(&cli.url, args, out),
+        Verb::Backup(args) => care::backup(&cli.url, args, out).await,
         verb => run_on(&geartrain::connect(&cli.url).await?, verb, out).await,
     }
 }
@@ -73,7 +76,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Undepend(args) => change::undepend(client, args, out).await,
         Verb::Log(args) => change::log(client, args, out).await,
         Verb::Config(verb) => config::config(client, verb, out).await,
-        Verb::Completions { .. } | Verb::Version => Ok(()),
+        Verb::Backup(_) | Verb::Check(_) | Verb::Completions { .. } | Verb::Version => Ok(()),
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub use codec::{CodecError, CodecErrorWhy};
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
-pub use state::{EPOCH_MAX, RowId};
+pub use state::{Census, EPOCH_MAX, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
@@ -200,6 +200,11 @@ impl Engine {
     /// Looks whether every job is in exactly one place and every index agrees with the jobs; says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         self.state.check()
+    }
+
+    /// Counts what there is.
+    pub fn census(&self) -> Census {
+        self.state.census()
     }
 
     /// Begins a new epoch, so that no token is given out that was given out before, even if that was lost in a crash.

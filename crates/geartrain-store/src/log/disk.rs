@@ -60,6 +60,7 @@ pub trait DiskFile: Send + Sync {
 pub struct RealDisk {
     path: PathBuf,
     directory: File,
+    read_only: bool,
 }
 
 impl RealDisk {
@@ -67,7 +68,12 @@ impl RealDisk {
     pub fn new(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
         let path = path.into();
         let directory = File::open(&path).map_err(|error| about(&path, error))?;
-        Ok(RealDisk { path, directory })
+        Ok(RealDisk { path, directory, read_only: false })
+    }
+
+    /// The same, whose files are opened to be read and not to be written.
+    pub fn read_only(path: impl Into<PathBuf>) -> io::Result<RealDisk> {
+        Ok(RealDisk { read_only: true, ..RealDisk::new(path)? })
     }
 }
 
@@ -103,7 +109,7 @@ impl Disk for RealDisk {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.path.join(name);
-        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = OpenOptions::new().read(true).write(!self.read_only).open(&path);
         Ok(Arc::new(RealFile { file: file.map_err(|error| about(&path, error))? }))
     }
 

@@ -13,6 +13,7 @@
 //! not, opening fails and says where. The bytes are described in `docs/formats/log.md`.
 
 mod batch;
+mod copy;
 mod disk;
 mod reader;
 mod recover;
@@ -24,6 +25,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use copy::{BEGINNING, Copied, copy};
 pub use disk::{Disk, DiskFile, Join, RealDisk, Work};
 pub use reader::LogReader;
 
@@ -99,8 +101,29 @@ impl LogError {
     }
 }
 
-/// Takes each batch of a log that is being opened: where it begins, and its body.
+/// Takes each batch of a log that is being read: where it begins, and its body.
 pub type Replay<'a> = dyn FnMut(Position, &[u8]) -> Result<(), LogError> + 'a;
+
+/// How much of the disk a log uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// How many segments there are.
+    pub segments: u64,
+    /// How long they are together.
+    pub bytes: u64,
+}
+
+/// Reads the log of a directory like [`Log::open`], and changes nothing there. A directory without a log has nought segments.
+pub fn survey(disk: &dyn Disk, from: Position, replay: &mut Replay<'_>) -> Result<Extent, LogError> {
+    let segments = segments_in(&disk.list()?);
+    recover(disk, &segments, from, replay)?;
+    Ok(Extent { segments: segments.len() as u64, bytes: segments.values().sum() })
+}
+
+/// The segments among some files: their numbers and lengths.
+fn segments_in(files: &[(String, u64)]) -> BTreeMap<u64, u64> {
+    files.iter().filter_map(|(name, bytes)| Some((segment_number(name)?, *bytes))).collect()
+}
 
 /// A log that is open for writing. One at a time: whoever opens it makes sure of that.
 pub struct Log {
@@ -143,8 +166,7 @@ impl Log {
         // A name that the process before gave, and did not live to make durable, counts from here on.
         disk.sync_directory()?;
         let files = disk.list()?;
-        let mut segments: BTreeMap<u64, u64> =
-            files.iter().filter_map(|(name, bytes)| Some((segment_number(name)?, *bytes))).collect();
+        let mut segments = segments_in(&files);
         let found = recover(&*disk, &segments, from, replay)?;
         let mut found_spares: Vec<(u64, u64)> =
             files.iter().filter_map(|(name, bytes)| Some((spare_number(name)?, *bytes))).collect();

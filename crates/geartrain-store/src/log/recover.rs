@@ -28,38 +28,45 @@ pub(super) struct Found {
 }
 
 /// How far batches were followed.
-struct Chain {
-    log: u64,
-    segment: u64,
+pub(super) struct Chain {
+    pub(super) log: u64,
+    pub(super) segment: u64,
     /// The last batch's number and opening.
-    number: u64,
-    before: u64,
+    pub(super) number: u64,
+    pub(super) before: u64,
     /// Where the next batch should begin.
-    offset: usize,
-    batches: Vec<Link>,
+    pub(super) offset: usize,
+    pub(super) batches: Vec<Link>,
 }
 
 /// A batch that was followed.
-struct Link {
-    offset: usize,
-    body: Range<usize>,
-    batch: Batch,
+pub(super) struct Link {
+    pub(super) offset: usize,
+    pub(super) body: Range<usize>,
+    pub(super) batch: Batch,
 }
 
 impl Chain {
-    fn new(header: &Segment) -> Chain {
-        Chain {
-            log: header.log,
-            segment: header.number,
-            number: header.first_batch.wrapping_sub(1),
-            before: header.before,
-            offset: BLOCK,
-            batches: Vec::new(),
-        }
+    pub(super) fn new(header: &Segment) -> Chain {
+        let first = Position { segment: header.number, offset: BLOCK as u64 };
+        Chain::before(header.log, first, header.first_batch.wrapping_sub(1), header.before)
+    }
+
+    /// One that goes on at a place, behind a batch of this number and opening.
+    pub(super) fn before(log: u64, place: Position, number: u64, before: u64) -> Chain {
+        let Position { segment, offset } = place;
+        Chain { log, segment, number, before, offset: offset as usize, batches: Vec::new() }
+    }
+
+    /// Goes on at the beginning of the next segment.
+    pub(super) fn go_on_in_next(&mut self) {
+        self.segment += 1;
+        self.offset = BLOCK;
+        self.batches.clear();
     }
 
     /// Follows batches until one is not as it should be, and says what is wrong with it.
-    fn follow(&mut self, bytes: &[u8]) -> &'static str {
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> &'static str {
         loop {
             let rest = bytes.get(self.offset..).unwrap_or_default();
             let (batch, body) = match Batch::decode(self.log, self.segment, rest) {
@@ -94,7 +101,7 @@ impl Chain {
     }
 
     /// Whether a batch further on says that the one that should be here was durable.
-    fn was_durable_here(&self, bytes: &[u8]) -> bool {
+    pub(super) fn was_durable_here(&self, bytes: &[u8]) -> bool {
         let missing = self.number.wrapping_add(1);
         (self.offset..bytes.len()).step_by(BLOCK).any(|offset| {
             let found = Batch::decode(self.log, self.segment, &bytes[offset..]);
@@ -102,7 +109,7 @@ impl Chain {
         })
     }
 
-    fn damaged(&self, why: &str) -> LogError {
+    pub(super) fn damaged(&self, why: &str) -> LogError {
         LogError::damaged(self.segment, self.offset as u64, why)
     }
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod blobs;
+mod census;
 mod check;
 mod config;
 mod history;
@@ -25,6 +26,7 @@ use crate::{
     Every, Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName,
 };
 use blobs::{BlobRef, Blobs};
+pub use census::Census;
 pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
 pub(crate) use ordered::Ordered;

@@ -1,0 +1,125 @@
+//! Looking after what a queue keeps: checking it, saving what can be saved, and copying it.
+
+use std::path::PathBuf;
+
+use geartrain::{Place, Report, Salvaged};
+use serde_json::{Value, json};
+
+use super::Done;
+use crate::args::{BackupArgs, CheckArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::text::{Cell, clean, count, size, table};
+
+pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
+    let directory = directory_of(url)?;
+    if let Some(to) = args.salvage {
+        let salvaged = geartrain::salvage(&directory, &to)?;
+        return show_salvaged(&salvaged, &to.display().to_string(), out);
+    }
+    let report = geartrain::check(&directory)?;
+    let name = directory.display().to_string();
+    let mut view = view(&report);
+    view["directory"] = name.clone().into();
+    Ok(out.show(&view, |out| {
+        writeln!(out, "{} is sound\n", clean(&name))?;
+        table(out, ["", ""], &rows(&report))
+    })?)
+}
+
+pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) -> Done {
+    let directory = directory_of(url)?;
+    // Opening it would make it, and the copy would be one of nothing.
+    if !directory.is_dir() {
+        let why = format!("there is no directory {}; --url says where the queue is", directory.display());
+        return Err(Failure::Unreachable(why));
+    }
+    let copied = geartrain::connect(url).await?.backup(&args.directory).await?;
+    let to = args.directory.display().to_string();
+    let view = json!({
+        "directory": to,
+        "checkpoint_bytes": copied.checkpoint_bytes,
+        "log_segments": copied.log_segments,
+        "log_bytes": copied.log_bytes,
+    });
+    let bytes = size(copied.checkpoint_bytes + copied.log_bytes);
+    Ok(out.line(&view, format!("copied {bytes} to {to}"))?)
+}
+
+/// The directory that a URL names. Other queues have none that could be looked after.
+fn directory_of(url: &str) -> Result<PathBuf, Failure> {
+    match Place::of(url)? {
+        Place::Directory { directory, .. } => Ok(directory),
+        _ => Err(Failure::Usage(format!("{url:?} keeps no files; give --url embedded:DIR"))),
+    }
+}
+
+fn view(report: &Report) -> Value {
+    let census = &report.census;
+    json!({
+        "jobs": {
+            "scheduled": census.scheduled,
+            "depends": census.depends,
+            "waiting": census.waiting,
+            "running": census.running,
+            "complete": census.complete,
+            "failed": census.failed,
+        },
+        "queues": census.queues,
+        "recurring": census.recurring,
+        "checkpoint_bytes": report.checkpoint_bytes,
+        "log_segments": report.log_segments,
+        "log_bytes": report.log_bytes,
+        "changes": report.changes,
+    })
+}
+
+fn rows(report: &Report) -> Vec<[Cell; 2]> {
+    let census = &report.census;
+    let states = [
+        ("waiting", census.waiting),
+        ("running", census.running),
+        ("scheduled", census.scheduled),
+        ("depends", census.depends),
+        ("failed", census.failed),
+        ("complete", census.complete),
+    ];
+    let number = |what: &str, number| [Cell::from(what), Cell::number(number)];
+    let mut rows = vec![number("jobs", census.jobs())];
+    rows.extend(states.map(|(name, jobs)| [Cell::state(name), Cell::number(jobs)]));
+    rows.push(number("queues", census.queues));
+    rows.push(number("recurring jobs", census.recurring));
+    rows.push([Cell::from("checkpoint"), Cell::right(size(report.checkpoint_bytes))]);
+    rows.push([Cell::from("log"), Cell::right(size(report.log_bytes))]);
+    rows.push(number("segments of it", report.log_segments));
+    rows.push(number("changes read", report.changes));
+    rows
+}
+
+fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
+    let damage = salvaged.damage.as_ref().map(ToString::to_string);
+    let view = json!({
+        "directory": to,
+        "saved": view(&salvaged.saved),
+        "batches": salvaged.batches,
+        "damaged_checkpoints": salvaged.checkpoints,
+        "damage": damage,
+        "left_batches": salvaged.left_batches,
+        "left_bytes": salvaged.left_bytes,
+    });
+    Ok(out.show(&view, |out| {
+        writeln!(out, "saved into {}\n", clean(to))?;
+        table(out, ["", ""], &rows(&salvaged.saved))?;
+        writeln!(out)?;
+        if salvaged.is_whole() {
+            return writeln!(out, "nothing is damaged, and all of it was copied");
+        }
+        for checkpoint in &salvaged.checkpoints {
+            writeln!(out, "not used: {}", clean(checkpoint))?;
+        }
+        let Some(damage) = damage else { return Ok(()) };
+        let left = count(salvaged.left_batches, "good batch").replace("batchs", "batches");
+        writeln!(out, "the copy ends where {}", clean(&damage))?;
+        writeln!(out, "not used: {left} behind it with {}", size(salvaged.left_bytes))
+    })?)
+}

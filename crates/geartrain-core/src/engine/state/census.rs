@@ -1,0 +1,55 @@
+//! How much of everything there is.
+
+use super::{RowState, State};
+
+/// How much of everything an engine holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// Jobs that wait for their time.
+    pub scheduled: u64,
+    /// Jobs that wait for others.
+    pub depends: u64,
+    /// Jobs that wait for a worker.
+    pub waiting: u64,
+    /// Jobs that a worker holds, or held when its lock expired.
+    pub running: u64,
+    /// Jobs that are done.
+    pub complete: u64,
+    /// Jobs that were set aside.
+    pub failed: u64,
+    /// Queues on the list.
+    pub queues: u64,
+    /// Recurring jobs.
+    pub recurring: u64,
+}
+
+impl Census {
+    /// All jobs, wherever they stand. Recurring jobs are not jobs themselves.
+    pub fn jobs(&self) -> u64 {
+        self.scheduled + self.depends + self.waiting + self.running + self.complete + self.failed
+    }
+}
+
+impl State {
+    /// Counts the jobs one by one, so that it can be compared with what the indexes say.
+    pub(crate) fn census(&self) -> Census {
+        let mut census = Census {
+            queues: self.registered_queues().len() as u64,
+            recurring: self.templates.len() as u64,
+            ..Census::default()
+        };
+        for at in self.rows.ids() {
+            let count = match self.rows[at].state {
+                RowState::Free => continue,
+                RowState::Scheduled => &mut census.scheduled,
+                RowState::Depends => &mut census.depends,
+                RowState::Waiting => &mut census.waiting,
+                RowState::Running => &mut census.running,
+                RowState::Complete => &mut census.complete,
+                RowState::Failed => &mut census.failed,
+            };
+            *count += 1;
+        }
+        census
+    }
+}

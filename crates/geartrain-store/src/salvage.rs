@@ -1,0 +1,87 @@
+//! Saves what can be saved from a damaged directory, into another one.
+//!
+//! A change rests on all that came before it. So what is saved is a beginning: the newest checkpoint that can be read, and the batches after it up to
+//! the first that cannot. What lies behind that is counted and left where it is.
+
+use std::path::Path;
+
+use geartrain_core::engine::{Delta, Limits};
+
+use crate::backup::{Target, copy_file};
+use crate::embedded::{OpenError, Report, Store, check};
+use crate::log::{self, Copied, LogError, Position};
+
+/// What was saved, and what was not.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Salvaged {
+    /// What is in the copy.
+    pub saved: Report,
+    /// How many batches of the log are in it, from the checkpoint on.
+    pub batches: u64,
+    /// What is wrong with checkpoints that could not be used.
+    pub checkpoints: Vec<String>,
+    /// Where the log is damaged; none if it is not.
+    pub damage: Option<LogError>,
+    /// How many good batches lie behind the damage. They rest on what is lost, and are not in the copy.
+    pub left_batches: u64,
+    /// How many bytes these hold.
+    pub left_bytes: u64,
+}
+
+impl Salvaged {
+    /// Whether anything was left out.
+    pub fn is_whole(&self) -> bool {
+        self.checkpoints.is_empty() && self.damage.is_none()
+    }
+}
+
+/// Writes what can be saved from a directory that nobody uses into another one, which must be empty or not there.
+///
+/// The original is only read. If nothing can be saved that is an error, and nothing is left behind.
+pub fn salvage(directory: &Path, out: &Path) -> Result<Salvaged, OpenError> {
+    let store = Store::to_be_read(directory, Limits::default())?;
+    let target = Target::new(out)?;
+    let disk = store.disk();
+    let (first, checkpoints) = newest_readable(&store, &target)?;
+    let is_empty = |(name, _): &(String, u64)| !name.starts_with("log-");
+    if first.is_none() && disk.list()?.iter().all(is_empty) {
+        return Err(OpenError::NothingKept { why: "no checkpoint can be read, and there is no log" });
+    }
+    let copied = log::copy(&*disk, &target.disk, first.unwrap_or(log::BEGINNING), &mut |position, body| {
+        let mut rest = body;
+        while !rest.is_empty() {
+            let decoded = Delta::decode(&mut rest);
+            decoded.map_err(|why| LogError::damaged(position.segment, position.offset, why.to_string()))?;
+        }
+        Ok(())
+    })?;
+    let Copied { batches, damage, left_batches, left_bytes, .. } = copied;
+    if first.is_none() && batches == 0 && damage.is_some() {
+        let why = "no checkpoint can be read, and the log cannot be read from its beginning";
+        return Err(OpenError::NothingKept { why });
+    }
+    let saved = check(out)?;
+    target.keep()?;
+    Ok(Salvaged { saved, batches, checkpoints, damage, left_batches, left_bytes })
+}
+
+/// Copies the newest checkpoint that makes sense, and says where in the log it belongs and what is wrong with newer ones.
+fn newest_readable(store: &Store, target: &Target) -> Result<(Option<Position>, Vec<String>), OpenError> {
+    let checkpoints = store.checkpoints();
+    let mut wrong = Vec::new();
+    for (name, bytes) in checkpoints.names()?.into_iter().rev() {
+        let why = match checkpoints.read_one(&name, bytes) {
+            Ok(checkpoint) => match store.restore(&checkpoint) {
+                Ok(_) => {
+                    copy_file(&*store.disk(), &target.disk, &name, bytes)?;
+                    return Ok((Some(checkpoint.position), wrong));
+                }
+                Err(why) => format!("the checkpoint (file {name}) makes no sense: {why}"),
+            },
+            Err(why) => why.to_string(),
+        };
+        wrong.push(why);
+    }
+    Ok((None, wrong))
+}

@@ -1,0 +1,388 @@
+//! A directory is looked at, copied while it is in use, and saved from when it is damaged.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use geartrain_core::engine::Census;
+use geartrain_core::*;
+use geartrain_store::log::{LogError, LogOptions};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, SystemClock, check, salvage};
+use pollster::block_on;
+
+const BLOCK: usize = 4096;
+/// No checkpoint is ever due.
+const NO_CHECKPOINT: u64 = u64::MAX;
+
+#[test]
+fn a_check_says_what_it_found_and_changes_nothing() {
+    let place = Place::new();
+    let backend = open(&place.data(), 12_000);
+    put(&backend, 0..200);
+    wait_for_checkpoint(&backend, &place.data());
+    pop_and_complete(&backend, 3);
+    assert!(matches!(check(&place.data()), Err(OpenError::InUse)));
+    drop(backend);
+    let before = files(&place.data());
+    let report = check(&place.data()).unwrap();
+    assert_eq!(report.census, Census { waiting: 197, complete: 3, queues: 1, ..Census::default() });
+    assert_eq!(report.census.jobs(), 200);
+    assert!(report.checkpoint_bytes > 0 && report.log_segments > 0 && report.changes > 0, "{report:?}");
+    assert_eq!(files(&place.data()), before);
+}
+
+#[test]
+fn a_check_of_nothing_makes_nothing() {
+    let place = Place::new();
+    let error = check(&place.data()).unwrap_err();
+    assert!(error.to_string().starts_with("there is no directory ") && !error.is_damage(), "{error}");
+    assert!(!place.data().exists());
+    std::fs::create_dir(place.data()).unwrap();
+    assert_eq!(check(&place.data()).unwrap().census, Census::default());
+    assert_eq!(files(&place.data()), BTreeMap::new());
+}
+
+#[test]
+fn every_damage_is_found_and_what_came_before_it_is_saved() {
+    let place = Place::new();
+    let backend = open(&place.data(), NO_CHECKPOINT);
+    // The first batch is the opening's, then each has a job: three to a segment.
+    (0..20).for_each(|n| put(&backend, n..n + 1));
+    drop(backend);
+    let whole = files(&place.data());
+    // (segment, byte, what it says is damaged there, jobs saved, good batches behind)
+    for (segment, byte, at, jobs, left) in [
+        // A batch in the middle of a segment that is followed by others.
+        (2, 2 * BLOCK + 100, 2 * BLOCK, 3, 16),
+        (2, 2 * BLOCK + 3, 2 * BLOCK, 3, 16),
+        // In the last one, where a batch behind says that it was durable.
+        (7, BLOCK + 70, BLOCK, 17, 2),
+        // The very first batch.
+        (1, BLOCK + 64, BLOCK, 0, 20),
+    ] {
+        restore(&place.data(), &whole);
+        flip(&place.data().join(log_name(segment)), byte);
+        let damaged = files(&place.data());
+        let error =
+            StoreBackend::open(&place.data(), options(NO_CHECKPOINT), Arc::new(SystemClock)).unwrap_err();
+        assert_eq!(place_of(&error), (segment, at as u64), "{error}");
+        let error = check(&place.data()).unwrap_err();
+        assert_eq!(place_of(&error), (segment, at as u64), "{error}");
+        assert!(error.is_damage());
+
+        let out = place.fresh();
+        let saved = salvage(&place.data(), &out);
+        if jobs == 0 {
+            assert!(matches!(saved, Err(OpenError::NothingKept { .. })), "{saved:?}");
+            assert!(!out.exists());
+            continue;
+        }
+        let saved = saved.unwrap();
+        assert_eq!((saved.saved.census.waiting, saved.left_batches), (jobs, left), "segment {segment}");
+        assert!(!saved.is_whole() && saved.left_bytes > 0);
+        assert_eq!(place_of(&OpenError::Log(saved.damage.unwrap())), (segment, at as u64));
+        assert_eq!(files(&place.data()), damaged, "the original was touched");
+        // It is a queue like any other.
+        let backend = open(&out, NO_CHECKPOINT);
+        put(&backend, 100..110);
+        drop(backend);
+        assert_eq!(check(&out).unwrap().census.waiting, jobs + 10);
+    }
+}
+
+#[test]
+fn a_damaged_header_costs_nothing() {
+    let place = Place::new();
+    let backend = open(&place.data(), NO_CHECKPOINT);
+    (0..20).for_each(|n| put(&backend, n..n + 1));
+    drop(backend);
+    let whole = files(&place.data());
+    for segment in [1, 3, 7] {
+        restore(&place.data(), &whole);
+        flip(&place.data().join(log_name(segment)), 20);
+        assert_eq!(place_of(&check(&place.data()).unwrap_err()), (segment, 0));
+        let saved = salvage(&place.data(), &place.fresh()).unwrap();
+        assert_eq!((saved.saved.census.waiting, saved.left_batches), (20, 0), "segment {segment}");
+    }
+}
+
+#[test]
+fn a_missing_segment_ends_what_is_saved() {
+    let place = Place::new();
+    let backend = open(&place.data(), NO_CHECKPOINT);
+    (0..20).for_each(|n| put(&backend, n..n + 1));
+    drop(backend);
+    std::fs::remove_file(place.data().join(log_name(4))).unwrap();
+    assert_eq!(place_of(&check(&place.data()).unwrap_err()), (4, 0));
+    let saved = salvage(&place.data(), &place.fresh()).unwrap();
+    assert_eq!((saved.saved.census.waiting, saved.left_batches), (8, 9));
+}
+
+#[test]
+fn a_checkpoint_is_saved_whatever_has_become_of_the_log() {
+    let place = Place::new();
+    let backend = open(&place.data(), 12_000);
+    put(&backend, 0..200);
+    wait_for_checkpoint(&backend, &place.data());
+    (200..210).for_each(|n| put(&backend, n..n + 1));
+    drop(backend);
+    let whole = files(&place.data());
+    let logs: Vec<&String> = whole.keys().filter(|name| name.starts_with("log-")).collect();
+    let checkpoint = whole.keys().find(|name| name.starts_with("checkpoint-")).unwrap();
+    // What comes before the checkpoint's place in the log is of no use to anybody, so nothing is lost with it.
+    for byte in [20, BLOCK + 64] {
+        restore(&place.data(), &whole);
+        flip(&place.data().join(logs[0]), byte);
+        let saved = salvage(&place.data(), &place.fresh()).unwrap();
+        assert_eq!((saved.saved.census.waiting, saved.is_whole()), (210, true), "byte {byte}");
+    }
+    // All of the log is gone.
+    restore(&place.data(), &whole);
+    logs.iter().for_each(|name| std::fs::remove_file(place.data().join(name)).unwrap());
+    let out = place.fresh();
+    assert_eq!(salvage(&place.data(), &out).unwrap().saved.census.waiting, 200);
+    put(&open(&out, NO_CHECKPOINT), 300..301);
+    assert_eq!(check(&out).unwrap().census.waiting, 201);
+    // The checkpoint is damaged, and the log does not go back far enough to do without.
+    restore(&place.data(), &whole);
+    flip(&place.data().join(checkpoint), 1_000);
+    let error = check(&place.data()).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains(checkpoint.as_str()), "{error}");
+    assert!(matches!(salvage(&place.data(), &place.fresh()), Err(OpenError::NothingKept { .. })));
+    // It is gone altogether: then what is left of the log is not taken for all there ever was.
+    std::fs::remove_file(place.data().join(checkpoint)).unwrap();
+    assert_eq!(place_of(&check(&place.data()).unwrap_err()), (1, 0));
+}
+
+#[test]
+fn no_flipped_byte_makes_a_salvage_panic_or_invent_anything() {
+    let place = Place::new();
+    let backend = open(&place.data(), 12_000);
+    put(&backend, 0..200);
+    wait_for_checkpoint(&backend, &place.data());
+    (200..206).for_each(|n| put(&backend, n..n + 1));
+    drop(backend);
+    let whole = files(&place.data());
+    let seed = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7041);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for round in 0..150 {
+        restore(&place.data(), &whole);
+        for _ in 0..rng.usize(1..4) {
+            let (name, bytes) = whole.iter().nth(rng.usize(..whole.len())).unwrap();
+            if !bytes.is_empty() {
+                flip(&place.data().join(name), rng.usize(..bytes.len()));
+            }
+        }
+        let out = place.fresh();
+        match salvage(&place.data(), &out) {
+            Ok(saved) => {
+                assert!((200..=206).contains(&saved.saved.census.waiting), "seed {seed}, round {round}")
+            }
+            Err(error) => {
+                assert!(matches!(error, OpenError::NothingKept { .. }), "seed {seed}, round {round}: {error}")
+            }
+        }
+        let _ = std::fs::remove_dir_all(out);
+    }
+}
+
+#[test]
+fn a_salvage_of_what_is_sound_is_a_copy() {
+    let place = Place::new();
+    put(&open(&place.data(), 12_000), 0..200);
+    let saved = salvage(&place.data(), &place.fresh()).unwrap();
+    assert!(saved.is_whole());
+    assert_eq!(saved.saved, check(&place.data()).unwrap());
+}
+
+#[test]
+fn a_copy_goes_into_an_empty_directory_only() {
+    let place = Place::new();
+    let backend = open(&place.data(), NO_CHECKPOINT);
+    put(&backend, 0..1);
+    let out = place.fresh();
+    std::fs::create_dir(&out).unwrap();
+    block_on(backend.backup(&out)).unwrap();
+    assert!(matches!(block_on(backend.backup(&out)), Err(OpenError::NotEmpty { .. })));
+    drop(backend);
+    assert!(matches!(salvage(&place.data(), &out), Err(OpenError::NotEmpty { .. })));
+    assert_eq!(check(&out).unwrap().census.waiting, 1);
+    let memory = StoreBackend::in_memory(Arc::new(SystemClock)).unwrap();
+    assert!(matches!(block_on(memory.backup(&place.fresh())), Err(OpenError::NothingKept { .. })));
+}
+
+#[test]
+fn a_backup_of_what_is_damaged_fails_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let backend = open(&place.data(), NO_CHECKPOINT);
+    (0..20).for_each(|n| put(&backend, n..n + 1));
+    for (segment, byte) in [(2, 2 * BLOCK + 100), (7, BLOCK + 70)] {
+        flip(&place.data().join(log_name(segment)), byte);
+        let out = place.fresh();
+        let error = block_on(backend.backup(&out)).unwrap_err();
+        assert_eq!(place_of(&error), (segment, (byte / BLOCK * BLOCK) as u64), "{error}");
+        assert!(!out.exists());
+        flip(&place.data().join(log_name(segment)), byte);
+    }
+}
+
+#[test]
+fn a_backup_has_all_that_was_acknowledged_before_while_work_goes_on() {
+    let place = Place::new();
+    // Small, so that checkpoints and released segments come all the time.
+    let backend = open(&place.data(), 12_000);
+    let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..).step_by(3) {
+                put(&backend, n..n + 3);
+                acknowledged.store(n + 3, Ordering::SeqCst);
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        let _stop = StopOnDrop(&stop);
+        for round in 1..=20 {
+            while acknowledged.load(Ordering::SeqCst) < round * 50 {
+                std::thread::yield_now();
+            }
+            let before = acknowledged.load(Ordering::SeqCst);
+            let out = place.fresh();
+            block_on(backend.backup(&out)).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            let after = acknowledged.load(Ordering::SeqCst) + 3;
+            let found = check(&out).unwrap_or_else(|error| panic!("round {round}: {error}")).census.waiting;
+            assert!((before..=after).contains(&found), "round {round}: {found} of {before} to {after}");
+            // It opens by itself, and has the very jobs.
+            let copy = open(&out, 12_000);
+            let jids = (0..before).map(jid).collect();
+            let Reply::GetMany(jobs) = run(&copy, GetMany { jids }) else { panic!() };
+            assert_eq!(jobs.len() as u64, before);
+        }
+    });
+    drop(backend);
+    check(&place.data()).unwrap();
+}
+
+/// Lets the other thread end, also if this one panics.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn options(checkpoint_bytes_min: u64) -> StoreOptions {
+    let log = LogOptions { segment_bytes: 16 << 10, spare_segments: 1 };
+    StoreOptions { log, checkpoint_bytes_min, ..StoreOptions::default() }
+}
+
+fn open(directory: &Path, checkpoint_bytes_min: u64) -> StoreBackend {
+    StoreBackend::open(directory, options(checkpoint_bytes_min), Arc::new(SystemClock)).unwrap()
+}
+
+fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
+    let call = Call { now: None, command: command.into() };
+    block_on(backend.execute(vec![call])).unwrap().remove(0).unwrap()
+}
+
+fn jid(number: u64) -> Jid {
+    Jid::new(format!("j{number}")).unwrap()
+}
+
+fn mail() -> QueueName {
+    QueueName::new("mail").unwrap()
+}
+
+/// Puts jobs, in one batch.
+fn put(backend: &StoreBackend, numbers: std::ops::Range<u64>) {
+    let klass = Klass::new("welcome").unwrap();
+    let put = |n| Put::new(mail(), jid(n), klass.clone(), format!("payload {n} {}", "x".repeat(50)));
+    let answers = block_on(backend.execute(numbers.map(|n| put(n).into()).collect())).unwrap();
+    assert!(answers.iter().all(Result::is_ok));
+}
+
+fn pop_and_complete(backend: &StoreBackend, count: i64) {
+    let count = Count::new(count).unwrap();
+    let pop = Pop { count, ..Pop::new(mail(), WorkerName::new("w1").unwrap()) };
+    let Reply::Pop(popped) = run(backend, pop) else { panic!() };
+    for job in popped.jobs {
+        run(backend, Complete::new(job.jid, Holder::Token(job.lock.token)));
+    }
+}
+
+fn wait_for_checkpoint(backend: &StoreBackend, directory: &Path) {
+    while !files(directory).keys().any(|name| name.starts_with("checkpoint-")) {
+        run(backend, Get { jid: jid(0) });
+    }
+}
+
+/// Where an error says that the log is damaged.
+fn place_of(error: &OpenError) -> (u64, u64) {
+    match error {
+        OpenError::Log(LogError::Damaged { segment, offset, .. }) => (*segment, *offset),
+        other => panic!("this names no place: {other:?}"),
+    }
+}
+
+fn log_name(segment: u64) -> String {
+    format!("log-{segment:020}")
+}
+
+fn flip(file: &Path, byte: usize) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[byte] ^= 0x10;
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// The files of a directory, and what is in them.
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let names =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    // One that has got another name meanwhile is somebody's who is at work here.
+    names.filter_map(|name| Some((name.clone(), std::fs::read(directory.join(name)).ok()?))).collect()
+}
+
+/// Makes a directory what it was.
+fn restore(directory: &Path, to: &BTreeMap<String, Vec<u8>>) {
+    std::fs::remove_dir_all(directory).unwrap();
+    std::fs::create_dir(directory).unwrap();
+    to.iter().for_each(|(name, bytes)| std::fs::write(directory.join(name), bytes).unwrap());
+}
+
+/// A directory for a test, which goes with it.
+struct Place {
+    directory: PathBuf,
+    made: AtomicU64,
+}
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ops-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        Place { directory, made: AtomicU64::new(0) }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// A directory that is not there yet.
+    fn fresh(&self) -> PathBuf {
+        self.directory.join(format!("out-{}", self.made.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
