@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use geartrain::{Count, Group, Jid, Klass, Priority, QueueName, Tag, Timestamp, Token, WorkerName};
 
@@ -26,6 +27,9 @@ pub(crate) struct Cli {
         help_heading = GLOBAL
     )]
     pub(crate) url: String,
+    /// Whether the URL was given with `--url`, rather than by the environment or by nobody
+    #[arg(skip)]
+    pub(crate) url_given: bool,
     /// Print one line of JSON instead of text for people
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
@@ -113,6 +117,8 @@ pub(crate) enum Verb {
     /// Verify all that a queue keeps, or save what can be saved
     Check(CheckArgs),
 
+    /// Measure how fast a queue is
+    Bench(BenchArgs),
     /// Print what a shell needs to complete commands
     #[command(
         after_help = "Example:\n  geartrain completions bash > ~/.local/share/bash-completion/completions/geartrain"
@@ -139,7 +145,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Change queues", &["pause", "resume", "forget", "config"]),
     ("Look after it", &["backup", "check"]),
-    ("This command", &["completions", "version"]),
+    ("This command", &["bench", "completions", "version"]),
 ];
 
 const EXAMPLES: &str = r#"Examples:
@@ -674,6 +680,65 @@ pub(crate) struct CheckArgs {
     pub(crate) salvage: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain bench --limits
+  geartrain bench --only lifecycles --in-flight 100,1000 --seconds 5
+  geartrain bench --url 'embedded:/mnt/disk/bench?sync=never' --json
+
+Without --url it makes a directory under ./target, or else under the system's temporary one, and removes it
+afterwards; GEARTRAIN_URL is passed over, so that nobody measures a queue that others use by mistake.
+With --url it uses queues called geartrain-bench-... there, and removes the jobs that it did not complete.")]
+pub(crate) struct BenchArgs {
+    /// How many commands are in flight, for each row of lifecycles [default: 1,10,100,1000,3000]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) in_flight: Vec<u32>,
+    /// How many jobs are queued, for what is measured with many of them [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) queued: Option<u64>,
+    /// How long each measurement takes [default: 2]
+    #[arg(long, value_name = "DURATION", value_parser = window)]
+    pub(crate) seconds: Option<Duration>,
+    /// Only measure these
+    #[arg(long, value_name = "NAME,..", value_enum, value_delimiter = ',')]
+    pub(crate) only: Vec<Measure>,
+    /// Measure in the same directory what the disk could do without a queue
+    #[arg(long)]
+    pub(crate) limits: bool,
+    /// Measure little and briefly, to see that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Put --queued jobs into this queue, say what that took, and wait: what bench starts itself to do, and kills
+    #[arg(long, value_name = "QUEUE", hide = true)]
+    pub(crate) fill: Option<QueueName>,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Measure {
+    /// Put, pop and complete, by commands in flight
+    Lifecycles,
+    /// Put alone
+    Put,
+    /// Pop and complete what was put
+    Drain,
+    /// Producers and workers at once
+    Together,
+    /// From put to pop on an idle queue
+    Latency,
+    /// Memory, and lifecycles with many jobs queued
+    Queued,
+    /// Opening again with many jobs queued
+    Reopen,
+}
+
+/// How long a measurement may take.
+fn window(text: &str) -> Result<Duration, String> {
+    let window = duration::parse(text)?;
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(3600);
+    if allowed.contains(&window) { Ok(window) } else { Err("it must be 1ms to 1h".to_owned()) }
+}
+
 fn priority(text: &str) -> Result<Priority, String> {
     let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     Priority::new(number).map_err(|error| error.to_string())
@@ -722,7 +787,9 @@ pub(crate) fn command() -> clap::Command {
 pub(crate) fn parse<T: Into<OsString> + Clone>(
     arguments: impl IntoIterator<Item = T>,
 ) -> Result<Cli, clap::Error> {
-    command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches))
+    let matches = command().try_get_matches_from(arguments)?;
+    let url_given = matches.value_source("url") == Some(ValueSource::CommandLine);
+    Ok(Cli { url_given, ..Cli::from_arg_matches(&matches)? })
 }
 
 /// Says in one sentence what is wrong with a command line, and where to look.

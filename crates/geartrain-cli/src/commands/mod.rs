@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod bench;
 mod care;
 mod change;
 mod config;
@@ -38,6 +39,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         }
         Verb::Check(args) => care::check(&cli.url, args, out),
         Verb::Backup(args) => care::backup(&cli.url, args, out).await,
+        Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
         verb => run_on(&geartrain::connect(&cli.url).await?, verb, out).await,
     }
 }
@@ -76,7 +78,9 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Undepend(args) => change::undepend(client, args, out).await,
         Verb::Log(args) => change::log(client, args, out).await,
         Verb::Config(verb) => config::config(client, verb, out).await,
-        Verb::Backup(_) | Verb::Check(_) | Verb::Completions { .. } | Verb::Version => Ok(()),
+        Verb::Backup(_) | Verb::Bench(_) | Verb::Check(_) | Verb::Completions { .. } | Verb::Version => {
+            Ok(())
+        }
     }
 }
 
