@@ -22,7 +22,7 @@ use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 
 /// How many batches wait for the engine before those who send more have to wait themselves.
-const INBOX_BATCHES_MAX: usize = 1024;
+const INBOX_BATCHES_MAX: usize = 16_384;
 
 /// The engine in this process.
 ///
