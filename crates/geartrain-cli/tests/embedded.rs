@@ -2,55 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+mod place;
 
+use std::io::Write;
+use std::process::Stdio;
+
+use place::Place;
 use serde_json::{Value, json};
 
-/// What comes before the directory in the URL of a queue that outlives a process.
-const SCHEME: &str = "embedded:";
-
-/// A directory of its own for each test, removed after it.
-struct Place {
-    directory: PathBuf,
-}
-
 impl Place {
-    fn new() -> Place {
-        let directory = std::env::temp_dir().join(format!("geartrain-cli-{}", uuid::Uuid::now_v7().simple()));
-        std::fs::create_dir(&directory).unwrap();
-        Place { directory }
-    }
-
-    fn url(&self) -> String {
-        format!("{SCHEME}{}", self.directory.join("data").display())
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
-        command.args(arguments).env("GEARTRAIN_URL", self.url()).stdin(Stdio::null());
-        command
-    }
-
-    /// Runs a command, and answers what it printed, its remarks, and its exit code.
-    fn try_run(&self, arguments: &[&str]) -> (String, String, i32) {
-        let output = self.command(arguments).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
-    }
-
-    /// Runs a command that must be done.
-    fn run(&self, arguments: &[&str]) -> String {
-        let (out, err, code) = self.try_run(arguments);
-        assert_eq!(code, 0, "{arguments:?}: {err}");
-        out
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
-    }
-
     fn run_with(&self, arguments: &[&str], input: &[u8]) -> String {
         let mut command = self.command(arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -58,12 +18,6 @@ impl Place {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{arguments:?}");
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -2,56 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+mod place;
 
-use serde_json::{Value, json};
-
-/// A directory of its own for each test, removed after it.
-struct Place {
-    directory: PathBuf,
-}
+use place::Place;
+use serde_json::json;
 
 impl Place {
-    fn new() -> Place {
-        let directory = std::env::temp_dir().join(format!("geartrain-ops-{}", uuid::Uuid::now_v7().simple()));
-        std::fs::create_dir(&directory).unwrap();
-        Place { directory }
-    }
-
-    /// The URL of a queue in this place.
-    fn url(&self, name: &str) -> String {
-        format!("embedded:{}", self.path(name))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.join(name).display().to_string()
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
-        command.args(arguments).env("GEARTRAIN_URL", self.url("data")).stdin(Stdio::null());
-        command
-    }
-
-    /// Runs a command, and answers what it printed, its remarks, and its exit code.
-    fn try_run(&self, arguments: &[&str]) -> (String, String, i32) {
-        let output = self.command(arguments).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
-    }
-
-    /// Runs a command that must be done.
-    fn run(&self, arguments: &[&str]) -> String {
-        let (out, err, code) = self.try_run(arguments);
-        assert_eq!(code, 0, "{arguments:?}: {err}");
-        out
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
-    }
-
     /// Runs a command that must fail with a code, and answers its one sentence.
     fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let (out, err, found) = self.try_run(arguments);
@@ -77,12 +33,6 @@ impl Place {
         let mut bytes = std::fs::read(&file).unwrap();
         bytes[4 * 4096 + 80] ^= 1;
         std::fs::write(file, bytes).unwrap();
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -1,0 +1,58 @@
+//! Where the command is tried: a queue in a directory, which outlives the processes that use it.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// A directory of its own for each test, removed after it.
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let directory = std::env::temp_dir().join(format!("geartrain-cli-{}", uuid::Uuid::now_v7().simple()));
+        std::fs::create_dir(&directory).unwrap();
+        Place { directory }
+    }
+
+    /// The URL of a queue in this place.
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("embedded:{}", self.path(name))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
+        command.args(arguments).env("GEARTRAIN_URL", self.url("data")).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command, and answers what it printed, its remarks, and its exit code.
+    pub(crate) fn try_run(&self, arguments: &[&str]) -> (String, String, i32) {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
+    }
+
+    /// Runs a command that must be done.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let (out, err, code) = self.try_run(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        out
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
