@@ -124,6 +124,7 @@ impl StoreBackend {
 
     fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
         let (engine, scribe) = store.start(Subscribers::default())?;
+        let scribe = Box::new(scribe);
         let premises = Arc::downgrade(store.premises());
         let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
         let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;

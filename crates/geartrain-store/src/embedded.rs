@@ -7,6 +7,7 @@ use std::sync::Arc;
 use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
+use crate::desk::Threads;
 use crate::keeper::Scribe;
 use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay};
 use crate::options::StoreOptions;
@@ -72,6 +73,7 @@ pub(crate) struct Store {
     premises: Arc<Premises>,
     options: StoreOptions,
     limits: Limits,
+    threads: Threads,
 }
 
 /// A place that is in use.
@@ -127,7 +129,12 @@ impl Store {
 
     fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<File>) -> Store {
         let premises = Premises { disk: OnDisk(disk), gate: Gate::default(), _lock: lock };
-        Store { premises: Arc::new(premises), options, limits }
+        Store { premises: Arc::new(premises), options, limits, threads: Threads::Two }
+    }
+
+    /// The same, without a thread that writes.
+    pub(crate) fn without_threads(self) -> Store {
+        Store { threads: Threads::None, ..self }
     }
 
     pub(crate) fn premises(&self) -> &Arc<Premises> {
@@ -142,7 +149,7 @@ impl Store {
         Checkpoints::new(self.disk(), self.premises.gate.clone())
     }
 
-    /// Reads what was kept, and starts the thread that keeps what comes.
+    /// Reads what was kept, and gets ready to keep what comes.
     pub(crate) fn start(&self, subscribers: Subscribers) -> Result<(Engine, Scribe), OpenError> {
         let Kept { mut engine, mut log, checkpoint_bytes, .. } =
             self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
@@ -155,7 +162,8 @@ impl Store {
         log.sync()?;
         let log_bytes = log.used_bytes();
         let writer = Writer::new(log, self.options.sync, subscribers, self.checkpoints());
-        let scribe = Scribe::start(writer, checkpoint_bytes, self.options.checkpoint_bytes_min, log_bytes)?;
+        let min = self.options.checkpoint_bytes_min;
+        let scribe = Scribe::new(writer, self.threads, checkpoint_bytes, min, log_bytes)?;
         Ok((engine, scribe))
     }
 

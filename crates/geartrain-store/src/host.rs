@@ -100,20 +100,29 @@ impl Host {
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(sleep) => self.inbox.recv_timeout(sleep),
             };
-            let mut stop = matches!(first, Err(RecvTimeoutError::Disconnected));
-            // All that is waiting is taken at once, so that one commit can cover it.
-            let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
-            stop |= messages.iter().any(|message| matches!(message, Message::Stop { .. }));
-            match self.recover(!messages.is_empty()) {
-                Ok(()) => self.work_on(messages),
-                Err(trouble) => refuse(messages, &trouble),
-            }
-            self.turn_away();
-            self.send();
-            if stop {
+            let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
+            if self.round(first.ok()) || stop {
                 return;
             }
         }
+    }
+
+    /// Takes all that is waiting at once, so that one commit can cover it. Says whether it is told to stop.
+    pub(crate) fn round(&mut self, first: Option<Message>) -> bool {
+        let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
+        let stop = messages.iter().any(|message| matches!(message, Message::Stop { .. }));
+        match self.recover(!messages.is_empty()) {
+            Ok(()) => self.work_on(messages),
+            Err(trouble) => refuse(messages, &trouble),
+        }
+        self.turn_away();
+        self.send();
+        stop
+    }
+
+    /// Without a thread that writes, writes so many of the groups that were handed in.
+    pub(crate) fn write(&mut self, groups: usize) {
+        self.keeper.write(groups);
     }
 
     fn work_on(&mut self, messages: Vec<Message>) {
@@ -276,7 +285,8 @@ impl Host {
 
     /// Passes on what happened and what was answered, to be told once it is kept.
     fn send(&mut self) {
-        self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine);
+        let alone = self.inbox.is_empty();
+        self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, alone);
     }
 
     /// If an earlier write failed, reads again what was kept, provided that somebody asks: it may take a while, and may fail again.

@@ -1,19 +1,16 @@
 //! Where what happened is kept: nowhere, or in the log.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use std::thread::JoinHandle;
-
-use flume::Sender;
 use geartrain_core::engine::{Delta, Effects, Engine};
 
 use crate::delivery::{Outcome, Outgoing};
+use crate::desk::{Desk, Threads};
 use crate::embedded::Store;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
-use crate::writer::{Group, Order, Piece, Writer};
+use crate::writer::{Group, Piece, Writer};
 
 /// How many jobs are added to a snapshot at a time.
 const SNAPSHOT_JOBS: usize = 64;
@@ -21,8 +18,6 @@ const SNAPSHOT_JOBS: usize = 64;
 const SNAPSHOT_PACE: usize = 4;
 /// How much of it goes with a group, however small that is, and however large: nobody should wait for it.
 const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
-/// How many groups may wait to be written. With more, nothing would be written sooner, and each would be smaller.
-const GROUPS_MAX: usize = 1;
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
 /// What a batch takes besides its bytes, at the most.
@@ -36,7 +31,7 @@ pub(crate) enum Keeper {
     Log {
         /// Where the log is.
         store: Store,
-        scribe: Scribe,
+        scribe: Box<Scribe>,
     },
 }
 
@@ -56,13 +51,20 @@ impl Keeper {
     }
 
     /// Keeps what was taken down since the last time, and then tells what came of it.
-    pub(crate) fn keep(&mut self, effects: &mut Effects, outgoing: Vec<Outgoing>, engine: &mut Engine) {
+    /// Nobody else has asked for anything if we are alone.
+    pub(crate) fn keep(
+        &mut self,
+        effects: &mut Effects,
+        outgoing: Vec<Outgoing>,
+        engine: &mut Engine,
+        alone: bool,
+    ) {
         // All that the engine knows must be taken down before a snapshot may be begun, or it would be read twice.
         self.note(&mut effects.deltas);
         let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing };
         match self {
             Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
-            Keeper::Log { scribe, .. } => scribe.keep(outcome, engine),
+            Keeper::Log { scribe, .. } => scribe.keep(outcome, engine, alone),
         }
     }
 
@@ -85,15 +87,24 @@ impl Keeper {
     /// After trouble, reads again what was kept, because what the engine knows may be more than that. Answers the engine to go on with.
     pub(crate) fn recover(&mut self, trouble: Trouble) -> Result<Engine, Trouble> {
         let Keeper::Log { store, scribe } = self else { return Err(trouble) };
-        let subscribers = scribe.stop();
+        // Those who still wait for what was handed in are told of the trouble.
+        scribe.desk.work(usize::MAX);
+        let subscribers = scribe.desk.stop();
         let (engine, started) = store.start(subscribers).map_err(|_| trouble)?;
-        *scribe = started;
+        **scribe = started;
         Ok(engine)
+    }
+
+    /// Without a thread, writes so many of the groups that were handed in.
+    pub(crate) fn write(&mut self, groups: usize) {
+        if let Keeper::Log { scribe, .. } = self {
+            scribe.desk.work(groups);
+        }
     }
 
     /// Whether there is something to do that cannot wait for the next command.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Keeper::Log { scribe: Scribe { snapshot: Some(_), .. }, .. })
+        matches!(self, Keeper::Log { scribe, .. } if scribe.snapshot.is_some())
     }
 }
 
@@ -110,15 +121,10 @@ fn is_light(delta: &Delta) -> bool {
     )
 }
 
-/// The engine's end of the thread that writes.
+/// The engine's end of whoever writes.
 pub(crate) struct Scribe {
-    /// None when it is stopped.
-    orders: Option<Sender<Order>>,
-    writer: Option<JoinHandle<Subscribers>>,
+    desk: Desk,
     trouble: Arc<OnceLock<Trouble>>,
-    /// How many groups were sent that have to be synced, and how many of them have been.
-    heavy_sent: u64,
-    heavy_synced: Arc<AtomicU64>,
     /// Whether nothing in this group has to be synced, so far.
     light: bool,
     /// What changed, encoded.
@@ -135,23 +141,18 @@ pub(crate) struct Scribe {
 }
 
 impl Scribe {
-    /// Starts the thread. There is a snapshot of so many bytes, and so much of the log after it.
-    pub(crate) fn start(
+    /// There is a snapshot of so many bytes, and so much of the log after it.
+    pub(crate) fn new(
         writer: Writer,
+        threads: Threads,
         snapshot_bytes: u64,
         snapshot_bytes_min: u64,
         log_bytes: u64,
     ) -> io::Result<Scribe> {
-        let (orders, inbox) = flume::bounded(GROUPS_MAX);
-        let (heavy_synced, trouble) = (writer.heavy_synced(), writer.trouble());
-        let thread = std::thread::Builder::new().name("geartrain-writer".into());
-        let writer = thread.spawn(move || writer.run(inbox))?;
+        let trouble = writer.trouble();
         Ok(Scribe {
-            orders: Some(orders),
-            writer: Some(writer),
+            desk: Desk::new(writer, threads)?,
             trouble,
-            heavy_sent: 0,
-            heavy_synced,
             light: true,
             body: Vec::new(),
             room: 0,
@@ -160,18 +161,6 @@ impl Scribe {
             snapshot_bytes_min,
             snapshot: None,
         })
-    }
-
-    /// Stops the thread, once it has done what it was told, and takes back those who listen.
-    pub(crate) fn stop(&mut self) -> Subscribers {
-        self.orders = None;
-        // If it panicked it said why, and those who listened are gone with it.
-        self.writer.take().and_then(|writer| writer.join().ok()).unwrap_or_default()
-    }
-
-    fn order(&self, order: Order) -> Result<(), Trouble> {
-        let orders = self.orders.as_ref().ok_or(Trouble::Gone)?;
-        orders.send(order).map_err(|_| Trouble::Gone)
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
@@ -190,26 +179,22 @@ impl Scribe {
         Ok(())
     }
 
-    fn ask_for_room(&self, bytes: usize) -> Result<usize, Trouble> {
-        let (slot, answer) = flume::bounded(1);
-        self.order(Order::Reserve { bytes, slot })?;
-        answer.recv().map_err(|_| Trouble::Gone)??;
+    fn ask_for_room(&mut self, bytes: usize) -> Result<usize, Trouble> {
+        self.desk.reserve(bytes)?;
         Ok(bytes)
     }
 
-    fn keep(&mut self, outcome: Outcome, engine: &mut Engine) {
+    fn keep(&mut self, outcome: Outcome, engine: &mut Engine, alone: bool) {
         let body = std::mem::take(&mut self.body);
         if !body.is_empty() {
             self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
             self.since_snapshot += body.len() as u64;
         }
-        // What is told must not rest on anything that could still be lost.
-        let all_synced = self.heavy_synced.load(Ordering::Acquire) == self.heavy_sent;
-        let light = std::mem::replace(&mut self.light, true) && all_synced;
+        // What it rests on is not lost before it is told: groups are written and told in the order in which they come.
+        let light = std::mem::replace(&mut self.light, true);
         let picture = self.go_on_with_snapshot(engine, body.len());
         if !(body.is_empty() && outcome.is_empty() && picture.is_none()) {
-            self.heavy_sent += u64::from(!light);
-            self.write(Group { body, outcome, picture, light });
+            self.desk.write(Group { body, outcome, picture, light }, alone);
         }
         // The next group is the first that the snapshot does not show.
         if self.snapshot.is_none()
@@ -220,7 +205,7 @@ impl Scribe {
             self.snapshot = Some(bytes.len() as u64);
             self.since_snapshot = 0;
             let picture = Some(Piece { bytes, is_head: true, is_last: false });
-            self.write(Group { picture, light: true, ..Group::default() });
+            self.desk.write(Group { picture, light: true, ..Group::default() }, false);
         }
     }
 
@@ -238,16 +223,5 @@ impl Scribe {
             self.snapshot = None;
         }
         Some(Piece { bytes, is_head: false, is_last })
-    }
-
-    fn write(&self, group: Group) {
-        // If the thread is gone, dropping the group tells everyone in it.
-        let _ = self.order(Order::Write(group));
-    }
-}
-
-impl Drop for Scribe {
-    fn drop(&mut self) {
-        self.stop();
     }
 }

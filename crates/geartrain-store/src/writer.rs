@@ -1,13 +1,10 @@
-//! The thread that writes: many batches of the engine, one write and one sync for all of them, and then the answers.
-//!
-//! While it waits for the disk the engine's thread works on what comes next, so neither waits for the other longer than it must.
+//! Whoever writes: many batches of the engine, one write and one sync for all of them, and then the answers.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use flume::{Receiver, RecvTimeoutError, Sender};
+use flume::Sender;
 
 use crate::checkpoint::{CheckpointWriter, Checkpoints};
 use crate::delivery::Outcome;
@@ -56,7 +53,6 @@ pub(crate) struct Writer {
     ripe: Option<CheckpointWriter>,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
-    heavy_synced: Arc<AtomicU64>,
     /// Why nothing is acknowledged any more.
     trouble: Arc<OnceLock<Trouble>>,
 }
@@ -76,14 +72,8 @@ impl Writer {
             picture: None,
             ripe: None,
             unsynced: None,
-            heavy_synced: Arc::default(),
             trouble: Arc::default(),
         }
-    }
-
-    /// How many groups that had to be synced have been.
-    pub(crate) fn heavy_synced(&self) -> Arc<AtomicU64> {
-        self.heavy_synced.clone()
     }
 
     /// Where it will say why nothing is acknowledged any more.
@@ -91,42 +81,36 @@ impl Writer {
         self.trouble.clone()
     }
 
-    /// Works until nobody is left to tell it anything, and then hands back those who listen.
-    pub(crate) fn run(mut self, inbox: Receiver<Order>) -> Subscribers {
-        loop {
-            let first = match self.sync_in() {
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(wait) => inbox.recv_timeout(wait),
-            };
-            let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
-            let orders: Vec<Order> = first.into_iter().chain(inbox.drain()).collect();
-            let mut outcomes = Vec::with_capacity(orders.len());
-            let mut heavy = 0;
-            for order in orders {
-                match order {
-                    Order::Write(group) => {
-                        heavy += u64::from(!group.light);
-                        outcomes.push(self.write(group));
-                    }
-                    Order::Reserve { bytes, slot } => drop(slot.send(self.reserve(bytes))),
-                }
-            }
-            let due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
-            if due && let Err(trouble) = self.sync() {
-                self.fail(trouble);
-            }
-            self.heavy_synced.fetch_add(heavy, Ordering::Release);
-            for outcome in outcomes {
-                // After a failed sync nobody knows what was kept, so nothing is acknowledged.
-                match self.trouble.get() {
-                    None => outcome.deliver(&mut self.subscribers),
-                    Some(trouble) => outcome.call_off(trouble),
-                }
-            }
-            if stop {
-                return self.subscribers;
+    /// Does what it is told: writes all of it, syncs once if that is due, and then answers.
+    pub(crate) fn work(&mut self, orders: impl IntoIterator<Item = Order>, stop: bool) {
+        let mut outcomes = Vec::new();
+        for order in orders {
+            match order {
+                Order::Write(group) => outcomes.push(self.write(group)),
+                Order::Reserve { bytes, slot } => drop(slot.send(self.reserve(bytes))),
             }
         }
+        let due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
+        if due && let Err(trouble) = self.sync() {
+            self.fail(trouble);
+        }
+        for outcome in outcomes {
+            // After a failed sync nobody knows what was kept, so nothing is acknowledged.
+            match self.trouble.get() {
+                None => outcome.deliver(&mut self.subscribers),
+                Some(trouble) => outcome.call_off(trouble),
+            }
+        }
+    }
+
+    /// Whether it may be used by whoever has something to write, and need not be woken later for what they wrote.
+    pub(crate) fn needs_no_waking(&self) -> bool {
+        !matches!(self.mode, SyncMode::Every(_))
+    }
+
+    /// Hands back those who listen.
+    pub(crate) fn take_subscribers(&mut self) -> Subscribers {
+        std::mem::take(&mut self.subscribers)
     }
 
     /// Writes a group down. If that fails, nothing is acknowledged from then on.
@@ -200,7 +184,7 @@ impl Writer {
         self.log.release(from).map_err(io::Error::other)
     }
 
-    fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
         match self.trouble.get() {
             Some(trouble) => Err(trouble.clone()),
             None => Ok(self.log.reserve(bytes)?),
@@ -208,7 +192,7 @@ impl Writer {
     }
 
     /// How long until what was written must be synced; none if there is nothing to sync, or no hurry at all.
-    fn sync_in(&self) -> Option<Duration> {
+    pub(crate) fn sync_in(&self) -> Option<Duration> {
         let since = self.unsynced?;
         match self.mode {
             SyncMode::Always => Some(Duration::ZERO),

@@ -1,25 +1,30 @@
 //! Whatever the disk does, what was acknowledged is there, and what was not is wholly there or wholly absent.
 //!
-//! A random story is told to a store on a simulated disk, command by command, and to the model. At some operation the power goes, the process dies, or a
-//! write or a sync fails. What is there afterwards must be what the model knew after some command: not before the last one whose
-//! acknowledgement promised that it is kept, and not after the last one that was sent. `GEARTRAIN_SEED=n` tells one story.
+//! A random story is told to a store on a simulated disk and to the model, with several commands under way at a time. At some operation the power
+//! goes, the process dies, or a write or a sync fails. What is there afterwards must be what the model knew after some command: not before the last
+//! one whose acknowledgement promised that it is kept, and not after the last one that was sent. When the engine works and when something is
+//! written is drawn too, and nothing else moves by itself: a seed always tells the same story. `GEARTRAIN_SEED=n` tells one.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use fastrand::Rng;
 use geartrain_core::engine::Limits;
 use geartrain_core::*;
 use geartrain_store::log::{Disk, LogOptions};
-use geartrain_store::{StoreBackend, StoreOptions, SyncMode};
+use geartrain_store::{Lockstep, Sent, StoreOptions, SyncMode};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use geartrain_testkit::model::Model;
 use geartrain_testkit::story::{Step, Tokens, readings, tell};
-use pollster::block_on;
 
 const STORIES: u64 = 400;
+/// How many operations of the disk a story may see before something goes wrong.
+const OPERATIONS: u64 = 600;
+/// How many commands may be under way.
+const UNDER_WAY: usize = 4;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,15 +34,17 @@ enum Mishap {
     OneFailure,
 }
 
+const MISHAPS: [Mishap; 3] = [Mishap::PowerCut, Mishap::Killed, Mishap::OneFailure];
+
 #[test]
 fn what_was_acknowledged_survives_whatever_the_disk_does() {
     let seed = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = seed.map_or(0..STORIES, |seed: u64| seed..seed + 1);
     let (mut rolled_back, mut checkpoints) = (0, 0);
     for seed in seeds {
-        let mishap = [Mishap::PowerCut, Mishap::Killed, Mishap::OneFailure][(seed % 3) as usize];
-        let told =
-            Told::tell(seed, mishap).unwrap_or_else(|why| panic!("GEARTRAIN_SEED={seed}, {mishap:?}: {why}"));
+        let mishap = MISHAPS[(seed % 3) as usize];
+        let told = Telling::tell(seed, mishap, None)
+            .unwrap_or_else(|why| panic!("GEARTRAIN_SEED={seed}, {mishap:?}: {why}"));
         rolled_back += u64::from(told.rolled_back);
         checkpoints += u64::from(told.checkpointed);
     }
@@ -50,77 +57,219 @@ fn what_was_acknowledged_survives_whatever_the_disk_does() {
     }
 }
 
+/// The same story again and again, with the mishap at each operation in turn.
+#[test]
+fn there_is_no_moment_at_which_the_power_must_not_go_or_the_disk_must_not_fail() {
+    let seed = 3;
+    for mishap in [Mishap::PowerCut, Mishap::OneFailure] {
+        for after in 0..OPERATIONS / 2 {
+            Telling::tell(seed, mishap, Some(after))
+                .unwrap_or_else(|why| panic!("{mishap:?} of {seed} after {after}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn a_seed_always_tells_the_same_story() {
+    for seed in 0..30 {
+        let tell = || Telling::tell(seed, MISHAPS[(seed % 3) as usize], None).unwrap();
+        assert_eq!(tell(), tell(), "seed {seed}");
+    }
+}
+
+/// What came of a story.
+#[derive(Debug, PartialEq)]
 struct Told {
     /// Something that was sent, and not promised, is not there.
     rolled_back: bool,
     checkpointed: bool,
+    /// All answers, how much the disk had to do, and what is on it.
+    answers: Vec<Answer>,
+    operations: u64,
+    files: Vec<(String, u64)>,
 }
 
-impl Told {
-    fn tell(seed: u64, mishap: Mishap) -> Result<Told, String> {
-        let mut rng = fastrand::Rng::with_seed(seed);
+/// A story that is being told.
+struct Telling<'a> {
+    rng: Rng,
+    store: Lockstep,
+    model: Model,
+    tokens: Tokens,
+    model_tokens: Tokens,
+    /// What the model knew after each command that may be the last that is kept.
+    possible: VecDeque<Model>,
+    /// How many commands were sent before those.
+    before: usize,
+    under_way: VecDeque<UnderWay<'a>>,
+    sent: usize,
+    /// The last command that came to nothing, or to nobody knows what.
+    failed: Option<usize>,
+    answers: Vec<Answer>,
+}
+
+/// A command without an answer.
+struct UnderWay<'a> {
+    number: usize,
+    step: &'a Step,
+    reply: Sent,
+    expected: Answer,
+    events: Vec<Event>,
+}
+
+impl<'a> Telling<'a> {
+    fn tell(seed: u64, mishap: Mishap, after: Option<u64>) -> Result<Told, String> {
+        let mut rng = Rng::with_seed(seed);
         let disk = SimDisk::new(seed);
-        let backend = open(&disk)?;
+        let store = open(&disk)?;
         // Opening is part of the story only when it is opened again.
-        let mishap_after = rng.u64(..600);
+        let after = after.unwrap_or(rng.u64(..OPERATIONS));
         match mishap {
-            Mishap::PowerCut => disk.cut_power_after(mishap_after),
-            Mishap::OneFailure => disk.fail_after(mishap_after),
+            Mishap::PowerCut => disk.cut_power_after(after),
+            Mishap::OneFailure => disk.fail_after(after),
             Mishap::Killed => {}
         }
         let story = tell(seed);
         let killed_at = rng.usize(..story.len());
-        let mut model = Model::new(Limits::default());
-        let (mut tokens, mut model_tokens) = (Tokens::default(), Tokens::default());
-        // What the model knew after each command that may be the last that is kept.
-        let mut possible = vec![model.clone()];
-        let mut last_step = None;
-        for (told, step) in story.iter().enumerate() {
-            if mishap == Mishap::Killed && told == killed_at {
-                break;
-            }
-            last_step = Some(step);
-            let (expected, events) = model.run(step.now, &model_tokens.command(&step.command));
-            possible.push(model.clone());
-            let call = Call { now: Some(step.now), command: tokens.command(&step.command) };
-            let Ok(mut answers) = block_on(backend.execute(vec![call])) else { break };
-            let answer = answers.pop().ok_or("no answer")?;
-            if promises(&step.command, &answer, &events) {
-                possible.drain(..possible.len() - 1);
-            }
-            tokens.learn(step.number, &answer);
-            model_tokens.learn(step.number, &expected);
-            if answer.is_ok() != expected.is_ok() {
-                return Err(format!("{step}\nwas answered with {answer:?}, not {expected:?}"));
-            }
-        }
-        let checkpointed =
-            disk.list().is_ok_and(|files| files.iter().any(|(name, _)| name.starts_with("checkpoint-")));
+        let end = if mishap == Mishap::Killed { killed_at } else { story.len() };
+        let model = Model::new(Limits::default());
+        let mut telling = Telling {
+            rng,
+            store,
+            possible: VecDeque::from([model.clone()]),
+            model,
+            tokens: Tokens::default(),
+            model_tokens: Tokens::default(),
+            before: 0,
+            under_way: VecDeque::new(),
+            sent: 0,
+            failed: None,
+            answers: Vec::new(),
+        };
+        telling.go_through(&story[..end], mishap)?;
+        let now = telling.sent.checked_sub(1).map_or(Timestamp::ZERO, |last| story[last].now);
+        let files = disk.list().unwrap_or_default();
+        let checkpointed = files.iter().any(|(name, _)| name.starts_with("checkpoint-"));
+        let Telling { mut store, possible, answers, .. } = telling;
         let disk = match mishap {
             // Here the store goes on by itself, on the same disk.
-            Mishap::OneFailure => {
-                disk.heal();
-                return compare(&backend, &possible, last_step)
-                    .map(|rolled_back| Told { rolled_back, checkpointed });
-            }
+            Mishap::OneFailure => disk,
             Mishap::PowerCut => disk.crash(),
             Mishap::Killed => disk.kill(),
         };
-        drop(backend);
         disk.heal();
-        let backend = open(&disk)?;
-        compare(&backend, &possible, last_step).map(|rolled_back| Told { rolled_back, checkpointed })
+        if mishap != Mishap::OneFailure {
+            store = open(&disk)?;
+        }
+        let rolled_back = compare(&mut store, &possible, now)?;
+        Ok(Told { rolled_back, checkpointed, answers, operations: disk.operations(), files })
+    }
+
+    fn go_through(&mut self, story: &'a [Step], mishap: Mishap) -> Result<(), String> {
+        for step in story {
+            // Whoever has a token has been told of it.
+            let has_token = matches!(
+                step.command,
+                Command::Heartbeat(_) | Command::Complete(_) | Command::Fail(_) | Command::Retry(_)
+            );
+            while self.under_way.len() > self.rng.usize(..UNDER_WAY)
+                || has_token && !self.under_way.is_empty()
+            {
+                self.move_on()?;
+            }
+            if self.failed.is_some() {
+                break;
+            }
+            self.send(step);
+            if self.rng.bool() {
+                self.store.engine_step();
+            }
+            self.listen()?;
+        }
+        // A process that is killed leaves things under way.
+        while mishap != Mishap::Killed && !self.under_way.is_empty() {
+            self.move_on()?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, step: &'a Step) {
+        let (expected, events) = self.model.run(step.now, &self.model_tokens.command(&step.command));
+        self.model_tokens.learn(step.number, &expected);
+        self.possible.push_back(self.model.clone());
+        self.sent += 1;
+        let call = Call { now: Some(step.now), command: self.tokens.command(&step.command) };
+        let reply = self.store.send(vec![call]);
+        self.under_way.push_back(UnderWay { number: self.sent, step, reply, expected, events });
+    }
+
+    /// One step of the engine or of the writer.
+    fn move_on(&mut self) -> Result<(), String> {
+        if self.rng.bool() {
+            self.store.engine_step();
+        } else {
+            self.store.writer_step(self.rng.usize(1..4));
+        }
+        self.listen()
+    }
+
+    /// Takes the answers that have come.
+    fn listen(&mut self) -> Result<(), String> {
+        while let Some(answers) = self.under_way.front().and_then(|first| first.reply.answers()) {
+            let Some(UnderWay { number, step, expected, events, .. }) = self.under_way.pop_front() else {
+                break;
+            };
+            let answer = match answers.map(|mut answers| answers.pop()) {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return Err(format!("{step}\nhas no answer")),
+                Err(_) => {
+                    self.failed = Some(number);
+                    continue;
+                }
+            };
+            if let Some(failed) = self.failed {
+                // It was sent before the mishap and done after it, on whatever was left then.
+                self.possible.truncate(failed + 1 - self.before);
+                for model in &mut self.possible {
+                    let _ = model.run(step.now, &step.command);
+                }
+                continue;
+            }
+            if promises(&step.command, &answer, &events) {
+                self.possible.drain(..number - self.before);
+                self.before = number;
+            }
+            self.tokens.learn(step.number, &answer);
+            if answer.is_ok() != expected.is_ok() {
+                return Err(format!("{step}\nwas answered with {answer:?}, not {expected:?}"));
+            }
+            self.answers.push(answer);
+        }
+        Ok(())
     }
 }
 
-fn open(disk: &SimDisk) -> Result<StoreBackend, String> {
+fn open(disk: &SimDisk) -> Result<Lockstep, String> {
     let options = StoreOptions {
         sync: SyncMode::Always,
         log: LogOptions { segment_bytes: 32 << 10, spare_segments: 1 },
         checkpoint_bytes_min: 4 << 10,
     };
-    StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new())
+    Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new())
         .map_err(|error| format!("{error:?}"))
+}
+
+/// Asks a store, and has it do all it must to answer.
+fn ask(store: &mut Lockstep, call: Call) -> Result<Answer, String> {
+    let sent = store.send(vec![call]);
+    for _ in 0..100 {
+        store.engine_step();
+        store.writer_step(usize::MAX);
+        if let Some(answers) = sent.answers() {
+            let mut answers = answers.map_err(|error| format!("{error:?}"))?;
+            return answers.pop().ok_or("there is no answer in the batch".to_owned());
+        }
+    }
+    Err("there is no answer".to_owned())
 }
 
 /// Whether an answer means that all so far is kept. It does if something changed that is worth it, and nothing less: a pop or a heartbeat may
@@ -143,11 +292,10 @@ fn promises(command: &Command, answer: &Answer, events: &[Event]) -> bool {
 }
 
 /// Whether what is there is what the model knew at one of those times; and whether that was before the last.
-fn compare(backend: &StoreBackend, possible: &[Model], last: Option<&Step>) -> Result<bool, String> {
-    let now = last.map_or(Timestamp::ZERO, |step| step.now);
+fn compare(store: &mut Lockstep, possible: &VecDeque<Model>, now: Timestamp) -> Result<bool, String> {
     let mut wrong = String::new();
     for (back, model) in possible.iter().rev().enumerate() {
-        match differs(backend, model.clone(), now) {
+        match differs(store, model.clone(), now) {
             None => return Ok(back > 0),
             Some(difference) => wrong = difference,
         }
@@ -158,7 +306,7 @@ fn compare(backend: &StoreBackend, possible: &[Model], last: Option<&Step>) -> R
     ))
 }
 
-fn differs(backend: &StoreBackend, mut model: Model, now: Timestamp) -> Option<String> {
+fn differs(store: &mut Lockstep, mut model: Model, now: Timestamp) -> Option<String> {
     let days = BTreeSet::from([now.day()]);
     // Only what changes nothing, so that one try does not spoil the next.
     let looks = |command: &Command| {
@@ -177,12 +325,12 @@ fn differs(backend: &StoreBackend, mut model: Model, now: Timestamp) -> Option<S
     };
     for command in readings(&model.jids(), &days).into_iter().filter(looks) {
         let call = Call { now: Some(now), command: command.clone() };
-        let answer = match block_on(backend.execute(vec![call])) {
-            Ok(mut answers) => answers.pop(),
-            Err(error) => return Some(format!("{command:?} is not answered: {error:?}")),
+        let answer = match ask(store, call) {
+            Ok(answer) => without_tokens(answer),
+            Err(error) => return Some(format!("{command:?} is not answered: {error}")),
         };
         let (expected, _) = model.run(now, &command);
-        let (answer, expected) = (answer.map(without_tokens), Some(without_tokens(expected)));
+        let expected = without_tokens(expected);
         if answer != expected {
             return Some(format!("{command:?}\n{answer:?}\n{expected:?}"));
         }

@@ -1,0 +1,73 @@
+//! The same without threads, for simulations that replay exactly.
+
+use std::sync::Arc;
+
+use flume::{Receiver, Sender, TryRecvError};
+use geartrain_core::engine::Limits;
+use geartrain_core::{Answer, Call, Clock};
+
+use crate::delivery::Slot;
+use crate::embedded::{OpenError, Store};
+use crate::host::{Host, Message};
+use crate::keeper::Keeper;
+use crate::log::Disk;
+use crate::options::StoreOptions;
+use crate::subscribers::Subscribers;
+use crate::trouble::Trouble;
+
+/// The engine and the log that [`StoreBackend`](crate::StoreBackend) runs on two threads, one step at a time: what happens hangs on the steps alone.
+///
+/// Dropping it is like killing the process: what was not written is gone.
+pub struct Lockstep {
+    host: Host,
+    inbox: Sender<Message>,
+}
+
+/// A batch that was sent.
+pub struct Sent {
+    slot: Receiver<Result<Vec<Answer>, Trouble>>,
+}
+
+impl Lockstep {
+    /// Opens what is kept on a disk, which nobody else may use meanwhile.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        options: StoreOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Lockstep, OpenError> {
+        let store = Store::on(disk, options, Limits::default()).without_threads();
+        let (engine, scribe) = store.start(Subscribers::default())?;
+        let scribe = Box::new(scribe);
+        let (inbox, messages) = flume::unbounded();
+        Ok(Lockstep { host: Host::new(engine, clock, messages, Keeper::Log { store, scribe }), inbox })
+    }
+
+    /// Sends a batch, which the engine takes with its next step.
+    pub fn send(&self, batch: Vec<Call>) -> Sent {
+        let (slot, answer): (Slot<Vec<Answer>>, _) = flume::bounded(1);
+        // The host, which has the other end, is ours.
+        let _ = self.inbox.send(Message::Batch { batch, slot });
+        Sent { slot: answer }
+    }
+
+    /// The engine takes all that was sent, and hands in what is to be written as a group.
+    pub fn engine_step(&mut self) {
+        self.host.round(None);
+    }
+
+    /// So many of the groups that were handed in are written, synced together if they must be, and answered.
+    pub fn writer_step(&mut self, groups: usize) {
+        self.host.write(groups);
+    }
+}
+
+impl Sent {
+    /// The answers, if there are any by now; an error if there will never be.
+    pub fn answers(&self) -> Option<Result<Vec<Answer>, Box<dyn std::error::Error + Send + Sync>>> {
+        match self.slot.try_recv() {
+            Ok(answers) => Some(answers.map_err(Into::into)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(Trouble::Gone.into())),
+        }
+    }
+}
