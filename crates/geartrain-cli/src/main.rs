@@ -21,6 +21,11 @@ use clap::error::ErrorKind;
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// What one thread makes, another lets go of: a payload is made by the engine's and dropped by the caller's. The system's allocator has them wait for
+/// each other then.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let done = match args::parse(&arguments) {

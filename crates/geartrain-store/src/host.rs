@@ -65,8 +65,12 @@ pub(crate) struct Host {
     keeper: Keeper,
     outgoing: Vec<Outgoing>,
     stopping: Vec<Slot<()>>,
+    /// For how many of the next commands the engine has fetched what they need.
+    looked_ahead: usize,
 }
 
+/// With more answers than so, others are likely to ask for something while they are written down, even if nobody does yet.
+const ALONE_ANSWERS_MAX: usize = 128;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
 const NAP: Duration = Duration::from_millis(1);
 /// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
@@ -90,6 +94,7 @@ impl Host {
             keeper,
             outgoing: Vec::new(),
             stopping: Vec::new(),
+            looked_ahead: 0,
         }
     }
 
@@ -128,23 +133,34 @@ impl Host {
     fn work_on(&mut self, messages: Vec<Message>) {
         // What came due meanwhile belongs to those who wait for it, and not to those who ask now.
         self.serve_due();
-        let messages = self.refuse_without_room(messages);
-        self.engine.look_ahead(messages.iter().flat_map(Message::commands));
-        for message in messages {
+        let mut messages = self.refuse_without_room(messages).into_iter();
+        self.looked_ahead = 0;
+        loop {
+            self.look_ahead(messages.as_slice().iter().flat_map(Message::commands));
+            let Some(message) = messages.next() else { return };
             self.take(message);
+        }
+    }
+
+    /// Fetches what the next commands need, unless that was done.
+    fn look_ahead<'a>(&mut self, commands: impl Iterator<Item = &'a Command>) {
+        if self.looked_ahead == 0 {
+            self.looked_ahead = self.engine.look_ahead(commands);
         }
     }
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Batch { batch, slot } => {
+            Message::Batch { mut batch, slot } => {
                 let now = self.clock.now();
-                let execute = |call: Call| {
-                    let answer = self.execute(call.now.unwrap_or(now), call.command);
+                let mut answers = Vec::with_capacity(batch.len());
+                for at in 0..batch.len() {
+                    self.look_ahead(batch[at..].iter().map(|call| &call.command));
+                    self.looked_ahead = self.looked_ahead.saturating_sub(1);
+                    let Call { now: given, command } = &mut batch[at];
+                    answers.push(self.execute(given.unwrap_or(now), command));
                     self.serve_stirred(now);
-                    answer
-                };
-                let answers = batch.into_iter().map(execute).collect();
+                }
                 self.outgoing.push(Outgoing::Batch(slot, answers));
             }
             // Whoever has gone away already is not given a job.
@@ -173,14 +189,14 @@ impl Host {
         }
     }
 
-    fn execute(&mut self, now: Timestamp, command: Command) -> Answer {
-        let answer = self.engine.execute(now, command, &mut self.effects);
+    fn execute(&mut self, now: Timestamp, command: &mut Command) -> Answer {
+        let answer = self.engine.execute_in_place(now, command, &mut self.effects);
         self.keeper.note(&mut self.effects.deltas);
         answer
     }
 
     fn pop(&mut self, now: Timestamp, pop: Pop) -> Result<PopReply, Refusal> {
-        match self.execute(now, pop.into())? {
+        match self.execute(now, &mut pop.into())? {
             Reply::Pop(reply) => Ok(reply),
             _ => unreachable!("a pop is answered as a pop"),
         }
@@ -285,7 +301,8 @@ impl Host {
 
     /// Passes on what happened and what was answered, to be told once it is kept.
     fn send(&mut self) {
-        let alone = self.inbox.is_empty();
+        let answers = self.outgoing.iter().map(Outgoing::answers).sum::<usize>();
+        let alone = answers <= ALONE_ANSWERS_MAX && self.inbox.is_empty();
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, alone);
     }
 

@@ -13,7 +13,7 @@ impl Engine {
     pub(super) fn heartbeat(
         &mut self,
         now: Timestamp,
-        beat: Heartbeat,
+        beat: &mut Heartbeat,
         fx: &mut Effects,
     ) -> Result<Timestamp, Refusal> {
         self.check_payload(&beat.payload)?;
@@ -21,7 +21,7 @@ impl Engine {
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
-        self.commit(Delta::Heartbeat { row, expires, payload: beat.payload }, fx);
+        self.commit(Delta::Heartbeat { row, expires, payload: beat.payload.take() }, fx);
         self.commit(Delta::Seen(worker, now), fx);
         Ok(expires)
     }
@@ -29,27 +29,30 @@ impl Engine {
     pub(super) fn complete(
         &mut self,
         now: Timestamp,
-        complete: Complete,
+        complete: &mut Complete,
         fx: &mut Effects,
     ) -> Result<CompleteReply, Refusal> {
         self.check_payload(&complete.payload)?;
         let Complete { jid, holder, queue, payload, next } = complete;
-        let row = self.claimed(&jid, &holder)?;
-        if let Err(refusal) = self.check_holder(row, &jid, &holder) {
-            return match self.ended(row, &holder) {
+        let row = self.claimed(jid, holder)?;
+        if let Err(refusal) = self.check_holder(row, jid, holder) {
+            return match self.ended(row, holder) {
                 Some(Ended::Completed(reply)) if (reply == CompleteReply::Complete) == next.is_none() => {
                     Ok(reply)
                 }
                 _ => Err(refusal),
             };
         }
-        self.check_queue(row, &jid, &queue)?;
-        match next {
-            Some(next) => self.advance(now, row, jid, payload, next, fx),
+        self.check_queue(row, jid, queue)?;
+        match next.take() {
+            Some(next) => self.advance(now, row, jid.clone(), payload.take(), next, fx),
             None => {
                 self.milestone(row, Milestone::Completed, fx);
-                fx.tell(|| Event::Completed { jid, queue: self.state.queue_name(self.state.row(row).queue) });
-                self.commit(Delta::Complete { row, now, payload }, fx);
+                fx.tell(|| Event::Completed {
+                    jid: jid.clone(),
+                    queue: self.state.queue_name(self.state.row(row).queue),
+                });
+                self.commit(Delta::Complete { row, now, payload: payload.take() }, fx);
                 self.drop_old_complete(now, fx);
                 Ok(CompleteReply::Complete)
             }

@@ -9,16 +9,18 @@ use std::hint::black_box;
 use super::Engine;
 use crate::{Command, Holder, Jid};
 
-/// How many jobs of a queue, or old ones, are looked at ahead. More would push each other out of the cache.
+/// How many commands, jobs of a queue, or old ones, are looked at ahead. More would push each other out of the cache.
 const NEXT_MAX: usize = 128;
 
 impl Engine {
-    /// Reads what these commands will need, and changes nothing. It helps if several follow each other, and otherwise costs a little.
-    pub fn look_ahead<'a>(&self, commands: impl Iterator<Item = &'a Command>) {
-        let mut touched = 0;
+    /// Reads what the first of these commands will need, and changes nothing. Says how many it looked at. It helps if several follow each other, and
+    /// otherwise costs a little.
+    pub fn look_ahead<'a>(&self, commands: impl Iterator<Item = &'a Command>) -> usize {
+        let (mut touched, mut looked_at) = (0, 0);
         let mut popped: Option<(u32, usize)> = None;
         let mut completed = 0;
-        for command in commands {
+        for command in commands.take(NEXT_MAX) {
+            looked_at += 1;
             match command {
                 Command::Put(put) => touched ^= self.state.touch(&put.jid),
                 Command::Get(get) => touched ^= self.state.touch(&get.jid),
@@ -45,7 +47,8 @@ impl Engine {
             }
         }
         touched ^= self.touch_next(popped);
-        black_box(touched ^ self.state.touch_oldest_complete(completed.min(NEXT_MAX)));
+        black_box(touched ^ self.state.touch_oldest_complete(completed));
+        looked_at
     }
 
     /// A token knows where its job is; a worker's name does not.

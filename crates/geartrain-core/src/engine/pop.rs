@@ -5,8 +5,8 @@ use super::{
     at_most,
 };
 use crate::{
-    Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
-    Seconds, Timestamp,
+    Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, QueueName,
+    Refusal, Seconds, Timestamp,
 };
 
 /// Who asks, and when.
@@ -18,12 +18,22 @@ struct Asking {
 }
 
 impl Engine {
-    pub(super) fn pop(&mut self, now: Timestamp, pop: Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
+    pub(super) fn pop(&mut self, now: Timestamp, pop: &Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         at_least_one("queues", &pop.queues)?;
         at_most("queues", pop.queues.len(), QUEUES_MAX)?;
         // A queue that nobody has put anything into is merely empty.
-        let queues: Vec<Option<NameId>> =
-            pop.queues.iter().map(|queue| self.state.find_queue(queue.as_str())).collect();
+        let find = |queue: &QueueName| self.state.find_queue(queue.as_str());
+        let (one, several): ([Option<NameId>; 1], Vec<Option<NameId>>);
+        let queues = match &pop.queues[..] {
+            [queue] => {
+                one = [find(queue)];
+                &one[..]
+            }
+            queues => {
+                several = queues.iter().map(find).collect();
+                &several[..]
+            }
+        };
         let turn = match pop.order {
             PopOrder::Strict => 0,
             PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.len(),
@@ -39,7 +49,7 @@ impl Engine {
         let count = pop.count.get();
         match pop.order {
             PopOrder::Strict => {
-                for queue in queues.into_iter().flatten() {
+                for &queue in queues.iter().flatten() {
                     let wanted = count - reply.jobs.len();
                     self.pop_from(queue, wanted, asking, &mut reply.jobs, fx);
                 }
@@ -61,7 +71,7 @@ impl Engine {
             }
             PopOrder::Priority { .. } => {
                 while reply.jobs.len() < count
-                    && let Some(at) = self.pop_by_priority(&queues, reply.turn, asking, &mut reply.jobs, fx)
+                    && let Some(at) = self.pop_by_priority(queues, reply.turn, asking, &mut reply.jobs, fx)
                 {
                     reply.turn = (at + 1) % queues.len();
                 }

@@ -11,14 +11,20 @@ const RETRIES: u32 = 5;
 const CYCLE_WALK_MAX: usize = 10_000;
 
 impl Engine {
-    pub(super) fn put(&mut self, now: Timestamp, put: Put, fx: &mut Effects) -> Result<PutReply, Refusal> {
+    /// Takes what the put brings, unless it is refused.
+    pub(super) fn put(
+        &mut self,
+        now: Timestamp,
+        put: &mut Put,
+        fx: &mut Effects,
+    ) -> Result<PutReply, Refusal> {
         self.check_size("payload", put.payload.bytes().len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
             (Some(_), Existing::Keep) => return Ok(PutReply::Existing),
-            (None, Existing::Require) => return Err(Refusal::NoSuchJob { jid: put.jid }),
+            (None, Existing::Require) => return Err(Refusal::NoSuchJob { jid: put.jid.clone() }),
             _ => {}
         }
         let depends = if put.depends.is_empty() {
@@ -45,18 +51,14 @@ impl Engine {
             priority: put.priority.unwrap_or_else(|| old.map_or(Priority::ZERO, |old| old.priority)),
             retries: put.retries.unwrap_or_else(|| old.map_or(RETRIES, |old| old.retries)),
             due: due(now, put.delay),
-            tags: put.tags.map(Into::into),
+            tags: put.tags.take().map(Into::into),
             depends,
-            payload: put.payload,
-            jid: put.jid,
+            payload: std::mem::take(&mut put.payload),
+            jid: put.jid.clone(),
         };
-        let tracked = fx.listening && self.state.is_tracked(&delta.jid);
-        if tracked {
-            let jid = delta.jid.clone();
-            self.commit(Delta::Put(delta), fx);
-            fx.tell(|| Event::Milestone { jid, what: Milestone::Put });
-        } else {
-            self.commit(Delta::Put(delta), fx);
+        self.commit(Delta::Put(delta), fx);
+        if fx.listening && self.state.is_tracked(&put.jid) {
+            fx.tell(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
         }
         Ok(if row.is_some() { PutReply::Replaced } else { PutReply::Created })
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -20,6 +20,9 @@ use crate::failure::Failure;
 pub(super) const PAYLOAD_BYTES: usize = 100;
 /// How many jobs are put or popped at a time where nobody said otherwise.
 pub(super) const BATCH_JOBS: u32 = 100;
+/// How many commands a batch has at least, and how many batches there are at most, where one caller keeps many commands in flight.
+const BATCH_COMMANDS_MIN: u32 = 250;
+const BATCHES_MAX: u32 = 4;
 /// How many at a time before anything is measured.
 const WARM_UP_BATCH: u32 = 1_000;
 /// How many threads put, and how many work, where both happen at once.
@@ -78,32 +81,32 @@ impl Load {
     }
 
     /// Sends a batch and waits for its answers, none of which may be a refusal.
-    fn send(&mut self, calls: Vec<Call>) -> Result<Vec<Reply>, Failure> {
+    async fn send(&mut self, calls: Vec<Call>) -> Result<Vec<Reply>, Failure> {
         let start = Instant::now();
-        let answers = block_on(self.client.batch(calls))?;
+        let answers = self.client.batch(calls).await?;
         self.longest = self.longest.max(start.elapsed());
         Ok(answers.into_iter().collect::<Result<Vec<Reply>, _>>()?)
     }
 
     /// Puts so many jobs with one batch.
-    pub(super) fn put(&mut self, jobs: u32) -> Result<u64, Failure> {
+    pub(super) async fn put(&mut self, jobs: u32) -> Result<u64, Failure> {
         let calls = (0..jobs).map(|_| self.next_put().into()).collect();
-        Ok(self.send(calls)?.len() as u64)
+        Ok(self.send(calls).await?.len() as u64)
     }
 
     /// Takes up to so many jobs with one pop and completes them with one batch. Answers how many there were.
-    pub(super) fn work(&mut self, jobs: u32) -> Result<u64, Failure> {
+    pub(super) async fn work(&mut self, jobs: u32) -> Result<u64, Failure> {
         let count = Count::new(jobs.into()).map_err(Error::from)?;
-        let popped = self.send(vec![Pop { count, ..self.next_pop() }.into()])?;
-        self.complete(popped)
+        let popped = self.send(vec![Pop { count, ..self.next_pop() }.into()]).await?;
+        self.complete(popped).await
     }
 
     /// Carries so many jobs through their whole life: that many puts at once, then pops, then completes.
-    pub(super) fn lifecycles(&mut self, jobs: u32) -> Result<u64, Failure> {
-        self.put(jobs)?;
+    async fn lifecycles(&mut self, jobs: u32) -> Result<u64, Failure> {
+        self.put(jobs).await?;
         let pops = (0..jobs).map(|_| self.next_pop().into()).collect();
-        let popped = self.send(pops)?;
-        match self.complete(popped)? {
+        let popped = self.send(pops).await?;
+        match self.complete(popped).await? {
             done if done == u64::from(jobs) => Ok(done),
             _ => Err(nothing_there()),
         }
@@ -114,13 +117,13 @@ impl Load {
         let mut left = jobs;
         while left > 0 {
             let batch = left.min(WARM_UP_BATCH);
-            self.lifecycles(batch)?;
+            block_on(self.lifecycles(batch))?;
             left -= batch;
         }
         Ok(())
     }
 
-    fn complete(&mut self, popped: Vec<Reply>) -> Result<u64, Failure> {
+    async fn complete(&mut self, popped: Vec<Reply>) -> Result<u64, Failure> {
         let jobs = popped.into_iter().flat_map(|reply| match reply {
             Reply::Pop(reply) => reply.jobs,
             _ => Vec::new(),
@@ -129,7 +132,7 @@ impl Load {
         if completes.is_empty() {
             return Ok(0);
         }
-        Ok(self.send(completes)?.len() as u64)
+        Ok(self.send(completes).await?.len() as u64)
     }
 }
 
@@ -167,9 +170,38 @@ pub(super) fn rate(
     Ok(done as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Lifecycles per second in batches of one caller.
+/// Lifecycles per second of one caller that keeps so many commands in flight. If they are many they are in several batches: one is made, and another
+/// answered, while the rest are worked on.
 pub(super) fn batched(load: &mut Load, in_flight: u32, window: Duration) -> Result<f64, Failure> {
-    rate(window, u64::MAX, || load.lifecycles(in_flight))
+    let batches = (in_flight / BATCH_COMMANDS_MIN).clamp(1, BATCHES_MAX);
+    let (start, done, longest) = (Instant::now(), Cell::new(0), Cell::new(load.longest));
+    let batch = |number: u32| {
+        let mut load = load.another();
+        let jobs = in_flight / batches + u32::from(number < in_flight % batches);
+        let (done, longest) = (&done, &longest);
+        async move {
+            while start.elapsed() < window {
+                let more = load.lifecycles(jobs).await?;
+                done.set(done.get() + more);
+            }
+            longest.set(load.longest.max(longest.get()));
+            Ok(())
+        }
+    };
+    all((0..batches).map(batch))?;
+    load.longest = longest.get();
+    Ok(done.get() as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Does several things at once, on this thread, until the last is done or one fails.
+fn all(futures: impl Iterator<Item: Future<Output = Result<(), Failure>>>) -> Result<(), Failure> {
+    let mut futures: FuturesUnordered<_> = futures.collect();
+    block_on(async {
+        while let Some(ended) = futures.next().await {
+            ended?;
+        }
+        Ok(())
+    })
 }
 
 /// Lifecycles per second of so many callers, each of which sends one command at a time and waits for its answer. All are on one thread, because
@@ -186,26 +218,20 @@ pub(super) fn independent(load: &Load, in_flight: u32, window: Duration) -> Resu
             load.client.run(completed(job)).await?;
             done.set(done.get() + 1);
         }
-        Ok::<(), Failure>(())
+        Ok(())
     };
-    let mut callers: FuturesUnordered<_> = (0..in_flight).map(caller).collect();
-    block_on(async {
-        while let Some(ended) = callers.next().await {
-            ended?;
-        }
-        Ok::<(), Failure>(())
-    })?;
+    all((0..in_flight).map(caller))?;
     Ok(done.get() as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Jobs put per second in batches of one caller.
 pub(super) fn put_only(load: &mut Load, window: Duration) -> Result<f64, Failure> {
-    rate(window, PUT_JOBS_MAX, || load.put(BATCH_JOBS))
+    rate(window, PUT_JOBS_MAX, || block_on(load.put(BATCH_JOBS)))
 }
 
 /// Jobs popped and completed per second in batches of one caller, until there are none or twice the time is over.
 pub(super) fn drain_only(load: &mut Load, window: Duration) -> Result<f64, Failure> {
-    rate(2 * window, u64::MAX, || load.work(BATCH_JOBS))
+    rate(2 * window, u64::MAX, || block_on(load.work(BATCH_JOBS)))
 }
 
 /// Jobs completed per second while some threads put and as many work.
@@ -216,7 +242,7 @@ pub(super) fn together(load: &Load, window: Duration) -> Result<f64, Failure> {
         while start.elapsed() < window {
             let backlog = put.load(Ordering::Relaxed).saturating_sub(done.load(Ordering::Relaxed));
             if backlog < BACKLOG_MAX {
-                put.fetch_add(load.put(BATCH_JOBS)?, Ordering::Relaxed);
+                put.fetch_add(block_on(load.put(BATCH_JOBS))?, Ordering::Relaxed);
             } else {
                 thread::sleep(PAUSE);
             }
@@ -226,7 +252,7 @@ pub(super) fn together(load: &Load, window: Duration) -> Result<f64, Failure> {
     let work = || {
         let mut load = load.another();
         while start.elapsed() < window {
-            match load.work(BATCH_JOBS)? {
+            match block_on(load.work(BATCH_JOBS))? {
                 0 => thread::sleep(PAUSE),
                 more => drop(done.fetch_add(more, Ordering::Relaxed)),
             }
@@ -268,7 +294,7 @@ pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, 
         let mut sample = || {
             thread::sleep(IDLE);
             let put = Instant::now();
-            load.put(1)?;
+            block_on(load.put(1))?;
             // The worker lets go of its end if it fails, and says why when it is joined.
             Ok::<_, Failure>(
                 reports.recv_timeout(ANSWER_MAX).ok().map(|popped| popped.saturating_duration_since(put)),
@@ -295,21 +321,21 @@ pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, 
 /// UUIDs of version 7. Ours, because the crate's ask the system for randomness each time, and it is not the system that is measured.
 #[derive(Clone)]
 pub(super) struct Jids {
+    milliseconds: u64,
     state: u64,
 }
 
 impl Jids {
     pub(super) fn new() -> Jids {
         let (high, low) = uuid::Uuid::now_v7().as_u64_pair();
-        Jids { state: high.rotate_left(32) ^ low }
+        Jids { milliseconds: high >> 16, state: high.rotate_left(32) ^ low }
     }
 
     pub(super) fn next(&mut self) -> Jid {
-        let milliseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.random().to_le_bytes());
         random[8..].copy_from_slice(&self.random().to_le_bytes()[..2]);
-        let uuid = uuid::Builder::from_unix_timestamp_millis(milliseconds as u64, &random).into_uuid();
+        let uuid = uuid::Builder::from_unix_timestamp_millis(self.milliseconds, &random).into_uuid();
         Jid::from_uuid(uuid.into_bytes())
     }
 

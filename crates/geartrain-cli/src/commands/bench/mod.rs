@@ -109,7 +109,8 @@ fn measure(plan: &Plan, place: &Place) -> Result<Report, Failure> {
     };
     measure_one_queue(plan, place, &say, &mut report)?;
     if plan.has(&[Measure::Queued, Measure::Reopen]) {
-        let (queued, reopen) = queued::measure(place, plan.queued, plan.window, plan.warm_up, &say)?;
+        let (queued, reopen) =
+            queued::measure(place, plan.queued, plan.window, plan.warm_up, plan.rounds, &say)?;
         report.queued = plan.has(&[Measure::Queued]).then_some(queued);
         report.reopen = plan.has(&[Measure::Reopen]).then_some(reopen);
     }

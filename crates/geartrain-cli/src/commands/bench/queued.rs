@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use geartrain::{Client, QueueName};
@@ -29,39 +30,47 @@ struct Filled {
     longest_wait: f64,
 }
 
-/// Measures with few jobs queued, then with many.
+/// Measures with few jobs queued and with many, in turns.
 pub(super) fn measure(
     place: &Place,
     jobs: u64,
     window: Duration,
     warm_up: u32,
+    rounds: u32,
     say: &dyn Fn(&str),
 ) -> Result<(Queued, Reopen), Failure> {
-    let (part, few) = ("queued", FEW.min(jobs));
-    say("lifecycles with few jobs queued");
+    let (part, few_jobs) = ("queued", FEW.min(jobs));
     let queue = place.queue(part)?;
-    let mut load = Load::new(place.connect("few")?, queue.clone())?;
-    fill(&mut load, few)?;
-    load.warm_up(warm_up)?;
-    let few_rate = load::batched(&mut load, IN_FLIGHT, window)?;
-    place::clear(&load.client, &queue)?;
-    drop(load);
-
-    say("queueing many jobs in a process that is then killed");
-    let filled = fill_and_kill(&place.url(part), &queue, jobs)?;
+    say("queueing many jobs in a process that is then killed at work");
+    let filled = fill_and_kill(&place.url(part), &queue, jobs, window)?;
     let keeps = place.directory().is_some();
     say("opening again after kill -9");
     let (client, killed) = open(place, part)?;
-    let mut load = Load::new(client, queue)?;
+    let mut many = Load::new(client, queue)?;
     if !keeps {
         say("queueing many jobs");
-        fill(&mut load, jobs)?;
+        fill(&mut many, jobs)?;
     }
-    say("lifecycles with many jobs queued");
-    load.warm_up(warm_up)?;
-    let rate = load::batched(&mut load, IN_FLIGHT, window)?;
-    let longest_wait = load.longest.as_secs_f64().max(filled.longest_wait);
-    drop(load);
+    say("lifecycles with few and with many jobs queued");
+    let few_queue = place.queue("few")?;
+    // If there is but one place, both queues are in it.
+    let apart = place.url("few") != place.url(part);
+    let client = if apart { place.connect("few")? } else { many.client.clone() };
+    let mut few = Load::new(client, few_queue.clone())?;
+    fill(&mut few, few_jobs)?;
+    few.warm_up(warm_up)?;
+    many.warm_up(warm_up)?;
+    let (mut few_rates, mut rates) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        few_rates.push(load::batched(&mut few, IN_FLIGHT, window / rounds)?);
+        rates.push(load::batched(&mut many, IN_FLIGHT, window / rounds)?);
+    }
+    let ratio = super::median(super::shares(&rates, &few_rates)).unwrap_or_default();
+    let (few_rate, rate) =
+        (super::median(few_rates).unwrap_or_default(), super::median(rates).unwrap_or_default());
+    let longest_wait = many.longest.as_secs_f64().max(filled.longest_wait);
+    place::clear(&few.client, &few_queue)?;
+    drop((few, many));
     say("opening again after a clean stop");
     let clean = if keeps { Some(open(place, part)?.1) } else { None };
 
@@ -70,10 +79,10 @@ pub(super) fn measure(
         jobs,
         bytes_per_job: filled.resident_bytes.map(|bytes| bytes as f64 / jobs as f64),
         in_flight: IN_FLIGHT,
-        few,
+        few: few_jobs,
         few_rate,
         rate,
-        ratio: rate / few_rate,
+        ratio,
         longest_wait,
         sync: sync.clone(),
     };
@@ -91,14 +100,14 @@ fn fill(load: &mut Load, jobs: u64) -> Result<(), Failure> {
     let mut left = jobs;
     while left > 0 {
         let batch = left.min(IN_FLIGHT.into());
-        load.put(batch as u32)?;
+        block_on(load.put(batch as u32))?;
         left -= batch;
     }
     Ok(())
 }
 
-/// Has another process queue jobs, and kills it when the last is acknowledged.
-fn fill_and_kill(url: &str, queue: &QueueName, jobs: u64) -> Result<Filled, Failure> {
+/// Has another process queue jobs and then carry more of them through, and kills it in the midst of that.
+fn fill_and_kill(url: &str, queue: &QueueName, jobs: u64, window: Duration) -> Result<Filled, Failure> {
     let broken = |why: String| Failure::Unreachable(format!("the process that was to queue jobs {why}"));
     let this = std::env::current_exe().map_err(|error| broken(format!("cannot be found: {error}")))?;
     let mut command = Command::new(this);
@@ -111,7 +120,12 @@ fn fill_and_kill(url: &str, queue: &QueueName, jobs: u64) -> Result<Filled, Fail
             .read_line(&mut line)
             .map_err(|error| broken(format!("cannot be heard: {error}")))?;
     }
-    serde_json::from_str(&line).map_err(|_| broken("ended early".to_owned()))
+    let filled = serde_json::from_str(&line).map_err(|_| broken("ended early".to_owned()))?;
+    thread::sleep(window);
+    match child.0.try_wait() {
+        Ok(None) => Ok(filled),
+        _ => Err(broken("ended early".to_owned())),
+    }
 }
 
 /// A process that ends at the latest when nobody needs it any more.
@@ -125,7 +139,7 @@ impl Drop for Killed {
     }
 }
 
-/// What the other process does: queues jobs, says what that took, and waits to be killed, or for the end of whoever started it.
+/// What the other process does: queues jobs, says what that took, and works until it is killed, or whoever started it has ended.
 pub(super) fn be_filled(url: &str, queue: QueueName, jobs: u64, out: &mut Output<'_>) -> Result<(), Failure> {
     let mut load = Load::new(block_on(geartrain::connect(url))?, queue)?;
     let before = resident_bytes();
@@ -135,7 +149,10 @@ pub(super) fn be_filled(url: &str, queue: QueueName, jobs: u64, out: &mut Output
     serde_json::to_writer(&mut *out.out, &filled).map_err(std::io::Error::from)?;
     writeln!(out.out)?;
     out.out.flush()?;
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let orphaned = thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    while !orphaned.is_finished() {
+        load.warm_up(IN_FLIGHT)?;
+    }
     Ok(())
 }
 
