@@ -8,7 +8,8 @@ use slab::Slab;
 
 /// The slots' sizes: eighths of each power of two from 128 to 4096, and multiples of 8 below.
 const SIZES: [usize; 56] = sizes();
-const PAGE_BYTES: usize = 64 << 10;
+/// Not a power of two: allocators that cut pieces out of a power of two, behind a header, would leave nearly one of them over.
+const PAGE_BYTES: usize = 56 << 10;
 /// How many slots of one size there can be: as many as the 26 bits behind the size's number can tell apart.
 const SLOTS_MAX: u32 = 1 << 26;
 const LARGE: u32 = 63;

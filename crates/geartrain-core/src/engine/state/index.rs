@@ -48,6 +48,16 @@ fn split(hash: u64) -> (usize, u32) {
 }
 
 impl Index {
+    /// An index of all these rows at once, which is much quicker than one after the other: each table is made at its size, while it is in the cache.
+    pub(crate) fn of(rows: impl Iterator<Item = (u64, RowId)>) -> Index {
+        let mut slots = vec![Vec::new(); SHARDS];
+        for (hash, row) in rows {
+            let (shard, hash) = split(hash);
+            slots[shard].push(Slot { hash, row });
+        }
+        Index { shards: slots.into_iter().map(Shard::of).collect(), ..Index::default() }
+    }
+
     /// The row with this hash that is the one.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(RowId) -> bool) -> Option<RowId> {
         let (shard, hash) = split(hash);
@@ -101,6 +111,18 @@ impl Index {
 }
 
 impl Shard {
+    /// A few at least: one must always be empty, or a search would not end.
+    fn with_slots(slots: usize) -> Shard {
+        Shard { slots: vec![EMPTY; slots.max(8)].into(), used: 0 }
+    }
+
+    fn of(slots: Vec<Slot>) -> Shard {
+        let mut shard = Shard::with_slots(slots.len() + slots.len() / 2);
+        shard.used = slots.len();
+        slots.into_iter().for_each(|slot| shard.place(slot));
+        shard
+    }
+
     /// Where a search begins: the hash as a fraction of the table, which need not have a power of two slots.
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
@@ -145,8 +167,8 @@ impl Shard {
     }
 
     fn grow(&mut self) {
-        let slots = (self.slots.len() + self.slots.len() / 4).max(8);
-        let old = std::mem::replace(&mut self.slots, vec![EMPTY; slots].into());
+        let larger = Shard::with_slots(self.slots.len() + self.slots.len() / 4);
+        let old = std::mem::replace(&mut self.slots, larger.slots);
         old.into_iter().filter(|slot| slot.row != NONE).for_each(|slot| self.place(slot));
     }
 }
@@ -184,6 +206,17 @@ mod tests {
         }
         let used: usize = index.shards.iter().map(|shard| shard.used).sum();
         assert_eq!(used - index.put_off.len(), there.iter().filter(|there| **there).count());
+    }
+
+    #[test]
+    fn an_index_made_at_once_is_like_one_made_row_by_row() {
+        for rows in 0..200 {
+            let mut index = Index::of((0..rows).map(|row| (hash(row), row)));
+            (rows..2 * rows).for_each(|row| index.insert(hash(row), row));
+            for row in 0..3 * rows + 3 {
+                assert_eq!(index.find(hash(row), |found| found == row).is_some(), row < 2 * rows);
+            }
+        }
     }
 
     #[test]

@@ -134,7 +134,8 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-const ROWS_PER_PAGE: u32 = 1024;
+/// So that a page is small beside the half megabyte out of which allocators cut pieces: of larger ones fewer fit, and more is left over.
+const ROWS_PER_PAGE: u32 = 256;
 
 /// All the rows, and the way to them by jid.
 #[derive(Debug)]
@@ -197,7 +198,7 @@ impl Rows {
         &self.free
     }
 
-    /// Makes so many rows, of which these are free and the others are about to be filled by [`Rows::insert_at`].
+    /// Makes so many rows, of which these are free and the others are about to be filled by [`Rows::fill`].
     pub(crate) fn prepare(&mut self, used: RowId, free: Vec<RowId>) {
         self.used = used;
         self.free = free;
@@ -222,12 +223,13 @@ impl Rows {
             self.used - 1
         });
         self.make_pages();
-        self.insert_at(row, jid);
+        self.fill(row, jid);
+        self.by_jid.insert(self.hasher.hash_one(jid), row);
         row
     }
 
-    /// Makes a certain row for a job.
-    pub(crate) fn insert_at(&mut self, row: RowId, jid: &Jid) {
+    /// Makes a certain row for a job, which is found by its jid after [`Rows::index`].
+    pub(crate) fn fill(&mut self, row: RowId, jid: &Jid) {
         let (bytes, flags) = match &jid.0 {
             Repr::Uuid(uuid) => (*uuid, Flags::default()),
             Repr::Text(text) => {
@@ -237,7 +239,12 @@ impl Rows {
             }
         };
         self[row] = Row { jid: bytes, flags, ..Row::FREE };
-        self.by_jid.insert(self.hasher.hash_one(jid), row);
+    }
+
+    /// Makes the way to all rows by jid.
+    pub(crate) fn index(&mut self) {
+        let hashes = self.ids().map(|row| (self.hasher.hash_one(self.jid(row)), row));
+        self.by_jid = JidIndex::of(hashes);
     }
 
     /// Gives a number back.

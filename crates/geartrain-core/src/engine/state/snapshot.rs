@@ -252,7 +252,7 @@ impl State {
         if !self.rows.is_expected(at) {
             return Err(reader.misfit("a row"));
         }
-        self.rows.insert_at(at, &jid);
+        self.rows.fill(at, &jid);
         let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
         let flags = u16::try_from(reader.number("snapshot")?).map_err(|_| reader.misfit("flags"))?;
         let flags = Flags::from_bits(flags);
@@ -294,6 +294,7 @@ impl State {
 
     /// Puts every job into the indexes that its row calls for. Each index is filled in order, which is much quicker than as the rows come.
     fn rebuild_indexes(&mut self) {
+        self.rows.index();
         let (mut work, mut timed, mut listed, mut complete, mut failed) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let ids: Vec<RowId> = self.rows.ids().collect();
