@@ -22,5 +22,5 @@ pub use job::*;
 pub use names::{
     BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName,
 };
-pub use payload::Payload;
+pub use payload::{Payload, Place};
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};

@@ -11,47 +11,113 @@ use bytes::Bytes;
 /// use geartrain_core::Payload;
 /// assert_eq!(Payload::from("{}").bytes(), b"{}");
 /// ```
-#[derive(Clone, PartialEq, Eq, Default, Hash)]
-pub struct Payload(Bytes);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Payload(Repr);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Repr {
+    Here(Bytes),
+    There(Place),
+}
+
+/// Where a store keeps a payload that is not in memory. What a file is, the store knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The number of the file. None is ever used for another file.
+    pub file: u64,
+    /// Where in the file its record begins.
+    pub offset: u32,
+    /// How many bytes the payload has.
+    pub bytes: u32,
+}
+
+impl Place {
+    /// What a record takes besides the payload.
+    pub const HEAD_BYTES: u32 = 8;
+
+    /// What the whole record takes.
+    pub fn record_bytes(&self) -> u64 {
+        u64::from(Place::HEAD_BYTES) + u64::from(self.bytes)
+    }
+}
 
 impl Payload {
     /// The bytes.
+    ///
+    /// # Panics
+    ///
+    /// If they are still elsewhere. Nobody sees such a payload but the engine and its store.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Repr::Here(bytes) => bytes,
+            Repr::There(place) => nobody_fetched(place),
+        }
     }
 
     /// The bytes as text, if they are UTF-8.
     pub fn text(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0).ok()
+        std::str::from_utf8(self.bytes()).ok()
     }
 
     /// The bytes, shared rather than copied.
     pub fn to_shared(&self) -> Bytes {
-        self.0.clone()
+        match &self.0 {
+            Repr::Here(bytes) => bytes.clone(),
+            Repr::There(place) => nobody_fetched(place),
+        }
+    }
+
+    /// Where the bytes are, if they are not here.
+    pub fn place(&self) -> Option<Place> {
+        match &self.0 {
+            Repr::Here(_) => None,
+            Repr::There(place) => Some(*place),
+        }
+    }
+}
+
+/// An empty payload in its stead would be a wrong answer.
+#[cold]
+fn nobody_fetched(place: &Place) -> ! {
+    panic!("a payload was left at {place:?}, and nobody has fetched it")
+}
+
+impl Default for Payload {
+    fn default() -> Payload {
+        Bytes::new().into()
     }
 }
 
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        match &self.0 {
+            Repr::Here(bytes) => bytes.fmt(f),
+            Repr::There(place) => place.fmt(f),
+        }
     }
 }
 
 impl From<Bytes> for Payload {
     fn from(bytes: Bytes) -> Payload {
-        Payload(bytes)
+        Payload(Repr::Here(bytes))
+    }
+}
+
+impl From<Place> for Payload {
+    fn from(place: Place) -> Payload {
+        Payload(Repr::There(place))
     }
 }
 
 impl From<Vec<u8>> for Payload {
     fn from(bytes: Vec<u8>) -> Payload {
-        Payload(bytes.into())
+        Bytes::from(bytes).into()
     }
 }
 
 impl From<String> for Payload {
     fn from(text: String) -> Payload {
-        Payload(text.into())
+        Bytes::from(text).into()
     }
 }
 
@@ -63,12 +129,22 @@ impl From<&str> for Payload {
 
 impl From<&[u8]> for Payload {
     fn from(bytes: &[u8]) -> Payload {
-        Payload(Bytes::copy_from_slice(bytes))
+        Bytes::copy_from_slice(bytes).into()
     }
 }
 
 impl<const N: usize> From<&[u8; N]> for Payload {
     fn from(bytes: &[u8; N]) -> Payload {
         bytes[..].into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_payload_may_be_elsewhere_does_not_make_it_larger() {
+        assert_eq!(size_of::<Payload>(), size_of::<Bytes>());
     }
 }

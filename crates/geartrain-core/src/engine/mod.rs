@@ -10,6 +10,7 @@ mod codec;
 mod delta;
 mod finish;
 mod look_ahead;
+mod payloads;
 mod pop;
 mod put;
 mod read;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 pub use codec::{CodecError, CodecErrorWhy};
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
-pub use state::{Census, EPOCH_MAX, RowId};
+pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
@@ -43,11 +44,13 @@ pub struct Limits {
     pub payload_bytes_max: usize,
     /// Any number. One that outsiders cannot guess keeps them from choosing jids that slow the index down.
     pub hash_seed: u64,
+    /// Payloads of so many bytes, or more, may be moved out of memory.
+    pub moved_bytes_min: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { payload_bytes_max: 64 << 20, hash_seed: 0 }
+        Limits { payload_bytes_max: 64 << 20, hash_seed: 0, moved_bytes_min: u32::MAX }
     }
 }
 
@@ -60,6 +63,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Whether anybody wants the events.
     pub listening: bool,
+    /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
+    pub elsewhere: bool,
 }
 
 impl Effects {
@@ -100,7 +105,7 @@ impl Engine {
     pub fn new(limits: Limits) -> Engine {
         // A row counts its payload's bytes in 32 bits.
         let limits = Limits { payload_bytes_max: limits.payload_bytes_max.min(u32::MAX as usize), ..limits };
-        Engine { state: State::new(limits.hash_seed), limits }
+        Engine { state: State::new(limits.hash_seed, limits.moved_bytes_min), limits }
     }
 
     /// Executes one command at a moment: refuses it and changes nothing, or answers it and appends what it did to `effects`.
@@ -117,6 +122,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Answer {
         let fx = effects;
+        fx.elsewhere |= !self.state.blobs().places().is_empty();
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
@@ -247,7 +253,8 @@ impl Engine {
     /// The engine that a snapshot shows, from its head and all that was written after it, in pieces that were each written by one call.
     pub fn restore(limits: Limits, head: &[u8], jobs: &[Vec<u8>]) -> Result<Engine, CodecError> {
         let mut engine = Engine::new(limits);
-        engine.state = State::restore(engine.limits.hash_seed, head, jobs)?;
+        let Limits { hash_seed, moved_bytes_min, .. } = engine.limits;
+        engine.state = State::restore(hash_seed, moved_bytes_min, head, jobs)?;
         Ok(engine)
     }
 

@@ -124,7 +124,7 @@ impl State {
         self.unlist(at);
         self.detach(at);
         self.forget_failed(at, put.queue);
-        self.blobs.remove(self.rows[at].payload);
+        self.drop_payload(at);
         self.untag_all(at)
     }
 
@@ -164,10 +164,8 @@ impl State {
         retries: u32,
         time: Timestamp,
     ) {
-        let kept = self.blobs.insert(&payload.to_shared());
+        self.set_new_payload(at, payload);
         let row = &mut self.rows[at];
-        row.payload = kept;
-        row.payload_bytes = payload.bytes().len() as u32;
         row.queue = queue;
         row.klass = klass;
         row.priority = priority;
@@ -197,8 +195,8 @@ impl State {
             let dependents: Vec<RowId> = self.dependents(at).collect();
             dependents.into_iter().for_each(|of| self.unlink(of, at));
         }
+        self.drop_payload(at);
         let row = &self.rows[at];
-        self.blobs.remove(row.payload);
         if row.history != super::blobs::BlobRef::NONE {
             self.blobs.remove(row.history);
         }
@@ -464,11 +462,8 @@ impl State {
 
     fn set_payload(&mut self, at: RowId, payload: &Option<Payload>) {
         if let Some(payload) = payload {
-            self.blobs.remove(self.rows[at].payload);
-            let kept = self.blobs.insert(&payload.to_shared());
-            let row = &mut self.rows[at];
-            row.payload = kept;
-            row.payload_bytes = payload.bytes().len() as u32;
+            self.drop_payload(at);
+            self.set_new_payload(at, payload);
         }
     }
 

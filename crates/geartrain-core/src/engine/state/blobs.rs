@@ -1,10 +1,15 @@
 //! Many small pieces of bytes, packed: payloads and histories.
 //!
 //! A piece lives in a slot of the smallest size that fits, in pages of equal slots. That saves the allocator's header and
-//! rounding for each job, and its time. Pieces too large for any slot are kept as they came, shared and not copied.
+//! rounding for each job, and its time. Pieces too large for any slot are kept as they came, shared and not copied. Of payloads that
+//! are not in memory at all it is known where they are.
 
 use bytes::Bytes;
 use slab::Slab;
+
+use super::places::Places;
+use super::rows::RowId;
+use crate::{Payload, Place};
 
 /// The slots' sizes: eighths of each power of two from 128 to 4096, and multiples of 8 below.
 const SIZES: [usize; 56] = sizes();
@@ -13,6 +18,10 @@ const PAGE_BYTES: usize = 56 << 10;
 /// How many slots of one size there can be: as many as the 26 bits behind the size's number can tell apart.
 const SLOTS_MAX: u32 = 1 << 26;
 const LARGE: u32 = 63;
+/// Stands for a place outside memory.
+const PLACE: u32 = 62;
+/// How many places are given out before no more payloads are moved. One that is moved from place to place has two for a moment.
+pub(super) const PLACES_MAX: usize = SLOTS_MAX as usize - 1;
 
 const fn sizes() -> [usize; 56] {
     let mut sizes = [0; 56];
@@ -41,6 +50,11 @@ impl BlobRef {
     fn parts(self) -> (u32, u32) {
         (self.0 >> 26, self.0 & (SLOTS_MAX - 1))
     }
+
+    /// Whether the piece is not in memory.
+    pub(crate) fn is_place(self) -> bool {
+        self.0 >> 26 == PLACE
+    }
 }
 
 /// All the pieces.
@@ -48,6 +62,9 @@ impl BlobRef {
 pub(crate) struct Blobs {
     sizes: Vec<Slots>,
     large: Slab<Bytes>,
+    places: Places,
+    /// How many bytes the payloads in memory have.
+    here_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -61,7 +78,7 @@ struct Slots {
 impl Default for Blobs {
     fn default() -> Blobs {
         let slots = |bytes_each| Slots { bytes_each, pages: Vec::new(), free: Vec::new(), used: 0 };
-        Blobs { sizes: SIZES.map(slots).into(), large: Slab::new() }
+        Blobs { sizes: SIZES.map(slots).into(), large: Slab::new(), places: Places::default(), here_bytes: 0 }
     }
 }
 
@@ -69,6 +86,28 @@ impl Blobs {
     /// Keeps a piece.
     pub(crate) fn insert(&mut self, piece: &Bytes) -> BlobRef {
         self.insert_small(piece).unwrap_or_else(|| self.insert_large(piece.clone()))
+    }
+
+    /// Keeps a payload.
+    pub(crate) fn insert_payload(&mut self, payload: &Bytes) -> BlobRef {
+        self.here_bytes += payload.len() as u64;
+        self.insert(payload)
+    }
+
+    /// Keeps a payload that has to be copied whatever its size.
+    pub(crate) fn insert_payload_slice(&mut self, payload: &[u8]) -> BlobRef {
+        self.here_bytes += payload.len() as u64;
+        self.insert_slice(payload)
+    }
+
+    /// Keeps where the payload of a row is.
+    pub(crate) fn insert_place(&mut self, place: Place, row: RowId) -> BlobRef {
+        let slot = self.places.insert(place, row);
+        assert!(
+            slot < SLOTS_MAX as usize,
+            "there are fewer places than rows, and memory does not hold as many"
+        );
+        BlobRef::new(PLACE, slot as u32)
     }
 
     /// Keeps a piece that has to be copied whatever its size.
@@ -101,10 +140,11 @@ impl Blobs {
         BlobRef::new(LARGE, slot as u32)
     }
 
-    /// The whole slot of a piece, which is at least as long as the piece.
+    /// The whole slot of a piece, which is at least as long as the piece; empty if the piece is not in memory.
     pub(crate) fn get(&self, at: BlobRef) -> &[u8] {
         match at.parts() {
             (LARGE, slot) => &self.large[slot as usize],
+            (PLACE, _) => &[],
             (size, slot) => self.sizes[size as usize].get(slot),
         }
     }
@@ -112,16 +152,50 @@ impl Blobs {
     /// The same, to be written; empty for a piece that is not in a slot.
     pub(crate) fn slot_mut(&mut self, at: BlobRef) -> &mut [u8] {
         match at.parts() {
-            (LARGE, _) => &mut [],
+            (LARGE | PLACE, _) => &mut [],
             (size, slot) => self.sizes[size as usize].get_mut(slot),
         }
     }
 
-    /// A piece of that many bytes, to be given away.
-    pub(crate) fn share(&self, at: BlobRef, bytes: usize) -> Bytes {
+    /// A payload of that many bytes, to be given away.
+    pub(crate) fn payload(&self, at: BlobRef, bytes: u32) -> Payload {
         match at.parts() {
-            (LARGE, slot) => self.large[slot as usize].clone(),
-            (size, slot) => Bytes::copy_from_slice(&self.sizes[size as usize].get(slot)[..bytes]),
+            (LARGE, slot) => self.large[slot as usize].clone().into(),
+            (PLACE, slot) => self.places.get(slot, bytes).into(),
+            (size, slot) => self.sizes[size as usize].get(slot)[..bytes as usize].into(),
+        }
+    }
+
+    /// Where a payload of that many bytes is, which is not in memory.
+    pub(crate) fn place(&self, at: BlobRef, bytes: u32) -> Place {
+        self.places.get(at.parts().1, bytes)
+    }
+
+    /// The row of a payload that is not in memory.
+    pub(crate) fn row_at(&self, at: BlobRef) -> Option<RowId> {
+        self.places.row(at.parts().1)
+    }
+
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    pub(crate) fn places_mut(&mut self) -> &mut Places {
+        &mut self.places
+    }
+
+    /// How many bytes the payloads in memory have.
+    pub(crate) fn here_bytes(&self) -> u64 {
+        self.here_bytes
+    }
+
+    /// Forgets a payload of that many bytes.
+    pub(crate) fn remove_payload(&mut self, at: BlobRef, bytes: u32) {
+        if at.is_place() {
+            self.places.remove(at.parts().1, bytes);
+        } else {
+            self.here_bytes -= u64::from(bytes);
+            self.remove(at);
         }
     }
 
@@ -190,7 +264,7 @@ mod tests {
                 (0..9_000).step_by(7).map(|bytes| vec![round ^ bytes as u8; bytes].into()).collect();
             let refs: Vec<BlobRef> = pieces.iter().map(|piece| blobs.insert(piece)).collect();
             for (piece, at) in pieces.iter().zip(&refs) {
-                assert_eq!(blobs.share(*at, piece.len()), *piece);
+                assert_eq!(blobs.payload(*at, piece.len() as u32).bytes(), *piece);
             }
             refs.into_iter().for_each(|at| blobs.remove(at));
         }

@@ -12,6 +12,7 @@ impl State {
         }
         self.check_sizes(&expected)?;
         self.check_tags()?;
+        self.check_payloads()?;
         self.check_templates()
     }
 

@@ -8,9 +8,11 @@ mod config;
 mod history;
 mod index;
 mod ordered;
+mod places;
 mod rare;
 mod rows;
 mod snapshot;
+mod spill;
 mod stats;
 mod table;
 mod view;
@@ -35,6 +37,8 @@ use rare::Rare;
 pub use rows::RowId;
 use rows::Rows;
 pub(crate) use rows::{Flags, NONE, Row, RowState};
+use spill::Spill;
+pub use spill::{Move, Moved};
 use stats::Days;
 use table::Table;
 
@@ -67,6 +71,8 @@ pub(crate) struct State {
     config: Config,
     /// The last arrival or token given out.
     seq: u64,
+    /// Payloads that are on their way out of memory.
+    spill: Spill,
     /// A picture that is being taken.
     picture: Option<snapshot::Picture>,
     /// Watched queues in which something changed.
@@ -164,7 +170,8 @@ fn rank(priority: Priority) -> u64 {
 }
 
 impl State {
-    pub(crate) fn new(hash_seed: u64) -> State {
+    /// An empty one. Payloads of so many bytes, or more, may be moved out of memory.
+    pub(crate) fn new(hash_seed: u64, moved_bytes_min: u32) -> State {
         State {
             rows: Rows::new(hash_seed),
             blobs: Blobs::default(),
@@ -183,6 +190,7 @@ impl State {
             templates_by_jid: BTreeMap::new(),
             config: Config::default(),
             seq: 0,
+            spill: Spill::new(moved_bytes_min),
             picture: None,
             stirred: Vec::new(),
         }
@@ -205,7 +213,8 @@ impl State {
     pub(crate) fn touch_next(&self, queue: u32, count: usize) -> u32 {
         let next = self.queues[queue].work.slice(0..count);
         let payloads: Vec<BlobRef> = next.iter().map(|entry| self.rows[entry.row].payload).collect();
-        payloads.into_iter().fold(0, |touched, payload| touched ^ u32::from(self.blobs.get(payload)[0]))
+        let first_byte = |payload: BlobRef| self.blobs.get(payload).first().copied().unwrap_or_default();
+        payloads.into_iter().fold(0, |touched, payload| touched ^ u32::from(first_byte(payload)))
     }
 
     /// Reads the rows that so many completions would drop.
@@ -219,6 +228,15 @@ impl State {
     /// Finds a job whose row is probably this one.
     pub(crate) fn find_at(&self, row: RowId, jid: &Jid) -> Option<RowId> {
         if self.rows.is(row, jid) { Some(row) } else { self.rows.find(jid) }
+    }
+
+    pub(crate) fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
+    /// Where payloads are is no change: nobody can see it.
+    pub(crate) fn blobs_mut(&mut self) -> &mut Blobs {
+        &mut self.blobs
     }
 
     pub(crate) fn row(&self, row: RowId) -> &Row {

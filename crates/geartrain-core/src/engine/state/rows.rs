@@ -106,8 +106,10 @@ impl Flags {
         self.0 & !Flags::TEXT.0
     }
 
-    pub(crate) fn from_bits(bits: u16) -> Flags {
-        Flags(bits & !Flags::TEXT.0)
+    /// None if one of them is not known.
+    pub(crate) fn from_bits(bits: u64) -> Option<Flags> {
+        let bits = u8::try_from(bits).ok().map(u16::from)?;
+        (bits & Flags::TEXT.0 == 0).then_some(Flags(bits))
     }
 
     pub(crate) fn with(self, others: Flags) -> Flags {

@@ -10,7 +10,11 @@ use super::rare::{Ended, FailureRow, Rare, Tagging};
 use super::stats::Days;
 use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, Worker, history};
 use crate::engine::codec::{CodecError, Reader, Writer};
-use crate::{CompleteReply, Every, Payload, Priority, Seconds, Tag};
+use crate::{CompleteReply, Every, Payload, Place, Priority, Seconds, Tag};
+
+/// Says, among a job's flags, that its payload is elsewhere. Programs from before there was such a thing took flags of 16 bits and refused more, so
+/// they refuse this one.
+const ELSEWHERE: u64 = 1 << 16;
 
 /// How far a picture has got.
 #[derive(Debug)]
@@ -136,7 +140,7 @@ impl State {
         to.number(u64::from(at));
         to.jid(&self.rows.jid(at));
         to.byte(row.state as u8);
-        to.number(u64::from(row.flags.bits()));
+        to.number(u64::from(row.flags.bits()) | if row.payload.is_place() { ELSEWHERE } else { 0 });
         to.moment(row.score);
         to.number(row.seq);
         to.moment(row.time);
@@ -146,7 +150,10 @@ impl State {
         to.maybe(row.worker);
         to.number(u64::from(row.retries));
         to.signed(i64::from(row.remaining));
-        to.bytes(&self.blobs.get(row.payload)[..row.payload_bytes as usize]);
+        match self.place_of(at) {
+            Some(Place { file, offset, bytes }) => to.number(file).id(offset).id(bytes),
+            None => to.bytes(&self.blobs.get(row.payload)[..row.payload_bytes as usize]),
+        };
         to.bytes(history::raw(&self.blobs, row.history));
         match self.rare(at) {
             Some(rare) => write_rare(rare, to),
@@ -155,8 +162,13 @@ impl State {
     }
 
     /// Makes the state that a picture shows, from its head and all its jobs in any order.
-    pub(crate) fn restore(hash_seed: u64, head: &[u8], jobs: &[Vec<u8>]) -> Result<State, CodecError> {
-        let mut state = State::new(hash_seed);
+    pub(crate) fn restore(
+        hash_seed: u64,
+        moved_bytes_min: u32,
+        head: &[u8],
+        jobs: &[Vec<u8>],
+    ) -> Result<State, CodecError> {
+        let mut state = State::new(hash_seed, moved_bytes_min);
         state.read_head(&mut Reader::new(head))?;
         for jobs in jobs {
             let mut reader = Reader::new(jobs);
@@ -254,8 +266,9 @@ impl State {
         }
         self.rows.fill(at, &jid);
         let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
-        let flags = u16::try_from(reader.number("snapshot")?).map_err(|_| reader.misfit("flags"))?;
-        let flags = Flags::from_bits(flags);
+        let flags = reader.number("snapshot")?;
+        let is_elsewhere = flags & ELSEWHERE != 0;
+        let flags = Flags::from_bits(flags & !ELSEWHERE).ok_or_else(|| reader.misfit("flags"))?;
         let (score, seq, time) =
             (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
         let priority = read_priority(reader)?;
@@ -270,8 +283,15 @@ impl State {
         let retries = reader.id("snapshot")?;
         let remaining =
             i32::try_from(reader.signed("snapshot")?).map_err(|_| reader.misfit("a count of retries"))?;
-        let payload = reader.bytes("snapshot")?;
-        let kept_payload = self.blobs.insert_slice(payload);
+        let (payload, payload_bytes) = if is_elsewhere {
+            let (file, offset) = (reader.number("snapshot")?, reader.id("snapshot")?);
+            let place = Place { file, offset, bytes: reader.id("snapshot")? };
+            (self.blobs.insert_place(place, at), place.bytes)
+        } else {
+            let payload = reader.bytes("snapshot")?;
+            (self.blobs.insert_payload_slice(payload), payload.len() as u32)
+        };
+        self.has_payload(at, payload, payload_bytes);
         let history = reader.bytes("snapshot")?;
         let kept_history = history::restore(&mut self.blobs, history);
         let row = &mut self.rows[at];
@@ -280,7 +300,7 @@ impl State {
         (row.score, row.seq, row.time, row.priority) = (score, seq, time, priority);
         (row.queue, row.klass, row.worker) = (queue, klass, worker);
         (row.retries, row.remaining) = (retries, remaining);
-        (row.payload, row.payload_bytes, row.history) = (kept_payload, payload.len() as u32, kept_history);
+        row.history = kept_history;
         if let Some(rare) = read_rare(reader)? {
             let known = rare.dependencies.iter().all(|on| *on < self.rows.used())
                 && rare.failure.iter().all(|failure| self.groups.has(failure.group));

@@ -93,7 +93,7 @@ impl State {
 
     fn payload(&self, at: RowId) -> Payload {
         let row = &self.rows[at];
-        self.blobs.share(row.payload, row.payload_bytes as usize).into()
+        self.blobs.payload(row.payload, row.payload_bytes)
     }
 
     fn klass(&self, klass: u32) -> Klass {

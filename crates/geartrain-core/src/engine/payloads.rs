@@ -1,0 +1,448 @@
+//! Payloads that do not stay in memory: what the engine tells its store, and is told by it.
+//!
+//! The engine never asks for the bytes back. A payload that is elsewhere goes out as its [`Place`], and the store puts the bytes in before anybody sees it.
+
+use super::{Effects, Engine, Move, Moved};
+use crate::engine::Delta;
+use crate::{Jid, Place, Timestamp};
+
+impl Engine {
+    /// How many bytes of payloads are in memory, those of recurring jobs apart.
+    pub fn payload_bytes(&self) -> u64 {
+        self.state.blobs().here_bytes()
+    }
+
+    /// Picks payloads to be written elsewhere, until no more than so many bytes would stay in memory; at most so many bytes at a time, and a
+    /// little more. They stay in memory until [`Engine::moved`] says that they were written.
+    pub fn pick_payloads(&mut self, memory: u64, bytes_max: u64) -> Vec<Move> {
+        self.state.pick(memory, bytes_max)
+    }
+
+    /// Picks payloads that lie in files of which less than half is needed, to be written again elsewhere. The answers to those of the last time must
+    /// have come. None if there is nothing to do; a list that is empty says that there is, and that nothing was found yet.
+    pub fn pick_payloads_of_sparse_files(&mut self, bytes_max: u64) -> Option<Vec<Move>> {
+        self.state.pick_forward(bytes_max)
+    }
+
+    /// Leaves sparse files as they are, to begin again another time.
+    pub fn stop_emptying_files(&mut self) {
+        self.state.stop_emptying();
+    }
+
+    /// What has become of a move. If the payload has changed meanwhile, nothing.
+    pub fn moved(&mut self, moved: Moved) {
+        self.state.moved(moved);
+    }
+
+    /// There is a file from earlier, whose records take so many bytes together.
+    pub fn found_payload_file(&mut self, file: u64, bytes: u64) {
+        self.state.blobs_mut().places_mut().found(file, bytes);
+    }
+
+    /// The files that hold payloads which are needed.
+    pub fn payload_files(&self) -> impl Iterator<Item = u64> {
+        self.state.blobs().places().files()
+    }
+
+    /// All payloads that are not in memory.
+    pub fn payload_places(&self) -> impl Iterator<Item = (Jid, Place)> {
+        let places = self.state.blobs().places();
+        places.rows().filter_map(|row| Some((self.state.jid(row), self.state.place_of(row)?)))
+    }
+
+    /// How many bytes lie in files of which nothing is needed.
+    pub fn empty_payload_file_bytes(&self) -> u64 {
+        self.state.blobs().places().empty_bytes()
+    }
+
+    /// The files of which nothing is needed, each told once. Snapshots that are begun from now on do not speak of them; earlier ones may.
+    pub fn take_empty_payload_files(&mut self) -> Vec<u64> {
+        self.state.blobs_mut().places_mut().take_empty()
+    }
+
+    /// In which epoch it is: see [`Engine::begin_epoch`].
+    pub fn epoch(&self) -> u32 {
+        self.state.epoch()
+    }
+
+    /// Lets go of a job, whatever it is doing, because its payload is lost. Those that wait for it wait for it no longer.
+    pub fn abandon(&mut self, now: Timestamp, jid: &Jid, effects: &mut Effects) {
+        let Some(row) = self.state.find(jid) else { return };
+        let dependents: Vec<_> = self.state.dependents(row).collect();
+        for of in dependents {
+            self.commit(Delta::Undepend(of, [row].into(), now), effects);
+        }
+        self.commit(Delta::Remove(row), effects);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::engine::Limits;
+    use crate::*;
+
+    /// An engine, and a store that keeps payloads in imaginary files of so many bytes.
+    struct Both {
+        engine: Engine,
+        effects: Effects,
+        written: BTreeMap<Place, Vec<u8>>,
+        file: u64,
+        file_bytes: u64,
+        offset: u64,
+    }
+
+    impl Both {
+        fn new(file_bytes: u64) -> Both {
+            let limits = Limits { moved_bytes_min: 4, ..Limits::default() };
+            let (engine, effects) = (Engine::new(limits), Effects::default());
+            Both { engine, effects, written: BTreeMap::new(), file: 1, file_bytes, offset: 0 }
+        }
+
+        fn run(&mut self, command: impl Into<Command>) -> Reply {
+            self.engine.execute(Timestamp::from(1), command.into(), &mut self.effects).unwrap()
+        }
+
+        fn put(&mut self, jid: &str, payload: &str) {
+            let put = Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), payload);
+            self.run(Put { existing: Existing::Replace, ..put });
+        }
+
+        fn pop(&mut self) -> Popped {
+            let Reply::Pop(mut popped) = self.run(Pop::new(queue(), WorkerName::new("w").unwrap())) else {
+                panic!("a pop is answered as a pop")
+            };
+            popped.jobs.remove(0)
+        }
+
+        fn cancel(&mut self, jid: &str) {
+            self.run(Cancel { jids: vec![Jid::new(jid).unwrap()] });
+        }
+
+        /// What a store does with a move.
+        fn write(&mut self, of: &Move) -> Moved {
+            let bytes = match of.payload.place() {
+                Some(place) => self.written[&place].clone(),
+                None => of.payload.bytes().to_vec(),
+            };
+            let place = Place { file: self.file, offset: self.offset as u32, bytes: bytes.len() as u32 };
+            self.offset += place.record_bytes();
+            if self.offset >= self.file_bytes {
+                (self.file, self.offset) = (self.file + 1, 0);
+            }
+            self.written.insert(place, bytes);
+            of.ended(Some(place))
+        }
+
+        fn pick(&mut self) -> Vec<Move> {
+            self.engine.pick_payloads(0, u64::MAX)
+        }
+
+        /// Picks, writes and tells.
+        fn spill(&mut self) {
+            for of in self.pick() {
+                let moved = self.write(&of);
+                self.engine.moved(moved);
+            }
+        }
+
+        fn empty_sparse_files(&mut self) {
+            while let Some(moves) = self.engine.pick_payloads_of_sparse_files(8) {
+                for of in moves {
+                    let moved = self.write(&of);
+                    self.engine.moved(moved);
+                }
+            }
+        }
+
+        fn payload_of(&mut self, jid: &str) -> Payload {
+            match self.run(Get { jid: Jid::new(jid).unwrap() }) {
+                Reply::Get(Some(job)) => job.payload,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn text(&mut self, jid: &str) -> String {
+            let payload = self.payload_of(jid);
+            let bytes = payload
+                .place()
+                .map_or_else(|| payload.to_shared().to_vec(), |place| self.written[&place].clone());
+            String::from_utf8(bytes).unwrap()
+        }
+
+        fn check(&self) {
+            self.engine.check().unwrap();
+        }
+    }
+
+    fn queue() -> QueueName {
+        QueueName::new("q").unwrap()
+    }
+
+    #[test]
+    fn a_payload_that_was_written_elsewhere_goes_out_as_its_place() {
+        let mut both = Both::new(1_000);
+        both.put("a", "hello");
+        both.put("tiny", "abc");
+        assert!(!both.effects.elsewhere);
+        assert_eq!(both.engine.payload_bytes(), 8);
+        let moves = both.pick();
+        assert_eq!((moves.len(), moves[0].payload.bytes()), (1, &b"hello"[..]));
+        // Until it is told that it is written, it is here; and it is not picked twice.
+        assert_eq!(both.payload_of("a").bytes(), b"hello");
+        assert!(both.pick().is_empty());
+        let moved = both.write(&moves[0]);
+        both.engine.moved(moved);
+        assert_eq!(both.payload_of("a").place(), Some(Place { file: 1, offset: 0, bytes: 5 }));
+        assert_eq!(both.payload_of("tiny").bytes(), b"abc");
+        assert!(both.effects.elsewhere);
+        assert_eq!(both.engine.payload_bytes(), 3);
+        assert_eq!(both.pop().payload.place(), Some(Place { file: 1, offset: 0, bytes: 5 }));
+        both.check();
+    }
+
+    #[test]
+    fn no_more_is_picked_than_has_to_go_and_no_job_that_runs() {
+        let mut both = Both::new(1_000);
+        (0..10).for_each(|n| both.put(&n.to_string(), "12345678"));
+        both.pop();
+        assert_eq!(both.engine.pick_payloads(80, 1_000).len(), 0);
+        assert_eq!(both.engine.pick_payloads(70, 1_000).len(), 2);
+        assert_eq!(both.engine.pick_payloads(0, 17).len(), 3);
+        assert_eq!(both.pick().len(), 4);
+        assert_eq!(both.pick().len(), 0);
+        both.check();
+    }
+
+    #[test]
+    fn what_could_not_be_written_stays_and_is_picked_again() {
+        let mut both = Both::new(1_000);
+        both.put("a", "hello");
+        let failed = both.pick().remove(0).ended(None);
+        both.engine.moved(failed);
+        both.check();
+        assert_eq!(both.text("a"), "hello");
+        assert_eq!(both.pick().len(), 1);
+    }
+
+    #[test]
+    fn a_payload_that_changed_after_it_was_picked_is_not_overwritten() {
+        let replaced: fn(&mut Both) = |both| both.put("a", "newer");
+        let reported: fn(&mut Both) = |both| {
+            let job = both.pop();
+            let holder = Holder::Token(job.lock.token);
+            both.run(Heartbeat { jid: job.jid, holder, payload: Some("newer".into()) });
+        };
+        let made_anew: fn(&mut Both) = |both| {
+            both.cancel("a");
+            both.put("a", "newer");
+        };
+        // The one that was picked first is told of last.
+        let picked_again: fn(&mut Both) = |both| {
+            both.put("a", "newer");
+            assert_eq!(both.pick().len(), 1);
+        };
+        for change in [replaced, reported, made_anew, picked_again] {
+            let mut both = Both::new(1_000);
+            both.put("a", "older");
+            let first = both.pick().remove(0);
+            change(&mut both);
+            let moved = both.write(&first);
+            both.engine.moved(moved);
+            both.check();
+            assert_eq!(both.text("a"), "newer");
+            assert!(both.payload_of("a").place().is_none());
+        }
+    }
+
+    #[test]
+    fn a_job_that_went_after_it_was_picked_stays_away() {
+        let mut both = Both::new(1_000);
+        both.put("a", "older");
+        let of = both.pick().remove(0);
+        both.cancel("a");
+        let moved = both.write(&of);
+        both.engine.moved(moved);
+        both.check();
+        // Neither is another job taken for it that has its row.
+        both.put("b", "other");
+        let moved = both.write(&of);
+        both.engine.moved(moved);
+        both.check();
+        assert_eq!(both.text("b"), "other");
+    }
+
+    #[test]
+    fn a_payload_that_was_copied_forward_too_late_is_not_overwritten() {
+        for change in [
+            |both: &mut Both| both.put("a", "newer"),
+            |both: &mut Both| {
+                both.put("a", "newer");
+                both.spill();
+            },
+        ] {
+            let mut both = Both::new(16);
+            both.put("a", "older");
+            both.put("b", "x".repeat(40).as_str());
+            both.spill();
+            both.engine.found_payload_file(1, 1_000);
+            both.engine.found_payload_file(2, 1_000);
+            both.file = 9;
+            let moves = both.engine.pick_payloads_of_sparse_files(1).unwrap();
+            assert_eq!(moves.len(), 1);
+            change(&mut both);
+            let moved = both.write(&moves[0]);
+            both.engine.moved(moved);
+            both.check();
+            assert_eq!(both.text("a"), "newer");
+        }
+    }
+
+    #[test]
+    fn files_of_which_little_is_needed_are_emptied_and_then_told_once() {
+        let mut both = Both::new(200);
+        for n in 0..100 {
+            both.put(&n.to_string(), &format!("payload {n:04}"));
+        }
+        both.spill();
+        assert_eq!((both.engine.payload_files().count(), both.file), (10, 11));
+        both.empty_sparse_files();
+        assert_eq!(both.written.len(), 100, "files that are needed are left alone");
+        (0..100).filter(|n| n % 10 > 3).for_each(|n| both.cancel(&n.to_string()));
+        assert_eq!(both.engine.empty_payload_file_bytes(), 0);
+        both.empty_sparse_files();
+        both.check();
+        (0..100)
+            .filter(|n| n % 10 <= 3)
+            .for_each(|n| assert_eq!(both.text(&n.to_string()), format!("payload {n:04}")));
+        // The last of the old ones was still growing, as far as anybody knew.
+        assert_eq!(both.engine.take_empty_payload_files(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10][..]);
+        assert_eq!(
+            (both.engine.take_empty_payload_files().len(), both.engine.empty_payload_file_bytes()),
+            (0, 0)
+        );
+        assert!(both.engine.payload_files().all(|file| file > 10));
+    }
+
+    #[test]
+    fn a_file_that_still_grows_is_never_called_empty() {
+        let mut both = Both::new(1_000);
+        both.put("a", "hello");
+        both.put("b", "world");
+        let moves = both.pick();
+        let first = both.write(&moves[0]);
+        both.engine.moved(first);
+        both.cancel("a");
+        // What comes next may lie in the same file.
+        assert_eq!(both.engine.take_empty_payload_files(), []);
+        let second = both.write(&moves[1]);
+        both.engine.moved(second);
+        assert_eq!(both.text("b"), "world");
+        both.check();
+    }
+
+    #[test]
+    fn what_cannot_be_moved_out_of_a_file_is_not_tried_for_ever() {
+        let mut both = Both::new(16);
+        both.put("a", "hello");
+        both.put("b", "x".repeat(40).as_str());
+        both.spill();
+        both.engine.found_payload_file(1, 1_000);
+        both.file = 9;
+        let mut tries = 0;
+        while let Some(moves) = both.engine.pick_payloads_of_sparse_files(100) {
+            moves.iter().for_each(|of| both.engine.moved(of.ended(None)));
+            tries += moves.len();
+            assert!(tries < 10);
+        }
+        assert_eq!(tries, 2);
+        both.check();
+    }
+
+    #[test]
+    fn a_snapshot_says_where_payloads_are() {
+        let mut both = Both::new(1_000);
+        both.put("a", "hello");
+        both.put("b", "world");
+        both.spill();
+        both.put("c", "memory");
+        let (mut head, mut jobs) = (Vec::new(), Vec::new());
+        both.engine.begin_snapshot(&mut head);
+        both.engine.go_on_with_snapshot(100, &mut jobs);
+        let limits = Limits { moved_bytes_min: 4, ..Limits::default() };
+        let restore = |jobs: &[u8]| Engine::restore(limits.clone(), &head, &[jobs.to_vec()]);
+        both.engine = restore(&jobs).unwrap();
+        both.check();
+        assert_eq!(["a", "b", "c"].map(|jid| both.text(jid)), ["hello", "world", "memory"]);
+        assert_eq!(both.engine.payload_places().count(), 2);
+        assert_eq!(both.pick().len(), 1);
+        // Row, jid, state; then the flags, of which nobody knows these.
+        assert_eq!(jobs[..7], [0, 1, b'a', 3, 0x80, 0x80, 0x04]);
+        for flags in [[0x80, 0x80, 0x08], [0x80, 0x82, 0x04], [0x81, 0x80, 0x04]] {
+            jobs[4..7].copy_from_slice(&flags);
+            assert!(restore(&jobs).is_err(), "{flags:x?}");
+        }
+    }
+
+    #[test]
+    fn an_abandoned_job_leaves_nothing_behind() {
+        let mut both = Both::new(1_000);
+        both.put("a", "hello");
+        let depends = [Jid::new("a").unwrap()].into();
+        let put = Put::new(queue(), Jid::new("b").unwrap(), Klass::new("k").unwrap(), "world");
+        both.run(Put { depends, ..put });
+        both.engine.abandon(Timestamp::from(2), &Jid::new("a").unwrap(), &mut both.effects);
+        both.check();
+        assert_eq!(both.pop().jid.to_string(), "b");
+    }
+
+    /// Whatever happens in whatever order, every job has the payload that it was given last.
+    #[test]
+    fn payloads_are_never_mixed_up() {
+        for seed in 0..200_u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut chance = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let mut both = Both::new(300);
+            let mut expected: BTreeMap<String, String> = BTreeMap::new();
+            let mut under_way: Vec<Moved> = Vec::new();
+            for step in 0..300 {
+                let jid = chance(20).to_string();
+                match chance(10) {
+                    0..4 => {
+                        let payload = format!("{step} {}", "x".repeat(chance(60) as usize));
+                        both.put(&jid, &payload);
+                        expected.insert(jid, payload);
+                    }
+                    4 => {
+                        both.cancel(&jid);
+                        expected.remove(&jid);
+                    }
+                    5 => {
+                        for of in both.engine.pick_payloads(chance(300), chance(200)) {
+                            let moved = if chance(9) == 0 { of.ended(None) } else { both.write(&of) };
+                            under_way.push(moved);
+                        }
+                    }
+                    6 if under_way.is_empty() => {
+                        for of in both.engine.pick_payloads_of_sparse_files(100).unwrap_or_default() {
+                            under_way.push(both.write(&of));
+                        }
+                    }
+                    7 if under_way.is_empty() => drop(both.engine.take_empty_payload_files()),
+                    _ => under_way.drain(..).for_each(|moved| both.engine.moved(moved)),
+                }
+                both.check();
+            }
+            for (jid, payload) in &expected {
+                assert_eq!(both.text(jid), *payload, "seed {seed}");
+            }
+        }
+    }
+}
