@@ -2,7 +2,8 @@
 
 use crate::{BadName, Count, Jid, NotFinite, QueueName, StateName, WorkerName};
 
-/// The queue's answer was no. Nothing broke and nothing changed; the caller's picture was wrong or out of date.
+/// The queue's answer was no. Nothing broke and nothing changed; the caller's picture was wrong or out of date. [`Unreadable`](Refusal::Unreadable) is the
+/// exception.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -89,6 +90,15 @@ pub enum Refusal {
         jid: Jid,
         /// How many are followed.
         max: usize,
+    },
+    /// What was asked is done, but the job's payload is damaged where it is kept, and there is none to show. A job that was to be handed out is out of
+    /// its queue until its lock has run out.
+    #[error("the payload of job {jid} cannot be read: {why}")]
+    Unreadable {
+        /// Which.
+        jid: Jid,
+        /// Where it is kept, and what is wrong there.
+        why: String,
     },
     /// Something is larger than is allowed.
     #[error("{what} of {bytes} bytes is over the limit of {max}")]

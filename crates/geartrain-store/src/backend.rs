@@ -146,6 +146,7 @@ impl StoreBackend {
                 let _ = inbox.try_send(Message::LookAgain);
             }
         }));
+        keeper.wake_through(inbox.downgrade());
         let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
         let last_out = LastOut(gone.clone());
         let thread = std::thread::Builder::new()
@@ -174,6 +175,12 @@ impl StoreBackend {
         let gone =
             |_| OpenError::Io(std::io::Error::other("the thread that made the copy panicked, and said why"));
         answer.recv_async().await.map_err(gone)?
+    }
+
+    /// How many bytes of payloads are in memory, as far as that is limited: those of recurring jobs, and of a queue that keeps nothing on a disk, are
+    /// not counted.
+    pub fn payload_bytes_in_memory(&self) -> u64 {
+        self.premises.upgrade().map_or(0, |premises| premises.payload_bytes.load(Ordering::Relaxed))
     }
 
     /// Answers what was asked so far, turns away those who wait, and from then on every command.

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use crate::checkpoint::Checkpoints;
 use crate::embedded::{OpenError, Premises};
 use crate::log::{self, Copied, Disk, RealDisk};
+use crate::payloads;
 
 /// What a backup consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub struct BackedUp {
     pub log_segments: u64,
     /// How long they are together.
     pub log_bytes: u64,
+    /// How many files hold payloads that are not in memory.
+    pub payload_files: u64,
+    /// How long they are together.
+    pub payload_file_bytes: u64,
 }
 
 /// Copies the newest checkpoint, and the log behind it as far as it is written.
@@ -36,13 +41,24 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
             (position, bytes)
         }
     };
+    // What the checkpoint speaks of is in them already; what is added meanwhile, and is in the log, need not be.
+    let payload_files = payloads::files_on(&**from)?;
+    for (file, bytes) in &payload_files {
+        copy_file(&**from, &target.disk, &payloads::name_of(*file), *bytes)?;
+    }
     let copied = log::copy(&**from, &target.disk, first, &mut |_, _| Ok(()))?;
     let Copied { segments, bytes, damage, .. } = copied;
     if let Some(damage) = damage {
         return Err(damage.into());
     }
     target.keep()?;
-    Ok(BackedUp { checkpoint_bytes, log_segments: segments, log_bytes: bytes })
+    Ok(BackedUp {
+        checkpoint_bytes,
+        log_segments: segments,
+        log_bytes: bytes,
+        payload_files: payload_files.len() as u64,
+        payload_file_bytes: payload_files.values().sum(),
+    })
 }
 
 /// Copies one file that does not change.

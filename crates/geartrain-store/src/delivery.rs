@@ -32,6 +32,8 @@ impl Outgoing {
 pub(crate) struct Outcome {
     pub(crate) events: Vec<Event>,
     pub(crate) outgoing: Vec<Outgoing>,
+    /// Some answers may only say where a payload is.
+    pub(crate) elsewhere: bool,
 }
 
 impl Outcome {

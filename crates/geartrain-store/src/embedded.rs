@@ -1,16 +1,22 @@
 //! Opening a data directory: what was kept is read again, and from then on everything is kept there. Also looking at one without opening it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
+use geartrain_core::{Clock, Jid, Place};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
+use crate::clock::SystemClock;
 use crate::desk::Threads;
 use crate::keeper::Scribe;
 use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay};
 use crate::options::StoreOptions;
+use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
+use crate::spill::{Wake, spill};
 use crate::subscribers::Subscribers;
 use crate::writer::Writer;
 
@@ -42,6 +48,12 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A payload cannot be read.
+    #[error("the payload of a job cannot be read: {why}")]
+    Payload {
+        /// Where it is, and what is wrong there.
+        why: String,
+    },
     /// A copy goes into a directory of its own.
     #[error("{} is there already and is not empty: name a directory that is empty, or that is not there", .directory.display())]
     NotEmpty {
@@ -62,7 +74,7 @@ impl OpenError {
         match self {
             OpenError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
             OpenError::Log(error) => matches!(error, LogError::Damaged { .. }),
-            OpenError::Unsound { .. } | OpenError::Damaged { .. } => true,
+            OpenError::Unsound { .. } | OpenError::Damaged { .. } | OpenError::Payload { .. } => true,
             OpenError::InUse | OpenError::NotEmpty { .. } | OpenError::NothingKept { .. } => false,
         }
     }
@@ -74,6 +86,8 @@ pub(crate) struct Store {
     options: StoreOptions,
     limits: Limits,
     threads: Threads,
+    /// Wakes the engine's thread, once there is one.
+    wake: Arc<OnceLock<Wake>>,
 }
 
 /// A place that is in use.
@@ -81,6 +95,8 @@ pub(crate) struct Store {
 pub(crate) struct Premises {
     pub(crate) disk: OnDisk,
     pub(crate) gate: Gate,
+    /// How many bytes of payloads are in memory.
+    pub(crate) payload_bytes: Arc<AtomicU64>,
     /// Held as long as the directory is in use.
     _lock: Option<File>,
 }
@@ -100,6 +116,8 @@ struct Kept<L> {
     log: L,
     checkpoint_bytes: u64,
     changes: u64,
+    /// The payload files that the checkpoint speaks of.
+    payload_files: BTreeSet<u64>,
 }
 
 impl Store {
@@ -128,8 +146,11 @@ impl Store {
     }
 
     fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<File>) -> Store {
-        let premises = Premises { disk: OnDisk(disk), gate: Gate::default(), _lock: lock };
-        Store { premises: Arc::new(premises), options, limits, threads: Threads::Two }
+        let (gate, payload_bytes) = (Gate::default(), Arc::default());
+        let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, _lock: lock };
+        // An empty payload takes nothing anywhere.
+        let limits = Limits { moved_bytes_min: options.spill_bytes_min.max(1), ..limits };
+        Store { premises: Arc::new(premises), options, limits, threads: Threads::Two, wake: Arc::default() }
     }
 
     /// The same, without a thread that writes.
@@ -151,8 +172,9 @@ impl Store {
 
     /// Reads what was kept, and gets ready to keep what comes.
     pub(crate) fn start(&self, subscribers: Subscribers) -> Result<(Engine, Scribe), OpenError> {
-        let Kept { mut engine, mut log, checkpoint_bytes, .. } =
+        let Kept { mut engine, mut log, checkpoint_bytes, payload_files, .. } =
             self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
+        self.take_over_payload_files(&mut engine, &payload_files)?;
         // No token that was given out before, and may be lost from the log, is ever given out again.
         let mut effects = Effects::default();
         engine.begin_epoch(&mut effects);
@@ -161,10 +183,48 @@ impl Store {
         log.append(&body)?;
         log.sync()?;
         let log_bytes = log.used_bytes();
-        let writer = Writer::new(log, self.options.sync, subscribers, self.checkpoints());
+        // No epoch comes twice, so neither does the number of a file.
+        let first_file = u64::from(engine.epoch()) << 32;
+        let files = PayloadFiles::new(self.disk(), first_file, self.options.payload_file_bytes);
+        let (in_memory, wake) = (self.premises.payload_bytes.clone(), self.wake.clone());
+        let wake: Wake = Arc::new(move || wake.get().into_iter().for_each(|wake| wake()));
+        let (spill, mover) = spill(files, self.options.payload_memory, in_memory, wake);
+        let writer = Writer::new(log, self.options.sync, subscribers, self.checkpoints(), mover);
         let min = self.options.checkpoint_bytes_min;
-        let scribe = Scribe::new(writer, self.threads, checkpoint_bytes, min, log_bytes)?;
+        let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
         Ok((engine, scribe))
+    }
+
+    /// Says how the engine's thread is woken.
+    pub(crate) fn wake_by(&self, wake: Wake) {
+        let _ = self.wake.set(wake);
+    }
+
+    /// Looks whether the payload files are there that the checkpoint speaks of, and removes the others.
+    fn take_over_payload_files(
+        &self,
+        engine: &mut Engine,
+        spoken_of: &BTreeSet<u64>,
+    ) -> Result<(), OpenError> {
+        let disk = self.disk();
+        let found = payloads::files_on(&*disk)?;
+        for (_, place) in engine.payload_places() {
+            let end = u64::from(place.offset) + place.record_bytes();
+            if found.get(&place.file).is_none_or(|bytes| *bytes < end) {
+                let why = "the file is missing, or ends before".into();
+                return Err(Unreadable { place, why }.into());
+            }
+        }
+        // Somebody may be copying them, if this is not the first time that the store is opened.
+        let nobody_copies = self.premises.gate.try_lock();
+        for (file, bytes) in found {
+            if nobody_copies.is_ok() && !spoken_of.contains(&file) {
+                disk.remove(&payloads::name_of(file))?;
+            } else {
+                engine.found_payload_file(file, payloads::record_bytes(bytes));
+            }
+        }
+        Ok(())
     }
 
     /// The engine that a checkpoint shows.
@@ -187,6 +247,7 @@ impl Store {
                 (engine, checkpoint.position, checkpoint.bytes)
             }
         };
+        let payload_files = engine.payload_files().collect();
         let (mut wrong, mut changes) = (None, 0);
         let log = read_log(from, &mut |position, body| {
             // What is in a batch rests on all that came before it.
@@ -208,7 +269,7 @@ impl Store {
         })?;
         match wrong {
             Some(wrong) => Err(wrong),
-            None => Ok(Kept { engine, log, checkpoint_bytes, changes }),
+            None => Ok(Kept { engine, log, checkpoint_bytes, changes, payload_files }),
         }
     }
 }
@@ -224,6 +285,10 @@ pub struct Report {
     pub log_bytes: u64,
     /// How many changes were read from the log, because they were written after the checkpoint.
     pub changes: u64,
+    /// How many files hold payloads that are not in memory.
+    pub payload_files: u64,
+    /// How long they are together.
+    pub payload_file_bytes: u64,
     /// How much of everything there is.
     pub census: Census,
 }
@@ -232,19 +297,60 @@ impl Store {
     /// Reads what was kept, and looks whether it agrees with itself.
     pub(crate) fn check(&self) -> Result<Report, OpenError> {
         let disk = self.disk();
-        let Kept { engine, log, checkpoint_bytes, changes } =
+        let Kept { engine, log, checkpoint_bytes, changes, .. } =
             self.read(|from, replay| log::survey(&*disk, from, replay))?;
         let Extent { segments, bytes } = log;
+        if let Some((_, unreadable)) = self.unreadable(&engine).next() {
+            return Err(unreadable.into());
+        }
+        let payload_files = payloads::files_on(&*disk)?;
         match engine.check() {
             Ok(()) => Ok(Report {
                 checkpoint_bytes,
                 log_segments: segments,
                 log_bytes: bytes,
                 changes,
+                payload_files: payload_files.len() as u64,
+                payload_file_bytes: payload_files.values().sum(),
                 census: engine.census(),
             }),
             Err(wrong) => Err(OpenError::Unsound { wrong }),
         }
+    }
+
+    /// The jobs whose payloads cannot be read, each with why.
+    fn unreadable(&self, engine: &Engine) -> impl Iterator<Item = (Jid, Unreadable)> {
+        let mut reader = PayloadReader::new(self.disk());
+        // In the order in which they lie on the disk.
+        let mut places: Vec<(Place, Jid)> =
+            engine.payload_places().map(|(jid, place)| (place, jid)).collect();
+        places.sort_unstable();
+        places.into_iter().filter_map(move |(place, jid)| Some((jid, reader.read(place).err()?)))
+    }
+
+    /// Lets go of the jobs whose payloads cannot be read, for good, and says which they were and why.
+    pub(crate) fn abandon_unreadable(&self) -> Result<Vec<String>, OpenError> {
+        let (disk, options) = (self.disk(), self.options.log);
+        let Kept { mut engine, .. } = self.read(|from, replay| log::survey(&*disk, from, replay))?;
+        let unreadable: Vec<(Jid, Unreadable)> = self.unreadable(&engine).collect();
+        let mut effects = Effects::default();
+        let now = SystemClock.now();
+        unreadable.iter().for_each(|(jid, _)| engine.abandon(now, jid, &mut effects));
+        let mut body = Vec::new();
+        effects.deltas.iter().for_each(|delta| delta.encode(&mut body));
+        if !body.is_empty() {
+            let Kept { mut log, .. } =
+                self.read(|from, replay| Log::open(disk.clone(), options, from, replay))?;
+            log.append(&body)?;
+            log.sync()?;
+        }
+        Ok(unreadable.into_iter().map(|(jid, why)| format!("job {jid}: {why}")).collect())
+    }
+}
+
+impl From<Unreadable> for OpenError {
+    fn from(why: Unreadable) -> OpenError {
+        OpenError::Payload { why: why.to_string() }
     }
 }
 

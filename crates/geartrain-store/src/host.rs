@@ -32,6 +32,8 @@ pub(crate) enum Message {
     },
     /// Time has jumped.
     LookAgain,
+    /// The writer has moved payloads: there may be more to move.
+    Moved,
     Stop {
         slot: Option<Slot<()>>,
     },
@@ -100,6 +102,8 @@ impl Host {
 
     /// Works until it is told to stop or nobody is left to ask.
     pub(crate) fn run(mut self) {
+        // What was read may be more than fits into memory.
+        self.send();
         loop {
             let first = match self.sleep() {
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -184,6 +188,8 @@ impl Host {
                 self.send();
             }
             Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
+            // What is sent next takes it in.
+            Message::Moved => {}
             // Whoever asked hears of it when the thread lets go of everything.
             Message::Stop { slot } => self.stopping.extend(slot),
         }
@@ -343,7 +349,7 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
             Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Subscribe { slot } => drop(slot.send(Err(trouble.clone()))),
-            Message::LookAgain | Message::Stop { .. } => {}
+            Message::LookAgain | Message::Moved | Message::Stop { .. } => {}
         }
     }
 }

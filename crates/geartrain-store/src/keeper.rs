@@ -3,11 +3,14 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use flume::WeakSender;
 use geartrain_core::engine::{Delta, Effects, Engine};
 
 use crate::delivery::{Outcome, Outgoing};
 use crate::desk::{Desk, Threads};
 use crate::embedded::Store;
+use crate::host::Message;
+use crate::spill::Spill;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 use crate::writer::{Group, Piece, Writer};
@@ -36,6 +39,16 @@ pub(crate) enum Keeper {
 }
 
 impl Keeper {
+    /// Lets whoever writes wake the engine's thread.
+    pub(crate) fn wake_through(&self, inbox: WeakSender<Message>) {
+        if let Keeper::Log { store, .. } = self {
+            // If the inbox is full the engine is awake, and looks for reports when it has read it.
+            store.wake_by(Arc::new(move || {
+                inbox.upgrade().into_iter().for_each(|inbox| drop(inbox.try_send(Message::Moved)));
+            }));
+        }
+    }
+
     /// Takes down what changed.
     pub(crate) fn note(&mut self, deltas: &mut Vec<Delta>) {
         match self {
@@ -61,7 +74,8 @@ impl Keeper {
     ) {
         // All that the engine knows must be taken down before a snapshot may be begun, or it would be read twice.
         self.note(&mut effects.deltas);
-        let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing };
+        let elsewhere = std::mem::take(&mut effects.elsewhere);
+        let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing, elsewhere };
         match self {
             Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
             Keeper::Log { scribe, .. } => scribe.keep(outcome, engine, alone),
@@ -138,12 +152,14 @@ pub(crate) struct Scribe {
     snapshot_bytes_min: u64,
     /// How large the one is that is being taken, so far.
     snapshot: Option<u64>,
+    spill: Spill,
 }
 
 impl Scribe {
     /// There is a snapshot of so many bytes, and so much of the log after it.
     pub(crate) fn new(
         writer: Writer,
+        spill: Spill,
         threads: Threads,
         snapshot_bytes: u64,
         snapshot_bytes_min: u64,
@@ -160,6 +176,7 @@ impl Scribe {
             snapshot_bytes,
             snapshot_bytes_min,
             snapshot: None,
+            spill,
         })
     }
 
@@ -193,18 +210,21 @@ impl Scribe {
         // What it rests on is not lost before it is told: groups are written and told in the order in which they come.
         let light = std::mem::replace(&mut self.light, true);
         let picture = self.go_on_with_snapshot(engine, body.len());
-        if !(body.is_empty() && outcome.is_empty() && picture.is_none()) {
-            self.desk.write(Group { body, outcome, picture, light }, alone);
+        let moves = self.spill.step(engine, body.len());
+        if !(body.is_empty() && outcome.is_empty() && picture.is_none() && moves.is_none()) {
+            // Nobody waits for moves, and whoever comes next should not wait for them either.
+            let alone = alone && moves.is_none();
+            self.desk.write(Group { body, outcome, picture, light, moves }, alone);
         }
         // The next group is the first that the snapshot does not show.
-        if self.snapshot.is_none()
-            && self.since_snapshot > self.snapshot_bytes_min.max(self.snapshot_bytes / 3)
-        {
+        if self.snapshot.is_none() && self.is_snapshot_due(engine) {
             let mut bytes = Vec::new();
+            // They are empty before it is begun, so it does not speak of them.
+            let empty_files = engine.take_empty_payload_files();
             engine.begin_snapshot(&mut bytes);
             self.snapshot = Some(bytes.len() as u64);
             self.since_snapshot = 0;
-            let picture = Some(Piece { bytes, is_head: true, is_last: false });
+            let picture = Some(Piece { bytes, is_head: true, is_last: false, empty_files });
             self.desk.write(Group { picture, light: true, ..Group::default() }, false);
         }
     }
@@ -222,6 +242,12 @@ impl Scribe {
             self.snapshot_bytes = *so_far;
             self.snapshot = None;
         }
-        Some(Piece { bytes, is_head: false, is_last })
+        Some(Piece { bytes, is_head: false, is_last, empty_files: Vec::new() })
+    }
+
+    /// Whether what a snapshot would let go of, in the log and in payload files, is worth it. There is at most one for each place in the log.
+    fn is_snapshot_due(&self, engine: &Engine) -> bool {
+        let let_go = self.since_snapshot + engine.empty_payload_file_bytes();
+        self.since_snapshot > 0 && let_go > self.snapshot_bytes_min.max(self.snapshot_bytes / 3)
     }
 }

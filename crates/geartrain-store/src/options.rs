@@ -25,10 +25,24 @@ pub struct StoreOptions {
     pub log: LogOptions,
     /// A checkpoint is not worth it before so much was written.
     pub checkpoint_bytes_min: u64,
+    /// How many bytes of payloads stay in memory. What is more is written to files of their own, and read again when somebody asks for it. Payloads of
+    /// running and of recurring jobs stay in memory even so.
+    pub payload_memory: u64,
+    /// Payloads of fewer bytes stay in memory: to know where another one is takes 24 bytes and more.
+    pub spill_bytes_min: u32,
+    /// How long such a file becomes. A payload that is longer gets one of its own.
+    pub payload_file_bytes: u64,
 }
 
 impl Default for StoreOptions {
     fn default() -> StoreOptions {
-        StoreOptions { sync: SyncMode::default(), log: LogOptions::default(), checkpoint_bytes_min: 32 << 20 }
+        StoreOptions {
+            sync: SyncMode::default(),
+            log: LogOptions::default(),
+            checkpoint_bytes_min: 32 << 20,
+            payload_memory: 1 << 30,
+            spill_bytes_min: 256,
+            payload_file_bytes: 64 << 20,
+        }
     }
 }

@@ -4,12 +4,15 @@
 //! the first that cannot. What lies behind that is counted and left where it is.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use geartrain_core::engine::{Delta, Limits};
 
 use crate::backup::{Target, copy_file};
 use crate::embedded::{OpenError, Report, Store, check};
-use crate::log::{self, Copied, LogError, Position};
+use crate::log::{self, Copied, Disk, LogError, Position, RealDisk};
+use crate::options::StoreOptions;
+use crate::payloads;
 
 /// What was saved, and what was not.
 #[derive(Debug)]
@@ -27,12 +30,14 @@ pub struct Salvaged {
     pub left_batches: u64,
     /// How many bytes these hold.
     pub left_bytes: u64,
+    /// The jobs whose payloads cannot be read, each with why. They are not in the copy, and those that waited for them wait for them no longer.
+    pub jobs: Vec<String>,
 }
 
 impl Salvaged {
     /// Whether anything was left out.
     pub fn is_whole(&self) -> bool {
-        self.checkpoints.is_empty() && self.damage.is_none()
+        self.checkpoints.is_empty() && self.damage.is_none() && self.jobs.is_empty()
     }
 }
 
@@ -61,9 +66,34 @@ pub fn salvage(directory: &Path, out: &Path) -> Result<Salvaged, OpenError> {
         let why = "no checkpoint can be read, and the log cannot be read from its beginning";
         return Err(OpenError::NothingKept { why });
     }
+    for (file, bytes) in payloads::files_on(&*disk)? {
+        copy_what_can_be_read(&*disk, &target.disk, &payloads::name_of(file), bytes)?;
+    }
+    let copy = Arc::new(RealDisk::new(out)?);
+    let jobs = Store::on(copy, StoreOptions::default(), Limits::default()).abandon_unreadable()?;
     let saved = check(out)?;
     target.keep()?;
-    Ok(Salvaged { saved, batches, checkpoints, damage, left_batches, left_bytes })
+    Ok(Salvaged { saved, batches, checkpoints, damage, left_batches, left_bytes, jobs })
+}
+
+/// Copies a file, with zeroes where it cannot be read.
+fn copy_what_can_be_read(from: &dyn Disk, to: &dyn Disk, name: &str, bytes: u64) -> std::io::Result<()> {
+    const STRETCH: usize = 1 << 20;
+    const BLOCK: usize = 4096;
+    let (from, to) = (from.open(name)?, to.create(name)?);
+    let mut buffer = vec![0; STRETCH];
+    for offset in (0..bytes).step_by(STRETCH) {
+        let stretch = &mut buffer[..(bytes - offset).min(STRETCH as u64) as usize];
+        if from.read_at(stretch, offset).is_err() {
+            for (number, block) in stretch.chunks_mut(BLOCK).enumerate() {
+                if from.read_at(block, offset + (number * BLOCK) as u64).is_err() {
+                    block.fill(0);
+                }
+            }
+        }
+        to.write_at(stretch, offset)?;
+    }
+    to.sync_data()
 }
 
 /// Copies the newest checkpoint that makes sense, and says where in the log it belongs and what is wrong with newer ones.

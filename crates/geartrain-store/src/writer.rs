@@ -5,11 +5,15 @@ use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use flume::Sender;
+use geartrain_core::engine::Move;
 
 use crate::checkpoint::{CheckpointWriter, Checkpoints};
 use crate::delivery::Outcome;
+use crate::fetch::fetch;
 use crate::log::Log;
 use crate::options::SyncMode;
+use crate::payloads::is_full;
+use crate::spill::Mover;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 
@@ -23,6 +27,8 @@ pub(crate) struct Group {
     pub(crate) picture: Option<Piece>,
     /// It is enough that it is written: it need not be synced before it is told.
     pub(crate) light: bool,
+    /// Payloads that are to be written elsewhere, when everything else is done.
+    pub(crate) moves: Option<Vec<Move>>,
 }
 
 /// A part of a snapshot.
@@ -30,6 +36,8 @@ pub(crate) struct Piece {
     pub(crate) bytes: Vec<u8>,
     pub(crate) is_head: bool,
     pub(crate) is_last: bool,
+    /// Payload files that were empty before it was begun.
+    pub(crate) empty_files: Vec<u64>,
 }
 
 /// What the thread is told.
@@ -48,6 +56,7 @@ pub(crate) struct Writer {
     mode: SyncMode,
     subscribers: Subscribers,
     checkpoints: Checkpoints,
+    mover: Mover,
     picture: Option<CheckpointWriter>,
     /// A picture that is whole, and does not count yet.
     ripe: Option<CheckpointWriter>,
@@ -63,12 +72,14 @@ impl Writer {
         mode: SyncMode,
         subscribers: Subscribers,
         checkpoints: Checkpoints,
+        mover: Mover,
     ) -> Writer {
         Writer {
             log,
             mode,
             subscribers,
             checkpoints,
+            mover,
             picture: None,
             ripe: None,
             unsynced: None,
@@ -81,12 +92,15 @@ impl Writer {
         self.trouble.clone()
     }
 
-    /// Does what it is told: writes all of it, syncs once if that is due, and then answers.
+    /// Does what it is told: writes all of it, syncs once if that is due, and then answers. Payloads are moved when nobody waits for anything else.
     pub(crate) fn work(&mut self, orders: impl IntoIterator<Item = Order>, stop: bool) {
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut moves) = (Vec::new(), Vec::new());
         for order in orders {
             match order {
-                Order::Write(group) => outcomes.push(self.write(group)),
+                Order::Write(mut group) => {
+                    moves.extend(group.moves.take());
+                    outcomes.push(self.write(group));
+                }
                 Order::Reserve { bytes, slot } => drop(slot.send(self.reserve(bytes))),
             }
         }
@@ -101,6 +115,7 @@ impl Writer {
                 Some(trouble) => outcome.call_off(trouble),
             }
         }
+        moves.into_iter().for_each(|moves| self.move_payloads(moves));
     }
 
     /// Whether it may be used by whoever has something to write, and need not be woken later for what they wrote.
@@ -115,13 +130,26 @@ impl Writer {
 
     /// Writes a group down. If that fails, nothing is acknowledged from then on.
     fn write(&mut self, group: Group) -> Outcome {
-        let Group { body, outcome, picture, light } = group;
+        let Group { body, mut outcome, picture, light, .. } = group;
+        // Before anything else: a checkpoint may take away the file that a payload is in.
+        if outcome.elsewhere {
+            fetch(&mut outcome, &mut self.mover.files.reader);
+        }
         if self.trouble.get().is_none()
             && let Err(trouble) = self.try_write(&body, picture, light)
         {
             self.fail(trouble);
         }
         outcome
+    }
+
+    /// Writes payloads elsewhere. If that fails, other than for want of room, it is as bad as if the log had failed.
+    fn move_payloads(&mut self, moves: Vec<Move>) {
+        if self.trouble.get().is_none()
+            && let Err(error) = self.mover.write(moves)
+        {
+            self.fail(error.into());
+        }
     }
 
     fn fail(&mut self, trouble: Trouble) {
@@ -155,6 +183,7 @@ impl Writer {
     fn add(&mut self, piece: Piece) -> io::Result<()> {
         if piece.is_head {
             self.ripe = None;
+            self.mover.files.are_empty(piece.empty_files);
             // All that the picture shows is before this place in the log, and nothing else is.
             self.picture = Some(self.checkpoints.begin(self.log.end())?);
         }
@@ -180,7 +209,10 @@ impl Writer {
         };
         // The log must not end before the place where it is to be read from.
         self.log.sync().map_err(io::Error::other)?;
+        // What the log had of these payloads goes now.
+        self.mover.files.sync()?;
         let from = self.checkpoints.finish(picture)?;
+        self.mover.files.remove_empty().map_err(io::Error::other)?;
         self.log.release(from).map_err(io::Error::other)
     }
 
@@ -207,8 +239,4 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
-mod conformance {
+mod in_a_directory {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ mod conformance {
     use geartrain_store::{StoreBackend, StoreOptions};
 
     /// A backend in a directory that goes with it.
-    struct InADirectory {
+    pub(crate) struct InADirectory {
         backend: Option<StoreBackend>,
         directory: PathBuf,
     }
@@ -47,10 +47,31 @@ mod conformance {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conformance-{}-{number}", std::process::id()))
     }
 
-    geartrain_testkit::conformance!(|clock| {
+    pub(crate) fn open(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<InADirectory> {
         let directory = directory();
-        let backend =
-            StoreBackend::open(&directory, StoreOptions::default(), clock).expect("it can be opened");
+        let backend = StoreBackend::open(&directory, options, clock).expect("it can be opened");
         Arc::new(InADirectory { backend: Some(backend), directory })
+    }
+}
+
+mod conformance {
+    use geartrain_store::StoreOptions;
+
+    geartrain_testkit::conformance!(|clock| crate::in_a_directory::open(StoreOptions::default(), clock));
+}
+
+/// The same when nothing stays in memory, and files are so short that payloads are copied from one to the next all the time.
+mod conformance_without_memory {
+    use geartrain_store::StoreOptions;
+
+    geartrain_testkit::conformance!(|clock| {
+        let options = StoreOptions {
+            checkpoint_bytes_min: 4 << 10,
+            payload_memory: 0,
+            spill_bytes_min: 0,
+            payload_file_bytes: 64,
+            ..StoreOptions::default()
+        };
+        crate::in_a_directory::open(options, clock)
     });
 }

@@ -1,7 +1,7 @@
 //! A process that is killed at any moment has kept what it said it did.
 //!
 //! The test starts itself again as the process to be killed. That one puts and works jobs, and says so on its standard output after
-//! each acknowledgement; the test kills it after a number of lines that it drew, and reads what is there.
+//! each acknowledgement; the test kills it after a number of lines that it drew, and reads what is there. In every other round no payload stays in memory.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
@@ -37,7 +37,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             acknowledged.insert(jid.to_owned(), what.to_owned());
         }
         geartrain_store::check(&directory.0).unwrap_or_else(|error| panic!("round {round}: {error}"));
-        let backend = open(&directory.0);
+        let backend = open(&directory.0, round);
         let kept = states(&backend, acknowledged.keys());
         for (jid, what) in &acknowledged {
             let state =
@@ -76,8 +76,8 @@ fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
 }
 
 fn work_until_killed(directory: &Path) -> ! {
-    let round = std::env::var("GEARTRAIN_TEST_ROUND").unwrap();
-    let backend = open(directory);
+    let round: u64 = std::env::var("GEARTRAIN_TEST_ROUND").unwrap().parse().unwrap();
+    let backend = open(directory, round);
     let (mail, klass, worker) =
         (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap(), WorkerName::new("w1").unwrap());
     let say = |what: &str, jids: &[Jid]| {
@@ -88,8 +88,8 @@ fn work_until_killed(directory: &Path) -> ! {
     for number in 0_u64.. {
         let jids: Vec<Jid> =
             (0..1 + number % 7).map(|n| Jid::new(format!("{round}-{number}-{n}")).unwrap()).collect();
-        let payload = "x".repeat((number * 37 % 5_000) as usize);
-        let put = |jid: &Jid| Put::new(mail.clone(), jid.clone(), klass.clone(), payload.as_str()).into();
+        let put =
+            |jid: &Jid| Put::new(mail.clone(), jid.clone(), klass.clone(), payload(&jid.to_string())).into();
         execute(&backend, jids.iter().map(put).collect());
         say("put", &jids);
         let pop = Pop { count: Count::new(3).unwrap(), ..Pop::new(mail.clone(), worker.clone()) };
@@ -110,8 +110,21 @@ fn work_until_killed(directory: &Path) -> ! {
     unreachable!("it is killed before it has counted that far")
 }
 
-fn open(directory: &Path) -> StoreBackend {
-    StoreBackend::open(directory, StoreOptions::default(), Arc::new(SystemClock)).unwrap()
+fn open(directory: &Path, round: u64) -> StoreBackend {
+    let mut options = StoreOptions::default();
+    if round % 2 == 1 {
+        options.payload_memory = 0;
+        options.payload_file_bytes = 256 << 10;
+        // So that there are checkpoints that speak of payloads in files, and files that go.
+        options.checkpoint_bytes_min = 256 << 10;
+    }
+    StoreBackend::open(directory, options, Arc::new(SystemClock)).unwrap()
+}
+
+/// The payload of a job: another for each, and up to 5,000 bytes.
+fn payload(jid: &str) -> String {
+    let number: usize = jid.split('-').nth(1).unwrap().parse().unwrap();
+    jid.repeat(1 + number * 37 % 5_000 / jid.len())
 }
 
 fn execute(backend: &StoreBackend, batch: Vec<Call>) -> Vec<Answer> {
@@ -125,7 +138,12 @@ fn states<'a>(backend: &StoreBackend, jids: impl Iterator<Item = &'a String>) ->
     let jids = jids.map(|jid| Jid::new(jid).unwrap()).collect();
     match execute(backend, vec![GetMany { jids }.into()]).remove(0) {
         Ok(Reply::GetMany(jobs)) => {
-            jobs.into_iter().map(|job| (job.jid.to_string(), job.state.name())).collect()
+            let looked_at = |job: Job| {
+                let jid = job.jid.to_string();
+                assert_eq!(job.payload.text(), Some(payload(&jid).as_str()), "{jid} has another payload");
+                (jid, job.state.name())
+            };
+            jobs.into_iter().map(looked_at).collect()
         }
         other => panic!("{other:?}"),
     }

@@ -3,7 +3,8 @@
 //! A random story is told to a store on a simulated disk and to the model, with several commands under way at a time. At some operation the power
 //! goes, the process dies, or a write or a sync fails. What is there afterwards must be what the model knew after some command: not before the last
 //! one whose acknowledgement promised that it is kept, and not after the last one that was sent. When the engine works and when something is
-//! written is drawn too, and nothing else moves by itself: a seed always tells the same story. `GEARTRAIN_SEED=n` tells one.
+//! written is drawn too, and nothing else moves by itself: a seed always tells the same story. In half of the stories no payload stays in memory.
+//! `GEARTRAIN_SEED=n` tells one.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
@@ -40,19 +41,20 @@ const MISHAPS: [Mishap; 3] = [Mishap::PowerCut, Mishap::Killed, Mishap::OneFailu
 fn what_was_acknowledged_survives_whatever_the_disk_does() {
     let seed = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = seed.map_or(0..STORIES, |seed: u64| seed..seed + 1);
-    let (mut rolled_back, mut checkpoints) = (0, 0);
+    let (mut rolled_back, mut checkpoints, mut spilled) = (0, 0, 0);
     for seed in seeds {
         let mishap = MISHAPS[(seed % 3) as usize];
         let told = Telling::tell(seed, mishap, None)
             .unwrap_or_else(|why| panic!("GEARTRAIN_SEED={seed}, {mishap:?}: {why}"));
         rolled_back += u64::from(told.rolled_back);
         checkpoints += u64::from(told.checkpointed);
+        spilled += u64::from(told.spilled);
     }
     if seed.is_none() {
         // Otherwise the stories would no longer show anything.
         assert!(
-            rolled_back > 20 && checkpoints > 50,
-            "{rolled_back} rolled back, {checkpoints} with a checkpoint"
+            rolled_back > 20 && checkpoints > 50 && spilled > 100,
+            "{rolled_back} rolled back, {checkpoints} with a checkpoint, {spilled} with payloads in files"
         );
     }
 }
@@ -83,6 +85,8 @@ struct Told {
     /// Something that was sent, and not promised, is not there.
     rolled_back: bool,
     checkpointed: bool,
+    /// Some payloads were in files of their own.
+    spilled: bool,
     /// All answers, how much the disk had to do, and what is on it.
     answers: Vec<Answer>,
     operations: u64,
@@ -120,7 +124,8 @@ impl<'a> Telling<'a> {
     fn tell(seed: u64, mishap: Mishap, after: Option<u64>) -> Result<Told, String> {
         let mut rng = Rng::with_seed(seed);
         let disk = SimDisk::new(seed);
-        let store = open(&disk)?;
+        let spills = seed / 3 % 2 == 1;
+        let store = open(&disk, spills)?;
         // Opening is part of the story only when it is opened again.
         let after = after.unwrap_or(rng.u64(..OPERATIONS));
         match mishap {
@@ -149,6 +154,7 @@ impl<'a> Telling<'a> {
         let now = telling.sent.checked_sub(1).map_or(Timestamp::ZERO, |last| story[last].now);
         let files = disk.list().unwrap_or_default();
         let checkpointed = files.iter().any(|(name, _)| name.starts_with("checkpoint-"));
+        let spilled = disk.names().iter().any(|name| name.starts_with("payloads-"));
         let Telling { mut store, possible, answers, .. } = telling;
         let disk = match mishap {
             // Here the store goes on by itself, on the same disk.
@@ -158,10 +164,10 @@ impl<'a> Telling<'a> {
         };
         disk.heal();
         if mishap != Mishap::OneFailure {
-            store = open(&disk)?;
+            store = open(&disk, spills)?;
         }
         let rolled_back = compare(&mut store, &possible, now)?;
-        Ok(Told { rolled_back, checkpointed, answers, operations: disk.operations(), files })
+        Ok(Told { rolled_back, checkpointed, spilled, answers, operations: disk.operations(), files })
     }
 
     fn go_through(&mut self, story: &'a [Step], mishap: Mishap) -> Result<(), String> {
@@ -174,7 +180,7 @@ impl<'a> Telling<'a> {
             while self.under_way.len() > self.rng.usize(..UNDER_WAY)
                 || has_token && !self.under_way.is_empty()
             {
-                self.move_on()?;
+                self.move_on(mishap)?;
             }
             if self.failed.is_some() {
                 break;
@@ -183,11 +189,11 @@ impl<'a> Telling<'a> {
             if self.rng.bool() {
                 self.store.engine_step();
             }
-            self.listen()?;
+            self.listen(mishap)?;
         }
         // A process that is killed leaves things under way.
         while mishap != Mishap::Killed && !self.under_way.is_empty() {
-            self.move_on()?;
+            self.move_on(mishap)?;
         }
         Ok(())
     }
@@ -203,22 +209,27 @@ impl<'a> Telling<'a> {
     }
 
     /// One step of the engine or of the writer.
-    fn move_on(&mut self) -> Result<(), String> {
+    fn move_on(&mut self, mishap: Mishap) -> Result<(), String> {
         if self.rng.bool() {
             self.store.engine_step();
         } else {
             self.store.writer_step(self.rng.usize(1..4));
         }
-        self.listen()
+        self.listen(mishap)
     }
 
     /// Takes the answers that have come.
-    fn listen(&mut self) -> Result<(), String> {
+    fn listen(&mut self, mishap: Mishap) -> Result<(), String> {
         while let Some(answers) = self.under_way.front().and_then(|first| first.reply.answers()) {
             let Some(UnderWay { number, step, expected, events, .. }) = self.under_way.pop_front() else {
                 break;
             };
             let answer = match answers.map(|mut answers| answers.pop()) {
+                // The power is out when it is to be read.
+                Ok(Some(Err(Refusal::Unreadable { .. }))) if mishap == Mishap::PowerCut => {
+                    self.failed = Some(number);
+                    continue;
+                }
                 Ok(Some(answer)) => answer,
                 Ok(None) => return Err(format!("{step}\nhas no answer")),
                 Err(_) => {
@@ -248,11 +259,14 @@ impl<'a> Telling<'a> {
     }
 }
 
-fn open(disk: &SimDisk) -> Result<Lockstep, String> {
+fn open(disk: &SimDisk, spills: bool) -> Result<Lockstep, String> {
     let options = StoreOptions {
         sync: SyncMode::Always,
         log: LogOptions { segment_bytes: 32 << 10, spare_segments: 1 },
         checkpoint_bytes_min: 4 << 10,
+        payload_memory: if spills { 0 } else { u64::MAX },
+        spill_bytes_min: 0,
+        payload_file_bytes: 256,
     };
     Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new())
         .map_err(|error| format!("{error:?}"))

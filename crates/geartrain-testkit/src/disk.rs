@@ -142,6 +142,11 @@ impl SimDisk {
         (state.bytes_max, state.full) = (u64::MAX, false);
     }
 
+    /// The names of all files, even if the power is out.
+    pub fn names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
+    }
+
     /// The length of all files.
     pub fn bytes(&self) -> u64 {
         self.state().bytes()

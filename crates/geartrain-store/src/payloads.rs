@@ -1,0 +1,408 @@
+//! Files that hold payloads which are not in memory.
+//!
+//! A file is only appended to, by the process that made it, up to some length; then comes the next. Records are not synced when they are written: until a
+//! checkpoint counts that speaks of them, the log has the same bytes. The bytes are described in `docs/formats/payloads.md`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use geartrain_core::engine::{Move, Moved};
+use geartrain_core::{Payload, Place};
+
+use crate::log::{Disk, DiskFile};
+
+const MAGIC: &[u8; 8] = b"gearpay1";
+const HEADER_BYTES: u64 = 16;
+const HEAD_BYTES: usize = Place::HEAD_BYTES as usize;
+/// The longest that a file may be told to become, because an offset has 32 bits.
+const FILE_BYTES_MAX: u64 = 1 << 31;
+
+/// How much is gathered before it is written, and how much is written before it is synced, so that the last sync has little left to do.
+const WRITE_BYTES: usize = 1 << 20;
+const SYNC_BYTES: u64 = 4 << 20;
+/// How many files are held open to be read.
+const OPEN_MAX: usize = 64;
+
+/// Why a payload cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("file {} is damaged at byte {}: {why}", name_of(.place.file), .place.offset)]
+pub(crate) struct Unreadable {
+    pub(crate) place: Place,
+    pub(crate) why: String,
+}
+
+pub(crate) fn name_of(file: u64) -> String {
+    format!("payloads-{file:016x}")
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_prefix("payloads-")?, 16).ok()?;
+    (name_of(number) == name).then_some(number)
+}
+
+/// The payload files of a disk: their numbers, and how long they are.
+pub(crate) fn files_on(disk: &dyn Disk) -> io::Result<BTreeMap<u64, u64>> {
+    Ok(disk.list()?.into_iter().filter_map(|(name, bytes)| Some((number_of(&name)?, bytes))).collect())
+}
+
+/// What the records of a file of so many bytes take.
+pub(crate) fn record_bytes(file_bytes: u64) -> u64 {
+    file_bytes.saturating_sub(HEADER_BYTES)
+}
+
+/// Reads payloads.
+pub(crate) struct PayloadReader {
+    disk: Arc<dyn Disk>,
+    open: BTreeMap<u64, Arc<dyn DiskFile>>,
+}
+
+impl PayloadReader {
+    pub(crate) fn new(disk: Arc<dyn Disk>) -> PayloadReader {
+        PayloadReader { disk, open: BTreeMap::new() }
+    }
+
+    /// The payload at a place.
+    pub(crate) fn read(&mut self, place: Place) -> Result<Payload, Unreadable> {
+        let unreadable = |why: String| Unreadable { place, why };
+        let mut record = vec![0; place.record_bytes() as usize];
+        let file = self.file(place.file).map_err(|error| unreadable(error.to_string()))?;
+        file.read_at(&mut record, u64::from(place.offset)).map_err(|error| unreadable(error.to_string()))?;
+        let (head, payload) = record.split_at(HEAD_BYTES);
+        if head != head_of(place, payload) {
+            return Err(unreadable("its checksum is wrong".into()));
+        }
+        record.drain(..HEAD_BYTES);
+        Ok(record.into())
+    }
+
+    fn file(&mut self, file: u64) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(open) = self.open.get(&file) {
+            return Ok(open.clone());
+        }
+        let opened = self.disk.open(&name_of(file))?;
+        if self.open.len() >= OPEN_MAX {
+            self.open.clear();
+        }
+        self.open.insert(file, opened.clone());
+        Ok(opened)
+    }
+}
+
+/// What stands before a payload: its length, and a checksum of where it is, of its length and of itself. So no record passes for another.
+fn head_of(place: Place, payload: &[u8]) -> [u8; HEAD_BYTES] {
+    let length = place.bytes.to_le_bytes();
+    let checksum = crc32c::crc32c(&place.file.to_le_bytes());
+    let checksum = crc32c::crc32c_append(checksum, &place.offset.to_le_bytes());
+    let checksum = crc32c::crc32c_append(checksum, &length);
+    let checksum = crc32c::crc32c_append(checksum, payload);
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&length);
+    head[4..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+/// What has become of some moves.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) moved: Vec<Moved>,
+    /// There was no room for some of them.
+    pub(crate) full: bool,
+}
+
+/// Writes payloads, and reads them again.
+pub(crate) struct PayloadFiles {
+    disk: Arc<dyn Disk>,
+    pub(crate) reader: PayloadReader,
+    file_bytes: u64,
+    /// The number of the next file. None was ever used before.
+    next: u64,
+    current: Option<Growing>,
+    /// Files that are full and not synced.
+    unsynced: Vec<Arc<dyn DiskFile>>,
+    /// Whether there are files that a power cut could take.
+    unsynced_names: bool,
+    /// Files that no checkpoint will speak of, once one counts that is being taken or comes later.
+    empty: Vec<u64>,
+}
+
+/// The file that is being written.
+struct Growing {
+    number: u64,
+    file: Arc<dyn DiskFile>,
+    written: u64,
+    synced: u64,
+    /// What comes next, with the moves that it is about.
+    buffer: Vec<u8>,
+    moves: Vec<(Move, Place)>,
+}
+
+impl PayloadFiles {
+    /// Files of up to so many bytes, from this number on.
+    pub(crate) fn new(disk: Arc<dyn Disk>, first: u64, file_bytes: u64) -> PayloadFiles {
+        PayloadFiles {
+            reader: PayloadReader::new(disk.clone()),
+            disk,
+            file_bytes: file_bytes.min(FILE_BYTES_MAX),
+            next: first,
+            current: None,
+            unsynced: Vec::new(),
+            unsynced_names: false,
+            empty: Vec::new(),
+        }
+    }
+
+    /// Writes payloads. Without room those that are left stay where they are; so does one that cannot be read.
+    pub(crate) fn write(&mut self, moves: Vec<Move>) -> io::Result<Written> {
+        let mut written = Written { moved: Vec::with_capacity(moves.len()), full: false };
+        for of in moves {
+            let payload = match of.payload.place() {
+                None => Ok(of.payload.clone()),
+                Some(place) => self.reader.read(place),
+            };
+            let outcome = match payload {
+                Ok(_) if written.full => Err(of),
+                Ok(payload) => self.add(of, payload.bytes(), &mut written)?,
+                Err(_) => Err(of),
+            };
+            if let Err(of) = outcome {
+                written.moved.push(of.ended(None));
+            }
+        }
+        self.flush(&mut written)?;
+        Ok(written)
+    }
+
+    /// Adds a record, unless there is no room.
+    fn add(&mut self, of: Move, payload: &[u8], written: &mut Written) -> io::Result<Result<(), Move>> {
+        let record = HEAD_BYTES + payload.len();
+        let is_over = |current: &Growing| {
+            let end = current.end();
+            end > HEADER_BYTES && end + record as u64 > self.file_bytes
+        };
+        if self.current.as_ref().is_some_and(is_over) {
+            self.flush(written)?;
+            self.unsynced.extend(self.current.take().map(|full| full.file));
+        }
+        if self.current.is_none() && !self.begin(written)? {
+            return Ok(Err(of));
+        }
+        let Some(current) = &mut self.current else { return Ok(Err(of)) };
+        let place = Place { file: current.number, offset: current.end() as u32, bytes: payload.len() as u32 };
+        current.buffer.extend_from_slice(&head_of(place, payload));
+        current.buffer.extend_from_slice(payload);
+        current.moves.push((of, place));
+        if current.buffer.len() >= WRITE_BYTES {
+            self.flush(written)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Begins the next file, and says whether there was room.
+    fn begin(&mut self, written: &mut Written) -> io::Result<bool> {
+        let number = self.next;
+        let file = match self.disk.create(&name_of(number)) {
+            Err(error) if is_full(&error) => {
+                written.full = true;
+                return Ok(false);
+            }
+            created => created?,
+        };
+        self.next += 1;
+        self.unsynced_names = true;
+        let mut buffer = Vec::with_capacity(WRITE_BYTES);
+        buffer.extend_from_slice(MAGIC);
+        buffer.extend_from_slice(&number.to_le_bytes());
+        self.current = Some(Growing { number, file, written: 0, synced: 0, buffer, moves: Vec::new() });
+        Ok(true)
+    }
+
+    /// Writes what was gathered.
+    fn flush(&mut self, written: &mut Written) -> io::Result<()> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if current.moves.is_empty() {
+            return Ok(());
+        }
+        let moves = std::mem::take(&mut current.moves);
+        match current.file.write_at(&current.buffer, current.written) {
+            Ok(()) => {
+                current.written += current.buffer.len() as u64;
+                current.buffer.clear();
+                written.moved.extend(moves.into_iter().map(|(of, place)| of.ended(Some(place))));
+            }
+            Err(error) if is_full(&error) => {
+                // The next is written over what there is of this.
+                current.buffer.truncate(if current.written == 0 { HEADER_BYTES as usize } else { 0 });
+                written.moved.extend(moves.into_iter().map(|(of, _)| of.ended(None)));
+                written.full = true;
+            }
+            Err(error) => return Err(error),
+        }
+        if current.written - current.synced >= SYNC_BYTES {
+            current.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable all that was written.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        for file in std::mem::take(&mut self.unsynced) {
+            sync(&*file)?;
+        }
+        if let Some(current) = &mut self.current
+            && current.synced < current.written
+        {
+            current.sync()?;
+        }
+        if std::mem::take(&mut self.unsynced_names) {
+            self.disk.sync_directory().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody needs these files any more, except for checkpoints that were begun before.
+    pub(crate) fn are_empty(&mut self, files: Vec<u64>) {
+        self.empty.extend(files);
+    }
+
+    /// Removes the files that nobody needs. A checkpoint that was begun after they became empty must count.
+    pub(crate) fn remove_empty(&mut self) -> io::Result<()> {
+        for file in std::mem::take(&mut self.empty) {
+            self.reader.open.remove(&file);
+            self.disk.remove(&name_of(file))?;
+        }
+        Ok(())
+    }
+}
+
+impl Growing {
+    fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        sync(&*self.file)?;
+        self.synced = self.written;
+        Ok(())
+    }
+}
+
+/// If this fails, nobody knows what of the file was kept, and that the disk was full makes it no better.
+fn sync(file: &dyn DiskFile) -> io::Result<()> {
+    file.sync_data().map_err(io::Error::other)
+}
+
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use geartrain_core::engine::{Effects, Engine, Limits};
+    use geartrain_core::{Command, Jid, Klass, Put, QueueName, Timestamp};
+
+    use super::*;
+    use crate::log::RealDisk;
+
+    /// A directory that goes with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("geartrain-payloads-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+
+        fn disk(&self) -> Arc<dyn Disk> {
+            Arc::new(RealDisk::new(&self.0).unwrap())
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// An engine that has jobs with these payloads.
+    fn engine(payloads: &[&str]) -> Engine {
+        let mut engine = Engine::new(Limits { moved_bytes_min: 1, ..Limits::default() });
+        for (n, payload) in payloads.iter().enumerate() {
+            let (queue, jid) = (QueueName::new("q").unwrap(), Jid::new(n.to_string()).unwrap());
+            let put = Put::new(queue, jid, Klass::new("k").unwrap(), *payload);
+            engine.execute(Timestamp::ZERO, Command::from(put), &mut Effects::default()).unwrap();
+        }
+        engine
+    }
+
+    /// Moves all payloads of an engine, and says where they are, in the order of their jids.
+    fn spill(engine: &mut Engine, files: &mut PayloadFiles) -> Vec<Place> {
+        let written = files.write(engine.pick_payloads(0, u64::MAX)).unwrap();
+        assert!(!written.full);
+        written.moved.into_iter().for_each(|moved| engine.moved(moved));
+        let places: BTreeMap<Jid, Place> = engine.payload_places().collect();
+        places.into_values().collect()
+    }
+
+    #[test]
+    fn payloads_come_back_and_files_stay_short() {
+        let scratch = Scratch::new("back");
+        let long = "x".repeat(500);
+        let payloads = ["one", "two two", &long, "four", "5", "six"];
+        let mut engine = engine(&payloads);
+        let mut files = PayloadFiles::new(scratch.disk(), 7, 64);
+        let places = spill(&mut engine, &mut files);
+        assert_eq!(engine.payload_bytes(), 0);
+        for (place, payload) in places.iter().zip(payloads) {
+            assert_eq!(files.reader.read(*place).unwrap().text(), Some(payload));
+        }
+        // 16 for the file and 8 for each record; one that is longer than a file gets one of its own.
+        let lengths: Vec<(u64, u64)> = files_on(&*scratch.disk()).unwrap().into_iter().collect();
+        assert_eq!(lengths, [(7, 16 + 8 + 3 + 8 + 7), (8, 16 + 8 + 500), (9, 16 + 8 + 4 + 8 + 1 + 8 + 3)]);
+        // What was copied forward is the same.
+        engine.found_payload_file(7, 1_000);
+        engine.found_payload_file(8, 1_000_000);
+        let moves = engine.pick_payloads_of_sparse_files(u64::MAX).unwrap();
+        let written = files.write(moves).unwrap();
+        written.moved.into_iter().for_each(|moved| engine.moved(moved));
+        assert_eq!(engine.take_empty_payload_files(), [7, 8]);
+        for (jid, place) in engine.payload_places() {
+            let payload = payloads[jid.to_string().parse::<usize>().unwrap()];
+            assert_eq!(files.reader.read(place).unwrap().text(), Some(payload));
+        }
+    }
+
+    #[test]
+    fn no_damage_passes_and_no_record_passes_for_another() {
+        let scratch = Scratch::new("damage");
+        let mut engine = engine(&["first", "other"]);
+        let mut files = PayloadFiles::new(scratch.disk(), 1, 1_000);
+        let [first, other] = spill(&mut engine, &mut files)[..] else { panic!("two were moved") };
+        let path = scratch.0.join(name_of(1));
+        let whole = std::fs::read(&path).unwrap();
+        for byte in first.offset as usize..other.offset as usize {
+            let mut damaged = whole.clone();
+            damaged[byte] ^= 1;
+            std::fs::write(&path, damaged).unwrap();
+            let error = files.reader.read(first).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "file payloads-0000000000000001 is damaged at byte 16: its checksum is wrong"
+            );
+            assert_eq!(files.reader.read(other).unwrap().text(), Some("other"));
+        }
+        // The record of one in the place of the other.
+        let mut exchanged = whole.clone();
+        exchanged.copy_within(other.offset as usize.., first.offset as usize);
+        std::fs::write(&path, exchanged).unwrap();
+        assert!(files.reader.read(first).is_err());
+        // The same file under another number.
+        std::fs::write(scratch.0.join(name_of(2)), whole).unwrap();
+        assert!(files.reader.read(Place { file: 2, ..first }).is_err());
+        let missing = files.reader.read(Place { file: 3, ..first }).unwrap_err();
+        assert!(missing.to_string().starts_with("file payloads-0000000000000003 is damaged at byte 16: "));
+    }
+}

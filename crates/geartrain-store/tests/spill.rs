@@ -1,0 +1,394 @@
+//! Payloads that do not fit into memory are on the disk, and no more of it is used than that takes.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use geartrain_core::*;
+use geartrain_store::log::LogOptions;
+use geartrain_store::{
+    Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, check, salvage,
+};
+use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
+use pollster::block_on;
+
+const BATCH: u64 = 100;
+const PAYLOAD_BYTES: u64 = 8_000;
+const MEMORY: u64 = 4 << 20;
+/// One in so many is due in a month.
+const LATER: u64 = 100;
+
+#[test]
+fn memory_and_disk_stay_within_their_limits_and_shrink_again() {
+    let place = Place::new();
+    let options = StoreOptions {
+        // What is synced, and when, makes no difference to how much there is.
+        sync: SyncMode::Never,
+        log: LogOptions { segment_bytes: 1 << 20, spare_segments: 1 },
+        checkpoint_bytes_min: 1 << 20,
+        payload_memory: MEMORY,
+        payload_file_bytes: 1 << 20,
+        ..StoreOptions::default()
+    };
+    let backend = StoreBackend::open(&place.data(), options.clone(), Arc::new(SystemClock)).unwrap();
+    run(&backend, SetConfig { option: "jobs-history-count".into(), value: "0".into() });
+    // First many at once: ten times what fits.
+    let many = 10 * MEMORY / PAYLOAD_BYTES / BATCH * BATCH;
+    let mut most = 0;
+    for first in (0..many).step_by(BATCH as usize) {
+        put(&backend, first..first + BATCH, PAYLOAD_BYTES);
+        most = most.max(backend.payload_bytes_in_memory());
+    }
+    // What is under way is still in memory, and so is what came since.
+    assert!(most <= MEMORY + 4 * BATCH * PAYLOAD_BYTES, "{most} bytes were in memory");
+    until(&backend, || backend.payload_bytes_in_memory() <= MEMORY);
+    let alive = many * PAYLOAD_BYTES;
+    assert!(payload_files(&place.data()).1 >= alive - MEMORY, "they are nowhere");
+    // Then they go, one in a hundred apart, and others come; and so on.
+    let (mut next, mut done, mut largest) = (many, 0, 0.0_f64);
+    while done < 2 * many {
+        for job in pop(&backend, BATCH as i64) {
+            assert_eq!(job.payload, payload_of(&job.jid, PAYLOAD_BYTES), "{}", job.jid);
+            run(&backend, Complete::new(job.jid, Holder::Token(job.lock.token)));
+            done += 1;
+        }
+        put(&backend, next..next + BATCH, PAYLOAD_BYTES);
+        next += BATCH;
+        largest = largest.max(bytes_in(&place.data()) as f64 / alive as f64);
+    }
+    assert!(largest < 3.0, "the directory was {largest:.2} times as large as what was alive in it");
+    // At last only those that are due in a month are left, from all over the files.
+    loop {
+        let jobs = pop(&backend, BATCH as i64);
+        if jobs.is_empty() {
+            break;
+        }
+        jobs.into_iter()
+            .for_each(|job| drop(run(&backend, Complete::new(job.jid, Holder::Token(job.lock.token)))));
+    }
+    let left = next / LATER * PAYLOAD_BYTES;
+    // Two files at the most beside them: one that is being written, and one that is half empty.
+    let small = |bytes: u64| bytes <= 2 * left + (2 << 20);
+    until(&backend, || small(payload_files(&place.data()).1));
+    drop(backend);
+    let report = check(&place.data()).unwrap();
+    assert_eq!(report.census.scheduled, next / LATER);
+    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    for number in (0..next).step_by(LATER as usize) {
+        assert_eq!(get(&backend, number).unwrap().payload, payload_of(&jid(number), PAYLOAD_BYTES));
+    }
+}
+
+#[test]
+fn small_payloads_stay_in_memory() {
+    let place = Place::new();
+    let backend =
+        StoreBackend::open(&place.data(), nothing_in_memory(1 << 20), Arc::new(SystemClock)).unwrap();
+    put(&backend, 0..10, 255);
+    put(&backend, 10..20, 256);
+    until(&backend, || backend.payload_bytes_in_memory() == 2_550);
+    assert!(payload_files(&place.data()).1 >= 2_560);
+}
+
+#[test]
+fn a_damaged_payload_is_an_error_that_says_where_and_the_rest_can_be_saved() {
+    let place = Place::new();
+    let options = nothing_in_memory(4 << 10);
+    let backend = spilled(&place, &options, 20);
+    drop(backend);
+    let (file, bytes) = place.payload_file(0);
+    flip(&file, bytes as usize / 2);
+    let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+
+    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    let answers: Vec<_> = (0..20).map(|number| get(&backend, number)).collect();
+    let refused: Vec<&Refusal> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    let [Refusal::Unreadable { jid: damaged, why }] = &refused[..] else { panic!("{refused:?}") };
+    assert!(why.starts_with(&format!("file {name} is damaged at byte ")), "{why}");
+    // Whoever asks for many is told as well, and whoever pops gets the others.
+    let many = GetMany { jids: (0..20).map(jid).collect() };
+    let answer = block_on(backend.execute(vec![many.into()])).unwrap().remove(0);
+    assert!(matches!(&answer, Err(Refusal::Unreadable { .. })), "{answer:?}");
+    let popped = pop(&backend, 20);
+    assert_eq!(popped.len(), 19);
+    for job in popped {
+        assert_eq!(job.payload, payload_of(&job.jid, 300));
+        assert_ne!(job.jid, *damaged);
+    }
+    drop(backend);
+
+    let error = check(&place.data()).unwrap_err();
+    assert!(matches!(error, OpenError::Payload { .. }) && error.is_damage(), "{error:?}");
+    assert!(error.to_string().contains(&name), "{error}");
+    let before = std::fs::read(&file).unwrap();
+    let out = place.directory.join("out");
+    let saved = salvage(&place.data(), &out).unwrap();
+    assert!(!saved.is_whole());
+    assert_eq!(saved.jobs, [format!("job {damaged}: {why}")]);
+    assert_eq!(saved.saved.census.jobs(), 19);
+    assert_eq!(std::fs::read(&file).unwrap(), before, "the original was touched");
+    let backend = StoreBackend::open(&out, nothing_in_memory(4 << 10), Arc::new(SystemClock)).unwrap();
+    for number in (0..20).filter(|number| jid(*number) != *damaged) {
+        assert_eq!(get(&backend, number).unwrap().payload, payload_of(&jid(number), 300));
+    }
+}
+
+#[test]
+fn a_missing_payload_file_is_noticed_when_the_store_is_opened() {
+    let place = Place::new();
+    drop(spilled(&place, &nothing_in_memory(4 << 10), 20));
+    let (file, _) = place.payload_file(0);
+    std::fs::remove_file(&file).unwrap();
+    let error =
+        StoreBackend::open(&place.data(), nothing_in_memory(4 << 10), Arc::new(SystemClock)).unwrap_err();
+    assert!(
+        error.is_damage() && error.to_string().contains(file.file_name().unwrap().to_str().unwrap()),
+        "{error}"
+    );
+    let saved = salvage(&place.data(), &place.directory.join("out")).unwrap();
+    assert!((1..20).contains(&saved.saved.census.jobs()), "{saved:?}");
+    assert_eq!(saved.saved.census.jobs() + saved.jobs.len() as u64, 20);
+}
+
+#[test]
+fn files_that_no_checkpoint_speaks_of_go_when_the_store_is_opened() {
+    let place = Place::new();
+    let options = StoreOptions { checkpoint_bytes_min: u64::MAX, ..nothing_in_memory(4 << 10) };
+    let backend = StoreBackend::open(&place.data(), options.clone(), Arc::new(SystemClock)).unwrap();
+    put(&backend, 0..20, 300);
+    until(&backend, || backend.payload_bytes_in_memory() == 0);
+    drop(backend);
+    let old = payload_files(&place.data()).0;
+    assert!(!old.is_empty());
+    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    until(&backend, || backend.payload_bytes_in_memory() == 0);
+    let new = payload_files(&place.data()).0;
+    assert!(new.iter().all(|name| !old.contains(name)), "{old:?} and {new:?}");
+    (0..20)
+        .for_each(|number| assert_eq!(get(&backend, number).unwrap().payload, payload_of(&jid(number), 300)));
+}
+
+#[test]
+fn a_backup_has_the_payloads_while_files_come_and_go() {
+    let place = Place::new();
+    let options = StoreOptions { checkpoint_bytes_min: 8 << 10, ..nothing_in_memory(4 << 10) };
+    let backend = spilled(&place, &options, 50);
+    for round in 0..10_u64 {
+        let out = place.directory.join(format!("copy-{round}"));
+        std::thread::scope(|scope| {
+            let copy = scope.spawn(|| block_on(backend.backup(&out)).unwrap());
+            // Meanwhile files are emptied and go.
+            for number in 50..100 {
+                put(&backend, number..number + 1, 300);
+                run(&backend, Cancel { jids: vec![jid(number)] });
+            }
+            let copied = copy.join().unwrap();
+            assert!(copied.payload_files > 0 && copied.payload_file_bytes > 0, "{copied:?}");
+        });
+        check(&out).unwrap();
+        let copy = StoreBackend::open(&out, options.clone(), Arc::new(SystemClock)).unwrap();
+        (0..50).for_each(|number| {
+            assert_eq!(get(&copy, number).unwrap().payload, payload_of(&jid(number), 300))
+        });
+    }
+}
+
+#[test]
+fn an_answer_has_its_payload_even_if_the_file_goes_with_the_same_write() {
+    let disk = SimDisk::new(1);
+    // A file for each payload. The log has two blocks and some 2,000 bytes: with an empty file a checkpoint is due, and not before.
+    let options = StoreOptions { checkpoint_bytes_min: 11_000, ..nothing_in_memory(100) };
+    let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
+    let settle = |store: &mut Lockstep| {
+        for _ in 0..20 {
+            store.engine_step();
+            store.writer_step(usize::MAX);
+        }
+    };
+    let has = |kind: &str| disk.names().iter().filter(|name| name.starts_with(kind)).count();
+    for (number, bytes) in [(0, 1_500), (1, 300)] {
+        let (mail, klass) = (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap());
+        store.send(vec![Put::new(mail, jid(number), klass, payload_of(&jid(number), bytes)).into()]);
+        settle(&mut store);
+    }
+    assert_eq!((has("payloads-"), has("checkpoint-")), (2, 0));
+    let sent = store.send(vec![Get { jid: jid(0) }.into(), Cancel { jids: vec![jid(0)] }.into()]);
+    // The answer, and all of the checkpoint, are written in one go.
+    store.engine_step();
+    store.engine_step();
+    store.writer_step(usize::MAX);
+    assert_eq!((has("payloads-"), has("checkpoint-")), (1, 1));
+    let answers = sent.answers().unwrap().unwrap();
+    let Ok(Reply::Get(Some(job))) = &answers[0] else { panic!("{answers:?}") };
+    assert_eq!(job.payload, payload_of(&jid(0), 1_500));
+}
+
+#[test]
+fn a_full_disk_leaves_payloads_in_memory_until_there_is_room() {
+    let disk = SimDisk::new(1);
+    let options = StoreOptions {
+        log: LogOptions { segment_bytes: 16 << 20, spare_segments: 1 },
+        checkpoint_bytes_min: u64::MAX,
+        ..nothing_in_memory(1 << 20)
+    };
+    let backend = StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
+    // The log has its segment already.
+    put(&backend, 0..1, 300);
+    until(&backend, || backend.payload_bytes_in_memory() == 0);
+    disk.set_bytes_max(disk.bytes());
+    put(&backend, 1..20, 300);
+    for number in 0..20 {
+        assert_eq!(get(&backend, number).unwrap().payload, payload_of(&jid(number), 300));
+    }
+    assert_eq!(backend.payload_bytes_in_memory(), 19 * 300);
+    disk.heal();
+    // It is tried again after a while, not all the time.
+    get(&backend, 0).unwrap();
+    assert_eq!(backend.payload_bytes_in_memory(), 19 * 300);
+    (20..70).for_each(|number| put(&backend, number..number + 1, 100_000));
+    until(&backend, || backend.payload_bytes_in_memory() == 0);
+    (0..20)
+        .for_each(|number| assert_eq!(get(&backend, number).unwrap().payload, payload_of(&jid(number), 300)));
+}
+
+/// A store of which nothing stays in memory that is worth moving.
+fn nothing_in_memory(payload_file_bytes: u64) -> StoreOptions {
+    let log = LogOptions { segment_bytes: 64 << 10, spare_segments: 1 };
+    StoreOptions { log, payload_memory: 0, payload_file_bytes, ..StoreOptions::default() }
+}
+
+/// A store with so many jobs, whose payloads of 300 bytes are in files, as a checkpoint says.
+fn spilled(place: &Place, options: &StoreOptions, jobs: u64) -> StoreBackend {
+    let options = StoreOptions { checkpoint_bytes_min: 8 << 10, ..options.clone() };
+    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    put(&backend, 0..jobs, 300);
+    until(&backend, || backend.payload_bytes_in_memory() == 0);
+    // The next checkpoint may have been begun before that; the one after it says where they are.
+    for _ in 0..2 {
+        let old = names(&place.data());
+        until(&backend, || {
+            put(&backend, 1_000..1_010, 200);
+            run(&backend, Cancel { jids: (1_000..1_010).map(jid).collect() });
+            names(&place.data()).iter().any(|name| name.starts_with("checkpoint-") && !old.contains(name))
+        });
+    }
+    backend
+}
+
+/// Asks for something until it is so: the engine's thread and the one that writes go on with each command, and by themselves.
+fn until(backend: &StoreBackend, is_so: impl Fn() -> bool) {
+    for n in 0.. {
+        if is_so() {
+            return;
+        }
+        run(backend, Log { jid: jid(0), message: n.to_string(), data: None });
+        assert!(n < 100_000, "that never comes");
+    }
+}
+
+fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
+    let call = Call { now: None, command: command.into() };
+    block_on(backend.execute(vec![call])).unwrap().remove(0).unwrap()
+}
+
+fn jid(number: u64) -> Jid {
+    Jid::new(format!("{number:032x}")).unwrap()
+}
+
+/// The payload that a job is given: another for each.
+fn payload_of(jid: &Jid, bytes: u64) -> Payload {
+    let text = jid.to_string().repeat(1 + bytes as usize / 32);
+    text[..bytes as usize].into()
+}
+
+fn put(backend: &StoreBackend, numbers: std::ops::Range<u64>, bytes: u64) {
+    let (mail, klass) = (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap());
+    let put = |number| {
+        let put = Put::new(mail.clone(), jid(number), klass.clone(), payload_of(&jid(number), bytes));
+        let later = bytes == PAYLOAD_BYTES && number.is_multiple_of(LATER);
+        Put { delay: if later { Seconds::from(30 * 86_400) } else { Seconds::ZERO }, ..put }.into()
+    };
+    let answers = block_on(backend.execute(numbers.map(put).collect())).unwrap();
+    assert!(answers.iter().all(Result::is_ok));
+}
+
+fn pop(backend: &StoreBackend, count: i64) -> Vec<Popped> {
+    let pop = Pop::new(QueueName::new("mail").unwrap(), WorkerName::new("w1").unwrap());
+    match run(backend, Pop { count: Count::new(count).unwrap(), ..pop }) {
+        Reply::Pop(popped) => popped.jobs,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn get(backend: &StoreBackend, number: u64) -> Result<Job, Refusal> {
+    match block_on(backend.execute(vec![Get { jid: jid(number) }.into()])).unwrap().remove(0)? {
+        Reply::Get(Some(job)) => Ok(*job),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flip(file: &Path, byte: usize) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[byte] ^= 0x10;
+    std::fs::write(file, bytes).unwrap();
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = (String, u64)> {
+    let files = std::fs::read_dir(directory).unwrap();
+    // A file may be gone between being listed and being looked at.
+    files.filter_map(|file| {
+        let file = file.unwrap();
+        Some((file.file_name().into_string().unwrap(), file.metadata().ok()?.len()))
+    })
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    files(directory).map(|(name, _)| name).collect()
+}
+
+fn bytes_in(directory: &Path) -> u64 {
+    files(directory).map(|(_, bytes)| bytes).sum()
+}
+
+/// The names of the payload files, in order, and how long they are together.
+fn payload_files(directory: &Path) -> (Vec<String>, u64) {
+    let mut found: Vec<(String, u64)> =
+        files(directory).filter(|(name, _)| name.starts_with("payloads-")).collect();
+    found.sort();
+    (found.iter().map(|(name, _)| name.clone()).collect(), found.iter().map(|(_, bytes)| bytes).sum())
+}
+
+/// A directory for a test, which goes with it.
+struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("spill-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Place { directory }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    fn payload_file(&self, which: usize) -> (PathBuf, u64) {
+        let path = self.data().join(&payload_files(&self.data()).0[which]);
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        (path, bytes)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
