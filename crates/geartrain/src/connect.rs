@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use geartrain_store::{StoreBackend, StoreOptions, SyncMode, SystemClock};
 
@@ -15,7 +16,8 @@ use crate::{Client, Error};
 /// | `embedded:DIR`, or a path with a slash in it | in this process, and kept in a directory |
 ///
 /// With `?sync=50ms` behind a directory, what is done is forced to the disk so often, and with `?sync=never` when the system likes,
-/// instead of before it is acknowledged.
+/// instead of before it is acknowledged. With `?memory=512mb` so many bytes of payloads stay in memory, instead of 1 GB, and the others are read from the
+/// disk when they are asked for. Both together are `?sync=50ms&memory=512mb`.
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -30,8 +32,8 @@ use crate::{Client, Error};
 pub async fn connect(url: &str) -> Result<Client, Error> {
     match Place::of(url)? {
         Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
-        Place::Directory { directory, sync } => {
-            let options = StoreOptions { sync, ..StoreOptions::default() };
+        Place::Directory { directory, sync, memory } => {
+            let options = StoreOptions { sync, payload_memory: memory, ..StoreOptions::default() };
             let opened = StoreBackend::open(&directory, options, Arc::new(SystemClock));
             let directory = directory.display().to_string();
             let backend = opened.map_err(|source| Error::Open { directory, source })?;
@@ -58,6 +60,8 @@ pub enum Place {
         directory: PathBuf,
         /// When what is done is forced to the disk.
         sync: SyncMode,
+        /// How many bytes of payloads stay in memory.
+        memory: u64,
     },
 }
 
@@ -78,17 +82,87 @@ impl Place {
         if directory.is_empty() {
             return Err(wrong("name the directory, as in embedded:./geartrain-data"));
         }
-        let sync = match query {
-            "" | "sync=always" => SyncMode::Always,
-            "sync=never" => SyncMode::Never,
-            _ => {
-                let span = query.strip_prefix("sync=").and_then(|span| span.strip_suffix("ms"));
-                let span = span.and_then(|span| span.parse().ok()).map(std::time::Duration::from_millis);
-                SyncMode::Every(
-                    span.ok_or_else(|| wrong("the only option is sync: always, never, or like 50ms"))?,
-                )
+        let StoreOptions { mut sync, payload_memory: mut memory, .. } = StoreOptions::default();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("sync", mode)) => {
+                    sync = sync_mode(mode).ok_or_else(|| wrong("sync is always, never, or like 50ms"))?;
+                }
+                Some(("memory", size)) => {
+                    memory =
+                        bytes(size).ok_or_else(|| wrong("memory is a size like 512mb: b, kb, mb or gb"))?;
+                }
+                _ => {
+                    return Err(wrong(
+                        "the only options are sync, like sync=50ms, and memory, like memory=512mb",
+                    ));
+                }
             }
-        };
-        Ok(Place::Directory { directory: directory.into(), sync })
+        }
+        Ok(Place::Directory { directory: directory.into(), sync, memory })
+    }
+}
+
+fn sync_mode(mode: &str) -> Option<SyncMode> {
+    match mode {
+        "always" => Some(SyncMode::Always),
+        "never" => Some(SyncMode::Never),
+        _ => Some(SyncMode::Every(Duration::from_millis(mode.strip_suffix("ms")?.parse().ok()?))),
+    }
+}
+
+/// A size like `512mb`, where a kilobyte has 1,024 bytes.
+fn bytes(size: &str) -> Option<u64> {
+    let digits = size.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = size.split_at(digits);
+    let unit: u64 = match unit {
+        "b" => 1,
+        "kb" => 1 << 10,
+        "mb" => 1 << 20,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_how_the_directory_is_used() {
+        let default = StoreOptions::default().payload_memory;
+        for (query, sync, memory) in [
+            ("", SyncMode::Always, default),
+            ("?sync=never", SyncMode::Never, default),
+            ("?sync=50ms", SyncMode::Every(Duration::from_millis(50)), default),
+            ("?memory=512mb", SyncMode::Always, 512 << 20),
+            ("?memory=0b", SyncMode::Always, 0),
+            ("?memory=3kb&sync=never", SyncMode::Never, 3 << 10),
+            ("?sync=always&memory=2gb", SyncMode::Always, 2 << 30),
+        ] {
+            let expected = Place::Directory { directory: "data".into(), sync, memory };
+            assert_eq!(Place::of(&format!("embedded:data{query}")).unwrap(), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_makes_no_sense_is_refused_with_what_would() {
+        for (query, why) in [
+            ("memory=512", "memory is a size like 512mb: b, kb, mb or gb"),
+            ("memory=mb", "memory is a size like 512mb: b, kb, mb or gb"),
+            ("memory=-1mb", "memory is a size like 512mb: b, kb, mb or gb"),
+            ("memory=1.5gb", "memory is a size like 512mb: b, kb, mb or gb"),
+            ("memory=99999999999gb", "memory is a size like 512mb: b, kb, mb or gb"),
+            ("sync=often", "sync is always, never, or like 50ms"),
+            ("colour=red", "the only options are sync, like sync=50ms, and memory, like memory=512mb"),
+            ("sync", "the only options are sync, like sync=50ms, and memory, like memory=512mb"),
+        ] {
+            let error = Place::of(&format!("embedded:data?{query}")).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("{:?} is not the URL of a queue: {why}", format!("embedded:data?{query}"))
+            );
+        }
     }
 }

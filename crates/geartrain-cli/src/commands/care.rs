@@ -41,8 +41,10 @@ pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) ->
         "checkpoint_bytes": copied.checkpoint_bytes,
         "log_segments": copied.log_segments,
         "log_bytes": copied.log_bytes,
+        "payload_files": copied.payload_files,
+        "payload_file_bytes": copied.payload_file_bytes,
     });
-    let bytes = size(copied.checkpoint_bytes + copied.log_bytes);
+    let bytes = size(copied.checkpoint_bytes + copied.log_bytes + copied.payload_file_bytes);
     Ok(out.line(&view, format!("copied {bytes} to {to}"))?)
 }
 
@@ -70,6 +72,8 @@ fn view(report: &Report) -> Value {
         "checkpoint_bytes": report.checkpoint_bytes,
         "log_segments": report.log_segments,
         "log_bytes": report.log_bytes,
+        "payload_files": report.payload_files,
+        "payload_file_bytes": report.payload_file_bytes,
         "changes": report.changes,
     })
 }
@@ -93,6 +97,7 @@ fn rows(report: &Report) -> Vec<[Cell; 2]> {
     rows.push([Cell::from("log"), Cell::right(size(report.log_bytes))]);
     rows.push(number("segments of it", report.log_segments));
     rows.push(number("changes read", report.changes));
+    rows.push([Cell::from("payload files"), Cell::right(size(report.payload_file_bytes))]);
     rows
 }
 
@@ -106,6 +111,7 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
         "damage": damage,
         "left_batches": salvaged.left_batches,
         "left_bytes": salvaged.left_bytes,
+        "lost_jobs": salvaged.jobs,
     });
     Ok(out.show(&view, |out| {
         writeln!(out, "saved into {}\n", clean(to))?;
@@ -116,6 +122,9 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
         }
         for checkpoint in &salvaged.checkpoints {
             writeln!(out, "not used: {}", clean(checkpoint))?;
+        }
+        for job in &salvaged.jobs {
+            writeln!(out, "not saved: {}", clean(job))?;
         }
         let Some(damage) = damage else { return Ok(()) };
         let left = count(salvaged.left_batches, "good batch").replace("batchs", "batches");

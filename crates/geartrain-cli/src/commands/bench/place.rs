@@ -102,7 +102,8 @@ impl Place {
             Kind::Given { url } if url == "memory:" => return "none".to_owned(),
             Kind::Given { url } => directory_of(url).map_or("", |(_, query)| query),
         };
-        query.strip_prefix("?sync=").unwrap_or("always").to_owned()
+        let mut options = query.trim_start_matches('?').split('&');
+        options.find_map(|option| option.strip_prefix("sync=")).unwrap_or("always").to_owned()
     }
 
     fn clean(&self) -> Result<(), Failure> {
@@ -175,6 +176,7 @@ mod tests {
             ("embedded:a/b", Some("a/b"), "always"),
             ("./a?sync=never", Some("./a"), "never"),
             ("embedded:a?sync=50ms", Some("a"), "50ms"),
+            ("embedded:a?memory=1gb&sync=50ms", Some("a"), "50ms"),
         ] {
             let kind = Kind::Given { url: url.to_owned() };
             let place = std::mem::ManuallyDrop::new(Place { kind, prefix: PREFIX.to_owned() });
