@@ -217,10 +217,17 @@ impl Writer {
     }
 
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
-        match self.trouble.get() {
-            Some(trouble) => Err(trouble.clone()),
-            None => Ok(self.log.reserve(bytes)?),
+        if let Some(trouble) = self.trouble.get() {
+            return Err(trouble.clone());
         }
+        let reserved = self.log.reserve(bytes).map_err(Trouble::from);
+        // Unless there is only no room, nothing can be written until what was kept has been read again.
+        if let Err(trouble) = &reserved
+            && self.log.is_broken()
+        {
+            self.fail(trouble.clone());
+        }
+        reserved
     }
 
     /// How long until what was written must be synced; none if there is nothing to sync, or no hurry at all.

@@ -86,6 +86,22 @@ fn after_a_failed_sync_nothing_is_acknowledged_until_what_was_kept_is_read_again
 }
 
 #[test]
+fn after_room_could_not_be_made_the_store_recovers_as_after_any_other_failure() {
+    for operations in 0..12 {
+        let disk = SimDisk::new(operations);
+        // Without checkpoints, which would notice as well.
+        let log = LogOptions { segment_bytes: 64 << 10, spare_segments: 1 };
+        let options = StoreOptions { log, checkpoint_bytes_min: u64::MAX, ..StoreOptions::default() };
+        let backend = StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
+        // Before the first command is executed, room is made for it.
+        disk.fail_after(operations);
+        let put_one = |number| block_on(backend.execute(vec![put(number, 100)])).is_ok();
+        let acknowledged = (0..20).filter(|number| put_one(*number)).count();
+        assert!(acknowledged >= 18, "{acknowledged} acknowledged, failing after {operations}");
+    }
+}
+
+#[test]
 fn two_stores_do_not_share_a_directory() {
     let directory =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared-{}", std::process::id()));
