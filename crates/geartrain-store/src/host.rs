@@ -89,7 +89,7 @@ impl Host {
     ) -> Host {
         Host {
             engine,
-            effects: Effects::default(),
+            effects: keeper.effects(),
             clock,
             inbox,
             waiters: Waiters::default(),
@@ -196,9 +196,7 @@ impl Host {
     }
 
     fn execute(&mut self, now: Timestamp, command: &mut Command) -> Answer {
-        let answer = self.engine.execute_in_place(now, command, &mut self.effects);
-        self.keeper.note(&mut self.effects.deltas);
-        answer
+        self.engine.execute_in_place(now, command, &mut self.effects)
     }
 
     fn pop(&mut self, now: Timestamp, pop: Pop) -> Result<PopReply, Refusal> {

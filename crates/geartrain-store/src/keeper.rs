@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use flume::WeakSender;
-use geartrain_core::engine::{Delta, Effects, Engine};
+use geartrain_core::engine::{Effects, Engine, Written};
 
 use crate::delivery::{Outcome, Outgoing};
 use crate::desk::{Desk, Threads};
@@ -23,6 +23,8 @@ const SNAPSHOT_PACE: usize = 4;
 const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
+/// How much room there is at the most for what is not written yet.
+const BODY_BYTES_MAX: usize = 1 << 20;
 /// What a batch takes besides its bytes, at the most.
 const BATCH_BYTES: usize = 8 << 10;
 
@@ -49,18 +51,12 @@ impl Keeper {
         }
     }
 
-    /// Takes down what changed.
-    pub(crate) fn note(&mut self, deltas: &mut Vec<Delta>) {
+    /// What executing commands is to leave behind.
+    pub(crate) fn effects(&self) -> Effects {
         match self {
-            Keeper::Nowhere(_) => {}
-            Keeper::Log { scribe, .. } => {
-                for delta in deltas.iter() {
-                    delta.encode(&mut scribe.body);
-                    scribe.light &= is_light(delta);
-                }
-            }
+            Keeper::Nowhere(_) => Effects::default(),
+            Keeper::Log { .. } => Effects { written: Some(Written::default()), ..Effects::default() },
         }
-        deltas.clear();
     }
 
     /// Keeps what was taken down since the last time, and then tells what came of it.
@@ -72,13 +68,13 @@ impl Keeper {
         engine: &mut Engine,
         alone: bool,
     ) {
-        // All that the engine knows must be taken down before a snapshot may be begun, or it would be read twice.
-        self.note(&mut effects.deltas);
+        let written = effects.written.as_mut().map(take).unwrap_or_default();
+        effects.deltas.clear();
         let elsewhere = std::mem::take(&mut effects.elsewhere);
         let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing, elsewhere };
         match self {
             Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
-            Keeper::Log { scribe, .. } => scribe.keep(outcome, engine, alone),
+            Keeper::Log { scribe, .. } => scribe.keep(written, outcome, engine, alone),
         }
     }
 
@@ -122,27 +118,16 @@ impl Keeper {
     }
 }
 
-/// Whether a change may be acknowledged before it is synced: if it is lost, a job that was handed out waits again, and the worker that has it is
-/// told so. Jobs themselves, and how they ended, are not of this kind.
-fn is_light(delta: &Delta) -> bool {
-    matches!(
-        delta,
-        Delta::Name(..)
-            | Delta::Seen(..)
-            | Delta::Promote(..)
-            | Delta::Pop { .. }
-            | Delta::Heartbeat { payload: None, .. }
-    )
+/// What was written down. The next will be about as much.
+fn take(written: &mut Written) -> Written {
+    let bytes = Vec::with_capacity(written.bytes.len().min(BODY_BYTES_MAX));
+    std::mem::replace(written, Written { bytes, must_be_synced: false })
 }
 
 /// The engine's end of whoever writes.
 pub(crate) struct Scribe {
     desk: Desk,
     trouble: Arc<OnceLock<Trouble>>,
-    /// Whether nothing in this group has to be synced, so far.
-    light: bool,
-    /// What changed, encoded.
-    body: Vec<u8>,
     /// How many more bytes surely fit.
     room: usize,
     /// How much was written since the last snapshot was begun.
@@ -169,8 +154,6 @@ impl Scribe {
         Ok(Scribe {
             desk: Desk::new(writer, threads)?,
             trouble,
-            light: true,
-            body: Vec::new(),
             room: 0,
             since_snapshot: log_bytes,
             snapshot_bytes,
@@ -201,14 +184,14 @@ impl Scribe {
         Ok(bytes)
     }
 
-    fn keep(&mut self, outcome: Outcome, engine: &mut Engine, alone: bool) {
-        let body = std::mem::take(&mut self.body);
+    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: bool) {
+        let Written { bytes: body, must_be_synced } = written;
         if !body.is_empty() {
             self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
             self.since_snapshot += body.len() as u64;
         }
-        // What it rests on is not lost before it is told: groups are written and told in the order in which they come.
-        let light = std::mem::replace(&mut self.light, true);
+        // What a light one rests on is not lost before it is told: groups are written and told in the order in which they come.
+        let light = !must_be_synced;
         let picture = self.go_on_with_snapshot(engine, body.len());
         let moves = self.spill.step(engine, body.len());
         if !(body.is_empty() && outcome.is_empty() && picture.is_none() && moves.is_none()) {

@@ -152,6 +152,19 @@ pub enum Delta {
 }
 
 impl Delta {
+    /// Whether it must be synced before it is acknowledged. It need not be if all that can happen is that a job that was handed out waits again, and that the
+    /// worker that has it is told so. Jobs themselves, and how they ended, are not of this kind.
+    pub fn must_be_synced(&self) -> bool {
+        !matches!(
+            self,
+            Delta::Name(..)
+                | Delta::Seen(..)
+                | Delta::Promote(..)
+                | Delta::Pop { .. }
+                | Delta::Heartbeat { payload: None, .. }
+        )
+    }
+
     /// The job that it changes; none if it changes no job, a new one, or others by way of something else.
     pub fn row(&self) -> Option<RowId> {
         match self {

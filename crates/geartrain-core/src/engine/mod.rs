@@ -59,6 +59,8 @@ impl Default for Limits {
 pub struct Effects {
     /// The changes, in order. Applied to an engine in the state from before, they lead to the state after.
     pub deltas: Vec<Delta>,
+    /// Where the changes are written down instead, for whoever wants nothing but their bytes.
+    pub written: Option<Written>,
     /// What happened, in order; left empty unless `listening`.
     pub events: Vec<Event>,
     /// Whether anybody wants the events.
@@ -67,7 +69,26 @@ pub struct Effects {
     pub elsewhere: bool,
 }
 
+/// Changes, written down.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// All of them, encoded one after the other.
+    pub bytes: Vec<u8>,
+    /// Whether any of them [must be synced](Delta::must_be_synced).
+    pub must_be_synced: bool,
+}
+
 impl Effects {
+    fn note(&mut self, delta: Delta) {
+        match &mut self.written {
+            None => self.deltas.push(delta),
+            Some(written) => {
+                delta.encode(&mut written.bytes);
+                written.must_be_synced |= delta.must_be_synced();
+            }
+        }
+    }
+
     fn tell(&mut self, event: impl FnOnce() -> Event) {
         if self.listening {
             self.events.push(event());
@@ -260,7 +281,7 @@ impl Engine {
 
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {
         self.state.apply(&delta);
-        fx.deltas.push(delta);
+        fx.note(delta);
     }
 
     fn existing(&self, jid: &Jid) -> Result<RowId, Refusal> {

@@ -80,18 +80,26 @@ impl Load {
         Pop::new(self.queue.clone(), self.worker.clone())
     }
 
-    /// Sends a batch and waits for its answers, none of which may be a refusal.
-    async fn send(&mut self, calls: Vec<Call>) -> Result<Vec<Reply>, Failure> {
+    /// Sends a batch and waits for its answers.
+    async fn send(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Failure> {
         let start = Instant::now();
         let answers = self.client.batch(calls).await?;
         self.longest = self.longest.max(start.elapsed());
-        Ok(answers.into_iter().collect::<Result<Vec<Reply>, _>>()?)
+        Ok(answers)
+    }
+
+    /// The same, and counts the answers, none of which may be a refusal.
+    async fn count(&mut self, calls: Vec<Call>) -> Result<u64, Failure> {
+        let answers = self.send(calls).await?;
+        let count = answers.len() as u64;
+        answers.into_iter().try_for_each(|answer| answer.map(drop))?;
+        Ok(count)
     }
 
     /// Puts so many jobs with one batch.
     pub(super) async fn put(&mut self, jobs: u32) -> Result<u64, Failure> {
         let calls = (0..jobs).map(|_| self.next_put().into()).collect();
-        Ok(self.send(calls).await?.len() as u64)
+        self.count(calls).await
     }
 
     /// Takes up to so many jobs with one pop and completes them with one batch. Answers how many there were.
@@ -123,16 +131,17 @@ impl Load {
         Ok(())
     }
 
-    async fn complete(&mut self, popped: Vec<Reply>) -> Result<u64, Failure> {
-        let jobs = popped.into_iter().flat_map(|reply| match reply {
-            Reply::Pop(reply) => reply.jobs,
-            _ => Vec::new(),
-        });
-        let completes: Vec<Call> = jobs.map(|job| completed(job).into()).collect();
+    async fn complete(&mut self, popped: Vec<Answer>) -> Result<u64, Failure> {
+        let mut completes = Vec::with_capacity(popped.len());
+        for answer in popped {
+            if let Reply::Pop(reply) = answer? {
+                completes.extend(reply.jobs.into_iter().map(|job| Call::from(completed(job))));
+            }
+        }
         if completes.is_empty() {
             return Ok(0);
         }
-        Ok(self.send(completes).await?.len() as u64)
+        self.count(completes).await
     }
 }
 
