@@ -17,16 +17,6 @@ pub(crate) enum Outgoing {
     Subscribe(Slot<Box<dyn Events>>),
 }
 
-impl Outgoing {
-    /// To how many commands it is the answer.
-    pub(crate) fn answers(&self) -> usize {
-        match self {
-            Outgoing::Batch(_, answers) => answers.len(),
-            Outgoing::Pop(..) | Outgoing::Subscribe(_) => 1,
-        }
-    }
-}
-
 /// What some commands brought about, for everyone outside.
 #[derive(Default)]
 pub(crate) struct Outcome {

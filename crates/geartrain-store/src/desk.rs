@@ -71,10 +71,9 @@ impl Desk {
 
     /// Has a group written: now, if nobody else waits for anything.
     pub(crate) fn write(&mut self, group: Group, alone: bool) {
+        let idle = self.is_idle();
         match &mut self.hand {
-            Hand::Thread { given, done, shared: true, .. }
-                if alone && *given == done.load(Ordering::Acquire) =>
-            {
+            Hand::Thread { shared: true, .. } if alone && idle => {
                 lock(&self.writer).work([Order::Write(group)], false);
             }
             Hand::Thread { orders: Some(orders), given, .. } => {
@@ -90,6 +89,11 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// Whether there is a thread that writes, and it has nothing to do.
+    fn is_idle(&self) -> bool {
+        matches!(&self.hand, Hand::Thread { given, done, .. } if *given == done.load(Ordering::Acquire))
     }
 
     /// Makes sure that so much can be written, after all that was handed in.

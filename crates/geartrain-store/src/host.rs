@@ -67,12 +67,14 @@ pub(crate) struct Host {
     keeper: Keeper,
     outgoing: Vec<Outgoing>,
     stopping: Vec<Slot<()>>,
+    /// How many commands were executed whose answers were not passed on.
+    executed: usize,
     /// For how many of the next commands the engine has fetched what they need.
     looked_ahead: usize,
 }
 
-/// With more answers than so, others are likely to ask for something while they are written down, even if nobody does yet.
-const ALONE_ANSWERS_MAX: usize = 128;
+/// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
+const ALONE_COMMANDS_MAX: usize = 128;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
 const NAP: Duration = Duration::from_millis(1);
 /// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
@@ -96,6 +98,7 @@ impl Host {
             keeper,
             outgoing: Vec::new(),
             stopping: Vec::new(),
+            executed: 0,
             looked_ahead: 0,
         }
     }
@@ -196,6 +199,7 @@ impl Host {
     }
 
     fn execute(&mut self, now: Timestamp, command: &mut Command) -> Answer {
+        self.executed += 1;
         self.engine.execute_in_place(now, command, &mut self.effects)
     }
 
@@ -305,8 +309,8 @@ impl Host {
 
     /// Passes on what happened and what was answered, to be told once it is kept.
     fn send(&mut self) {
-        let answers = self.outgoing.iter().map(Outgoing::answers).sum::<usize>();
-        let alone = answers <= ALONE_ANSWERS_MAX && self.inbox.is_empty();
+        let executed = std::mem::take(&mut self.executed);
+        let alone = executed <= ALONE_COMMANDS_MAX && self.inbox.is_empty();
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, alone);
     }
 

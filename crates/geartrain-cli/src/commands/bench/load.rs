@@ -21,8 +21,8 @@ pub(super) const PAYLOAD_BYTES: usize = 100;
 /// How many jobs are put or popped at a time where nobody said otherwise.
 pub(super) const BATCH_JOBS: u32 = 100;
 /// How many commands a batch has at least, and how many batches there are at most, where one caller keeps many commands in flight.
-const BATCH_COMMANDS_MIN: u32 = 250;
-const BATCHES_MAX: u32 = 4;
+const BATCH_COMMANDS_MIN: u32 = 300;
+const BATCHES_MAX: u32 = 3;
 /// How many at a time before anything is measured.
 const WARM_UP_BATCH: u32 = 1_000;
 /// How many threads put, and how many work, where both happen at once.
