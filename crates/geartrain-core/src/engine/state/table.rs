@@ -1,5 +1,6 @@
 //! Things that go by a name, numbered: queues, workers, klasses, groups. A name that was seen once keeps its number.
 
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -12,17 +13,26 @@ use hashbrown::HashTable;
 pub(crate) struct Table<T> {
     things: Vec<(Arc<str>, T)>,
     by_name: HashTable<u32>,
+    /// The last that was found: it is often asked for again.
+    last: Cell<u32>,
     hasher: FixedState,
 }
 
 impl<T> Table<T> {
     pub(crate) fn new(hash_seed: u64) -> Table<T> {
-        Table { things: Vec::new(), by_name: HashTable::new(), hasher: FixedState::with_seed(hash_seed) }
+        let hasher = FixedState::with_seed(hash_seed);
+        Table { things: Vec::new(), by_name: HashTable::new(), last: Cell::new(0), hasher }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
+        let last = self.last.get();
+        if self.things.get(last as usize).is_some_and(|(of_last, _)| **of_last == *name) {
+            return Some(last);
+        }
         let hash = self.hasher.hash_one(name);
-        self.by_name.find(hash, |number| *self.things[*number as usize].0 == *name).copied()
+        let found = self.by_name.find(hash, |number| *self.things[*number as usize].0 == *name).copied();
+        found.into_iter().for_each(|number| self.last.set(number));
+        found
     }
 
     /// Gives a new thing the next number.
