@@ -36,7 +36,9 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
         None => (log::BEGINNING, 0),
         Some((name, bytes)) => {
             // Read as a whole, so that a damaged one is noticed while the original is still there.
-            let position = checkpoints.read_one(&name, bytes)?.position;
+            let checkpoint = checkpoints.open(&name, bytes)?;
+            let position = checkpoint.position;
+            checkpoint.verify()?;
             copy_file(&**from, &target.disk, &name, bytes)?;
             (position, bytes)
         }

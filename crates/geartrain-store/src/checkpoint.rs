@@ -36,12 +36,14 @@ pub(crate) struct CheckpointWriter {
     synced: u64,
 }
 
-/// A checkpoint that was read.
+/// A checkpoint that is being read.
 pub(crate) struct Checkpoint {
+    pub(crate) name: String,
     pub(crate) position: Position,
-    pub(crate) head: Vec<u8>,
-    pub(crate) jobs: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
+    file: Arc<dyn DiskFile>,
+    /// Where the next piece begins.
+    offset: u64,
 }
 
 fn name_of(position: Position) -> String {
@@ -93,23 +95,32 @@ impl Checkpoints {
     }
 
     /// The newest checkpoint, if there is one.
-    pub(crate) fn read(&self) -> io::Result<Option<Checkpoint>> {
+    pub(crate) fn newest(&self) -> io::Result<Option<Checkpoint>> {
         let Some((name, bytes)) = self.names()?.pop() else { return Ok(None) };
-        self.read_one(&name, bytes).map(Some)
+        self.open(&name, bytes).map(Some)
     }
 
     /// The checkpoint of a name and length.
-    pub(crate) fn read_one(&self, name: &str, bytes: u64) -> io::Result<Checkpoint> {
-        let mut whole = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
-        self.disk.open(name)?.read_at(&mut whole, 0)?;
-        let found = parse(&whole).and_then(|found| {
-            // The place in the log has no checksum, but it stands in the name as well.
-            if name_of(found.position) == name { Ok(found) } else { Err(MAGIC.len()) }
-        });
-        found.map_err(|offset| {
-            let why = format!("the checkpoint (file {name}) is damaged at byte {offset}");
-            io::Error::new(io::ErrorKind::InvalidData, why)
-        })
+    pub(crate) fn open(&self, name: &str, bytes: u64) -> io::Result<Checkpoint> {
+        let file = self.disk.open(name)?;
+        let mut header = [0; HEADER_BYTES];
+        if bytes >= HEADER_BYTES as u64 {
+            file.read_at(&mut header, 0)?;
+        }
+        let (magic, position) = header.split_at(MAGIC.len());
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let position = Position { segment: number(&position[..8]), offset: number(&position[8..]) };
+        let mut checkpoint = Checkpoint { name: name.to_owned(), position, bytes, file, offset: 0 };
+        if magic != MAGIC {
+            return Err(checkpoint.damaged());
+        }
+        // The place in the log has no checksum, but it stands in the name as well.
+        checkpoint.offset = MAGIC.len() as u64;
+        if name_of(position) != name {
+            return Err(checkpoint.damaged());
+        }
+        checkpoint.offset = HEADER_BYTES as u64;
+        Ok(checkpoint)
     }
 
     /// The finished ones with their lengths, the newest last.
@@ -153,33 +164,41 @@ impl CheckpointWriter {
     }
 }
 
-/// What a checkpoint's bytes say, or where they make no sense.
-fn parse(bytes: &[u8]) -> Result<Checkpoint, usize> {
-    let Some((header, mut rest)) = bytes.split_at_checked(HEADER_BYTES) else { return Err(0) };
-    let (magic, position) = header.split_at(MAGIC.len());
-    if magic != MAGIC {
-        return Err(0);
-    }
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    let position = Position { segment: number(&position[..8]), offset: number(&position[8..]) };
-    let mut pieces = Vec::new();
-    loop {
-        let (piece, left) = piece(rest).ok_or(bytes.len() - rest.len())?;
-        if piece.is_empty() {
-            break;
-        }
-        pieces.push(piece.to_vec());
-        rest = left;
-    }
-    let mut pieces = pieces.into_iter();
-    let head = pieces.next().ok_or(HEADER_BYTES)?;
-    Ok(Checkpoint { position, head, jobs: pieces.collect(), bytes: bytes.len() as u64 })
-}
+/// What stands before a piece: its length and its checksum.
+const PIECE_HEADER_BYTES: usize = 12;
 
-/// The piece that some bytes begin with, and what comes after it.
-fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<8>()?;
-    let (checksum, rest) = rest.split_first_chunk::<4>()?;
-    let (piece, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-    (crc32c::crc32c(piece).to_le_bytes() == *checksum).then_some((piece, rest))
+impl Checkpoint {
+    /// Reads the next piece, of which the head is the first. Says whether there was one.
+    pub(crate) fn read_piece(&mut self, piece: &mut Vec<u8>) -> io::Result<bool> {
+        let mut header = [0; PIECE_HEADER_BYTES];
+        let left = self.bytes - self.offset;
+        if left < header.len() as u64 {
+            return Err(self.damaged());
+        }
+        self.file.read_at(&mut header, self.offset)?;
+        let (length, checksum) = header.split_at(8);
+        let length = length.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        if length > left - header.len() as u64 {
+            return Err(self.damaged());
+        }
+        piece.resize(usize::try_from(length).map_err(io::Error::other)?, 0);
+        self.file.read_at(piece, self.offset + header.len() as u64)?;
+        if crc32c::crc32c(piece).to_le_bytes() != *checksum {
+            return Err(self.damaged());
+        }
+        self.offset += header.len() as u64 + length;
+        Ok(!piece.is_empty())
+    }
+
+    /// Reads all pieces, to see whether they are whole.
+    pub(crate) fn verify(mut self) -> io::Result<()> {
+        let mut piece = Vec::new();
+        while self.read_piece(&mut piece)? {}
+        Ok(())
+    }
+
+    fn damaged(&self) -> io::Error {
+        let why = format!("the checkpoint (file {}) is damaged at byte {}", self.name, self.offset);
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    }
 }

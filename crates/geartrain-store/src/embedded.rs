@@ -228,8 +228,16 @@ impl Store {
     }
 
     /// The engine that a checkpoint shows.
-    pub(crate) fn restore(&self, checkpoint: &Checkpoint) -> Result<Engine, CodecError> {
-        Engine::restore(self.limits.clone(), &checkpoint.head, &checkpoint.jobs)
+    pub(crate) fn restore(&self, mut checkpoint: Checkpoint) -> Result<Engine, OpenError> {
+        let place = format!("the checkpoint (file {})", checkpoint.name);
+        let damaged = |source: CodecError| OpenError::Damaged { place: place.clone(), source: source.into() };
+        let mut piece = Vec::new();
+        checkpoint.read_piece(&mut piece)?;
+        let mut restoring = Engine::restore(self.limits.clone(), &piece).map_err(damaged)?;
+        while checkpoint.read_piece(&mut piece)? {
+            restoring.add(&piece).map_err(damaged)?;
+        }
+        Ok(restoring.finish())
     }
 
     /// Reads the newest checkpoint, and what was written after it.
@@ -237,14 +245,11 @@ impl Store {
         &self,
         read_log: impl FnOnce(Position, &mut Replay<'_>) -> Result<L, LogError>,
     ) -> Result<Kept<L>, OpenError> {
-        let damaged =
-            |place: String, source: CodecError| OpenError::Damaged { place, source: Box::new(source) };
-        let (mut engine, from, checkpoint_bytes) = match self.checkpoints().read()? {
+        let (mut engine, from, checkpoint_bytes) = match self.checkpoints().newest()? {
             None => (Engine::new(self.limits.clone()), Position::default(), 0),
             Some(checkpoint) => {
-                let engine = self.restore(&checkpoint);
-                let engine = engine.map_err(|source| damaged("the checkpoint".into(), source))?;
-                (engine, checkpoint.position, checkpoint.bytes)
+                let (position, bytes) = (checkpoint.position, checkpoint.bytes);
+                (self.restore(checkpoint)?, position, bytes)
             }
         };
         let payload_files = engine.payload_files().collect();
@@ -260,7 +265,7 @@ impl Store {
                     Ok(delta) => engine.apply(&delta),
                     Err(source) => {
                         let place = format!("segment {} at byte {}", position.segment, position.offset);
-                        wrong = Some(damaged(place, source));
+                        wrong = Some(OpenError::Damaged { place, source: source.into() });
                     }
                 }
                 changes += 1;

@@ -101,14 +101,17 @@ fn newest_readable(store: &Store, target: &Target) -> Result<(Option<Position>, 
     let checkpoints = store.checkpoints();
     let mut wrong = Vec::new();
     for (name, bytes) in checkpoints.names()?.into_iter().rev() {
-        let why = match checkpoints.read_one(&name, bytes) {
-            Ok(checkpoint) => match store.restore(&checkpoint) {
-                Ok(_) => {
-                    copy_file(&*store.disk(), &target.disk, &name, bytes)?;
-                    return Ok((Some(checkpoint.position), wrong));
-                }
-                Err(why) => format!("the checkpoint (file {name}) makes no sense: {why}"),
-            },
+        let opened = checkpoints.open(&name, bytes).map_err(OpenError::from);
+        let restored = opened.and_then(|checkpoint| {
+            let position = checkpoint.position;
+            store.restore(checkpoint).map(|_| position)
+        });
+        let why = match restored {
+            Ok(position) => {
+                copy_file(&*store.disk(), &target.disk, &name, bytes)?;
+                return Ok((Some(position), wrong));
+            }
+            Err(OpenError::Damaged { place, source }) => format!("{place} makes no sense: {source}"),
             Err(why) => why.to_string(),
         };
         wrong.push(why);

@@ -213,7 +213,11 @@ impl Snapshot {
 
     fn follower(mut self, of: &mut Pair) -> Result<Follower, String> {
         while !self.go_on(of, 2) {}
-        let engine = Engine::restore(limits(), &self.head, &self.jobs).map_err(|error| error.to_string())?;
+        let mut restoring = Engine::restore(limits(), &self.head).map_err(|error| error.to_string())?;
+        for jobs in &self.jobs {
+            restoring.add(jobs).map_err(|error| error.to_string())?;
+        }
+        let engine = restoring.finish();
         let mut follower = Follower { engine, name: "the engine restored from a snapshot" };
         follower.catch_up(&of.effects.deltas[self.after..])?;
         Ok(follower)

@@ -121,6 +121,23 @@ pub struct Engine {
     limits: Limits,
 }
 
+/// An engine that is being made of a snapshot.
+#[derive(Debug)]
+pub struct Restoring(Engine);
+
+impl Restoring {
+    /// Adds jobs: all that one call of [`Engine::go_on_with_snapshot`] wrote, or several.
+    pub fn add(&mut self, jobs: &[u8]) -> Result<(), CodecError> {
+        self.0.state.read_rows(jobs)
+    }
+
+    /// The engine, when all have been added.
+    pub fn finish(mut self) -> Engine {
+        self.0.state.rebuild_indexes();
+        self.0
+    }
+}
+
 impl Engine {
     /// An empty one.
     pub fn new(limits: Limits) -> Engine {
@@ -271,12 +288,11 @@ impl Engine {
         self.state.go_on_with_picture(jobs_max, into)
     }
 
-    /// The engine that a snapshot shows, from its head and all that was written after it, in pieces that were each written by one call.
-    pub fn restore(limits: Limits, head: &[u8], jobs: &[Vec<u8>]) -> Result<Engine, CodecError> {
+    /// Begins to make the engine that a snapshot shows, from its head.
+    pub fn restore(limits: Limits, head: &[u8]) -> Result<Restoring, CodecError> {
         let mut engine = Engine::new(limits);
-        let Limits { hash_seed, moved_bytes_min, .. } = engine.limits;
-        engine.state = State::restore(hash_seed, moved_bytes_min, head, jobs)?;
-        Ok(engine)
+        engine.state.read_head(head)?;
+        Ok(Restoring(engine))
     }
 
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {

@@ -372,7 +372,11 @@ mod tests {
         both.engine.begin_snapshot(&mut head);
         both.engine.go_on_with_snapshot(100, &mut jobs);
         let limits = Limits { moved_bytes_min: 4, ..Limits::default() };
-        let restore = |jobs: &[u8]| Engine::restore(limits.clone(), &head, &[jobs.to_vec()]);
+        let restore = |jobs: &[u8]| {
+            let mut restoring = Engine::restore(limits.clone(), &head)?;
+            restoring.add(jobs)?;
+            Ok::<Engine, crate::engine::CodecError>(restoring.finish())
+        };
         both.engine = restore(&jobs).unwrap();
         both.check();
         assert_eq!(["a", "b", "c"].map(|jid| both.text(jid)), ["hello", "world", "memory"]);

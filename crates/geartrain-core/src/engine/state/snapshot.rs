@@ -161,26 +161,9 @@ impl State {
         }
     }
 
-    /// Makes the state that a picture shows, from its head and all its jobs in any order.
-    pub(crate) fn restore(
-        hash_seed: u64,
-        moved_bytes_min: u32,
-        head: &[u8],
-        jobs: &[Vec<u8>],
-    ) -> Result<State, CodecError> {
-        let mut state = State::new(hash_seed, moved_bytes_min);
-        state.read_head(&mut Reader::new(head))?;
-        for jobs in jobs {
-            let mut reader = Reader::new(jobs);
-            while !reader.is_empty() {
-                state.read_row(&mut reader)?;
-            }
-        }
-        state.rebuild_indexes();
-        Ok(state)
-    }
-
-    fn read_head(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
+    /// Takes over what a picture's head says.
+    pub(crate) fn read_head(&mut self, head: &[u8]) -> Result<(), CodecError> {
+        let reader = &mut Reader::new(head);
         self.seq = reader.number("snapshot")?;
         self.templates_made = reader.id("snapshot")?;
         let used = reader.id("snapshot")?;
@@ -235,6 +218,15 @@ impl State {
             self.templates.insert(number, template);
         }
         if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a picture's head")) }
+    }
+
+    /// Takes over jobs of a picture, which may come in any order.
+    pub(crate) fn read_rows(&mut self, rows: &[u8]) -> Result<(), CodecError> {
+        let mut reader = Reader::new(rows);
+        while !reader.is_empty() {
+            self.read_row(&mut reader)?;
+        }
+        Ok(())
     }
 
     fn read_template(&self, reader: &mut Reader<'_>) -> Result<Template, CodecError> {
@@ -313,7 +305,7 @@ impl State {
     }
 
     /// Puts every job into the indexes that its row calls for. Each index is filled in order, which is much quicker than as the rows come.
-    fn rebuild_indexes(&mut self) {
+    pub(crate) fn rebuild_indexes(&mut self) {
         self.rows.index();
         let (mut work, mut timed, mut listed, mut complete, mut failed) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
