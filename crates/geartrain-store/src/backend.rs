@@ -171,7 +171,12 @@ impl StoreBackend {
         // It has its own thread, because it takes long and neither the engine nor whoever waits for it may stand still.
         std::thread::Builder::new()
             .name("geartrain-backup".into())
-            .spawn(move || drop(slot.send(backup::backup(&premises, &to))))?;
+            .spawn(move || {
+                let done = backup::backup(&premises, &to);
+                // Whoever hears of it may want to open the directory again.
+                drop(premises);
+                let _ = slot.send(done);
+            })?;
         let gone =
             |_| OpenError::Io(std::io::Error::other("the thread that made the copy panicked, and said why"));
         answer.recv_async().await.map_err(gone)?
