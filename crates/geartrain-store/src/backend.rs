@@ -123,7 +123,7 @@ impl StoreBackend {
     }
 
     fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
-        let (engine, scribe) = store.start(Subscribers::default())?;
+        let (engine, scribe) = store.start()?;
         let scribe = Box::new(scribe);
         let premises = Arc::downgrade(store.premises());
         let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
@@ -169,14 +169,12 @@ impl StoreBackend {
         let (slot, answer) = flume::bounded(1);
         let to = to.to_owned();
         // It has its own thread, because it takes long and neither the engine nor whoever waits for it may stand still.
-        std::thread::Builder::new()
-            .name("geartrain-backup".into())
-            .spawn(move || {
-                let done = backup::backup(&premises, &to);
-                // Whoever hears of it may want to open the directory again.
-                drop(premises);
-                let _ = slot.send(done);
-            })?;
+        std::thread::Builder::new().name("geartrain-backup".into()).spawn(move || {
+            let done = backup::backup(&premises, &to);
+            // Whoever hears of it may want to open the directory again.
+            drop(premises);
+            let _ = slot.send(done);
+        })?;
         let gone =
             |_| OpenError::Io(std::io::Error::other("the thread that made the copy panicked, and said why"));
         answer.recv_async().await.map_err(gone)?

@@ -1,7 +1,7 @@
 //! Telling what happened, and then those who asked: in this order, and only once it cannot be lost.
 
 use flume::Sender;
-use geartrain_core::{Answer, Event, Events, PopReply, Refusal};
+use geartrain_core::{Answer, Call, Event, Events, PopReply, Refusal};
 
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -11,7 +11,12 @@ pub(crate) type Slot<T> = Sender<Result<T, Trouble>>;
 
 /// An answer that is ready.
 pub(crate) enum Outgoing {
-    Batch(Slot<Vec<Answer>>, Vec<Answer>),
+    Batch {
+        slot: Slot<Vec<Answer>>,
+        answers: Vec<Answer>,
+        /// What is left of the commands. To let go of it takes time that the engine's thread has not got.
+        spent: Vec<Call>,
+    },
     Pop(Slot<Result<PopReply, Refusal>>, Result<PopReply, Refusal>),
     /// Somebody listens from here on.
     Subscribe(Slot<Box<dyn Events>>),
@@ -37,7 +42,10 @@ impl Outcome {
         for outgoing in self.outgoing {
             // Whoever no longer listens for an answer does not get one.
             match outgoing {
-                Outgoing::Batch(slot, answers) => drop(slot.send(Ok(answers))),
+                Outgoing::Batch { slot, answers, spent } => {
+                    let _ = slot.send(Ok(answers));
+                    drop(spent);
+                }
                 Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
                 Outgoing::Subscribe(slot) => drop(slot.send(Ok(subscribers.add()))),
             }
@@ -48,7 +56,7 @@ impl Outcome {
     pub(crate) fn call_off(self, trouble: &Trouble) {
         for outgoing in self.outgoing {
             match outgoing {
-                Outgoing::Batch(slot, _) => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Pop(slot, _) => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Subscribe(slot) => drop(slot.send(Err(trouble.clone()))),
             }

@@ -4,8 +4,9 @@
 //! nothing comes next, handing over would only cost time, and the engine's thread writes itself.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use flume::{Receiver, RecvTimeoutError, Sender};
@@ -28,13 +29,14 @@ pub(crate) enum Threads {
 
 /// Where what is to be written is handed in.
 pub(crate) struct Desk {
-    /// Held while something is written.
-    writer: Arc<Mutex<Writer>>,
-    hand: Hand,
+    /// Held while something is written. None when it is stopped.
+    writer: Arc<Mutex<Option<Writer>>>,
+    who: Who,
+    trouble: Arc<OnceLock<Trouble>>,
 }
 
 /// Who writes.
-enum Hand {
+enum Who {
     Thread {
         /// None when it is stopped.
         orders: Option<Sender<Order>>,
@@ -52,37 +54,41 @@ enum Hand {
 
 impl Desk {
     pub(crate) fn new(writer: Writer, threads: Threads) -> io::Result<Desk> {
-        let shared = writer.needs_no_waking();
-        let writer = Arc::new(Mutex::new(writer));
-        let hand = match threads {
-            Threads::None => Hand::Nobody { waiting: Vec::new() },
+        let (shared, trouble) = (writer.needs_no_waking(), writer.trouble());
+        let writer = Arc::new(Mutex::new(Some(writer)));
+        let who = match threads {
+            Threads::None => Who::Nobody { waiting: Vec::new() },
             Threads::Two => {
                 let (orders, inbox) = flume::bounded(GROUPS_MAX);
                 let done = Arc::new(AtomicU64::new(0));
-                let (writer, written) = (writer.clone(), done.clone());
+                let at_work = AtWork { writer: writer.clone(), done: done.clone(), trouble: trouble.clone() };
                 let thread = std::thread::Builder::new()
                     .name("geartrain-writer".into())
-                    .spawn(move || write(&writer, &inbox, &written))?;
-                Hand::Thread { orders: Some(orders), thread: Some(thread), given: 0, done, shared }
+                    .spawn(move || at_work.run(&inbox))?;
+                Who::Thread { orders: Some(orders), thread: Some(thread), given: 0, done, shared }
             }
         };
-        Ok(Desk { writer, hand })
+        Ok(Desk { writer, who, trouble })
     }
 
     /// Has a group written: now, if nobody else waits for anything.
     pub(crate) fn write(&mut self, group: Group, alone: bool) {
         let idle = self.is_idle();
-        match &mut self.hand {
-            Hand::Thread { shared: true, .. } if alone && idle => {
-                lock(&self.writer).work([Order::Write(group)], false);
+        match &mut self.who {
+            Who::Thread { shared: true, .. } if alone && idle => {
+                if let Some(writer) = &mut *lock(&self.writer) {
+                    writer.work([Order::Write(group)], false);
+                }
             }
-            Hand::Thread { orders: Some(orders), given, .. } => {
+            Who::Thread { orders: Some(orders), given, .. } => {
                 *given += 1;
                 // If the thread is gone, dropping the group tells everyone in it.
                 let _ = orders.send(Order::Write(group));
             }
-            Hand::Thread { orders: None, .. } => {}
-            Hand::Nobody { waiting } => {
+            Who::Thread { orders: None, .. } => {
+                group.outcome.call_off(self.trouble.get().unwrap_or(&Trouble::Gone));
+            }
+            Who::Nobody { waiting } => {
                 waiting.push(Order::Write(group));
                 if waiting.len() > GROUPS_MAX + 1 {
                     self.work(usize::MAX);
@@ -93,42 +99,50 @@ impl Desk {
 
     /// Whether there is a thread that writes, and it has nothing to do.
     fn is_idle(&self) -> bool {
-        matches!(&self.hand, Hand::Thread { given, done, .. } if *given == done.load(Ordering::Acquire))
+        matches!(&self.who, Who::Thread { given, done, .. } if *given == done.load(Ordering::Acquire))
     }
 
     /// Makes sure that so much can be written, after all that was handed in.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
-        match &mut self.hand {
-            Hand::Thread { orders, given, .. } => {
+        match &mut self.who {
+            Who::Thread { orders, given, .. } => {
                 let (slot, answer) = flume::bounded(1);
                 let orders = orders.as_ref().ok_or(Trouble::Gone)?;
                 orders.send(Order::Reserve { bytes, slot }).map_err(|_| Trouble::Gone)?;
                 *given += 1;
                 answer.recv().map_err(|_| Trouble::Gone)?
             }
-            Hand::Nobody { .. } => {
+            Who::Nobody { .. } => {
                 self.work(usize::MAX);
-                lock(&self.writer).reserve(bytes)
+                lock(&self.writer).as_mut().ok_or(Trouble::Gone)?.reserve(bytes)
             }
         }
     }
 
     /// Without a thread, writes so many of the groups that were handed in.
     pub(crate) fn work(&mut self, groups: usize) {
-        if let Hand::Nobody { waiting } = &mut self.hand {
+        if let Who::Nobody { waiting } = &mut self.who
+            && let Some(writer) = &mut *lock(&self.writer)
+        {
             let groups = groups.min(waiting.len());
-            lock(&self.writer).work(waiting.drain(..groups), false);
+            writer.work(waiting.drain(..groups), false);
         }
     }
 
-    /// Ends the thread, once all is written, and takes back those who listen.
-    pub(crate) fn stop(&mut self) -> Subscribers {
-        if let Hand::Thread { orders, thread, .. } = &mut self.hand {
+    /// Ends the thread, once all is written, and lets go of all files. Hands back those who listen, the first time.
+    pub(crate) fn stop(&mut self) -> Option<Subscribers> {
+        if let Who::Thread { orders, thread, .. } = &mut self.who {
             *orders = None;
-            // If it panicked it said why.
             let _ = thread.take().map(JoinHandle::join);
         }
-        lock(&self.writer).take_subscribers()
+        lock(&self.writer).take().map(Writer::into_subscribers)
+    }
+
+    /// Those who listen, from now on.
+    pub(crate) fn listen(&mut self, subscribers: Subscribers) {
+        if let Some(writer) = &mut *lock(&self.writer) {
+            writer.listen(subscribers);
+        }
     }
 }
 
@@ -138,26 +152,43 @@ impl Drop for Desk {
     }
 }
 
-/// What the thread does, until nobody is left to tell it anything.
-fn write(writer: &Mutex<Writer>, inbox: &Receiver<Order>, done: &AtomicU64) {
-    loop {
-        let sync_in = lock(writer).sync_in();
-        let first = match sync_in {
-            None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(wait) => inbox.recv_timeout(wait),
-        };
-        let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
-        let orders: Vec<Order> = first.into_iter().chain(inbox.drain()).collect();
-        let count = orders.len() as u64;
-        lock(writer).work(orders, stop);
-        done.fetch_add(count, Ordering::Release);
-        if stop {
-            return;
+/// What the thread has.
+struct AtWork {
+    writer: Arc<Mutex<Option<Writer>>>,
+    done: Arc<AtomicU64>,
+    trouble: Arc<OnceLock<Trouble>>,
+}
+
+impl AtWork {
+    /// Writes until nobody is left to tell it anything.
+    fn run(&self, inbox: &Receiver<Order>) {
+        loop {
+            let sync_in = lock(&self.writer).as_ref().and_then(Writer::sync_in);
+            let first = match sync_in {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => inbox.recv_timeout(wait),
+            };
+            let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
+            let orders: Vec<Order> = first.into_iter().chain(inbox.drain()).collect();
+            let count = orders.len() as u64;
+            let work = || {
+                if let Some(writer) = &mut *lock(&self.writer) {
+                    writer.work(orders, stop);
+                }
+            };
+            // If it panics it says why, and whoever waited for it is told. The thread stays, so that nobody waits for it in vain.
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                let _ = self.trouble.set(Trouble::Gone);
+            }
+            self.done.fetch_add(count, Ordering::Release);
+            if stop {
+                return;
+            }
         }
     }
 }
 
-/// If somebody panicked while they wrote, the trouble is known, and nothing is acknowledged any more.
-fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
+/// If somebody panicked while they wrote, that is trouble, and nothing is acknowledged any more.
+fn lock(writer: &Mutex<Option<Writer>>) -> MutexGuard<'_, Option<Writer>> {
     writer.lock().unwrap_or_else(PoisonError::into_inner)
 }

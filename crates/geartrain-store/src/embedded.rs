@@ -17,7 +17,6 @@ use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay};
 use crate::options::StoreOptions;
 use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
 use crate::spill::{Wake, spill};
-use crate::subscribers::Subscribers;
 use crate::writer::Writer;
 
 /// Why a data directory cannot be opened, looked at or copied.
@@ -171,7 +170,7 @@ impl Store {
     }
 
     /// Reads what was kept, and gets ready to keep what comes.
-    pub(crate) fn start(&self, subscribers: Subscribers) -> Result<(Engine, Scribe), OpenError> {
+    pub(crate) fn start(&self) -> Result<(Engine, Scribe), OpenError> {
         let Kept { mut engine, mut log, checkpoint_bytes, payload_files, .. } =
             self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
         self.take_over_payload_files(&mut engine, &payload_files)?;
@@ -189,7 +188,7 @@ impl Store {
         let (in_memory, wake) = (self.premises.payload_bytes.clone(), self.wake.clone());
         let wake: Wake = Arc::new(move || wake.get().into_iter().for_each(|wake| wake()));
         let (spill, mover) = spill(files, self.options.payload_memory, in_memory, wake);
-        let writer = Writer::new(log, self.options.sync, subscribers, self.checkpoints(), mover);
+        let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover);
         let min = self.options.checkpoint_bytes_min;
         let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
         Ok((engine, scribe))

@@ -9,7 +9,7 @@ use crate::payloads::PayloadReader;
 pub(crate) fn fetch(outcome: &mut Outcome, from: &mut PayloadReader) {
     for outgoing in &mut outcome.outgoing {
         match outgoing {
-            Outgoing::Batch(_, answers) => answers.iter_mut().for_each(|answer| for_answer(answer, from)),
+            Outgoing::Batch { answers, .. } => answers.iter_mut().for_each(|answer| for_answer(answer, from)),
             Outgoing::Pop(_, answer) => {
                 if let Ok(reply) = answer
                     && let Err(refusal) = for_pop(reply, from)
@@ -38,8 +38,8 @@ fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
     }
 }
 
-/// A job whose payload cannot be read is left out, so that those who came with it do not wait for their locks to run out. Its own does, until it has
-/// no retries left and is failed. If there is no other, the answer is that it cannot be read.
+/// A job whose payload cannot be read is left out, so that the others need not wait for their locks to run out. Its own lock runs out, again and
+/// again, until it has no retries left and is failed. If there is no other, the answer is that it cannot be read.
 fn for_pop(reply: &mut PopReply, from: &mut PayloadReader) -> Result<(), Refusal> {
     let mut unreadable = Ok(());
     reply.jobs.retain_mut(|job| {

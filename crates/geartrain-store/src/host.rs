@@ -168,7 +168,7 @@ impl Host {
                     answers.push(self.execute(given.unwrap_or(now), command));
                     self.serve_stirred(now);
                 }
-                self.outgoing.push(Outgoing::Batch(slot, answers));
+                self.outgoing.push(Outgoing::Batch { slot, answers, spent: batch });
             }
             // Whoever has gone away already is not given a job.
             Message::Wait { slot, .. } if slot.is_disconnected() => {}

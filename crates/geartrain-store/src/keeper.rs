@@ -10,6 +10,7 @@ use crate::delivery::{Outcome, Outgoing};
 use crate::desk::{Desk, Threads};
 use crate::embedded::Store;
 use crate::host::Message;
+use crate::log;
 use crate::spill::Spill;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -99,8 +100,11 @@ impl Keeper {
         let Keeper::Log { store, scribe } = self else { return Err(trouble) };
         // Those who still wait for what was handed in are told of the trouble.
         scribe.desk.work(usize::MAX);
-        let subscribers = scribe.desk.stop();
-        let (engine, started) = store.start(subscribers).map_err(|_| trouble)?;
+        if let Some(listening) = scribe.desk.stop() {
+            scribe.listening = listening;
+        }
+        let (engine, mut started) = store.start().map_err(|_| trouble)?;
+        started.desk.listen(std::mem::take(&mut scribe.listening));
         **scribe = started;
         Ok(engine)
     }
@@ -138,6 +142,8 @@ pub(crate) struct Scribe {
     /// How large the one is that is being taken, so far.
     snapshot: Option<u64>,
     spill: Spill,
+    /// Those who listen, while there is nobody who writes.
+    listening: Subscribers,
 }
 
 impl Scribe {
@@ -160,6 +166,7 @@ impl Scribe {
             snapshot_bytes_min,
             snapshot: None,
             spill,
+            listening: Subscribers::default(),
         })
     }
 
@@ -188,7 +195,7 @@ impl Scribe {
         let Written { bytes: body, must_be_synced } = written;
         if !body.is_empty() {
             self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
-            self.since_snapshot += body.len() as u64;
+            self.since_snapshot += log::padded(body.len()) as u64;
         }
         // What a light one rests on is not lost before it is told: groups are written and told in the order in which they come.
         let light = !must_be_synced;

@@ -12,7 +12,6 @@ use crate::host::{Host, Message};
 use crate::keeper::Keeper;
 use crate::log::Disk;
 use crate::options::StoreOptions;
-use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 
 /// The engine and the log that [`StoreBackend`](crate::StoreBackend) runs on two threads, one step at a time: what happens hangs on the steps alone.
@@ -36,7 +35,7 @@ impl Lockstep {
         clock: Arc<dyn Clock>,
     ) -> Result<Lockstep, OpenError> {
         let store = Store::on(disk, options, Limits::default()).without_threads();
-        let (engine, scribe) = store.start(Subscribers::default())?;
+        let (engine, scribe) = store.start()?;
         let scribe = Box::new(scribe);
         let (inbox, messages) = flume::unbounded();
         Ok(Lockstep { host: Host::new(engine, clock, messages, Keeper::Log { store, scribe }), inbox })

@@ -104,7 +104,7 @@ fn head_of(place: Place, payload: &[u8]) -> [u8; HEAD_BYTES] {
 
 /// What has become of some moves.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct Lot {
     pub(crate) moved: Vec<Moved>,
     /// There was no room for some of them.
     pub(crate) full: bool,
@@ -118,8 +118,6 @@ pub(crate) struct PayloadFiles {
     /// The number of the next file. None was ever used before.
     next: u64,
     current: Option<Growing>,
-    /// Files that are full and not synced.
-    unsynced: Vec<Arc<dyn DiskFile>>,
     /// Whether there are files that a power cut could take.
     unsynced_names: bool,
     /// Files that no checkpoint will speak of, once one counts that is being taken or comes later.
@@ -146,15 +144,14 @@ impl PayloadFiles {
             file_bytes: file_bytes.min(FILE_BYTES_MAX),
             next: first,
             current: None,
-            unsynced: Vec::new(),
             unsynced_names: false,
             empty: Vec::new(),
         }
     }
 
     /// Writes payloads. Without room those that are left stay where they are; so does one that cannot be read.
-    pub(crate) fn write(&mut self, moves: Vec<Move>) -> io::Result<Written> {
-        let mut written = Written { moved: Vec::with_capacity(moves.len()), full: false };
+    pub(crate) fn write(&mut self, moves: Vec<Move>) -> io::Result<Lot> {
+        let mut written = Lot { moved: Vec::with_capacity(moves.len()), full: false };
         for of in moves {
             let payload = match of.payload.place() {
                 None => Ok(of.payload.clone()),
@@ -174,7 +171,7 @@ impl PayloadFiles {
     }
 
     /// Adds a record, unless there is no room.
-    fn add(&mut self, of: Move, payload: &[u8], written: &mut Written) -> io::Result<Result<(), Move>> {
+    fn add(&mut self, of: Move, payload: &[u8], written: &mut Lot) -> io::Result<Result<(), Move>> {
         let record = HEAD_BYTES + payload.len();
         let is_over = |current: &Growing| {
             let end = current.end();
@@ -182,7 +179,10 @@ impl PayloadFiles {
         };
         if self.current.as_ref().is_some_and(is_over) {
             self.flush(written)?;
-            self.unsynced.extend(self.current.take().map(|full| full.file));
+            // Now, because nobody knows when the next checkpoint counts, and until then it would have to be held open.
+            if let Some(mut full) = self.current.take() {
+                full.sync()?;
+            }
         }
         if self.current.is_none() && !self.begin(written)? {
             return Ok(Err(of));
@@ -199,7 +199,7 @@ impl PayloadFiles {
     }
 
     /// Begins the next file, and says whether there was room.
-    fn begin(&mut self, written: &mut Written) -> io::Result<bool> {
+    fn begin(&mut self, written: &mut Lot) -> io::Result<bool> {
         let number = self.next;
         let file = match self.disk.create(&name_of(number)) {
             Err(error) if is_full(&error) => {
@@ -218,7 +218,7 @@ impl PayloadFiles {
     }
 
     /// Writes what was gathered.
-    fn flush(&mut self, written: &mut Written) -> io::Result<()> {
+    fn flush(&mut self, written: &mut Lot) -> io::Result<()> {
         let Some(current) = &mut self.current else { return Ok(()) };
         if current.moves.is_empty() {
             return Ok(());
@@ -246,9 +246,6 @@ impl PayloadFiles {
 
     /// Makes durable all that was written.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
-        for file in std::mem::take(&mut self.unsynced) {
-            sync(&*file)?;
-        }
         if let Some(current) = &mut self.current
             && current.synced < current.written
         {

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Move};
 
-use crate::payloads::{PayloadFiles, Written};
+use crate::payloads::{Lot, PayloadFiles};
 
 /// How many bytes go at a time, at least; and how many are copied forward.
 const STEP_BYTES: u64 = 1 << 20;
-/// If that is less than the log has grown meanwhile, so many times as much as that: memory must not fill faster than it is emptied.
+/// If the log has grown meanwhile, so many times as much as it has, if that is more: memory must not fill faster than it is emptied.
 const PACE: u64 = 2;
 /// How much the log grows before it is tried again on a disk that was full.
 const PAUSE_BYTES: u64 = 4 << 20;
@@ -26,7 +26,7 @@ pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Spill {
     /// How many bytes may stay in memory.
     memory: u64,
-    reports: Receiver<Written>,
+    reports: Receiver<Lot>,
     is_under_way: bool,
     /// How much the log has grown since the last lot.
     logged: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Spill {
 /// The writer's end.
 pub(crate) struct Mover {
     pub(crate) files: PayloadFiles,
-    reports: Sender<Written>,
+    reports: Sender<Lot>,
     wake: Wake,
 }
 
@@ -61,7 +61,7 @@ impl Spill {
         self.logged += logged as u64;
         self.pause = self.pause.saturating_sub(logged as u64);
         if self.is_under_way {
-            let Written { moved, full } = self.reports.try_recv().ok()?;
+            let Lot { moved, full } = self.reports.try_recv().ok()?;
             self.is_under_way = false;
             moved.into_iter().for_each(|moved| engine.moved(moved));
             if full {

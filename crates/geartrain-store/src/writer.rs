@@ -43,7 +43,7 @@ pub(crate) struct Piece {
 /// What the thread is told.
 pub(crate) enum Order {
     Write(Group),
-    /// Make room for so many bytes, and say how much there is.
+    /// Make room for so many bytes, and say whether there is.
     Reserve {
         bytes: usize,
         slot: Sender<Result<(), Trouble>>,
@@ -67,17 +67,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(
-        log: Log,
-        mode: SyncMode,
-        subscribers: Subscribers,
-        checkpoints: Checkpoints,
-        mover: Mover,
-    ) -> Writer {
+    pub(crate) fn new(log: Log, mode: SyncMode, checkpoints: Checkpoints, mover: Mover) -> Writer {
         Writer {
             log,
             mode,
-            subscribers,
+            subscribers: Subscribers::default(),
             checkpoints,
             mover,
             picture: None,
@@ -123,9 +117,14 @@ impl Writer {
         !matches!(self.mode, SyncMode::Every(_))
     }
 
-    /// Hands back those who listen.
-    pub(crate) fn take_subscribers(&mut self) -> Subscribers {
-        std::mem::take(&mut self.subscribers)
+    /// Those who listen, from now on.
+    pub(crate) fn listen(&mut self, subscribers: Subscribers) {
+        self.subscribers = subscribers;
+    }
+
+    /// Lets go of everything but those who listen.
+    pub(crate) fn into_subscribers(self) -> Subscribers {
+        self.subscribers
     }
 
     /// Writes a group down. If that fails, nothing is acknowledged from then on.

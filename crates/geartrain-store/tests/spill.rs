@@ -199,8 +199,8 @@ fn a_backup_has_the_payloads_while_files_come_and_go() {
 #[test]
 fn an_answer_has_its_payload_even_if_the_file_goes_with_the_same_write() {
     let disk = SimDisk::new(1);
-    // A file for each payload. The log has two blocks and some 2,000 bytes: with an empty file a checkpoint is due, and not before.
-    let options = StoreOptions { checkpoint_bytes_min: 11_000, ..nothing_in_memory(100) };
+    // A file for each payload. The log has five blocks in the end: with an empty file a checkpoint is due, and not before.
+    let options = StoreOptions { checkpoint_bytes_min: 21_000, ..nothing_in_memory(100) };
     let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
     let settle = |store: &mut Lockstep| {
         for _ in 0..20 {

@@ -81,7 +81,7 @@ impl Batch {
 }
 
 /// How many bytes a batch takes on disk.
-pub(super) fn padded(body_bytes: usize) -> usize {
+pub(crate) fn padded(body_bytes: usize) -> usize {
     (HEADER + body_bytes).next_multiple_of(BLOCK)
 }
 

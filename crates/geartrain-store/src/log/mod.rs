@@ -29,7 +29,8 @@ pub(crate) use copy::{BEGINNING, Copied, copy};
 pub use disk::{Disk, DiskFile, Join, RealDisk, Work};
 pub use reader::LogReader;
 
-use batch::{BLOCK, Batch, padded};
+pub(crate) use batch::padded;
+use batch::{BLOCK, Batch};
 use recover::{Found, recover};
 use segment::{Segment, segment_name, segment_number, spare_number};
 use spares::{Spare, Spares};

@@ -11,8 +11,8 @@ use super::places::Next;
 use super::{RowId, RowState, State};
 use crate::{Payload, Place};
 
-/// How many rows are looked at for one that can be moved, and how many places: neither takes a tenth of a millisecond.
-const LOOKS_MAX: usize = 1 << 13;
+/// How many looks may be in vain when payloads are picked, and at how many places is looked: neither takes a tenth of a millisecond.
+const LOOKS_MAX: usize = 1 << 10;
 const PLACE_LOOKS_MAX: usize = 1 << 15;
 
 /// A payload that is to be written elsewhere: its bytes, or the place where they are now.
@@ -116,23 +116,26 @@ impl State {
     /// Picks payloads until all but so many bytes are out of memory or about to be, or so many are picked. A hand goes round over the rows; it
     /// passes over jobs that run, which are soon gone or changed.
     pub(crate) fn pick(&mut self, memory: u64, bytes_max: u64) -> Vec<Move> {
-        let (mut picked, mut bytes, mut looked) = (Vec::new(), 0, 0);
+        let (mut picked, mut bytes, mut in_vain) = (Vec::new(), 0, 0);
         for _ in 0..self.spill.candidates.len() {
+            if in_vain >= LOOKS_MAX {
+                break;
+            }
             let word = self.spill.hand;
             let mut bits = self.spill.candidates[word];
+            in_vain += usize::from(bits == 0);
             while bits != 0 {
                 if bytes >= bytes_max
-                    || looked >= LOOKS_MAX
                     || self.blobs.places().len() + self.spill.moving.len() >= PLACES_MAX
                     || self.blobs.here_bytes() <= memory + self.spill.moving_bytes
                 {
                     return picked;
                 }
-                looked += 1;
                 let at = word as RowId * 64 + bits.trailing_zeros();
                 bits &= bits - 1;
                 let row = &self.rows[at];
                 if row.state == RowState::Running {
+                    in_vain += 1;
                     continue;
                 }
                 self.spill.candidates[word] &= !(1 << (at % 64));
@@ -140,6 +143,7 @@ impl State {
                     || row.payload_bytes < self.spill.bytes_min
                     || row.payload.is_place()
                 {
+                    in_vain += 1;
                     continue;
                 }
                 self.spill.tickets += 1;
