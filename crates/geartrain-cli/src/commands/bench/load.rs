@@ -23,6 +23,8 @@ pub(super) const BATCH_JOBS: u32 = 100;
 /// How many commands a batch has at least, and how many batches there are at most, where one caller keeps many commands in flight.
 const BATCH_COMMANDS_MIN: u32 = 300;
 const BATCHES_MAX: u32 = 3;
+/// How long a run-up is: such a part of what is measured.
+const RUN_UP: u32 = 4;
 /// How many at a time before anything is measured.
 const WARM_UP_BATCH: u32 = 1_000;
 /// How many threads put, and how many work, where both happen at once.
@@ -163,35 +165,71 @@ fn nothing_there() -> Failure {
     )
 }
 
+/// Counts what is done in a stretch of time. The first part of it only counts as a run-up: a core that was idle, or did something else, is slow at first.
+struct Meter {
+    start: Instant,
+    run_up: Duration,
+    window: Duration,
+    /// Since when it counts, how much was done since, and whether the run-up is over. What ends earlier counts from its beginning.
+    counted: Cell<(Instant, u64, bool)>,
+}
+
+impl Meter {
+    fn new(window: Duration) -> Meter {
+        let start = Instant::now();
+        Meter { start, run_up: window / RUN_UP, window, counted: Cell::new((start, 0, false)) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.start.elapsed() >= self.run_up + self.window
+    }
+
+    fn add(&self, more: u64) {
+        let (since, done, is_run_up) = self.counted.get();
+        self.counted.set(match is_run_up || self.start.elapsed() < self.run_up {
+            true => (since, done + more, is_run_up),
+            false => (Instant::now(), 0, true),
+        });
+    }
+
+    /// How much was done per second.
+    fn rate(&self) -> f64 {
+        let (since, done, _) = self.counted.get();
+        done as f64 / since.elapsed().as_secs_f64()
+    }
+}
+
 /// Does a step again and again until the time is over, or a step finds nothing to do, or so much is done. Answers how much was done per second.
 pub(super) fn rate(
     window: Duration,
     most: u64,
     mut step: impl FnMut() -> Result<u64, Failure>,
 ) -> Result<f64, Failure> {
-    let (start, mut done) = (Instant::now(), 0);
-    while start.elapsed() < window && done < most {
+    let (meter, mut done) = (Meter::new(window), 0);
+    while !meter.is_over() && done < most {
         match step()? {
             0 => break,
-            more => done += more,
+            more => {
+                meter.add(more);
+                done += more;
+            }
         }
     }
-    Ok(done as f64 / start.elapsed().as_secs_f64())
+    Ok(meter.rate())
 }
 
 /// Lifecycles per second of one caller that keeps so many commands in flight. If they are many they are in several batches: one is made, and another
 /// answered, while the rest are worked on.
 pub(super) fn batched(load: &mut Load, in_flight: u32, window: Duration) -> Result<f64, Failure> {
     let batches = (in_flight / BATCH_COMMANDS_MIN).clamp(1, BATCHES_MAX);
-    let (start, done, longest) = (Instant::now(), Cell::new(0), Cell::new(load.longest));
+    let (meter, longest) = (Meter::new(window), Cell::new(load.longest));
     let batch = |number: u32| {
         let mut load = load.another();
         let jobs = in_flight / batches + u32::from(number < in_flight % batches);
-        let (done, longest) = (&done, &longest);
+        let (meter, longest) = (&meter, &longest);
         async move {
-            while start.elapsed() < window {
-                let more = load.lifecycles(jobs).await?;
-                done.set(done.get() + more);
+            while !meter.is_over() {
+                meter.add(load.lifecycles(jobs).await?);
             }
             longest.set(load.longest.max(longest.get()));
             Ok(())
@@ -199,7 +237,7 @@ pub(super) fn batched(load: &mut Load, in_flight: u32, window: Duration) -> Resu
     };
     all((0..batches).map(batch))?;
     load.longest = longest.get();
-    Ok(done.get() as f64 / start.elapsed().as_secs_f64())
+    Ok(meter.rate())
 }
 
 /// Does several things at once, on this thread, until the last is done or one fails.
@@ -216,21 +254,21 @@ fn all(futures: impl Iterator<Item: Future<Output = Result<(), Failure>>>) -> Re
 /// Lifecycles per second of so many callers, each of which sends one command at a time and waits for its answer. All are on one thread, because
 /// what they cost is then one thread's time, however many there are.
 pub(super) fn independent(load: &Load, in_flight: u32, window: Duration) -> Result<f64, Failure> {
-    let (start, done) = (Instant::now(), Cell::new(0_u64));
+    let meter = Meter::new(window);
     let jids = RefCell::new(Jids::new());
     let caller = |_| async {
-        while start.elapsed() < window {
+        while !meter.is_over() {
             let jid = jids.borrow_mut().next();
             load.client.run(load.put_of(jid)).await?;
             let popped = load.client.run(load.next_pop()).await?;
             let job = popped.jobs.into_iter().next().ok_or_else(nothing_there)?;
             load.client.run(completed(job)).await?;
-            done.set(done.get() + 1);
+            meter.add(1);
         }
         Ok(())
     };
     all((0..in_flight).map(caller))?;
-    Ok(done.get() as f64 / start.elapsed().as_secs_f64())
+    Ok(meter.rate())
 }
 
 /// Jobs put per second in batches of one caller.
