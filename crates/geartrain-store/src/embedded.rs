@@ -211,7 +211,7 @@ impl Store {
             let end = u64::from(place.offset) + place.record_bytes();
             if found.get(&place.file).is_none_or(|bytes| *bytes < end) {
                 let why = "the file is missing, or ends before".into();
-                return Err(Unreadable { place, why }.into());
+                return Err(Unreadable { place, is_damaged: true, why }.into());
             }
         }
         // Somebody may be copying them, if this is not the first time that the store is opened.

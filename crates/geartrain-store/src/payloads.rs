@@ -26,9 +26,11 @@ const OPEN_MAX: usize = 64;
 
 /// Why a payload cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("file {} is damaged at byte {}: {why}", name_of(.place.file), .place.offset)]
+#[error("file {} {} at byte {}: {why}", name_of(.place.file), if *.is_damaged { "is damaged" } else { "cannot be read" }, .place.offset)]
 pub(crate) struct Unreadable {
     pub(crate) place: Place,
+    /// Whether it would be no better another time.
+    pub(crate) is_damaged: bool,
     pub(crate) why: String,
 }
 
@@ -64,13 +66,16 @@ impl PayloadReader {
 
     /// The payload at a place.
     pub(crate) fn read(&mut self, place: Place) -> Result<Payload, Unreadable> {
-        let unreadable = |why: String| Unreadable { place, why };
+        let unreadable = |error: io::Error| {
+            let is_damaged = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
+            Unreadable { place, is_damaged, why: error.to_string() }
+        };
         let mut record = vec![0; place.record_bytes() as usize];
-        let file = self.file(place.file).map_err(|error| unreadable(error.to_string()))?;
-        file.read_at(&mut record, u64::from(place.offset)).map_err(|error| unreadable(error.to_string()))?;
+        let file = self.file(place.file).map_err(unreadable)?;
+        file.read_at(&mut record, u64::from(place.offset)).map_err(unreadable)?;
         let (head, payload) = record.split_at(HEAD_BYTES);
         if head != head_of(place, payload) {
-            return Err(unreadable("its checksum is wrong".into()));
+            return Err(Unreadable { place, is_damaged: true, why: "its checksum is wrong".into() });
         }
         record.drain(..HEAD_BYTES);
         Ok(record.into())
