@@ -93,7 +93,13 @@ impl Writer {
             match order {
                 Order::Write(mut group) => {
                     moves.extend(group.moves.take());
-                    outcomes.push(self.write(group));
+                    let outcome = self.write(group);
+                    // With nothing before it that has to be synced, nobody need wait for what comes after it.
+                    if self.unsynced.is_none() && self.trouble.get().is_none() {
+                        outcome.deliver(&mut self.subscribers);
+                    } else {
+                        outcomes.push(outcome);
+                    }
                 }
                 Order::Reserve { bytes, slot } => drop(slot.send(self.reserve(bytes))),
             }
