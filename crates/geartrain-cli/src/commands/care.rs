@@ -23,7 +23,7 @@ pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
     view["directory"] = name.clone().into();
     Ok(out.show(&view, |out| {
         writeln!(out, "{} is sound\n", clean(&name))?;
-        table(out, ["", ""], &rows(&report))
+        table(out, ["FOUND", "HOW MUCH"], &rows(&report))
     })?)
 }
 
@@ -115,7 +115,7 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
     });
     Ok(out.show(&view, |out| {
         writeln!(out, "saved into {}\n", clean(to))?;
-        table(out, ["", ""], &rows(&salvaged.saved))?;
+        table(out, ["SAVED", "HOW MUCH"], &rows(&salvaged.saved))?;
         writeln!(out)?;
         if salvaged.is_whole() {
             return writeln!(out, "nothing is damaged, and all of it was copied");
