@@ -21,8 +21,8 @@ pub(super) const PAYLOAD_BYTES: usize = 100;
 /// How many jobs are put or popped at a time where nobody said otherwise.
 pub(super) const BATCH_JOBS: u32 = 100;
 /// How many commands a batch has at least, and how many batches there are at most, where one caller keeps many commands in flight.
-const BATCH_COMMANDS_MIN: u32 = 300;
-const BATCHES_MAX: u32 = 3;
+const BATCH_COMMANDS_MIN: u32 = 250;
+const BATCHES_MAX: u32 = 4;
 /// How long a run-up is: such a part of what is measured.
 const RUN_UP: u32 = 4;
 /// How many at a time before anything is measured.
