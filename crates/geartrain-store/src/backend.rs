@@ -16,7 +16,7 @@ use crate::delivery::Slot;
 use crate::embedded::{OpenError, Premises, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
-use crate::log::Disk;
+use crate::log::{Disk, chance};
 use crate::options::StoreOptions;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -124,7 +124,6 @@ impl StoreBackend {
 
     fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
         let (engine, scribe) = store.start()?;
-        let scribe = Box::new(scribe);
         let premises = Arc::downgrade(store.premises());
         let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
         let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;
@@ -240,10 +239,4 @@ fn broken(backend: &'static str, source: impl std::error::Error + Send + Sync + 
 
 fn limits() -> Limits {
     Limits { hash_seed: chance(), ..Limits::default() }
-}
-
-/// A number that outsiders cannot guess, from the standard library's own source of them.
-fn chance() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
 }

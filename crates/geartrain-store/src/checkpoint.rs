@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::log::{Disk, DiskFile, Position};
+use crate::log::{Disk, DiskFile, Position, field};
 
 const MAGIC: &[u8; 8] = b"gearckp1";
 const HEADER_BYTES: usize = 24;
@@ -107,11 +107,9 @@ impl Checkpoints {
         if bytes >= HEADER_BYTES as u64 {
             file.read_at(&mut header, 0)?;
         }
-        let (magic, position) = header.split_at(MAGIC.len());
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let position = Position { segment: number(&position[..8]), offset: number(&position[8..]) };
+        let position = Position { segment: field(&header, 8), offset: field(&header, 16) };
         let mut checkpoint = Checkpoint { name: name.to_owned(), position, bytes, file, offset: 0 };
-        if magic != MAGIC {
+        if !header.starts_with(MAGIC) {
             return Err(checkpoint.damaged());
         }
         // The place in the log has no checksum, but it stands in the name as well.
@@ -176,8 +174,7 @@ impl Checkpoint {
             return Err(self.damaged());
         }
         self.file.read_at(&mut header, self.offset)?;
-        let (length, checksum) = header.split_at(8);
-        let length = length.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let (length, checksum) = (field(&header, 0), &header[8..]);
         if length > left - header.len() as u64 {
             return Err(self.damaged());
         }

@@ -86,7 +86,7 @@ impl Desk {
                 let _ = orders.send(Order::Write(group));
             }
             Who::Thread { orders: None, .. } => {
-                group.outcome.call_off(self.trouble.get().unwrap_or(&Trouble::Gone));
+                group.outcome.call_off(self.trouble().unwrap_or(&Trouble::Gone));
             }
             Who::Nobody { waiting } => {
                 waiting.push(Order::Write(group));
@@ -95,6 +95,11 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// Why nothing is acknowledged any more, if that is so.
+    pub(crate) fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.get()
     }
 
     /// Whether there is a thread that writes, and it has nothing to do.

@@ -170,16 +170,14 @@ impl Store {
     }
 
     /// Reads what was kept, and gets ready to keep what comes.
-    pub(crate) fn start(&self) -> Result<(Engine, Scribe), OpenError> {
+    pub(crate) fn start(&self) -> Result<(Engine, Box<Scribe>), OpenError> {
         let Kept { mut engine, mut log, checkpoint_bytes, payload_files, .. } =
             self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
         self.take_over_payload_files(&mut engine, &payload_files)?;
         // No token that was given out before, and may be lost from the log, is ever given out again.
-        let mut effects = Effects::default();
+        let mut effects = Effects::in_bytes();
         engine.begin_epoch(&mut effects);
-        let mut body = Vec::new();
-        effects.deltas.iter().for_each(|delta| delta.encode(&mut body));
-        log.append(&body)?;
+        log.append(&effects.take_written().bytes)?;
         log.sync()?;
         let log_bytes = log.used_bytes();
         // No epoch comes twice, so neither does the number of a file.
@@ -191,7 +189,7 @@ impl Store {
         let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover);
         let min = self.options.checkpoint_bytes_min;
         let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
-        Ok((engine, scribe))
+        Ok((engine, Box::new(scribe)))
     }
 
     /// Says how the engine's thread is woken.
@@ -337,11 +335,10 @@ impl Store {
         let (disk, options) = (self.disk(), self.options.log);
         let Kept { mut engine, .. } = self.read(|from, replay| log::survey(&*disk, from, replay))?;
         let unreadable: Vec<(Jid, Unreadable)> = self.unreadable(&engine).collect();
-        let mut effects = Effects::default();
+        let mut effects = Effects::in_bytes();
         let now = SystemClock.now();
         unreadable.iter().for_each(|(jid, _)| engine.abandon(now, jid, &mut effects));
-        let mut body = Vec::new();
-        effects.deltas.iter().for_each(|delta| delta.encode(&mut body));
+        let body = effects.take_written().bytes;
         if !body.is_empty() {
             let Kept { mut log, .. } =
                 self.read(|from, replay| Log::open(disk.clone(), options, from, replay))?;

@@ -1,7 +1,7 @@
 //! Where what happened is kept: nowhere, or in the log.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use flume::WeakSender;
 use geartrain_core::engine::{Effects, Engine, Written};
@@ -24,8 +24,6 @@ const SNAPSHOT_PACE: usize = 4;
 const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
-/// How much room there is at the most for what is not written yet.
-const BODY_BYTES_MAX: usize = 1 << 20;
 /// What a batch takes besides its bytes, at the most.
 const BATCH_BYTES: usize = 8 << 10;
 
@@ -56,7 +54,7 @@ impl Keeper {
     pub(crate) fn effects(&self) -> Effects {
         match self {
             Keeper::Nowhere(_) => Effects::default(),
-            Keeper::Log { .. } => Effects { written: Some(Written::default()), ..Effects::default() },
+            Keeper::Log { .. } => Effects::in_bytes(),
         }
     }
 
@@ -69,7 +67,7 @@ impl Keeper {
         engine: &mut Engine,
         alone: bool,
     ) {
-        let written = effects.written.as_mut().map(take).unwrap_or_default();
+        let written = effects.take_written();
         effects.deltas.clear();
         let elsewhere = std::mem::take(&mut effects.elsewhere);
         let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing, elsewhere };
@@ -91,7 +89,7 @@ impl Keeper {
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         match self {
             Keeper::Nowhere(_) => None,
-            Keeper::Log { scribe, .. } => scribe.trouble.get().cloned(),
+            Keeper::Log { scribe, .. } => scribe.desk.trouble().cloned(),
         }
     }
 
@@ -105,7 +103,7 @@ impl Keeper {
         }
         let (engine, mut started) = store.start().map_err(|_| trouble)?;
         started.desk.listen(std::mem::take(&mut scribe.listening));
-        **scribe = started;
+        *scribe = started;
         Ok(engine)
     }
 
@@ -122,16 +120,9 @@ impl Keeper {
     }
 }
 
-/// What was written down. The next will be about as much.
-fn take(written: &mut Written) -> Written {
-    let bytes = Vec::with_capacity(written.bytes.len().min(BODY_BYTES_MAX));
-    std::mem::replace(written, Written { bytes, must_be_synced: false })
-}
-
 /// The engine's end of whoever writes.
 pub(crate) struct Scribe {
     desk: Desk,
-    trouble: Arc<OnceLock<Trouble>>,
     /// How many more bytes surely fit.
     room: usize,
     /// How much was written since the last snapshot was begun.
@@ -156,10 +147,8 @@ impl Scribe {
         snapshot_bytes_min: u64,
         log_bytes: u64,
     ) -> io::Result<Scribe> {
-        let trouble = writer.trouble();
         Ok(Scribe {
             desk: Desk::new(writer, threads)?,
-            trouble,
             room: 0,
             since_snapshot: log_bytes,
             snapshot_bytes,

@@ -36,7 +36,6 @@ impl Lockstep {
     ) -> Result<Lockstep, OpenError> {
         let store = Store::on(disk, options, Limits::default()).without_threads();
         let (engine, scribe) = store.start()?;
-        let scribe = Box::new(scribe);
         let (inbox, messages) = flume::unbounded();
         Ok(Lockstep { host: Host::new(engine, clock, messages, Keeper::Log { store, scribe }), inbox })
     }

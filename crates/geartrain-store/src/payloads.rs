@@ -10,7 +10,7 @@ use std::sync::Arc;
 use geartrain_core::engine::{Move, Moved};
 use geartrain_core::{Payload, Place};
 
-use crate::log::{Disk, DiskFile};
+use crate::log::{Disk, DiskFile, is_full};
 
 const MAGIC: &[u8; 8] = b"gearpay1";
 const HEADER_BYTES: u64 = 16;
@@ -292,10 +292,6 @@ impl Growing {
 /// If this fails, nobody knows what of the file was kept, and that the disk was full makes it no better.
 fn sync(file: &dyn DiskFile) -> io::Result<()> {
     file.sync_data().map_err(io::Error::other)
-}
-
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]

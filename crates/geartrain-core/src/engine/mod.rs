@@ -78,7 +78,22 @@ pub struct Written {
     pub must_be_synced: bool,
 }
 
+/// How much room there is at the most for what is not written down yet.
+const WRITTEN_BYTES_MAX: usize = 1 << 20;
+
 impl Effects {
+    /// Effects whose changes are written down instead of listed.
+    pub fn in_bytes() -> Effects {
+        Effects { written: Some(Written::default()), ..Effects::default() }
+    }
+
+    /// What was written down since the last time. The next will be about as much.
+    pub fn take_written(&mut self) -> Written {
+        let Some(written) = &mut self.written else { return Written::default() };
+        let bytes = Vec::with_capacity(written.bytes.len().min(WRITTEN_BYTES_MAX));
+        std::mem::replace(written, Written { bytes, must_be_synced: false })
+    }
+
     fn note(&mut self, delta: Delta) {
         match &mut self.written {
             None => self.deltas.push(delta),

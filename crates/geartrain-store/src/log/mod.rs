@@ -88,10 +88,7 @@ pub enum LogError {
 
 impl From<io::Error> for LogError {
     fn from(error: io::Error) -> LogError {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::Full,
-            _ => LogError::Io(error),
-        }
+        if is_full(&error) { LogError::Full } else { LogError::Io(error) }
     }
 }
 
@@ -394,13 +391,18 @@ fn begin(disk: &dyn Disk, spare: &Spare, header: &Segment) -> Result<(), LogErro
 }
 
 /// A number that nobody can guess, from the standard library's own source of them.
-fn chance() -> u64 {
+pub(crate) fn chance() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }
 
+/// Whether there was no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// A number of eight bytes, the lowest first, out of a header.
-fn field(bytes: &[u8], offset: usize) -> u64 {
+pub(crate) fn field(bytes: &[u8], offset: usize) -> u64 {
     bytes[offset..offset + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 

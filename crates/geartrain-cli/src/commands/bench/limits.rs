@@ -83,22 +83,16 @@ impl Drop for Scratch {
 pub(super) fn lifecycle_bytes(load: &Load, before: u32) -> Result<f64, Failure> {
     const COUNTED: u32 = 1_000;
     let mut load = load.clone();
-    let (mut engine, mut effects) = (Engine::new(Limits::default()), Effects::default());
-    let mut body = Vec::new();
+    let (mut engine, mut effects) = (Engine::new(Limits::default()), Effects::in_bytes());
     for number in 0..before + COUNTED {
         if number == before {
-            body.clear();
+            effects.take_written();
         }
-        let mut execute = |command: Command| {
-            let answer = engine.execute(Timestamp::from(1_000), command, &mut effects);
-            effects.deltas.drain(..).for_each(|delta| delta.encode(&mut body));
-            effects.events.clear();
-            answer
-        };
+        let mut execute = |command: Command| engine.execute(Timestamp::from(1_000), command, &mut effects);
         execute(load.next_put().into())?;
         if let Some(job) = load::popped(execute(load.next_pop().into())) {
             execute(load::completed(job).into())?;
         }
     }
-    Ok(body.len() as f64 / f64::from(COUNTED))
+    Ok(effects.take_written().bytes.len() as f64 / f64::from(COUNTED))
 }
