@@ -12,7 +12,7 @@ use geartrain_core::{
 };
 
 use crate::backup::{self, BackedUp};
-use crate::delivery::Slot;
+use crate::delivery::{Answered, Slot};
 use crate::embedded::{OpenError, Premises, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
@@ -204,7 +204,11 @@ impl StoreBackend {
 
 impl Backend for StoreBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
-        Box::pin(self.ask(|slot| Message::Batch { batch, slot }))
+        Box::pin(async move {
+            let Answered { answers, spent } = self.ask(|slot| Message::Batch { batch, slot }).await?;
+            drop(spent);
+            Ok(answers)
+        })
     }
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {

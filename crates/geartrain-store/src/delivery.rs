@@ -9,13 +9,18 @@ use crate::trouble::Trouble;
 /// Where an answer goes: the answer itself, or why there is none.
 pub(crate) type Slot<T> = Sender<Result<T, Trouble>>;
 
+/// The answers to a batch.
+pub(crate) struct Answered {
+    pub(crate) answers: Vec<Answer>,
+    /// What is left of the commands. Whoever made them lets go of them: no other thread has the time, and what it made itself it frees faster.
+    pub(crate) spent: Vec<Call>,
+}
+
 /// An answer that is ready.
 pub(crate) enum Outgoing {
     Batch {
-        slot: Slot<Vec<Answer>>,
-        answers: Vec<Answer>,
-        /// What is left of the commands. To let go of it takes time that the engine's thread has not got.
-        spent: Vec<Call>,
+        slot: Slot<Answered>,
+        answered: Answered,
     },
     Pop(Slot<Result<PopReply, Refusal>>, Result<PopReply, Refusal>),
     /// Somebody listens from here on.
@@ -42,10 +47,7 @@ impl Outcome {
         for outgoing in self.outgoing {
             // Whoever no longer listens for an answer does not get one.
             match outgoing {
-                Outgoing::Batch { slot, answers, spent } => {
-                    let _ = slot.send(Ok(answers));
-                    drop(spent);
-                }
+                Outgoing::Batch { slot, answered } => drop(slot.send(Ok(answered))),
                 Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
                 Outgoing::Subscribe(slot) => drop(slot.send(Ok(subscribers.add()))),
             }

@@ -9,7 +9,9 @@ use crate::payloads::PayloadReader;
 pub(crate) fn fetch(outcome: &mut Outcome, from: &mut PayloadReader) {
     for outgoing in &mut outcome.outgoing {
         match outgoing {
-            Outgoing::Batch { answers, .. } => answers.iter_mut().for_each(|answer| for_answer(answer, from)),
+            Outgoing::Batch { answered, .. } => {
+                answered.answers.iter_mut().for_each(|answer| for_answer(answer, from))
+            }
             Outgoing::Pop(_, answer) => {
                 if let Ok(reply) = answer
                     && let Err(refusal) = for_pop(reply, from)

@@ -11,7 +11,7 @@ use geartrain_core::{
     Timestamp,
 };
 
-use crate::delivery::{Outgoing, Slot};
+use crate::delivery::{Answered, Outgoing, Slot};
 use crate::keeper::Keeper;
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters};
@@ -20,7 +20,7 @@ use crate::waiters::{Waiter, Waiters};
 pub(crate) enum Message {
     Batch {
         batch: Vec<Call>,
-        slot: Slot<Vec<Answer>>,
+        slot: Slot<Answered>,
     },
     Wait {
         pop: Pop,
@@ -168,7 +168,7 @@ impl Host {
                     answers.push(self.execute(given.unwrap_or(now), command));
                     self.serve_stirred(now);
                 }
-                self.outgoing.push(Outgoing::Batch { slot, answers, spent: batch });
+                self.outgoing.push(Outgoing::Batch { slot, answered: Answered { answers, spent: batch } });
             }
             // Whoever has gone away already is not given a job.
             Message::Wait { slot, .. } if slot.is_disconnected() => {}

@@ -6,7 +6,7 @@ use flume::{Receiver, Sender, TryRecvError};
 use geartrain_core::engine::Limits;
 use geartrain_core::{Answer, Call, Clock};
 
-use crate::delivery::Slot;
+use crate::delivery::{Answered, Slot};
 use crate::embedded::{OpenError, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
@@ -24,7 +24,7 @@ pub struct Lockstep {
 
 /// A batch that was sent.
 pub struct Sent {
-    slot: Receiver<Result<Vec<Answer>, Trouble>>,
+    slot: Receiver<Result<Answered, Trouble>>,
 }
 
 impl Lockstep {
@@ -42,7 +42,7 @@ impl Lockstep {
 
     /// Sends a batch, which the engine takes with its next step.
     pub fn send(&self, batch: Vec<Call>) -> Sent {
-        let (slot, answer): (Slot<Vec<Answer>>, _) = flume::bounded(1);
+        let (slot, answer): (Slot<Answered>, _) = flume::bounded(1);
         // The host, which has the other end, is ours.
         let _ = self.inbox.send(Message::Batch { batch, slot });
         Sent { slot: answer }
@@ -63,7 +63,7 @@ impl Sent {
     /// The answers, if there are any by now; an error if there will never be.
     pub fn answers(&self) -> Option<Result<Vec<Answer>, Box<dyn std::error::Error + Send + Sync>>> {
         match self.slot.try_recv() {
-            Ok(answers) => Some(answers.map_err(Into::into)),
+            Ok(answered) => Some(answered.map(|answered| answered.answers).map_err(Into::into)),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Err(Trouble::Gone.into())),
         }

@@ -1,12 +1,16 @@
 //! What the disk could do without a queue: nothing that keeps its promises is faster than this.
 
+use std::fmt::Display;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::engine::{Effects, Engine, Limits};
 use geartrain::{Command, Timestamp};
+use geartrain_store::log::{Log, LogOptions, Position, RealDisk};
 
 use super::COMMANDS_PER_LIFECYCLE;
 use super::load::{self, Load};
@@ -17,66 +21,77 @@ const BLOCK: usize = 4096;
 /// How long the file is that is overwritten again and again.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// A file that was written once, so that a commit only has to overwrite. It goes when it is dropped.
+/// A directory for what is measured without a queue. It goes when it is dropped.
 pub(super) struct Scratch {
-    path: PathBuf,
+    directory: PathBuf,
+    /// Written once, so that a commit only has to overwrite.
     file: File,
-    bytes: u64,
+    file_bytes: u64,
+    log: Log,
 }
 
 impl Scratch {
     pub(super) fn new(directory: &Path, quick: bool) -> Result<Scratch, Failure> {
-        let path = directory.join("geartrain-bench-limits");
-        let failed = |error| Failure::Unreachable(format!("cannot write {}: {error}", path.display()));
-        let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
-        let bytes = if quick { FILE_BYTES / 16 } else { FILE_BYTES };
-        let scratch = Scratch { path: path.clone(), file, bytes };
-        let zeroes = vec![0; 1 << 20];
-        for offset in (0..bytes).step_by(zeroes.len()) {
-            scratch.file.write_all_at(&zeroes, offset).map_err(failed)?;
-        }
-        scratch.file.sync_all().map_err(failed)?;
-        Ok(scratch)
+        let directory = directory.join("geartrain-bench-limits");
+        let failed = |error| cannot_write(&directory, error);
+        let file_bytes = if quick { FILE_BYTES / 16 } else { FILE_BYTES };
+        fs::create_dir(&directory).map_err(failed)?;
+        let file = written_once(&directory.join("overwritten"), file_bytes).map_err(failed)?;
+        let disk = RealDisk::new(&directory).map_err(failed)?;
+        let log = Log::open(Arc::new(disk), LogOptions::default(), Position::default(), &mut |_, _| Ok(()))
+            .map_err(|error| cannot_write(&directory, error))?;
+        Ok(Scratch { directory, file, file_bytes, log })
     }
 
     /// How often the disk makes a block durable, per second.
     pub(super) fn flushes(&self, window: Duration) -> Result<f64, Failure> {
-        self.overwrite(BLOCK, window)
+        let failed = |error| cannot_write(&self.directory, error);
+        let (block, mut offset) = ([b'x'; BLOCK], 0);
+        load::rate(window, u64::MAX, || {
+            self.file.write_all_at(&block, offset % self.file_bytes).map_err(failed)?;
+            self.file.sync_data().map_err(failed)?;
+            offset += BLOCK as u64;
+            Ok(1)
+        })
     }
 
-    /// How many lifecycles per second a log of the same bytes could keep, with one write and one flush for so many commands; three of them are
-    /// a lifecycle.
+    /// How many lifecycles per second the log alone keeps, one batch and one flush for so many commands; three of them are a lifecycle.
     pub(super) fn bare_log(
-        &self,
+        &mut self,
         in_flight: u32,
         lifecycle_bytes: f64,
         window: Duration,
     ) -> Result<f64, Failure> {
         let lifecycles = f64::from(in_flight) / COMMANDS_PER_LIFECYCLE;
-        let bytes = ((lifecycles * lifecycle_bytes).ceil() as usize).clamp(1, self.bytes as usize);
-        Ok(self.overwrite(bytes, window)? * lifecycles)
-    }
-
-    fn overwrite(&self, bytes: usize, window: Duration) -> Result<f64, Failure> {
-        let failed = |error| Failure::Unreachable(format!("cannot write {}: {error}", self.path.display()));
-        let (batch, mut offset) = (vec![b'x'; bytes], 0);
-        load::rate(window, u64::MAX, || {
-            if offset + bytes as u64 > self.bytes {
-                offset = 0;
-            }
-            self.file.write_all_at(&batch, offset).map_err(failed)?;
-            self.file.sync_data().map_err(failed)?;
-            offset += bytes as u64;
-            Ok(1)
-        })
+        let batch = vec![b'x'; (lifecycles * lifecycle_bytes).ceil() as usize];
+        let Scratch { directory, log, .. } = self;
+        let batches = load::rate(window, u64::MAX, || {
+            let kept = log.append(&batch).and_then(|_| log.sync()).and_then(|()| log.release(log.end()));
+            kept.map(|()| 1).map_err(|error| cannot_write(directory, error))
+        })?;
+        Ok(batches * lifecycles)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // If it cannot be removed, whoever removes the directory says so.
-        let _ = fs::remove_file(&self.path);
+        // If it cannot be removed, whoever removes what it is in says so.
+        let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+fn written_once(path: &Path, bytes: u64) -> io::Result<File> {
+    let file = File::options().read(true).write(true).create_new(true).open(path)?;
+    let zeroes = vec![0; 1 << 20];
+    for offset in (0..bytes).step_by(zeroes.len()) {
+        file.write_all_at(&zeroes, offset)?;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn cannot_write(directory: &Path, error: impl Display) -> Failure {
+    Failure::Unreachable(format!("cannot write in {}: {error}", directory.display()))
 }
 
 /// How many bytes a lifecycle makes the engine write down, once so many jobs were completed before it.

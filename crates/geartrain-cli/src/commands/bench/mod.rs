@@ -138,7 +138,7 @@ fn measure_one_queue(
     let mut load = Load::new(place.connect("load")?, queue.clone())?;
     say("warming up");
     load.warm_up(plan.warm_up)?;
-    let scratch = scratch.map(|(directory, quick)| Scratch::new(directory, quick)).transpose()?;
+    let mut scratch = scratch.map(|(directory, quick)| Scratch::new(directory, quick)).transpose()?;
     let lifecycle_bytes = limits::lifecycle_bytes(&load, plan.warm_up)?;
     let in_flight = if plan.has(&[Measure::Lifecycles]) { &plan.in_flight[..] } else { &[] };
     let mut flushes = Vec::new();
@@ -154,7 +154,7 @@ fn measure_one_queue(
             say(&format!("lifecycles, {in_flight} in flight"));
             batched.push(load::batched(&mut load, in_flight, slice)?);
             independent.push(load::independent(&load, in_flight, slice)?);
-            if let Some(scratch) = &scratch {
+            if let Some(scratch) = &mut scratch {
                 bare_log.push(scratch.bare_log(in_flight, lifecycle_bytes, slice)?);
             }
         }
