@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{BackendError, Command, Event, Pop, PopReply, Refusal, Reply, Seconds, Timestamp};
+use crate::{BackendError, Command, Deliveries, Event, Pop, PopReply, Refusal, Reply, Seconds, Timestamp};
 
 /// Something that is going to come back from a backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -47,6 +47,24 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Listens to what happens from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>>;
+
+    /// Listens to what happened after a position, and goes on with what happens. Positions that are not kept any more, and those that are still to come,
+    /// are refused.
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        let _ = after;
+        unsupported("resume a subscription")
+    }
+
+    /// Hears all that those are told who wait with this number as their [front](crate::Waiter::front). Nobody else may use it. When it is
+    /// dropped, they leave.
+    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+        let _ = front;
+        unsupported("tell those who wait for a job")
+    }
+}
+
+fn unsupported<T: Send + 'static>(operation: &'static str) -> Pending<'static, T> {
+    Box::pin(async move { Err(Refusal::Unsupported { operation, backend: "chosen" }.into()) })
 }
 
 /// An event, and where it stands among all of them.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    BadCount, Group, Jid, Job, Klass, Payload, Popped, Priority, QueueName, Seconds, Tag, Timestamp, Token,
-    WorkerName,
+    Ability, Announcement, BadCount, Chance, ChunkKind, Group, Jid, Job, Kept, Klass, Outcome, Payload,
+    Popped, Priority, Progressed, QueueLimits, QueueName, Seconds, StateName, Tag, Terms, Timestamp, Token,
+    UniqueKey, Waiter, WhyReply, WorkerName,
 };
 
 /// One thing that can be asked, and the type of its answer.
@@ -143,6 +144,36 @@ operations! {
     TagRecurring => Vec<Tag>,
     /// Removes such tags. Answers all that it has then.
     UntagRecurring => Vec<Tag>,
+    /// Waits for a job.
+    Attach => AttachReply,
+    /// Waits no longer. Answers how many submissions left.
+    Leave => u64,
+    /// Says how far an attempt has got.
+    Progress => (),
+    /// Sends something to those who wait for a job. Answers how many were told.
+    Chunk => u64,
+    /// Gives a job back to the front of its queue, at no price.
+    HandBack => (),
+    /// Says that a worker is dead: its jobs go back to the front of their queues. Answers which, in the order in which they were handed out.
+    Gone => Vec<Jid>,
+    /// Says what a worker can do.
+    Announce => (),
+    /// Counts the workers that can do a job.
+    RollCall => u64,
+    /// Lists what workers have announced, by name.
+    Announced => Vec<Announcement>,
+    /// Limits a queue.
+    SetLimits => (),
+    /// Shows a queue's limits.
+    GetLimits => QueueLimits,
+    /// Looks a result up.
+    GetResult => Option<Box<Kept>>,
+    /// Shows in short how an unfinished job does.
+    Status => Option<StatusReply>,
+    /// Says why a job does not run.
+    Why => Box<WhyReply>,
+    /// Does what is due and what no other command does.
+    Tick => TickReply,
 }
 
 /// How many of something are asked for at once: 0 to 100,000.
@@ -257,6 +288,8 @@ pub struct Put {
     pub existing: Existing,
     /// Whether the job may be made to wait for itself.
     pub cycles: Cycles,
+    /// What it asks for beyond Qless. A job that is put again gets these, and keeps those it has if none are given.
+    pub terms: Option<Box<Terms>>,
 }
 
 impl Put {
@@ -275,6 +308,7 @@ impl Put {
             caller: None,
             existing: Existing::Keep,
             cycles: Cycles::Refuse,
+            terms: None,
         }
     }
 }
@@ -299,8 +333,13 @@ pub enum PutReply {
     Created,
     /// The job was there, and was put again.
     Replaced,
-    /// The job was there, and was left alone.
+    /// The job was there, and was left alone; but if it is unfinished, who was to be attached is.
     Existing,
+    /// Another job has the same unique key and is unfinished, and stands for this put as well.
+    Coalesced {
+        /// That job.
+        jid: Jid,
+    },
 }
 
 /// Hands jobs to a worker.
@@ -387,12 +426,14 @@ pub struct Complete {
     pub payload: Option<Payload>,
     /// Where it goes from here; nowhere, if not given.
     pub next: Option<Next>,
+    /// What came out of it, for those who wait and for those who ask later. Not told to anybody if the job goes on.
+    pub result: Option<Box<Outcome>>,
 }
 
 impl Complete {
     /// Completes a job for good.
     pub fn new(jid: Jid, holder: Holder) -> Complete {
-        Complete { jid, holder, queue: None, payload: None, next: None }
+        Complete { jid, holder, queue: None, payload: None, next: None, result: None }
     }
 }
 
@@ -442,12 +483,14 @@ pub struct Fail {
     pub message: String,
     /// A new payload, if it changed.
     pub payload: Option<Payload>,
+    /// What came out of it, for those who wait and for those who ask later.
+    pub result: Option<Box<Outcome>>,
 }
 
 impl Fail {
     /// Fails a job, and leaves its payload as it is.
     pub fn new(jid: Jid, holder: Holder, group: Group, message: impl Into<String>) -> Fail {
-        Fail { jid, holder, group, message: message.into(), payload: None }
+        Fail { jid, holder, group, message: message.into(), payload: None, result: None }
     }
 }
 
@@ -462,6 +505,8 @@ pub struct Retry {
     pub queue: Option<QueueName>,
     /// How long it may not run.
     pub delay: Seconds,
+    /// Waits as the job's backoff says, if it has one, and not for `delay`.
+    pub chance: Option<Chance>,
     /// The kind of failure, if that was why; `failed-retries-<queue>` if not given and no retry is left.
     pub group: Option<Group>,
     /// What went wrong. A failure is written down only if both are given.
@@ -471,7 +516,7 @@ pub struct Retry {
 impl Retry {
     /// Gives a job back at once, and says nothing about why.
     pub fn new(jid: Jid, holder: Holder) -> Retry {
-        Retry { jid, holder, queue: None, delay: Seconds::ZERO, group: None, message: None }
+        Retry { jid, holder, queue: None, delay: Seconds::ZERO, chance: None, group: None, message: None }
     }
 }
 
@@ -967,4 +1012,213 @@ pub struct UntagRecurring {
     pub jid: Jid,
     /// The tags.
     pub tags: Vec<Tag>,
+}
+
+/// Waits for a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attach {
+    /// Which.
+    pub jid: Jid,
+    /// Who waits.
+    pub waiter: Waiter,
+}
+
+/// Whether there is anything to wait for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AttachReply {
+    /// It is unfinished: the waiter is told from here on.
+    Attached,
+    /// It ended. Nobody is attached.
+    Ended {
+        /// Its state; none if the job is forgotten and only its result is kept.
+        state: Option<StateName>,
+        /// Its result, if that is kept.
+        kept: Option<Box<Kept>>,
+    },
+}
+
+/// Waits no longer. Jobs that lived only as long as somebody waited are removed, unless they run or others depend on them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Leave {
+    /// Who leaves.
+    pub who: Leaving,
+}
+
+/// Who waits no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Leaving {
+    /// One submission.
+    One(Waiter),
+    /// All of one connection.
+    Connection {
+        /// Its front.
+        front: u64,
+        /// Its number there.
+        connection: u64,
+    },
+    /// All of one front.
+    Front(u64),
+    /// Everybody: whoever waited did so through a process that is gone.
+    Everyone,
+}
+
+/// Says how far an attempt has got.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+    /// How far.
+    pub progress: Progressed,
+}
+
+/// Sends something to those who wait for a job. It is not kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+    /// What kind of thing.
+    pub kind: ChunkKind,
+    /// The thing.
+    pub bytes: Payload,
+}
+
+/// Gives a job back to the front of its queue, at no price: its worker was interrupted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandBack {
+    /// The job.
+    pub jid: Jid,
+    /// Who holds it.
+    pub holder: Holder,
+}
+
+/// Says that a worker is dead. Each of its jobs is given back at the price of a retry and counts a crash; one that crashed too often, or has no retry left,
+/// fails. What the worker announced no longer counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gone {
+    /// The worker.
+    pub worker: WorkerName,
+    /// What is known of its death.
+    pub evidence: Option<String>,
+}
+
+/// Says what a worker can do. It counts until the worker is [gone](Gone) or silent for a minute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Announce {
+    /// The worker.
+    pub worker: WorkerName,
+    /// What it can do.
+    pub change: AnnounceChange,
+}
+
+/// How what a worker can do changes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnnounceChange {
+    /// It can do these as well; at most 1,024 in all.
+    Can(Vec<Ability>),
+    /// It cannot do these any more.
+    Cannot(Vec<(QueueName, Option<Klass>)>),
+    /// It can do these and nothing else.
+    Only(Vec<Ability>),
+}
+
+/// Counts the workers that can do a job: those that announced this klass, and those that announced any.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RollCall {
+    /// The queue.
+    pub queue: QueueName,
+    /// What is to be done; anything, if not given: then all that announced the queue count.
+    pub klass: Option<Klass>,
+}
+
+/// Lists what workers have announced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Announced {
+    /// Which worker; all of them, if not given.
+    pub worker: Option<WorkerName>,
+}
+
+/// Limits a queue; these limits and no others count from then on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SetLimits {
+    /// The queue.
+    pub queue: QueueName,
+    /// Its limits.
+    pub limits: QueueLimits,
+}
+
+/// Shows a queue's limits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetLimits {
+    /// The queue.
+    pub queue: QueueName,
+}
+
+/// Looks a result up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetResult {
+    /// The job that it came out of.
+    pub jid: Jid,
+}
+
+/// Shows in short how an unfinished job does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// Which.
+    pub of: StatusOf,
+}
+
+/// Whose status is asked for.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum StatusOf {
+    /// A job's.
+    Jid(Jid),
+    /// That of the unfinished job of a queue with this key.
+    Unique(QueueName, UniqueKey),
+}
+
+/// How an unfinished job does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatusReply {
+    /// The job.
+    pub jid: Jid,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Where it stands.
+    pub state: StateName,
+    /// How far the attempt under way has got.
+    pub progress: Option<Progressed>,
+    /// How many submissions it stands for.
+    pub submissions: u64,
+    /// How many of them wait for it.
+    pub attached: u64,
+}
+
+/// Says why a job does not run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Why {
+    /// Which.
+    pub jid: Jid,
+}
+
+/// Ends attempts that take too long, fails jobs that were not started in time, drops results that are old, and no longer counts what silent workers announced.
+/// To send it twice, or from several places, does no harm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tick {
+    /// How much to do at most.
+    pub count: Count,
+}
+
+/// What a tick did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TickReply {
+    /// How much.
+    pub done: u64,
+    /// When there will be more to do, as far as is known now; that may be at once.
+    pub next: Option<Timestamp>,
 }

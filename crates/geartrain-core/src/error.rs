@@ -1,6 +1,6 @@
 //! How the answer can be no, and how it can fail to come.
 
-use crate::{BadName, Count, Jid, NotFinite, QueueName, StateName, WorkerName};
+use crate::{BadName, Count, Jid, Klass, NotFinite, QueueName, StateName, WorkerName};
 
 /// The queue's answer was no. Nothing broke and nothing changed; the caller's picture was wrong or out of date. [`Unreadable`](Refusal::Unreadable) is the
 /// exception.
@@ -100,6 +100,50 @@ pub enum Refusal {
         /// Where it is kept, and what is wrong there.
         why: String,
     },
+    /// The queue has as many unfinished jobs as it may.
+    #[error("queue {queue} has {jobs} unfinished jobs and takes {max}: try again later, or raise the limit")]
+    QueueFull {
+        /// Which.
+        queue: QueueName,
+        /// How many it has.
+        jobs: u64,
+        /// How many it may have, for a job of this priority.
+        max: u64,
+    },
+    /// No live worker has announced that it can do this.
+    #[error(
+        "no worker has announced that it can do {klass} in queue {queue}: start one, or put without roll call"
+    )]
+    NobodyCan {
+        /// The queue.
+        queue: QueueName,
+        /// What was to be done.
+        klass: Klass,
+    },
+    /// Events this old are not kept.
+    #[error("events after position {after} are not kept any more: the oldest is {oldest}")]
+    CursorTooOld {
+        /// After which position they were asked for.
+        after: u64,
+        /// The position of the oldest that is kept, or of the next if none is.
+        oldest: u64,
+    },
+    /// There is no such event yet.
+    #[error("position {after} is beyond the last event, {newest}")]
+    CursorAhead {
+        /// After which position events were asked for.
+        after: u64,
+        /// The position of the last event.
+        newest: u64,
+    },
+    /// Not every backend can do everything.
+    #[error("the {backend} backend cannot {operation}")]
+    Unsupported {
+        /// What it was asked.
+        operation: &'static str,
+        /// Which backend.
+        backend: &'static str,
+    },
     /// Something is larger than is allowed.
     #[error("{what} of {bytes} bytes is over the limit of {max}")]
     TooLarge {
@@ -118,6 +162,28 @@ pub enum Refusal {
         /// What is wrong with it.
         why: String,
     },
+}
+
+/// An argument that makes no sense, refused where it is made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {why}")]
+pub struct BadArgument {
+    /// Which.
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl BadArgument {
+    pub(crate) fn new(what: &'static str, why: impl Into<String>) -> BadArgument {
+        BadArgument { what, why: why.into() }
+    }
+}
+
+impl From<BadArgument> for Refusal {
+    fn from(BadArgument { what, why }: BadArgument) -> Refusal {
+        Refusal::BadArgument { what, why }
+    }
 }
 
 /// A number that cannot be a count.
@@ -155,4 +221,5 @@ pub enum BadInput {
     Name(#[from] BadName),
     Number(#[from] NotFinite),
     Count(#[from] BadCount),
+    Argument(#[from] BadArgument),
 }

@@ -1,6 +1,6 @@
 //! What happened, as data.
 
-use crate::{Group, Jid, QueueName, WorkerName};
+use crate::{Group, Jid, Progressed, QueueName, WorkerName};
 
 /// Something that happened, in the order in which it happened.
 ///
@@ -99,6 +99,60 @@ pub enum Event {
         /// The job.
         jid: Jid,
     },
+    /// A put joined a job that has its unique key. Not told to Qless clients, and neither is what follows, but for milestones.
+    Coalesced {
+        /// The job that it joined.
+        jid: Jid,
+        /// Its queue.
+        queue: QueueName,
+        /// How many submissions it stands for now.
+        submissions: u64,
+    },
+    /// Nobody waits any more for a job that lived only as long as somebody did, so it is gone.
+    Abandoned {
+        /// The job.
+        jid: Jid,
+        /// Its queue.
+        queue: QueueName,
+    },
+    /// A worker got further.
+    Progress {
+        /// The job.
+        jid: Jid,
+        /// How far.
+        progress: Progressed,
+    },
+    /// A result is kept.
+    ResultKept {
+        /// The job that it came out of.
+        jid: Jid,
+    },
+    /// A job went back to the front of its queue.
+    HandedBack {
+        /// The job.
+        jid: Jid,
+        /// Its queue.
+        queue: QueueName,
+        /// Who had it.
+        worker: WorkerName,
+        /// Whether that worker died.
+        crashed: bool,
+    },
+    /// A worker said what it can do.
+    Announced {
+        /// The worker.
+        worker: WorkerName,
+    },
+    /// A worker is known to be dead, or was silent for so long that what it announced no longer counts.
+    WorkerGone {
+        /// The worker.
+        worker: WorkerName,
+    },
+    /// A queue has other limits.
+    LimitsSet {
+        /// The queue.
+        queue: QueueName,
+    },
     /// A tracked job passed a milestone. On the channel of that name.
     Milestone {
         /// The job.
@@ -118,6 +172,14 @@ pub enum FailedBy {
     Expiry,
     /// A worker gave it back, and no retry was left.
     Retry,
+    /// Its worker died, and no retry was left.
+    Gone,
+    /// Its workers died too often.
+    Crashes,
+    /// Its attempt took too long, and no retry was left.
+    Deadline,
+    /// It was not started in time.
+    Expired,
 }
 
 /// What is published of a tracked job.

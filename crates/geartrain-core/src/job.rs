@@ -1,6 +1,6 @@
 //! A job, where it stands, and what has happened to it.
 
-use crate::{Group, Jid, Klass, Payload, Priority, QueueName, Tag, Timestamp, WorkerName};
+use crate::{Group, Jid, Klass, Particulars, Payload, Priority, QueueName, Tag, Timestamp, WorkerName};
 
 /// Everything there is to say about one job, at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,8 @@ pub struct Job {
     pub dependents: Vec<Jid>,
     /// Whether its milestones are published to those who track jobs.
     pub tracked: bool,
+    /// What is true of it beyond Qless; none if nothing is.
+    pub particulars: Option<Box<Particulars>>,
     /// What a Qless client is told where that differs.
     pub qless: QlessFace,
 }
@@ -280,6 +282,16 @@ pub enum What {
     },
     /// Its worker was too slow.
     TimedOut,
+    /// It went back to the front of its queue, and that cost it nothing.
+    HandedBack {
+        /// Who had it.
+        worker: WorkerName,
+    },
+    /// Its worker died.
+    Crashed {
+        /// That worker.
+        worker: WorkerName,
+    },
     /// Somebody wrote something down.
     Log {
         /// What they wrote.
@@ -319,6 +331,8 @@ pub struct Popped {
     pub remaining: i64,
     /// The right to it.
     pub lock: Lock,
+    /// What is true of it beyond Qless; none if nothing is.
+    pub particulars: Option<Box<Particulars>>,
     /// The whole job, if the pop asked for it.
     pub job: Option<Box<Job>>,
 }

@@ -6,16 +6,20 @@
 
 mod backend;
 mod command;
+mod delivery;
 pub mod engine;
 mod error;
 mod event;
 mod job;
 mod names;
 mod payload;
+mod terms;
 mod time;
+mod why;
 
 pub use backend::*;
 pub use command::*;
+pub use delivery::*;
 pub use error::*;
 pub use event::*;
 pub use job::*;
@@ -23,4 +27,6 @@ pub use names::{
     BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName,
 };
 pub use payload::{Payload, Place};
+pub use terms::*;
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};
+pub use why::*;

@@ -97,7 +97,17 @@ finite! {
 /// Seconds in a day, which is what statistics are kept by.
 pub(crate) const DAY: f64 = 86_400.0;
 
+impl Seconds {
+    /// So many.
+    pub(crate) const fn from_whole(seconds: u32) -> Seconds {
+        Seconds(seconds as f64)
+    }
+}
+
 impl Timestamp {
+    /// Before all others.
+    pub(crate) const MIN: Timestamp = Timestamp(f64::MIN);
+
     /// The whole second that this moment is in.
     pub fn floor(self) -> Timestamp {
         Timestamp(self.0.floor())

@@ -33,7 +33,7 @@ impl Engine {
         fx: &mut Effects,
     ) -> Result<CompleteReply, Refusal> {
         self.check_payload(&complete.payload)?;
-        let Complete { jid, holder, queue, payload, next } = complete;
+        let Complete { jid, holder, queue, payload, next, result: _ } = complete;
         let row = self.claimed(jid, holder)?;
         if let Err(refusal) = self.check_holder(row, jid, holder) {
             return match self.ended(row, holder) {

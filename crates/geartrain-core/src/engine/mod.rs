@@ -26,8 +26,8 @@ pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
-    Answer, Command, Event, Group, Holder, Jid, Klass, Milestone, QueueName, Refusal, Reply, Timestamp,
-    WorkerName,
+    Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, QueueName, Refusal, Reply,
+    Timestamp, WorkerName,
 };
 
 /// The most tags that a job may have.
@@ -65,6 +65,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Whether anybody wants the events.
     pub listening: bool,
+    /// What those are to be told who wait for jobs, in order, after the events.
+    pub deliveries: Vec<Delivery>,
     /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
     pub elsewhere: bool,
 }
@@ -236,6 +238,9 @@ impl Engine {
             }
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
+            other => {
+                return Err(Refusal::Unsupported { operation: other.name(), backend: "embedded" });
+            }
         })
     }
 

@@ -111,7 +111,7 @@ pub(crate) fn advance(job: &str, by: &str, to: &str) -> Complete {
 }
 
 pub(crate) fn fail(job: &str, by: &str, kind: &str) -> Fail {
-    Fail { jid: jid(job), holder: held_by(by), group: group(kind), message: "oops".into(), payload: None }
+    Fail::new(jid(job), held_by(by), group(kind), "oops")
 }
 
 pub(crate) fn retry(job: &str, by: &str) -> Retry {

@@ -53,6 +53,7 @@ impl Model {
             spawned_from: shown.spawned_from,
             dependents: self.dependents(jid),
             tracked: self.tracked.contains_key(jid),
+            particulars: None,
             qless: QlessFace { state: shown.word, worker: shown.worker, expires: shown.expires },
         })
     }

@@ -123,13 +123,7 @@ fn the_worked_trace_of_the_specification() {
     assert_eq!(stats(model, "q", 0.0).run.mean, 5.0);
 
     assert_eq!(pop(model, 146.0, "r", "w3", 1), std::slice::from_ref(&a));
-    let fail = Fail {
-        jid: a.clone(),
-        holder: held_by("w3"),
-        group: group("g"),
-        message: "oops".to_owned(),
-        payload: None,
-    };
+    let fail = Fail::new(a.clone(), held_by("w3"), group("g"), "oops");
     let ((), events) = run(model, 147.8, fail);
     assert_eq!(
         events,

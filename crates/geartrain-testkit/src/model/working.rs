@@ -144,6 +144,7 @@ impl Model {
             retries: job.retries,
             remaining: job.remaining,
             lock: Lock { worker: pop.worker.clone(), token, expires: deadline },
+            particulars: None,
             job: if pop.whole { self.view(jid).map(Box::new) } else { None },
         }
     }

@@ -434,6 +434,7 @@ impl Teller {
             caller: self.maybe(60, Teller::worker),
             existing,
             cycles: self.cycles(),
+            terms: None,
         };
         put.into()
     }
@@ -480,7 +481,7 @@ impl Teller {
             cycles: teller.cycles(),
         });
         let queue = self.supposed_queue(queue);
-        Complete { jid, holder, queue, payload: self.maybe(30, Teller::payload), next }.into()
+        Complete { jid, holder, queue, payload: self.maybe(30, Teller::payload), next, result: None }.into()
     }
 
     fn fail(&mut self) -> Command {
@@ -490,14 +491,14 @@ impl Teller {
         let (jid, holder, _) = self.claim();
         let message = self.message();
         let payload = if message.len() > PAYLOAD_BYTES_MAX { None } else { self.maybe(30, Teller::payload) };
-        Fail { jid, holder, group: self.group(), message, payload }.into()
+        Fail { jid, holder, group: self.group(), message, payload, result: None }.into()
     }
 
     fn retry(&mut self) -> Command {
         let (jid, holder, queue) = self.claim();
         let queue = self.supposed_queue(queue);
         let (group, message) = (self.maybe(40, Teller::group), self.maybe(40, Teller::message));
-        Retry { jid, holder, queue, delay: self.delay(), group, message }.into()
+        Retry { jid, holder, queue, delay: self.delay(), chance: None, group, message }.into()
     }
 
     fn timeout(&mut self) -> Command {

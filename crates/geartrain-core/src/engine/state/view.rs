@@ -33,6 +33,7 @@ impl State {
             spawned_from: rare.and_then(|rare| rare.spawned_from.clone()),
             dependents: self.sorted_jids(self.dependents(at)),
             tracked: row.flags.has(Flags::TRACKED),
+            particulars: None,
             qless: QlessFace {
                 state: self.qless_word(at),
                 worker: self.worker_name(row.worker),
@@ -53,6 +54,7 @@ impl State {
             retries: row.retries,
             remaining: i64::from(row.remaining),
             lock: self.lock(at),
+            particulars: None,
             job: whole.then(|| Box::new(self.job(at))),
         }
     }

@@ -1,0 +1,55 @@
+//! What those who wait for a job are told.
+
+use std::pin::Pin;
+
+use crate::{How, Jid, Outcome, Payload, Progressed, Waiter};
+
+/// Something for one submission that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delivery {
+    /// Which.
+    pub waiter: Waiter,
+    /// The job that it waits for.
+    pub jid: Jid,
+    /// What.
+    pub told: Told,
+}
+
+/// What somebody who waits is told.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Told {
+    /// The worker sent something.
+    Chunk(ChunkKind, Payload),
+    /// The worker got further.
+    Progress(Progressed),
+    /// The job ended; nothing more follows.
+    Ended(How, Outcome),
+}
+
+/// What a worker sends while it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkKind {
+    /// A part of what comes out.
+    Data,
+    /// Something that somebody should look at.
+    Warning,
+}
+
+/// What those are told who wait through one stream.
+pub trait Deliveries: Send {
+    /// The next one, as soon as there is one.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>>;
+}
+
+/// Why nothing more is told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliveriesEnd {
+    /// Nobody took what was told, and nobody waits for that.
+    #[error("whoever waits for jobs was too slow to be told")]
+    Lagged,
+    /// The backend is gone, or had to be started again: who waited must ask how their jobs ended, or attach again.
+    #[error("the backend was shut down or started again; ask for the result, or wait again")]
+    Closed,
+}
