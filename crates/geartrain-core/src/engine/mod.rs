@@ -9,6 +9,7 @@ mod change;
 mod codec;
 mod delta;
 mod finish;
+mod happened;
 mod look_ahead;
 mod payloads;
 mod pop;
