@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::state::RowId;
-use crate::{CompleteReply, Every, Jid, Payload, Priority, Tag, Timestamp};
+use crate::{
+    Afterwards, Backoff, CompleteReply, Event, Every, Jid, Kept, Lives, Payload, Priority, Progressed,
+    QueueLimits, Seconds, Tag, Timestamp, UniqueKey, Waiter,
+};
 
 /// A kind of thing that goes by a name and is numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +152,74 @@ pub enum Delta {
     Recur(Box<RecurDelta>),
     /// A recurring job is gone.
     Unrecur(u32),
+    /// A job has these terms and no others.
+    Terms(Box<TermsDelta>),
+    /// A put joins a job.
+    Merged {
+        /// The job.
+        row: RowId,
+        /// How long its result is to be kept at least.
+        result_for: Option<Seconds>,
+        /// Whether it lives on without anybody who waits.
+        always: bool,
+    },
+    /// Somebody waits for a job.
+    Attached(RowId, Waiter),
+    /// Somebody waits for a job no longer.
+    Detached(RowId, Waiter),
+    /// An attempt got further.
+    Progressed(RowId, Progressed),
+    /// An attempt must be over at a moment.
+    Deadline(RowId, Timestamp),
+    /// An attempt took too long: one retry less.
+    Overrun(RowId, Timestamp),
+    /// A job's worker died: one retry less.
+    Crashed {
+        /// The job.
+        row: RowId,
+        /// When.
+        now: Timestamp,
+        /// What is known of it.
+        evidence: Option<Box<str>>,
+    },
+    /// A worker was interrupted, and its job goes to the front.
+    HandBack(RowId, Timestamp),
+    /// A job goes from its worker to the front.
+    ToFront(RowId),
+    /// A worker can do jobs.
+    Able {
+        /// The worker.
+        worker: NameId,
+        /// The queue.
+        queue: NameId,
+        /// The klass; any, if there is none.
+        klass: Option<NameId>,
+        /// How long it takes for one at the most.
+        attempt_max: Option<Seconds>,
+    },
+    /// A worker cannot do jobs any more.
+    Unable {
+        /// The worker.
+        worker: NameId,
+        /// The queue.
+        queue: NameId,
+        /// The klass; any, if there is none.
+        klass: Option<NameId>,
+    },
+    /// A worker can do nothing any more.
+    UnableAtAll(NameId),
+    /// A queue has these limits, or none.
+    Limits(NameId, Option<Box<QueueLimits>>),
+    /// Somebody asked a queue for jobs.
+    Asked(NameId, Timestamp),
+    /// A result is kept.
+    ResultKept(Box<Kept>),
+    /// A result is kept no longer.
+    ResultDropped(Jid),
+    /// Events are kept because somebody listened at a moment, or not kept.
+    Listening(Option<Timestamp>),
+    /// An event is kept.
+    Happened(Box<Event>),
 }
 
 impl Delta {
@@ -162,6 +233,15 @@ impl Delta {
                 | Delta::Promote(..)
                 | Delta::Pop { .. }
                 | Delta::Heartbeat { payload: None, .. }
+                | Delta::Attached(..)
+                | Delta::Progressed(..)
+                | Delta::Deadline(..)
+                | Delta::Able { .. }
+                | Delta::Unable { .. }
+                | Delta::UnableAtAll(_)
+                | Delta::Asked(..)
+                | Delta::Listening(_)
+                | Delta::Happened(_)
         )
     }
 
@@ -186,7 +266,17 @@ impl Delta {
             | Delta::Undepend(row, ..)
             | Delta::Log { row, .. }
             | Delta::Tag(row, ..)
-            | Delta::Untag(row, _) => Some(*row),
+            | Delta::Untag(row, _)
+            | Delta::Merged { row, .. }
+            | Delta::Attached(row, _)
+            | Delta::Detached(row, _)
+            | Delta::Progressed(row, _)
+            | Delta::Deadline(row, _)
+            | Delta::Overrun(row, _)
+            | Delta::Crashed { row, .. }
+            | Delta::HandBack(row, _)
+            | Delta::ToFront(row) => Some(*row),
+            Delta::Terms(terms) => Some(terms.row),
             Delta::Epoch(_)
             | Delta::Name(..)
             | Delta::Seen(..)
@@ -199,7 +289,16 @@ impl Delta {
             | Delta::AgeWorker(_)
             | Delta::Config(..)
             | Delta::Recur(_)
-            | Delta::Unrecur(_) => None,
+            | Delta::Unrecur(_)
+            | Delta::Able { .. }
+            | Delta::Unable { .. }
+            | Delta::UnableAtAll(_)
+            | Delta::Limits(..)
+            | Delta::Asked(..)
+            | Delta::ResultKept(_)
+            | Delta::ResultDropped(_)
+            | Delta::Listening(_)
+            | Delta::Happened(_) => None,
         }
     }
 }
@@ -307,4 +406,27 @@ pub struct RecurDelta {
     pub arrives: bool,
     /// When its queue was put on the list, if it was not there; none to leave the list alone.
     pub registers: Option<Timestamp>,
+}
+
+/// What a job's put asked for beyond Qless.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TermsDelta {
+    /// The job.
+    pub row: RowId,
+    /// What makes others join it.
+    pub unique: Option<UniqueKey>,
+    /// How long it lives unfinished.
+    pub lives: Lives,
+    /// What becomes of it when it ended.
+    pub afterwards: Afterwards,
+    /// How long its result is kept.
+    pub result_for: Option<Seconds>,
+    /// When it must have started.
+    pub expires: Option<Timestamp>,
+    /// How long one attempt may take.
+    pub attempt_max: Option<Seconds>,
+    /// How long a retry waits.
+    pub backoff: Option<Backoff>,
+    /// How many of its workers may die.
+    pub crashes_max: Option<u32>,
 }

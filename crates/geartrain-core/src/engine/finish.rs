@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
-    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, Milestone, Next, Payload,
-    Refusal, Retry, StateName, Timeout, Timestamp, Unfail,
+    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, How, Jid, Milestone, Next,
+    Payload, Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -33,7 +33,8 @@ impl Engine {
         fx: &mut Effects,
     ) -> Result<CompleteReply, Refusal> {
         self.check_payload(&complete.payload)?;
-        let Complete { jid, holder, queue, payload, next, result: _ } = complete;
+        let Complete { jid, holder, queue, payload, next, result } = complete;
+        self.check_size("result", result.as_ref().map_or(0, |result| result.bytes.bytes().len()))?;
         let row = self.claimed(jid, holder)?;
         if let Err(refusal) = self.check_holder(row, jid, holder) {
             return match self.ended(row, holder) {
@@ -47,12 +48,15 @@ impl Engine {
         match next.take() {
             Some(next) => self.advance(now, row, jid.clone(), payload.take(), next, fx),
             None => {
+                self.check_result(row, result.as_deref())?;
+                let ending = self.ending(row);
                 self.milestone(row, Milestone::Completed, fx);
                 fx.tell(|| Event::Completed {
                     jid: jid.clone(),
                     queue: self.state.queue_name(self.state.row(row).queue),
                 });
                 self.commit(Delta::Complete { row, now, payload: payload.take() }, fx);
+                self.conclude(row, now, ending, How::Completed, result.take(), fx);
                 self.drop_old_complete(now, fx);
                 Ok(CompleteReply::Complete)
             }
@@ -105,6 +109,7 @@ impl Engine {
     pub(super) fn fail(&mut self, now: Timestamp, fail: Fail, fx: &mut Effects) -> Result<(), Refusal> {
         self.check_payload(&fail.payload)?;
         self.check_size("message", fail.message.len())?;
+        self.check_size("result", fail.result.as_ref().map_or(0, |result| result.bytes.bytes().len()))?;
         let row = self.claimed(&fail.jid, &fail.holder)?;
         if let Err(refusal) = self.check_holder(row, &fail.jid, &fail.holder) {
             return match self.ended(row, &fail.holder) {
@@ -112,6 +117,10 @@ impl Engine {
                 _ => Err(refusal),
             };
         }
+        self.check_result(row, fail.result.as_deref())?;
+        let ending = self.ending(row);
+        let how =
+            ending.as_ref().map(|_| How::Failed { group: fail.group.clone(), message: fail.message.clone() });
         fx.tell(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),
@@ -126,6 +135,9 @@ impl Engine {
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })),
             fx,
         );
+        if let Some(how) = how {
+            self.conclude(row, now, ending, how, fail.result, fx);
+        }
         Ok(())
     }
 
@@ -135,6 +147,7 @@ impl Engine {
         self.check_holder(row, &retry.jid, &retry.holder)?;
         self.check_queue(row, &retry.jid, &retry.queue)?;
         let remaining = i64::from(self.state.row(row).remaining) - 1;
+        let delay = self.wait_before(row, &retry);
         self.commit(Delta::Spend(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;
@@ -143,7 +156,8 @@ impl Engine {
                 (Some(group), Some(message)) => Some(Box::new(self.failure(row, now, &group, message, fx))),
                 _ => None,
             };
-            self.commit(Delta::Retry { row, now, due: due(now, retry.delay), failure }, fx);
+            self.commit(Delta::Retry { row, now, due: due(now, delay), failure }, fx);
+            self.remove_if_abandoned(row, fx);
             return Ok(remaining);
         }
         let (usual_group, usual_message) = self.exhausted(row);
@@ -161,6 +175,15 @@ impl Engine {
         };
         self.run_out(row, now, group, failure, FailedBy::Retry, fx);
         Ok(remaining)
+    }
+
+    /// How long a job that is tried again may not run: as whoever gives it back says, or as its backoff does.
+    fn wait_before(&self, row: RowId, retry: &Retry) -> Seconds {
+        let backoff = self.state.side(row).and_then(|side| side.backoff);
+        match retry.chance.zip(backoff) {
+            Some((chance, backoff)) => backoff.wait(self.tries(row), chance),
+            None => retry.delay,
+        }
     }
 
     pub(super) fn timeout(
@@ -188,6 +211,7 @@ impl Engine {
                 fx.tell(|| Event::LockLost { jid, worker });
             }
             self.commit(Delta::Timeout(row, now), fx);
+            self.remove_if_abandoned(row, fx);
         }
         Ok(())
     }
@@ -235,6 +259,7 @@ impl Engine {
                 fx.tell(|| Event::Milestone { jid, what: Milestone::Canceled });
             }
             if let Some(row) = row {
+                self.tell_canceled(row, fx);
                 self.commit(Delta::Remove(row), fx);
                 gone += 1;
             }

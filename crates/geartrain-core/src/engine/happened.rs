@@ -1,29 +1,40 @@
 //! What happened, kept for those who come back and want to know what they missed.
 
-use super::{Effects, Engine};
-use crate::{Published, Refusal, Timestamp};
+use super::{Delta, Effects, Engine};
+use crate::{Published, Refusal, Seconds, Timestamp};
+
+/// How long it may be since it was last noted that somebody listens.
+const NOTED_MAX: Seconds = Seconds::from_whole(3_600);
 
 impl Engine {
     /// Somebody listens: from now on events are kept.
-    pub fn listen(&mut self, _now: Timestamp, _effects: &mut Effects) {}
+    pub fn listen(&mut self, now: Timestamp, effects: &mut Effects) {
+        let noted = self.state.happened().listened;
+        if noted.is_none_or(|noted| now - noted > NOTED_MAX) {
+            self.commit(Delta::Listening(Some(now)), effects);
+        }
+    }
 
     /// Whether events are kept.
     pub fn keeps_events(&self) -> bool {
-        false
+        self.state.happened().listened.is_some()
     }
 
     /// The position of the last event; of several that one command brought about, the last one's.
     pub fn event_position(&self) -> u64 {
-        0
+        self.state.happened().last()
     }
 
     /// The events after a position, as far as they are kept.
     pub fn events_after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
-        Err(Refusal::CursorAhead { after, newest: self.event_position() })
+        self.state.happened().after(after)
     }
 
-    /// When [`Tick`](crate::Tick) next has something to do, as far as is known now.
-    pub fn next_tick(&self) -> Option<Timestamp> {
-        None
+    /// Keeps the events that a command brought about, from the first one on.
+    pub(super) fn keep_events(&mut self, first: usize, fx: &mut Effects) {
+        for at in first..fx.events.len() {
+            let event = Box::new(fx.events[at].clone());
+            self.commit(Delta::Happened(event), fx);
+        }
     }
 }

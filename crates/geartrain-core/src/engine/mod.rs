@@ -5,6 +5,7 @@
 //! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
 //! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`. `state` holds what is known.
 
+mod able;
 mod change;
 mod codec;
 mod delta;
@@ -17,12 +18,17 @@ mod put;
 mod read;
 mod recur;
 mod state;
+mod terms;
+mod tick;
+mod why;
 
 use std::sync::Arc;
 
 pub use codec::{CodecError, CodecErrorWhy};
 
-pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
+pub use delta::{
+    AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta, TermsDelta,
+};
 pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 
@@ -179,6 +185,15 @@ impl Engine {
     ) -> Answer {
         let fx = effects;
         fx.elsewhere |= !self.state.blobs().places().is_empty();
+        let told = fx.events.len();
+        let answer = self.execute_any(now, command, fx);
+        if fx.events.len() > told && self.keeps_events() {
+            self.keep_events(told, fx);
+        }
+        answer
+    }
+
+    fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
@@ -239,9 +254,21 @@ impl Engine {
             }
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
-            other => {
-                return Err(Refusal::Unsupported { operation: other.name(), backend: "embedded" });
-            }
+            Command::Attach(attach) => Reply::Attach(self.attach(now, attach, fx)?),
+            Command::Leave(leave) => Reply::Leave(self.leave(&leave, fx)),
+            Command::Progress(progress) => Reply::Progress(self.progress(progress, fx)?),
+            Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk, fx)?),
+            Command::HandBack(hand_back) => Reply::HandBack(self.hand_back(now, hand_back, fx)?),
+            Command::Gone(gone) => Reply::Gone(self.gone(now, gone, fx)?),
+            Command::Announce(announce) => Reply::Announce(self.announce(now, announce, fx)?),
+            Command::RollCall(call) => Reply::RollCall(self.roll_call(&call)),
+            Command::Announced(announced) => Reply::Announced(self.announced(&announced)),
+            Command::SetLimits(set) => Reply::SetLimits(self.set_limits(set, fx)?),
+            Command::GetLimits(get) => Reply::GetLimits(self.get_limits(&get)),
+            Command::GetResult(get) => Reply::GetResult(self.get_result(now, &get)),
+            Command::Status(status) => Reply::Status(self.status(&status)),
+            Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
+            Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
         })
     }
 
@@ -257,7 +284,8 @@ impl Engine {
             let before = entries.count_while(|entry| entry.at < from);
             entries.slice(before..before + 1).first().map(|entry| entry.at)
         });
-        dues.min()
+        let opens = queue.pace.filter(|pace| pace.starts(from, 1) == 0).map(|pace| pace.opens(from));
+        dues.chain(opens).min()
     }
 
     /// Whether a pop of this queue might find anything to do. It may be a lock to warn about, or a place that is not there.
@@ -267,6 +295,7 @@ impl Engine {
         let due =
             |entries: &state::Ordered<state::Timed>| entries.first().is_some_and(|first| first.at <= now);
         !queue.paused
+            && queue.pace.is_none_or(|pace| pace.starts(now, 1) > 0)
             && (!queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring))
     }
 

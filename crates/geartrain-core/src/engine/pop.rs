@@ -1,13 +1,16 @@
 //! Which job a worker gets next, and all that comes due when somebody asks.
 
 use super::{
-    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NameId, QUEUES_MAX, RowId, at_least_one,
-    at_most,
+    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, QUEUES_MAX, RowId,
+    at_least_one, at_most,
 };
 use crate::{
-    Event, FailedBy, Group, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, QueueName,
+    Event, FailedBy, Group, How, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, QueueName,
     Refusal, Seconds, Timestamp,
 };
+
+/// How well it is known when somebody last asked a queue for jobs.
+const ASKED_SECONDS: f64 = 10.0;
 
 /// Who asks, and when.
 #[derive(Clone, Copy)]
@@ -39,6 +42,11 @@ impl Engine {
             PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.len(),
         };
         let mut reply = PopReply { jobs: Vec::new(), turn };
+        for &queue in queues.iter().flatten() {
+            if self.state.queue(queue).asked.is_none_or(|asked| (now - asked).get().abs() >= ASKED_SECONDS) {
+                self.commit(Delta::Asked(queue, now), fx);
+            }
+        }
         if queues.iter().all(|queue| queue.is_some_and(|queue| self.state.queue(queue).paused)) {
             return Ok(reply);
         }
@@ -101,7 +109,7 @@ impl Engine {
         fx: &mut Effects,
     ) {
         let now = asking.now;
-        let wanted = self.open_places(queue, now).min(wanted);
+        let wanted = self.open_places(queue, now, wanted);
         if wanted == 0 {
             return;
         }
@@ -122,8 +130,8 @@ impl Engine {
             self.hand_out(row, asking, jobs, fx);
         }
         for _ in 0..waiting {
-            let Some(first) = self.state.queue(queue).work.first() else { break };
-            self.hand_out(first.row, asking, jobs, fx);
+            let Some(first) = self.next_in_time(queue, now, fx) else { break };
+            self.hand_out(first, asking, jobs, fx);
         }
     }
 
@@ -140,13 +148,15 @@ impl Engine {
         let mut best: Option<(Priority, usize, RowId, bool)> = None;
         for step in 0..queues.len() {
             let at = (turn + step) % queues.len();
-            let Some(queue) = queues[at].filter(|queue| self.open_places(*queue, now) > 0) else { continue };
+            let Some(queue) = queues[at].filter(|queue| self.open_places(*queue, now, 1) > 0) else {
+                continue;
+            };
             let expired = self.expired(queue, now, 1).first().copied();
             let over = expired.filter(|row| self.examine(*row, now, fx));
             let candidate = over.or_else(|| {
                 self.spawn(queue, now, 1, fx);
                 self.promote(queue, now, 1, fx);
-                self.state.queue(queue).work.first().map(|first| first.row)
+                self.next_in_time(queue, now, fx)
             });
             if let Some(row) = candidate {
                 let priority = self.state.row(row).priority;
@@ -163,12 +173,27 @@ impl Engine {
         Some(at)
     }
 
-    /// How many jobs of a queue may be handed out now, as far as the queue goes.
-    fn open_places(&self, queue: NameId, now: Timestamp) -> usize {
-        if self.state.queue(queue).paused {
+    /// How many jobs of a queue may be handed out now, as far as the queue goes, up to so many.
+    fn open_places(&self, queue: NameId, now: Timestamp, wanted: usize) -> usize {
+        let of = self.state.queue(queue);
+        if of.paused {
             return 0;
         }
-        self.state.places(queue, now).unwrap_or(usize::MAX)
+        let wanted = self.state.places(queue, now).map_or(wanted, |places| places.min(wanted));
+        of.pace.map_or(wanted, |pace| pace.starts(now, wanted))
+    }
+
+    /// The first job that waits in a queue and may still start. Those that may not fail.
+    fn next_in_time(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) -> Option<RowId> {
+        loop {
+            let row = self.state.queue(queue).work.first()?.row;
+            let is_late = self.state.row(row).rare != NONE
+                && self.state.side(row).and_then(|side| side.expires).is_some_and(|expires| expires < now);
+            if !is_late {
+                return Some(row);
+            }
+            self.expire(row, now, fx);
+        }
     }
 
     /// The jobs whose lock has expired, the longest expired first.
@@ -239,18 +264,22 @@ impl Engine {
         fx: &mut Effects,
     ) {
         self.milestone(row, Milestone::Failed, fx);
+        let ending = self.ending(row);
+        let message = failure.message.to_string();
         fx.tell(|| Event::Failed {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
-            worker: self.holder(row),
-            group,
-            message: failure.message.to_string(),
+            // It was nobody's when it was late.
+            worker: self.holder(row).filter(|_| by != FailedBy::Expired),
+            group: group.clone(),
+            message: message.clone(),
             by,
         });
         self.commit(
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
             fx,
         );
+        self.conclude(row, now, ending, How::Failed { group, message }, None, fx);
     }
 
     /// The group and the message of a job that used up its retries.
@@ -271,10 +300,22 @@ impl Engine {
         }
     }
 
+    /// Limits an attempt, if the job or its worker does.
+    fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
+        let of = self.state.row(row);
+        let of_job =
+            if of.rare == NONE { None } else { self.state.side(row).and_then(|side| side.attempt_max) };
+        let of_worker = self.state.attempt_max(worker, of.queue, of.klass);
+        if let Some(attempt_max) = of_job.into_iter().chain(of_worker).min() {
+            self.commit(Delta::Deadline(row, now + attempt_max), fx);
+        }
+    }
+
     fn hand_out(&mut self, row: RowId, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
         let Asking { worker, now, whole } = asking;
         let expires = now + self.state.heartbeat(self.state.row(row).queue);
         self.commit(Delta::Pop { row, worker, now, expires }, fx);
+        self.set_deadline(row, worker, now, fx);
         let popped = self.state.popped(row, whole);
         fx.tell(|| Event::Popped {
             jid: popped.jid.clone(),

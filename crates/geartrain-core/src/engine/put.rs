@@ -21,11 +21,21 @@ impl Engine {
         self.check_size("payload", put.payload.bytes().len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
+        if let Some(terms) = &put.terms {
+            Engine::check_terms(terms)?;
+        }
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
-            (Some(_), Existing::Keep) => return Ok(PutReply::Existing),
+            (Some(row), Existing::Keep) => return self.join_existing(row, put, fx),
             (None, Existing::Require) => return Err(Refusal::NoSuchJob { jid: put.jid.clone() }),
             _ => {}
+        }
+        let queue = self.state.find_queue(put.queue.as_str());
+        if let Some(joined) = self.agree(now, row, queue, put, fx)? {
+            return Ok(joined);
+        }
+        if let (None, Some(queue)) = (row, queue) {
+            self.check_limits(queue, &put.queue, put.priority)?;
         }
         let depends = if put.depends.is_empty() {
             None
@@ -34,7 +44,7 @@ impl Engine {
             self.check_cycles(&put.jid, row, &open, put.cycles)?;
             Some(open.into())
         };
-        let queue = self.queue_id(&put.queue, fx);
+        let queue = queue.unwrap_or_else(|| self.queue_id(&put.queue, fx));
         let klass = self.klass_id(&put.klass, fx);
         fx.tell(|| Event::Put { jid: put.jid.clone(), queue: put.queue.clone() });
         if let Some(holder) = row.and_then(|row| self.holder(row))
@@ -57,6 +67,11 @@ impl Engine {
             jid: put.jid.clone(),
         };
         self.commit(Delta::Put(delta), fx);
+        if let Some(terms) = &mut put.terms
+            && let Some(row) = self.state.find(&put.jid)
+        {
+            self.settle_terms(row, terms, fx);
+        }
         if fx.listening && self.state.is_tracked(&put.jid) {
             fx.tell(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
         }

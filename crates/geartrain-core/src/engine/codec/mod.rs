@@ -3,6 +3,8 @@
 //! A delta is a byte that says its kind, and then its values in the order of its fields. It does not say where it ends: that follows from its values.
 //! What was written once must be read for ever, so a kind's bytes are never changed. A kind that needs other values is a new kind.
 
+mod beyond;
+mod events;
 mod reader;
 mod writer;
 
@@ -12,6 +14,7 @@ use super::delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, Kind, PutDelta,
 use super::state::EPOCH_MAX;
 use crate::{CompleteReply, Every, Group, Klass, Priority, QueueName, Seconds, WorkerName};
 
+pub(crate) use events::{read as read_event, write as write_event};
 pub(crate) use reader::Reader;
 pub use reader::{CodecError, CodecErrorWhy};
 use reader::{is_plain, wrong};
@@ -121,6 +124,7 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
         Delta::Recur(recur) => write_recur(to.byte(kind::RECUR), recur),
         Delta::Unrecur(template) => to.byte(kind::UNRECUR).id(*template),
         Delta::Epoch(epoch) => to.byte(kind::EPOCH).id(*epoch),
+        beyond => beyond::write(beyond, to),
     };
 }
 
@@ -214,7 +218,10 @@ fn read(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
         kind::RECUR => Delta::Recur(Box::new(read_recur(from)?)),
         kind::UNRECUR => Delta::Unrecur(from.id("template")?),
         kind::EPOCH => Delta::Epoch(from.number_to(EPOCH_MAX, "epoch")?),
-        other => return wrong(at, "kind of delta", CodecErrorWhy::Unknown(other)),
+        other => match beyond::read(other, from)? {
+            Some(delta) => delta,
+            None => return wrong(at, "kind of delta", CodecErrorWhy::Unknown(other)),
+        },
     })
 }
 

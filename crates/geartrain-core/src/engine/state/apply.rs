@@ -18,9 +18,12 @@ impl State {
             self.keep(row);
         }
         match delta {
-            Delta::Epoch(epoch) => self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS),
+            Delta::Epoch(epoch) => {
+                self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS);
+                self.happen_from(*epoch);
+            }
             Delta::Name(kind, name) => self.name(*kind, name),
-            Delta::Seen(worker, now) => self.workers[*worker].seen = Some(*now),
+            Delta::Seen(worker, now) => self.see(*worker, *now),
             Delta::Put(put) => self.put(put),
             Delta::Spawn { template, jid, count, at, next, now } => {
                 self.spawn(*template, jid, *count, *at, *next, *now);
@@ -55,7 +58,10 @@ impl State {
                 self.stir(*queue);
             }
             Delta::ForgetQueue(queue) => self.queues[*queue].registered = None,
-            Delta::ForgetWorker(worker) => self.workers[*worker].seen = None,
+            Delta::ForgetWorker(worker) => {
+                self.set_unable_at_all(*worker);
+                self.workers[*worker].seen = None;
+            }
             Delta::AgeWorker(worker) => self.age_worker(*worker),
             Delta::Config(option, value) => self.configure(option, value.as_deref()),
             Delta::Recur(recur) => self.recur(recur),
@@ -64,6 +70,36 @@ impl State {
                 self.queues[gone.queue].recurring.remove(gone.entry(*template));
                 self.templates_by_jid.remove(&gone.jid);
             }
+            Delta::Terms(terms) => self.set_terms(terms),
+            Delta::Merged { row, result_for, always } => self.merge(*row, *result_for, *always),
+            Delta::Attached(row, waiter) => self.attach(*row, *waiter),
+            Delta::Detached(row, waiter) => self.detach_waiter(*row, waiter),
+            Delta::Progressed(row, progress) => self.side_mut(*row).progress = Some(*progress),
+            Delta::Deadline(row, at) => self.set_deadline(*row, *at),
+            Delta::Overrun(row, now) => {
+                self.mark(*row, *now, Mark::TimedOut);
+                self.spend(*row);
+            }
+            Delta::Crashed { row, now, evidence } => self.crash(*row, *now, evidence),
+            Delta::HandBack(row, now) => {
+                let worker = self.rows[*row].worker;
+                self.mark(*row, *now, Mark::HandedBack { worker });
+                self.to_front(*row);
+            }
+            Delta::ToFront(row) => self.to_front(*row),
+            Delta::Able { worker, queue, klass, attempt_max } => {
+                self.set_able(*worker, (*queue, klass.unwrap_or(NONE)), *attempt_max);
+            }
+            Delta::Unable { worker, queue, klass } => {
+                self.set_unable(*worker, (*queue, klass.unwrap_or(NONE)))
+            }
+            Delta::UnableAtAll(worker) => self.set_unable_at_all(*worker),
+            Delta::Limits(queue, limits) => self.limit(*queue, limits.as_deref()),
+            Delta::Asked(queue, now) => self.queues[*queue].asked = Some(*now),
+            Delta::ResultKept(kept) => self.results.keep((**kept).clone()),
+            Delta::ResultDropped(jid) => self.results.drop(jid),
+            Delta::Listening(listened) => self.listen(*listened),
+            Delta::Happened(event) => self.happen(event),
         }
     }
 
@@ -94,6 +130,9 @@ impl State {
         self.fill(at, put.queue, put.klass, &put.payload, put.priority, put.retries, put.now);
         self.rows[at].worker = NONE;
         self.forget_expires(at);
+        if self.rows[at].rare != NONE {
+            self.take_key(at);
+        }
         for tag in put.tags.as_deref().unwrap_or(&kept_tags) {
             self.tag(at, tag, put.now, true);
         }
@@ -122,6 +161,7 @@ impl State {
             _ => {}
         }
         self.unlist(at);
+        self.let_go_of_key(at);
         self.detach(at);
         self.forget_failed(at, put.queue);
         self.drop_payload(at);
@@ -188,6 +228,8 @@ impl State {
         let queue = self.rows[at].queue;
         self.forget_failed(at, queue);
         if self.rows[at].rare != NONE {
+            self.let_go_of_key(at);
+            self.dismiss_waiters(at);
             self.untag_all(at);
             let dependencies: Vec<RowId> = self.dependencies(at).collect();
             dependencies.into_iter().for_each(|on| self.unlink(at, on));
@@ -253,11 +295,18 @@ impl State {
         row.state = state;
         row.score = score;
         row.seq = seq;
-        Timed::of(at, row)
+        let (entry, rare) = (Timed::of(at, row), row.rare);
+        if rare != NONE {
+            self.enter_expiries(at);
+        }
+        entry
     }
 
     /// Takes a job out of where it is. Where it goes must follow.
     fn detach(&mut self, at: RowId) {
+        if self.rows[at].rare != NONE {
+            self.side_leaves(at);
+        }
         let row = &self.rows[at];
         let was_there = match row.state {
             RowState::Free => true,
@@ -305,6 +354,9 @@ impl State {
         let row = &self.rows[at];
         let (queue, waited) = (row.queue, now - row.time);
         self.days(queue, now).wait.add(waited);
+        if let Some(pace) = &mut self.queues[queue].pace {
+            pace.start(now);
+        }
         let lock = self.enter(at, RowState::Running, expires);
         let row = &mut self.rows[at];
         row.time = now;
@@ -351,6 +403,7 @@ impl State {
         let entry = Timed::of(at, row);
         self.complete.insert(entry);
         if self.rows[at].rare != NONE {
+            self.dismiss_waiters(at);
             self.release_dependents(at, now);
             self.trim(at);
         }
@@ -363,6 +416,7 @@ impl State {
         self.rare_mut(at).ended = Some((token, Ended::Completed(advance.reply)));
         self.mark(at, now, Mark::Put { queue: advance.queue });
         self.rows[at].queue = advance.queue;
+        self.take_key(at);
         self.register(advance.queue, now);
         advance.depends.iter().for_each(|on| self.link(at, *on));
         self.place(at, now, advance.due);
@@ -375,6 +429,9 @@ impl State {
         self.mark(at, now, Mark::Done);
         self.set_payload(at, payload);
         self.unlist(at);
+        if self.rows[at].rare != NONE {
+            self.let_go_of_key(at);
+        }
         self.detach(at);
         let row = &self.rows[at];
         let (queue, ran) = (row.queue, now - row.time);
@@ -401,6 +458,8 @@ impl State {
         day.failed += 1;
         self.set_payload(at, &fail.payload);
         self.unlist(at);
+        self.let_go_of_key(at);
+        self.dismiss_waiters(at);
         self.detach(at);
         self.forget_expires(at);
         let token = self.rows[at].seq;
@@ -445,7 +504,42 @@ impl State {
         let row = &mut self.rows[at];
         row.queue = queue;
         row.remaining = row.retries as i32;
+        self.take_key(at);
         self.enter_work(at, now);
+    }
+
+    /// A job goes to the front of its priority. Its token stays where others have their arrival, so those that come back keep their order.
+    fn to_front(&mut self, at: RowId) {
+        self.unlist(at);
+        self.detach(at);
+        self.forget_expires(at);
+        self.forget_ended(at);
+        let row = &mut self.rows[at];
+        row.worker = NONE;
+        row.flags.set(Flags::GRACE, false);
+        (row.state, row.score) = (RowState::Waiting, Timestamp::MIN);
+        let (queue, entry) = (row.queue, Work::of(at, row));
+        self.queues[queue].work.insert(entry);
+        if self.rows[at].rare != NONE {
+            self.enter_expiries(at);
+        }
+        self.stir(queue);
+    }
+
+    fn crash(&mut self, at: RowId, now: Timestamp, evidence: &Option<Box<str>>) {
+        let worker = self.rows[at].worker;
+        self.mark(at, now, Mark::Crashed { worker });
+        self.spend(at);
+        let side = self.side_mut(at);
+        side.crashes += 1;
+        side.evidence = evidence.clone();
+    }
+
+    fn limit(&mut self, queue: u32, limits: Option<&crate::QueueLimits>) {
+        let of = &mut self.queues[queue];
+        of.pace = limits.and_then(|limits| limits.rate).map(super::Pace::new);
+        of.limits = limits.map(|limits| Box::new(limits.clone()));
+        self.stir(queue);
     }
 
     fn prioritise(&mut self, at: RowId, priority: crate::Priority) {
@@ -518,6 +612,7 @@ impl State {
     }
 
     fn age_worker(&mut self, worker: u32) {
+        self.set_unable_at_all(worker);
         let gone = std::mem::take(&mut self.workers[worker]);
         for entry in gone.jobs.slice(0..gone.jobs.len()) {
             self.keep(entry.row);
@@ -563,7 +658,7 @@ impl State {
     }
 
     /// Lets the rare part go if there is nothing in it.
-    fn trim(&mut self, at: RowId) {
+    pub(super) fn trim(&mut self, at: RowId) {
         let row = &mut self.rows[at];
         if row.rare != NONE && *self.rares[row.rare as usize] == Rare::default() {
             self.rares.remove(row.rare as usize);

@@ -13,7 +13,56 @@ impl State {
         self.check_sizes(&expected)?;
         self.check_tags()?;
         self.check_payloads()?;
-        self.check_templates()
+        self.check_templates()?;
+        self.check_beyond()?;
+        self.check_able()?;
+        self.results.check()
+    }
+
+    /// What goes beyond Qless is in the indexes that it calls for, and nothing else is.
+    fn check_beyond(&self) -> Result<(), String> {
+        let (mut keys, mut waiters, mut deadlines, mut expiries) = (0, 0, 0, 0);
+        for at in self.rows.ids() {
+            let Some(side) = self.side(at) else { continue };
+            let row = &self.rows[at];
+            let is_so = |holds: bool, otherwise: &str| {
+                ensure(holds, || format!("job {:?} {otherwise}", self.rows.jid(at)))
+            };
+            if side.has_key {
+                keys += 1;
+                let there = side.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
+                is_so(there, "has a key that is another's")?;
+            }
+            for waiter in &side.waiters {
+                waiters += 1;
+                is_so(self.waiters.get(waiter) == Some(&at), "is awaited by somebody who waits for another")?;
+            }
+            if let Some(deadline) = side.deadline {
+                deadlines += 1;
+                let there = self.deadlines.contains(&(deadline, at)) && row.state == RowState::Running;
+                is_so(there, "has a deadline that nobody knows")?;
+            }
+            if let Some(expiry) = self.expiry(at) {
+                expiries += 1;
+                is_so(self.expiries.contains(&expiry), "expires, and nobody knows")?;
+            }
+            let ended = matches!(row.state, RowState::Complete | RowState::Failed);
+            let rests = !side.has_key && side.waiters.is_empty();
+            is_so(!ended || rests, "ended, and has a key or is awaited")?;
+            let idle = side.deadline.is_none() && side.progress.is_none();
+            is_so(row.state == RowState::Running || idle, "does not run, and gets on")?;
+        }
+        let known: usize = self.queues.iter().map(|(_, _, queue)| queue.keys.len()).sum();
+        let sizes = [
+            ("keys", known, keys),
+            ("waiters", self.waiters.len(), waiters),
+            ("deadlines", self.deadlines.len(), deadlines),
+            ("expiries", self.expiries.len(), expiries),
+        ];
+        for (what, found, wanted) in sizes {
+            ensure(found == wanted, || format!("{what} has {found} entries for {wanted}"))?;
+        }
+        Ok(())
     }
 
     fn check_row(&self, at: RowId, expected: &mut Expected) -> Result<(), String> {

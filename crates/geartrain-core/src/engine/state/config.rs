@@ -20,7 +20,12 @@ const LISTED: [(&str, &str); 7] = [
 ];
 
 /// The other numeric ones, which are not listed until they are set.
-const UNLISTED: [(&str, &str); 2] = [("max-worker-age", "86400"), ("max-job-history", "100")];
+const UNLISTED: [(&str, &str); 4] = [
+    ("max-worker-age", "86400"),
+    ("max-job-history", "100"),
+    ("crashes-max", "3"),
+    ("results-bytes", "67108864"),
+];
 
 /// The options of a queue, whose name stands before or behind them.
 const PER_QUEUE: [&str; 2] = ["heartbeat", "max-concurrency"];
@@ -43,6 +48,9 @@ pub(crate) struct Numbers {
     pub(crate) worker_age: Seconds,
     /// 0 for no limit.
     pub(crate) history_max: usize,
+    /// 0 for never.
+    pub(crate) crashes_max: u32,
+    pub(crate) results_bytes: usize,
 }
 
 /// The options of one queue.
@@ -156,6 +164,8 @@ impl Numbers {
             complete_age: span("jobs-history"),
             worker_age: span("max-worker-age"),
             history_max: count("max-job-history"),
+            crashes_max: u32::try_from(count("crashes-max")).unwrap_or(u32::MAX),
+            results_bytes: count("results-bytes"),
         }
     }
 }

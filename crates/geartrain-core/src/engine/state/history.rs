@@ -23,6 +23,8 @@ pub(crate) enum Mark<'a> {
     Done,
     Failed { worker: u32, group: u32 },
     TimedOut,
+    HandedBack { worker: u32 },
+    Crashed { worker: u32 },
     Log { message: &'a str, data: Option<&'a str> },
 }
 
@@ -148,13 +150,15 @@ fn write_short(entry: &mut [u8; 17], when: Timestamp, mark: Mark<'_>) -> usize {
         Mark::Failed { worker, group } => (3, worker, group),
         Mark::TimedOut => (4, NONE, NONE),
         Mark::Log { .. } => (5, NONE, NONE),
+        Mark::HandedBack { worker } => (6, worker, NONE),
+        Mark::Crashed { worker } => (7, worker, NONE),
     };
     entry[0] = kind;
     entry[1..9].copy_from_slice(&when.floor().get().to_le_bytes());
     entry[9..13].copy_from_slice(&one.to_le_bytes());
     entry[13..].copy_from_slice(&two.to_le_bytes());
     match kind {
-        0 | 1 => 13,
+        0 | 1 | 6 | 7 => 13,
         3 => 17,
         _ => 9,
     }
@@ -193,6 +197,8 @@ fn read_entry<'a>(rest: &mut &'a [u8]) -> (Timestamp, Mark<'a>) {
         2 => Mark::Done,
         3 => Mark::Failed { worker: number(rest), group: number(rest) },
         4 => Mark::TimedOut,
+        6 => Mark::HandedBack { worker: number(rest) },
+        7 => Mark::Crashed { worker: number(rest) },
         _ => {
             let bytes = number(rest);
             let message = text(rest, bytes);

@@ -1,16 +1,20 @@
 //! All that the engine knows, packed, with the indexes that find it. Others can read it; only [`State::apply`] changes it.
 
+mod able;
 mod apply;
 mod blobs;
 mod census;
 mod check;
 mod config;
+mod happened;
 mod history;
 mod index;
 mod ordered;
 mod places;
 mod rare;
+mod results;
 mod rows;
+mod side;
 mod snapshot;
 mod spill;
 mod stats;
@@ -25,18 +29,23 @@ use slab::Slab;
 use super::delta::Kind;
 
 use crate::{
-    Every, Jid, Payload, Priority, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp, WorkerName,
+    Every, Jid, Payload, Priority, QueueLimits, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp,
+    UniqueKey, Waiter, WorkerName,
 };
 use blobs::{BlobRef, Blobs};
 pub use census::Census;
 pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
+use happened::Happened;
 pub(crate) use ordered::Ordered;
 pub(crate) use rare::Ended;
 use rare::Rare;
+pub(crate) use results::RESULT_BYTES;
+use results::Results;
 pub use rows::RowId;
 use rows::Rows;
 pub(crate) use rows::{Flags, NONE, Row, RowState};
+use side::Pace;
 use spill::Spill;
 pub use spill::{Move, Moved};
 use stats::Days;
@@ -73,6 +82,18 @@ pub(crate) struct State {
     seq: u64,
     /// Payloads that are on their way out of memory.
     spill: Spill,
+    /// Who waits for which job.
+    waiters: BTreeMap<Waiter, RowId>,
+    /// Attempts that must be over at a moment.
+    deadlines: BTreeSet<(Timestamp, RowId)>,
+    /// Queued jobs that must start by a moment.
+    expiries: BTreeSet<(Timestamp, RowId)>,
+    results: Results,
+    /// The workers that can do a klass of a queue, or any.
+    able: BTreeMap<(u32, u32), BTreeSet<u32>>,
+    /// Workers that can do anything, by when they were seen.
+    silence: BTreeSet<(Timestamp, u32)>,
+    happened: Happened,
     /// A picture that is being taken.
     picture: Option<snapshot::Picture>,
     /// Watched queues in which something changed.
@@ -92,6 +113,12 @@ pub(crate) struct Queue {
     pub(crate) registered: Option<Timestamp>,
     pub(crate) paused: bool,
     options: QueueNumbers,
+    /// The jobs that others join, by what makes them.
+    keys: BTreeMap<UniqueKey, RowId>,
+    limits: Option<Box<QueueLimits>>,
+    pub(crate) pace: Option<Pace>,
+    /// When somebody last asked for jobs, roughly.
+    pub(crate) asked: Option<Timestamp>,
     days: Days,
     /// Somebody waits for its jobs.
     watched: bool,
@@ -104,6 +131,8 @@ pub(crate) struct Queue {
 pub(crate) struct Worker {
     pub(crate) seen: Option<Timestamp>,
     pub(crate) jobs: Ordered<Timed>,
+    /// What it has announced: klasses of queues, or any, and how long it takes at the most.
+    abilities: BTreeMap<(u32, u32), Option<Seconds>>,
 }
 
 /// A job among those that wait, the next one first.
@@ -191,6 +220,13 @@ impl State {
             config: Config::default(),
             seq: 0,
             spill: Spill::new(moved_bytes_min),
+            waiters: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            results: Results::default(),
+            able: BTreeMap::new(),
+            silence: BTreeSet::new(),
+            happened: Happened::default(),
             picture: None,
             stirred: Vec::new(),
         }
@@ -381,6 +417,11 @@ impl State {
         self.config.heartbeat(&self.queues[queue].options)
     }
 
+    /// How many jobs of a queue may run at once; 0 for no limit.
+    pub(crate) fn concurrency(&self, queue: u32) -> u64 {
+        self.queues[queue].options.concurrency as u64
+    }
+
     /// How many more jobs of a queue may run now; none if there is no limit.
     pub(crate) fn places(&self, queue: u32, now: Timestamp) -> Option<usize> {
         let queue = &self.queues[queue];
@@ -389,6 +430,35 @@ impl State {
             let live = queue.locks.len() - queue.locks.count_while(|lock| lock.at < now);
             (limit - live as f64).max(0.0) as usize
         })
+    }
+
+    /// What a queue takes and hands out, if that is limited.
+    pub(crate) fn limits(&self, queue: u32) -> Option<&QueueLimits> {
+        self.queues[queue].limits.as_deref()
+    }
+
+    /// How many unfinished jobs a queue has.
+    pub(crate) fn unfinished(&self, queue: u32) -> u64 {
+        let Queue { work, locks, scheduled, depends, .. } = &self.queues[queue];
+        (work.len() + locks.len() + scheduled.len() + depends.len()) as u64
+    }
+
+    pub(crate) fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// How many jobs of a queue come before a waiting one.
+    pub(crate) fn before(&self, at: RowId) -> usize {
+        let entry = Work::of(at, &self.rows[at]);
+        self.queues[self.rows[at].queue].work.count_while(|other| *other < entry)
+    }
+
+    /// How many jobs of its queue will come before a scheduled one that is due.
+    pub(crate) fn before_due(&self, at: RowId) -> usize {
+        let row = &self.rows[at];
+        let (queue, rank, entry) = (&self.queues[row.queue], rank(row.priority), Timed::of(at, row));
+        queue.work.count_while(|other| other.rank <= rank)
+            + queue.scheduled.count_while(|other| *other < entry)
     }
 
     /// How a queue did on a day; one that is not known did nothing.

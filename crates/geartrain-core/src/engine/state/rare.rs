@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::rows::RowId;
+use super::side::Side;
 use crate::{CompleteReply, Jid, Tag, Timestamp};
 
 /// What only some jobs have.
@@ -22,6 +23,8 @@ pub(crate) struct Rare {
     pub(crate) listed: Option<(Timestamp, u64)>,
     /// The last attempt that ended, and how, as far as a repetition must be answered.
     pub(crate) ended: Option<(u64, Ended)>,
+    /// What goes beyond Qless.
+    pub(crate) side: Option<Box<Side>>,
 }
 
 /// A tag, and where the job stands in the list of that tag.

@@ -6,15 +6,21 @@
 
 use std::sync::Arc;
 
+use super::happened::Happened;
 use super::rare::{Ended, FailureRow, Rare, Tagging};
+use super::side::{Pace, Side};
 use super::stats::Days;
 use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, Worker, history};
-use crate::engine::codec::{CodecError, Reader, Writer};
-use crate::{CompleteReply, Every, Payload, Place, Priority, Seconds, Tag};
+use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
+use crate::{CompleteReply, Every, Kept, Payload, Place, Priority, Published, Seconds, Tag};
 
 /// Says, among a job's flags, that its payload is elsewhere. Programs from before there was such a thing took flags of 16 bits and refused more, so
 /// they refuse this one.
 const ELSEWHERE: u64 = 1 << 16;
+/// The same for what goes beyond Qless, which then follows the rare part.
+const BEYOND: u64 = 1 << 17;
+/// Stands where a job's row would, before a result.
+const RESULT: u32 = NONE;
 
 /// How far a picture has got.
 #[derive(Debug)]
@@ -26,6 +32,8 @@ pub(crate) struct Picture {
     next: RowId,
     /// Jobs that were about to change.
     kept: Vec<u8>,
+    /// Results, the oldest last. They do not change, so they are only shared.
+    results: Vec<Kept>,
 }
 
 impl Picture {
@@ -42,8 +50,14 @@ impl State {
     /// Begins a picture of this moment, and writes down all but the jobs. A picture that was begun before is given up.
     pub(crate) fn begin_picture(&mut self, into: &mut Vec<u8>) {
         let limit = self.rows.used();
-        let mut picture =
-            Picture { taken: vec![0; limit as usize / 64 + 1], limit, next: 0, kept: Vec::new() };
+        let mut picture = Picture {
+            taken: vec![0; limit as usize / 64 + 1],
+            limit,
+            next: 0,
+            kept: Vec::new(),
+            results: self.results.iter().cloned().collect(),
+        };
+        picture.results.reverse();
         self.rows.free().iter().for_each(|row| picture.mark(*row));
         self.picture = Some(picture);
         self.write_head(into);
@@ -61,7 +75,13 @@ impl State {
             }
             picture.next += 1;
         }
-        let done = picture.next >= picture.limit;
+        while left > 0
+            && let Some(kept) = picture.results.pop()
+        {
+            Writer::new(into).id(RESULT).kept(&kept);
+            left -= 1;
+        }
+        let done = picture.next >= picture.limit && picture.results.is_empty();
         self.picture = (!done).then_some(picture);
         done
     }
@@ -132,6 +152,60 @@ impl State {
             to.number(u64::from(*number));
             write_template(template, to);
         }
+        self.write_beyond(to);
+    }
+
+    /// What goes beyond Qless, apart from jobs and results.
+    fn write_beyond(&self, to: &mut Writer<'_>) {
+        for (_, _, queue) in self.queues.iter() {
+            to.optional(queue.limits.as_deref(), Writer::limits);
+            to.optional(queue.pace.map(|pace| pace.next), Writer::moment);
+            to.optional(queue.asked, Writer::moment);
+        }
+        for (_, _, worker) in self.workers.iter() {
+            to.number(worker.abilities.len() as u64);
+            for ((queue, klass), attempt_max) in &worker.abilities {
+                to.id(*queue).maybe(*klass).optional(*attempt_max, Writer::span);
+            }
+        }
+        let Happened { listened, events, last, dropped, .. } = &self.happened;
+        to.optional(*listened, Writer::moment).number(*last).number(*dropped).number(events.len() as u64);
+        for Published { position, event } in events {
+            write_event(event, to.number(*position));
+        }
+    }
+
+    fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
+        let queues: Vec<u32> = self.queues.iter().map(|(queue, ..)| queue).collect();
+        for queue in queues {
+            let limits = reader.optional("limits", |reader, _| reader.limits())?;
+            let pace = limits.as_ref().and_then(|limits| limits.rate).map(Pace::new);
+            let next = reader.optional("pace", Reader::moment)?;
+            let of = &mut self.queues[queue];
+            of.limits = limits.map(Box::new);
+            of.pace = pace.zip(next).map(|(pace, next)| Pace { next, ..pace });
+            of.asked = reader.optional("asked", Reader::moment)?;
+        }
+        let workers: Vec<u32> = self.workers.iter().map(|(worker, ..)| worker).collect();
+        for worker in workers {
+            for _ in 0..reader.count(3, "abilities")? {
+                let ability = (reader.id("queue")?, reader.maybe("klass")?);
+                let attempt_max = reader.optional("attempt_max", Reader::span)?;
+                let known = self.queues.has(ability.0) && (ability.1 == NONE || self.klasses.has(ability.1));
+                if !known {
+                    return Err(reader.misfit("an ability"));
+                }
+                self.set_able(worker, ability, attempt_max);
+            }
+        }
+        self.happened.listened = reader.optional("listened", Reader::moment)?;
+        let (last, dropped) = (reader.number("position")?, reader.number("position")?);
+        for _ in 0..reader.count(2, "events")? {
+            let position = reader.number("position")?;
+            self.happened.add(position, Arc::new(read_event(reader)?));
+        }
+        (self.happened.last, self.happened.dropped) = (last, dropped);
+        Ok(())
     }
 
     fn write_row(&self, at: RowId, into: &mut Vec<u8>) {
@@ -140,7 +214,10 @@ impl State {
         to.number(u64::from(at));
         to.jid(&self.rows.jid(at));
         to.byte(row.state as u8);
-        to.number(u64::from(row.flags.bits()) | if row.payload.is_place() { ELSEWHERE } else { 0 });
+        let side = if row.rare == NONE { None } else { self.side(at) };
+        let elsewhere = if row.payload.is_place() { ELSEWHERE } else { 0 };
+        let beyond = if side.is_some() { BEYOND } else { 0 };
+        to.number(u64::from(row.flags.bits()) | elsewhere | beyond);
         to.moment(row.score);
         to.number(row.seq);
         to.moment(row.time);
@@ -158,6 +235,9 @@ impl State {
         match self.rare(at) {
             Some(rare) => write_rare(rare, to),
             None => drop(to.byte(0)),
+        }
+        if let Some(side) = side {
+            write_side(side, to);
         }
     }
 
@@ -217,6 +297,10 @@ impl State {
             self.templates_by_jid.insert(template.jid.clone(), number);
             self.templates.insert(number, template);
         }
+        // A picture from before there was more ends here.
+        if !reader.is_empty() {
+            self.read_beyond(reader)?;
+        }
         if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a picture's head")) }
     }
 
@@ -252,6 +336,10 @@ impl State {
 
     fn read_row(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
         let at = reader.id("snapshot")?;
+        if at == RESULT {
+            self.results.keep(reader.kept()?);
+            return Ok(());
+        }
         let jid = reader.jid("snapshot")?;
         if !self.rows.is_expected(at) {
             return Err(reader.misfit("a row"));
@@ -259,8 +347,8 @@ impl State {
         self.rows.fill(at, &jid);
         let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
         let flags = reader.number("snapshot")?;
-        let is_elsewhere = flags & ELSEWHERE != 0;
-        let flags = Flags::from_bits(flags & !ELSEWHERE).ok_or_else(|| reader.misfit("flags"))?;
+        let (is_elsewhere, is_beyond) = (flags & ELSEWHERE != 0, flags & BEYOND != 0);
+        let flags = Flags::from_bits(flags & !(ELSEWHERE | BEYOND)).ok_or_else(|| reader.misfit("flags"))?;
         let (score, seq, time) =
             (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
         let priority = read_priority(reader)?;
@@ -300,6 +388,10 @@ impl State {
                 return Err(reader.misfit("what a job refers to"));
             }
             *self.rare_mut(at) = rare;
+        }
+        if is_beyond {
+            let side = read_side(reader)?;
+            self.rare_mut(at).side = Some(Box::new(side));
         }
         Ok(())
     }
@@ -376,6 +468,20 @@ impl State {
                 jobs.insert(entry);
             }
         }
+        self.index_side(at);
+    }
+
+    fn index_side(&mut self, at: RowId) {
+        let Some(side) = self.side(at) else { return };
+        let key = side.unique.clone().filter(|_| side.has_key);
+        let (waiters, deadline) = (side.waiters.clone(), side.deadline);
+        self.waiters.extend(waiters.into_iter().map(|waiter| (waiter, at)));
+        self.deadlines.extend(deadline.map(|deadline| (deadline, at)));
+        if let Some(key) = key {
+            let queue = self.rows[at].queue;
+            self.queues[queue].keys.insert(key, at);
+        }
+        self.enter_expiries(at);
     }
 }
 
@@ -520,6 +626,41 @@ fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, CodecError> {
         rare.ended = Some((token, how));
     }
     Ok(Some(rare))
+}
+
+fn write_side(side: &Side, to: &mut Writer<'_>) {
+    to.optional(side.unique.as_ref(), |to, key| to.bytes(key.as_bytes()))
+        .flag(side.has_key)
+        .number(side.joined);
+    to.list(&side.waiters, Writer::waiter).lives(side.lives, side.afterwards);
+    to.optional(side.result_for, Writer::span).optional(side.expires, Writer::moment);
+    to.optional(side.attempt_max, Writer::span).optional(side.deadline, Writer::moment);
+    to.optional(side.backoff, Writer::backoff).optional(side.crashes_max, Writer::id).id(side.crashes);
+    to.optional(side.evidence.as_deref(), Writer::text).optional(side.progress.as_ref(), Writer::progress);
+}
+
+fn read_side(reader: &mut Reader<'_>) -> Result<Side, CodecError> {
+    let unique = reader.optional("unique key", Reader::unique)?;
+    let (has_key, joined) = (reader.flag("key")?, reader.number("joined")?);
+    let waiters = reader.list(3, "waiters", |reader, _| reader.waiter())?.into();
+    let (lives, afterwards) = reader.lives()?;
+    Ok(Side {
+        unique,
+        has_key,
+        joined,
+        waiters,
+        lives,
+        afterwards,
+        result_for: reader.optional("result_for", Reader::span)?,
+        expires: reader.optional("expires", Reader::moment)?,
+        attempt_max: reader.optional("attempt_max", Reader::span)?,
+        deadline: reader.optional("deadline", Reader::moment)?,
+        backoff: reader.optional("backoff", |reader, _| reader.backoff())?,
+        crashes_max: reader.optional("crashes_max", Reader::id)?,
+        crashes: reader.id("crashes")?,
+        evidence: reader.optional("evidence", Reader::text)?.map(Into::into),
+        progress: reader.optional("progress", |reader, _| reader.progress())?,
+    })
 }
 
 fn read_tag(reader: &mut Reader<'_>) -> Result<Tag, CodecError> {

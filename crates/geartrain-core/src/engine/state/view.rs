@@ -33,7 +33,7 @@ impl State {
             spawned_from: rare.and_then(|rare| rare.spawned_from.clone()),
             dependents: self.sorted_jids(self.dependents(at)),
             tracked: row.flags.has(Flags::TRACKED),
-            particulars: None,
+            particulars: if row.rare == NONE { None } else { self.particulars(at) },
             qless: QlessFace {
                 state: self.qless_word(at),
                 worker: self.worker_name(row.worker),
@@ -54,7 +54,7 @@ impl State {
             retries: row.retries,
             remaining: i64::from(row.remaining),
             lock: self.lock(at),
-            particulars: None,
+            particulars: if row.rare == NONE { None } else { self.particulars(at) },
             job: whole.then(|| Box::new(self.job(at))),
         }
     }
@@ -98,7 +98,7 @@ impl State {
         self.blobs.payload(row.payload, row.payload_bytes)
     }
 
-    fn klass(&self, klass: u32) -> Klass {
+    pub(crate) fn klass(&self, klass: u32) -> Klass {
         Klass::from_checked(self.klasses.name(klass).clone())
     }
 
@@ -169,6 +169,12 @@ impl State {
                 What::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
             }
             Mark::TimedOut => What::TimedOut,
+            Mark::HandedBack { worker } => {
+                What::HandedBack { worker: self.worker_name(worker).expect("only a worker can hand back") }
+            }
+            Mark::Crashed { worker } => {
+                What::Crashed { worker: self.worker_name(worker).expect("only a worker can crash") }
+            }
             Mark::Log { message, data } => {
                 What::Log { message: message.to_owned(), data: data.map(ToOwned::to_owned) }
             }

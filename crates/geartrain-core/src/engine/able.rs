@@ -1,0 +1,233 @@
+//! What workers can do, what becomes of their jobs when they die or are interrupted, and what queues take.
+
+use super::terms::check_span;
+use super::{
+    Delta, Effects, Engine, FailureDelta, Kind, LOG_BYTES_MAX, NameId, RowId, RowState, at_most, check_size,
+};
+use crate::{
+    Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Gone, Group, HandBack,
+    Jid, Priority, QueueLimits, QueueName, Refusal, RollCall, SetLimits, Timestamp,
+};
+
+/// The most that a worker may announce.
+const ABILITIES_MAX: usize = 1_024;
+/// The most priorities that have a limit of their own.
+const PRIORITIES_MAX: usize = 16;
+
+impl Engine {
+    pub(super) fn announce(
+        &mut self,
+        now: Timestamp,
+        announce: Announce,
+        fx: &mut Effects,
+    ) -> Result<(), Refusal> {
+        let Announce { worker: name, change } = announce;
+        let known = self.state.find_worker(name.as_str());
+        self.check_announcement(known, &change)?;
+        let worker = self.id(Kind::Worker, name.shared(), fx);
+        self.commit(Delta::Seen(worker, now), fx);
+        let can = match change {
+            AnnounceChange::Can(can) => can,
+            AnnounceChange::Only(only) => {
+                self.commit(Delta::UnableAtAll(worker), fx);
+                only
+            }
+            AnnounceChange::Cannot(cannot) => {
+                for (queue, klass) in cannot {
+                    let queue = self.queue_id(&queue, fx);
+                    let klass = klass.map(|klass| self.klass_id(&klass, fx));
+                    self.commit(Delta::Unable { worker, queue, klass }, fx);
+                }
+                Vec::new()
+            }
+        };
+        for ability in can {
+            let queue = self.queue_id(&ability.queue, fx);
+            let klass = ability.klass.map(|klass| self.klass_id(&klass, fx));
+            self.commit(Delta::Able { worker, queue, klass, attempt_max: ability.attempt_max }, fx);
+        }
+        fx.tell(|| Event::Announced { worker: name });
+        Ok(())
+    }
+
+    fn check_announcement(&self, worker: Option<NameId>, change: &AnnounceChange) -> Result<(), Refusal> {
+        let (can, before) = match change {
+            AnnounceChange::Cannot(cannot) => return at_most("abilities", cannot.len(), ABILITIES_MAX),
+            AnnounceChange::Only(only) => (only, Vec::new()),
+            AnnounceChange::Can(can) => {
+                (can, worker.map_or(Vec::new(), |worker| self.state.abilities(worker)))
+            }
+        };
+        can.iter().try_for_each(|ability| check_span("timeout", ability.attempt_max))?;
+        let all: std::collections::BTreeSet<_> =
+            can.iter().chain(&before).map(|ability| (&ability.queue, &ability.klass)).collect();
+        at_most("abilities", all.len(), ABILITIES_MAX)
+    }
+
+    /// How many workers can do a job.
+    pub(super) fn can_do(&self, queue: NameId, klass: Option<NameId>) -> usize {
+        self.state.able(queue, klass)
+    }
+
+    pub(super) fn roll_call(&self, call: &RollCall) -> u64 {
+        let Some(queue) = self.state.find_queue(call.queue.as_str()) else { return 0 };
+        let able = match &call.klass {
+            None => self.state.able_at_all(queue),
+            Some(klass) => self.can_do(queue, self.state.find_name(Kind::Klass, klass.shared())),
+        };
+        able as u64
+    }
+
+    pub(super) fn announced(&self, announced: &Announced) -> Vec<Announcement> {
+        let workers: Vec<NameId> = match &announced.worker {
+            None => self.state.able_workers().collect(),
+            Some(worker) => self.state.find_worker(worker.as_str()).into_iter().collect(),
+        };
+        let mut all: Vec<Announcement> = workers
+            .into_iter()
+            .filter_map(|worker| {
+                let abilities = self.state.abilities(worker);
+                let seen = self.state.worker(worker).seen;
+                let name = self.state.worker_name(worker)?;
+                (!abilities.is_empty()).then_some(Announcement { worker: name, seen, abilities })
+            })
+            .collect();
+        all.sort_by(|one, other| one.worker.cmp(&other.worker));
+        all
+    }
+
+    pub(super) fn hand_back(
+        &mut self,
+        now: Timestamp,
+        hand_back: HandBack,
+        fx: &mut Effects,
+    ) -> Result<(), Refusal> {
+        let HandBack { jid, holder } = hand_back;
+        let row = self.claimed(&jid, &holder)?;
+        self.check_holder(row, &jid, &holder)?;
+        self.tell_handed_back(row, false, fx);
+        self.commit(Delta::HandBack(row, now), fx);
+        self.remove_if_abandoned(row, fx);
+        Ok(())
+    }
+
+    fn tell_handed_back(&self, row: RowId, crashed: bool, fx: &mut Effects) {
+        if let Some(worker) = self.holder(row) {
+            fx.tell(|| Event::HandedBack {
+                jid: self.state.jid(row),
+                queue: self.state.queue_name(self.state.row(row).queue),
+                worker,
+                crashed,
+            });
+        }
+    }
+
+    pub(super) fn gone(&mut self, now: Timestamp, gone: Gone, fx: &mut Effects) -> Result<Vec<Jid>, Refusal> {
+        check_size("evidence", gone.evidence.as_ref().map_or(0, String::len), LOG_BYTES_MAX)?;
+        let Some(worker) = self.state.find_worker(gone.worker.as_str()) else { return Ok(Vec::new()) };
+        let jobs = &self.state.worker(worker).jobs;
+        let mut held: Vec<(u64, RowId)> = jobs
+            .slice(0..jobs.len())
+            .into_iter()
+            .map(|entry| (self.state.row(entry.row), entry.row))
+            .filter(|(of, _)| of.state == RowState::Running && of.worker == worker)
+            .map(|(of, row)| (of.seq, row))
+            .collect();
+        held.sort_unstable();
+        let jids = held.iter().map(|(_, row)| self.state.jid(*row)).collect();
+        for (_, row) in held {
+            self.crash(row, now, gone.evidence.as_deref(), fx);
+        }
+        self.commit(Delta::ForgetWorker(worker), fx);
+        fx.tell(|| Event::WorkerGone { worker: gone.worker });
+        Ok(jids)
+    }
+
+    fn crash(&mut self, row: RowId, now: Timestamp, evidence: Option<&str>, fx: &mut Effects) {
+        self.commit(Delta::Crashed { row, now, evidence: evidence.map(Into::into) }, fx);
+        let (crashes, of_job) =
+            self.state.side(row).map_or((0, None), |side| (side.crashes, side.crashes_max));
+        let max = of_job.unwrap_or(self.state.numbers().crashes_max);
+        if max > 0 && crashes >= max {
+            let group = self.group_for("crashed", row);
+            let evidence = evidence.map_or(String::new(), |evidence| format!(": {evidence}"));
+            let message = format!("Job was set aside after {crashes} of its workers died{evidence}");
+            self.run_out_into(row, now, group, message, FailedBy::Crashes, fx);
+        } else if self.state.row(row).remaining < 0 {
+            let (group, message) = self.exhausted(row);
+            self.run_out_into(row, now, group, message, FailedBy::Gone, fx);
+        } else {
+            self.tell_handed_back(row, true, fx);
+            self.commit(Delta::ToFront(row), fx);
+            self.remove_if_abandoned(row, fx);
+        }
+    }
+
+    /// The group of a kind of failure that is told apart by queue.
+    pub(super) fn group_for(&self, kind: &str, row: RowId) -> Group {
+        let queue = self.state.queue_name(self.state.row(row).queue);
+        Group::new(format!("{kind}-{queue}")).expect("a group has room for a queue's name")
+    }
+
+    pub(super) fn run_out_into(
+        &mut self,
+        row: RowId,
+        now: Timestamp,
+        group: Group,
+        message: String,
+        by: FailedBy,
+        fx: &mut Effects,
+    ) {
+        let failure = FailureDelta {
+            group: self.group_id(&group, fx),
+            message: message.into(),
+            when: now,
+            worker: None,
+        };
+        self.run_out(row, now, group, failure, by, fx);
+    }
+
+    pub(super) fn set_limits(&mut self, set: SetLimits, fx: &mut Effects) -> Result<(), Refusal> {
+        let SetLimits { queue: name, mut limits } = set;
+        let bad = |why: String| Err(Refusal::BadArgument { what: "limit", why });
+        if limits.by_priority.len() > PRIORITIES_MAX {
+            return bad(format!("must be for at most {PRIORITIES_MAX} priorities"));
+        }
+        limits.by_priority.sort_unstable_by_key(|(priority, _)| *priority);
+        if let Some(twice) = limits.by_priority.windows(2).find(|two| two[0].0 == two[1].0) {
+            return bad(format!("for priority {} is given twice", twice[0].0));
+        }
+        if limits.jobs_max == Some(0) || limits.by_priority.iter().any(|(_, max)| *max == 0) {
+            return bad("must let at least one job in".into());
+        }
+        let queue = self.queue_id(&name, fx);
+        let limits = (limits != QueueLimits::default()).then(|| Box::new(limits));
+        self.commit(Delta::Limits(queue, limits), fx);
+        fx.tell(|| Event::LimitsSet { queue: name });
+        Ok(())
+    }
+
+    pub(super) fn get_limits(&self, get: &GetLimits) -> QueueLimits {
+        let queue = self.state.find_queue(get.queue.as_str());
+        queue.and_then(|queue| self.state.limits(queue)).cloned().unwrap_or_default()
+    }
+
+    /// Refuses a new job that its queue has no room for.
+    pub(super) fn check_limits(
+        &self,
+        queue: NameId,
+        name: &QueueName,
+        priority: Option<Priority>,
+    ) -> Result<(), Refusal> {
+        let Some(limits) = self.state.limits(queue) else { return Ok(()) };
+        let priority = priority.unwrap_or(Priority::ZERO);
+        let by_priority = &limits.by_priority;
+        let of_priority = by_priority.iter().rev().find(|(at, _)| *at <= priority).or(by_priority.first());
+        let max = limits.jobs_max.into_iter().chain(of_priority.map(|(_, max)| *max)).min();
+        let jobs = self.state.unfinished(queue);
+        match max {
+            Some(max) if jobs >= max => Err(Refusal::QueueFull { queue: name.clone(), jobs, max }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The deltas of what goes beyond Qless.
+
+use super::reader::wrong;
+use super::{CodecError, CodecErrorWhy, Reader, Writer, events};
+use crate::engine::delta::{Delta, TermsDelta};
+use crate::{
+    Afterwards, Backoff, How, Kept, Lives, Outcome, Portion, Priority, Progressed, QueueLimits, Rate,
+    Seconds, UniqueKey, Waiter,
+};
+
+/// The byte that a delta begins with, as in the other file.
+pub(super) mod kind {
+    pub(crate) const TERMS: u8 = 33;
+    pub(crate) const MERGED: u8 = 34;
+    pub(crate) const ATTACHED: u8 = 35;
+    pub(crate) const DETACHED: u8 = 36;
+    pub(crate) const PROGRESSED: u8 = 37;
+    pub(crate) const DEADLINE: u8 = 38;
+    pub(crate) const OVERRUN: u8 = 39;
+    pub(crate) const CRASHED: u8 = 40;
+    pub(crate) const HAND_BACK: u8 = 41;
+    pub(crate) const TO_FRONT: u8 = 42;
+    pub(crate) const ABLE: u8 = 43;
+    pub(crate) const UNABLE: u8 = 44;
+    pub(crate) const UNABLE_AT_ALL: u8 = 45;
+    pub(crate) const LIMITS: u8 = 46;
+    pub(crate) const ASKED: u8 = 47;
+    pub(crate) const RESULT_KEPT: u8 = 48;
+    pub(crate) const RESULT_DROPPED: u8 = 49;
+    pub(crate) const LISTENING: u8 = 50;
+    pub(crate) const HAPPENED: u8 = 51;
+}
+
+type Read<T> = Result<T, CodecError>;
+
+/// Appends the bytes of a delta of this file.
+pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
+    match delta {
+        Delta::Terms(terms) => write_terms(to.byte(kind::TERMS), terms),
+        Delta::Merged { row, result_for, always } => {
+            to.byte(kind::MERGED).id(*row).optional(*result_for, Writer::span).flag(*always)
+        }
+        Delta::Attached(row, waiter) => to.byte(kind::ATTACHED).id(*row).waiter(waiter),
+        Delta::Detached(row, waiter) => to.byte(kind::DETACHED).id(*row).waiter(waiter),
+        Delta::Progressed(row, progress) => to.byte(kind::PROGRESSED).id(*row).progress(progress),
+        Delta::Deadline(row, at) => to.byte(kind::DEADLINE).id(*row).moment(*at),
+        Delta::Overrun(row, now) => to.byte(kind::OVERRUN).id(*row).moment(*now),
+        Delta::Crashed { row, now, evidence } => {
+            to.byte(kind::CRASHED).id(*row).moment(*now).optional(evidence.as_deref(), Writer::text)
+        }
+        Delta::HandBack(row, now) => to.byte(kind::HAND_BACK).id(*row).moment(*now),
+        Delta::ToFront(row) => to.byte(kind::TO_FRONT).id(*row),
+        Delta::Able { worker, queue, klass, attempt_max } => {
+            let to = to.byte(kind::ABLE).id(*worker).id(*queue);
+            to.optional(*klass, Writer::id).optional(*attempt_max, Writer::span)
+        }
+        Delta::Unable { worker, queue, klass } => {
+            to.byte(kind::UNABLE).id(*worker).id(*queue).optional(*klass, Writer::id)
+        }
+        Delta::UnableAtAll(worker) => to.byte(kind::UNABLE_AT_ALL).id(*worker),
+        Delta::Limits(queue, limits) => {
+            to.byte(kind::LIMITS).id(*queue).optional(limits.as_deref(), Writer::limits)
+        }
+        Delta::Asked(queue, now) => to.byte(kind::ASKED).id(*queue).moment(*now),
+        Delta::ResultKept(kept) => to.byte(kind::RESULT_KEPT).kept(kept),
+        Delta::ResultDropped(jid) => to.byte(kind::RESULT_DROPPED).jid(jid),
+        Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
+        Delta::Happened(event) => events::write(event, to.byte(kind::HAPPENED)),
+        _ => unreachable!("the other file has it"),
+    }
+}
+
+/// Reads a delta of this file, whose first byte was read at a place; none if it is of no known kind.
+pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
+    Ok(Some(match byte {
+        kind::TERMS => Delta::Terms(Box::new(read_terms(from)?)),
+        kind::MERGED => Delta::Merged {
+            row: from.id("row")?,
+            result_for: from.optional("result_for", Reader::span)?,
+            always: from.flag("always")?,
+        },
+        kind::ATTACHED => Delta::Attached(from.id("row")?, from.waiter()?),
+        kind::DETACHED => Delta::Detached(from.id("row")?, from.waiter()?),
+        kind::PROGRESSED => Delta::Progressed(from.id("row")?, from.progress()?),
+        kind::DEADLINE => Delta::Deadline(from.id("row")?, from.moment("deadline")?),
+        kind::OVERRUN => Delta::Overrun(from.id("row")?, from.moment("now")?),
+        kind::CRASHED => Delta::Crashed {
+            row: from.id("row")?,
+            now: from.moment("now")?,
+            evidence: from.optional("evidence", Reader::text)?.map(Into::into),
+        },
+        kind::HAND_BACK => Delta::HandBack(from.id("row")?, from.moment("now")?),
+        kind::TO_FRONT => Delta::ToFront(from.id("row")?),
+        kind::ABLE => Delta::Able {
+            worker: from.id("worker")?,
+            queue: from.id("queue")?,
+            klass: from.optional("klass", Reader::id)?,
+            attempt_max: from.optional("attempt_max", Reader::span)?,
+        },
+        kind::UNABLE => Delta::Unable {
+            worker: from.id("worker")?,
+            queue: from.id("queue")?,
+            klass: from.optional("klass", Reader::id)?,
+        },
+        kind::UNABLE_AT_ALL => Delta::UnableAtAll(from.id("worker")?),
+        kind::LIMITS => {
+            Delta::Limits(from.id("queue")?, from.optional("limits", |from, _| from.limits().map(Box::new))?)
+        }
+        kind::ASKED => Delta::Asked(from.id("queue")?, from.moment("now")?),
+        kind::RESULT_KEPT => Delta::ResultKept(Box::new(from.kept()?)),
+        kind::RESULT_DROPPED => Delta::ResultDropped(from.jid("jid")?),
+        kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
+        kind::HAPPENED => Delta::Happened(Box::new(events::read(from)?)),
+        _ => return Ok(None),
+    }))
+}
+
+fn write_terms<'w, 'a>(to: &'w mut Writer<'a>, terms: &TermsDelta) -> &'w mut Writer<'a> {
+    to.id(terms.row).optional(terms.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
+    to.lives(terms.lives, terms.afterwards).optional(terms.result_for, Writer::span);
+    to.optional(terms.expires, Writer::moment).optional(terms.attempt_max, Writer::span);
+    to.optional(terms.backoff, Writer::backoff).optional(terms.crashes_max, Writer::id)
+}
+
+fn read_terms(from: &mut Reader<'_>) -> Read<TermsDelta> {
+    let row = from.id("row")?;
+    let unique = from.optional("unique key", Reader::unique)?;
+    let (lives, afterwards) = from.lives()?;
+    Ok(TermsDelta {
+        row,
+        unique,
+        lives,
+        afterwards,
+        result_for: from.optional("result_for", Reader::span)?,
+        expires: from.optional("expires", Reader::moment)?,
+        attempt_max: from.optional("attempt_max", Reader::span)?,
+        backoff: from.optional("backoff", |from, _| from.backoff())?,
+        crashes_max: from.optional("crashes_max", Reader::id)?,
+    })
+}
+
+impl Writer<'_> {
+    pub(crate) fn span(&mut self, span: Seconds) -> &mut Self {
+        self.double(span.get())
+    }
+
+    pub(crate) fn waiter(&mut self, waiter: &Waiter) -> &mut Self {
+        self.number(waiter.front).number(waiter.connection).number(waiter.number)
+    }
+
+    pub(crate) fn lives(&mut self, lives: Lives, afterwards: Afterwards) -> &mut Self {
+        self.flag(lives == Lives::WhileAwaited).flag(afterwards == Afterwards::Forget)
+    }
+
+    pub(crate) fn backoff(&mut self, backoff: Backoff) -> &mut Self {
+        let (first, factor, max, jitter) = backoff.parts();
+        self.span(first).double(factor).span(max).double(jitter + 0.0)
+    }
+
+    pub(crate) fn progress(&mut self, progress: &Progressed) -> &mut Self {
+        let to = self.number(progress.portion.part()).number(progress.portion.whole());
+        to.optional(progress.seconds_left, Writer::id)
+    }
+
+    pub(crate) fn limits(&mut self, limits: &QueueLimits) -> &mut Self {
+        self.optional(limits.jobs_max, Writer::number);
+        self.list(&limits.by_priority, |to, (priority, max)| to.double(priority.get()).number(*max));
+        self.optional(limits.rate, |to, rate| to.id(rate.count()).span(rate.per()).id(rate.burst()))
+    }
+
+    pub(crate) fn kept(&mut self, kept: &Kept) -> &mut Self {
+        self.jid(&kept.jid);
+        match &kept.how {
+            How::Completed => self.byte(0),
+            How::Failed { group, message } => self.byte(1).text(group.as_str()).text(message),
+            How::Canceled => self.byte(2),
+        };
+        let Outcome { code, bytes } = &kept.outcome;
+        self.signed(i64::from(*code)).payload(bytes).moment(kept.ended).moment(kept.until)
+    }
+}
+
+impl Reader<'_> {
+    pub(crate) fn span(&mut self, what: &'static str) -> Read<Seconds> {
+        self.finite(what, Seconds::new)
+    }
+
+    pub(crate) fn unique(&mut self, what: &'static str) -> Read<UniqueKey> {
+        let bytes = self.bytes(what)?;
+        UniqueKey::new(bytes).map_err(|_| self.misfit(what))
+    }
+
+    pub(crate) fn waiter(&mut self) -> Read<Waiter> {
+        Ok(Waiter {
+            front: self.number("front")?,
+            connection: self.number("connection")?,
+            number: self.number("number of a waiter")?,
+        })
+    }
+
+    pub(crate) fn lives(&mut self) -> Read<(Lives, Afterwards)> {
+        let lives = if self.flag("lives")? { Lives::WhileAwaited } else { Lives::Always };
+        Ok((lives, if self.flag("afterwards")? { Afterwards::Forget } else { Afterwards::Keep }))
+    }
+
+    pub(crate) fn backoff(&mut self) -> Read<Backoff> {
+        let (first, factor) = (self.span("backoff")?, self.double("backoff")?);
+        let (max, jitter) = (self.span("backoff")?, self.double("backoff")?);
+        Backoff::exponential(first, factor, max, jitter).map_err(|_| self.misfit("backoff"))
+    }
+
+    pub(crate) fn progress(&mut self) -> Read<Progressed> {
+        let (part, whole) = (self.number("progress")?, self.number("progress")?);
+        let portion = Portion::new(part, whole).map_err(|_| self.misfit("progress"))?;
+        Ok(Progressed { portion, seconds_left: self.optional("seconds left", Reader::id)? })
+    }
+
+    pub(crate) fn limits(&mut self) -> Read<QueueLimits> {
+        Ok(QueueLimits {
+            jobs_max: self.optional("limit", Reader::number)?,
+            by_priority: self
+                .list(9, "limits", |from, what| Ok((from.finite(what, Priority::new)?, from.number(what)?)))?
+                .into(),
+            rate: self.optional("rate", |from, what| {
+                let (count, per, burst) = (from.id(what)?, from.span(what)?, from.id(what)?);
+                Rate::new(count, per, burst).map_err(|_| from.misfit(what))
+            })?,
+        })
+    }
+
+    pub(crate) fn kept(&mut self) -> Read<Kept> {
+        let jid = self.jid("jid")?;
+        let at = self.at();
+        let how = match self.byte("how it ended")? {
+            0 => How::Completed,
+            1 => How::Failed { group: self.group()?, message: self.text("message")?.to_owned() },
+            2 => How::Canceled,
+            other => return wrong(at, "how it ended", CodecErrorWhy::Unknown(other)),
+        };
+        let code = self.signed("code")?;
+        let code = i32::try_from(code).map_err(|_| self.misfit("code"))?;
+        let bytes = self.payload("result")?;
+        Ok(Kept {
+            jid,
+            how,
+            outcome: Outcome { code, bytes },
+            ended: self.moment("ended")?,
+            until: self.moment("until")?,
+        })
+    }
+}

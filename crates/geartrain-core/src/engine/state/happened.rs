@@ -1,0 +1,94 @@
+//! The last events, kept for those who come back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{EPOCH_BITS, State};
+use crate::{Event, Published, Refusal, Timestamp};
+
+/// How many are kept at the most.
+const EVENTS_MAX: usize = 10_000;
+/// How many bytes of them.
+const EVENT_BYTES_MAX: usize = 16 << 20;
+/// About what an event takes besides what was said in it.
+const EVENT_BYTES: usize = 256;
+
+/// The last events.
+#[derive(Debug, Default)]
+pub(crate) struct Happened {
+    /// When somebody was last known to listen; none if events are not kept.
+    pub(crate) listened: Option<Timestamp>,
+    pub(super) events: VecDeque<Published>,
+    bytes: usize,
+    /// The position of the last one there ever was, or beyond that.
+    pub(super) last: u64,
+    /// The position of the last one that is not kept any more.
+    pub(super) dropped: u64,
+}
+
+impl State {
+    pub(crate) fn happened(&self) -> &Happened {
+        &self.happened
+    }
+
+    pub(super) fn listen(&mut self, listened: Option<Timestamp>) {
+        let happened = &mut self.happened;
+        if happened.listened.is_some() != listened.is_some() {
+            // What happens while events are not kept is missed by everybody, so that no earlier position is good after it.
+            happened.events.clear();
+            happened.bytes = 0;
+            happened.last += 1;
+            happened.dropped = happened.last;
+        }
+        happened.listened = listened;
+    }
+
+    /// Of what happened before the store was opened some may have been lost after it was told. What happens now is beyond all that.
+    pub(super) fn happen_from(&mut self, epoch: u32) {
+        self.happened.last = self.happened.last.max(u64::from(epoch) << EPOCH_BITS);
+    }
+
+    pub(super) fn happen(&mut self, event: &Event) {
+        self.happened.add(self.happened.last + 1, Arc::new(event.clone()));
+    }
+}
+
+impl Happened {
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(super) fn add(&mut self, position: u64, event: Arc<Event>) {
+        self.last = position;
+        self.bytes += size(&event);
+        self.events.push_back(Published { position, event });
+        while (self.events.len() > EVENTS_MAX || self.bytes > EVENT_BYTES_MAX)
+            && let Some(oldest) = self.events.pop_front()
+        {
+            self.bytes -= size(&oldest.event);
+            self.dropped = oldest.position;
+        }
+    }
+
+    /// Those after a position.
+    pub(crate) fn after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
+        if after > self.last {
+            return Err(Refusal::CursorAhead { after, newest: self.last });
+        }
+        if after < self.dropped {
+            let oldest = self.events.front().map_or(self.last + 1, |first| first.position);
+            return Err(Refusal::CursorTooOld { after, oldest });
+        }
+        let first = self.events.partition_point(|event| event.position <= after);
+        Ok(self.events.range(first..).cloned().collect())
+    }
+}
+
+fn size(event: &Event) -> usize {
+    EVENT_BYTES
+        + match event {
+            Event::Failed { message, .. } => message.len(),
+            Event::ConfigSet { value, .. } => value.len(),
+            _ => 0,
+        }
+}

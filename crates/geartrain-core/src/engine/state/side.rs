@@ -1,0 +1,274 @@
+//! What goes beyond Qless: a part of a job that few have, and the indexes that find it.
+
+use super::{NONE, RowId, RowState, State};
+use crate::engine::delta::TermsDelta;
+use crate::{
+    Afterwards, Backoff, Lives, Particulars, Progressed, Rate, Seconds, Timestamp, UniqueKey, Waiter,
+};
+
+/// What a job has that goes beyond Qless.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Side {
+    pub(crate) unique: Option<UniqueKey>,
+    /// Whether it has that key, so that others join it.
+    pub(crate) has_key: bool,
+    /// How many submissions have joined it.
+    pub(crate) joined: u64,
+    /// Who waits for it, first come first.
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) lives: Lives,
+    pub(crate) afterwards: Afterwards,
+    pub(crate) result_for: Option<Seconds>,
+    pub(crate) expires: Option<Timestamp>,
+    pub(crate) attempt_max: Option<Seconds>,
+    /// When the attempt under way must be over.
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) backoff: Option<Backoff>,
+    pub(crate) crashes_max: Option<u32>,
+    pub(crate) crashes: u32,
+    pub(crate) evidence: Option<Box<str>>,
+    pub(crate) progress: Option<Progressed>,
+}
+
+impl State {
+    pub(crate) fn side(&self, at: RowId) -> Option<&Side> {
+        self.rare(at)?.side.as_deref()
+    }
+
+    /// What is true of a job beyond Qless.
+    pub(crate) fn particulars(&self, at: RowId) -> Option<Box<Particulars>> {
+        let side = self.side(at)?;
+        let particulars = Particulars {
+            unique: side.unique.clone(),
+            submissions: 1 + side.joined,
+            attached: side.waiters.len() as u64,
+            lives: side.lives,
+            afterwards: side.afterwards,
+            result_for: side.result_for,
+            expires: side.expires,
+            attempt_max: side.attempt_max,
+            deadline: side.deadline,
+            backoff: side.backoff,
+            crashes_max: side.crashes_max,
+            crashes: side.crashes,
+            evidence: side.evidence.as_deref().map(ToOwned::to_owned),
+            progress: side.progress,
+        };
+        let nothing = Particulars { submissions: 1, ..Particulars::default() };
+        (particulars != nothing).then(|| Box::new(particulars))
+    }
+
+    /// The job that has a key in a queue.
+    pub(crate) fn keyed(&self, queue: u32, key: &UniqueKey) -> Option<RowId> {
+        self.queues[queue].keys.get(key).copied()
+    }
+
+    /// The job that somebody waits for.
+    pub(crate) fn awaited_by(&self, waiter: &Waiter) -> Option<RowId> {
+        self.waiters.get(waiter).copied()
+    }
+
+    /// Those who wait, from one on.
+    pub(crate) fn waiters_from(&self, first: Waiter) -> impl Iterator<Item = (Waiter, RowId)> {
+        self.waiters.range(first..).map(|(waiter, row)| (*waiter, *row))
+    }
+
+    /// The attempt that must be over first.
+    pub(crate) fn first_deadline(&self) -> Option<(Timestamp, RowId)> {
+        self.deadlines.first().copied()
+    }
+
+    /// The queued job that must start first.
+    pub(crate) fn first_expiry(&self) -> Option<(Timestamp, RowId)> {
+        self.expiries.first().copied()
+    }
+
+    pub(super) fn set_terms(&mut self, terms: &TermsDelta) {
+        let at = terms.row;
+        self.let_go_of_key(at);
+        self.leave_expiries(at);
+        let side = self.side_mut(at);
+        let TermsDelta {
+            unique,
+            lives,
+            afterwards,
+            result_for,
+            expires,
+            attempt_max,
+            backoff,
+            crashes_max,
+            ..
+        } = terms.clone();
+        *side = Side {
+            unique,
+            lives,
+            afterwards,
+            result_for,
+            expires,
+            attempt_max,
+            backoff,
+            crashes_max,
+            waiters: std::mem::take(&mut side.waiters),
+            deadline: side.deadline,
+            progress: side.progress,
+            ..Side::default()
+        };
+        self.take_key(at);
+        self.enter_expiries(at);
+        self.trim_side(at);
+    }
+
+    pub(super) fn merge(&mut self, at: RowId, result_for: Option<Seconds>, always: bool) {
+        let side = self.side_mut(at);
+        side.joined += 1;
+        side.result_for = side.result_for.max(result_for);
+        if always {
+            side.lives = Lives::Always;
+        }
+    }
+
+    pub(super) fn attach(&mut self, at: RowId, waiter: Waiter) {
+        self.side_mut(at).waiters.push(waiter);
+        self.waiters.insert(waiter, at);
+    }
+
+    pub(super) fn detach_waiter(&mut self, at: RowId, waiter: &Waiter) {
+        self.side_mut(at).waiters.retain(|other| other != waiter);
+        self.waiters.remove(waiter);
+        self.trim_side(at);
+    }
+
+    pub(super) fn set_deadline(&mut self, at: RowId, deadline: Timestamp) {
+        self.side_mut(at).deadline = Some(deadline);
+        self.deadlines.insert((deadline, at));
+    }
+
+    /// Takes the job's key, if it has one and nobody else does.
+    pub(super) fn take_key(&mut self, at: RowId) {
+        let queue = self.rows[at].queue;
+        let Some(key) = self.side(at).and_then(|side| side.unique.clone()) else { return };
+        let keys = &mut self.queues[queue].keys;
+        if let std::collections::btree_map::Entry::Vacant(free) = keys.entry(key) {
+            free.insert(at);
+            self.side_mut(at).has_key = true;
+        }
+    }
+
+    pub(super) fn let_go_of_key(&mut self, at: RowId) {
+        if !self.side(at).is_some_and(|side| side.has_key) {
+            return;
+        }
+        let queue = self.rows[at].queue;
+        let side = self.side_mut(at);
+        side.has_key = false;
+        if let Some(key) = side.unique.clone() {
+            self.queues[queue].keys.remove(&key);
+        }
+    }
+
+    /// Nobody waits any more for a job that ended.
+    pub(super) fn dismiss_waiters(&mut self, at: RowId) {
+        if self.side(at).is_none_or(|side| side.waiters.is_empty()) {
+            return;
+        }
+        for waiter in std::mem::take(&mut self.side_mut(at).waiters) {
+            self.waiters.remove(&waiter);
+        }
+        self.trim_side(at);
+    }
+
+    /// A job with a rare part leaves where it is.
+    pub(super) fn side_leaves(&mut self, at: RowId) {
+        self.leave_expiries(at);
+        if self.rows[at].state != RowState::Running {
+            return;
+        }
+        let Some(side) = self.rare_mut(at).side.as_deref_mut() else { return };
+        side.progress = None;
+        if let Some(deadline) = side.deadline.take() {
+            self.deadlines.remove(&(deadline, at));
+        }
+        self.trim_side(at);
+    }
+
+    pub(super) fn enter_expiries(&mut self, at: RowId) {
+        if let Some(entry) = self.expiry(at) {
+            self.expiries.insert(entry);
+        }
+    }
+
+    fn leave_expiries(&mut self, at: RowId) {
+        if let Some(entry) = self.expiry(at) {
+            self.expiries.remove(&entry);
+        }
+    }
+
+    /// Where a job stands among those that must start in time, if it does.
+    pub(super) fn expiry(&self, at: RowId) -> Option<(Timestamp, RowId)> {
+        let queued = matches!(self.rows[at].state, RowState::Scheduled | RowState::Waiting);
+        let expires = self.side(at)?.expires?;
+        queued.then_some((expires, at))
+    }
+
+    pub(super) fn side_mut(&mut self, at: RowId) -> &mut Side {
+        self.rare_mut(at).side.get_or_insert_default()
+    }
+
+    /// Lets go of what is empty.
+    pub(super) fn trim_side(&mut self, at: RowId) {
+        if self.rows[at].rare == NONE {
+            return;
+        }
+        let rare = self.rare_mut(at);
+        if rare.side.as_deref() == Some(&Side::default()) {
+            rare.side = None;
+            self.trim(at);
+        }
+    }
+}
+
+/// How often jobs of a queue have started, as far as that limits when the next may.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Pace {
+    pub(crate) rate: Rate,
+    /// When the next would start if all had started as late as they may.
+    pub(crate) next: Timestamp,
+}
+
+impl Pace {
+    pub(crate) fn new(rate: Rate) -> Pace {
+        Pace { rate, next: Timestamp::MIN }
+    }
+
+    fn span(&self, starts: u32) -> Seconds {
+        Seconds::saturating(self.rate.interval().get() * f64::from(starts))
+    }
+
+    /// Where it stands at a moment. If that is long before the last start, the clock went back, and what was does not count.
+    fn at(&self, now: Timestamp) -> Timestamp {
+        if self.next > now + self.span(self.rate.burst()) { now } else { self.next.max(now) }
+    }
+
+    fn may_start(&self, now: Timestamp) -> bool {
+        self.at(now) - now <= self.span(self.rate.burst() - 1)
+    }
+
+    pub(crate) fn start(&mut self, now: Timestamp) {
+        self.next = self.at(now) + self.rate.interval();
+    }
+
+    /// How many may start now, up to so many.
+    pub(crate) fn starts(mut self, now: Timestamp, max: usize) -> usize {
+        let mut starts = 0;
+        while starts < max && self.may_start(now) {
+            self.start(now);
+            starts += 1;
+        }
+        starts
+    }
+
+    /// When the next may start.
+    pub(crate) fn opens(&self, now: Timestamp) -> Timestamp {
+        self.at(now) - self.span(self.rate.burst() - 1)
+    }
+}

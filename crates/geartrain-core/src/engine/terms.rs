@@ -1,0 +1,349 @@
+//! Those who wait for a job, what they are told, and what is kept for those who ask later.
+
+use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, TermsDelta, check_size};
+use crate::engine::state::RESULT_BYTES;
+use crate::{
+    Afterwards, Attach, AttachReply, Chunk, Delivery, Event, GetResult, How, Jid, Kept, Leave, Leaving,
+    Lives, Outcome, Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply,
+    Terms, Timestamp, Told, Waiter,
+};
+
+/// What has to be done when a job ends, noted before it does.
+#[derive(Default)]
+pub(super) struct Ending {
+    waiters: Vec<Waiter>,
+    result_for: Option<Seconds>,
+    forget: bool,
+}
+
+impl Engine {
+    /// Refuses terms that make no sense.
+    pub(super) fn check_terms(terms: &Terms) -> Result<(), Refusal> {
+        check_span("timeout", terms.attempt_max)?;
+        check_span("result_for", terms.result_for)?;
+        match terms.crashes_max {
+            Some(0) => Err(Refusal::BadArgument { what: "crashes_max", why: "must be at least 1".into() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers a put of a job that is there and is to be left alone.
+    pub(super) fn join_existing(
+        &mut self,
+        row: RowId,
+        put: &Put,
+        fx: &mut Effects,
+    ) -> Result<PutReply, Refusal> {
+        if let Some(waiter) = put.terms.as_ref().and_then(|terms| terms.attach)
+            && self.is_unfinished(row)
+        {
+            self.check_waiter(&waiter, Some(row))?;
+            self.attach_to(row, waiter, fx);
+        }
+        Ok(PutReply::Existing)
+    }
+
+    /// Looks at the terms of a put that makes a job or puts it again. Answers it if another job stands for it.
+    pub(super) fn agree(
+        &mut self,
+        now: Timestamp,
+        row: Option<RowId>,
+        queue: Option<NameId>,
+        put: &Put,
+        fx: &mut Effects,
+    ) -> Result<Option<PutReply>, Refusal> {
+        let Some(terms) = put.terms.as_deref() else { return Ok(None) };
+        let keyed = queue.zip(terms.unique.as_ref()).and_then(|(queue, key)| self.state.keyed(queue, key));
+        if let (None, Some(other)) = (row, keyed) {
+            return self.coalesce(other, terms, put, fx).map(Some);
+        }
+        if let Some(waiter) = &terms.attach {
+            self.check_waiter(waiter, row)?;
+        }
+        match terms.expires {
+            Some(expires) if expires <= now => {
+                return Err(Refusal::BadArgument {
+                    what: "expires",
+                    why: format!("must be after {now}, which is now, not {expires}"),
+                });
+            }
+            _ => {}
+        }
+        if terms.roll_call {
+            let klass = self.state.find_name(super::Kind::Klass, put.klass.shared());
+            if queue.is_none_or(|queue| self.can_do(queue, klass) == 0) {
+                return Err(Refusal::NobodyCan { queue: put.queue.clone(), klass: put.klass.clone() });
+            }
+        }
+        Ok(None)
+    }
+
+    fn coalesce(
+        &mut self,
+        row: RowId,
+        terms: &Terms,
+        put: &Put,
+        fx: &mut Effects,
+    ) -> Result<PutReply, Refusal> {
+        if let Some(waiter) = &terms.attach {
+            self.check_waiter(waiter, Some(row))?;
+        }
+        let always = terms.lives == Lives::Always;
+        self.commit(Delta::Merged { row, result_for: terms.result_for, always }, fx);
+        if let Some(waiter) = terms.attach {
+            self.attach_to(row, waiter, fx);
+        }
+        let jid = self.state.jid(row);
+        let submissions = self.submissions(row);
+        fx.tell(|| Event::Coalesced { jid: jid.clone(), queue: put.queue.clone(), submissions });
+        Ok(PutReply::Coalesced { jid })
+    }
+
+    /// Gives a job that was just put the terms that its put asked for.
+    pub(super) fn settle_terms(&mut self, row: RowId, terms: &mut Terms, fx: &mut Effects) {
+        let attach = terms.attach.take();
+        let Terms {
+            unique, lives, afterwards, result_for, expires, attempt_max, backoff, crashes_max, ..
+        } = std::mem::take(terms);
+        let delta = TermsDelta {
+            row,
+            unique,
+            lives,
+            afterwards,
+            result_for,
+            expires,
+            attempt_max,
+            backoff,
+            crashes_max,
+        };
+        self.commit(Delta::Terms(Box::new(delta)), fx);
+        if let Some(waiter) = attach {
+            self.attach_to(row, waiter, fx);
+        }
+    }
+
+    fn is_unfinished(&self, row: RowId) -> bool {
+        !matches!(self.state.row(row).state, RowState::Complete | RowState::Failed)
+    }
+
+    /// Refuses somebody who waits for another job.
+    fn check_waiter(&self, waiter: &Waiter, row: Option<RowId>) -> Result<(), Refusal> {
+        match self.state.awaited_by(waiter) {
+            Some(other) if Some(other) != row => Err(Refusal::BadArgument {
+                what: "waiter",
+                why: format!("waits for job {} already", self.state.jid(other)),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn attach_to(&mut self, row: RowId, waiter: Waiter, fx: &mut Effects) {
+        if self.state.awaited_by(&waiter).is_none() {
+            self.commit(Delta::Attached(row, waiter), fx);
+        }
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        now: Timestamp,
+        attach: Attach,
+        fx: &mut Effects,
+    ) -> Result<AttachReply, Refusal> {
+        let Attach { jid, waiter } = attach;
+        let row = self.state.find(&jid);
+        if let Some(row) = row.filter(|row| self.is_unfinished(*row)) {
+            self.check_waiter(&waiter, Some(row))?;
+            self.attach_to(row, waiter, fx);
+            return Ok(AttachReply::Attached);
+        }
+        let state = row.map(|row| self.state.row(row).state.name());
+        let kept = self.result(now, &jid);
+        match (state, kept) {
+            (None, None) => Err(Refusal::NoSuchJob { jid }),
+            (state, kept) => Ok(AttachReply::Ended { state, kept }),
+        }
+    }
+
+    pub(super) fn leave(&mut self, leave: &Leave, fx: &mut Effects) -> u64 {
+        let nobody = Waiter { front: 0, connection: 0, number: 0 };
+        let (first, leaves): (Waiter, &dyn Fn(&Waiter) -> bool) = match &leave.who {
+            Leaving::One(one) => (*one, &move |waiter| waiter == one),
+            Leaving::Connection { front, connection } => {
+                (Waiter { front: *front, connection: *connection, number: 0 }, &move |waiter| {
+                    waiter.front == *front && waiter.connection == *connection
+                })
+            }
+            Leaving::Front(front) => {
+                (Waiter { front: *front, ..nobody }, &move |waiter| waiter.front == *front)
+            }
+            Leaving::Everyone => (nobody, &|_| true),
+        };
+        let left: Vec<(Waiter, RowId)> =
+            self.state.waiters_from(first).take_while(|(waiter, _)| leaves(waiter)).collect();
+        for (waiter, row) in &left {
+            self.commit(Delta::Detached(*row, *waiter), fx);
+            self.remove_if_abandoned(*row, fx);
+        }
+        left.len() as u64
+    }
+
+    /// Removes a job that lived only as long as somebody waited for it, if nobody does.
+    pub(super) fn remove_if_abandoned(&mut self, row: RowId, fx: &mut Effects) {
+        let Some(side) = self.state.side(row) else { return };
+        let queued =
+            matches!(self.state.row(row).state, RowState::Scheduled | RowState::Depends | RowState::Waiting);
+        let is_needed = side.lives == Lives::Always
+            || !side.waiters.is_empty()
+            || self.state.dependents(row).next().is_some();
+        if !queued || is_needed {
+            return;
+        }
+        fx.tell(|| Event::Abandoned {
+            jid: self.state.jid(row),
+            queue: self.state.queue_name(self.state.row(row).queue),
+        });
+        self.commit(Delta::Remove(row), fx);
+    }
+
+    pub(super) fn progress(&mut self, progress: Progress, fx: &mut Effects) -> Result<(), Refusal> {
+        let Progress { jid, holder, progress } = progress;
+        let row = self.claimed(&jid, &holder)?;
+        self.check_holder(row, &jid, &holder)?;
+        self.commit(Delta::Progressed(row, progress), fx);
+        self.deliver(row, &jid, &Told::Progress(progress), fx);
+        fx.tell(|| Event::Progress { jid, progress });
+        Ok(())
+    }
+
+    pub(super) fn chunk(&mut self, chunk: Chunk, fx: &mut Effects) -> Result<u64, Refusal> {
+        let Chunk { jid, holder, kind, bytes } = chunk;
+        self.check_size("chunk", bytes.bytes().len())?;
+        let row = self.claimed(&jid, &holder)?;
+        self.check_holder(row, &jid, &holder)?;
+        Ok(self.deliver(row, &jid, &Told::Chunk(kind, bytes), fx))
+    }
+
+    /// Tells everybody who waits for a job, and says how many they are.
+    fn deliver(&self, row: RowId, jid: &Jid, told: &Told, fx: &mut Effects) -> u64 {
+        let waiters = self.state.side(row).map_or(&[][..], |side| &side.waiters);
+        let deliveries =
+            waiters.iter().map(|waiter| Delivery { waiter: *waiter, jid: jid.clone(), told: told.clone() });
+        fx.deliveries.extend(deliveries);
+        waiters.len() as u64
+    }
+
+    /// What will have to be done when a job ends, which is about to happen.
+    pub(super) fn ending(&self, row: RowId) -> Option<Ending> {
+        if self.state.row(row).rare == NONE {
+            return None;
+        }
+        let side = self.state.side(row)?;
+        Some(Ending {
+            waiters: side.waiters.clone(),
+            result_for: side.result_for,
+            forget: side.afterwards == Afterwards::Forget,
+        })
+    }
+
+    /// Refuses a result that could not be kept.
+    pub(super) fn check_result(&self, row: RowId, result: Option<&Outcome>) -> Result<(), Refusal> {
+        let is_kept = self.state.side(row).is_some_and(|side| side.result_for.is_some());
+        let Some(result) = result.filter(|_| is_kept) else { return Ok(()) };
+        let max = self.state.numbers().results_bytes.saturating_sub(RESULT_BYTES);
+        check_size("result", result.bytes.bytes().len(), max)
+    }
+
+    /// Does what is to be done when a job has ended.
+    pub(super) fn conclude(
+        &mut self,
+        row: RowId,
+        now: Timestamp,
+        ending: Option<Ending>,
+        how: How,
+        result: Option<Box<Outcome>>,
+        fx: &mut Effects,
+    ) {
+        let Some(Ending { waiters, result_for, forget }) = ending else { return };
+        let jid = self.state.jid(row);
+        let outcome = result.map(|result| *result).unwrap_or_else(|| without_result(&how));
+        let told =
+            |waiter| Delivery { waiter, jid: jid.clone(), told: Told::Ended(how.clone(), outcome.clone()) };
+        fx.deliveries.extend(waiters.into_iter().map(told));
+        if let Some(result_for) = result_for {
+            let until = now + result_for;
+            self.keep_result(Kept { jid: jid.clone(), how, outcome, ended: now, until }, fx);
+        }
+        if forget && self.state.dependents(row).next().is_none() {
+            self.commit(Delta::Remove(row), fx);
+        }
+    }
+
+    fn keep_result(&mut self, kept: Kept, fx: &mut Effects) {
+        let max = self.state.numbers().results_bytes as u64;
+        fx.tell(|| Event::ResultKept { jid: kept.jid.clone() });
+        let jid = kept.jid.clone();
+        self.commit(Delta::ResultKept(Box::new(kept)), fx);
+        while self.state.results().bytes() > max
+            && let Some(oldest) = self.state.results().oldest().cloned()
+        {
+            let is_it = oldest == jid;
+            self.commit(Delta::ResultDropped(oldest), fx);
+            if is_it {
+                break;
+            }
+        }
+    }
+
+    /// Tells those who wait for a job that is about to be cancelled.
+    pub(super) fn tell_canceled(&self, row: RowId, fx: &mut Effects) {
+        if self.state.side(row).is_some() {
+            let outcome = without_result(&How::Canceled);
+            self.deliver(row, &self.state.jid(row), &Told::Ended(How::Canceled, outcome), fx);
+        }
+    }
+
+    fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<Kept>> {
+        self.state.results().get(jid).filter(|kept| kept.until > now).cloned().map(Box::new)
+    }
+
+    pub(super) fn get_result(&self, now: Timestamp, get: &GetResult) -> Option<Box<Kept>> {
+        self.result(now, &get.jid)
+    }
+
+    pub(super) fn status(&self, status: &Status) -> Option<StatusReply> {
+        let row = match &status.of {
+            StatusOf::Jid(jid) => self.state.find(jid).filter(|row| self.is_unfinished(*row)),
+            StatusOf::Unique(queue, key) => {
+                self.state.find_queue(queue.as_str()).and_then(|queue| self.state.keyed(queue, key))
+            }
+        }?;
+        let side = self.state.side(row);
+        Some(StatusReply {
+            jid: self.state.jid(row),
+            queue: self.state.queue_name(self.state.row(row).queue),
+            state: self.state.row(row).state.name(),
+            progress: side.and_then(|side| side.progress),
+            submissions: self.submissions(row),
+            attached: side.map_or(0, |side| side.waiters.len() as u64),
+        })
+    }
+
+    fn submissions(&self, row: RowId) -> u64 {
+        1 + self.state.side(row).map_or(0, |side| side.joined)
+    }
+}
+
+fn without_result(how: &How) -> Outcome {
+    Outcome { code: i32::from(*how != How::Completed), ..Outcome::default() }
+}
+
+/// Refuses a time that nothing could be done in, or that is beyond all plans.
+pub(super) fn check_span(what: &'static str, span: Option<Seconds>) -> Result<(), Refusal> {
+    match span {
+        Some(span) if span <= Seconds::ZERO || span > SPAN_MAX => Err(Refusal::BadArgument {
+            what,
+            why: format!("must be above 0 seconds and at most ten years, not {span}"),
+        }),
+        _ => Ok(()),
+    }
+}

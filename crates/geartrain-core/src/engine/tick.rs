@@ -1,0 +1,102 @@
+//! What is due, and what no other command does.
+
+use super::put::due;
+use super::{Delta, Effects, Engine, FailureDelta, RowId};
+use crate::{Chance, Event, FailedBy, SILENCE_MAX, Seconds, Tick, TickReply, Timestamp};
+
+/// How long events are kept after anybody listened.
+const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
+
+impl Engine {
+    pub(super) fn tick(&mut self, now: Timestamp, tick: &Tick, fx: &mut Effects) -> TickReply {
+        let mut done = 0;
+        while done < tick.count.get() as u64 && self.do_what_is_due(now, fx) {
+            done += 1;
+        }
+        TickReply { done, next: self.next_tick() }
+    }
+
+    /// When [`Tick`] next has something to do.
+    pub fn next_tick(&self) -> Option<Timestamp> {
+        let deadline = self.state.first_deadline().map(|(at, _)| at);
+        // It is too late only after that moment.
+        let expiry = self.state.first_expiry().map(|(at, _)| at.next_up());
+        let result = self.state.results().first_to_end().map(|(until, _)| until);
+        let silence = self.state.most_silent().map(|(seen, _)| (seen + SILENCE_MAX).next_up());
+        let listened = self.state.happened().listened.map(|at| (at + LISTENED_MAX).next_up());
+        [deadline, expiry, result, silence, listened].into_iter().flatten().min()
+    }
+
+    fn do_what_is_due(&mut self, now: Timestamp, fx: &mut Effects) -> bool {
+        if let Some((at, row)) = self.state.first_deadline()
+            && at <= now
+        {
+            self.overrun(row, now, fx);
+        } else if let Some((at, row)) = self.state.first_expiry()
+            && at < now
+        {
+            self.expire(row, now, fx);
+        } else if let Some((until, jid)) = self.state.results().first_to_end()
+            && until <= now
+        {
+            let jid = jid.clone();
+            self.commit(Delta::ResultDropped(jid), fx);
+        } else if let Some((seen, worker)) = self.state.most_silent()
+            && now - seen > SILENCE_MAX
+        {
+            self.commit(Delta::UnableAtAll(worker), fx);
+            if let Some(worker) = self.state.worker_name(worker) {
+                fx.tell(|| Event::WorkerGone { worker });
+            }
+        } else if let Some(listened) = self.state.happened().listened
+            && now - listened > LISTENED_MAX
+        {
+            self.commit(Delta::Listening(None), fx);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Ends an attempt that took too long.
+    fn overrun(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+        let group = self.group_for("timed-out", row);
+        let message = "An attempt took longer than it may";
+        let tried = self.tries(row);
+        if let Some(worker) = self.holder(row) {
+            fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
+        }
+        self.commit(Delta::Overrun(row, now), fx);
+        if self.state.row(row).remaining < 0 {
+            self.run_out_into(row, now, group, message.into(), FailedBy::Deadline, fx);
+            return;
+        }
+        fx.tell(|| Event::Retried {
+            jid: self.state.jid(row),
+            queue: self.state.queue_name(self.state.row(row).queue),
+        });
+        let failure = FailureDelta {
+            group: self.group_id(&group, fx),
+            message: message.into(),
+            when: now.floor(),
+            worker: Some(self.state.row(row).worker),
+        };
+        let backoff = self.state.side(row).and_then(|side| side.backoff);
+        let wait = backoff.map_or(Seconds::ZERO, |backoff| backoff.wait(tried, Chance::EVEN));
+        let failure = Some(Box::new(failure));
+        self.commit(Delta::Retry { row, now, due: due(now, wait), failure }, fx);
+        self.remove_if_abandoned(row, fx);
+    }
+
+    /// Fails a job that was not started in time.
+    pub(super) fn expire(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+        let group = self.group_for("expired", row);
+        self.run_out_into(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
+    }
+
+    /// How often a job was tried before the attempt that is under way.
+    pub(super) fn tries(&self, row: RowId) -> u32 {
+        let of = self.state.row(row);
+        u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,95 @@
+//! Why a job does not run.
+
+use super::{Engine, RowId, RowState};
+use crate::{JobState, Reason, Refusal, SILENCE_MAX, Timestamp, Why, WhyReply};
+
+/// How many of those that hold a queue's places are named.
+const HELD_MAX: usize = 5;
+
+impl Engine {
+    pub(super) fn why(&self, now: Timestamp, why: &Why) -> Result<WhyReply, Refusal> {
+        let row = self.existing(&why.jid)?;
+        let of = self.state.row(row);
+        let queue = (of.state != RowState::Complete).then(|| self.state.queue_name(of.queue));
+        let reasons = self.reasons(row, now);
+        Ok(WhyReply { jid: why.jid.clone(), state: of.state.name(), queue, reasons })
+    }
+
+    fn reasons(&self, row: RowId, now: Timestamp) -> Vec<Reason> {
+        let of = self.state.row(row);
+        let mut reasons = Vec::new();
+        match self.state.job(row).state {
+            JobState::Complete { at } => return vec![Reason::Complete { at }],
+            JobState::Failed { failure } => {
+                let (crashes, evidence) = self
+                    .state
+                    .side(row)
+                    .map_or((0, None), |side| (side.crashes, side.evidence.as_deref().map(Into::into)));
+                return vec![if crashes > 0 && failure.group == self.group_for("crashed", row) {
+                    Reason::SetAside { group: failure.group, crashes, evidence }
+                } else {
+                    Reason::Failed { group: failure.group, message: failure.message }
+                }];
+            }
+            JobState::Running { lock } if lock.expires > now => {
+                return vec![Reason::Running { worker: lock.worker, until: lock.expires }];
+            }
+            JobState::Running { lock } => reasons.push(Reason::Stalled {
+                worker: lock.worker,
+                since: lock.expires,
+                remaining: i64::from(of.remaining),
+            }),
+            JobState::Depends { on, due } => {
+                if let Some(first) = on.first()
+                    && let Some(state) = self.state.find(first).map(|on| self.state.row(on).state.name())
+                {
+                    reasons.push(Reason::DependsOn { jid: first.clone(), state, count: on.len() as u64 });
+                }
+                reasons.extend(due.filter(|due| *due > now).map(|at| Reason::Scheduled { at }));
+            }
+            JobState::Scheduled { due } if due > now => reasons.push(Reason::Scheduled { at: due }),
+            JobState::Scheduled { .. } | JobState::Waiting => return self.obstacles(row, now),
+        }
+        reasons.extend(self.paused(row));
+        reasons
+    }
+
+    fn paused(&self, row: RowId) -> Option<Reason> {
+        let queue = self.state.row(row).queue;
+        self.state.queue(queue).paused.then(|| Reason::Paused { queue: self.state.queue_name(queue) })
+    }
+
+    /// What keeps a job from running that may.
+    fn obstacles(&self, row: RowId, now: Timestamp) -> Vec<Reason> {
+        let of = self.state.row(row);
+        let queue = self.state.queue(of.queue);
+        let expires = self.state.side(row).and_then(|side| side.expires);
+        let mut reasons = Vec::new();
+        reasons.extend(expires.filter(|at| *at < now).map(|at| Reason::Expired { at }));
+        reasons.extend(self.paused(row));
+        if self.state.places(of.queue, now) == Some(0) {
+            let expired = queue.locks.count_while(|lock| lock.at < now);
+            let held = queue.locks.slice(expired..expired + HELD_MAX).into_iter();
+            let held = held.filter_map(|lock| Some((self.state.jid(lock.row), self.holder(lock.row)?)));
+            reasons.push(Reason::Concurrency { max: self.state.concurrency(of.queue), held: held.collect() });
+        }
+        if let Some(pace) = queue.pace.filter(|pace| pace.starts(now, 1) == 0) {
+            reasons.push(Reason::RateLimit { until: pace.opens(now) });
+        }
+        let asked = queue.asked.filter(|asked| now - *asked <= SILENCE_MAX);
+        if asked.is_none() && self.can_do(of.queue, Some(of.klass)) == 0 {
+            reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.asked });
+        }
+        let before = match of.state {
+            RowState::Waiting => self.state.before(row),
+            _ => self.state.before_due(row),
+        };
+        if before > 0 {
+            reasons.push(Reason::Behind { jobs: before as u64 });
+        }
+        if reasons.is_empty() {
+            reasons.push(Reason::Next);
+        }
+        reasons
+    }
+}
