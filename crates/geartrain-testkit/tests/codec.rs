@@ -4,9 +4,13 @@
 
 use geartrain_core::engine::{
     AdvanceDelta, Delta, EPOCH_MAX, Effects, Engine, FailDelta, FailureDelta, ITSELF, Kind, PutDelta,
-    RecurDelta,
+    RecurDelta, TermsDelta,
 };
-use geartrain_core::{BadNameWhy, CompleteReply, Every, Jid, Payload, Priority, Seconds, Tag, Timestamp};
+use geartrain_core::{
+    Afterwards, Backoff, BadNameWhy, CompleteReply, Event, Every, FailedBy, Group, How, Jid, Kept, Lives,
+    Milestone, Outcome, Payload, Portion, Priority, Progressed, QueueLimits, QueueName, Rate, Seconds, Tag,
+    Timestamp, UniqueKey, Waiter, WorkerName,
+};
 use geartrain_testkit::story::{Tokens, limits, tell};
 
 use geartrain_core::engine::CodecError;
@@ -128,7 +132,7 @@ fn samples() -> Vec<Delta> {
         |due, reply| AdvanceDelta { due, reply, depends: [].into(), payload: None, ..advance.clone() };
     let fail = FailDelta { row: 9, now, failure: failure(), by_worker: true, payload: payload.clone() };
     let silent = FailureDelta { message: "".into(), worker: None, ..failure() };
-    vec![
+    [
         Delta::Name(Kind::Queue, "mail".into()),
         Delta::Name(Kind::Klass, "welcome".into()),
         Delta::Name(Kind::Worker, "host-7".into()),
@@ -194,6 +198,127 @@ fn samples() -> Vec<Delta> {
         Delta::Unrecur(4),
         Delta::Epoch(258),
     ]
+    .into_iter()
+    .chain(samples_beyond_qless())
+    .collect()
+}
+
+fn samples_beyond_qless() -> Vec<Delta> {
+    let bare = TermsDelta {
+        row: 9,
+        unique: None,
+        lives: Lives::Always,
+        afterwards: Afterwards::Keep,
+        result_for: None,
+        expires: None,
+        attempt_max: None,
+        backoff: None,
+        crashes_max: None,
+    };
+    let terms = TermsDelta {
+        unique: Some(UniqueKey::new([0, 0xff]).unwrap()),
+        lives: Lives::WhileAwaited,
+        afterwards: Afterwards::Forget,
+        result_for: Some(Seconds::from(90_000)),
+        expires: Some(at(1_800_000_000.5)),
+        attempt_max: Some(Seconds::from(30)),
+        backoff: Some(Backoff::exponential(Seconds::from(1), 2.0, Seconds::from(60), 0.25).unwrap()),
+        crashes_max: Some(3),
+        ..bare.clone()
+    };
+    let waiter = Waiter { front: u64::MAX, connection: 7, number: 300 };
+    let progress = Progressed { portion: Portion::new(1, 4).unwrap(), seconds_left: Some(90) };
+    let limits = QueueLimits {
+        jobs_max: Some(1000),
+        by_priority: vec![(Priority::from(-1), 10), (Priority::from(1), 200)],
+        rate: Some(Rate::new(10, Seconds::from(60), 5).unwrap()),
+    };
+    let kept = |how, code, bytes: &'static str| {
+        let outcome = Outcome { code, bytes: bytes.into() };
+        Delta::ResultKept(Box::new(Kept { jid: uuid(), how, outcome, ended: at(5.0), until: at(90_005.0) }))
+    };
+    let group = || Group::new("io").unwrap();
+    let mut samples = vec![
+        Delta::Terms(Box::new(bare)),
+        Delta::Terms(Box::new(terms)),
+        Delta::Merged { row: 9, result_for: None, always: true },
+        Delta::Merged { row: 9, result_for: Some(Seconds::from(60)), always: false },
+        Delta::Attached(9, waiter),
+        Delta::Detached(9, Waiter { front: 1, connection: 0, number: 0 }),
+        Delta::Progressed(9, progress),
+        Delta::Deadline(9, at(30.5)),
+        Delta::Overrun(9, at(31.0)),
+        Delta::Crashed { row: 9, now: at(32.0), evidence: None },
+        Delta::Crashed { row: 9, now: at(32.0), evidence: Some("signal 9".into()) },
+        Delta::HandBack(9, at(33.0)),
+        Delta::ToFront(300),
+        Delta::Able { worker: 1, queue: 2, klass: None, attempt_max: None },
+        Delta::Able { worker: 1, queue: 2, klass: Some(3), attempt_max: Some(Seconds::from(10)) },
+        Delta::Unable { worker: 1, queue: 2, klass: Some(3) },
+        Delta::UnableAtAll(1),
+        Delta::Limits(2, None),
+        Delta::Limits(2, Some(Box::new(limits))),
+        Delta::Asked(2, at(34.0)),
+        kept(How::Completed, 0, "42"),
+        kept(How::Failed { group: group(), message: "no such host".into() }, -1, ""),
+        Delta::ResultDropped(uuid()),
+        Delta::Listening(Some(at(35.0))),
+        Delta::Listening(None),
+    ];
+    samples.extend(events().into_iter().map(|event| Delta::Happened(Box::new(event))));
+    samples
+}
+
+/// One of each, and what can be there or not.
+fn events() -> Vec<Event> {
+    let (jid, queue) = (uuid, || QueueName::new("mail").unwrap());
+    let worker = || WorkerName::new("w1").unwrap();
+    let progress = Progressed { portion: Portion::new(3, 4).unwrap(), seconds_left: None };
+    let failed = |by, worker| Event::Failed {
+        jid: jid(),
+        queue: queue(),
+        worker,
+        group: Group::new("io").unwrap(),
+        message: "no such host".into(),
+        by,
+    };
+    let milestone = |what| Event::Milestone { jid: jid(), what };
+    vec![
+        Event::Put { jid: jid(), queue: queue() },
+        Event::Popped { jid: jid(), queue: queue(), worker: worker() },
+        Event::Completed { jid: jid(), queue: queue() },
+        Event::Advanced { jid: jid(), queue: queue(), to: QueueName::new("sent").unwrap() },
+        Event::Retried { jid: jid(), queue: queue() },
+        failed(FailedBy::Worker, Some(worker())),
+        failed(FailedBy::Expiry, None),
+        failed(FailedBy::Retry, None),
+        failed(FailedBy::Gone, None),
+        failed(FailedBy::Crashes, None),
+        failed(FailedBy::Deadline, None),
+        failed(FailedBy::Expired, None),
+        Event::Canceled { jid: jid(), was: None },
+        Event::Canceled { jid: jid(), was: Some((queue(), None)) },
+        Event::Canceled { jid: jid(), was: Some((queue(), Some(worker()))) },
+        Event::LockLost { jid: jid(), worker: worker() },
+        Event::ConfigSet { option: "heartbeat".into(), value: "60".into() },
+        Event::ConfigUnset { option: "heartbeat".into() },
+        Event::Track { jid: jid() },
+        Event::Untrack { jid: jid() },
+        milestone(Milestone::Put),
+        milestone(Milestone::Popped),
+        milestone(Milestone::Stalled),
+        milestone(Milestone::Completed),
+        milestone(Milestone::Failed),
+        milestone(Milestone::Canceled),
+        Event::Coalesced { jid: jid(), queue: queue(), submissions: 300 },
+        Event::Abandoned { jid: jid(), queue: queue() },
+        Event::Progress { jid: jid(), progress },
+        Event::ResultKept { jid: jid() },
+        Event::HandedBack { jid: jid(), queue: queue(), worker: worker(), crashed: true },
+        Event::Announced { worker: worker() },
+        Event::WorkerGone { worker: worker() },
+        Event::LimitsSet { queue: queue() },
+    ]
 }
 
 #[test]
@@ -211,7 +336,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=32), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=51), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));
@@ -230,7 +355,12 @@ fn whatever_an_engine_decides_comes_back() {
     let mut deltas = 0;
     let mut kinds = [0; 256];
     for seed in 0..300 {
-        let (mut engine, mut effects) = (Engine::new(limits()), Effects::default());
+        // In every other story somebody listens, and what happens is kept.
+        let listening = seed % 2 == 0;
+        let (mut engine, mut effects) = (Engine::new(limits()), Effects { listening, ..Effects::default() });
+        if listening {
+            engine.listen(Timestamp::ZERO, &mut effects);
+        }
         let mut tokens = Tokens::default();
         let story = tell(seed);
         for (told, step) in story.iter().enumerate() {
@@ -262,7 +392,7 @@ fn whatever_an_engine_decides_comes_back() {
         rebuilt.check().unwrap_or_else(|wrong| panic!("story {seed}: {wrong}"));
     }
     assert!(deltas > 50_000, "only {deltas} deltas");
-    let missing: Vec<u8> = (1..=32).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
+    let missing: Vec<u8> = (1..=51).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
     assert_eq!(missing, [0; 0], "no story has these kinds");
 }
 
