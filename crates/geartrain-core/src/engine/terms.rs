@@ -101,22 +101,22 @@ impl Engine {
 
     /// Gives a job that was just put the terms that its put asked for.
     pub(super) fn settle_terms(&mut self, row: RowId, terms: &mut Terms, fx: &mut Effects) {
-        let attach = terms.attach.take();
-        let Terms {
-            unique, lives, afterwards, result_for, expires, attempt_max, backoff, crashes_max, ..
-        } = std::mem::take(terms);
-        let delta = TermsDelta {
-            row,
-            unique,
-            lives,
-            afterwards,
-            result_for,
-            expires,
-            attempt_max,
-            backoff,
-            crashes_max,
-        };
-        self.commit(Delta::Terms(Box::new(delta)), fx);
+        let terms = std::mem::take(terms);
+        let attach = terms.attach;
+        if asks_for_something(&terms) {
+            let delta = TermsDelta {
+                row,
+                unique: terms.unique,
+                lives: terms.lives,
+                afterwards: terms.afterwards,
+                result_for: terms.result_for,
+                expires: terms.expires,
+                attempt_max: terms.attempt_max,
+                backoff: terms.backoff,
+                crashes_max: terms.crashes_max,
+            };
+            self.commit(Delta::Terms(Box::new(delta)), fx);
+        }
         if let Some(waiter) = attach {
             self.attach_to(row, waiter, fx);
         }
@@ -331,6 +331,11 @@ impl Engine {
     fn submissions(&self, row: RowId) -> u64 {
         1 + self.state.side(row).map_or(0, |side| side.joined)
     }
+}
+
+/// Whether terms ask for anything that is kept with the job.
+fn asks_for_something(terms: &Terms) -> bool {
+    *terms != Terms { attach: terms.attach, roll_call: terms.roll_call, ..Terms::default() }
 }
 
 fn without_result(how: &How) -> Outcome {
