@@ -3,7 +3,8 @@
 //! Executing a command only reads the state, decides what changes, and says so in [`Delta`]s; applying a delta is the one way in which
 //! the state changes, here and when a store replays what it wrote down. Each file beside this one holds the rules of a few commands:
 //! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
-//! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`. `state` holds what is known.
+//! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`; beyond Qless `terms` (keys, waiting,
+//! progress, results), `able` (what workers can do, their deaths, limits), `tick` (what only time brings about), `why` and `happened`. `state` holds what is known.
 
 mod able;
 mod change;
