@@ -103,12 +103,12 @@ impl Model {
     pub(super) fn hand_back(&mut self, now: Timestamp, back: &HandBack) -> Result<(), Refusal> {
         let worker = self.held(&back.jid, &back.holder, None)?;
         self.remember(&back.jid, now, What::HandedBack { worker: worker.clone() });
-        self.to_front(&back.jid, worker, false);
+        self.bring_to_front(&back.jid, worker, false);
         Ok(())
     }
 
     /// Lets a job wait at the front of its queue.
-    fn to_front(&mut self, jid: &Jid, worker: WorkerName, crashed: bool) {
+    fn bring_to_front(&mut self, jid: &Jid, worker: WorkerName, crashed: bool) {
         let job = self.job_mut(jid);
         job.end_attempt(Ending::Otherwise);
         // Neither is looked at: such jobs are ordered by token.
@@ -160,7 +160,7 @@ impl Model {
         } else if remaining < 0 {
             self.give_up(now, jid, exhausted(now, &queue, None), FailedBy::Gone, Some(worker));
         } else {
-            self.to_front(jid, worker, true);
+            self.bring_to_front(jid, worker, true);
         }
     }
 }

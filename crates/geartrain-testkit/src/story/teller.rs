@@ -78,7 +78,7 @@ const WEIGHTS: [(u32, Make); 58] = [
     (18, Teller::announce),
     (4, Teller::roll_call),
     (3, Teller::announced),
-    (10, Teller::set_limits),
+    (14, Teller::set_limits),
     (3, Teller::get_limits),
     (6, Teller::get_result),
     (6, Teller::status),
@@ -334,6 +334,15 @@ impl Teller {
         }
     }
 
+    /// A job that waits for a worker, if there is one.
+    fn waiting_jid(&mut self) -> Jid {
+        let which = Listing::Waiting(self.queue());
+        match self.look(Jobs { which, page: Page::default() }) {
+            Ok(Reply::Jobs(jids)) if !jids.is_empty() => self.one(&jids),
+            _ => self.jid(),
+        }
+    }
+
     fn held_jid(&mut self) -> Jid {
         match self.rng.choice(&self.held) {
             Some(attempt) => attempt.jid.clone(),
@@ -486,6 +495,7 @@ impl Teller {
         let right = put.payload.bytes().len() <= PAYLOAD_BYTES_MAX;
         let terms = if self.percent(35) { Some(Box::new(self.terms(right))) } else { None };
         let put = Put { terms, ..put };
+        let put = self.with_a_key_of_another(put);
         self.without_a_second_wrong(put).into()
     }
 
@@ -803,7 +813,9 @@ impl Teller {
             1 => "e".repeat(65_536),
             _ => teller.one(&["signal 9", "", "out of memory"]).to_owned(),
         });
-        Gone { worker: self.worker(), evidence }.into()
+        let holder = self.rng.choice(&self.held).map(|attempt| attempt.worker.clone());
+        let worker = if self.percent(60) { holder } else { None };
+        Gone { worker: worker.unwrap_or_else(|| self.worker()), evidence }.into()
     }
 
     fn announce(&mut self) -> Command {
@@ -847,7 +859,7 @@ impl Teller {
                     self.rng.shuffle(&mut limits.by_priority);
                     limits.by_priority.iter_mut().for_each(|(_, max)| *max = most(self));
                 }
-                limits.rate = self.maybe(60, Teller::rate);
+                limits.rate = self.maybe(75, Teller::rate);
             }
         }
         SetLimits { queue: self.queue(), limits }.into()
@@ -871,7 +883,11 @@ impl Teller {
     }
 
     fn why(&mut self) -> Command {
-        let jid = if self.percent(20) { self.blocked_jid() } else { self.jid() };
+        let jid = match self.rng.u32(..10) {
+            0..2 => self.blocked_jid(),
+            2..6 => self.waiting_jid(),
+            _ => self.jid(),
+        };
         Why { jid }.into()
     }
 
@@ -883,7 +899,7 @@ impl Teller {
     // What those are about.
 
     fn key(&mut self) -> UniqueKey {
-        self.one(&self.world.keys.clone())
+        if self.rng.bool() { self.world.keys[0].clone() } else { self.one(&self.world.keys.clone()) }
     }
 
     fn waiter(&mut self) -> Waiter {
@@ -937,7 +953,7 @@ impl Teller {
     }
 
     fn rate(&mut self) -> Rate {
-        let per = Seconds::new(self.one(&[1.0, 5.0, 10.0, 0.9, 60.0])).expect("it is finite");
+        let per = Seconds::new(self.one(&[1.0, 5.0, 30.0, 0.9, 60.0, 600.0])).expect("it is finite");
         Rate::new(self.one(&[1, 1, 2, 3]), per, self.one(&[1, 1, 2, 3])).expect("all of that is allowed")
     }
 
@@ -963,7 +979,7 @@ impl Teller {
             expires: None,
             attempt_max: self.maybe(35, Teller::attempt_max),
             backoff: self.maybe(35, Teller::backoff),
-            crashes_max: self.maybe(25, |teller| teller.one(&[1, 1, 2, 5])),
+            crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
             roll_call: self.percent(12),
         };
         if self.percent(45) {
@@ -984,6 +1000,17 @@ impl Teller {
             }
         }
         terms
+    }
+
+    /// The put, but often of a new job, if it has a key: only then it can join another.
+    fn with_a_key_of_another(&mut self, put: Put) -> Put {
+        let known = self.model.jids();
+        let new: Vec<Jid> = self.world.jids.iter().filter(|jid| !known.contains(jid)).cloned().collect();
+        let has_key = put.terms.as_ref().is_some_and(|terms| terms.unique.is_some());
+        if has_key && !new.is_empty() && self.percent(60) {
+            return Put { jid: self.one(&new), existing: Existing::Keep, ..put };
+        }
+        put
     }
 
     /// The put, unless something is wrong with it and with who waits as well: nobody says which is told.
