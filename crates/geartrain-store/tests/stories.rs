@@ -175,7 +175,13 @@ impl<'a> Telling<'a> {
             // Whoever has a token has been told of it.
             let has_token = matches!(
                 step.command,
-                Command::Heartbeat(_) | Command::Complete(_) | Command::Fail(_) | Command::Retry(_)
+                Command::Heartbeat(_)
+                    | Command::Complete(_)
+                    | Command::Fail(_)
+                    | Command::Retry(_)
+                    | Command::Progress(_)
+                    | Command::Chunk(_)
+                    | Command::HandBack(_)
             );
             while self.under_way.len() > self.rng.usize(..UNDER_WAY)
                 || has_token && !self.under_way.is_empty()

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use geartrain_core::engine::{Delta, Effects, Engine};
-use geartrain_core::{Answer, Command, Event, Refusal, Timestamp};
+use geartrain_core::{Answer, Command, Delivery, Event, Refusal, Timestamp};
 use geartrain_testkit::model::Model;
 use geartrain_testkit::story::{Coverage, Step, Tokens, limits, queues, readings, shrink, tell};
 
@@ -101,7 +101,7 @@ impl Pair {
             }
             let answers = self.tell(step)?;
             snapshot.go_on(self, told % 3);
-            coverage.count(&step.command, &answers.model, &answers.events);
+            coverage.count(&step.command, &answers.model, &answers.events, &answers.deliveries);
             if told % STEPS_PER_CHECK == STEPS_PER_CHECK - 1 {
                 self.look_over(step)?;
             }
@@ -137,12 +137,13 @@ impl Pair {
         Ok(())
     }
 
-    /// Tells both one step, and compares what they answer and publish.
+    /// Tells both one step, and compares what they answer, publish and tell those who wait.
     fn tell(&mut self, step: &Step) -> Result<Answers, String> {
         let deltas_before = self.effects.deltas.len();
         let asked: Command = self.engine_tokens.command(&step.command);
         let engine = self.engine.execute(step.now, asked, &mut self.effects);
         let events = std::mem::take(&mut self.effects.events);
+        let deliveries = std::mem::take(&mut self.effects.deliveries);
         if engine.is_err() && self.effects.deltas.len() != deltas_before {
             return Err(format!("{step}\nwas refused with {engine:?}, and yet changed something"));
         }
@@ -153,7 +154,9 @@ impl Pair {
         let expected = comparable(self.model_tokens.answer(model.clone()));
         same(step, "the answers", "engine", &answer, "model", &expected)?;
         same(step, "the events", "engine", &events, "model", &expected_events)?;
-        Ok(Answers { engine, model, events })
+        let expected_deliveries = self.model.deliveries().to_vec();
+        same(step, "the deliveries", "engine", &deliveries, "model", &expected_deliveries)?;
+        Ok(Answers { engine, model, events, deliveries })
     }
 }
 
@@ -184,6 +187,14 @@ impl Follower {
             &effects.events,
             "engine",
             &answers.events,
+        )?;
+        same(
+            step,
+            &format!("in {} the deliveries", self.name),
+            "follower",
+            &effects.deliveries,
+            "engine",
+            &answers.deliveries,
         )
     }
 }
@@ -228,6 +239,7 @@ struct Answers {
     engine: Answer,
     model: Answer,
     events: Vec<Event>,
+    deliveries: Vec<Delivery>,
 }
 
 /// How a bad argument is explained is the engine's own affair.

@@ -1,6 +1,7 @@
 //! How workers wait for jobs. Here the backend's own clock counts, and it moves when a case moves it.
 
 use super::prelude::*;
+use super::system::Waiter;
 
 /// A worker that asks where there is a job gets it without waiting, as by a pop.
 pub async fn whoever_need_not_wait_is_served_at_once(system: System) -> Checked {

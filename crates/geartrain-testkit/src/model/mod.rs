@@ -3,30 +3,40 @@
 //! Nothing in here is clever, so that it can be checked against the text line by line: one plain record per job,
 //! with the fields of Qless's hash, and every container (work, locks, a worker's list …) is found by looking at all
 //! jobs and sorting. Section numbers are those of the Qless specification; "decision" means a numbered line of
-//! `docs/decisions/0001-qless-rules-kept-and-changed.md`, which wins.
+//! `docs/decisions/0001-qless-rules-kept-and-changed.md`, which wins. What goes beyond Qless is in
+//! `docs/decisions/0009-beyond-qless.md`; "rule" and a word means the paragraph there that begins with it.
 
 mod changing;
+mod ending;
 mod figures;
 mod moving;
 mod reading;
 mod recurring;
+mod restraint;
 mod settings;
+mod staff;
+mod terms;
 #[cfg(test)]
 mod tests;
+mod ticking;
+mod waiting;
+mod why;
 mod working;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::engine::Limits;
 use geartrain_core::{
-    Answer, Command, CompleteReply, Cycles, Event, Failure, Group, HistoryEntry, Holder, Jid, Klass,
-    Milestone, Payload, Priority, QueueName, Refusal, Reply, StateName, Tag, Timestamp, Token, What,
-    WorkerName,
+    Answer, Command, CompleteReply, Cycles, Delivery, Event, Failure, Group, HistoryEntry, Holder, Jid, Kept,
+    Klass, Milestone, Outcome, Particulars, Payload, Priority, QueueName, Refusal, Reply, StateName, Tag,
+    Timestamp, Token, Waiter, What, WorkerName,
 };
 
 use figures::Day;
 use recurring::Template;
 pub(crate) use recurring::interval;
+use restraint::Restraint;
+use staff::Abilities;
 
 /// The whole queue, naively.
 #[derive(Debug, Clone, Default)]
@@ -46,10 +56,22 @@ pub struct Model {
     /// The options that somebody set.
     options: BTreeMap<String, String>,
     figures: BTreeMap<(QueueName, Timestamp), Day>,
+    /// Who waits for which job, in the order in which they came.
+    waiters: Vec<(Waiter, Jid)>,
+    /// In the order in which they were kept.
+    results: Vec<Kept>,
+    /// What workers have announced. Those who can do nothing are not in here.
+    abilities: BTreeMap<WorkerName, Abilities>,
+    /// The limits of each queue that somebody limited.
+    restraints: BTreeMap<QueueName, Restraint>,
+    /// When a pop last asked each queue for jobs, to within ten seconds.
+    asked: BTreeMap<QueueName, Timestamp>,
     arrivals: u64,
     tokens: u64,
     /// What the present command has published so far.
     events: Vec<Event>,
+    /// What the last command told those who wait.
+    deliveries: Vec<Delivery>,
 }
 
 /// A place in a container: a score, and among equal scores the order of arrival (decision 2).
@@ -92,27 +114,32 @@ struct Record {
     token: Token,
     /// The last attempt that is over, and how it ended.
     ended: Option<(Token, Ending)>,
+    /// What is true of it beyond Qless, but for `attached`, which is counted when it is shown.
+    beyond: Particulars,
+    /// Whether it holds its unique key in its queue.
+    holds_key: bool,
 }
 
 /// The one container that a job is in, with its score there (section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Work {
-        /// Timed out, and so before all others.
-        front: bool,
-        entry: Entry,
-    },
+    Work { front: Front, entry: Entry },
     Scheduled(Entry),
     Depends(Entry),
-    Locks {
-        deadline: Timestamp,
-    },
-    Failed {
-        arrival: u64,
-    },
-    Completed {
-        at: Timestamp,
-    },
+    Locks { deadline: Timestamp },
+    Failed { arrival: u64 },
+    Completed { at: Timestamp },
+}
+
+/// Whether a job that waits is before others (rule Front).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Front {
+    /// It waits where its priority and its moment put it.
+    Not,
+    /// It came back, and is before those of its priority that did not, by token.
+    OfItsPriority,
+    /// It was taken away by a timeout, and is before everything.
+    OfAll,
 }
 
 impl Place {
@@ -142,7 +169,21 @@ impl Record {
     fn end_attempt(&mut self, how: Ending) {
         if let Place::Locks { .. } = self.place {
             self.ended = Some((self.token, how));
+            self.beyond.progress = None;
+            self.beyond.deadline = None;
         }
+    }
+
+    fn is_unfinished(&self) -> bool {
+        match self.place.state() {
+            StateName::Scheduled | StateName::Depends | StateName::Waiting | StateName::Running => true,
+            StateName::Complete | StateName::Failed => false,
+        }
+    }
+
+    /// The queue of a job that is not complete.
+    fn its_queue(&self) -> QueueName {
+        self.queue.clone().expect("only a complete job has no queue")
     }
 }
 
@@ -154,8 +195,14 @@ impl Model {
 
     /// Executes one command at a moment: what is answered, and what is published.
     pub fn run(&mut self, now: Timestamp, command: &Command) -> (Answer, Vec<Event>) {
+        self.deliveries.clear();
         let answer = self.validate(command).and_then(|()| self.answer(now, command));
         (answer, std::mem::take(&mut self.events))
+    }
+
+    /// What the last command told those who wait for jobs, in order.
+    pub fn deliveries(&self) -> &[Delivery] {
+        &self.deliveries
     }
 
     /// Every job there is.
@@ -213,6 +260,7 @@ impl Model {
                 Reply::ForgetQueues(self.queues.retain(|queue, _| !forget.queues.contains(queue)))
             }
             Command::ForgetWorkers(forget) => {
+                self.abilities.retain(|worker, _| !forget.workers.contains(worker));
                 Reply::ForgetWorkers(self.workers.retain(|worker, _| !forget.workers.contains(worker)))
             }
             Command::GetConfig(get) => Reply::GetConfig(self.setting(&get.option)),
@@ -228,6 +276,21 @@ impl Model {
             Command::UpdateRecurring(update) => Reply::UpdateRecurring(self.update_recurring(now, update)?),
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag)?),
+            Command::Attach(attach) => Reply::Attach(self.attach(now, attach)?),
+            Command::Leave(leave) => Reply::Leave(self.leave(&leave.who)),
+            Command::Progress(progress) => Reply::Progress(self.progress(progress)?),
+            Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk)?),
+            Command::HandBack(back) => Reply::HandBack(self.hand_back(now, back)?),
+            Command::Gone(gone) => Reply::Gone(self.gone(now, gone)),
+            Command::Announce(announce) => Reply::Announce(self.announce(now, announce)?),
+            Command::RollCall(call) => Reply::RollCall(self.roll_call(&call.queue, call.klass.as_ref())),
+            Command::Announced(announced) => Reply::Announced(self.announced(announced)),
+            Command::SetLimits(set) => Reply::SetLimits(self.set_limits(set)),
+            Command::GetLimits(get) => Reply::GetLimits(self.limits_of(&get.queue)),
+            Command::GetResult(get) => Reply::GetResult(self.result(now, &get.jid).map(Box::new)),
+            Command::Status(status) => Reply::Status(self.status(status)),
+            Command::Why(why) => Reply::Why(Box::new(self.why(now, &why.jid)?)),
+            Command::Tick(tick) => Reply::Tick(self.tick(now, tick)),
             unknown => panic!("the model does not know {}", unknown.name()),
         })
     }
@@ -235,13 +298,20 @@ impl Model {
     /// What is wrong with a command in itself, whatever is in the queue. This comes before all else.
     fn validate(&self, command: &Command) -> Result<(), Refusal> {
         match command {
-            Command::Put(put) => self.fits("payload", put.payload.bytes()),
+            Command::Put(put) => {
+                self.fits("payload", put.payload.bytes())?;
+                put.terms.as_deref().map_or(Ok(()), terms::validate)
+            }
             Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
             Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
-            Command::Complete(complete) => self.payload_fits(&complete.payload),
+            Command::Complete(complete) => {
+                self.payload_fits(&complete.payload)?;
+                self.result_fits(&complete.result)
+            }
             Command::Fail(fail) => {
                 self.payload_fits(&fail.payload)?;
-                self.fits("message", fail.message.as_bytes())
+                self.fits("message", fail.message.as_bytes())?;
+                self.result_fits(&fail.result)
             }
             Command::Retry(retry) => {
                 self.fits("message", retry.message.as_deref().unwrap_or_default().as_bytes())
@@ -265,12 +335,20 @@ impl Model {
                 self.payload_fits(&update.payload)?;
                 recurring::validate(None, update.every.as_ref())
             }
+            Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
+            Command::Gone(gone) => staff::validate_evidence(gone.evidence.as_deref()),
+            Command::Announce(announce) => staff::validate(&announce.change),
+            Command::SetLimits(set) => restraint::validate(&set.limits),
             _ => Ok(()),
         }
     }
 
     fn payload_fits(&self, payload: &Option<Payload>) -> Result<(), Refusal> {
         self.fits("payload", payload.as_ref().map(Payload::bytes).unwrap_or_default())
+    }
+
+    fn result_fits(&self, result: &Option<Box<Outcome>>) -> Result<(), Refusal> {
+        self.fits("result", result.as_ref().map(|outcome| outcome.bytes.bytes()).unwrap_or_default())
     }
 
     fn fits(&self, what: &'static str, bytes: &[u8]) -> Result<(), Refusal> {
@@ -301,12 +379,11 @@ impl Model {
     fn work(&self, queue: &QueueName) -> Vec<Jid> {
         use std::cmp::Reverse;
         let found = self.container(|job| match job.place {
-            Place::Work { front: true, entry } if job.queue.as_ref() == Some(queue) => {
-                Some((0, Reverse(Priority::ZERO), Timestamp::ZERO, entry.arrival))
-            }
-            Place::Work { front: false, entry } if job.queue.as_ref() == Some(queue) => {
-                Some((1, Reverse(job.priority), entry.score, entry.arrival))
-            }
+            Place::Work { front, entry } if job.queue.as_ref() == Some(queue) => Some(match front {
+                Front::OfAll => (0, Reverse(Priority::ZERO), 0, Timestamp::ZERO, entry.arrival),
+                Front::OfItsPriority => (1, Reverse(job.priority), 0, Timestamp::ZERO, job.token.number()),
+                Front::Not => (1, Reverse(job.priority), 1, entry.score, entry.arrival),
+            }),
             _ => None,
         });
         jids(found)
@@ -393,7 +470,7 @@ impl Model {
 
     /// Into work, at an ordering moment.
     fn enter_work(&mut self, moment: Timestamp) -> Place {
-        Place::Work { front: false, entry: self.enter(moment) }
+        Place::Work { front: Front::Not, entry: self.enter(moment) }
     }
 
     fn publish_milestone(&mut self, jid: &Jid, what: Milestone) {

@@ -3,21 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::{
-    Cancel, Complete, CompleteReply, Event, Existing, Jid, Milestone, Next, Priority, Put, PutReply,
-    QueueName, Refusal, Seconds, StateName, Timestamp, Token, Unfail, What,
+    Cancel, Complete, CompleteReply, Event, Existing, How, Jid, Milestone, Next, Outcome, Priority, Put,
+    PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token, Unfail, What,
 };
 
 use super::settings::span;
-use super::{Ending, Model, Place, Record};
+use super::{Ending, Model, Place, Record, terms};
 
 impl Model {
     pub(super) fn put(&mut self, now: Timestamp, put: &Put) -> Result<PutReply, Refusal> {
         let (jid, queue) = (&put.jid, &put.queue);
         let known = self.jobs.contains_key(jid);
+        let terms = terms::asked_for(put);
         match put.existing {
-            Existing::Keep if known => return Ok(PutReply::Existing),
+            Existing::Keep if known => return self.keep_existing(jid, terms),
             Existing::Require if !known => return Err(Refusal::NoSuchJob { jid: jid.clone() }),
             Existing::Keep | Existing::Replace | Existing::Require => {}
+        }
+        if let Some(terms) = terms
+            && !known
+            && let Some(reply) = self.coalesce(queue, terms)?
+        {
+            return Ok(reply);
+        }
+        if let Some(terms) = terms {
+            self.refuse_terms(now, put, terms)?;
+        }
+        if !known {
+            self.refuse_full(queue, put.priority.unwrap_or(Priority::ZERO))?;
         }
         self.refuse_cycle(jid, &put.depends, put.cycles)?;
         if !known {
@@ -89,6 +102,12 @@ impl Model {
         // 11.
         self.register(now, queue);
         self.publish_milestone(jid, Milestone::Put);
+        // Beyond Qless.
+        if let Some(terms) = terms {
+            self.job_mut(jid).beyond = terms::particulars(terms);
+            terms.attach.into_iter().for_each(|waiter| self.attach_to(jid, waiter));
+        }
+        self.take_key(jid);
         Ok(if known { PutReply::Replaced } else { PutReply::Created })
     }
 
@@ -117,6 +136,8 @@ impl Model {
             dependencies: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
+            beyond: terms::nothing(),
+            holds_key: false,
         }
     }
 
@@ -135,6 +156,8 @@ impl Model {
         self.held(jid, &complete.holder, complete.queue.as_ref())?;
         if let Some(next) = &complete.next {
             self.refuse_cycle(jid, &next.depends, next.cycles)?;
+        } else {
+            self.refuse_result(jid, complete.result.as_deref())?;
         }
 
         self.remember(jid, now, What::Done);
@@ -161,8 +184,10 @@ impl Model {
                 job.place = Place::Completed { at: now };
                 job.word = "complete";
                 job.queue = None;
-                self.drop_old(now);
                 self.release_dependents(now, jid);
+                let outcome = complete.result.as_deref().cloned().unwrap_or_default();
+                self.end(now, jid, How::Completed, outcome);
+                self.drop_old(now);
                 return Ok(CompleteReply::Complete);
             }
             Some(next) => {
@@ -196,6 +221,7 @@ impl Model {
             job.scheduled = Some(now + next.delay);
         }
         job.dependencies = open;
+        self.take_key(jid);
         reply
     }
 
@@ -214,7 +240,7 @@ impl Model {
         }
     }
 
-    fn drop_job(&mut self, jid: &Jid) {
+    pub(super) fn drop_job(&mut self, jid: &Jid) {
         self.unindex_tags(jid);
         self.jobs.remove(jid);
     }
@@ -259,6 +285,7 @@ impl Model {
                 {
                     self.day(queue, failure.when).failed -= 1;
                 }
+                self.tell_the_end(jid, &How::Canceled, &Outcome { code: 1, ..Outcome::default() });
                 self.drop_job(jid);
                 canceled += 1;
             }
@@ -280,6 +307,7 @@ impl Model {
             job.expires = Timestamp::ZERO;
             job.queue = Some(unfail.queue.clone());
             job.remaining = i64::from(job.retries);
+            self.take_key(jid);
         }
         oldest.len() as u64
     }

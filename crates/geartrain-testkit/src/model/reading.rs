@@ -53,7 +53,7 @@ impl Model {
             spawned_from: shown.spawned_from,
             dependents: self.dependents(jid),
             tracked: self.tracked.contains_key(jid),
-            particulars: None,
+            particulars: self.particulars(jid),
             qless: QlessFace { state: shown.word, worker: shown.worker, expires: shown.expires },
         })
     }
@@ -66,10 +66,7 @@ impl Model {
         let found = match &jobs.which {
             Listing::Complete => jids(self.completed()).into_iter().rev().collect(),
             Listing::Waiting(queue) => self.work(queue),
-            Listing::Running(queue) => {
-                let live = self.locks(queue).into_iter().filter(|(deadline, _)| *deadline >= now);
-                live.map(|(_, jid)| jid).collect()
-            }
+            Listing::Running(queue) => self.live(now, queue),
             Listing::Stalled(queue) => self.expired(now, queue),
             Listing::Scheduled(queue) => {
                 self.promote(now, queue, usize::MAX);
@@ -140,6 +137,7 @@ impl Model {
                 self.job_mut(&jid).listed = None;
             }
             self.workers.remove(&worker);
+            self.abilities.remove(&worker);
         }
     }
 

@@ -8,7 +8,7 @@ use geartrain_core::{
 };
 
 use super::settings::span;
-use super::{Entry, Model, Record, bad_argument};
+use super::{Entry, Model, Record, bad_argument, terms};
 
 /// A recurring job.
 #[derive(Debug, Clone)]
@@ -198,6 +198,8 @@ impl Model {
             dependencies: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
+            beyond: terms::nothing(),
+            holds_key: false,
         };
         self.jobs.insert(jid.clone(), job);
         self.index_tags(now, &jid);

@@ -17,8 +17,8 @@ const LISTED: [(&str, &str); 7] = [
     ("jobs-history", "604800"),
 ];
 
-/// Those of section 7 that are read as numbers.
-const NUMERIC: [&str; 8] = [
+/// Those of section 7 that are read as numbers, and two beyond Qless.
+const NUMERIC: [&str; 10] = [
     "heartbeat",
     "grace-period",
     "stats-history",
@@ -27,6 +27,8 @@ const NUMERIC: [&str; 8] = [
     "jobs-history",
     "max-worker-age",
     "max-job-history",
+    "results-bytes",
+    "crashes-max",
 ];
 
 /// Checks an option's name and, if it is to be set, its value.
@@ -77,6 +79,17 @@ impl Model {
     /// How many locks a queue may have; none for any number.
     pub(super) fn max_concurrency(&self, queue: &QueueName) -> Option<f64> {
         self.number_of(queue, "max-concurrency").filter(|max| *max > 0.0)
+    }
+
+    /// How many bytes all results together may count.
+    pub(super) fn results_bytes(&self) -> usize {
+        self.number("results-bytes").unwrap_or(67_108_864.0).floor().max(0.0) as usize
+    }
+
+    /// How many workers of a job may die before it is set aside; none for any number.
+    pub(super) fn crashes_max(&self) -> Option<u32> {
+        let max = self.number("crashes-max").unwrap_or(3.0).floor().max(0.0) as u32;
+        Some(max).filter(|max| *max > 0)
     }
 
     pub(super) fn setting(&self, option: &str) -> Option<Setting> {

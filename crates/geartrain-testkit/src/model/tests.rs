@@ -3,6 +3,7 @@
 use geartrain_core::*;
 
 use super::Model;
+use crate::story::{Tokens, limits, tell};
 
 fn at(seconds: f64) -> Timestamp {
     Timestamp::new(seconds).unwrap()
@@ -214,4 +215,399 @@ fn only_the_attempt_that_ended_last_is_answered_again() {
     assert_eq!(ask(model, 4.0, Retry::new(jid("a"), Holder::Token(second))), 4);
     let lost = Refusal::LockLost { jid: jid("a"), state: StateName::Waiting };
     assert_eq!(refused(model, 5.0, onwards), lost);
+}
+
+// Beyond Qless: docs/decisions/0009-beyond-qless.md.
+
+fn put_on(to: &str, id: &str, terms: Terms) -> Put {
+    Put { terms: Some(Box::new(terms)), ..put(to, id) }
+}
+
+fn key(text: &str) -> Option<UniqueKey> {
+    Some(UniqueKey::new(text).unwrap())
+}
+
+fn waiter(number: u64) -> Waiter {
+    Waiter { front: 1, connection: 1, number }
+}
+
+fn particulars(model: &mut Model, id: &str) -> Particulars {
+    get(model, id).particulars.map_or_else(super::terms::nothing, |particulars| *particulars)
+}
+
+fn holder_of(model: &mut Model, of: &str, text: &str) -> Option<Jid> {
+    let of = StatusOf::Unique(queue(of), key(text).unwrap());
+    ask(model, 0.0, Status { of }).map(|status| status.jid)
+}
+
+fn reasons(model: &mut Model, now: f64, id: &str) -> Vec<Reason> {
+    ask(model, now, Why { jid: jid(id) }).reasons
+}
+
+fn limit(model: &mut Model, of: &str, limits: QueueLimits) {
+    ask(model, 0.0, SetLimits { queue: queue(of), limits });
+}
+
+fn gone(model: &mut Model, now: f64, by: &str, evidence: Option<&str>) -> (Vec<Jid>, Vec<Event>) {
+    run(model, now, Gone { worker: worker(by), evidence: evidence.map(str::to_owned) })
+}
+
+fn tick(model: &mut Model, now: f64, count: i64) -> (u64, Option<f64>, Vec<Event>) {
+    let (TickReply { done, next }, events) = run(model, now, Tick { count: Count::new(count).unwrap() });
+    (done, next.map(Timestamp::get), events)
+}
+
+#[test]
+fn a_put_with_the_key_of_an_unfinished_job_joins_it() {
+    let model = &mut Model::default();
+    let awaited = Terms {
+        unique: key("k"),
+        attach: Some(waiter(1)),
+        lives: Lives::WhileAwaited,
+        result_for: Some(Seconds::from(5)),
+        ..Terms::default()
+    };
+    ask(model, 0.0, put_on("q", "a", awaited.clone()));
+    // A key holds in one queue, and one who waits for one job cannot wait for another.
+    let elsewhere = Terms { attach: Some(waiter(2)), ..awaited.clone() };
+    assert_eq!(ask(model, 0.0, put_on("r", "b", elsewhere)), PutReply::Created);
+    let both = Terms { attach: Some(waiter(2)), ..awaited.clone() };
+    assert_eq!(
+        refused(model, 0.0, put_on("q", "c", both)),
+        Refusal::BadArgument { what: "waiter", why: String::new() }
+    );
+    let second = Terms { unique: key("k"), attach: Some(waiter(3)), ..Terms::default() };
+    let (reply, events) = run(model, 0.0, put_on("q", "c", second));
+    assert_eq!(reply, PutReply::Coalesced { jid: jid("a") });
+    assert_eq!(events, [Event::Coalesced { jid: jid("a"), queue: queue("q"), submissions: 2 }]);
+    let joined = particulars(model, "a");
+    assert_eq!((joined.submissions, joined.attached, joined.lives), (2, 2, Lives::Always));
+    assert_eq!(joined.result_for, Some(Seconds::from(5)));
+
+    ask(model, 1.0, Pop::new(queue("q"), worker("w1")));
+    let result = Some(Box::new(Outcome { code: 7, bytes: "out".into() }));
+    let complete = Complete { result, ..Complete::new(jid("a"), held_by("w1")) };
+    let (_, events) = run(model, 2.0, complete);
+    assert_eq!(events[1], Event::ResultKept { jid: jid("a") });
+    let told: Vec<Waiter> = model.deliveries().iter().map(|delivery| delivery.waiter).collect();
+    assert_eq!(told, [waiter(1), waiter(3)]);
+    assert!(ask(model, 6.9, GetResult { jid: jid("a") }).is_some());
+    assert_eq!(ask(model, 7.0, GetResult { jid: jid("a") }), None);
+    assert_eq!(ask(model, 2.0, put_on("q", "c", awaited)), PutReply::Created);
+}
+
+#[test]
+fn a_key_goes_with_its_job_as_far_as_it_is_free() {
+    let model = &mut Model::default();
+    let terms = Terms { unique: key("k"), ..Terms::default() };
+    ask(model, 0.0, put_on("q", "a", terms.clone()));
+    ask(model, 0.0, put_on("r", "b", terms.clone()));
+    assert_eq!(holder_of(model, "q", "k"), Some(jid("a")));
+    // Put again where the key is taken, it runs without; and whoever comes where it was gets it.
+    ask(model, 0.0, put("r", "a"));
+    assert_eq!((holder_of(model, "q", "k"), holder_of(model, "r", "k")), (None, Some(jid("b"))));
+    ask(model, 0.0, put_on("q", "c", terms));
+    ask(model, 0.0, Cancel { jids: vec![jid("b")] });
+    assert_eq!(holder_of(model, "r", "k"), None);
+    // Completed into the queue that it is in, it takes it there.
+    assert_eq!(pop(model, 1.0, "r", "w1", 1), [jid("a")]);
+    ask(model, 1.0, Complete { next: Some(Next::new(queue("r"))), ..Complete::new(jid("a"), held_by("w1")) });
+    assert_eq!(holder_of(model, "r", "k"), Some(jid("a")));
+    // A failed job has let go of it, and takes it again when it comes back.
+    assert_eq!(pop(model, 2.0, "q", "w1", 1), [jid("c")]);
+    ask(model, 2.0, Fail::new(jid("c"), held_by("w1"), group("g"), ""));
+    assert_eq!(holder_of(model, "q", "k"), None);
+    ask(model, 3.0, Unfail { queue: queue("q"), group: group("g"), count: Count::ONE });
+    assert_eq!(holder_of(model, "q", "k"), Some(jid("c")));
+}
+
+#[test]
+fn what_comes_back_is_before_its_equals_in_the_order_in_which_it_went_out() {
+    let model = &mut Model::default();
+    for (id, priority) in [("a", 0), ("b", 0), ("c", 1), ("d", 0), ("e", 0)] {
+        ask(model, 0.0, Put { priority: Some(Priority::from(priority)), ..put("q", id) });
+    }
+    assert_eq!(pop(model, 1.0, "q", "w1", 9), ["c", "a", "b", "d", "e"].map(jid));
+    ask(model, -5.0, put("q", "early"));
+    ask(model, 2.0, Timeout { jids: vec![jid("e")] });
+    for id in ["d", "b", "c", "a"] {
+        let ((), events) = run(model, 3.0, HandBack { jid: jid(id), holder: held_by("w1") });
+        let back =
+            Event::HandedBack { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: false };
+        assert_eq!(events, [back]);
+    }
+    let back = get(model, "a");
+    assert_eq!((back.remaining, back.qless.worker, back.qless.state), (5, None, "waiting"));
+    assert_eq!(pop(model, 4.0, "q", "w1", 9), ["e", "c", "a", "b", "d", "early"].map(jid));
+}
+
+#[test]
+fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
+    let model = &mut Model::default();
+    ask(model, 0.0, put("q", "a"));
+    ask(model, 0.0, Put { retries: Some(0), ..put("q", "b") });
+    ask(model, 0.0, put_on("q", "c", Terms { crashes_max: Some(1), ..Terms::default() }));
+    ask(model, 0.0, put_on("q", "d", Terms { lives: Lives::WhileAwaited, ..Terms::default() }));
+    assert_eq!(pop(model, 1.0, "q", "w1", 9), ["a", "b", "c", "d"].map(jid));
+    let (jids, events) = gone(model, 2.5, "w1", Some("signal 9"));
+    assert_eq!(jids, ["a", "b", "c", "d"].map(jid));
+    let failed = |id: &str, of: &str, message: &str, by| Event::Failed {
+        jid: jid(id),
+        queue: queue("q"),
+        worker: Some(worker("w1")),
+        group: group(of),
+        message: message.to_owned(),
+        by,
+    };
+    let back =
+        |id: &str| Event::HandedBack { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: true };
+    let aside = "Job was set aside after 1 of its workers died: signal 9";
+    let used_up = "Job exhausted retries in queue \"q\"";
+    assert_eq!(
+        events,
+        [
+            back("a"),
+            failed("b", "failed-retries-q", used_up, FailedBy::Gone),
+            failed("c", "crashed-q", aside, FailedBy::Crashes),
+            back("d"),
+            Event::Abandoned { jid: jid("d"), queue: queue("q") },
+            Event::WorkerGone { worker: worker("w1") },
+        ]
+    );
+    let failure = get(model, "c").failure().unwrap().clone();
+    assert_eq!((failure.when, failure.worker), (at(2.5), None));
+    let set_aside =
+        Reason::SetAside { group: group("crashed-q"), crashes: 1, evidence: Some("signal 9".to_owned()) };
+    assert_eq!(reasons(model, 3.0, "c"), [set_aside]);
+    assert_eq!((get(model, "a").remaining, particulars(model, "a").crashes), (4, 1));
+    assert_eq!(gone(model, 3.0, "w1", None), (vec![], vec![]));
+
+    // The option counts for those who say nothing else.
+    for _ in 0..2 {
+        assert_eq!(pop(model, 4.0, "q", "w1", 9), [jid("a")]);
+        gone(model, 4.0, "w1", None);
+    }
+    assert_eq!(get(model, "a").failure().unwrap().message, "Job was set aside after 3 of its workers died");
+}
+
+#[test]
+fn jobs_start_as_often_as_their_queue_lets_them() {
+    let model = &mut Model::default();
+    for number in 0..9 {
+        ask(model, 0.0, put("q", &format!("j{number}")));
+    }
+    let rate = Some(Rate::new(1, Seconds::from(10), 2).unwrap());
+    limit(model, "q", QueueLimits { rate, ..QueueLimits::default() });
+    let started = |model: &mut Model, now| pop(model, now, "q", "w1", 9).len();
+    assert_eq!([started(model, 100.0), started(model, 100.0)], [2, 0]);
+    assert!(reasons(model, 100.0, "j8").contains(&Reason::RateLimit { until: at(110.0) }));
+    assert_eq!([started(model, 109.0), started(model, 110.0), started(model, 119.0)], [0, 1, 0]);
+    assert_eq!(started(model, 150.0), 2);
+    assert_eq!(started(model, 151.0), 0);
+    // The clock goes back: what was started later counts no more.
+    assert_eq!(started(model, 149.0), 2);
+}
+
+#[test]
+fn a_take_over_is_a_start() {
+    let model = &mut Model::default();
+    ask(model, 0.0, SetConfig { option: "grace-period".into(), value: "0".into() });
+    ask(model, 0.0, put("q", "a"));
+    let rate = Some(Rate::new(1, Seconds::from(100), 1).unwrap());
+    limit(model, "q", QueueLimits { rate, ..QueueLimits::default() });
+    assert_eq!(pop(model, 0.0, "q", "w1", 1), [jid("a")]);
+    assert_eq!(pop(model, 60.0, "q", "w2", 1), []);
+    assert_eq!(get(model, "a").remaining, 5);
+    assert_eq!(pop(model, 100.0, "q", "w2", 1), [jid("a")]);
+    assert_eq!(pop(model, 199.0, "q", "w2", 1), []);
+}
+
+#[test]
+fn a_full_queue_takes_no_new_jobs_of_a_priority() {
+    let model = &mut Model::default();
+    let by_priority = vec![(Priority::from(0), 2), (Priority::from(10), 3)];
+    limit(model, "q", QueueLimits { jobs_max: Some(4), by_priority, rate: None });
+    let put = |id: &str, priority| Put { priority: Some(Priority::from(priority)), ..put("q", id) };
+    let full = |jobs, max| Refusal::QueueFull { queue: queue("q"), jobs, max };
+    ask(model, 0.0, put("a", -5));
+    ask(model, 0.0, put("b", 0));
+    assert_eq!(refused(model, 0.0, put("c", -5)), full(2, 2));
+    assert_eq!(refused(model, 0.0, put("c", 9)), full(2, 2));
+    ask(model, 0.0, put("c", 10));
+    assert_eq!(refused(model, 0.0, put("d", 99)), full(3, 3));
+    assert_eq!(ask(model, 0.0, put("a", 0)), PutReply::Replaced);
+}
+
+#[test]
+fn an_attempt_ends_at_its_deadline_and_a_late_job_does_not_start() {
+    let model = &mut Model::default();
+    let backoff = Some(Backoff::exponential(Seconds::from(3), 2.0, Seconds::from(60), 0.0).unwrap());
+    let terms = Terms { attempt_max: Some(Seconds::from(20)), backoff, ..Terms::default() };
+    ask(model, 0.0, Put { retries: Some(1), ..put_on("q", "a", terms) });
+    let ability = |klass, max| Ability { queue: queue("q"), klass, attempt_max: Some(Seconds::from(max)) };
+    let can = vec![ability(None, 10), ability(Some(Klass::new("k").unwrap()), 30)];
+    ask(model, 0.0, Announce { worker: worker("w1"), change: AnnounceChange::Can(can) });
+    pop(model, 5.0, "q", "w1", 1);
+    ask(model, 20.0, Heartbeat { jid: jid("a"), holder: held_by("w1"), payload: None });
+    assert_eq!(tick(model, 24.9, 9), (0, Some(25.0), vec![]));
+    let (done, _, events) = tick(model, 25.5, 9);
+    assert_eq!(done, 1);
+    let lost = Event::LockLost { jid: jid("a"), worker: worker("w1") };
+    assert_eq!(events, [lost.clone(), Event::Retried { jid: jid("a"), queue: queue("q") }]);
+    let job = get(model, "a");
+    assert_eq!(job.state, JobState::Scheduled { due: at(28.5) });
+    let failure = job.failure().unwrap();
+    assert_eq!((failure.when, failure.group.as_str()), (at(25.0), "timed-out-q"));
+    assert_eq!(failure.worker, Some(worker("w1")));
+
+    pop(model, 30.0, "q", "w1", 1);
+    let (_, _, events) = tick(model, 50.0, 9);
+    assert_eq!(events.len(), 2);
+    assert!(matches!(events[1], Event::Failed { by: FailedBy::Deadline, .. }));
+    let failure = get(model, "a").failure().unwrap().clone();
+    assert_eq!((failure.when, failure.worker), (at(50.0), None));
+
+    let late = |expires| Terms { expires: Some(at(expires)), ..Terms::default() };
+    ask(model, 50.0, put_on("q", "late", late(60.0)));
+    ask(model, 50.0, put_on("q", "later", late(70.0)));
+    ask(model, 50.0, put("q", "last"));
+    assert_eq!(tick(model, 60.0, 9).0, 0);
+    assert_eq!(tick(model, 61.0, 0).1, Some(60_f64.next_up()));
+    assert_eq!(tick(model, 61.0, 1).0, 1);
+    let (reply, events) = run(model, 71.0, Pop::new(queue("q"), worker("w2")));
+    assert_eq!(reply.jobs[0].jid, jid("last"));
+    assert!(matches!(&events[0], Event::Failed { by: FailedBy::Expired, worker: None, .. }));
+}
+
+#[test]
+fn a_silent_worker_no_longer_counts() {
+    let model = &mut Model::default();
+    let can = |klass| vec![Ability { queue: queue("q"), klass, attempt_max: None }];
+    let announce = |by, change| Announce { worker: worker(by), change };
+    ask(model, 0.0, announce("w1", AnnounceChange::Can(can(None))));
+    ask(model, 1.0, announce("w2", AnnounceChange::Can(can(Some(Klass::new("k").unwrap())))));
+    let call = |klass: &str| RollCall { queue: queue("q"), klass: Some(Klass::new(klass).unwrap()) };
+    assert_eq!((ask(model, 1.0, call("k")), ask(model, 1.0, call("other"))), (2, 1));
+    assert_eq!(tick(model, 60.0, 9), (0, Some(60_f64.next_up()), vec![]));
+    assert_eq!(tick(model, 60.5, 9).2, [Event::WorkerGone { worker: worker("w1") }]);
+    assert_eq!((ask(model, 60.5, call("k")), ask(model, 60.5, Workers).len()), (1, 2));
+    let roll_call = Terms { roll_call: true, ..Terms::default() };
+    let other = Put { klass: Klass::new("other").unwrap(), ..put_on("q", "a", roll_call) };
+    assert!(matches!(refused(model, 60.5, other), Refusal::NobodyCan { .. }));
+}
+
+#[test]
+fn results_make_room_for_newer_ones_and_forgotten_jobs_for_nobody() {
+    let model = &mut Model::default();
+    ask(model, 0.0, SetConfig { option: "results-bytes".into(), value: "300".into() });
+    let terms =
+        Terms { result_for: Some(Seconds::from(100)), afterwards: Afterwards::Forget, ..Terms::default() };
+    let complete = |model: &mut Model, id: &str, bytes: usize| {
+        ask(model, 0.0, put_on("q", id, terms.clone()));
+        pop(model, 0.0, "q", "w1", 1);
+        let result = Some(Box::new(Outcome { code: 0, bytes: vec![0; bytes].into() }));
+        let complete = Complete { result, ..Complete::new(jid(id), held_by("w1")) };
+        model.run(at(0.0), &complete.into()).0
+    };
+    for id in ["a", "b", "c"] {
+        assert_eq!(complete(model, id, 10), Ok(Reply::Complete(CompleteReply::Complete)));
+    }
+    let kept = |model: &mut Model, id: &str| ask(model, 1.0, GetResult { jid: jid(id) }).is_some();
+    assert_eq!(["a", "b", "c"].map(|id| kept(model, id)), [false, true, true]);
+    assert!(model.jids().is_empty());
+    let attach = |id: &str| Attach { jid: jid(id), waiter: waiter(1) };
+    assert!(matches!(ask(model, 1.0, attach("b")), AttachReply::Ended { state: None, kept: Some(_) }));
+    assert_eq!(refused(model, 1.0, attach("a")), Refusal::NoSuchJob { jid: jid("a") });
+    let large = Refusal::TooLarge { what: "result", bytes: 301, max: 300 };
+    assert_eq!(complete(model, "d", 173), Err(large));
+    assert_eq!(get(model, "d").state.name(), StateName::Running);
+}
+
+#[test]
+fn a_job_lives_while_somebody_waits_or_another_depends_on_it() {
+    let model = &mut Model::default();
+    let awaited =
+        |number| Terms { attach: Some(waiter(number)), lives: Lives::WhileAwaited, ..Terms::default() };
+    for (number, id) in [(1, "a"), (2, "b"), (3, "c")] {
+        ask(model, 0.0, put_on("q", id, awaited(number)));
+    }
+    ask(model, 0.0, Put { depends: vec![jid("b")], ..put("q", "d") });
+    assert_eq!(pop(model, 0.0, "q", "w1", 1), [jid("a")]);
+    let (left, events) = run(model, 1.0, Leave { who: Leaving::Front(1) });
+    assert_eq!((left, events), (3, vec![Event::Abandoned { jid: jid("c"), queue: queue("q") }]));
+    let (_, events) = run(model, 1.0, Retry::new(jid("a"), held_by("w1")));
+    assert_eq!(events[1], Event::Abandoned { jid: jid("a"), queue: queue("q") });
+    assert_eq!(model.jids(), ["b", "d"].map(jid));
+}
+
+#[test]
+fn why_names_what_is_in_the_way() {
+    let model = &mut Model::default();
+    ask(model, 0.0, put("q", "a"));
+    let nobody = |asked| Reason::NoWorker { klass: Klass::new("k").unwrap(), asked };
+    assert_eq!(reasons(model, 0.0, "a"), [nobody(None)]);
+    pop(model, 0.0, "q", "w1", 1);
+    assert_eq!(reasons(model, 0.0, "a"), [Reason::Running { worker: worker("w1"), until: at(60.0) }]);
+    ask(model, 1.0, put("q", "b"));
+    ask(model, 1.0, Put { delay: Seconds::from(5), ..put("q", "c") });
+    assert_eq!(reasons(model, 1.0, "b"), [Reason::Next]);
+    assert_eq!(reasons(model, 1.0, "c"), [Reason::Scheduled { at: at(6.0) }]);
+    assert_eq!(reasons(model, 6.0, "c"), [Reason::Behind { jobs: 1 }]);
+    ask(model, 1.0, SetConfig { option: "max-concurrency-q".into(), value: "1".into() });
+    ask(model, 1.0, Pause { queues: vec![queue("q")] });
+    let full = Reason::Concurrency { max: 1, held: vec![(jid("a"), worker("w1"))] };
+    assert_eq!(reasons(model, 2.0, "b"), [Reason::Paused { queue: queue("q") }, full]);
+    let stalled = Reason::Stalled { worker: worker("w1"), since: at(60.0), remaining: 5 };
+    assert_eq!(reasons(model, 60.0, "a"), [stalled, Reason::Paused { queue: queue("q") }]);
+    let paused = Reason::Paused { queue: queue("q") };
+    assert_eq!(reasons(model, 61.0, "b"), [paused, nobody(Some(at(0.0)))]);
+}
+
+#[test]
+fn whatever_happens_the_model_agrees_with_itself() {
+    for seed in 0..200 {
+        let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
+        for step in tell(seed) {
+            let (answer, _) = model.run(step.now, &tokens.command(&step.command));
+            tokens.learn(step.number, &answer);
+            let told = model.deliveries().len();
+            assert!(answer.is_ok() || told == 0, "story {seed}, {step}");
+            check(&model).unwrap_or_else(|wrong| panic!("story {seed}, {step}: {wrong}"));
+        }
+    }
+}
+
+/// What must be true of a model at any time.
+fn check(model: &Model) -> Result<(), String> {
+    for (waiter, jid) in &model.waiters {
+        if !model.jobs.get(jid).is_some_and(|job| job.is_unfinished()) {
+            return Err(format!("{waiter:?} waits for {jid}, which is not unfinished"));
+        }
+        if model.waiters.iter().filter(|(other, _)| other == waiter).count() > 1 {
+            return Err(format!("{waiter:?} waits more than once"));
+        }
+    }
+    for (jid, job) in &model.jobs {
+        let running = job.place.state() == StateName::Running;
+        if !running && (job.beyond.deadline.is_some() || job.beyond.progress.is_some()) {
+            return Err(format!("{jid} does not run, and has a deadline or has got somewhere"));
+        }
+        let key = job.beyond.unique.as_ref().filter(|_| job.holds_key);
+        if job.holds_key && (key.is_none() || !job.is_unfinished()) {
+            return Err(format!("{jid} holds a key, and has none or is not unfinished"));
+        }
+        let same = |other: &super::Record| {
+            other.holds_key && other.queue == job.queue && other.beyond.unique == job.beyond.unique
+        };
+        if job.holds_key && model.jobs.values().filter(|other| same(other)).count() > 1 {
+            return Err(format!("{jid} holds a key that another holds"));
+        }
+        if let Some(missing) = job.dependencies.iter().find(|jid| !model.is_open(jid)) {
+            return Err(format!("{jid} waits for {missing}, which is complete or gone"));
+        }
+    }
+    if let Some(worker) = model.abilities.keys().find(|worker| !model.workers.contains_key(*worker)) {
+        return Err(format!("{worker} has announced something and is not on the list"));
+    }
+    Ok(())
 }

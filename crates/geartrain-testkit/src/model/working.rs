@@ -1,11 +1,12 @@
 //! How workers get jobs and what they do with them (sections 4.3, 4.4 and 5.2).
 
 use geartrain_core::{
-    Event, Fail, FailedBy, Failure, Group, Heartbeat, Jid, Job, Lock, Milestone, Peek, Pop, PopOrder,
-    PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout, Timestamp, Token, What,
+    Event, Fail, FailedBy, Failure, Group, Heartbeat, How, Jid, Job, Lock, Milestone, Outcome, Peek, Pop,
+    PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout, Timestamp, Token, What,
+    WorkerName,
 };
 
-use super::{Ending, Entry, Model, Place, not_running};
+use super::{Ending, Entry, Front, Model, Place, not_running};
 
 impl Model {
     // Pop: section 5.2, and decision 17 for several queues.
@@ -14,6 +15,7 @@ impl Model {
         if !pop.queues.iter().all(|queue| self.paused.contains(queue)) {
             self.workers.insert(pop.worker.clone(), now);
         }
+        pop.queues.iter().for_each(|queue| self.note_asked(now, queue));
         match pop.order {
             PopOrder::Strict => self.pop_strictly(now, pop),
             PopOrder::RoundRobin { turn } => self.pop_in_turn(now, pop, turn % pop.queues.len()),
@@ -73,7 +75,7 @@ impl Model {
 
     /// The job that a queue would hand out. A lock ready for take-over is left as it is.
     fn candidate(&mut self, now: Timestamp, queue: &QueueName) -> Option<Candidate> {
-        if self.places(now, queue) == 0 {
+        if self.places(now, queue, 1) == 0 {
             return None;
         }
         if let Some(jid) = self.expired(now, queue).into_iter().next() {
@@ -84,32 +86,56 @@ impl Model {
         }
         self.spawn(now, queue, 1);
         self.promote(now, queue, 1);
-        let jid = self.work(queue).into_iter().next()?;
+        let jid = self.in_time(now, queue, 1).pop()?;
         Some(Candidate { jid, taken_over: false })
     }
 
     /// Pops from one queue.
     fn pop_from(&mut self, now: Timestamp, queue: &QueueName, wanted: usize, pop: &Pop) -> Vec<Popped> {
-        let count = wanted.min(self.places(now, queue));
+        let count = self.places(now, queue, wanted);
         let mut found: Vec<Jid> = self.expired(now, queue).into_iter().take(count).collect();
         found.retain(|jid| self.examine(now, jid));
         let rest = count - found.len();
         self.spawn(now, queue, rest);
         self.promote(now, queue, rest);
-        found.extend(self.work(queue).into_iter().take(rest));
+        found.extend(self.in_time(now, queue, rest));
         found.iter().map(|jid| self.hand_out(now, jid, pop)).collect()
     }
 
-    /// How many more jobs a queue may hand out (decision 15).
-    fn places(&self, now: Timestamp, queue: &QueueName) -> usize {
+    /// The first jobs that wait, so many of them. Those on the way that were not started in time fail (rule Expiry).
+    fn in_time(&mut self, now: Timestamp, queue: &QueueName, wanted: usize) -> Vec<Jid> {
+        let mut found = Vec::new();
+        for jid in self.work(queue) {
+            if found.len() == wanted {
+                break;
+            }
+            if self.is_too_late(now, &jid) {
+                self.expire(now, &jid);
+            } else {
+                found.push(jid);
+            }
+        }
+        found
+    }
+
+    /// How many jobs a queue may hand out, of those that are wanted (decision 15, rule Rate).
+    fn places(&self, now: Timestamp, queue: &QueueName, wanted: usize) -> usize {
         if self.paused.contains(queue) {
             return 0;
         }
-        let live = self.locks(queue).iter().filter(|(deadline, _)| *deadline >= now).count();
-        match self.max_concurrency(queue) {
-            Some(max) => (max - live as f64).floor().max(0.0) as usize,
-            None => usize::MAX,
-        }
+        let wanted = wanted.min(self.free_places(now, queue).unwrap_or(usize::MAX));
+        self.starts_left(now, queue, wanted)
+    }
+
+    /// How many more locks a queue may have; none for any number (decision 15).
+    pub(super) fn free_places(&self, now: Timestamp, queue: &QueueName) -> Option<usize> {
+        let live = self.live(now, queue).len();
+        self.max_concurrency(queue).map(|max| (max - live as f64).floor().max(0.0) as usize)
+    }
+
+    /// Jobs whose lock is not before now, the first to expire first.
+    pub(super) fn live(&self, now: Timestamp, queue: &QueueName) -> Vec<Jid> {
+        self.locks(queue).into_iter().filter(|(deadline, _)| *deadline >= now).map(|(_, jid)| jid).collect()
     }
 
     fn hand_out(&mut self, now: Timestamp, jid: &Jid, pop: &Pop) -> Popped {
@@ -119,8 +145,11 @@ impl Model {
         self.tokens += 1;
         let token = Token::new(self.tokens);
         let deadline = now + self.lock_length(&queue);
+        let attempt_max = self.attempt_max(jid, &pop.worker);
+        self.note_start(now, &queue);
         let job = self.job_mut(jid);
         job.end_attempt(Ending::Otherwise);
+        job.beyond.deadline = attempt_max.map(|max| now + max);
         job.time = now;
         job.worker = Some(pop.worker.clone());
         job.listed = Some(deadline);
@@ -144,7 +173,7 @@ impl Model {
             retries: job.retries,
             remaining: job.remaining,
             lock: Lock { worker: pop.worker.clone(), token, expires: deadline },
-            particulars: None,
+            particulars: self.particulars(jid),
             job: if pop.whole { self.view(jid).map(Box::new) } else { None },
         }
     }
@@ -185,20 +214,34 @@ impl Model {
             return true;
         }
         // 5.
-        let failure = exhausted(now, &queue, None);
-        self.remember(jid, now, What::Failed { worker: None, group: failure.group.clone() });
-        self.set_failed(jid, failure.clone(), Ending::Otherwise);
+        self.give_up(now, jid, exhausted(now, &queue, None), FailedBy::Expiry, Some(holder));
+        false
+    }
+
+    /// Fails a job that nobody said had failed.
+    pub(super) fn give_up(
+        &mut self,
+        now: Timestamp,
+        jid: &Jid,
+        failure: Failure,
+        by: FailedBy,
+        holder: Option<WorkerName>,
+    ) {
+        let queue = self.jobs[jid].its_queue();
+        let Failure { group, message, .. } = failure.clone();
+        self.remember(jid, now, What::Failed { worker: None, group: group.clone() });
+        self.set_failed(jid, failure, Ending::Otherwise);
         self.publish_milestone(jid, Milestone::Failed);
         self.events.push(Event::Failed {
             jid: jid.clone(),
             queue: queue.clone(),
-            worker: Some(holder),
-            group: failure.group,
-            message: failure.message,
-            by: FailedBy::Expiry,
+            worker: holder,
+            group: group.clone(),
+            message: message.clone(),
+            by,
         });
         self.count_failure(now, &queue);
-        false
+        self.end(now, jid, How::Failed { group, message }, Outcome { code: 1, ..Outcome::default() });
     }
 
     fn set_failed(&mut self, jid: &Jid, failure: Failure, how: Ending) {
@@ -261,6 +304,7 @@ impl Model {
             return Ok(());
         }
         let worker = self.held(jid, &fail.holder, None)?;
+        self.refuse_result(jid, fail.result.as_deref())?;
         let queue = self.jobs[jid].queue.clone().expect("a running job has a queue");
         self.events.push(Event::Failed {
             jid: jid.clone(),
@@ -283,6 +327,9 @@ impl Model {
             worker: Some(worker),
         };
         self.set_failed(jid, failure, Ending::Failed);
+        let outcome = fail.result.as_deref().cloned();
+        let how = How::Failed { group: fail.group.clone(), message: fail.message.clone() };
+        self.end(now, jid, how, outcome.unwrap_or(Outcome { code: 1, ..Outcome::default() }));
         Ok(())
     }
 
@@ -299,41 +346,43 @@ impl Model {
             }),
             _ => None,
         };
+        let backoff = retry.chance.and_then(|chance| self.backoff(jid, chance));
+        let remaining = self.spend_retry(jid);
+        if remaining >= 0 {
+            self.try_again(now, jid, backoff.unwrap_or(retry.delay), said);
+        } else {
+            let failure = said.unwrap_or_else(|| exhausted(now, &queue, retry.group.clone()));
+            self.give_up(now, jid, failure, FailedBy::Retry, Some(worker));
+        }
+        Ok(remaining)
+    }
+
+    /// Takes one retry from a job whose attempt is over. Answers how many are left.
+    pub(super) fn spend_retry(&mut self, jid: &Jid) -> i64 {
         let job = self.job_mut(jid);
         job.remaining -= 1;
         job.grace = false;
         job.listed = None;
-        let remaining = job.remaining;
-        if remaining >= 0 {
-            let (place, word) = if retry.delay > Seconds::ZERO {
-                (Place::Scheduled(self.enter(now + retry.delay)), "scheduled")
-            } else {
-                (self.enter_work(now), "waiting")
-            };
-            // The hash still names the worker and the deadline (trap 21).
-            let job = self.job_mut(jid);
-            job.end_attempt(Ending::Otherwise);
-            (job.place, job.word) = (place, word);
-            if said.is_some() {
-                job.failure = said;
-            }
-            self.events.push(Event::Retried { jid: jid.clone(), queue });
+        job.remaining
+    }
+
+    /// Puts a job back into its queue after an attempt that came to nothing.
+    pub(super) fn try_again(&mut self, now: Timestamp, jid: &Jid, delay: Seconds, said: Option<Failure>) {
+        let (place, word) = if delay > Seconds::ZERO {
+            (Place::Scheduled(self.enter(now + delay)), "scheduled")
         } else {
-            let failure = said.unwrap_or_else(|| exhausted(now, &queue, retry.group.clone()));
-            self.remember(jid, now, What::Failed { worker: None, group: failure.group.clone() });
-            self.set_failed(jid, failure.clone(), Ending::Otherwise);
-            self.publish_milestone(jid, Milestone::Failed);
-            self.events.push(Event::Failed {
-                jid: jid.clone(),
-                queue: queue.clone(),
-                worker: Some(worker),
-                group: failure.group,
-                message: failure.message,
-                by: FailedBy::Retry,
-            });
-            self.count_failure(now, &queue);
+            (self.enter_work(now), "waiting")
+        };
+        // The hash still names the worker and the deadline (trap 21).
+        let job = self.job_mut(jid);
+        job.end_attempt(Ending::Otherwise);
+        (job.place, job.word) = (place, word);
+        if said.is_some() {
+            job.failure = said;
         }
-        Ok(remaining)
+        let queue = job.its_queue();
+        self.events.push(Event::Retried { jid: jid.clone(), queue });
+        self.abandon_if_unwanted(jid);
     }
 
     pub(super) fn timeout(&mut self, now: Timestamp, timeout: &Timeout) -> Result<(), Refusal> {
@@ -353,11 +402,12 @@ impl Model {
             let entry = Entry { score: Timestamp::ZERO, arrival: self.arrival() };
             let job = self.job_mut(jid);
             job.end_attempt(Ending::Otherwise);
-            job.place = Place::Work { front: true, entry };
+            job.place = Place::Work { front: Front::OfAll, entry };
             job.word = "stalled";
             job.expires = Timestamp::ZERO;
             let worker = job.worker.clone().expect("a running job has a worker");
             self.events.push(Event::LockLost { jid: jid.clone(), worker });
+            self.abandon_if_unwanted(jid);
         }
         Ok(())
     }
@@ -370,7 +420,7 @@ struct Candidate {
 }
 
 /// How a job fails whose retries are used up, unless its worker said more.
-fn exhausted(now: Timestamp, queue: &QueueName, group: Option<Group>) -> Failure {
+pub(super) fn exhausted(now: Timestamp, queue: &QueueName, group: Option<Group>) -> Failure {
     let made_up =
         || Group::new(format!("failed-retries-{queue}")).expect("a group has room for a queue's name");
     Failure {

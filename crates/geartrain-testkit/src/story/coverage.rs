@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use geartrain_core::{Answer, Command, Event, FailedBy, Milestone, Refusal};
+use geartrain_core::{
+    Answer, Command, Delivery, Event, FailedBy, How, Milestone, Reason, Refusal, Reply, Told,
+};
 
 /// Every kind of refusal that a story can meet. Too many dependencies takes more jobs than a story has.
-const REFUSALS: [&str; 11] = [
+const REFUSALS: [&str; 13] = [
     "NoSuchJob",
     "NoSuchRecurring",
     "NotRunning",
@@ -16,32 +18,62 @@ const REFUSALS: [&str; 11] = [
     "NotInDepends",
     "IsDependency",
     "Cycle",
+    "QueueFull",
+    "NobodyCan",
     "TooLarge",
     "BadArgument",
 ];
 
-/// How often each command was answered and how often refused, how often each refusal was given, and how often each
-/// thing happened.
+/// What is named by those refusals that are of several kinds, and that only what goes beyond Qless meets.
+const REFUSED_THINGS: [&str; 10] = [
+    "abilities",
+    "chunk",
+    "crashes_max",
+    "evidence",
+    "expires",
+    "limit",
+    "result",
+    "result_for",
+    "timeout",
+    "waiter",
+];
+
+/// How often each command was answered and how often refused, how often each refusal was given, how often each thing
+/// happened, how often each reason was why a job did not run, and what those who wait were told.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
     commands: BTreeMap<&'static str, (u64, u64)>,
     refusals: BTreeMap<&'static str, u64>,
+    refused_things: BTreeMap<&'static str, u64>,
     events: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<&'static str, u64>,
+    told: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
     /// Counts one more.
-    pub fn count(&mut self, command: &Command, answer: &Answer, events: &[Event]) {
+    pub fn count(&mut self, command: &Command, answer: &Answer, events: &[Event], deliveries: &[Delivery]) {
         let (answered, refused) = self.commands.entry(command.name()).or_default();
         match answer {
             Ok(_) => *answered += 1,
             Err(refusal) => {
                 *refused += 1;
                 *self.refusals.entry(name(refusal)).or_default() += 1;
+                if let Refusal::BadArgument { what, .. } | Refusal::TooLarge { what, .. } = refusal {
+                    *self.refused_things.entry(what).or_default() += 1;
+                }
             }
         }
         for event in events {
             *self.events.entry(name_of_event(event)).or_default() += 1;
+        }
+        if let Ok(Reply::Why(reply)) = answer {
+            for reason in &reply.reasons {
+                *self.reasons.entry(name_of_reason(reason)).or_default() += 1;
+            }
+        }
+        for delivery in deliveries {
+            *self.told.entry(name_of_told(&delivery.told)).or_default() += 1;
         }
     }
 
@@ -50,14 +82,19 @@ impl Coverage {
         self.commands.values().map(|(answered, refused)| answered + refused).sum()
     }
 
-    /// What was met too seldom: commands answered less often than `least`, refusals never given, and what never happened.
+    /// What was met too seldom: commands answered less often than `least`, and refusals, reasons and what can happen or be told that never were.
     pub fn missing(&self, least: u64) -> Vec<&'static str> {
         let seldom = |name: &&&str| self.commands.get(**name).is_none_or(|(answered, _)| *answered < least);
-        let never_said = |name: &&&str| !self.refusals.contains_key(**name);
-        let never_happened = |name: &&&str| !self.events.contains_key(**name);
-        let refusals = REFUSALS.iter().filter(never_said);
-        let events = EVENTS.iter().filter(never_happened);
-        COMMANDS.iter().filter(seldom).chain(refusals).chain(events).copied().collect()
+        let mut missing: Vec<&str> = COMMANDS.iter().filter(seldom).copied().collect();
+        let never = |all: &[&'static str], met: &BTreeMap<&str, u64>| -> Vec<&'static str> {
+            all.iter().filter(|name| !met.contains_key(**name)).copied().collect()
+        };
+        missing.extend(never(&REFUSALS, &self.refusals));
+        missing.extend(never(&REFUSED_THINGS, &self.refused_things));
+        missing.extend(never(&EVENTS, &self.events));
+        missing.extend(never(&REASONS, &self.reasons));
+        missing.extend(never(&TOLD, &self.told));
+        missing
     }
 }
 
@@ -67,13 +104,18 @@ impl fmt::Display for Coverage {
         for (name, (answered, refused)) in &self.commands {
             writeln!(f, "{name:<19} {answered:>8} {refused:>8}")?;
         }
-        writeln!(f, "\n{:<19} {:>8}", "refusal", "given")?;
-        for (name, given) in &self.refusals {
-            writeln!(f, "{name:<19} {given:>8}")?;
-        }
-        writeln!(f, "\n{:<19} {:>8}", "event", "happened")?;
-        for (name, happened) in &self.events {
-            writeln!(f, "{name:<19} {happened:>8}")?;
+        let tables = [
+            ("refusal", "given", &self.refusals),
+            ("refused for", "given", &self.refused_things),
+            ("event", "happened", &self.events),
+            ("why", "named", &self.reasons),
+            ("delivery", "told", &self.told),
+        ];
+        for (what, how_often, table) in tables {
+            writeln!(f, "\n{what:<19} {how_often:>8}")?;
+            for (name, times) in table {
+                writeln!(f, "{name:<19} {times:>8}")?;
+            }
         }
         Ok(())
     }
@@ -90,6 +132,8 @@ fn name(refusal: &Refusal) -> &'static str {
         Refusal::NotInDepends { .. } => "NotInDepends",
         Refusal::IsDependency { .. } => "IsDependency",
         Refusal::Cycle { .. } => "Cycle",
+        Refusal::QueueFull { .. } => "QueueFull",
+        Refusal::NobodyCan { .. } => "NobodyCan",
         Refusal::TooLarge { .. } => "TooLarge",
         Refusal::BadArgument { .. } => "BadArgument",
         _ => "another",
@@ -106,12 +150,25 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::Failed { by: FailedBy::Worker, .. } => "Failed/Worker",
         Event::Failed { by: FailedBy::Expiry, .. } => "Failed/Expiry",
         Event::Failed { by: FailedBy::Retry, .. } => "Failed/Retry",
+        Event::Failed { by: FailedBy::Gone, .. } => "Failed/Gone",
+        Event::Failed { by: FailedBy::Crashes, .. } => "Failed/Crashes",
+        Event::Failed { by: FailedBy::Deadline, .. } => "Failed/Deadline",
+        Event::Failed { by: FailedBy::Expired, .. } => "Failed/Expired",
         Event::Canceled { .. } => "Canceled",
         Event::LockLost { .. } => "LockLost",
         Event::ConfigSet { .. } => "ConfigSet",
         Event::ConfigUnset { .. } => "ConfigUnset",
         Event::Track { .. } => "Track",
         Event::Untrack { .. } => "Untrack",
+        Event::Coalesced { .. } => "Coalesced",
+        Event::Abandoned { .. } => "Abandoned",
+        Event::Progress { .. } => "Progress",
+        Event::ResultKept { .. } => "ResultKept",
+        Event::HandedBack { crashed: false, .. } => "HandedBack",
+        Event::HandedBack { crashed: true, .. } => "HandedBack/crashed",
+        Event::Announced { .. } => "Announced",
+        Event::WorkerGone { .. } => "WorkerGone",
+        Event::LimitsSet { .. } => "LimitsSet",
         Event::Milestone { what: Milestone::Put, .. } => "Milestone/Put",
         Event::Milestone { what: Milestone::Popped, .. } => "Milestone/Popped",
         Event::Milestone { what: Milestone::Stalled, .. } => "Milestone/Stalled",
@@ -122,8 +179,62 @@ fn name_of_event(event: &Event) -> &'static str {
     }
 }
 
+fn name_of_reason(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Running { .. } => "Running",
+        Reason::Stalled { .. } => "Stalled",
+        Reason::Complete { .. } => "Complete",
+        Reason::Failed { .. } => "Failed",
+        Reason::SetAside { .. } => "SetAside",
+        Reason::DependsOn { .. } => "DependsOn",
+        Reason::Scheduled { .. } => "Scheduled",
+        Reason::Expired { .. } => "Expired",
+        Reason::Paused { .. } => "Paused",
+        Reason::Concurrency { .. } => "Concurrency",
+        Reason::RateLimit { .. } => "RateLimit",
+        Reason::NoWorker { asked: None, .. } => "NoWorker/never",
+        Reason::NoWorker { asked: Some(_), .. } => "NoWorker",
+        Reason::Behind { .. } => "Behind",
+        Reason::Next => "Next",
+        _ => "another",
+    }
+}
+
+/// Every reason why a job does not run.
+const REASONS: [&str; 15] = [
+    "Running",
+    "Stalled",
+    "Complete",
+    "Failed",
+    "SetAside",
+    "DependsOn",
+    "Scheduled",
+    "Expired",
+    "Paused",
+    "Concurrency",
+    "RateLimit",
+    "NoWorker/never",
+    "NoWorker",
+    "Behind",
+    "Next",
+];
+
+fn name_of_told(told: &Told) -> &'static str {
+    match told {
+        Told::Chunk(..) => "Chunk",
+        Told::Progress(_) => "Progress",
+        Told::Ended(How::Completed, _) => "Ended/Completed",
+        Told::Ended(How::Failed { .. }, _) => "Ended/Failed",
+        Told::Ended(How::Canceled, _) => "Ended/Canceled",
+        _ => "another",
+    }
+}
+
+/// Everything that those who wait can be told.
+const TOLD: [&str; 5] = ["Chunk", "Progress", "Ended/Completed", "Ended/Failed", "Ended/Canceled"];
+
 /// Everything that can happen.
-const EVENTS: [&str; 20] = [
+const EVENTS: [&str; 33] = [
     "Put",
     "Popped",
     "Completed",
@@ -132,12 +243,25 @@ const EVENTS: [&str; 20] = [
     "Failed/Worker",
     "Failed/Expiry",
     "Failed/Retry",
+    "Failed/Gone",
+    "Failed/Crashes",
+    "Failed/Deadline",
+    "Failed/Expired",
     "Canceled",
     "LockLost",
     "ConfigSet",
     "ConfigUnset",
     "Track",
     "Untrack",
+    "Coalesced",
+    "Abandoned",
+    "Progress",
+    "ResultKept",
+    "HandedBack",
+    "HandedBack/crashed",
+    "Announced",
+    "WorkerGone",
+    "LimitsSet",
     "Milestone/Put",
     "Milestone/Popped",
     "Milestone/Stalled",
@@ -147,7 +271,7 @@ const EVENTS: [&str; 20] = [
 ];
 
 /// The name of every command.
-const COMMANDS: [&str; 43] = [
+const COMMANDS: [&str; 58] = [
     "Put",
     "Pop",
     "Peek",
@@ -191,4 +315,19 @@ const COMMANDS: [&str; 43] = [
     "UpdateRecurring",
     "TagRecurring",
     "UntagRecurring",
+    "Attach",
+    "Leave",
+    "Progress",
+    "Chunk",
+    "HandBack",
+    "Gone",
+    "Announce",
+    "RollCall",
+    "Announced",
+    "SetLimits",
+    "GetLimits",
+    "GetResult",
+    "Status",
+    "Why",
+    "Tick",
 ];

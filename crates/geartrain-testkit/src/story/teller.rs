@@ -25,7 +25,7 @@ pub fn tell(seed: u64) -> Vec<Step> {
 type Make = fn(&mut Teller) -> Command;
 
 /// How often each command is told, before the story's mood.
-const WEIGHTS: [(u32, Make); 43] = [
+const WEIGHTS: [(u32, Make); 58] = [
     (160, Teller::put),
     (170, Teller::pop),
     (10, Teller::peek),
@@ -69,6 +69,21 @@ const WEIGHTS: [(u32, Make); 43] = [
     (8, Teller::update_recurring),
     (4, Teller::tag_recurring),
     (3, Teller::untag_recurring),
+    (20, Teller::attach),
+    (12, Teller::leave),
+    (14, Teller::progress),
+    (12, Teller::chunk),
+    (20, Teller::hand_back),
+    (14, Teller::gone),
+    (18, Teller::announce),
+    (4, Teller::roll_call),
+    (3, Teller::announced),
+    (14, Teller::set_limits),
+    (3, Teller::get_limits),
+    (6, Teller::get_result),
+    (6, Teller::status),
+    (25, Teller::why),
+    (40, Teller::tick),
 ];
 
 /// The first two are in every story; any other may be left out by its mood.
@@ -104,6 +119,8 @@ struct Teller {
     sent: Vec<Command>,
     /// Moments at which something expires or comes due.
     moments: Vec<f64>,
+    /// How many spans of time were made that no other equals.
+    spans: u32,
 }
 
 impl Teller {
@@ -134,6 +151,7 @@ impl Teller {
             spent: Vec::new(),
             sent: Vec::new(),
             moments: Vec::new(),
+            spans: 0,
         }
     }
 
@@ -168,6 +186,9 @@ impl Teller {
                 | Command::Fail(_)
                 | Command::Retry(_)
                 | Command::Timeout(_)
+                | Command::Progress(_)
+                | Command::Chunk(_)
+                | Command::HandBack(_)
         );
         match self.rng.u32(..10) {
             0..4 if by_a_holder && self.held.is_empty() => self.pop(),
@@ -209,11 +230,17 @@ impl Teller {
                     });
                     self.moments.push(popped.lock.expires.get());
                     self.moments.push(self.now + 10.0);
+                    let deadline = popped.particulars.as_ref().and_then(|particulars| particulars.deadline);
+                    self.moments.extend(deadline.map(Timestamp::get));
                 }
             }
             (Command::Heartbeat(_), Ok(Reply::Heartbeat(deadline))) => self.moments.push(deadline.get()),
-            (Command::Put(put), Ok(_)) if put.delay > Seconds::ZERO => {
-                self.moments.push(self.now + put.delay.get())
+            (Command::Put(put), Ok(_)) => {
+                if put.delay > Seconds::ZERO {
+                    self.moments.push(self.now + put.delay.get());
+                }
+                let expires = put.terms.as_ref().and_then(|terms| terms.expires);
+                self.moments.extend(expires.into_iter().flat_map(|at| [at.get(), at.get() + 0.5]));
             }
             (Command::Recur(recur), Ok(_)) => {
                 self.moments.push(self.now + crate::model::interval(&recur.every).get())
@@ -221,8 +248,15 @@ impl Teller {
             (Command::Complete(Complete { jid, .. }) | Command::Fail(Fail { jid, .. }), Ok(_)) => {
                 self.let_go(jid);
                 self.sent.push(command.clone());
+                if let Ok(Reply::GetResult(Some(kept))) = self.look(GetResult { jid: jid.clone() }) {
+                    self.moments.push(kept.until.get());
+                }
             }
-            (Command::Retry(Retry { jid, .. }), Ok(_)) => self.let_go(jid),
+            (Command::Retry(Retry { jid, .. }) | Command::HandBack(HandBack { jid, .. }), Ok(_)) => {
+                self.let_go(jid);
+            }
+            (Command::Gone(_), Ok(Reply::Gone(jids))) => jids.iter().for_each(|jid| self.let_go(jid)),
+            (Command::Announce(_), Ok(_)) => self.moments.extend([self.now + 60.0, self.now + 60.5]),
             (Command::Timeout(timeout), Ok(_)) => timeout.jids.iter().for_each(|jid| self.let_go(jid)),
             (
                 _,
@@ -247,6 +281,11 @@ impl Teller {
             std::mem::take(&mut self.held).into_iter().partition(|attempt| attempt.jid == *jid);
         self.held = held;
         self.spent.extend::<Vec<_>>(gone);
+    }
+
+    /// Asks the model something that changes nothing.
+    fn look(&mut self, command: impl Into<Command>) -> Answer {
+        self.model.run(moment(self.now), &command.into()).0
     }
 
     // Choices.
@@ -289,8 +328,17 @@ impl Teller {
     /// A job that waits for others, if there is one.
     fn blocked_jid(&mut self) -> Jid {
         let which = Listing::Depends(self.queue());
-        match self.model.run(moment(self.now), &Jobs { which, page: Page::default() }.into()).0 {
+        match self.look(Jobs { which, page: Page::default() }) {
             Ok(Reply::Jobs(jids)) if !jids.is_empty() && self.percent(75) => self.one(&jids),
+            _ => self.jid(),
+        }
+    }
+
+    /// A job that waits for a worker, if there is one.
+    fn waiting_jid(&mut self) -> Jid {
+        let which = Listing::Waiting(self.queue());
+        match self.look(Jobs { which, page: Page::default() }) {
+            Ok(Reply::Jobs(jids)) if !jids.is_empty() => self.one(&jids),
             _ => self.jid(),
         }
     }
@@ -322,7 +370,14 @@ impl Teller {
         self.one(&self.world.groups.clone())
     }
 
+    /// A group: as often as not one that has failed jobs, if there is any.
     fn any_group(&mut self) -> Group {
+        if let Ok(Reply::Failures(groups)) = self.look(Failures)
+            && !groups.is_empty()
+            && self.rng.bool()
+        {
+            return self.one(&groups.into_keys().collect::<Vec<_>>());
+        }
         self.one(&self.world.all_groups())
     }
 
@@ -436,7 +491,12 @@ impl Teller {
             cycles: self.cycles(),
             terms: None,
         };
-        put.into()
+        // One thing wrong at a time: nobody says which of two is told.
+        let right = put.payload.bytes().len() <= PAYLOAD_BYTES_MAX;
+        let terms = if self.percent(35) { Some(Box::new(self.terms(right))) } else { None };
+        let put = Put { terms, ..put };
+        let put = self.with_a_key_of_another(put);
+        self.without_a_second_wrong(put).into()
     }
 
     fn pop(&mut self) -> Command {
@@ -481,7 +541,9 @@ impl Teller {
             cycles: teller.cycles(),
         });
         let queue = self.supposed_queue(queue);
-        Complete { jid, holder, queue, payload: self.maybe(30, Teller::payload), next, result: None }.into()
+        let payload = self.maybe(30, Teller::payload);
+        let result = self.result(payload.as_ref());
+        Complete { jid, holder, queue, payload, next, result }.into()
     }
 
     fn fail(&mut self) -> Command {
@@ -491,14 +553,16 @@ impl Teller {
         let (jid, holder, _) = self.claim();
         let message = self.message();
         let payload = if message.len() > PAYLOAD_BYTES_MAX { None } else { self.maybe(30, Teller::payload) };
-        Fail { jid, holder, group: self.group(), message, payload, result: None }.into()
+        let result = if message.len() > PAYLOAD_BYTES_MAX { None } else { self.result(payload.as_ref()) };
+        Fail { jid, holder, group: self.group(), message, payload, result }.into()
     }
 
     fn retry(&mut self) -> Command {
         let (jid, holder, queue) = self.claim();
         let queue = self.supposed_queue(queue);
         let (group, message) = (self.maybe(40, Teller::group), self.maybe(40, Teller::message));
-        Retry { jid, holder, queue, delay: self.delay(), chance: None, group, message }.into()
+        let chance = self.maybe(40, Teller::chance);
+        Retry { jid, holder, queue, delay: self.delay(), chance, group, message }.into()
     }
 
     fn timeout(&mut self) -> Command {
@@ -705,6 +769,262 @@ impl Teller {
     fn untag_recurring(&mut self) -> Command {
         UntagRecurring { jid: self.recurring(), tags: self.some(0..3, Teller::tag) }.into()
     }
+
+    // Beyond Qless.
+
+    fn attach(&mut self) -> Command {
+        Attach { jid: self.jid(), waiter: self.waiter() }.into()
+    }
+
+    fn leave(&mut self) -> Command {
+        let waiter = self.waiter();
+        let who = match self.rng.u32(..20) {
+            0..9 => Leaving::One(waiter),
+            9..15 => Leaving::Connection { front: waiter.front, connection: waiter.connection },
+            15..19 => Leaving::Front(waiter.front),
+            _ => Leaving::Everyone,
+        };
+        Leave { who }.into()
+    }
+
+    fn progress(&mut self) -> Command {
+        let (jid, holder, _) = self.claim();
+        let whole = self.rng.u64(1..5);
+        let portion = Portion::new(self.rng.u64(..=whole), whole).expect("it is a part of the whole");
+        let seconds_left = self.maybe(50, |teller| teller.rng.u32(..100));
+        Progress { jid, holder, progress: Progressed { portion, seconds_left } }.into()
+    }
+
+    fn chunk(&mut self) -> Command {
+        let (jid, holder, _) = self.claim();
+        let kind = if self.rng.bool() { ChunkKind::Data } else { ChunkKind::Warning };
+        let bytes = if self.percent(5) { too_large() } else { self.payload() };
+        Chunk { jid, holder, kind, bytes }.into()
+    }
+
+    fn hand_back(&mut self) -> Command {
+        let (jid, holder, _) = self.claim();
+        HandBack { jid, holder }.into()
+    }
+
+    fn gone(&mut self) -> Command {
+        let evidence = self.maybe(60, |teller| match teller.rng.u32(..30) {
+            0 => "e".repeat(65_537),
+            1 => "e".repeat(65_536),
+            _ => teller.one(&["signal 9", "", "out of memory"]).to_owned(),
+        });
+        let holder = self.rng.choice(&self.held).map(|attempt| attempt.worker.clone());
+        let worker = if self.percent(60) { holder } else { None };
+        Gone { worker: worker.unwrap_or_else(|| self.worker()), evidence }.into()
+    }
+
+    fn announce(&mut self) -> Command {
+        let change = match self.rng.u32(..40) {
+            0 => AnnounceChange::Only(self.very_many_abilities()),
+            1 => {
+                let attempt_max = Some(self.bad_span());
+                AnnounceChange::Can(vec![Ability { attempt_max, ..self.ability() }])
+            }
+            2..24 => AnnounceChange::Can(self.some(1..4, Teller::ability)),
+            24..32 => AnnounceChange::Only(self.some(0..3, Teller::ability)),
+            _ => AnnounceChange::Cannot(self.some(1..4, |teller| (teller.queue(), teller.some_klass()))),
+        };
+        Announce { worker: self.worker(), change }.into()
+    }
+
+    fn roll_call(&mut self) -> Command {
+        RollCall { queue: self.queue(), klass: self.some_klass() }.into()
+    }
+
+    fn announced(&mut self) -> Command {
+        Announced { worker: self.maybe(50, Teller::worker) }.into()
+    }
+
+    fn set_limits(&mut self) -> Command {
+        let most = |teller: &mut Teller| teller.one(&[1, 2, 3, 5, 8, 20]);
+        let mut limits = QueueLimits::default();
+        match self.rng.u32(..20) {
+            0 => limits.jobs_max = Some(0),
+            1 => limits.by_priority = vec![(self.priority(), 0)],
+            2 => limits.by_priority = (0..17).map(|priority| (Priority::from(priority), 9)).collect(),
+            3 => limits.by_priority = vec![(Priority::ZERO, 5), (Priority::from(1), 5), (Priority::ZERO, 3)],
+            // A queue that is limited for long has little to tell.
+            4..9 => {}
+            _ => {
+                limits.jobs_max = self.maybe(35, most);
+                if self.percent(35) {
+                    limits.by_priority = self.some(1..4, |teller| (teller.priority(), 0));
+                    limits.by_priority.sort_unstable_by_key(|(priority, _)| *priority);
+                    limits.by_priority.dedup_by_key(|(priority, _)| *priority);
+                    self.rng.shuffle(&mut limits.by_priority);
+                    limits.by_priority.iter_mut().for_each(|(_, max)| *max = most(self));
+                }
+                limits.rate = self.maybe(75, Teller::rate);
+            }
+        }
+        SetLimits { queue: self.queue(), limits }.into()
+    }
+
+    fn get_limits(&mut self) -> Command {
+        GetLimits { queue: self.queue() }.into()
+    }
+
+    fn get_result(&mut self) -> Command {
+        GetResult { jid: self.jid() }.into()
+    }
+
+    fn status(&mut self) -> Command {
+        let of = if self.rng.bool() {
+            StatusOf::Jid(self.jid())
+        } else {
+            StatusOf::Unique(self.queue(), self.key())
+        };
+        Status { of }.into()
+    }
+
+    fn why(&mut self) -> Command {
+        let jid = match self.rng.u32(..10) {
+            0..2 => self.blocked_jid(),
+            2..6 => self.waiting_jid(),
+            _ => self.jid(),
+        };
+        Why { jid }.into()
+    }
+
+    fn tick(&mut self) -> Command {
+        let count = self.one(&[0, 1, 1, 2, 3, 5, 100, 100_000]);
+        Tick { count: Count::new(count).expect("it is not huge") }.into()
+    }
+
+    // What those are about.
+
+    fn key(&mut self) -> UniqueKey {
+        if self.rng.bool() { self.world.keys[0].clone() } else { self.one(&self.world.keys.clone()) }
+    }
+
+    fn waiter(&mut self) -> Waiter {
+        Waiter { front: self.rng.u64(1..3), connection: self.rng.u64(1..3), number: self.rng.u64(1..4) }
+    }
+
+    fn some_klass(&mut self) -> Option<Klass> {
+        self.maybe(65, Teller::klass)
+    }
+
+    fn ability(&mut self) -> Ability {
+        Ability {
+            queue: self.queue(),
+            klass: self.some_klass(),
+            attempt_max: self.maybe(40, Teller::attempt_max),
+        }
+    }
+
+    /// More than a worker may announce, no two the same.
+    fn very_many_abilities(&mut self) -> Vec<Ability> {
+        let klass = |number| Klass::new(format!("k{number}")).expect("that is a good name");
+        let queue = self.queue();
+        (0..1025)
+            .map(|number| Ability { queue: queue.clone(), klass: Some(klass(number)), attempt_max: None })
+            .collect()
+    }
+
+    fn attempt_max(&mut self) -> Seconds {
+        Seconds::from(self.one(&[1, 3, 5, 5, 20, 60]))
+    }
+
+    fn bad_span(&mut self) -> Seconds {
+        Seconds::new(self.one(&[0.0, -1.0, SPAN_MAX.get().next_up()])).expect("it is finite")
+    }
+
+    /// A span of time that no other equals: nobody says what comes first of two things that are due at once.
+    fn span(&mut self, about: &[f64]) -> f64 {
+        self.spans += 1;
+        self.one(about) + f64::from(self.spans) / 1024.0
+    }
+
+    fn chance(&mut self) -> Chance {
+        Chance::new(self.one(&[0.0, 0.25, 0.5, 1.0])).expect("it is from 0 to 1")
+    }
+
+    fn backoff(&mut self) -> Backoff {
+        let first = self.one(&[0, 1, 5, 10]);
+        let (factor, jitter) = (self.one(&[1.0, 2.0, 3.5]), self.one(&[0.0, 0.0, 0.5, 1.0]));
+        let max = Seconds::from(first + self.one(&[0, 10, 100]));
+        Backoff::exponential(Seconds::from(first), factor, max, jitter).expect("all of that is allowed")
+    }
+
+    fn rate(&mut self) -> Rate {
+        let per = Seconds::new(self.one(&[1.0, 5.0, 30.0, 0.9, 60.0, 600.0])).expect("it is finite");
+        Rate::new(self.one(&[1, 1, 2, 3]), per, self.one(&[1, 1, 2, 3])).expect("all of that is allowed")
+    }
+
+    /// What comes out of a job; too large only if nothing else is.
+    fn result(&mut self, payload: Option<&Payload>) -> Option<Box<Outcome>> {
+        if !self.percent(45) || payload.is_some_and(|payload| payload.bytes().len() > PAYLOAD_BYTES_MAX) {
+            return None;
+        }
+        let bytes = if self.percent(2) { too_large() } else { self.payload() };
+        Some(Box::new(Outcome { code: self.one(&[0, 0, 1, -7]), bytes }))
+    }
+
+    fn terms(&mut self, may_be_wrong: bool) -> Terms {
+        if self.percent(4) {
+            return Terms::default();
+        }
+        let mut terms = Terms {
+            unique: self.maybe(50, Teller::key),
+            attach: self.maybe(55, Teller::waiter),
+            lives: if self.percent(45) { Lives::WhileAwaited } else { Lives::Always },
+            afterwards: if self.percent(25) { Afterwards::Forget } else { Afterwards::Keep },
+            result_for: None,
+            expires: None,
+            attempt_max: self.maybe(35, Teller::attempt_max),
+            backoff: self.maybe(35, Teller::backoff),
+            crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
+            roll_call: self.percent(12),
+        };
+        if self.percent(45) {
+            let span = self.span(&[1.0, 10.0, 100.0, 3600.0]);
+            terms.result_for = Some(Seconds::new(span).expect("it is finite"));
+        }
+        if self.percent(30) {
+            terms.expires = Some(moment(self.now + self.span(&[0.5, 5.0, 5.0, 20.0, 60.0, 200.0])));
+        }
+        if self.percent(2) {
+            terms.expires = Some(moment(self.now - self.one(&[0.0, 0.5, 10.0])));
+        }
+        if may_be_wrong && self.percent(4) {
+            match self.rng.u32(..3) {
+                0 => terms.attempt_max = Some(self.bad_span()),
+                1 => terms.result_for = Some(self.bad_span()),
+                _ => terms.crashes_max = Some(0),
+            }
+        }
+        terms
+    }
+
+    /// The put, but often of a new job, if it has a key: only then it can join another.
+    fn with_a_key_of_another(&mut self, put: Put) -> Put {
+        let known = self.model.jids();
+        let new: Vec<Jid> = self.world.jids.iter().filter(|jid| !known.contains(jid)).cloned().collect();
+        let has_key = put.terms.as_ref().is_some_and(|terms| terms.unique.is_some());
+        if has_key && !new.is_empty() && self.percent(60) {
+            return Put { jid: self.one(&new), existing: Existing::Keep, ..put };
+        }
+        put
+    }
+
+    /// The put, unless something is wrong with it and with who waits as well: nobody says which is told.
+    fn without_a_second_wrong(&self, put: Put) -> Put {
+        let mut rest = put.clone();
+        rest.terms.iter_mut().for_each(|terms| terms.attach = None);
+        let refused = |put: &Put| self.model.clone().run(moment(self.now), &put.clone().into()).0.is_err();
+        let waits = put.terms.as_ref().is_some_and(|terms| terms.attach.is_some());
+        if waits && refused(&put) && refused(&rest) { rest } else { put }
+    }
+}
+
+fn too_large() -> Payload {
+    Payload::from(vec![b'x'; PAYLOAD_BYTES_MAX + 1])
 }
 
 fn moment(seconds: f64) -> Timestamp {
@@ -729,7 +1049,7 @@ mod tests {
             for step in tell(seed) {
                 let (answer, events) = model.run(step.now, &tokens.command(&step.command));
                 tokens.learn(step.number, &answer);
-                coverage.count(&step.command, &answer, &events);
+                coverage.count(&step.command, &answer, &events, model.deliveries());
             }
         }
         assert_eq!(coverage.missing(50), Vec::<&str>::new(), "{coverage}");

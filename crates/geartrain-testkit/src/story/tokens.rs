@@ -42,6 +42,9 @@ impl Tokens {
             Command::Complete(complete) => &mut complete.holder,
             Command::Fail(fail) => &mut fail.holder,
             Command::Retry(retry) => &mut retry.holder,
+            Command::Progress(progress) => &mut progress.holder,
+            Command::Chunk(chunk) => &mut chunk.holder,
+            Command::HandBack(back) => &mut back.holder,
             _ => return command,
         };
         if let Holder::Token(token) = holder {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    AllConfig, Command, Count, Failed, Failures, Get, GetConfig, GetRecurring, Group, Jid, Jobs, Klass,
-    Length, Listing, Page, Pop, QueueName, Queues, Stats, Tag, Tagged, Timestamp, TopTags, Tracked,
+    AllConfig, Announced, Command, Count, Failed, Failures, Get, GetConfig, GetLimits, GetRecurring,
+    GetResult, Group, Jid, Jobs, Klass, Leave, Leaving, Length, Listing, Page, Pop, QueueName, Queues,
+    RollCall, Stats, Status, StatusOf, Tag, Tagged, Tick, Timestamp, TopTags, Tracked, UniqueKey, Why,
     WorkerJobs, WorkerName, Workers,
 };
 
@@ -26,7 +27,7 @@ const JIDS: [&str; 13] = [
 ];
 
 /// Options that matter to the rules, each with values that matter.
-pub(super) const OPTIONS: [(&str, &[&str]); 24] = [
+pub(super) const OPTIONS: [(&str, &[&str]); 26] = [
     ("heartbeat", &["60", "5", "0.5", "0", "-1", "1e308", "20", "10000000"]),
     ("q-heartbeat", &["3", "30", "-2"]),
     ("heartbeat-q", &["7", "0"]),
@@ -43,6 +44,8 @@ pub(super) const OPTIONS: [(&str, &[&str]); 24] = [
     ("stats-history", &["0", "1", "2", "30", "-1", "0.5", "1e308"]),
     ("histogram-history", &["0", "1", "3", "-1", "1.5", "1e305"]),
     ("max-worker-age", &["0", "10", "3600", "-5", "86400"]),
+    ("results-bytes", &["300", "200", "500", "140", "100", "0", "-1", "67108864", "few"]),
+    ("crashes-max", &["1", "2", "1.5", "0", "-1", "few"]),
     ("max-concurrency", &["1"]),
     ("application", &["geartrain", ""]),
     ("colour", &["blue", "soon"]),
@@ -64,6 +67,7 @@ pub(super) struct World {
     pub(super) tags: Vec<Tag>,
     /// Groups that workers name.
     pub(super) groups: Vec<Group>,
+    pub(super) keys: Vec<UniqueKey>,
 }
 
 impl World {
@@ -81,14 +85,44 @@ impl World {
             klasses: named(&["send", "sweep", "bill"], |text| Klass::new(text)),
             tags: named(&["red", "blue", "big", "Ä"], |text| Tag::new(text)),
             groups: named(&["oops", "timeout"], |text| Group::new(text)),
+            keys: named(&["report", "-", "\0\u{ff}"], |text| UniqueKey::new(text)),
         }
     }
 
-    /// Groups that workers name, and those made up when retries run out.
+    /// Groups that workers name, and those made up where nobody does.
     pub(super) fn all_groups(&self) -> Vec<Group> {
-        let made_up =
-            |queue| Group::new(format!("failed-retries-{queue}")).expect("there is room for a queue's name");
-        self.groups.iter().cloned().chain(self.queues.iter().map(made_up)).collect()
+        let mut groups = self.groups.clone();
+        for kind in ["failed-retries", "crashed", "timed-out", "expired"] {
+            groups.extend(self.queues.iter().map(|queue| {
+                Group::new(format!("{kind}-{queue}")).expect("there is room for a queue's name")
+            }));
+        }
+        groups
+    }
+
+    /// Commands that show what goes beyond Qless, and change nothing.
+    fn readings_beyond(&self, jids: &BTreeSet<&Jid>) -> Vec<Command> {
+        let mut commands: Vec<Command> = vec![Announced { worker: None }.into()];
+        for jid in jids.iter().map(|jid| (*jid).clone()) {
+            commands.push(GetResult { jid: jid.clone() }.into());
+            commands.push(Status { of: StatusOf::Jid(jid.clone()) }.into());
+            commands.push(Why { jid }.into());
+        }
+        for queue in &self.queues {
+            commands.push(GetLimits { queue: queue.clone() }.into());
+            commands.push(RollCall { queue: queue.clone(), klass: None }.into());
+            commands.extend(
+                self.klasses.iter().map(|klass| {
+                    Command::from(RollCall { queue: queue.clone(), klass: Some(klass.clone()) })
+                }),
+            );
+            commands.extend(
+                self.keys
+                    .iter()
+                    .map(|key| Command::from(Status { of: StatusOf::Unique(queue.clone(), key.clone()) })),
+            );
+        }
+        commands
     }
 }
 
@@ -98,13 +132,14 @@ pub fn queues() -> Vec<QueueName> {
 }
 
 /// Commands that bring everything to light that can be seen at the end of a story: the jobs named and those of the
-/// world, every list, every count, the figures of each day. At last every queue is emptied, which shows what
-/// reading does not: the order in which things come out.
+/// world, every list, every count, the figures of each day. At last every queue is emptied, all that is due is done
+/// and everybody leaves, which shows what reading does not: the order in which things come out.
 pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
     let world = World::new();
     let page = Page { offset: 0, count: Count::MAX };
     let jids: BTreeSet<&Jid> = jobs.iter().chain(&world.jids).collect();
     let mut commands: Vec<Command> = jids.iter().map(|jid| Get { jid: (*jid).clone() }.into()).collect();
+    commands.extend(world.readings_beyond(&jids));
     let listings: [fn(QueueName) -> Listing; 6] = [
         Listing::Waiting,
         Listing::Running,
@@ -139,5 +174,8 @@ pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
         let count = Count::new(20).expect("20 is a count");
         commands.push(Pop { count, whole: true, ..Pop::new(queue.clone(), worker.clone()) }.into());
     }
+    commands.push(Tick { count: Count::MAX }.into());
+    commands.push(Leave { who: Leaving::Everyone }.into());
+    commands.extend(jids.into_iter().map(|jid| Command::from(Why { jid: jid.clone() })));
     commands
 }

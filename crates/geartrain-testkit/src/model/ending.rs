@@ -1,0 +1,73 @@
+//! How jobs end for good: those who wait are told, the result is kept, and perhaps the job is forgotten.
+
+use geartrain_core::{Afterwards, Event, How, Jid, Kept, Outcome, Refusal, Timestamp, Told};
+
+use super::{Model, Place};
+
+/// What a result counts besides its bytes.
+const RESULT_BYTES_MORE: usize = 128;
+
+/// How many bytes a result counts.
+fn counted(outcome: &Outcome) -> usize {
+    outcome.bytes.bytes().len() + RESULT_BYTES_MORE
+}
+
+impl Model {
+    /// Refuses what is said to have come out of a job, if it is to be kept and there is no room for it however much is dropped.
+    pub(super) fn refuse_result(&self, jid: &Jid, said: Option<&Outcome>) -> Result<(), Refusal> {
+        let (bytes, max) = (said.map_or(0, counted), self.results_bytes());
+        if self.jobs[jid].beyond.result_for.is_some() && bytes > max {
+            return Err(Refusal::TooLarge { what: "result", bytes, max });
+        }
+        Ok(())
+    }
+
+    /// What becomes of a job that was just completed for good, or failed.
+    pub(super) fn end(&mut self, now: Timestamp, jid: &Jid, how: How, outcome: Outcome) {
+        self.job_mut(jid).holds_key = false;
+        self.tell_the_end(jid, &how, &outcome);
+        self.keep_result(now, jid, how, outcome);
+        self.forget(jid);
+    }
+
+    /// Tells those who wait for a job that it ended, and lets them go.
+    pub(super) fn tell_the_end(&mut self, jid: &Jid, how: &How, outcome: &Outcome) {
+        self.tell(jid, &Told::Ended(how.clone(), outcome.clone()));
+        self.waiters.retain(|(_, of)| of != jid);
+    }
+
+    fn keep_result(&mut self, now: Timestamp, jid: &Jid, how: How, outcome: Outcome) {
+        let Some(result_for) = self.jobs[jid].beyond.result_for else { return };
+        let max = self.results_bytes();
+        if counted(&outcome) > max {
+            // Nobody said what came out, so nobody can be refused.
+            return;
+        }
+        self.results.retain(|other| other.jid != *jid);
+        self.results.push(Kept { jid: jid.clone(), how, outcome, ended: now, until: now + result_for });
+        while self.results.iter().map(|kept| counted(&kept.outcome)).sum::<usize>() > max {
+            self.results.remove(0);
+        }
+        self.events.push(Event::ResultKept { jid: jid.clone() });
+    }
+
+    /// A result that is kept and not too old.
+    pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Kept> {
+        self.results.iter().find(|kept| kept.jid == *jid && now < kept.until).cloned()
+    }
+
+    /// Removes a job that was to be forgotten once it ended, unless another depends on it.
+    fn forget(&mut self, jid: &Jid) {
+        let job = &self.jobs[jid];
+        if job.beyond.afterwards == Afterwards::Keep || !self.dependents(jid).is_empty() {
+            return;
+        }
+        // It no longer counts among those that failed on that day and still are.
+        if let (Place::Failed { .. }, Some(failure), Some(queue)) =
+            (job.place, job.failure.clone(), job.queue.clone())
+        {
+            self.day(&queue, failure.when).failed -= 1;
+        }
+        self.drop_job(jid);
+    }
+}

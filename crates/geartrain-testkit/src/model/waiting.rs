@@ -1,0 +1,116 @@
+//! Those who wait for jobs, and what they are told.
+
+use geartrain_core::{
+    Attach, AttachReply, Chunk, Delivery, Event, Jid, Leaving, Lives, Progress, Refusal, StateName, Status,
+    StatusOf, StatusReply, Timestamp, Told, Waiter,
+};
+
+use super::{Model, bad_argument};
+
+impl Model {
+    /// Who waits for a job, in the order in which they came.
+    pub(super) fn waiters_of(&self, jid: &Jid) -> Vec<Waiter> {
+        self.waiters.iter().filter(|(_, of)| of == jid).map(|(waiter, _)| *waiter).collect()
+    }
+
+    /// Refuses to let somebody wait for a job who waits for another.
+    pub(super) fn refuse_waiter(&self, jid: &Jid, waiter: Waiter) -> Result<(), Refusal> {
+        match self.waiters.iter().find(|(other, _)| *other == waiter) {
+            Some((_, of)) if of != jid => Err(bad_argument("waiter")),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Lets somebody wait for a job, unless they do.
+    pub(super) fn attach_to(&mut self, jid: &Jid, waiter: Waiter) {
+        if !self.waiters_of(jid).contains(&waiter) {
+            self.waiters.push((waiter, jid.clone()));
+        }
+    }
+
+    pub(super) fn attach(&mut self, now: Timestamp, attach: &Attach) -> Result<AttachReply, Refusal> {
+        let jid = &attach.jid;
+        let kept = self.result(now, jid).map(Box::new);
+        match self.jobs.get(jid) {
+            Some(job) if job.is_unfinished() => {
+                self.refuse_waiter(jid, attach.waiter)?;
+                self.attach_to(jid, attach.waiter);
+                Ok(AttachReply::Attached)
+            }
+            Some(job) => Ok(AttachReply::Ended { state: Some(job.place.state()), kept }),
+            None if kept.is_some() => Ok(AttachReply::Ended { state: None, kept }),
+            None => Err(Refusal::NoSuchJob { jid: jid.clone() }),
+        }
+    }
+
+    /// Those who leave do so in the order in which they came.
+    pub(super) fn leave(&mut self, who: &Leaving) -> u64 {
+        let leaves = |waiter: &Waiter| match who {
+            Leaving::One(one) => waiter == one,
+            Leaving::Connection { front, connection } => {
+                waiter.front == *front && waiter.connection == *connection
+            }
+            Leaving::Front(front) => waiter.front == *front,
+            Leaving::Everyone => true,
+            unknown => panic!("the model does not know {unknown:?}"),
+        };
+        let leaving: Vec<(Waiter, Jid)> =
+            self.waiters.iter().filter(|(waiter, _)| leaves(waiter)).cloned().collect();
+        for (waiter, jid) in &leaving {
+            self.waiters.retain(|(other, _)| other != waiter);
+            self.abandon_if_unwanted(jid);
+        }
+        leaving.len() as u64
+    }
+
+    /// Removes a job that lives only as long as somebody waits, if nobody does and nothing else needs it (rule Abandoned).
+    pub(super) fn abandon_if_unwanted(&mut self, jid: &Jid) {
+        let Some(job) = self.jobs.get(jid) else { return };
+        let at_rest = job.is_unfinished() && job.place.state() != StateName::Running;
+        let wanted = !self.waiters_of(jid).is_empty() || !self.dependents(jid).is_empty();
+        if job.beyond.lives == Lives::WhileAwaited && at_rest && !wanted {
+            let queue = job.its_queue();
+            self.drop_job(jid);
+            self.events.push(Event::Abandoned { jid: jid.clone(), queue });
+        }
+    }
+
+    /// Tells all who wait for a job something. Answers how many they are.
+    pub(super) fn tell(&mut self, jid: &Jid, told: &Told) -> u64 {
+        let waiters = self.waiters_of(jid);
+        for waiter in &waiters {
+            self.deliveries.push(Delivery { waiter: *waiter, jid: jid.clone(), told: told.clone() });
+        }
+        waiters.len() as u64
+    }
+
+    pub(super) fn progress(&mut self, progress: &Progress) -> Result<(), Refusal> {
+        self.held(&progress.jid, &progress.holder, None)?;
+        self.job_mut(&progress.jid).beyond.progress = Some(progress.progress);
+        self.events.push(Event::Progress { jid: progress.jid.clone(), progress: progress.progress });
+        self.tell(&progress.jid, &Told::Progress(progress.progress));
+        Ok(())
+    }
+
+    pub(super) fn chunk(&mut self, chunk: &Chunk) -> Result<u64, Refusal> {
+        self.held(&chunk.jid, &chunk.holder, None)?;
+        Ok(self.tell(&chunk.jid, &Told::Chunk(chunk.kind, chunk.bytes.clone())))
+    }
+
+    pub(super) fn status(&self, status: &Status) -> Option<StatusReply> {
+        let jid = match &status.of {
+            StatusOf::Jid(jid) => jid.clone(),
+            StatusOf::Unique(queue, key) => self.holder_of_key(queue, key)?,
+            unknown => panic!("the model does not know {unknown:?}"),
+        };
+        let job = self.jobs.get(&jid).filter(|job| job.is_unfinished())?;
+        Some(StatusReply {
+            queue: job.its_queue(),
+            state: job.place.state(),
+            progress: job.beyond.progress,
+            submissions: job.beyond.submissions,
+            attached: self.waiters_of(&jid).len() as u64,
+            jid,
+        })
+    }
+}
