@@ -133,6 +133,9 @@ impl Engine {
             .filter(|(of, _)| of.state == RowState::Running && of.worker == worker)
             .map(|(of, row)| (of.seq, row))
             .collect();
+        if held.is_empty() && self.state.worker(worker).seen.is_none() {
+            return Ok(Vec::new());
+        }
         held.sort_unstable();
         let jids = held.iter().map(|(_, row)| self.state.jid(*row)).collect();
         for (_, row) in held {

@@ -5,8 +5,8 @@ use super::{
     at_least_one, at_most,
 };
 use crate::{
-    Event, FailedBy, Group, How, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, QueueName,
-    Refusal, Seconds, Timestamp,
+    Event, FailedBy, Group, How, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
+    Seconds, Timestamp,
 };
 
 /// How well it is known when somebody last asked a queue for jobs.
@@ -24,16 +24,15 @@ impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: &Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         at_least_one("queues", &pop.queues)?;
         at_most("queues", pop.queues.len(), QUEUES_MAX)?;
-        // A queue that nobody has put anything into is merely empty.
-        let find = |queue: &QueueName| self.state.find_queue(queue.as_str());
-        let (one, several): ([Option<NameId>; 1], Vec<Option<NameId>>);
+        // A queue that nobody has put anything into is merely empty; but it is known that somebody asked.
+        let (one, several): ([NameId; 1], Vec<NameId>);
         let queues = match &pop.queues[..] {
             [queue] => {
-                one = [find(queue)];
+                one = [self.queue_id(queue, fx)];
                 &one[..]
             }
             queues => {
-                several = queues.iter().map(find).collect();
+                several = queues.iter().map(|queue| self.queue_id(queue, fx)).collect();
                 &several[..]
             }
         };
@@ -42,12 +41,12 @@ impl Engine {
             PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.len(),
         };
         let mut reply = PopReply { jobs: Vec::new(), turn };
-        for &queue in queues.iter().flatten() {
+        for &queue in queues {
             if self.state.queue(queue).asked.is_none_or(|asked| (now - asked).get().abs() >= ASKED_SECONDS) {
                 self.commit(Delta::Asked(queue, now), fx);
             }
         }
-        if queues.iter().all(|queue| queue.is_some_and(|queue| self.state.queue(queue).paused)) {
+        if queues.iter().all(|queue| self.state.queue(*queue).paused) {
             return Ok(reply);
         }
         let asking = Asking { worker: self.id(Kind::Worker, pop.worker.shared(), fx), now, whole: pop.whole };
@@ -57,7 +56,7 @@ impl Engine {
         let count = pop.count.get();
         match pop.order {
             PopOrder::Strict => {
-                for &queue in queues.iter().flatten() {
+                for &queue in queues {
                     let wanted = count - reply.jobs.len();
                     self.pop_from(queue, wanted, asking, &mut reply.jobs, fx);
                 }
@@ -66,9 +65,7 @@ impl Engine {
                 let (mut at, mut empty) = (turn, 0);
                 while reply.jobs.len() < count && empty < queues.len() {
                     let before = reply.jobs.len();
-                    if let Some(queue) = queues[at] {
-                        self.pop_from(queue, 1, asking, &mut reply.jobs, fx);
-                    }
+                    self.pop_from(queues[at], 1, asking, &mut reply.jobs, fx);
                     at = (at + 1) % queues.len();
                     if reply.jobs.len() > before {
                         (reply.turn, empty) = (at, 0);
@@ -138,7 +135,7 @@ impl Engine {
     /// Hands out the job that matters most among the queues, and says which of them it came from.
     fn pop_by_priority(
         &mut self,
-        queues: &[Option<NameId>],
+        queues: &[NameId],
         turn: usize,
         asking: Asking,
         jobs: &mut Vec<Popped>,
@@ -148,9 +145,10 @@ impl Engine {
         let mut best: Option<(Priority, usize, RowId, bool)> = None;
         for step in 0..queues.len() {
             let at = (turn + step) % queues.len();
-            let Some(queue) = queues[at].filter(|queue| self.open_places(*queue, now, 1) > 0) else {
+            let queue = queues[at];
+            if self.open_places(queue, now, 1) == 0 {
                 continue;
-            };
+            }
             let expired = self.expired(queue, now, 1).first().copied();
             let over = expired.filter(|row| self.examine(*row, now, fx));
             let candidate = over.or_else(|| {

@@ -103,7 +103,7 @@ impl Engine {
     pub(super) fn settle_terms(&mut self, row: RowId, terms: &mut Terms, fx: &mut Effects) {
         let terms = std::mem::take(terms);
         let attach = terms.attach;
-        if asks_for_something(&terms) {
+        if terms != Terms::default() {
             let delta = TermsDelta {
                 row,
                 unique: terms.unique,
@@ -280,17 +280,16 @@ impl Engine {
 
     fn keep_result(&mut self, kept: Kept, fx: &mut Effects) {
         let max = self.state.numbers().results_bytes as u64;
+        if (kept.outcome.bytes.bytes().len() + RESULT_BYTES) as u64 > max {
+            // Nobody said what came out, or they would have been refused.
+            return;
+        }
         fx.tell(|| Event::ResultKept { jid: kept.jid.clone() });
-        let jid = kept.jid.clone();
         self.commit(Delta::ResultKept(Box::new(kept)), fx);
         while self.state.results().bytes() > max
             && let Some(oldest) = self.state.results().oldest().cloned()
         {
-            let is_it = oldest == jid;
             self.commit(Delta::ResultDropped(oldest), fx);
-            if is_it {
-                break;
-            }
         }
     }
 
@@ -331,11 +330,6 @@ impl Engine {
     fn submissions(&self, row: RowId) -> u64 {
         1 + self.state.side(row).map_or(0, |side| side.joined)
     }
-}
-
-/// Whether terms ask for anything that is kept with the job.
-fn asks_for_something(terms: &Terms) -> bool {
-    *terms != Terms { attach: terms.attach, roll_call: terms.roll_call, ..Terms::default() }
 }
 
 fn without_result(how: &How) -> Outcome {

@@ -42,14 +42,14 @@ impl Engine {
             let jid = jid.clone();
             self.commit(Delta::ResultDropped(jid), fx);
         } else if let Some((seen, worker)) = self.state.most_silent()
-            && now - seen > SILENCE_MAX
+            && seen + SILENCE_MAX < now
         {
             self.commit(Delta::UnableAtAll(worker), fx);
             if let Some(worker) = self.state.worker_name(worker) {
                 fx.tell(|| Event::WorkerGone { worker });
             }
         } else if let Some(listened) = self.state.happened().listened
-            && now - listened > LISTENED_MAX
+            && listened + LISTENED_MAX < now
         {
             self.commit(Delta::Listening(None), fx);
         } else {

@@ -15,7 +15,8 @@ fn counted(outcome: &Outcome) -> usize {
 impl Model {
     /// Refuses what is said to have come out of a job, if it is to be kept and there is no room for it however much is dropped.
     pub(super) fn refuse_result(&self, jid: &Jid, said: Option<&Outcome>) -> Result<(), Refusal> {
-        let (bytes, max) = (said.map_or(0, counted), self.results_bytes());
+        let Some(said) = said else { return Ok(()) };
+        let (bytes, max) = (said.bytes.bytes().len(), self.results_bytes().saturating_sub(RESULT_BYTES_MORE));
         if self.jobs[jid].beyond.result_for.is_some() && bytes > max {
             return Err(Refusal::TooLarge { what: "result", bytes, max });
         }

@@ -31,14 +31,16 @@ pub(super) fn validate(limits: &QueueLimits) -> Result<(), Refusal> {
 /// What *t* becomes if a job starts now; none if it may not (rule Rate).
 fn start(now: Timestamp, rate: Rate, t: Timestamp) -> Option<Timestamp> {
     let (i, b) = (rate.interval().get(), f64::from(rate.burst()));
-    let t = if t > now + span(b * i) { now } else { t.max(now) };
+    let t = if t > now + span((b + 1.0) * i) { now } else { t.max(now) };
     (t - now <= span(i * (b - 1.0))).then(|| t + rate.interval())
 }
 
 impl Model {
     pub(super) fn set_limits(&mut self, set: &SetLimits) {
         let before_everything = Timestamp::new(f64::MIN).expect("it is finite");
-        let restraint = Restraint { limits: set.limits.clone(), spent_until: before_everything };
+        let mut limits = set.limits.clone();
+        limits.by_priority.sort_by_key(|(listed, _)| *listed);
+        let restraint = Restraint { limits, spent_until: before_everything };
         self.restraints.insert(set.queue.clone(), restraint);
         self.events.push(Event::LimitsSet { queue: set.queue.clone() });
     }

@@ -43,7 +43,7 @@ impl Model {
         }
     }
 
-    /// Those who leave do so in the order in which they came.
+    /// Those who leave do so in the order of their numbers.
     pub(super) fn leave(&mut self, who: &Leaving) -> u64 {
         let leaves = |waiter: &Waiter| match who {
             Leaving::One(one) => waiter == one,
@@ -54,8 +54,9 @@ impl Model {
             Leaving::Everyone => true,
             unknown => panic!("the model does not know {unknown:?}"),
         };
-        let leaving: Vec<(Waiter, Jid)> =
+        let mut leaving: Vec<(Waiter, Jid)> =
             self.waiters.iter().filter(|(waiter, _)| leaves(waiter)).cloned().collect();
+        leaving.sort();
         for (waiter, jid) in &leaving {
             self.waiters.retain(|(other, _)| other != waiter);
             self.abandon_if_unwanted(jid);

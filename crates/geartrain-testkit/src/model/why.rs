@@ -3,7 +3,7 @@
 use geartrain_core::{Jid, QueueName, Reason, Refusal, SILENCE_MAX, Timestamp, WhyReply};
 
 use super::staff::made_up;
-use super::{Model, Place, Record};
+use super::{Front, Model, Place, Record};
 
 /// How many of those that run are named.
 const HELD_MAX: usize = 5;
@@ -91,7 +91,12 @@ impl Model {
         if let Some(place) = waiting.iter().position(|other| other == jid) {
             return place as u64;
         }
-        let matter = waiting.iter().filter(|other| self.jobs[*other].priority >= job.priority).count();
+        let goes_first = |other: &&Jid| {
+            let other = &self.jobs[*other];
+            let taken_away = matches!(other.place, Place::Work { front: Front::OfAll, .. });
+            taken_away || other.priority >= job.priority
+        };
+        let matter = waiting.iter().filter(goes_first).count();
         let due = self.scheduled(queue).into_iter().filter(|(due, _)| *due <= now);
         let before = due.take_while(|(_, other)| other != jid).count();
         (matter + before) as u64

@@ -86,7 +86,7 @@ impl Model {
         }
         self.spawn(now, queue, 1);
         self.promote(now, queue, 1);
-        let jid = self.in_time(now, queue, 1).pop()?;
+        let jid = self.first_in_time(now, queue)?;
         Some(Candidate { jid, taken_over: false })
     }
 
@@ -98,24 +98,23 @@ impl Model {
         let rest = count - found.len();
         self.spawn(now, queue, rest);
         self.promote(now, queue, rest);
-        found.extend(self.in_time(now, queue, rest));
-        found.iter().map(|jid| self.hand_out(now, jid, pop)).collect()
+        let mut popped: Vec<Popped> = found.iter().map(|jid| self.hand_out(now, jid, pop)).collect();
+        for _ in 0..rest {
+            let Some(jid) = self.first_in_time(now, queue) else { break };
+            popped.push(self.hand_out(now, &jid, pop));
+        }
+        popped
     }
 
-    /// The first jobs that wait, so many of them. Those on the way that were not started in time fail (rule Expiry).
-    fn in_time(&mut self, now: Timestamp, queue: &QueueName, wanted: usize) -> Vec<Jid> {
-        let mut found = Vec::new();
+    /// The first job that waits. Those on the way that were not started in time fail (rule Expiry).
+    fn first_in_time(&mut self, now: Timestamp, queue: &QueueName) -> Option<Jid> {
         for jid in self.work(queue) {
-            if found.len() == wanted {
-                break;
+            if !self.is_too_late(now, &jid) {
+                return Some(jid);
             }
-            if self.is_too_late(now, &jid) {
-                self.expire(now, &jid);
-            } else {
-                found.push(jid);
-            }
+            self.expire(now, &jid);
         }
-        found
+        None
     }
 
     /// How many jobs a queue may hand out, of those that are wanted (decision 15, rule Rate).

@@ -1,5 +1,7 @@
 //! What workers have announced that they can do.
 
+use std::sync::Arc;
+
 use super::{NONE, State};
 use crate::engine::delta::NameId;
 use crate::{Ability, Klass, Seconds, Timestamp};
@@ -44,21 +46,27 @@ impl State {
 
     /// The workers that can do anything.
     pub(crate) fn able_workers(&self) -> impl Iterator<Item = NameId> {
-        self.silence.iter().map(|(_, worker)| *worker)
+        self.silence.iter().map(|(_, _, worker)| *worker)
     }
 
     /// The one of them that was silent the longest, and since when.
     pub(crate) fn most_silent(&self) -> Option<(Timestamp, NameId)> {
-        self.silence.first().copied()
+        self.silence.first().map(|(seen, _, worker)| (*seen, *worker))
+    }
+
+    /// Where a worker that can do anything stands among those.
+    fn silent(&self, worker: NameId) -> (Timestamp, Arc<str>, NameId) {
+        (self.workers[worker].seen.unwrap_or_default(), self.workers.name(worker).clone(), worker)
     }
 
     pub(super) fn see(&mut self, worker: NameId, now: Timestamp) {
-        let of = &mut self.workers[worker];
-        let before = of.seen.replace(now);
-        if !of.abilities.is_empty() {
-            self.silence.remove(&(before.unwrap_or_default(), worker));
-            self.silence.insert((now, worker));
+        if self.workers[worker].abilities.is_empty() {
+            self.workers[worker].seen = Some(now);
+            return;
         }
+        self.silence.remove(&self.silent(worker));
+        self.workers[worker].seen = Some(now);
+        self.silence.insert(self.silent(worker));
     }
 
     pub(super) fn set_able(
@@ -67,19 +75,17 @@ impl State {
         ability: (NameId, NameId),
         attempt_max: Option<Seconds>,
     ) {
-        let of = &mut self.workers[worker];
-        of.abilities.insert(ability, attempt_max);
-        self.silence.insert((of.seen.unwrap_or_default(), worker));
+        self.workers[worker].abilities.insert(ability, attempt_max);
+        self.silence.insert(self.silent(worker));
         self.able.entry(ability).or_default().insert(worker);
     }
 
     pub(super) fn set_unable(&mut self, worker: NameId, ability: (NameId, NameId)) {
-        let of = &mut self.workers[worker];
-        if of.abilities.remove(&ability).is_none() {
+        if self.workers[worker].abilities.remove(&ability).is_none() {
             return;
         }
-        if of.abilities.is_empty() {
-            self.silence.remove(&(of.seen.unwrap_or_default(), worker));
+        if self.workers[worker].abilities.is_empty() {
+            self.silence.remove(&self.silent(worker));
         }
         if let Some(workers) = self.able.get_mut(&ability) {
             workers.remove(&worker);
@@ -102,7 +108,7 @@ impl State {
                 .abilities
                 .keys()
                 .all(|ability| self.able.get(ability).is_some_and(|workers| workers.contains(&number)));
-            let silent = self.silence.contains(&(worker.seen.unwrap_or_default(), number));
+            let silent = self.silence.contains(&self.silent(number));
             if !known || silent == worker.abilities.is_empty() {
                 return Err(format!("what worker {name} announced is not known everywhere"));
             }

@@ -89,6 +89,8 @@ impl State {
             Delta::ToFront(row) => self.to_front(*row),
             Delta::Able { worker, queue, klass, attempt_max } => {
                 self.set_able(*worker, (*queue, klass.unwrap_or(NONE)), *attempt_max);
+                let seen = self.workers[*worker].seen;
+                self.register(*queue, seen.unwrap_or_default());
             }
             Delta::Unable { worker, queue, klass } => {
                 self.set_unable(*worker, (*queue, klass.unwrap_or(NONE)))
@@ -460,12 +462,15 @@ impl State {
         self.unlist(at);
         self.let_go_of_key(at);
         self.dismiss_waiters(at);
+        let ran = self.rows[at].state == RowState::Running;
         self.detach(at);
         self.forget_expires(at);
         let token = self.rows[at].seq;
         let rare = self.rare_mut(at);
         rare.failure = Some(failure_row(&fail.failure));
-        rare.ended = fail.by_worker.then_some((token, Ended::Failed));
+        if ran {
+            rare.ended = fail.by_worker.then_some((token, Ended::Failed));
+        }
         self.rows[at].worker = NONE;
         let entry = self.enter(at, RowState::Failed, fail.now);
         self.groups[group].insert((entry.seq, at));

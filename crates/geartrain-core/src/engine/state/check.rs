@@ -39,7 +39,8 @@ impl State {
             }
             if let Some(deadline) = side.deadline {
                 deadlines += 1;
-                let there = self.deadlines.contains(&(deadline, at)) && row.state == RowState::Running;
+                let there =
+                    self.deadlines.contains(&(deadline, row.seq, at)) && row.state == RowState::Running;
                 is_so(there, "has a deadline that nobody knows")?;
             }
             if let Some(expiry) = self.expiry(at) {

@@ -84,15 +84,15 @@ pub(crate) struct State {
     spill: Spill,
     /// Who waits for which job.
     waiters: BTreeMap<Waiter, RowId>,
-    /// Attempts that must be over at a moment.
-    deadlines: BTreeSet<(Timestamp, RowId)>,
+    /// Attempts that must be over at a moment, with their tokens.
+    deadlines: BTreeSet<(Timestamp, u64, RowId)>,
     /// Queued jobs that must start by a moment.
     expiries: BTreeSet<(Timestamp, RowId)>,
     results: Results,
     /// The workers that can do a klass of a queue, or any.
     able: BTreeMap<(u32, u32), BTreeSet<u32>>,
     /// Workers that can do anything, by when they were seen.
-    silence: BTreeSet<(Timestamp, u32)>,
+    silence: BTreeSet<(Timestamp, Arc<str>, u32)>,
     happened: Happened,
     /// A picture that is being taken.
     picture: Option<snapshot::Picture>,

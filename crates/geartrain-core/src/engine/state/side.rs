@@ -75,7 +75,7 @@ impl State {
 
     /// The attempt that must be over first.
     pub(crate) fn first_deadline(&self) -> Option<(Timestamp, RowId)> {
-        self.deadlines.first().copied()
+        self.deadlines.first().map(|(deadline, _, row)| (*deadline, *row))
     }
 
     /// The queued job that must start first.
@@ -140,7 +140,7 @@ impl State {
 
     pub(super) fn set_deadline(&mut self, at: RowId, deadline: Timestamp) {
         self.side_mut(at).deadline = Some(deadline);
-        self.deadlines.insert((deadline, at));
+        self.deadlines.insert((deadline, self.rows[at].seq, at));
     }
 
     /// Takes the job's key, if it has one and nobody else does.
@@ -183,10 +183,11 @@ impl State {
         if self.rows[at].state != RowState::Running {
             return;
         }
+        let token = self.rows[at].seq;
         let Some(side) = self.rare_mut(at).side.as_deref_mut() else { return };
         side.progress = None;
         if let Some(deadline) = side.deadline.take() {
-            self.deadlines.remove(&(deadline, at));
+            self.deadlines.remove(&(deadline, token, at));
         }
         self.trim_side(at);
     }
@@ -246,7 +247,11 @@ impl Pace {
 
     /// Where it stands at a moment. If that is long before the last start, the clock went back, and what was does not count.
     fn at(&self, now: Timestamp) -> Timestamp {
-        if self.next > now + self.span(self.rate.burst()) { now } else { self.next.max(now) }
+        if self.next > now + self.span(self.rate.burst().saturating_add(1)) {
+            now
+        } else {
+            self.next.max(now)
+        }
     }
 
     fn may_start(&self, now: Timestamp) -> bool {

@@ -476,7 +476,8 @@ impl State {
         let key = side.unique.clone().filter(|_| side.has_key);
         let (waiters, deadline) = (side.waiters.clone(), side.deadline);
         self.waiters.extend(waiters.into_iter().map(|waiter| (waiter, at)));
-        self.deadlines.extend(deadline.map(|deadline| (deadline, at)));
+        let token = self.rows[at].seq;
+        self.deadlines.extend(deadline.map(|deadline| (deadline, token, at)));
         if let Some(key) = key {
             let queue = self.rows[at].queue;
             self.queues[queue].keys.insert(key, at);
