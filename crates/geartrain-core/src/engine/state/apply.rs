@@ -84,9 +84,9 @@ impl State {
             Delta::HandBack(row, now) => {
                 let worker = self.rows[*row].worker;
                 self.mark(*row, *now, Mark::HandedBack { worker });
-                self.to_front(*row);
+                self.bring_to_front(*row);
             }
-            Delta::ToFront(row) => self.to_front(*row),
+            Delta::ToFront(row) => self.bring_to_front(*row),
             Delta::Able { worker, queue, klass, attempt_max } => {
                 self.set_able(*worker, (*queue, klass.unwrap_or(NONE)), *attempt_max);
                 let seen = self.workers[*worker].seen;
@@ -514,7 +514,7 @@ impl State {
     }
 
     /// A job goes to the front of its priority. Its token stays where others have their arrival, so those that come back keep their order.
-    fn to_front(&mut self, at: RowId) {
+    fn bring_to_front(&mut self, at: RowId) {
         self.unlist(at);
         self.detach(at);
         self.forget_expires(at);
