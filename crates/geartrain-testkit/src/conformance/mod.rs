@@ -10,6 +10,7 @@
 #![doc = include_str!("rules.md")]
 
 mod system;
+mod walk;
 mod words;
 
 pub mod bad_input;
