@@ -341,6 +341,18 @@ pub(crate) fn refused<T: Debug>(result: Result<T, BackendError>, expected: Refus
     }
 }
 
+/// The answer was that something is too large, whatever the figures.
+#[track_caller]
+pub(crate) fn too_large<T: Debug>(result: Result<T, BackendError>, expected: &str) {
+    match result {
+        Err(BackendError::Refused(Refusal::TooLarge { what, bytes, max })) => {
+            assert_eq!(what, expected);
+            assert!(bytes > max, "{bytes} bytes are not over the limit of {max}");
+        }
+        result => panic!("expected a {expected} that is too large, and got {result:?}"),
+    }
+}
+
 /// All that can be seen of a system.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Snapshot {
