@@ -292,7 +292,7 @@ impl System {
         }
         let mut results = Vec::new();
         for job in &jobs {
-            results.extend(self.ask(GetResult { jid: job.jid.clone() }).await?);
+            results.extend(self.ask(GetResult { jid: job.jid.clone() }).await?.map(|kept| *kept));
         }
         let mut workers = Vec::new();
         let counts = self.ask(Workers).await?;
@@ -369,7 +369,7 @@ pub(crate) struct Snapshot {
     config: BTreeMap<String, Setting>,
     stats: Vec<StatsReply>,
     limits: Vec<QueueLimits>,
-    results: Vec<Box<Kept>>,
+    results: Vec<Kept>,
     announced: Vec<Announcement>,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! No case has to ask for this: each is given a backend with a [`Watch`] before it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -115,14 +116,12 @@ impl Watch {
         let mut able = BTreeMap::new();
         for job in jobs.values() {
             let Some(queue) = &job.queue else { continue };
-            if !around.contains_key(queue) {
-                around.insert(queue.clone(), self.around(queue).await?);
+            if let Entry::Vacant(entry) = around.entry(queue.clone()) {
+                entry.insert(self.around(queue).await?);
             }
-            let what = (queue.clone(), job.klass.clone());
-            if !able.contains_key(&what) {
+            if let Entry::Vacant(entry) = able.entry((queue.clone(), job.klass.clone())) {
                 let klass = Some(job.klass.clone());
-                let count = self.look(now.get(), RollCall { queue: queue.clone(), klass }).await?;
-                able.insert(what, count);
+                entry.insert(self.look(now.get(), RollCall { queue: queue.clone(), klass }).await?);
             }
         }
         for why in &answers {

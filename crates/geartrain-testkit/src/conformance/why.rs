@@ -28,9 +28,9 @@ pub async fn asking_why_changes_nothing(system: System) -> Checked {
 pub async fn a_running_job_is_in_its_workers_hands(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     let running = Reason::Running { worker: worker("w1"), until: moment(60) };
-    assert_eq!(system.why(59.9, "a").await?, [running.clone()]);
+    assert_eq!(system.why(59.9, "a").await?, std::slice::from_ref(&running));
     let stalled = Reason::Stalled { worker: worker("w1"), since: moment(60), remaining: 5 };
-    assert_eq!(system.why(60, "a").await?, [stalled.clone()]);
+    assert_eq!(system.why(60, "a").await?, std::slice::from_ref(&stalled));
     system.at(60, pause("mail")).await?;
     assert_eq!(system.why(59, "a").await?, [running]);
     assert_eq!(system.why(99, "a").await?, [stalled, paused("mail")]);
@@ -85,7 +85,7 @@ pub async fn a_scheduled_job_says_when(system: System) -> Checked {
     system.at(0, Put { delay: seconds(50), ..put("mail", "a") }).await?;
     system.pop(20, "mail", "w1", 1).await?;
     let later = Reason::Scheduled { at: moment(50) };
-    assert_eq!(system.why(49, "a").await?, [later.clone()]);
+    assert_eq!(system.why(49, "a").await?, std::slice::from_ref(&later));
     assert_eq!(system.why(50, "a").await?, [Reason::Next]);
     system.at(20, pause("mail")).await?;
     assert_eq!(system.why(49, "a").await?, [later, paused("mail")]);
@@ -145,7 +145,7 @@ pub async fn a_queue_at_its_rate_says_when_it_goes_on(system: System) -> Checked
     }
     assert_eq!(system.pop(20, "mail", "w1", 9).await?, ["a", "b"]);
     let limited = Reason::RateLimit { until: moment(30) };
-    assert_eq!(system.why(25, "c").await?, [limited.clone()]);
+    assert_eq!(system.why(25, "c").await?, std::slice::from_ref(&limited));
     assert_eq!(system.why(25, "d").await?, [limited, Reason::Behind { jobs: 1 }]);
     assert_eq!(system.why(30, "c").await?, [Reason::Next]);
     Ok(())
