@@ -420,6 +420,20 @@ pub async fn a_result_without_room_is_refused(system: System) -> Checked {
     Ok(())
 }
 
+/// Unless an option says otherwise, all results together have 64 MiB.
+pub async fn results_have_room_for_64_mib(system: System) -> Checked {
+    system.run(0, with_result("a", 60), "w1").await?;
+    let large = |bytes: usize| {
+        let bytes = vec![b' '; bytes].into();
+        Complete { result: Some(Box::new(Outcome { code: 0, bytes })), ..complete("a", "w1") }
+    };
+    too_large(system.at(1, large((64 << 20) - 127)).await, "result");
+    assert_eq!(system.state("a").await?, StateName::Running);
+    system.at(1, large((64 << 20) - 128)).await?;
+    assert_eq!(system.result(2, "a").await?.outcome.bytes.bytes().len(), (64 << 20) - 128);
+    Ok(())
+}
+
 /// A completion or failure that is repeated with its token is answered again; nobody is told twice, and what came out stays what it was.
 pub async fn a_repeated_end_tells_nobody_twice(system: System) -> Checked {
     let mut follower = system.follow(1).await?;

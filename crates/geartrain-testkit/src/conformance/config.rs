@@ -140,14 +140,3 @@ pub async fn the_grace_can_be_set(system: System) -> Checked {
     assert_eq!(system.pop(62.5, "mail", "w2", 1).await?, ["j1"]);
     Ok(())
 }
-
-/// So do those that are not Qless's, which are not listed until they are set.
-pub async fn options_beyond_qless_have_defaults(system: System) -> Checked {
-    for (option, value) in [("crashes-max", "3"), ("results-bytes", "67108864")] {
-        assert_eq!(get(&system, option).await?, Some(Setting::Default(value)));
-    }
-    system.ask(set("crashes-max", "5")).await?;
-    assert_eq!(get(&system, "crashes-max").await?, chosen("5"));
-    assert_eq!(system.ask(AllConfig).await?.len(), 8);
-    Ok(())
-}

@@ -112,7 +112,7 @@ pub async fn a_dead_workers_tokens_are_worth_nothing(system: System) -> Checked 
     Ok(())
 }
 
-/// A worker that nobody knows cannot die, and nobody dies twice.
+/// A worker that nobody knows cannot die; one that is known can, with or without jobs.
 pub async fn an_unknown_worker_is_gone_already(system: System) -> Checked {
     let mut listener = system.listen().await?;
     assert_eq!(system.ignores(0, gone("unknown")).await?, []);
@@ -120,6 +120,14 @@ pub async fn an_unknown_worker_is_gone_already(system: System) -> Checked {
     system.pop(0, "mail", "w1", 1).await?;
     assert_eq!(system.at(1, gone("w1")).await?, []);
     listener.heard(&system, [heard::worker_gone("w1")]).await?;
+    Ok(())
+}
+
+/// A worker that is gone is off the list, and so is gone already when that is said again.
+pub async fn nobody_dies_twice(system: System) -> Checked {
+    system.run(0, put("mail", "a"), "w1").await?;
+    assert_eq!(texts(system.at(1, gone("w1")).await?), ["a"]);
+    let mut listener = system.listen().await?;
     assert_eq!(system.ignores(2, gone("w1")).await?, []);
     listener.heard(&system, []).await?;
     Ok(())

@@ -320,7 +320,6 @@ cases! {
         a_concurrency_may_be_named_either_way,
         a_new_heartbeat_leaves_old_locks_alone,
         the_grace_can_be_set,
-        options_beyond_qless_have_defaults,
     }
     history => {
         a_history_tells_what_happened_in_whole_seconds,
@@ -514,6 +513,7 @@ cases! {
         a_forgotten_job_leaves_its_result,
         the_oldest_results_make_room,
         a_result_without_room_is_refused,
+        results_have_room_for_64_mib,
         a_repeated_end_tells_nobody_twice,
         a_frozen_worker_changes_nothing_when_it_comes_back,
     }
@@ -545,6 +545,7 @@ cases! {
         the_jobs_of_a_dead_worker_come_back,
         a_dead_workers_tokens_are_worth_nothing,
         an_unknown_worker_is_gone_already,
+        nobody_dies_twice,
         a_dead_worker_gives_back_only_what_it_holds,
         a_dead_worker_gives_back_what_has_expired,
         a_job_whose_workers_die_is_set_aside,
@@ -595,6 +596,7 @@ cases! {
         a_full_queue_names_who_has_its_places,
         a_queue_at_its_rate_says_when_it_goes_on,
         a_job_without_workers_says_so,
+        a_worker_that_came_before_the_first_job_counts,
         all_reasons_are_told_in_their_order,
     }
     cursors => {

@@ -95,7 +95,7 @@ pub async fn a_scheduled_job_says_when(system: System) -> Checked {
 
 /// A job that nothing keeps is next, and the others say how many go before them.
 pub async fn a_waiting_job_is_next_or_behind_others(system: System) -> Checked {
-    system.pop(0, "mail", "w1", 1).await?;
+    system.run(0, put("mail", "first"), "w1").await?;
     for (name, value) in [("b", 0), ("c", 0), ("a", 5), ("d", -5)] {
         system.at(0, Put { priority: Some(priority(value)), ..put("mail", name) }).await?;
     }
@@ -114,7 +114,7 @@ pub async fn a_waiting_job_is_next_or_behind_others(system: System) -> Checked {
 
 /// A job that came too late and has not failed yet says so first.
 pub async fn a_job_that_is_too_late_says_so(system: System) -> Checked {
-    system.pop(20, "mail", "w1", 1).await?;
+    system.run(20, put("mail", "first"), "w1").await?;
     let terms = Terms { expires: Some(moment(50)), ..Terms::default() };
     system.at(20, on_terms(put("mail", "a"), terms)).await?;
     assert_eq!(system.why(50, "a").await?, [Reason::Next]);
@@ -162,7 +162,7 @@ pub async fn a_job_without_workers_says_so(system: System) -> Checked {
     assert_eq!(system.why(100, "a").await?, [Reason::Next]);
     system.at(101, gone("w1")).await?;
     assert_eq!(system.why(101, "a").await?, [nobody(None)]);
-    system.pop(200, "post", "w2", 1).await?;
+    system.run(200, put("post", "first"), "w2").await?;
     system.at(200, put("post", "b")).await?;
     assert_eq!(system.why(245, "b").await?, [Reason::Next]);
     let later = system.why(275, "b").await?;
@@ -170,6 +170,14 @@ pub async fn a_job_without_workers_says_so(system: System) -> Checked {
         return Err(format!("nobody is there, and yet {later:?}").into());
     };
     assert!(moment(190) <= *asked && *asked <= moment(210), "they asked at 200, not at {asked}");
+    Ok(())
+}
+
+/// Whoever asked a queue before anything was put there has asked it all the same.
+pub async fn a_worker_that_came_before_the_first_job_counts(system: System) -> Checked {
+    system.pop(100, "mail", "w1", 1).await?;
+    system.at(110, put("mail", "a")).await?;
+    assert_eq!(system.why(110, "a").await?, [Reason::Next]);
     Ok(())
 }
 
