@@ -125,6 +125,8 @@ pub async fn a_silent_worker_no_longer_counts(system: System) -> Checked {
     system.refuses(161, called("mail", "a"), no::body_can("mail", "k")).await?;
     system.tick(162).await?;
     listener.heard(&system, []).await?;
+    system.at(170, can("w1", "mail", None)).await?;
+    assert_eq!(system.able("mail", None).await?, 1);
     Ok(())
 }
 

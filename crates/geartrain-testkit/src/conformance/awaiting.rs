@@ -287,8 +287,18 @@ pub async fn progress_needs_no_terms(system: System) -> Checked {
 /// Progress ends with the attempt that made it, whatever ends that.
 pub async fn progress_ends_with_its_attempt(system: System) -> Checked {
     system.ask(set("grace-period", "0")).await?;
-    let names =
-        ["retried", "timed-out", "handed-back", "put", "advanced", "failed", "late", "gone", "silent"];
+    let names = [
+        "retried",
+        "timed-out",
+        "handed-back",
+        "put",
+        "advanced",
+        "complete",
+        "failed",
+        "late",
+        "gone",
+        "silent",
+    ];
     for name in names {
         let terms = Terms { attempt_max: Some(seconds(50)), ..Terms::default() };
         let job = if name == "late" { on_terms(put("mail", name), terms) } else { put("mail", name) };
@@ -300,6 +310,7 @@ pub async fn progress_ends_with_its_attempt(system: System) -> Checked {
     system.at(2, hand_back("handed-back", "handed-back")).await?;
     system.at(2, put_again("mail", "put")).await?;
     system.at(2, advance("advanced", "advanced", "post")).await?;
+    system.at(2, complete("complete", "complete")).await?;
     system.at(2, fail("failed", "failed", "g")).await?;
     system.at(2, gone("gone")).await?;
     system.tick(50).await?;

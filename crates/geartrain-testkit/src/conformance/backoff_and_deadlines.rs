@@ -171,6 +171,7 @@ pub async fn the_shorter_deadline_counts(system: System) -> Checked {
     }
     let popped = system.run(0, put("post", "elsewhere"), "w1").await?;
     assert_eq!(popped.particulars, None);
+    system.at(0, can("w2", "mail", Some("k"))).await?;
     let popped = system.run(0, limited("f", 30), "w2").await?;
     assert_eq!(popped.particulars.and_then(|particulars| particulars.deadline), Some(moment(30)));
     Ok(())
@@ -318,5 +319,25 @@ pub async fn a_tick_does_what_is_due_the_earliest_first(system: System) -> Check
     assert_eq!(states().await?, [Waiting, Waiting, Waiting, Running]);
     assert_eq!(system.at(400, some(9)).await?, TickReply { done: 0, next: Some(moment(1000)) });
     assert_eq!(system.at(50, some(9)).await?.done, 0);
+    Ok(())
+}
+
+/// All that a tick does counts, of whatever kind it is.
+pub async fn a_tick_counts_all_that_it_does(system: System) -> Checked {
+    system.run(0, limited("late", 100), "w1").await?;
+    let kept = Terms { result_for: Some(seconds(100)), ..Terms::default() };
+    system.run(0, on_terms(put("mail", "complete"), kept), "w1").await?;
+    system.at(0, complete("complete", "w1")).await?;
+    system.at(0, put("mail", "due")).await?;
+    system.at(0, expiring("expired", 100)).await?;
+    system.at(0, can("silent", "mail", None)).await?;
+    for (done, wanted) in [(3, 3), (1, 3), (0, 3)] {
+        assert_eq!(system.at(1000, Tick { count: count(wanted) }).await?.done, done);
+    }
+    assert_eq!(system.state("late").await?, StateName::Waiting);
+    assert_eq!(system.state("expired").await?, StateName::Failed);
+    assert_eq!(system.ask(GetResult { jid: jid("complete") }).await?, None);
+    assert_eq!(system.able("mail", None).await?, 0);
+    assert_eq!(system.tick(1000).await?, TickReply { done: 0, next: None });
     Ok(())
 }

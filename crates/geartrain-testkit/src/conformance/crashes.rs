@@ -72,6 +72,17 @@ pub async fn the_front_is_behind_what_was_timed_out(system: System) -> Checked {
     Ok(())
 }
 
+/// Whoever was at the front once comes back as others do.
+pub async fn a_place_at_the_front_is_used_once(system: System) -> Checked {
+    system.run(0, put("mail", "a"), "w1").await?;
+    system.at(1, put("mail", "early")).await?;
+    system.at(2, hand_back("a", "w1")).await?;
+    assert_eq!(system.pop(3, "mail", "w1", 1).await?, ["a"]);
+    system.at(4, retry("a", "w1")).await?;
+    assert_eq!(system.pop(5, "mail", "w1", 2).await?, ["early", "a"]);
+    Ok(())
+}
+
 /// The jobs of a worker that died come back at the price of a retry, and each counts a crash.
 pub async fn the_jobs_of_a_dead_worker_come_back(system: System) -> Checked {
     for (name, by) in [("b", "w1"), ("a", "w1"), ("other", "w2")] {

@@ -39,6 +39,8 @@ pub async fn a_full_queue_takes_no_new_job(system: System) -> Checked {
     system.refuses(1, put("mail", "new"), no::room("mail", 4, 4)).await?;
     system.refuses(1, put_again("mail", "new"), no::room("mail", 4, 4)).await?;
     system.refuses(1, unique("mail", "new", "report"), no::room("mail", 4, 4)).await?;
+    let needs_itself = Put { depends: jids(["new"]), ..put("mail", "new") };
+    system.refuses(1, needs_itself, no::room("mail", 4, 4)).await?;
     assert_eq!(system.at(1, put("post", "elsewhere")).await?, PutReply::Created);
     system.at(2, complete("running", "w1")).await?;
     assert_eq!(system.at(2, put("mail", "b")).await?, PutReply::Created);

@@ -482,6 +482,7 @@ cases! {
         a_job_put_again_keeps_its_waiters,
         a_fleeting_job_goes_with_its_last_waiter,
         a_lasting_job_outlives_its_waiters,
+        an_abandoned_job_lets_go_of_its_key,
         a_fleeting_job_waits_for_its_first_waiter,
         a_fleeting_job_runs_on_and_goes_when_it_comes_back,
         an_awaited_job_comes_back,
@@ -489,6 +490,7 @@ cases! {
         a_fleeting_job_lives_on_when_it_is_put_back,
         a_job_may_be_forgotten_afterwards,
         a_job_that_goes_on_is_not_forgotten,
+        a_job_that_fails_by_itself_may_be_forgotten,
         a_job_that_others_depend_on_is_not_forgotten,
     }
     awaiting => {
@@ -536,12 +538,14 @@ cases! {
         a_waiting_worker_is_not_given_what_comes_too_late,
         a_put_that_is_too_late_is_refused,
         a_tick_does_what_is_due_the_earliest_first,
+        a_tick_counts_all_that_it_does,
     }
     crashes => {
         handing_back_costs_nothing,
         only_the_holder_hands_back,
         what_is_handed_back_goes_to_the_front,
         the_front_is_behind_what_was_timed_out,
+        a_place_at_the_front_is_used_once,
         the_jobs_of_a_dead_worker_come_back,
         a_dead_workers_tokens_are_worth_nothing,
         an_unknown_worker_is_gone_already,

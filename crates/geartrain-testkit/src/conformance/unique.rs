@@ -105,6 +105,9 @@ pub async fn a_job_put_again_is_never_joined_to_another(system: System) -> Check
     assert_eq!(system.at(2, unique("mail", "c", "report")).await?, PutReply::Coalesced { jid: jid("a") });
     system.at(3, cancel(["a"])).await?;
     assert_eq!(system.at(4, unique("mail", "c", "report")).await?, PutReply::Created);
+    system.at(5, cancel(["c"])).await?;
+    system.at(6, put_again("mail", "b")).await?;
+    assert_eq!(system.at(7, unique("mail", "d", "report")).await?, PutReply::Coalesced { jid: jid("b") });
     Ok(())
 }
 
@@ -309,6 +312,17 @@ pub async fn a_fleeting_job_goes_with_its_last_waiter(system: System) -> Checked
     Ok(())
 }
 
+/// A job that nobody waits for any more lets go of its key, and what it needed can be done without it.
+pub async fn an_abandoned_job_lets_go_of_its_key(system: System) -> Checked {
+    let _follower = system.follow(1).await?;
+    let mut job = fleeting("mail", "a", 1);
+    job.terms.as_mut().ok_or("it has terms")?.unique = Some(key("report"));
+    system.at(0, job).await?;
+    system.at(1, leave(1)).await?;
+    assert_eq!(system.at(2, unique("mail", "b", "report")).await?, PutReply::Created);
+    Ok(())
+}
+
 /// A job that lives always does not mind that nobody waits.
 pub async fn a_lasting_job_outlives_its_waiters(system: System) -> Checked {
     let _follower = system.follow(1).await?;
@@ -336,7 +350,7 @@ pub async fn a_fleeting_job_waits_for_its_first_waiter(system: System) -> Checke
 /// A job that runs is not abandoned, but if it comes back from its worker and nobody waits, it is.
 pub async fn a_fleeting_job_runs_on_and_goes_when_it_comes_back(system: System) -> Checked {
     let _follower = system.follow(1).await?;
-    let names = ["retried", "timed-out", "handed-back", "crashed", "late", "complete"];
+    let names = ["retried", "delayed", "timed-out", "handed-back", "crashed", "late", "complete"];
     for (number, name) in (1..).zip(names) {
         let mut job = fleeting("mail", name, number);
         if let Some(terms) = job.terms.as_mut().filter(|_| name == "late") {
@@ -350,12 +364,13 @@ pub async fn a_fleeting_job_runs_on_and_goes_when_it_comes_back(system: System) 
     system.at(2, retry("retried", "retried")).await?;
     let expected = [heard::retried("retried", "mail"), heard::abandoned("retried", "mail")];
     listener.heard(&system, expected).await?;
+    system.at(2, Retry { delay: seconds(9), ..retry("delayed", "delayed") }).await?;
     system.at(2, timeout(["timed-out"])).await?;
     system.at(2, hand_back("handed-back", "handed-back")).await?;
     system.at(2, gone("crashed")).await?;
     system.at(2, complete("complete", "complete")).await?;
     system.tick(30).await?;
-    for name in &names[..5] {
+    for name in &names[..6] {
         assert!(!system.has(name).await?, "{name}");
     }
     assert_eq!(system.state("complete").await?, StateName::Complete);
@@ -424,6 +439,30 @@ pub async fn a_job_may_be_forgotten_afterwards(system: System) -> Checked {
     assert!(system.ask(Failures).await?.is_empty());
     assert_eq!(system.list(2, Listing::Complete).await?, NONE);
     assert_eq!(system.ask(tagged("t")).await?, Listed::default());
+    Ok(())
+}
+
+/// So is a job that fails without its worker's doing.
+pub async fn a_job_that_fails_by_itself_may_be_forgotten(system: System) -> Checked {
+    for name in ["late", "crashed", "expired"] {
+        let terms = Terms {
+            afterwards: Afterwards::Forget,
+            attempt_max: (name == "late").then_some(seconds(30)),
+            expires: (name == "expired").then_some(moment(30)),
+            ..Terms::default()
+        };
+        let job = Put { retries: Some(0), ..on_terms(put("mail", name), terms) };
+        match name {
+            "expired" => drop(system.at(0, job).await?),
+            _ => drop(system.run(0, job, name).await?),
+        }
+    }
+    system.at(1, gone("crashed")).await?;
+    system.tick(31).await?;
+    for name in ["late", "crashed", "expired"] {
+        assert!(!system.has(name).await?, "{name}");
+    }
+    assert!(system.ask(Failures).await?.is_empty());
     Ok(())
 }
 

@@ -347,3 +347,55 @@ impl Backend for Watch {
         self.backend.follow(front)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use geartrain_store::StoreBackend;
+
+    use super::*;
+    use crate::conformance::system::{Checked, System, check};
+    use crate::conformance::words::*;
+
+    /// A backend that says of every job that it is next.
+    struct Liar(StoreBackend);
+
+    impl Backend for Liar {
+        fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+            Box::pin(async move {
+                let mut answers = self.0.execute(batch).await?;
+                for answer in &mut answers {
+                    if let Ok(Reply::Why(why)) = answer {
+                        why.reasons = vec![Reason::Next];
+                    }
+                }
+                Ok(answers)
+            })
+        }
+
+        fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+            self.0.pop_or_wait(pop, wait)
+        }
+
+        fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+            self.0.subscribe()
+        }
+    }
+
+    fn lie(clock: Arc<ManualClock>) -> Arc<dyn Backend> {
+        Arc::new(Liar(StoreBackend::in_memory(clock).expect("a thread can be started")))
+    }
+
+    async fn a_job_runs_and_ends(system: System) -> Checked {
+        system.pop(0, "mail", "w1", 1).await?;
+        system.run(0, put("mail", "a"), "w1").await?;
+        system.at(1, complete("a", "w1")).await?;
+        Ok(())
+    }
+
+    /// A case that never asks why fails all the same where the answer would be wrong.
+    #[test]
+    #[should_panic(expected = "a at 0")]
+    fn a_wrong_reason_is_noticed_in_a_case_that_does_not_ask() {
+        check(a_job_runs_and_ends, lie);
+    }
+}
