@@ -76,6 +76,7 @@ pub async fn announcements_are_listed_by_worker(system: System) -> Checked {
     assert_eq!(all, [first, second.clone()]);
     assert_eq!(system.ask(Announced { worker: Some(worker("w2")) }).await?, [second]);
     assert_eq!(system.workers(3).await?, ["w1", "w2"]);
+    assert_eq!(system.registered().await?, ["mail"]);
     Ok(())
 }
 

@@ -431,6 +431,21 @@ pub async fn a_result_without_room_is_refused(system: System) -> Checked {
     Ok(())
 }
 
+/// Where there is no room for any result, a job without one ends all the same.
+pub async fn without_room_a_job_without_a_result_ends(system: System) -> Checked {
+    system.ask(set("results-bytes", "100")).await?;
+    for name in ["complete", "failed"] {
+        system.run(0, with_result(name, 60), "w1").await?;
+    }
+    too_large(system.at(1, complete_with("complete", "w1", 0, "x")).await, "result");
+    assert_eq!(system.at(1, complete("complete", "w1")).await?, CompleteReply::Complete);
+    system.at(1, fail("failed", "w1", "g")).await?;
+    for name in ["complete", "failed"] {
+        assert_eq!(system.at(2, GetResult { jid: jid(name) }).await?, None, "{name}");
+    }
+    Ok(())
+}
+
 /// Unless an option says otherwise, all results together have 64 MiB.
 pub async fn results_have_room_for_64_mib(system: System) -> Checked {
     system.run(0, with_result("a", 60), "w1").await?;

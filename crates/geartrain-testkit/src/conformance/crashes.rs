@@ -111,6 +111,19 @@ pub async fn the_jobs_of_a_dead_worker_come_back(system: System) -> Checked {
     Ok(())
 }
 
+/// A worker that is off the list and has jobs can die of them; one that has none is gone already.
+pub async fn a_worker_off_the_list_dies_only_with_its_jobs(system: System) -> Checked {
+    system.run(0, put("mail", "a"), "w1").await?;
+    system.pop(0, "post", "w2", 1).await?;
+    system.at(1, ForgetWorkers { workers: vec![worker("w1"), worker("w2")] }).await?;
+    let mut listener = system.listen().await?;
+    assert_eq!(system.ignores(2, gone("w2")).await?, []);
+    listener.heard(&system, []).await?;
+    assert_eq!(texts(system.at(2, gone("w1")).await?), ["a"]);
+    listener.heard(&system, [heard::handed_back("a", "mail", "w1", true), heard::worker_gone("w1")]).await?;
+    Ok(())
+}
+
 /// Whoever comes back from the dead has lost its jobs.
 pub async fn a_dead_workers_tokens_are_worth_nothing(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
