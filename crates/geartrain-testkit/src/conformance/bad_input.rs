@@ -442,3 +442,122 @@ pub async fn too_many_queues_are_refused(system: System) -> Checked {
     assert!(system.at(0, pop(many(1024))).await?.jobs.is_empty());
     Ok(())
 }
+
+/// A key is 1 to 4,095 bytes, and the longest works like any other.
+pub async fn bad_keys_cannot_be_written_down(system: System) -> Checked {
+    for bad in [0, 4096, 100_000] {
+        assert_eq!(UniqueKey::new(vec![b'x'; bad]).map_err(|bad| bad.what), Err("unique key"));
+    }
+    let longest = "x".repeat(UNIQUE_BYTES_MAX);
+    assert_eq!(system.at(0, unique("mail", "a", &longest)).await?, PutReply::Created);
+    let second = system.at(0, unique("mail", "b", &longest)).await?;
+    assert_eq!(second, PutReply::Coalesced { jid: jid("a") });
+    Ok(())
+}
+
+/// Progress is out of at least one and at most the whole; chance is from 0 to 1; a backoff neither shrinks nor lasts for ever.
+pub async fn bad_portions_chances_and_backoffs_cannot_be_written_down(system: System) -> Checked {
+    for (part, whole) in [(0, 0), (1, 0), (5, 4), (u64::MAX, 1)] {
+        assert_eq!(Portion::new(part, whole).map_err(|bad| bad.what), Err("progress"));
+    }
+    for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+        assert_eq!(Chance::new(bad).map_err(|bad| bad.what), Err("chance"));
+    }
+    let far = seconds(315_360_001);
+    for (first, factor, max, jitter) in [
+        (seconds(-1), 2.0, seconds(9), 0.0),
+        (far, 2.0, far, 0.0),
+        (seconds(1), 0.5, seconds(9), 0.0),
+        (seconds(1), f64::NAN, seconds(9), 0.0),
+        (seconds(1), 2.0, seconds(0), 0.0),
+        (seconds(1), 2.0, far, 0.0),
+        (seconds(1), 2.0, seconds(9), 1.1),
+        (seconds(1), 2.0, seconds(9), -0.1),
+    ] {
+        assert_eq!(Backoff::exponential(first, factor, max, jitter).map_err(|bad| bad.what), Err("backoff"));
+    }
+    let popped = system.run(0, put("mail", "a"), "w1").await?;
+    system.at(1, progress("a", holding(&popped), u64::MAX, u64::MAX)).await?;
+    let most = system.particulars("a").await?.progress.map(|progress| progress.portion.percent());
+    assert_eq!(most, Some(100));
+    Ok(())
+}
+
+/// An attempt may take, and a result be kept for, more than nothing and at most ten years; a job may cost at least one worker.
+pub async fn bad_terms_are_refused(system: System) -> Checked {
+    furnish(&system).await?;
+    let nothing = Terms::default;
+    for bad in [seconds(0), seconds(-1), seconds(315_360_001), seconds(f64::MAX)] {
+        for (what, terms) in [
+            ("timeout", Terms { attempt_max: Some(bad), ..nothing() }),
+            ("result_for", Terms { result_for: Some(bad), ..nothing() }),
+        ] {
+            system.refuses(2, on_terms(put("mail", "new"), terms.clone()), no::good(what)).await?;
+            system.refuses(2, on_terms(put("mail", "waiting"), terms.clone()), no::good(what)).await?;
+            system.refuses(2, on_terms(put_again("mail", "running"), terms), no::good(what)).await?;
+        }
+        let ability = Ability { attempt_max: Some(bad), ..ability("mail", None) };
+        for change in [AnnounceChange::Can(vec![ability.clone()]), AnnounceChange::Only(vec![ability])] {
+            system.refuses(2, announce("w1", change), no::good("timeout")).await?;
+        }
+    }
+    let none = Terms { crashes_max: Some(0), ..nothing() };
+    let before = system.snapshot(2.0).await?;
+    for put in [put("mail", "new"), put("mail", "waiting"), put_again("mail", "running")] {
+        let answer = system.at(2, on_terms(put, none.clone())).await;
+        assert!(matches!(answer, Err(BackendError::Refused(Refusal::BadArgument { .. }))), "{answer:?}");
+    }
+    assert_eq!(system.snapshot(2.0).await?, before);
+    let most = Terms {
+        attempt_max: Some(SPAN_MAX),
+        result_for: Some(SPAN_MAX),
+        crashes_max: Some(u32::MAX),
+        ..nothing()
+    };
+    assert_eq!(system.at(2, on_terms(put("mail", "new"), most)).await?, PutReply::Created);
+    Ok(())
+}
+
+/// What a worker sends or says of a job that it does not hold is refused.
+pub async fn progress_and_chunks_need_the_job(system: System) -> Checked {
+    furnish(&system).await?;
+    let says = |name: &str, by: &str| progress(name, held_by(by), 1, 2);
+    let sends = |name: &str, by: &str| chunk(name, held_by(by), "x");
+    for name in ["unknown", "recurring"] {
+        system.refuses(2, says(name, "w1"), no::such_job(name)).await?;
+        system.refuses(2, sends(name, "w1"), no::such_job(name)).await?;
+        system.refuses(2, hand_back(name, "w1"), no::such_job(name)).await?;
+        system.refuses(2, Why { jid: jid(name) }, no::such_job(name)).await?;
+    }
+    for (name, state) in IDLE {
+        system.refuses(2, says(name, "w1"), no::running(name, state)).await?;
+        system.refuses(2, sends(name, "w1"), no::running(name, state)).await?;
+        system.refuses(2, hand_back(name, "w1"), no::running(name, state)).await?;
+        let old = Holder::Token(Token::new(1 << 60));
+        system.refuses(2, progress(name, old.clone(), 1, 2), no::lock(name, state)).await?;
+        system.refuses(2, chunk(name, old, "x"), no::lock(name, state)).await?;
+    }
+    system.refuses(2, says("running", "w2"), no::not_held_by("w2", "running", "w1")).await?;
+    system.refuses(2, sends("running", "w2"), no::not_held_by("w2", "running", "w1")).await?;
+    Ok(())
+}
+
+/// A chunk may not be larger than a payload, whether anybody waits for it or not.
+pub async fn a_chunk_over_the_limit_is_refused(system: System) -> Checked {
+    furnish(&system).await?;
+    let bytes = Payload::from(vec![b' '; (64 << 20) + 1]);
+    let before = system.snapshot(2.0).await?;
+    too_large(system.at(2, Chunk { bytes, ..chunk("running", held_by("w1"), "") }).await, "chunk");
+    assert_eq!(system.snapshot(2.0).await?, before);
+    Ok(())
+}
+
+/// The options of results and crashes are numbers.
+pub async fn options_beyond_qless_take_numbers_only(system: System) -> Checked {
+    for option in ["results-bytes", "crashes-max"] {
+        for value in ["many", "", "nan", "inf"] {
+            system.refuses(0, set(option, value), no::good("value")).await?;
+        }
+    }
+    Ok(())
+}

@@ -4,22 +4,29 @@
 //! Cases are written against [`Backend`](geartrain_core::Backend) alone, bring their own moments, and never sleep; those about
 //! waiting move the clock. A case that a backend cannot pass shows a rule that it breaks: there is nothing to skip.
 //!
-//! Which case shows which rule of the Qless specification, and of what the engine adds to it, is in the tables of
+//! Which case shows which rule of the Qless specification, and of what goes beyond it, is in the tables of
 //! `rules.md`. A rule may take several cases, one to a line. A test below keeps the tables and the cases from drifting apart.
 //!
 #![doc = include_str!("rules.md")]
 
 mod system;
+mod walk;
 mod words;
 
+pub mod abilities;
+pub mod awaiting;
+pub mod backoff_and_deadlines;
 pub mod bad_input;
 pub mod batches;
 pub mod cancel;
 pub mod config;
+pub mod crashes;
+pub mod cursors;
 pub mod depends;
 pub mod events;
 pub mod finish;
 pub mod history;
+pub mod limits;
 pub mod locks;
 pub mod order;
 pub mod put;
@@ -30,7 +37,9 @@ pub mod stats;
 pub mod tags_and_tracking;
 pub mod tokens;
 pub mod trace;
+pub mod unique;
 pub mod waiting;
+pub mod why;
 
 pub use system::{Checked, System, Unexpected, check};
 
@@ -410,6 +419,12 @@ cases! {
         time_may_go_backwards,
         too_many_tags_are_refused,
         too_many_queues_are_refused,
+        bad_keys_cannot_be_written_down,
+        bad_portions_chances_and_backoffs_cannot_be_written_down,
+        bad_terms_are_refused,
+        progress_and_chunks_need_the_job,
+        a_chunk_over_the_limit_is_refused,
+        options_beyond_qless_take_numbers_only,
     }
     waiting => {
         whoever_need_not_wait_is_served_at_once,
@@ -448,6 +463,155 @@ cases! {
         a_batch_is_heard_in_order,
         an_empty_batch_has_no_answers,
         a_command_without_a_moment_goes_by_the_clock,
+    }
+    unique => {
+        a_second_put_with_a_key_joins_the_first,
+        a_job_can_be_joined_until_it_is_finished,
+        a_put_that_joins_changes_nothing_else,
+        a_key_counts_within_its_queue,
+        an_id_goes_before_a_key,
+        a_job_put_again_is_never_joined_to_another,
+        a_key_is_free_once_its_job_is_finished_or_gone,
+        a_job_takes_its_key_along,
+        an_unfailed_job_takes_its_key_again,
+        joining_adds_a_waiter_and_the_better_promises,
+        a_status_is_found_by_id_and_by_key,
+        a_job_without_terms_has_nothing_particular,
+        a_job_is_on_the_terms_that_it_was_put_on,
+        a_job_put_again_has_the_new_terms_or_keeps_its_own,
+        a_job_put_again_keeps_its_waiters,
+        a_fleeting_job_goes_with_its_last_waiter,
+        a_lasting_job_outlives_its_waiters,
+        an_abandoned_job_lets_go_of_its_key,
+        a_fleeting_job_waits_for_its_first_waiter,
+        a_fleeting_job_runs_on_and_goes_when_it_comes_back,
+        an_awaited_job_comes_back,
+        a_fleeting_job_stays_for_those_that_depend_on_it,
+        a_fleeting_job_lives_on_when_it_is_put_back,
+        a_job_may_be_forgotten_afterwards,
+        a_job_that_goes_on_is_not_forgotten,
+        a_job_that_fails_by_itself_may_be_forgotten,
+        a_job_that_others_depend_on_is_not_forgotten,
+    }
+    awaiting => {
+        whoever_waits_is_told_how_the_job_ended,
+        whoever_waits_is_told_of_every_kind_of_failure,
+        those_who_wait_are_told_in_the_order_they_came,
+        a_job_that_goes_on_ends_for_nobody,
+        attaching_to_a_job_that_ended_answers_how,
+        a_put_that_keeps_an_unfinished_job_attaches_to_it,
+        a_waiter_waits_for_one_job_at_a_time,
+        whoever_leaves_is_told_nothing_more,
+        those_who_wait_leave_with_their_front,
+        a_chunk_is_told_and_not_kept,
+        a_chunk_that_nobody_waits_for_is_told_to_nobody,
+        progress_is_told_heard_and_shown,
+        progress_needs_no_terms,
+        progress_ends_with_its_attempt,
+        a_result_is_kept_for_as_long_as_was_asked,
+        what_is_kept_is_what_came_out,
+        a_job_that_fails_by_itself_leaves_a_result,
+        a_result_is_replaced_by_the_next_one,
+        a_forgotten_job_leaves_its_result,
+        the_oldest_results_make_room,
+        a_result_without_room_is_refused,
+        without_room_a_job_without_a_result_ends,
+        results_have_room_for_64_mib,
+        a_repeated_end_tells_nobody_twice,
+        a_frozen_worker_changes_nothing_when_it_comes_back,
+    }
+    backoff_and_deadlines => {
+        a_retry_by_chance_waits_as_the_backoff_says,
+        without_chance_or_backoff_the_delay_counts,
+        a_backoff_saves_no_job_without_retries,
+        a_backoff_begins_anew_with_a_put,
+        heartbeats_do_not_move_the_deadline,
+        an_attempt_past_its_deadline_is_retried,
+        an_attempt_past_its_deadline_waits_for_its_backoff,
+        the_last_attempt_past_its_deadline_fails_the_job,
+        the_shorter_deadline_counts,
+        a_take_over_has_a_deadline_of_its_own,
+        a_deadline_ends_a_silent_attempt,
+        a_job_that_is_not_started_in_time_fails,
+        a_pop_passes_over_what_comes_too_late,
+        a_job_that_started_in_time_is_handed_on_however_late,
+        a_blocked_job_is_not_too_late,
+        a_waiting_worker_is_not_given_what_comes_too_late,
+        a_put_that_is_too_late_is_refused,
+        a_tick_does_what_is_due_the_earliest_first,
+        a_tick_counts_all_that_it_does,
+    }
+    crashes => {
+        handing_back_costs_nothing,
+        only_the_holder_hands_back,
+        what_is_handed_back_goes_to_the_front,
+        the_front_is_behind_what_was_timed_out,
+        a_place_at_the_front_is_used_once,
+        the_jobs_of_a_dead_worker_come_back,
+        a_dead_workers_tokens_are_worth_nothing,
+        an_unknown_worker_is_gone_already,
+        nobody_dies_twice,
+        a_worker_off_the_list_dies_only_with_its_jobs,
+        a_dead_worker_gives_back_only_what_it_holds,
+        a_dead_worker_gives_back_what_has_expired,
+        a_job_whose_workers_die_is_set_aside,
+        how_many_workers_may_die_can_be_set,
+        a_crash_beyond_the_last_retry_fails_the_job,
+        crashes_are_counted_across_attempts,
+        too_much_evidence_is_refused,
+        a_waiting_worker_gets_what_comes_back,
+    }
+    abilities => {
+        a_roll_call_counts_each_worker_once,
+        a_roll_call_for_what_nobody_announced_finds_nobody,
+        a_worker_may_change_what_it_can_do,
+        announcements_are_listed_by_worker,
+        a_put_may_ask_that_somebody_can_do_it,
+        a_roll_call_comes_after_ids_keys_and_expiry,
+        a_silent_worker_no_longer_counts,
+        a_worker_that_shows_signs_of_life_counts,
+        abilities_end_with_their_worker,
+        too_many_abilities_are_refused,
+    }
+    limits => {
+        a_queue_has_the_limits_set_last,
+        a_full_queue_takes_no_new_job,
+        a_full_queue_takes_what_is_under_way,
+        limits_may_differ_by_priority,
+        the_smaller_limit_counts,
+        bad_limits_are_refused,
+        bad_rates_cannot_be_written_down,
+        jobs_start_no_more_often_than_they_may,
+        a_burst_may_start_after_a_pause,
+        a_queue_at_its_rate_is_passed_over,
+        a_peek_is_no_start,
+        a_take_over_is_a_start,
+        a_clock_that_goes_back_does_not_stop_a_queue,
+        new_limits_begin_anew,
+        a_waiting_worker_is_served_when_a_job_may_start,
+    }
+    why => {
+        an_unknown_job_has_no_reason,
+        asking_why_changes_nothing,
+        a_running_job_is_in_its_workers_hands,
+        a_job_that_is_over_says_how,
+        a_blocked_job_names_what_it_waits_for,
+        a_scheduled_job_says_when,
+        a_waiting_job_is_next_or_behind_others,
+        a_job_that_is_too_late_says_so,
+        a_full_queue_names_who_has_its_places,
+        a_queue_at_its_rate_says_when_it_goes_on,
+        a_job_without_workers_says_so,
+        a_worker_that_came_before_the_first_job_counts,
+        all_reasons_are_told_in_their_order,
+    }
+    cursors => {
+        a_listener_goes_on_where_it_stopped,
+        a_listener_that_missed_nothing_only_goes_on,
+        positions_are_the_same_for_all,
+        a_cursor_that_is_ahead_is_refused,
+        a_cursor_that_is_too_old_is_refused,
+        events_are_not_kept_for_nobody,
     }
     trace => {
         the_worked_trace_of_the_specification,
@@ -494,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_state_and_trap_has_a_row() {
+    fn every_command_state_trap_and_rule_has_a_row() {
         let commands = [
             "cancel",
             "complete",
@@ -541,6 +705,11 @@ mod tests {
         assert_eq!(titles("The traps"), (1..=47).map(|trap| trap.to_string()).collect::<Vec<_>>());
         let decisions: Vec<String> = (1..=21).map(|decision| decision.to_string()).collect();
         assert_eq!(titles("What the engine changes and adds"), decisions);
+        // A rule is a line that begins in bold, and called what stands there.
+        let rules = include_str!("../../../../docs/decisions/0009-beyond-qless.md").lines();
+        let rules = rules.filter_map(|line| Some(line.strip_prefix("**")?.split_once("**")?.0));
+        let rules: Vec<&str> = rules.map(|rule| rule.trim_end_matches('.')).collect();
+        assert_eq!(titles("Beyond Qless"), rules);
     }
 
     /// Every function of a theme that looks like a case is one.
@@ -565,6 +734,14 @@ mod tests {
             include_str!("bad_input.rs"),
             include_str!("waiting.rs"),
             include_str!("batches.rs"),
+            include_str!("unique.rs"),
+            include_str!("awaiting.rs"),
+            include_str!("backoff_and_deadlines.rs"),
+            include_str!("crashes.rs"),
+            include_str!("abilities.rs"),
+            include_str!("limits.rs"),
+            include_str!("why.rs"),
+            include_str!("cursors.rs"),
             include_str!("trace.rs"),
         ];
         let functions = files

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use geartrain_core::*;
 
+use super::walk::Watch;
 use super::words::*;
 use crate::clock::ManualClock;
 
@@ -34,14 +35,19 @@ impl<E: Into<Surprise>> From<E> for Unexpected {
     }
 }
 
-/// Runs one case on a fresh backend. A backend's tests come here through [`conformance!`](crate::conformance!).
+/// Runs one case on a fresh backend, and looks at every job along the way. A backend's tests come here through [`conformance!`](crate::conformance!).
 pub fn check<F: Future<Output = Checked>>(
     case: impl FnOnce(System) -> F,
     backend: impl FnOnce(Arc<ManualClock>) -> Arc<dyn Backend>,
 ) {
     let clock = ManualClock::new();
-    let system = System { backend: backend(clock.clone()), clock };
-    if let Err(Unexpected { error, at }) = pollster::block_on(case(system)) {
+    let watch = Watch::new(backend(clock.clone()), clock.clone());
+    let system = System { backend: watch.clone(), clock };
+    let checked = pollster::block_on(async {
+        case(system).await?;
+        Ok(watch.walk().await?)
+    });
+    if let Err(Unexpected { error, at }) = checked {
         panic!("{at}: {error}");
     }
 }
@@ -56,7 +62,7 @@ pub struct System {
 }
 
 /// Early enough that to look at anything then moves no job and forgets no worker.
-const LONG_AGO: f64 = -1e12;
+pub(crate) const LONG_AGO: f64 = -1e12;
 
 impl System {
     /// Gives one command at a moment.
@@ -210,9 +216,46 @@ impl System {
         Ok(Listener { events: self.backend.subscribe().await?, last: None })
     }
 
+    /// Listens again, to what happened after a position and then to what happens.
+    pub(crate) async fn resume(&self, after: u64) -> Result<Listener, BackendError> {
+        Ok(Listener { events: self.backend.subscribe_from(after).await?, last: Some(after) })
+    }
+
+    /// Hears what those are told who wait through a front.
+    pub(crate) async fn follow(&self, front: u64) -> Result<Follower, BackendError> {
+        Ok(Follower { deliveries: self.backend.follow(front).await?, front })
+    }
+
+    /// Why a job does not run.
+    pub(crate) async fn why(&self, now: impl Into<f64>, name: &str) -> Result<Vec<Reason>, Surprise> {
+        Ok(self.at(now, Why { jid: jid(name) }).await?.reasons)
+    }
+
+    /// What is true beyond Qless of a job that there must be.
+    pub(crate) async fn particulars(&self, name: &str) -> Result<Particulars, Surprise> {
+        let particulars = self.job(name).await?.particulars;
+        Ok(*particulars.ok_or_else(|| format!("there is nothing particular about job {name}"))?)
+    }
+
+    /// Does all that is due.
+    pub(crate) async fn tick(&self, now: impl Into<f64>) -> Result<TickReply, BackendError> {
+        self.at(now, Tick { count: Count::MAX }).await
+    }
+
+    /// A result that must be kept.
+    pub(crate) async fn result(&self, now: impl Into<f64>, name: &str) -> Result<Kept, Surprise> {
+        let kept = self.at(now, GetResult { jid: jid(name) }).await?;
+        Ok(*kept.ok_or_else(|| format!("no result of job {name} is kept"))?)
+    }
+
+    /// How many workers can do a klass in a queue.
+    pub(crate) async fn able(&self, name: &str, kind: Option<&str>) -> Result<u64, BackendError> {
+        self.ask(RollCall { queue: queue(name), klass: kind.map(klass) }).await
+    }
+
     /// Begins to wait for jobs, of which there must not be any yet.
-    pub(crate) async fn waits(&self, wanted: Pop, wait: impl Into<f64>) -> Result<Waiter<'_>, Surprise> {
-        let mut waiter = Waiter { reply: self.backend.pop_or_wait(wanted, seconds(wait)) };
+    pub(crate) async fn waits(&self, wanted: Pop, wait: impl Into<f64>) -> Result<IdleWorker<'_>, Surprise> {
+        let mut waiter = IdleWorker { reply: self.backend.pop_or_wait(wanted, seconds(wait)) };
         waiter.still_waits(self).await?;
         Ok(waiter)
     }
@@ -227,6 +270,7 @@ impl System {
         let mut lists = vec![self.ask(Jobs { which: Listing::Complete, page }).await?];
         let mut recurring = Vec::new();
         let mut stats = Vec::new();
+        let mut limits = Vec::new();
         for QueueCounts { name, .. } in &queues {
             for which in [Listing::Waiting, Listing::Running, Listing::Scheduled, Listing::Depends] {
                 lists.push(self.ask(Jobs { which: which(name.clone()), page }).await?);
@@ -235,6 +279,7 @@ impl System {
                 recurring.push(self.recurring(&jid.to_string()).await?);
             }
             stats.push(self.stats(name.as_str(), now).await?);
+            limits.push(self.ask(GetLimits { queue: name.clone() }).await?);
         }
         for group in failures.keys() {
             lists.push(self.ask(Failed { group: group.clone(), page }).await?.jids);
@@ -244,6 +289,10 @@ impl System {
         let mut tags = Vec::new();
         for tag in names {
             tags.push(self.ask(Tagged { tag: tag.clone(), page }).await?);
+        }
+        let mut results = Vec::new();
+        for job in &jobs {
+            results.extend(self.ask(GetResult { jid: job.jid.clone() }).await?.map(|kept| *kept));
         }
         let mut workers = Vec::new();
         let counts = self.ask(Workers).await?;
@@ -263,6 +312,9 @@ impl System {
             workers,
             config: self.ask(AllConfig).await?,
             stats,
+            limits,
+            results,
+            announced: self.ask(Announced { worker: None }).await?,
         })
     }
 }
@@ -289,6 +341,18 @@ pub(crate) fn refused<T: Debug>(result: Result<T, BackendError>, expected: Refus
     }
 }
 
+/// The answer was that something is too large, whatever the figures.
+#[track_caller]
+pub(crate) fn too_large<T: Debug>(result: Result<T, BackendError>, expected: &str) {
+    match result {
+        Err(BackendError::Refused(Refusal::TooLarge { what, bytes, max })) => {
+            assert_eq!(what, expected);
+            assert!(bytes > max, "{bytes} bytes are not over the limit of {max}");
+        }
+        result => panic!("expected a {expected} that is too large, and got {result:?}"),
+    }
+}
+
 /// All that can be seen of a system.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Snapshot {
@@ -304,6 +368,9 @@ pub(crate) struct Snapshot {
     workers: Vec<WorkerJobsReply>,
     config: BTreeMap<String, Setting>,
     stats: Vec<StatsReply>,
+    limits: Vec<QueueLimits>,
+    results: Vec<Kept>,
+    announced: Vec<Announcement>,
 }
 
 /// Somebody who listens to what happens.
@@ -321,6 +388,11 @@ impl Listener {
         Ok(Event::clone(&event))
     }
 
+    /// The position of the last event that was heard.
+    pub(crate) fn position(&self) -> Result<u64, Surprise> {
+        Ok(self.last.ok_or("nothing was heard yet")?)
+    }
+
     /// Exactly these events have happened since the last look, in this order.
     ///
     /// An option is set to mark the end, so that a missing event is noticed rather than waited for.
@@ -329,17 +401,21 @@ impl Listener {
         system: &System,
         expected: [Event; N],
     ) -> Result<(), Surprise> {
+        assert_eq!(self.all(system).await?, expected);
+        Ok(())
+    }
+
+    /// All that has happened since the last look.
+    pub(crate) async fn all(&mut self, system: &System) -> Result<Vec<Event>, Surprise> {
         system.ask(set("end-of-events", "here")).await?;
         let end = Event::ConfigSet { option: "end-of-events".into(), value: "here".into() };
         let mut happened = Vec::new();
         loop {
             match self.next(system).await? {
-                event if event == end => break,
+                event if event == end => return Ok(happened),
                 event => happened.push(event),
             }
         }
-        assert_eq!(happened, expected);
-        Ok(())
     }
 
     /// Forgets what has happened until now.
@@ -351,12 +427,43 @@ impl Listener {
     }
 }
 
+/// Somebody who hears what is told to those who wait through one front.
+pub(crate) struct Follower {
+    deliveries: Box<dyn Deliveries>,
+    front: u64,
+}
+
+impl Follower {
+    /// Exactly this was told since the last look, in this order.
+    ///
+    /// Somebody waits for a job that is cancelled to mark the end, so that what is missing is noticed rather than waited for.
+    pub(crate) async fn told<const N: usize>(
+        &mut self,
+        system: &System,
+        expected: [Delivery; N],
+    ) -> Result<(), Surprise> {
+        let last = Waiter { front: self.front, connection: u64::MAX, number: u64::MAX };
+        let terms = Terms { attach: Some(last), ..Terms::default() };
+        system.ask(on_terms(put("elsewhere", "end-of-deliveries"), terms)).await?;
+        system.ask(cancel(["end-of-deliveries"])).await?;
+        let mut told = Vec::new();
+        loop {
+            match soon(system, self.deliveries.next()).await?? {
+                delivery if delivery.waiter == last => break,
+                delivery => told.push(delivery),
+            }
+        }
+        assert_eq!(told, expected);
+        Ok(())
+    }
+}
+
 /// A worker that waits for a job. Whoever drops it stops the wait.
-pub(crate) struct Waiter<'a> {
+pub(crate) struct IdleWorker<'a> {
     pub(crate) reply: Pending<'a, PopReply>,
 }
 
-impl Waiter<'_> {
+impl IdleWorker<'_> {
     /// It has not been answered.
     pub(crate) async fn still_waits(&mut self, system: &System) -> Result<(), Surprise> {
         assert!(self.look().await.is_none(), "the worker was answered before it should be");
@@ -397,6 +504,16 @@ async fn soon<T>(system: &System, future: impl Future<Output = T>) -> Result<T, 
         system.ask(Length { queue: queue("elsewhere") }).await?;
     }
     Err("what must come did not come".into())
+}
+
+/// Waits until a job is gone, which it must be soon.
+pub(crate) async fn vanishes(system: &System, name: &str) -> Result<(), Surprise> {
+    for _ in 0..LOOKS_MAX {
+        if !system.has(name).await? {
+            return Ok(());
+        }
+    }
+    Err(format!("job {name} is still there").into())
 }
 
 /// What a future has come to, if it has.

@@ -1,7 +1,6 @@
 //! How workers wait for jobs. Here the backend's own clock counts, and it moves when a case moves it.
 
 use super::prelude::*;
-use super::system::Waiter;
 
 /// A worker that asks where there is a job gets it without waiting, as by a pop.
 pub async fn whoever_need_not_wait_is_served_at_once(system: System) -> Checked {
@@ -264,7 +263,7 @@ pub async fn those_who_wait_for_a_full_queue_are_served_when_a_lock_expires(syst
 /// Somebody who asks for no jobs at all does not keep them from those who ask for some.
 pub async fn a_wait_for_no_jobs_is_in_nobodys_way(system: System) -> Checked {
     let nothing = system.backend.pop_or_wait(pop_many("mail", "w1", 0), seconds(600));
-    let mut nothing = Waiter { reply: nothing };
+    let mut nothing = IdleWorker { reply: nothing };
     nothing.look().await;
     let waiter = system.waits(pop("mail", "w2"), 600).await?;
     system.now(put("mail", "j1")).await?;

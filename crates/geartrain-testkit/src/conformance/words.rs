@@ -203,6 +203,112 @@ pub(crate) fn recurring(job: &str) -> GetRecurring {
     GetRecurring { jid: jid(job) }
 }
 
+/// A put on terms.
+pub(crate) fn on_terms(job: Put, terms: Terms) -> Put {
+    Put { terms: Some(Box::new(terms)), ..job }
+}
+
+pub(crate) fn key(text: &str) -> UniqueKey {
+    UniqueKey::new(text).expect(GOOD)
+}
+
+/// A put with a unique key.
+pub(crate) fn unique(to: &str, job: &str, text: &str) -> Put {
+    on_terms(put(to, job), Terms { unique: Some(key(text)), ..Terms::default() })
+}
+
+/// Somebody of front 1 who waits.
+pub(crate) fn waiter(number: u64) -> Waiter {
+    Waiter { front: 1, connection: 1, number }
+}
+
+/// A put that somebody waits for.
+pub(crate) fn awaited(to: &str, job: &str, by: u64) -> Put {
+    on_terms(put(to, job), Terms { attach: Some(waiter(by)), ..Terms::default() })
+}
+
+/// A put of a job that lives as long as somebody waits for it.
+pub(crate) fn fleeting(to: &str, job: &str, by: u64) -> Put {
+    let terms = Terms { attach: Some(waiter(by)), lives: Lives::WhileAwaited, ..Terms::default() };
+    on_terms(put(to, job), terms)
+}
+
+pub(crate) fn attach(job: &str, by: u64) -> Attach {
+    Attach { jid: jid(job), waiter: waiter(by) }
+}
+
+/// One of front 1 waits no longer.
+pub(crate) fn leave(who: u64) -> Leave {
+    Leave { who: Leaving::One(waiter(who)) }
+}
+
+/// Who popped a job, by token.
+pub(crate) fn holding(popped: &Popped) -> Holder {
+    Holder::Token(popped.lock.token)
+}
+
+pub(crate) fn outcome(code: i32, bytes: &str) -> Outcome {
+    Outcome { code, bytes: bytes.into() }
+}
+
+/// Completes a job with a result.
+pub(crate) fn complete_with(job: &str, by: &str, code: i32, bytes: &str) -> Complete {
+    Complete { result: Some(Box::new(outcome(code, bytes))), ..complete(job, by) }
+}
+
+/// Fails a job with a result.
+pub(crate) fn fail_with(job: &str, by: &str, code: i32, bytes: &str) -> Fail {
+    Fail { result: Some(Box::new(outcome(code, bytes))), ..fail(job, by, "g") }
+}
+
+pub(crate) fn portion(part: u64, whole: u64) -> Progressed {
+    let portion = Portion::new(part, whole).expect("a case's portions are good ones");
+    Progressed { portion, seconds_left: None }
+}
+
+pub(crate) fn progress(job: &str, holder: Holder, part: u64, whole: u64) -> Progress {
+    Progress { jid: jid(job), holder, progress: portion(part, whole) }
+}
+
+pub(crate) fn chunk(job: &str, holder: Holder, bytes: &str) -> Chunk {
+    Chunk { jid: jid(job), holder, kind: ChunkKind::Data, bytes: bytes.into() }
+}
+
+pub(crate) fn hand_back(job: &str, by: &str) -> HandBack {
+    HandBack { jid: jid(job), holder: held_by(by) }
+}
+
+/// A worker is gone, and nobody knows why.
+pub(crate) fn gone(by: &str) -> Gone {
+    Gone { worker: worker(by), evidence: None }
+}
+
+pub(crate) fn ability(at: &str, kind: Option<&str>) -> Ability {
+    Ability { queue: queue(at), klass: kind.map(klass), attempt_max: None }
+}
+
+pub(crate) fn announce(by: &str, change: AnnounceChange) -> Announce {
+    Announce { worker: worker(by), change }
+}
+
+/// A worker can do one more thing.
+pub(crate) fn can(by: &str, at: &str, kind: Option<&str>) -> Announce {
+    announce(by, AnnounceChange::Can(vec![ability(at, kind)]))
+}
+
+pub(crate) fn limit(name: &str, limits: QueueLimits) -> SetLimits {
+    SetLimits { queue: queue(name), limits }
+}
+
+pub(crate) fn rate(count: u32, per: impl Into<f64>, burst: u32) -> QueueLimits {
+    let rate = Rate::new(count, seconds(per), burst).expect("a case's rates are good ones");
+    QueueLimits { rate: Some(rate), ..QueueLimits::default() }
+}
+
+pub(crate) fn status(job: &str) -> Status {
+    Status { of: StatusOf::Jid(jid(job)) }
+}
+
 /// One entry of a job's history.
 pub(crate) fn entry(when: impl Into<f64>, what: What) -> HistoryEntry {
     HistoryEntry { when: moment(when), what }
@@ -265,9 +371,46 @@ pub(crate) mod no {
         Refusal::Cycle { jid: jid(job), through: jid(through) }
     }
 
+    pub(crate) fn room(at: &str, jobs: u64, max: u64) -> Refusal {
+        Refusal::QueueFull { queue: queue(at), jobs, max }
+    }
+
+    pub(crate) fn body_can(at: &str, kind: &str) -> Refusal {
+        Refusal::NobodyCan { queue: queue(at), klass: klass(kind) }
+    }
+
     /// A bad argument; only what it is about is compared.
     pub(crate) fn good(what: &'static str) -> Refusal {
         Refusal::BadArgument { what, why: String::new() }
+    }
+}
+
+/// What those are told who wait through front 1.
+pub(crate) mod told {
+    use super::*;
+
+    pub(crate) fn chunk(by: u64, job: &str, bytes: &str) -> Delivery {
+        Delivery { waiter: waiter(by), jid: jid(job), told: Told::Chunk(ChunkKind::Data, bytes.into()) }
+    }
+
+    pub(crate) fn progress(by: u64, job: &str, part: u64, whole: u64) -> Delivery {
+        Delivery { waiter: waiter(by), jid: jid(job), told: Told::Progress(portion(part, whole)) }
+    }
+
+    pub(crate) fn ended(by: u64, job: &str, how: How, code: i32, bytes: &str) -> Delivery {
+        Delivery { waiter: waiter(by), jid: jid(job), told: Told::Ended(how, outcome(code, bytes)) }
+    }
+
+    pub(crate) fn completed(by: u64, job: &str) -> Delivery {
+        ended(by, job, How::Completed, 0, "")
+    }
+
+    pub(crate) fn failed(by: u64, job: &str, kind: &str, message: &str) -> Delivery {
+        ended(by, job, How::Failed { group: group(kind), message: message.into() }, 1, "")
+    }
+
+    pub(crate) fn canceled(by: u64, job: &str) -> Delivery {
+        ended(by, job, How::Canceled, 1, "")
     }
 }
 
@@ -312,6 +455,22 @@ pub(crate) mod heard {
 
     pub(crate) fn lock_lost(job: &str, by: &str) -> Event {
         Event::LockLost { jid: jid(job), worker: worker(by) }
+    }
+
+    pub(crate) fn handed_back(job: &str, at: &str, by: &str, crashed: bool) -> Event {
+        Event::HandedBack { jid: jid(job), queue: queue(at), worker: worker(by), crashed }
+    }
+
+    pub(crate) fn worker_gone(by: &str) -> Event {
+        Event::WorkerGone { worker: worker(by) }
+    }
+
+    pub(crate) fn coalesced(job: &str, at: &str, submissions: u64) -> Event {
+        Event::Coalesced { jid: jid(job), queue: queue(at), submissions }
+    }
+
+    pub(crate) fn abandoned(job: &str, at: &str) -> Event {
+        Event::Abandoned { jid: jid(job), queue: queue(at) }
     }
 
     pub(crate) fn passed(job: &str, what: Milestone) -> Event {
