@@ -8,17 +8,16 @@ use std::thread::JoinHandle;
 use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Limits};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Events, Pending, Pop, PopReply, Refusal, Seconds,
+    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds,
 };
 
 use crate::backup::{self, BackedUp};
-use crate::delivery::{Answered, Slot};
-use crate::embedded::{OpenError, Premises, Store};
+use crate::delivery::{Answered, Audience, RefusableSlot, Slot};
+use crate::embedded::{OpenError, Premises, Started, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
 use crate::log::{Disk, chance};
 use crate::options::StoreOptions;
-use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 
 /// How many batches wait for the engine before those who send more have to wait themselves.
@@ -80,7 +79,7 @@ impl StoreBackend {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn in_memory(clock: Arc<dyn Clock>) -> Result<StoreBackend, BackendError> {
-        StoreBackend::start("memory", Engine::new(limits()), clock, Keeper::Nowhere(Subscribers::default()))
+        StoreBackend::start("memory", Engine::new(limits()), clock, Keeper::Nowhere(Audience::default()))
     }
 
     /// An engine that keeps everything in a directory, which is made if it is not there.
@@ -123,7 +122,7 @@ impl StoreBackend {
     }
 
     fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
-        let (engine, scribe) = store.start()?;
+        let Started { engine, scribe, .. } = store.start(clock.now())?;
         let premises = Arc::downgrade(store.premises());
         let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
         let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;
@@ -148,11 +147,12 @@ impl StoreBackend {
         keeper.wake_through(inbox.downgrade());
         let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
         let last_out = LastOut(gone.clone());
+        let again = inbox.downgrade();
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())
             .spawn(move || {
                 let _last_out = last_out;
-                Host::new(engine, clock, messages, keeper).run();
+                Host::new(engine, clock, messages, again, keeper).run();
             })
             .map_err(|error| broken(name, error))?;
         Ok(StoreBackend { name, inbox, gone, thread: Some(thread), premises: Weak::new() })
@@ -200,6 +200,11 @@ impl StoreBackend {
         }
         answer.recv_async().await.map_err(|_| gone())?.map_err(|trouble| broken(self.name, trouble))
     }
+
+    /// The same for what may be refused.
+    async fn ask_for<T>(&self, message: impl FnOnce(RefusableSlot<T>) -> Message) -> Result<T, BackendError> {
+        self.ask(message).await?.map_err(BackendError::Refused)
+    }
 }
 
 impl Backend for StoreBackend {
@@ -212,15 +217,19 @@ impl Backend for StoreBackend {
     }
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
-        Box::pin(async move {
-            let answer: Result<PopReply, Refusal> =
-                self.ask(|slot| Message::Wait { pop, wait, slot }).await?;
-            answer.map_err(BackendError::Refused)
-        })
+        Box::pin(self.ask_for(move |slot| Message::Wait { pop, wait, slot }))
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
-        Box::pin(self.ask(|slot| Message::Subscribe { slot }))
+        Box::pin(self.ask_for(|slot| Message::Subscribe { after: None, slot }))
+    }
+
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        Box::pin(self.ask_for(move |slot| Message::Subscribe { after: Some(after), slot }))
+    }
+
+    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+        Box::pin(self.ask_for(move |slot| Message::Follow { front, slot }))
     }
 }
 

@@ -1,13 +1,17 @@
-//! Telling what happened, and then those who asked: in this order, and only once it cannot be lost.
+//! Telling what happened, then those who wait for jobs, and then those who asked: in this order, and only once it cannot be lost.
 
 use flume::Sender;
-use geartrain_core::{Answer, Call, Event, Events, PopReply, Refusal};
+use geartrain_core::{Answer, Call, Deliveries, Delivery, Event, Events, PopReply, Refusal};
 
-use crate::subscribers::Subscribers;
+use crate::followers::{Follower, Followers, Stream};
+use crate::subscribers::{Subscriber, Subscribers, Subscription};
 use crate::trouble::Trouble;
 
 /// Where an answer goes: the answer itself, or why there is none.
 pub(crate) type Slot<T> = Sender<Result<T, Trouble>>;
+
+/// Somebody who may be told no: what they asked for, or the refusal.
+pub(crate) type RefusableSlot<T> = Slot<Result<T, Refusal>>;
 
 /// The answers to a batch.
 pub(crate) struct Answered {
@@ -22,15 +26,27 @@ pub(crate) enum Outgoing {
         slot: Slot<Answered>,
         answered: Answered,
     },
-    Pop(Slot<Result<PopReply, Refusal>>, Result<PopReply, Refusal>),
+    Pop(RefusableSlot<PopReply>, Result<PopReply, Refusal>),
     /// Somebody listens from here on.
-    Subscribe(Slot<Box<dyn Events>>),
+    Subscribe(RefusableSlot<Box<dyn Events>>, Result<Box<(Subscriber, Subscription)>, Refusal>),
+    /// Somebody hears from here on what those are told who wait.
+    Follow(RefusableSlot<Box<dyn Deliveries>>, Result<Box<(Follower, Stream)>, Refusal>),
+}
+
+/// Everyone who is told things that they did not ask for just now.
+#[derive(Default)]
+pub(crate) struct Audience {
+    pub(crate) subscribers: Subscribers,
+    pub(crate) followers: Followers,
 }
 
 /// What some commands brought about, for everyone outside.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) events: Vec<Event>,
+    /// The position of the last of them.
+    pub(crate) last_event: u64,
+    pub(crate) deliveries: Vec<Delivery>,
     pub(crate) outgoing: Vec<Outgoing>,
     /// Some answers may only say where a payload is.
     pub(crate) elsewhere: bool,
@@ -38,18 +54,36 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.outgoing.is_empty()
+        self.events.is_empty() && self.deliveries.is_empty() && self.outgoing.is_empty()
     }
 
-    /// Tells what happened, and then those who asked.
-    pub(crate) fn deliver(self, subscribers: &mut Subscribers) {
-        subscribers.publish(self.events.into_iter());
+    /// Tells what happened, then those who wait, and then those who asked.
+    pub(crate) fn deliver(self, audience: &mut Audience) {
+        if !self.events.is_empty() {
+            audience.subscribers.publish(self.events, self.last_event);
+        }
+        if !self.deliveries.is_empty() {
+            audience.followers.tell(self.deliveries);
+        }
         for outgoing in self.outgoing {
             // Whoever no longer listens for an answer does not get one.
             match outgoing {
                 Outgoing::Batch { slot, answered } => drop(slot.send(Ok(answered))),
                 Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
-                Outgoing::Subscribe(slot) => drop(slot.send(Ok(subscribers.add()))),
+                Outgoing::Subscribe(slot, answer) => {
+                    let added = answer.map(|ends| {
+                        audience.subscribers.add(ends.0);
+                        Box::new(ends.1) as Box<dyn Events>
+                    });
+                    drop(slot.send(Ok(added)));
+                }
+                Outgoing::Follow(slot, answer) => {
+                    let added = answer.map(|ends| {
+                        audience.followers.add(ends.0);
+                        Box::new(ends.1) as Box<dyn Deliveries>
+                    });
+                    drop(slot.send(Ok(added)));
+                }
             }
         }
     }
@@ -60,7 +94,8 @@ impl Outcome {
             match outgoing {
                 Outgoing::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Pop(slot, _) => drop(slot.send(Err(trouble.clone()))),
-                Outgoing::Subscribe(slot) => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Subscribe(slot, _) => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Follow(slot, _) => drop(slot.send(Err(trouble.clone()))),
             }
         }
     }

@@ -184,6 +184,7 @@ impl AtWork {
             // If it panics it says why, and whoever waited for it is told. The thread stays, so that nobody waits for it in vain.
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 let _ = self.trouble.set(Trouble::Gone);
+                lock(&self.writer).iter_mut().for_each(Writer::let_followers_go);
             }
             self.done.fetch_add(count, Ordering::Release);
             if stop {

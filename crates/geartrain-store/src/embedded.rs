@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
-use geartrain_core::{Clock, Jid, Place};
+use geartrain_core::{Clock, Event, Jid, Leave, Leaving, Place, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
 use crate::clock::SystemClock;
@@ -109,6 +109,14 @@ impl std::fmt::Debug for OnDisk {
     }
 }
 
+/// A store that is ready to keep what comes.
+pub(crate) struct Started {
+    pub(crate) engine: Engine,
+    pub(crate) scribe: Box<Scribe>,
+    /// What opening it brought about, if events are kept.
+    pub(crate) events: Vec<Event>,
+}
+
 /// What is read from a store.
 struct Kept<L> {
     engine: Engine,
@@ -170,13 +178,17 @@ impl Store {
     }
 
     /// Reads what was kept, and gets ready to keep what comes.
-    pub(crate) fn start(&self) -> Result<(Engine, Box<Scribe>), OpenError> {
+    pub(crate) fn start(&self, now: Timestamp) -> Result<Started, OpenError> {
         let Kept { mut engine, mut log, checkpoint_bytes, payload_files, .. } =
             self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
         self.take_over_payload_files(&mut engine, &payload_files)?;
         // No token that was given out before, and may be lost from the log, is ever given out again.
         let mut effects = Effects::in_bytes();
         engine.begin_epoch(&mut effects);
+        // Whoever waited for a job did so through a process that is gone, or through a stream that has ended.
+        effects.listening = engine.keeps_events();
+        let everyone = Leave { who: Leaving::Everyone };
+        let _ = engine.execute(now, everyone.into(), &mut effects);
         log.append(&effects.take_written().bytes)?;
         log.sync()?;
         let log_bytes = log.used_bytes();
@@ -189,7 +201,7 @@ impl Store {
         let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover);
         let min = self.options.checkpoint_bytes_min;
         let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
-        Ok((engine, Box::new(scribe)))
+        Ok(Started { engine, scribe: Box::new(scribe), events: effects.events })
     }
 
     /// Says how the engine's thread is woken.

@@ -19,7 +19,8 @@ pub(crate) fn fetch(outcome: &mut Outcome, from: &mut PayloadReader) {
                     *answer = Err(refusal);
                 }
             }
-            Outgoing::Subscribe(_) => {}
+            // What those are told who wait is always there.
+            Outgoing::Subscribe(..) | Outgoing::Follow(..) => {}
         }
     }
 }

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flume::{Receiver, RecvTimeoutError};
+use flume::{Receiver, RecvTimeoutError, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
-    Answer, Call, Clock, Command, Events, Payload, Pop, PopReply, QueueName, Refusal, Reply, Seconds,
-    Timestamp,
+    Ability, AnnounceChange, Answer, Call, Clock, Command, Count, Deliveries, Event, Events, Leave, Leaving,
+    Outcome, Payload, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Terms, Tick, TickReply, Timestamp,
 };
 
-use crate::delivery::{Answered, Outgoing, Slot};
+use crate::delivery::{Answered, Outgoing, RefusableSlot, Slot};
+use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
+use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters};
 
@@ -25,11 +27,19 @@ pub(crate) enum Message {
     Wait {
         pop: Pop,
         wait: Seconds,
-        slot: Slot<Result<PopReply, Refusal>>,
+        slot: RefusableSlot<PopReply>,
     },
+    /// Somebody listens: from now on, or from after a position.
     Subscribe {
-        slot: Slot<Box<dyn Events>>,
+        after: Option<u64>,
+        slot: RefusableSlot<Box<dyn Events>>,
     },
+    Follow {
+        front: u64,
+        slot: RefusableSlot<Box<dyn Deliveries>>,
+    },
+    /// Somebody who followed has left.
+    Left,
     /// Time has jumped.
     LookAgain,
     /// The writer has moved payloads: there may be more to move.
@@ -64,6 +74,8 @@ pub(crate) struct Host {
     clock: Arc<dyn Clock>,
     inbox: Receiver<Message>,
     waiters: Waiters,
+    fronts: Fronts,
+    listeners: Listeners,
     keeper: Keeper,
     outgoing: Vec<Outgoing>,
     stopping: Vec<Slot<()>>,
@@ -71,8 +83,14 @@ pub(crate) struct Host {
     executed: usize,
     /// For how many of the next commands the engine has fetched what they need.
     looked_ahead: usize,
+    /// What is due is done without being asked for.
+    ticks: bool,
+    /// How long the next tick is put off at least, however much is due.
+    tick_pause: Duration,
 }
 
+/// How much is done at a time of what is due: others may have asked for something meanwhile.
+const TICK_COUNT: i64 = 1_000;
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
 const ALONE_COMMANDS_MAX: usize = 128;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
@@ -87,24 +105,31 @@ impl Host {
         engine: Engine,
         clock: Arc<dyn Clock>,
         inbox: Receiver<Message>,
+        again: WeakSender<Message>,
         keeper: Keeper,
     ) -> Host {
+        let effects = Effects { listening: engine.keeps_events(), ..keeper.effects() };
         Host {
             engine,
-            effects: keeper.effects(),
+            effects,
             clock,
             inbox,
             waiters: Waiters::default(),
+            fronts: Fronts::new(again),
+            listeners: Listeners::default(),
             keeper,
             outgoing: Vec::new(),
             stopping: Vec::new(),
             executed: 0,
             looked_ahead: 0,
+            ticks: false,
+            tick_pause: NAP,
         }
     }
 
-    /// Works until it is told to stop or nobody is left to ask.
+    /// Works until it is told to stop or nobody is left to ask, and does what is due by itself.
     pub(crate) fn run(mut self) {
+        self.ticks = true;
         // What was read may be more than fits into memory.
         self.send();
         loop {
@@ -121,10 +146,15 @@ impl Host {
 
     /// Takes all that is waiting at once, so that one commit can cover it. Says whether it is told to stop.
     pub(crate) fn round(&mut self, first: Option<Message>) -> bool {
+        // Looked at before the inbox, so that what they had asked for before they left is done before they leave.
+        let left = self.fronts.take_left();
         let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
         let stop = messages.iter().any(|message| matches!(message, Message::Stop { .. }));
         match self.recover(!messages.is_empty()) {
-            Ok(()) => self.work_on(messages),
+            Ok(()) => {
+                self.work_on(messages);
+                left.iter().for_each(|dropped| self.leave(dropped));
+            }
             Err(trouble) => refuse(messages, &trouble),
         }
         self.turn_away();
@@ -139,6 +169,9 @@ impl Host {
 
     fn work_on(&mut self, messages: Vec<Message>) {
         // What came due meanwhile belongs to those who wait for it, and not to those who ask now.
+        if self.ticks {
+            self.tick();
+        }
         self.serve_due();
         let mut messages = self.refuse_without_room(messages).into_iter();
         self.looked_ahead = 0;
@@ -183,16 +216,22 @@ impl Host {
                     answer => self.outgoing.push(Outgoing::Pop(slot, answer)),
                 }
             }
-            Message::Subscribe { slot } => {
-                // What happened before is not for the newcomer.
+            Message::Subscribe { after, slot } => {
+                // What happened before is not for the newcomer, unless they ask for it, and then they get it all at once.
                 self.send();
-                self.effects.listening = true;
-                self.outgoing.push(Outgoing::Subscribe(slot));
+                let answer = self.subscribe(after);
+                self.outgoing.push(Outgoing::Subscribe(slot, answer.map(Box::new)));
+                self.send();
+            }
+            Message::Follow { front, slot } => {
+                let answer = self.follow(front);
+                self.outgoing.push(Outgoing::Follow(slot, answer.map(Box::new)));
+                // What is told from here on is for the newcomer, so it goes out later.
                 self.send();
             }
             Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
-            // What is sent next takes it in.
-            Message::Moved => {}
+            // What is sent next takes it in; and the round that this began lets them leave.
+            Message::Moved | Message::Left => {}
             // Whoever asked hears of it when the thread lets go of everything.
             Message::Stop { slot } => self.stopping.extend(slot),
         }
@@ -200,7 +239,78 @@ impl Host {
 
     fn execute(&mut self, now: Timestamp, command: &mut Command) -> Answer {
         self.executed += 1;
-        self.engine.execute_in_place(now, command, &mut self.effects)
+        let answer = self.engine.execute_in_place(now, command, &mut self.effects);
+        if let Ok(Reply::Tick(_)) = &answer {
+            // It may have found that nobody has listened for long.
+            self.effects.listening = self.engine.keeps_events();
+        }
+        answer
+    }
+
+    /// Lets somebody listen, from after a position if one is given.
+    fn subscribe(&mut self, after: Option<u64>) -> Result<(Subscriber, Subscription), Refusal> {
+        let before = after.map_or(Ok(Vec::new()), |after| self.engine.events_after(after))?;
+        self.listen(self.clock.now());
+        let (subscriber, subscription) = subscription(before);
+        self.listeners.add(&subscriber);
+        Ok((subscriber, subscription))
+    }
+
+    /// Somebody listens: what happens is to be told, and kept.
+    fn listen(&mut self, now: Timestamp) {
+        self.engine.listen(now, &mut self.effects);
+        self.effects.listening = self.engine.keeps_events();
+    }
+
+    /// Lets somebody hear what those are told who wait.
+    fn follow(&mut self, front: u64) -> Result<(Follower, Stream), Refusal> {
+        let (follower, stream, must_leave) = self.fronts.follow(front)?;
+        if must_leave {
+            self.all_leave(front);
+        }
+        Ok((follower, stream))
+    }
+
+    /// Lets those leave who waited through a stream that was dropped.
+    fn leave(&mut self, dropped: &Dropped) {
+        if let Some(front) = self.fronts.let_go(dropped) {
+            self.all_leave(front);
+        }
+    }
+
+    fn all_leave(&mut self, front: u64) {
+        let now = self.clock.now();
+        // Nobody is told that it cannot be done: there is nobody left.
+        let _ = self.execute(now, &mut Leave { who: Leaving::Front(front) }.into());
+        self.serve_stirred(now);
+    }
+
+    /// Does what is due, if anything is: not too much at a time.
+    fn tick(&mut self) {
+        self.tick_pause = NAP;
+        let Some(due) = self.engine.next_tick() else { return };
+        let now = self.clock.now();
+        if due > now {
+            return;
+        }
+        let count = Count::new(TICK_COUNT).unwrap_or(Count::ONE);
+        let mut tick = Command::from(Tick { count });
+        if self.keeper.reserve(bytes_of(&tick)).is_err() {
+            self.tick_pause = TROUBLE_NAP;
+            return;
+        }
+        if self.listeners.any() {
+            self.listen(now);
+        }
+        let answer = self.execute(now, &mut tick);
+        self.serve_stirred(now);
+        // What is due and cannot be done now is not tried again at once.
+        let is_more = matches!(answer, Ok(Reply::Tick(TickReply { done, .. })) if done >= TICK_COUNT as u64);
+        if is_more {
+            self.tick_pause = Duration::ZERO;
+        }
+        // So that the room that was reserved for it is not counted on by what comes next.
+        self.send();
     }
 
     fn pop(&mut self, now: Timestamp, pop: Pop) -> Result<PopReply, Refusal> {
@@ -293,18 +403,20 @@ impl Host {
         waiter
     }
 
-    /// How long nothing can happen by itself; none if nobody waits for anything.
+    /// How long nothing can happen by itself; none if nobody waits for anything and nothing comes due.
     fn sleep(&self) -> Option<Duration> {
-        if self.keeper.is_busy() {
+        if self.keeper.is_busy() || self.fronts.has_left() {
             return Some(Duration::ZERO);
         }
         if self.keeper.trouble().is_some() {
             return Some(TROUBLE_NAP);
         }
-        let due = self.waiters.next_due().map(|due| due - self.clock.now());
-        let end = self.waiters.next_end().map(|end| end - self.clock.elapsed());
-        let seconds = due.into_iter().chain(end).min()?.get().min(SLEEP_SECONDS_MAX);
-        Some(Duration::try_from_secs_f64(seconds).unwrap_or_default().max(NAP))
+        let (due, tick) = (self.waiters.next_due(), self.engine.next_tick());
+        let now = if due.is_some() || tick.is_some() { self.clock.now() } else { Timestamp::ZERO };
+        let due = due.map(|due| until(due - now).max(NAP));
+        let tick = tick.map(|tick| until(tick - now).max(self.tick_pause));
+        let end = self.waiters.next_end().map(|end| until(end - self.clock.elapsed()).max(NAP));
+        due.into_iter().chain(tick).chain(end).min()
     }
 
     /// Passes on what happened and what was answered, to be told once it is kept.
@@ -320,8 +432,8 @@ impl Host {
         if !asked {
             return Err(trouble);
         }
-        let engine = self.keeper.recover(trouble)?;
-        self.go_on_with(engine);
+        let (engine, events) = self.keeper.recover(self.clock.now(), trouble)?;
+        self.go_on_with(engine, events);
         Ok(())
     }
 
@@ -334,14 +446,28 @@ impl Host {
         rest
     }
 
-    /// Goes on with an engine that was read from what was kept. Those who wait go on to wait.
-    fn go_on_with(&mut self, engine: Engine) {
+    /// Goes on with an engine that was read from what was kept, and with what happened when it was. Those who want jobs go on to wait, and those
+    /// who listen go on to listen; the streams of those who wait for jobs have ended.
+    fn go_on_with(&mut self, engine: Engine, events: Vec<Event>) {
         self.engine = engine;
+        self.fronts.forget();
+        self.effects.events = events;
+        self.effects.deliveries.clear();
+        self.effects.listening = self.engine.keeps_events();
+        // That somebody listens may not have been kept.
+        if self.listeners.any() {
+            self.listen(self.clock.now());
+        }
         for queue in self.waiters.queues() {
             self.engine.watch(&queue, true, &mut self.effects);
         }
         self.serve(self.clock.now(), self.waiters.queues());
     }
+}
+
+/// A span of time as one that can be slept; none of it if it is over.
+fn until(seconds: Seconds) -> Duration {
+    Duration::try_from_secs_f64(seconds.get().min(SLEEP_SECONDS_MAX)).unwrap_or_default()
 }
 
 /// Answers messages with why they cannot be dealt with.
@@ -350,8 +476,9 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
         match message {
             Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
-            Message::Subscribe { slot } => drop(slot.send(Err(trouble.clone()))),
-            Message::LookAgain | Message::Moved | Message::Stop { .. } => {}
+            Message::Subscribe { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+            Message::Follow { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+            Message::LookAgain | Message::Moved | Message::Left | Message::Stop { .. } => {}
         }
     }
 }
@@ -360,10 +487,21 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
 const MOVED_BYTES: usize = 1 << 10;
 /// The same for each job that is popped.
 const POPPED_BYTES: usize = 64;
+/// The same for each thing that a tick does.
+const TICKED_BYTES: usize = 256;
+/// The same for each thing that a worker announces, besides its names.
+const ABILITY_BYTES: usize = 32;
 
 /// About how much a command makes the store write down: what it brings, and a good deal for what it moves; nothing if it only reads.
 fn bytes_of(command: &Command) -> usize {
     let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+    let key = |terms: &Terms| terms.unique.as_ref().map_or(0, |key| key.as_bytes().len());
+    // A result may be kept besides being told, and a message is told in an event that may be kept too.
+    let result = |result: &Option<Box<Outcome>>| result.as_ref().map_or(0, |it| 2 * it.bytes.bytes().len());
+    let message = |message: &Option<String>| message.as_ref().map_or(0, |message| 2 * message.len());
+    let ability = |of: &Ability| {
+        ABILITY_BYTES + of.queue.as_str().len() + of.klass.as_ref().map_or(0, |k| k.as_str().len())
+    };
     let brought = match command {
         Command::Get(_)
         | Command::GetMany(_)
@@ -376,17 +514,32 @@ fn bytes_of(command: &Command) -> usize {
         | Command::Tracked(_)
         | Command::Failures(_)
         | Command::Failed(_)
-        | Command::GetRecurring(_) => return 0,
-        Command::Put(put) => put.payload.bytes().len(),
+        | Command::GetRecurring(_)
+        | Command::GetLimits(_)
+        | Command::GetResult(_)
+        | Command::Status(_)
+        | Command::Why(_)
+        | Command::RollCall(_)
+        | Command::Announced(_)
+        // It is passed on and not kept.
+        | Command::Chunk(_) => return 0,
+        Command::Put(put) => put.payload.bytes().len() + put.terms.as_deref().map_or(0, key),
         Command::Heartbeat(beat) => payload(&beat.payload),
-        Command::Complete(complete) => payload(&complete.payload),
-        Command::Fail(fail) => fail.message.len() + payload(&fail.payload),
-        Command::Retry(retry) => retry.message.as_ref().map_or(0, String::len),
+        Command::Complete(complete) => payload(&complete.payload) + result(&complete.result),
+        Command::Fail(fail) => 2 * fail.message.len() + payload(&fail.payload) + result(&fail.result),
+        Command::Retry(retry) => message(&retry.message),
+        // Written as evidence, and again in what is said of a job that fails for it.
+        Command::Gone(gone) => 2 * message(&gone.evidence),
+        Command::Announce(announce) => match &announce.change {
+            AnnounceChange::Can(all) | AnnounceChange::Only(all) => all.iter().map(ability).sum(),
+            AnnounceChange::Cannot(_) => 0,
+        },
+        Command::Tick(tick) => TICKED_BYTES * tick.count.get(),
         Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
         Command::Recur(recur) => recur.payload.bytes().len(),
         Command::UpdateRecurring(update) => payload(&update.payload),
         Command::Pop(pop) => POPPED_BYTES * pop.count.get(),
-        Command::SetConfig(set) => set.value.len(),
+        Command::SetConfig(set) => 2 * set.value.len(),
         _ => 0,
     };
     brought + MOVED_BYTES

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use flume::WeakSender;
 use geartrain_core::engine::{Effects, Engine, Written};
+use geartrain_core::{Event, Timestamp};
 
-use crate::delivery::{Outcome, Outgoing};
+use crate::delivery::{Audience, Outcome, Outgoing};
 use crate::desk::{Desk, Threads};
-use crate::embedded::Store;
+use crate::embedded::{Started, Store};
 use crate::host::Message;
 use crate::log;
 use crate::spill::Spill;
@@ -30,7 +31,7 @@ const BATCH_BYTES: usize = 8 << 10;
 /// Where what happened is kept.
 pub(crate) enum Keeper {
     /// Nowhere: it is told at once.
-    Nowhere(Subscribers),
+    Nowhere(Audience),
     /// In the log: it is told once it is written.
     Log {
         /// Where the log is.
@@ -70,9 +71,12 @@ impl Keeper {
         let written = effects.take_written();
         effects.deltas.clear();
         let elsewhere = std::mem::take(&mut effects.elsewhere);
-        let outcome = Outcome { events: std::mem::take(&mut effects.events), outgoing, elsewhere };
+        let events = std::mem::take(&mut effects.events);
+        let last_event = if events.is_empty() { 0 } else { engine.event_position() };
+        let deliveries = std::mem::take(&mut effects.deliveries);
+        let outcome = Outcome { events, last_event, deliveries, outgoing, elsewhere };
         match self {
-            Keeper::Nowhere(subscribers) => outcome.deliver(subscribers),
+            Keeper::Nowhere(audience) => outcome.deliver(audience),
             Keeper::Log { scribe, .. } => scribe.keep(written, outcome, engine, alone),
         }
     }
@@ -93,18 +97,23 @@ impl Keeper {
         }
     }
 
-    /// After trouble, reads again what was kept, because what the engine knows may be more than that. Answers the engine to go on with.
-    pub(crate) fn recover(&mut self, trouble: Trouble) -> Result<Engine, Trouble> {
+    /// After trouble, reads again what was kept, because what the engine knows may be more than that. Answers the engine to go on with, and what happened
+    /// since. Nobody waits for jobs any more.
+    pub(crate) fn recover(
+        &mut self,
+        now: Timestamp,
+        trouble: Trouble,
+    ) -> Result<(Engine, Vec<Event>), Trouble> {
         let Keeper::Log { store, scribe } = self else { return Err(trouble) };
         // Those who still wait for what was handed in are told of the trouble.
         scribe.desk.work(usize::MAX);
         if let Some(listening) = scribe.desk.stop() {
             scribe.listening = listening;
         }
-        let (engine, mut started) = store.start().map_err(|_| trouble)?;
+        let Started { engine, scribe: mut started, events } = store.start(now).map_err(|_| trouble)?;
         started.desk.listen(std::mem::take(&mut scribe.listening));
         *scribe = started;
-        Ok(engine)
+        Ok((engine, events))
     }
 
     /// Without a thread, writes so many of the groups that were handed in.

@@ -10,6 +10,7 @@ mod delivery;
 mod desk;
 mod embedded;
 mod fetch;
+mod followers;
 mod host;
 mod keeper;
 mod lockstep;

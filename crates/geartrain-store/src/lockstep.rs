@@ -7,7 +7,7 @@ use geartrain_core::engine::Limits;
 use geartrain_core::{Answer, Call, Clock};
 
 use crate::delivery::{Answered, Slot};
-use crate::embedded::{OpenError, Store};
+use crate::embedded::{OpenError, Started, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
 use crate::log::Disk;
@@ -35,9 +35,10 @@ impl Lockstep {
         clock: Arc<dyn Clock>,
     ) -> Result<Lockstep, OpenError> {
         let store = Store::on(disk, options, Limits::default()).without_threads();
-        let (engine, scribe) = store.start()?;
+        let Started { engine, scribe, .. } = store.start(clock.now())?;
         let (inbox, messages) = flume::unbounded();
-        Ok(Lockstep { host: Host::new(engine, clock, messages, Keeper::Log { store, scribe }), inbox })
+        let keeper = Keeper::Log { store, scribe };
+        Ok(Lockstep { host: Host::new(engine, clock, messages, inbox.downgrade(), keeper), inbox })
     }
 
     /// Sends a batch, which the engine takes with its next step.

@@ -8,7 +8,7 @@ use flume::Sender;
 use geartrain_core::engine::Move;
 
 use crate::checkpoint::{CheckpointWriter, Checkpoints};
-use crate::delivery::Outcome;
+use crate::delivery::{Audience, Outcome};
 use crate::fetch::fetch;
 use crate::log::{Log, is_full};
 use crate::options::SyncMode;
@@ -53,7 +53,7 @@ pub(crate) enum Order {
 pub(crate) struct Writer {
     log: Log,
     mode: SyncMode,
-    subscribers: Subscribers,
+    audience: Audience,
     checkpoints: Checkpoints,
     mover: Mover,
     picture: Option<CheckpointWriter>,
@@ -70,7 +70,7 @@ impl Writer {
         Writer {
             log,
             mode,
-            subscribers: Subscribers::default(),
+            audience: Audience::default(),
             checkpoints,
             mover,
             picture: None,
@@ -95,7 +95,7 @@ impl Writer {
                     let outcome = self.write(group);
                     // With nothing before it that has to be synced, nobody need wait for what comes after it.
                     if self.unsynced.is_none() && self.trouble.get().is_none() {
-                        outcome.deliver(&mut self.subscribers);
+                        outcome.deliver(&mut self.audience);
                     } else {
                         outcomes.push(outcome);
                     }
@@ -110,7 +110,7 @@ impl Writer {
         for outcome in outcomes {
             // After a failed sync nobody knows what was kept, so nothing is acknowledged.
             match self.trouble.get() {
-                None => outcome.deliver(&mut self.subscribers),
+                None => outcome.deliver(&mut self.audience),
                 Some(trouble) => outcome.call_off(trouble),
             }
         }
@@ -124,12 +124,12 @@ impl Writer {
 
     /// Those who listen, from now on.
     pub(crate) fn listen(&mut self, subscribers: Subscribers) {
-        self.subscribers = subscribers;
+        self.audience.subscribers = subscribers;
     }
 
     /// Lets go of everything but those who listen.
     pub(crate) fn into_subscribers(self) -> Subscribers {
-        self.subscribers
+        self.audience.subscribers
     }
 
     /// Writes a group down. If that fails, nothing is acknowledged from then on.
@@ -159,6 +159,12 @@ impl Writer {
     fn fail(&mut self, trouble: Trouble) {
         // Only the first one says what happened.
         let _ = self.trouble.set(trouble);
+        self.let_followers_go();
+    }
+
+    /// Ends the streams of those who wait for jobs: what they were to be told next may not be kept, and they should ask.
+    pub(crate) fn let_followers_go(&mut self) {
+        self.audience.followers.close();
     }
 
     fn try_write(&mut self, body: &[u8], picture: Option<Piece>, light: bool) -> Result<(), Trouble> {
