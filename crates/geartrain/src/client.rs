@@ -7,9 +7,9 @@ use std::time::Duration;
 use geartrain_store::StoreBackend;
 
 use crate::{
-    Answer, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Error, Events, Fail, Get, Group,
-    Heartbeat, Holder, Jid, Job, Next, OpenError, Operation, Payload, Pop, PopReply, Popped, PutRequest,
-    QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
+    Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Deliveries, Ended, Error,
+    Events, Fail, Get, Group, Heartbeat, Holder, Jid, Job, Next, OpenError, Operation, Payload, Pop,
+    PopReply, Popped, PutRequest, QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
 };
 
 /// A queue, as a program uses it. Clones share the same one.
@@ -97,6 +97,66 @@ impl Client {
     /// Puts a job into a queue, for the code that `klass` names, with a payload that nobody but that code looks at.
     pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest {
         PutRequest::new(self.clone(), queue, klass, payload.into())
+    }
+
+    /// Puts a job and waits until it has ended, but no longer than so if a time is given. If that is over, the error is
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), nobody waits any more, and the job goes on.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// use geartrain::{Complete, Error, Holder, Outcome, WaitError};
+    /// let client = geartrain::connect("memory:").await?;
+    ///
+    /// let worker = client.clone();
+    /// let at_work = std::thread::spawn(move || pollster::block_on(async {
+    ///     let job = worker.pop_wait("sums", "worker-1", Duration::from_secs(30)).await?.expect("there is a job");
+    ///     let result = Some(Box::new(Outcome { code: 0, bytes: "42".into() }));
+    ///     worker.run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) }).await
+    /// }));
+    /// let ended = client.put_and_wait(client.put("sums", "add", "[40,2]"), None).await?;
+    /// assert!(ended.is_completed());
+    /// assert_eq!(ended.outcome.bytes.text(), Some("42"));
+    /// # at_work.join().expect("it does not panic")?;
+    ///
+    /// let put = client.put("nobody-works-here", "add", "[1,1]").while_awaited();
+    /// let late = client.put_and_wait(put, Some(Duration::from_millis(1))).await;
+    /// assert!(matches!(late, Err(Error::Wait(WaitError::TimedOut { .. }))));
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn put_and_wait(&self, put: PutRequest, wait: Option<Duration>) -> Result<Ended, Error> {
+        self.put_and_follow(put).await?.end(wait).await
+    }
+
+    /// Puts a job, to hear what its worker says while it works and how it ends.
+    pub async fn put_and_follow(&self, put: PutRequest) -> Result<Awaited, Error> {
+        Awaited::put(self, put).await
+    }
+
+    /// Waits until a job has ended, but no longer than so if a time is given. If it ended before, the answer is the result that was kept, and without
+    /// one the error is [`WaitError::Unknown`](crate::WaitError::Unknown).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// let client = geartrain::connect("memory:").await?;
+    /// let jid = client.put("mail", "welcome", "{}").keep_result(Duration::from_secs(3_600)).await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// client.fail(&job, "no-such-user", "nobody of that name").await?;
+    /// assert!(!client.wait_for(&jid, None).await?.is_completed());
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn wait_for(&self, jid: &Jid, wait: Option<Duration>) -> Result<Ended, Error> {
+        self.follow_job(jid).await?.end(wait).await
+    }
+
+    /// Waits for a job that is there, to hear what its worker says from now on and how it ends.
+    pub async fn follow_job(&self, jid: &Jid) -> Result<Awaited, Error> {
+        Awaited::existing(self, jid).await
+    }
+
+    pub(crate) async fn follow(&self, front: u64) -> Result<Box<dyn Deliveries>, Error> {
+        Ok(self.backend.follow(front).await?)
     }
 
     /// Takes the next job of a queue, if there is one.
@@ -211,6 +271,26 @@ impl Client {
     /// ```
     pub async fn events(&self) -> Result<Box<dyn Events>, Error> {
         Ok(self.backend.subscribe().await?)
+    }
+
+    /// Listens to what happened after a position, and goes on with what happens: nothing is left out and nothing comes twice. Events are kept from
+    /// the first subscription on, on a disk across restarts, and not for ever: a position that is too old is refused.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// let mut events = client.events().await?;
+    /// client.put("mail", "welcome", "{}").jid("j1").await?;
+    /// let last = events.next().await?.position;
+    /// drop(events);
+    ///
+    /// client.put("mail", "welcome", "{}").jid("j2").await?;
+    /// let mut events = client.events_after(last).await?;
+    /// assert_eq!(events.next().await?.position, last + 1);
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn events_after(&self, position: u64) -> Result<Box<dyn Events>, Error> {
+        Ok(self.backend.subscribe_from(position).await?)
     }
 }
 

@@ -22,6 +22,8 @@
 mod client;
 mod connect;
 mod put;
+mod timer;
+mod wait;
 
 pub use client::Client;
 pub use connect::{Place, connect};
@@ -29,6 +31,7 @@ pub use geartrain_core::engine::Census;
 pub use geartrain_core::*;
 pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
 pub use put::PutRequest;
+pub use wait::{Awaited, Ended, WaitError};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,9 @@ pub enum Error {
     /// There is no answer.
     #[error(transparent)]
     Backend(BackendError),
+    /// A wait for a job came to nothing.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     /// The backend answered something else than it was asked.
     #[error("the backend's answer is not to the question")]
     WrongAnswer,
@@ -92,6 +98,12 @@ impl From<BadName> for Error {
 impl From<NotFinite> for Error {
     fn from(number: NotFinite) -> Error {
         Error::Input(number.into())
+    }
+}
+
+impl From<BadArgument> for Error {
+    fn from(argument: BadArgument) -> Error {
+        Error::Input(argument.into())
     }
 }
 

@@ -1,9 +1,12 @@
 //! A put that is being written.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{BadInput, Client, Error, Existing, Jid, Klass, Payload, Priority, Put, QueueName, Tag};
+use crate::{
+    Afterwards, Backoff, BadInput, Client, Error, Existing, Jid, Klass, Lives, Payload, Priority, Put,
+    PutReply, QueueName, Seconds, Tag, Terms, Timestamp, UniqueKey, Waiter,
+};
 
 /// A put that is being written: add what you like, then await it for the job's id.
 ///
@@ -84,6 +87,103 @@ impl PutRequest {
             Ok(())
         })
     }
+
+    fn ask(self, change: impl FnOnce(&mut Terms) -> Result<(), BadInput>) -> PutRequest {
+        self.with(|put| change(put.terms.get_or_insert_default()))
+    }
+
+    /// Joins an unfinished job of the queue with the same key, if there is one, instead of putting another. The id that comes back is then that job's.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// let first = client.put("reports", "render", "{}").unique("report-7").await?;
+    /// let second = client.put("reports", "render", "{}").unique("report-7").await?;
+    /// assert_eq!(first, second);
+    /// # Ok(()) }) }
+    /// ```
+    pub fn unique(self, key: impl AsRef<[u8]>) -> PutRequest {
+        self.ask(|terms| {
+            terms.unique = Some(UniqueKey::new(key)?);
+            Ok(())
+        })
+    }
+
+    /// Says how long one attempt may take, however often its worker sends heartbeats. Then it is retried, or fails if no retry is left.
+    pub fn timeout(self, attempt_max: Duration) -> PutRequest {
+        self.ask(|terms| {
+            terms.attempt_max = Some(attempt_max.into());
+            Ok(())
+        })
+    }
+
+    /// Fails the job if it is not started by this moment.
+    pub fn expires(self, at: SystemTime) -> PutRequest {
+        self.ask(|terms| {
+            terms.expires = Some(moment(at));
+            Ok(())
+        })
+    }
+
+    /// Says how long a retry waits, unless whoever retries says so.
+    pub fn backoff(self, backoff: Backoff) -> PutRequest {
+        self.ask(|terms| {
+            terms.backoff = Some(backoff);
+            Ok(())
+        })
+    }
+
+    /// Says how many of its workers may die before the job is set aside; as the option `crashes-max` says, if not given.
+    pub fn crashes_max(self, crashes: u32) -> PutRequest {
+        self.ask(|terms| {
+            terms.crashes_max = Some(crashes);
+            Ok(())
+        })
+    }
+
+    /// Refuses the put if no worker has announced that it can do the job.
+    pub fn roll_call(self) -> PutRequest {
+        self.ask(|terms| {
+            terms.roll_call = true;
+            Ok(())
+        })
+    }
+
+    /// Keeps what comes out of the job for so long after it ended, for those who ask later.
+    pub fn keep_result(self, span: Duration) -> PutRequest {
+        self.ask(|terms| {
+            terms.result_for = Some(span.into());
+            Ok(())
+        })
+    }
+
+    /// Removes the job when nobody waits for it any more and it does not run: it is only worth doing for those who [wait](Client::put_and_wait).
+    pub fn while_awaited(self) -> PutRequest {
+        self.ask(|terms| {
+            terms.lives = Lives::WhileAwaited;
+            Ok(())
+        })
+    }
+
+    /// Forgets the job when it has ended, unless other jobs depend on it.
+    pub fn forget(self) -> PutRequest {
+        self.ask(|terms| {
+            terms.afterwards = Afterwards::Forget;
+            Ok(())
+        })
+    }
+
+    pub(crate) fn attach(self, waiter: Waiter) -> PutRequest {
+        self.ask(|terms| {
+            terms.attach = Some(waiter);
+            Ok(())
+        })
+    }
+
+    /// What is sent.
+    pub(crate) fn into_put(self) -> Result<Put, BadInput> {
+        self.put
+    }
 }
 
 impl IntoFuture for PutRequest {
@@ -94,8 +194,18 @@ impl IntoFuture for PutRequest {
         Box::pin(async move {
             let put = self.put?;
             let jid = put.jid.clone();
-            self.client.run(put).await?;
-            Ok(jid)
+            match self.client.run(put).await? {
+                PutReply::Coalesced { jid } => Ok(jid),
+                _ => Ok(jid),
+            }
         })
+    }
+}
+
+/// A moment of the system's clock. One so far away that it cannot be told is as far as can be.
+fn moment(at: SystemTime) -> Timestamp {
+    match at.duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp::ZERO + Seconds::from(since),
+        Err(before) => Timestamp::ZERO - Seconds::from(before.duration()),
     }
 }
