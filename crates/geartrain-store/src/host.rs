@@ -239,11 +239,19 @@ impl Host {
 
     fn execute(&mut self, now: Timestamp, command: &mut Command) -> Answer {
         self.executed += 1;
-        let answer = self.engine.execute_in_place(now, command, &mut self.effects);
-        if let Ok(Reply::Tick(_)) = &answer {
-            // It may have found that nobody has listened for long.
-            self.effects.listening = self.engine.keeps_events();
+        if let Command::Tick(_) = command {
+            return self.execute_tick(now, command);
         }
+        self.engine.execute_in_place(now, command, &mut self.effects)
+    }
+
+    /// A tick may find that nobody has listened for long, so it is told whether anybody does.
+    fn execute_tick(&mut self, now: Timestamp, tick: &mut Command) -> Answer {
+        if self.listeners.any() {
+            self.listen(now);
+        }
+        let answer = self.engine.execute_in_place(now, tick, &mut self.effects);
+        self.effects.listening = self.engine.keeps_events();
         answer
     }
 
@@ -298,9 +306,6 @@ impl Host {
         if self.keeper.reserve(bytes_of(&tick)).is_err() {
             self.tick_pause = TROUBLE_NAP;
             return;
-        }
-        if self.listeners.any() {
-            self.listen(now);
         }
         let answer = self.execute(now, &mut tick);
         self.serve_stirred(now);

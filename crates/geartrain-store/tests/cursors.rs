@@ -1,0 +1,143 @@
+//! Whoever listens can go on where they stopped: nothing is left out and nothing comes twice.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use geartrain_core::*;
+use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
+use pollster::block_on;
+
+fn open(disk: &SimDisk) -> StoreBackend {
+    // With checkpoints, so that what happened is read from one as well.
+    let options = StoreOptions { checkpoint_bytes_min: 4 << 10, ..StoreOptions::default() };
+    StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap()
+}
+
+fn put(backend: &StoreBackend, number: usize) {
+    let (queue, jid) = (QueueName::new("mail").unwrap(), Jid::new(format!("j{number}")).unwrap());
+    let put = Put::new(queue, jid, Klass::new("welcome").unwrap(), "{}");
+    let answers = block_on(backend.execute(vec![put.into()])).unwrap();
+    assert_eq!(answers, [Ok(Reply::Put(PutReply::Created))]);
+}
+
+/// The next event's position, and the number of the job that was put.
+fn next(events: &mut Box<dyn Events>) -> (u64, usize) {
+    let Published { position, event } = block_on(events.next()).unwrap();
+    match &*event {
+        Event::Put { jid, .. } => (position, jid.to_string()[1..].parse().unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_silent(events: &mut Box<dyn Events>) -> bool {
+    events.next().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+fn refusal(backend: &StoreBackend, after: u64) -> Refusal {
+    match block_on(backend.subscribe_from(after)) {
+        Err(BackendError::Refused(refusal)) => refusal,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is not refused"),
+    }
+}
+
+#[test]
+fn whoever_listened_goes_on_where_they_stopped_when_the_directory_is_opened_again() {
+    for reopen in [SimDisk::clone, SimDisk::crash, SimDisk::kill] {
+        let mut disk = SimDisk::new(1);
+        let backend = open(&disk);
+        let mut events = block_on(backend.subscribe()).unwrap();
+        put(&backend, 0);
+        let (mut last, _) = next(&mut events);
+        let mut backend = Some(backend);
+        for round in 0..20 {
+            // All that was acknowledged is kept, and so is what happened then.
+            (1..=10).for_each(|n| put(backend.as_ref().unwrap(), round * 10 + n));
+            let crashed = reopen(&disk);
+            drop(backend.take());
+            disk = crashed;
+            let opened = backend.insert(open(&disk));
+            let mut events = block_on(opened.subscribe_from(last)).unwrap();
+            for n in 1..=10 {
+                let (position, number) = next(&mut events);
+                assert_eq!(number, round * 10 + n);
+                assert!(position > last);
+                last = position;
+            }
+            assert!(is_silent(&mut events));
+        }
+    }
+}
+
+#[test]
+fn what_happens_while_somebody_comes_back_is_neither_left_out_nor_told_twice() {
+    const PUTS: usize = 3_000;
+    let backend = StoreBackend::in_memory(Arc::new(SystemClock)).unwrap();
+    let mut events = block_on(backend.subscribe()).unwrap();
+    put(&backend, 0);
+    let (first, _) = next(&mut events);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..PUTS).for_each(|number| put(&backend, number)));
+        let mut last = first;
+        while last < first + PUTS as u64 - 1 {
+            let mut events = block_on(backend.subscribe_from(last)).unwrap();
+            for _ in 0..7.min(first + PUTS as u64 - 1 - last) {
+                let (position, number) = next(&mut events);
+                assert_eq!((position, number as u64), (last + 1, last + 1 - first));
+                last = position;
+            }
+        }
+    });
+}
+
+#[test]
+fn positions_that_are_not_kept_and_those_to_come_are_refused() {
+    let backend = open(&SimDisk::new(1));
+    put(&backend, 0);
+    let mut events = block_on(backend.subscribe()).unwrap();
+    put(&backend, 1);
+    let (last, _) = next(&mut events);
+    assert_eq!(refusal(&backend, last + 1), Refusal::CursorAhead { after: last + 1, newest: last });
+    // What happened before anybody listened was not kept.
+    assert_eq!(refusal(&backend, 0), Refusal::CursorTooOld { after: 0, oldest: last });
+    assert!(is_silent(&mut block_on(backend.subscribe_from(last)).unwrap()));
+}
+
+#[test]
+fn whoever_listens_goes_on_to_listen_after_something_went_wrong() {
+    for operations in 0..12 {
+        let disk = SimDisk::new(operations);
+        let backend = open(&disk);
+        let mut events = block_on(backend.subscribe()).unwrap();
+        put(&backend, 0);
+        disk.fail_after(operations);
+        for number in 1..20 {
+            let put = Put::new(
+                QueueName::new("mail").unwrap(),
+                Jid::new(format!("j{number}")).unwrap(),
+                Klass::new("welcome").unwrap(),
+                "{}",
+            );
+            let _ = block_on(backend.execute(vec![put.into()]));
+        }
+        put(&backend, 20);
+        let (mut last, first) = next(&mut events);
+        assert_eq!(first, 0);
+        let mut told = vec![];
+        while told.last() != Some(&20) {
+            let (position, number) = next(&mut events);
+            assert!(position > last, "failing after {operations}");
+            last = position;
+            told.push(number);
+        }
+        assert!(told.len() >= 19, "failing after {operations}: {told:?}");
+        assert!(told.is_sorted());
+        assert!(is_silent(&mut events));
+        drop(backend);
+        assert_eq!(block_on(events.next()), Err(EventsEnd::Closed));
+    }
+}

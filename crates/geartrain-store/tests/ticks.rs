@@ -1,0 +1,111 @@
+//! What is due happens by itself.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use geartrain_core::*;
+use geartrain_store::{StoreBackend, StoreOptions};
+use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
+use pollster::block_on;
+
+/// The same engine in memory and on a disk, each with a clock of its own.
+fn backends() -> [(StoreBackend, Arc<ManualClock>); 2] {
+    let clocks = [ManualClock::new(), ManualClock::new()];
+    let on_disk =
+        StoreBackend::open_on(Arc::new(SimDisk::new(1)), StoreOptions::default(), clocks[1].clone()).unwrap();
+    let [first, second] = clocks;
+    [(StoreBackend::in_memory(first.clone()).unwrap(), first), (on_disk, second)]
+}
+
+fn queue() -> QueueName {
+    QueueName::new("mail").unwrap()
+}
+
+fn put(number: usize, terms: Terms) -> Put {
+    let jid = Jid::new(format!("j{number}")).unwrap();
+    Put { terms: Some(Box::new(terms)), ..Put::new(queue(), jid, Klass::new("welcome").unwrap(), "{}") }
+}
+
+fn pop(worker: &str) -> Pop {
+    Pop::new(queue(), WorkerName::new(worker).unwrap())
+}
+
+fn run<O: Operation>(backend: &StoreBackend, operation: O) -> O::Reply {
+    let answer =
+        block_on(backend.execute(vec![Call { now: None, command: operation.into() }])).unwrap().remove(0);
+    O::answer(answer.unwrap()).unwrap()
+}
+
+#[test]
+fn an_attempt_that_took_too_long_is_over_and_whoever_waits_gets_the_job() {
+    for (backend, clock) in backends() {
+        run(&backend, put(1, Terms { attempt_max: Some(Seconds::from(10)), ..Terms::default() }));
+        let first = run(&backend, pop("w1")).jobs.remove(0);
+        let mut waiting = backend.pop_or_wait(pop("w2"), Seconds::from(3_600));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        clock.advance(11);
+        let second = block_on(waiting).unwrap().jobs.remove(0);
+        assert_eq!((&second.jid, second.lock.worker.as_str()), (&first.jid, "w2"));
+        let late = Complete::new(first.jid.clone(), Holder::Token(first.lock.token));
+        let answers = block_on(backend.execute(vec![late.into()])).unwrap();
+        assert!(matches!(answers[..], [Err(Refusal::LockLost { .. })]), "{answers:?}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_job_hears_that_it_was_not_started_in_time() {
+    for (backend, clock) in backends() {
+        let mut stream = block_on(backend.follow(1)).unwrap();
+        let attach = Some(Waiter { front: 1, connection: 0, number: 1 });
+        run(&backend, put(1, Terms { attach, expires: Some(Timestamp::from(10)), ..Terms::default() }));
+        clock.advance(11);
+        match block_on(stream.next()).unwrap().told {
+            Told::Ended(How::Failed { group, .. }, _) => assert_eq!(group.as_str(), "expired-mail"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn however_much_is_due_all_of_it_is_done() {
+    const JOBS: usize = 5_500;
+    for (backend, clock) in backends() {
+        let expiring = || Terms { expires: Some(Timestamp::from(10)), ..Terms::default() };
+        let puts = (0..JOBS).map(|number| put(number, expiring()).into()).collect();
+        assert!(block_on(backend.execute(puts)).unwrap().iter().all(Result::is_ok));
+        let mut events = block_on(backend.subscribe()).unwrap();
+        clock.advance(11);
+        // Nobody asks for anything meanwhile.
+        let mut failed = 0;
+        while failed < JOBS {
+            failed += usize::from(matches!(*block_on(events.next()).unwrap().event, Event::Failed { .. }));
+        }
+        assert_eq!(run(&backend, Length { queue: queue() }), 0);
+    }
+}
+
+#[test]
+fn what_happens_is_kept_as_long_as_somebody_listens_and_then_for_a_day() {
+    for (backend, clock) in backends() {
+        let mut events = block_on(backend.subscribe()).unwrap();
+        let mut last = 0;
+        for day in 0..5 {
+            clock.advance(86_400 + 1);
+            run(&backend, put(day, Terms::default()));
+            last = block_on(events.next()).unwrap().position;
+        }
+        drop(events);
+        clock.advance(80_000);
+        run(&backend, put(5, Terms::default()));
+        let mut events = block_on(backend.subscribe_from(last)).unwrap();
+        assert_eq!(block_on(events.next()).unwrap().position, last + 1);
+        drop(events);
+        clock.advance(2 * 86_400);
+        run(&backend, put(6, Terms::default()));
+        let refused = block_on(backend.subscribe_from(last)).err();
+        assert!(matches!(refused, Some(BackendError::Refused(Refusal::CursorTooOld { .. }))), "{refused:?}");
+    }
+}
