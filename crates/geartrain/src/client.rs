@@ -9,7 +9,7 @@ use geartrain_store::StoreBackend;
 use crate::{
     Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Deliveries, Ended, Error,
     Events, Fail, Get, Group, Heartbeat, Holder, Jid, Job, Next, OpenError, Operation, Payload, Pop,
-    PopReply, Popped, PutRequest, QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
+    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
 };
 
 /// A queue, as a program uses it. Clones share the same one.
@@ -97,6 +97,11 @@ impl Client {
     /// Puts a job into a queue, for the code that `klass` names, with a payload that nobody but that code looks at.
     pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest {
         PutRequest::new(self.clone(), queue, klass, payload.into())
+    }
+
+    /// The same for a put that is written already.
+    pub fn request(&self, put: Put) -> PutRequest {
+        PutRequest::of(self.clone(), put)
     }
 
     /// Puts a job and waits until it has ended, but no longer than so if a time is given. If that is over, the error is

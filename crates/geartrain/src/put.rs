@@ -27,6 +27,10 @@ impl PutRequest {
         PutRequest { client, put: put() }
     }
 
+    pub(crate) fn of(client: Client, put: Put) -> PutRequest {
+        PutRequest { client, put: Ok(put) }
+    }
+
     fn with(mut self, change: impl FnOnce(&mut Put) -> Result<(), BadInput>) -> PutRequest {
         self.put = self.put.and_then(|mut put| change(&mut put).map(|()| put));
         self

@@ -1,0 +1,138 @@
+//! Whoever waits for a job hears how it ended, or that nobody can say, even if the backend has to start again meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use geartrain::*;
+use geartrain_store::{StoreBackend, StoreOptions};
+use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
+use pollster::block_on;
+
+const AN_HOUR: Duration = Duration::from_secs(3_600);
+
+fn open(disk: &SimDisk) -> Client {
+    let options = StoreOptions::default();
+    Client::new(Arc::new(StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap()))
+}
+
+/// Works the only job there is, and says what came out.
+async fn work(client: &Client, result: &str) {
+    let job = client.pop("sums", "w1").await.unwrap().unwrap();
+    let result = Some(Box::new(Outcome { code: 3, bytes: result.into() }));
+    let complete = Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) };
+    client.run(complete).await.unwrap();
+}
+
+/// Something goes wrong with the disk, and all streams end.
+async fn trouble(client: &Client, disk: &SimDisk) {
+    disk.fail_after(0);
+    client.put("elsewhere", "unlucky", "").await.unwrap_err();
+}
+
+#[test]
+fn a_wait_goes_on_when_the_backend_had_to_start_again() {
+    block_on(async {
+        let disk = SimDisk::new(1);
+        let client = open(&disk);
+        let awaited = client.put_and_follow(client.put("sums", "add", "[1,2]")).await.unwrap();
+        let jid = awaited.jid().clone();
+        trouble(&client, &disk).await;
+        // Both the wait and the work go on at the same time, in either order.
+        let ended = std::thread::spawn(move || block_on(awaited.end(Some(AN_HOUR))));
+        while client.run(Status { of: StatusOf::Jid(jid.clone()) }).await.unwrap().unwrap().attached == 0 {
+            std::thread::yield_now();
+        }
+        work(&client, "3").await;
+        let outcome = Outcome { code: 3, bytes: "3".into() };
+        assert_eq!(ended.join().unwrap().unwrap(), Ended { jid, how: How::Completed, outcome });
+    });
+}
+
+#[test]
+fn what_ended_meanwhile_is_known_if_it_was_kept_and_else_that_it_is_not() {
+    block_on(async {
+        for keep in [true, false] {
+            let disk = SimDisk::new(1);
+            let client = open(&disk);
+            let put = client.put("sums", "add", "[1,2]").jid("j1");
+            let put = if keep { put.keep_result(AN_HOUR) } else { put };
+            let awaited = client.put_and_follow(put).await.unwrap();
+            trouble(&client, &disk).await;
+            work(&client, "3").await;
+            match awaited.end(None).await {
+                Ok(ended) => assert!(keep && ended.outcome.bytes.text() == Some("3")),
+                Err(Error::Wait(WaitError::Unknown { state: Some(StateName::Complete), .. })) => {
+                    assert!(!keep)
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_job_that_lived_while_somebody_waited_does_not_survive_that_nobody_could() {
+    block_on(async {
+        let disk = SimDisk::new(1);
+        let client = open(&disk);
+        let awaited =
+            client.put_and_follow(client.put("sums", "add", "[1,2]").while_awaited()).await.unwrap();
+        trouble(&client, &disk).await;
+        let end = awaited.end(None).await;
+        assert!(matches!(end, Err(Error::Wait(WaitError::Unknown { state: None, .. }))), "{end:?}");
+    });
+}
+
+#[test]
+fn whoever_waits_too_long_leaves_and_the_job_goes_on() {
+    block_on(async {
+        let client = connect("memory:").await.unwrap();
+        let put = client.put("sums", "add", "[1,2]").jid("j1");
+        let late = client.put_and_wait(put, Some(Duration::ZERO)).await;
+        let jid = Jid::new("j1").unwrap();
+        match late {
+            Err(Error::Wait(WaitError::TimedOut { jid: which, wait: Duration::ZERO })) => {
+                assert_eq!(which, jid)
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(client.run(Status { of: StatusOf::Jid(jid) }).await.unwrap().unwrap().attached, 0);
+        work(&client, "3").await;
+    });
+}
+
+#[test]
+fn a_put_that_joins_a_job_or_finds_it_waits_for_that_one() {
+    block_on(async {
+        let client = connect("memory:").await.unwrap();
+        let keyed = |jid: &str| client.put("sums", "add", "[1,2]").jid(jid).unique("k").keep_result(AN_HOUR);
+        assert_eq!(keyed("j1").await.unwrap().to_string(), "j1");
+        assert_eq!(keyed("j2").await.unwrap().to_string(), "j1");
+        let joined = client.put_and_follow(keyed("j3")).await.unwrap();
+        let found = client.put_and_follow(keyed("j1")).await.unwrap();
+        let by_name = client.follow_job(joined.jid()).await.unwrap();
+        work(&client, "3").await;
+        for awaited in [joined, found, by_name] {
+            let ended = awaited.end(None).await.unwrap();
+            assert_eq!((ended.jid.to_string(), ended.outcome.code), ("j1".into(), 3));
+        }
+        // It has ended long ago, and its result is kept.
+        assert_eq!(client.put_and_wait(keyed("j1"), None).await.unwrap().outcome.code, 3);
+        let nobody = client.wait_for(&Jid::new("nobody").unwrap(), None).await;
+        assert!(matches!(nobody, Err(Error::Refused(Refusal::NoSuchJob { .. }))), "{nobody:?}");
+    });
+}
+
+#[test]
+fn a_wait_ends_with_an_error_when_the_backend_is_gone() {
+    block_on(async {
+        let backend = Arc::new(StoreBackend::in_memory(ManualClock::new()).unwrap());
+        let client = Client::new(backend.clone());
+        let awaited = client.put_and_follow(client.put("sums", "add", "[1,2]")).await.unwrap();
+        backend.shut_down().await;
+        assert!(matches!(awaited.end(None).await, Err(Error::Backend(_))));
+    });
+}
