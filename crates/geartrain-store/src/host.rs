@@ -83,6 +83,8 @@ pub(crate) struct Host {
     executed: usize,
     /// For how many of the next commands the engine has fetched what they need.
     looked_ahead: usize,
+    /// How often what was kept was read again.
+    recoveries: u64,
     /// What is due is done without being asked for.
     ticks: bool,
     /// How long the next tick is put off at least, however much is due.
@@ -122,6 +124,7 @@ impl Host {
             stopping: Vec::new(),
             executed: 0,
             looked_ahead: 0,
+            recoveries: 0,
             ticks: false,
             tick_pause: NAP,
         }
@@ -438,8 +441,14 @@ impl Host {
             return Err(trouble);
         }
         let (engine, events) = self.keeper.recover(self.clock.now(), trouble)?;
+        self.recoveries += 1;
         self.go_on_with(engine, events);
         Ok(())
+    }
+
+    /// How often it had to read again what was kept.
+    pub(crate) fn recoveries(&self) -> u64 {
+        self.recoveries
     }
 
     /// Turns away, before anything is done, what there is no room to write down. What only reads needs no room.

@@ -58,6 +58,11 @@ impl Lockstep {
     pub fn writer_step(&mut self, groups: usize) {
         self.host.write(groups);
     }
+
+    /// How often it had to read again what was kept, because a write or a sync failed.
+    pub fn recoveries(&self) -> u64 {
+        self.host.recoveries()
+    }
 }
 
 impl Sent {

@@ -39,6 +39,12 @@ mod in_a_directory {
         fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
             self.backend().subscribe()
         }
+        fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+            self.backend().subscribe_from(after)
+        }
+        fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+            self.backend().follow(front)
+        }
     }
 
     fn directory() -> PathBuf {

@@ -2,14 +2,16 @@
 //!
 //! The test starts itself again as the process to be killed. That one puts and works jobs, and says so on its standard output after
 //! each acknowledgement; the test kills it after a number of lines that it drew, and reads what is there. In every other round no payload stays in memory.
+//! The process also listens to what happens and says up to which position it has heard; the test goes on from there.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use geartrain_core::*;
 use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
@@ -31,13 +33,29 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let directory = Scratch::new();
     // What was acknowledged, over all rounds: the directory is never emptied.
     let mut acknowledged: BTreeMap<String, String> = BTreeMap::new();
+    let mut resumed = 0;
     for round in 0..ROUNDS {
+        // The last position that was heard of, and what was acknowledged after that.
+        let (mut heard, mut since) = (None, Vec::new());
         for line in kill_after(rng.usize(1..LINES_MAX), &directory.0, round) {
             let (what, jid) = line.split_once(' ').expect("a line says what was done to which job");
+            if what == "heard" {
+                heard = Some(jid.parse().expect("a position is a number"));
+                since.clear();
+                continue;
+            }
+            since.push((what.to_owned(), jid.to_owned()));
             acknowledged.insert(jid.to_owned(), what.to_owned());
         }
         geartrain_store::check(&directory.0).unwrap_or_else(|error| panic!("round {round}: {error}"));
         let backend = open(&directory.0, round);
+        if let Some(heard) = heard {
+            let happened = happened_after(&backend, heard);
+            resumed += since.len();
+            for what in since {
+                assert!(happened.contains(&what), "round {round}: {what:?} has not happened after {heard}");
+            }
+        }
         let kept = states(&backend, acknowledged.keys());
         for (jid, what) in &acknowledged {
             let state =
@@ -52,6 +70,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         }
     }
     assert!(acknowledged.len() > 1_000, "only {} jobs were acknowledged", acknowledged.len());
+    assert!(resumed > 100, "only {resumed} things happened after what was heard");
 }
 
 fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
@@ -65,7 +84,7 @@ fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
         .unwrap();
     let mut output = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
     let is_report =
-        |line: &String| line.starts_with("put ") || line.starts_with("done ") || line.starts_with("failed ");
+        |line: &String| ["put ", "done ", "failed ", "heard "].iter().any(|what| line.starts_with(what));
     let mut said: Vec<String> = output.by_ref().filter(is_report).take(lines).collect();
     victim.kill().unwrap();
     // What it had said before it was killed counts as well; half a line does not.
@@ -85,6 +104,7 @@ fn work_until_killed(directory: &Path) -> ! {
         let mut out = std::io::stdout().lock();
         out.write_all(lines.as_bytes()).and_then(|()| out.flush()).unwrap();
     };
+    let mut events = block_on(backend.subscribe()).unwrap();
     for number in 0_u64.. {
         let jids: Vec<Jid> =
             (0..1 + number % 7).map(|n| Jid::new(format!("{round}-{number}-{n}")).unwrap()).collect();
@@ -106,6 +126,10 @@ fn work_until_killed(directory: &Path) -> ! {
         let fail = |job: &Popped| Fail::new(job.jid.clone(), holder(job), group.clone(), "odd").into();
         execute(&backend, failing.iter().map(fail).collect());
         say("failed", &failing.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
+        // What happened is there before it is acknowledged.
+        if let Some((position, _)) = all_there_is(&mut *events).pop() {
+            say("heard", &[Jid::new(position.to_string()).unwrap()]);
+        }
     }
     unreachable!("it is killed before it has counted that far")
 }
@@ -119,6 +143,31 @@ fn open(directory: &Path, round: u64) -> StoreBackend {
         options.checkpoint_bytes_min = 256 << 10;
     }
     StoreBackend::open(directory, options, Arc::new(SystemClock)).unwrap()
+}
+
+/// What is there to be heard now, each with its position.
+fn all_there_is(events: &mut dyn Events) -> Vec<(u64, Arc<Event>)> {
+    let mut heard = Vec::new();
+    while let Poll::Ready(next) = events.next().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        let Published { position, event } = next.unwrap();
+        heard.push((position, event));
+    }
+    heard
+}
+
+/// What happened to which job after a position, in the words that the process says.
+fn happened_after(backend: &StoreBackend, position: u64) -> BTreeSet<(String, String)> {
+    let mut events = block_on(backend.subscribe_from(position)).unwrap();
+    let heard = all_there_is(&mut *events);
+    assert!(heard.iter().map(|(position, _)| *position).is_sorted_by(|a, b| a < b));
+    assert!(heard.first().is_none_or(|(first, _)| *first > position));
+    let in_words = |event: &Event| match event {
+        Event::Put { jid, .. } => Some(("put".to_owned(), jid.to_string())),
+        Event::Completed { jid, .. } => Some(("done".to_owned(), jid.to_string())),
+        Event::Failed { jid, .. } => Some(("failed".to_owned(), jid.to_string())),
+        _ => None,
+    };
+    heard.iter().filter_map(|(_, event)| in_words(event)).collect()
 }
 
 /// The payload of a job: another for each, and up to 5,000 bytes.

@@ -106,8 +106,10 @@ struct Telling<'a> {
     before: usize,
     under_way: VecDeque<UnderWay<'a>>,
     sent: usize,
-    /// The last command that came to nothing, or to nobody knows what.
+    /// The last command that came to nothing, or to nobody knows what, or after which what was kept was read again.
     failed: Option<usize>,
+    /// Everyone has left since, in all that is possible.
+    left: bool,
     answers: Vec<Answer>,
 }
 
@@ -148,6 +150,7 @@ impl<'a> Telling<'a> {
             under_way: VecDeque::new(),
             sent: 0,
             failed: None,
+            left: false,
             answers: Vec::new(),
         };
         telling.go_through(&story[..end], mishap)?;
@@ -155,7 +158,7 @@ impl<'a> Telling<'a> {
         let files = disk.list().unwrap_or_default();
         let checkpointed = files.iter().any(|(name, _)| name.starts_with("checkpoint-"));
         let spilled = disk.names().iter().any(|name| name.starts_with("payloads-"));
-        let Telling { mut store, possible, answers, .. } = telling;
+        let Telling { mut store, mut possible, answers, left, .. } = telling;
         let disk = match mishap {
             // Here the store goes on by itself, on the same disk.
             Mishap::OneFailure => disk,
@@ -163,8 +166,16 @@ impl<'a> Telling<'a> {
             Mishap::Killed => disk.kill(),
         };
         disk.heal();
-        if mishap != Mishap::OneFailure {
+        let is_another = if mishap == Mishap::OneFailure {
+            // If what was kept has still to be read again, that happens now.
+            let _ = ask(&mut store, Failures.into())?;
+            store.recoveries() > 0
+        } else {
             store = open(&disk, spills)?;
+            true
+        };
+        if is_another && !left {
+            all_leave(&mut possible, now);
         }
         let rolled_back = compare(&mut store, &possible, now)?;
         Ok(Told { rolled_back, checkpointed, spilled, answers, operations: disk.operations(), files })
@@ -226,6 +237,10 @@ impl<'a> Telling<'a> {
 
     /// Takes the answers that have come.
     fn listen(&mut self, mishap: Mishap) -> Result<(), String> {
+        if self.store.recoveries() > 0 && self.failed.is_none() {
+            // Something failed that nobody waited for. What was told and not promised may be lost all the same.
+            self.failed = Some(self.sent - self.under_way.len());
+        }
         while let Some(answers) = self.under_way.front().and_then(|first| first.reply.answers()) {
             let Some(UnderWay { number, step, expected, events, .. }) = self.under_way.pop_front() else {
                 break;
@@ -246,8 +261,12 @@ impl<'a> Telling<'a> {
             if let Some(failed) = self.failed {
                 // It was sent before the mishap and done after it, on whatever was left then.
                 self.possible.truncate(failed + 1 - self.before);
+                if !std::mem::replace(&mut self.left, true) {
+                    all_leave(&mut self.possible, step.now);
+                }
+                let command = self.model_tokens.command(&step.command);
                 for model in &mut self.possible {
-                    let _ = model.run(step.now, &step.command);
+                    let _ = model.run(step.now, &command);
                 }
                 continue;
             }
@@ -262,6 +281,14 @@ impl<'a> Telling<'a> {
             self.answers.push(answer);
         }
         Ok(())
+    }
+}
+
+/// Whoever waited for a job did so through a process, or a stream, that is gone.
+fn all_leave(possible: &mut VecDeque<Model>, now: Timestamp) {
+    let everyone = Command::from(Leave { who: Leaving::Everyone });
+    for model in possible {
+        let _ = model.run(now, &everyone);
     }
 }
 
@@ -301,6 +328,8 @@ fn promises(command: &Command, answer: &Answer, events: &[Event]) -> bool {
         | Command::Complete(_)
         | Command::Fail(_)
         | Command::Retry(_)
+        | Command::HandBack(_)
+        | Command::Gone(_)
         | Command::Timeout(_) => !events.is_empty(),
         Command::Log(_)
         | Command::SetPriority(_)
@@ -341,6 +370,12 @@ fn differs(store: &mut Lockstep, mut model: Model, now: Timestamp) -> Option<Str
                 | Command::TopTags(_)
                 | Command::AllConfig(_)
                 | Command::GetRecurring(_)
+                | Command::GetResult(_)
+                | Command::GetLimits(_)
+                | Command::Status(_)
+                | Command::Why(_)
+                | Command::Announced(_)
+                | Command::RollCall(_)
         )
     };
     for command in readings(&model.jids(), &days).into_iter().filter(looks) {
