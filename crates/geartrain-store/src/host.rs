@@ -91,8 +91,6 @@ pub(crate) struct Host {
     tick_pause: Duration,
 }
 
-/// How much is done at a time of what is due: others may have asked for something meanwhile.
-const TICK_COUNT: i64 = 1_000;
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
 const ALONE_COMMANDS_MAX: usize = 128;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
@@ -304,8 +302,7 @@ impl Host {
         if due > now {
             return;
         }
-        let count = Count::new(TICK_COUNT).unwrap_or(Count::ONE);
-        let mut tick = Command::from(Tick { count });
+        let mut tick = Command::from(Tick { count: tick_count() });
         if self.keeper.reserve(bytes_of(&tick)).is_err() {
             self.tick_pause = TROUBLE_NAP;
             return;
@@ -313,7 +310,8 @@ impl Host {
         let answer = self.execute(now, &mut tick);
         self.serve_stirred(now);
         // What is due and cannot be done now is not tried again at once.
-        let is_more = matches!(answer, Ok(Reply::Tick(TickReply { done, .. })) if done >= TICK_COUNT as u64);
+        let is_more =
+            matches!(answer, Ok(Reply::Tick(TickReply { done, .. })) if done >= tick_count().get() as u64);
         if is_more {
             self.tick_pause = Duration::ZERO;
         }
@@ -477,6 +475,11 @@ impl Host {
         }
         self.serve(self.clock.now(), self.waiters.queues());
     }
+}
+
+/// How much is done at a time of what is due: others may have asked for something meanwhile.
+fn tick_count() -> Count {
+    Count::new(1_000).expect("it is not too many")
 }
 
 /// A span of time as one that can be slept; none of it if it is over.

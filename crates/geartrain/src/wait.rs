@@ -74,7 +74,7 @@ pub struct Awaited {
     jid: Jid,
     waiter: Waiter,
     stream: Box<dyn Deliveries>,
-    /// What is known if nothing more is told: it had ended before.
+    /// What is known if nothing more is told: it has ended.
     known: Option<Result<Told, WaitError>>,
 }
 
@@ -115,7 +115,7 @@ impl Awaited {
 
     /// What the worker says next: a chunk, how far it got, or, at last, how the job ended.
     ///
-    /// If the backend had to be started again, chunks and progress may be missing, and if the job ended meanwhile its result is that which was kept.
+    /// Whoever asks on hears again how it ended. If the backend had to be started again, chunks and progress may be missing, and if the job ended meanwhile its result is that which was kept.
     pub async fn next(&mut self) -> Result<Told, Error> {
         loop {
             let next = {
@@ -129,7 +129,12 @@ impl Awaited {
                 .await
             };
             match (next, &self.known) {
-                (Some(Ok(delivery)), _) => return Ok(delivery.told),
+                (Some(Ok(delivery)), _) => {
+                    if let Told::Ended(..) = &delivery.told {
+                        self.known = Some(Ok(delivery.told.clone()));
+                    }
+                    return Ok(delivery.told);
+                }
                 (_, Some(known)) => return Ok(known.clone()?),
                 (_, None) => self.again().await?,
             }
@@ -170,7 +175,10 @@ impl Awaited {
 
     /// Waits through another stream, because this one has ended. The job may have ended as well.
     async fn again(&mut self) -> Result<(), Error> {
-        (self.waiter, self.stream) = follow(&self.client).await?;
+        let (waiter, stream) = follow(&self.client).await?;
+        self.waiter = waiter;
+        // Let go of only then, because the job may live no longer than somebody waits for it.
+        let _until_attached = std::mem::replace(&mut self.stream, stream);
         match self.attach().await {
             Err(Error::Refused(Refusal::NoSuchJob { jid })) => {
                 self.known = Some(Err(WaitError::Unknown { jid, state: None }));

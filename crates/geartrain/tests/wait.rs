@@ -87,6 +87,37 @@ fn a_job_that_lived_while_somebody_waited_does_not_survive_that_nobody_could() {
 }
 
 #[test]
+fn whoever_was_too_slow_to_hear_all_of_it_still_hears_the_end() {
+    block_on(async {
+        let client = connect("memory:").await.unwrap();
+        let put = client.put("sums", "add", "[1,2]").while_awaited().keep_result(AN_HOUR);
+        let awaited = client.put_and_follow(put).await.unwrap();
+        let job = client.pop("sums", "w1").await.unwrap().unwrap();
+        let holder = Holder::Token(job.lock.token);
+        let chunk = Chunk { jid: job.jid.clone(), holder, kind: ChunkKind::Data, bytes: "x".into() };
+        client.batch((0..20_000).map(|_| chunk.clone().into()).collect()).await.unwrap();
+        let hand_back = HandBack { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) };
+        client.run(hand_back).await.unwrap();
+        let ended = std::thread::spawn(move || block_on(awaited.end(Some(AN_HOUR))));
+        work(&client, "3").await;
+        assert_eq!(ended.join().unwrap().unwrap().outcome.code, 3);
+    });
+}
+
+#[test]
+fn whoever_asks_on_hears_the_end_again() {
+    block_on(async {
+        let client = connect("memory:").await.unwrap();
+        let mut awaited = client.put_and_follow(client.put("sums", "add", "[1,2]")).await.unwrap();
+        work(&client, "3").await;
+        let told = awaited.next().await.unwrap();
+        assert!(matches!(told, Told::Ended(How::Completed, _)));
+        assert_eq!(awaited.next().await.unwrap(), told);
+        assert!(awaited.end(None).await.unwrap().is_completed());
+    });
+}
+
+#[test]
 fn whoever_waits_too_long_leaves_and_the_job_goes_on() {
     block_on(async {
         let client = connect("memory:").await.unwrap();
