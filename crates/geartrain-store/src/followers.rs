@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flume::{Receiver, Sender, WeakSender};
+use flume::{Receiver, Sender, TrySendError, WeakSender};
 use geartrain_core::{Deliveries, DeliveriesEnd, Delivery, Refusal, Told};
 
 use crate::host::Message;
@@ -128,11 +128,12 @@ pub(crate) struct Fronts {
     left: Arc<Left>,
 }
 
-/// The streams that were dropped, whose waiters are still to leave.
+/// The way to say that a stream was dropped, so that its waiters leave.
 struct Left {
-    any: AtomicBool,
-    streams: Mutex<Vec<Dropped>>,
     inbox: WeakSender<Message>,
+    /// Those for which there was no room in the inbox.
+    streams: Mutex<Vec<Dropped>>,
+    any: AtomicBool,
 }
 
 /// A stream that was dropped.
@@ -142,12 +143,18 @@ pub(crate) struct Dropped {
 }
 
 impl Left {
+    /// In the inbox it is in order: behind what was asked for before, and before all that comes later. Nobody who drops something can wait for room there, so
+    /// without any it goes another way, and what comes later may be done before it.
     fn add(&self, front: u64, shared: &Arc<Shared>) {
-        self.streams().push(Dropped { front, shared: shared.clone() });
-        self.any.store(true, Ordering::SeqCst);
-        // If the inbox is full the engine is awake, and looks here before it sleeps.
-        if let Some(inbox) = self.inbox.upgrade() {
-            let _ = inbox.try_send(Message::Left);
+        // If the engine is gone, everyone has left.
+        let Some(inbox) = self.inbox.upgrade() else { return };
+        let dropped = Some(Dropped { front, shared: shared.clone() });
+        if let Err(TrySendError::Full(Message::Left { dropped })) = inbox.try_send(Message::Left { dropped })
+        {
+            self.streams().extend(dropped);
+            self.any.store(true, Ordering::SeqCst);
+            // If the inbox is still full the engine is awake, and looks here before it sleeps.
+            let _ = inbox.try_send(Message::Left { dropped: None });
         }
     }
 
@@ -159,7 +166,7 @@ impl Left {
 impl Fronts {
     /// Those who leave say so through an inbox.
     pub(crate) fn new(inbox: WeakSender<Message>) -> Fronts {
-        let left = Left { any: AtomicBool::new(false), streams: Mutex::default(), inbox };
+        let left = Left { inbox, streams: Mutex::default(), any: AtomicBool::new(false) };
         Fronts { known: BTreeMap::new(), left: Arc::new(left) }
     }
 
@@ -180,12 +187,12 @@ impl Fronts {
         Ok((follower, Stream { front, receiver, shared, left: self.left.clone() }, must_leave))
     }
 
-    /// Whether streams were dropped whose waiters are still to leave.
+    /// Whether streams were dropped for which there was no room in the inbox.
     pub(crate) fn has_left(&self) -> bool {
         self.left.any.load(Ordering::SeqCst)
     }
 
-    /// The streams that were dropped since the last time.
+    /// Those streams, once.
     pub(crate) fn take_left(&mut self) -> Vec<Dropped> {
         if !self.has_left() {
             return Vec::new();

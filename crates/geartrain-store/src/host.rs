@@ -38,8 +38,10 @@ pub(crate) enum Message {
         front: u64,
         slot: RefusableSlot<Box<dyn Deliveries>>,
     },
-    /// Somebody who followed has left.
-    Left,
+    /// Somebody who followed has left: who, if there was room to say it.
+    Left {
+        dropped: Option<Dropped>,
+    },
     /// Time has jumped.
     LookAgain,
     /// The writer has moved payloads: there may be more to move.
@@ -231,8 +233,9 @@ impl Host {
                 self.send();
             }
             Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
-            // What is sent next takes it in; and the round that this began lets them leave.
-            Message::Moved | Message::Left => {}
+            // What is sent next takes it in.
+            Message::Moved => {}
+            Message::Left { dropped } => dropped.iter().for_each(|dropped| self.leave(dropped)),
             // Whoever asked hears of it when the thread lets go of everything.
             Message::Stop { slot } => self.stopping.extend(slot),
         }
@@ -495,7 +498,7 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
             Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Subscribe { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Follow { slot, .. } => drop(slot.send(Err(trouble.clone()))),
-            Message::LookAgain | Message::Moved | Message::Left | Message::Stop { .. } => {}
+            Message::LookAgain | Message::Moved | Message::Left { .. } | Message::Stop { .. } => {}
         }
     }
 }
