@@ -5,13 +5,17 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use geartrain::{Count, Group, Jid, Klass, Priority, QueueName, Tag, Timestamp, Token, WorkerName};
+use geartrain::{
+    Ability, Backoff, Count, Group, Jid, Klass, Portion, Priority, QueueName, Rate, SPAN_MAX, Seconds, Tag,
+    Timestamp, Token, UniqueKey, WorkerName,
+};
 
 use crate::payload::Source;
 use crate::text::HEADING;
-use crate::{duration, moment};
+use crate::{backoff, duration, moment, rate};
 
 /// Puts jobs into queues, works on them, and looks at them.
 #[derive(Debug, Parser)]
@@ -58,9 +62,23 @@ pub(crate) enum Verb {
     Retry(RetryArgs),
     /// Say that a job is still being worked on
     Heartbeat(HeartbeatArgs),
+    /// Say how far the work on a job has got
+    Progress(ProgressArgs),
+    /// Send something to those who wait for a job
+    Chunk(ChunkArgs),
+    /// Give a job back to the front of its queue, at no price
+    HandBack(HandBackArgs),
+    /// Say what a worker can do
+    Announce(AnnounceArgs),
 
     /// Show a job and its history
     Get(JidArg),
+    /// Show in short how an unfinished job does
+    Status(StatusArgs),
+    /// Say why a job does not run
+    Why(JidArg),
+    /// Print what came out of a job
+    Result(JidArg),
     /// List jobs
     Jobs(JobsArgs),
     /// Show the next jobs of a queue without taking them
@@ -69,12 +87,16 @@ pub(crate) enum Verb {
     Queues(QueuesArgs),
     /// Count the jobs of each worker, or list those of one
     Workers(WorkersArgs),
+    /// Count the workers that can do a job
+    RollCall(RollCallArgs),
     /// Show how a queue did on a day
     Stats(StatsArgs),
     /// Count failed jobs by group, or list those of one group
     Failed(FailedArgs),
     /// List the tracked jobs
     Tracked,
+    /// Print what happens, as it happens
+    Events(EventsArgs),
 
     /// Remove jobs; all of them or none
     Cancel(JidsArg),
@@ -105,6 +127,8 @@ pub(crate) enum Verb {
     Pause(QueuesArg),
     /// Hand them out again
     Resume(QueuesArg),
+    /// Show the limits of a queue, or set them
+    Limits(LimitsArgs),
     /// Take queues or workers off the lists
     #[command(subcommand, arg_required_else_help = true)]
     Forget(ForgetVerb),
@@ -112,6 +136,10 @@ pub(crate) enum Verb {
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigVerb),
 
+    /// Say that a worker is dead, so that its jobs go to others
+    Gone(GoneArgs),
+    /// Do what is due: end attempts that take too long, drop old results
+    Tick(TickArgs),
     /// Copy a queue into another directory
     Backup(BackupArgs),
     /// Verify all that a queue keeps, or save what can be saved
@@ -134,8 +162,28 @@ pub(crate) enum Verb {
 /// The commands as the help groups them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Put work in", &["put", "recur"]),
-    ("Work on it", &["pop", "complete", "fail", "retry", "heartbeat"]),
-    ("Look", &["get", "jobs", "peek", "queues", "workers", "stats", "failed", "tracked"]),
+    (
+        "Work on it",
+        &["pop", "complete", "fail", "retry", "heartbeat", "progress", "chunk", "hand-back", "announce"],
+    ),
+    (
+        "Look",
+        &[
+            "get",
+            "status",
+            "why",
+            "result",
+            "jobs",
+            "peek",
+            "queues",
+            "workers",
+            "roll-call",
+            "stats",
+            "failed",
+            "tracked",
+            "events",
+        ],
+    ),
     (
         "Change jobs",
         &[
@@ -143,8 +191,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "depend", "undepend", "log",
         ],
     ),
-    ("Change queues", &["pause", "resume", "forget", "config"]),
-    ("Look after it", &["backup", "check"]),
+    ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
+    ("Look after it", &["gone", "tick", "backup", "check"]),
     ("This command", &["bench", "completions", "version"]),
 ];
 
@@ -165,12 +213,18 @@ Exit codes: 0 done, 1 the queue refused, 2 bad usage, 3 no answer from the queue
   geartrain put mail welcome @letter.json --in 1h30m
   geartrain put reports nightly --every 1d --at 2026-04-01T03:00:00Z
   geartrain put mail --batch jobs.ndjson
+  geartrain put reports monthly --unique 2026-04 --timeout 10m --backoff 10s..1h --keep-result
+  geartrain put thumbnails make @cat.jpg --wait 30s > cat-small.jpg
 
 A payload that begins with @, or is just -, can be given through standard input.
+
+A backoff is a wait, as in 30s, or a first and a longest one: 10s..1h doubles from 10s up to 1h. 10sx3..1h
+triples, and +-0.2 behind it makes each wait up to a fifth longer or shorter, as chance has it.
 
 --batch takes one JSON object per line. All but klass may be left out, and klass too if it is given as KLASS:
   {"klass":"welcome","payload":{"to":"a"},"priority":5,"in":"1h","tags":["new"],"jid":"j1"}
   keys: queue klass payload priority in at tags depends retries jid replace
+        unique timeout expires backoff crashes roll_call keep_result
 A payload in quotes is stored as the text within them, {"$bytes":"<base64>"} as those bytes,
 other JSON as it is written."#
 )]
@@ -207,9 +261,40 @@ pub(crate) struct PutArgs {
     /// Put the job of that --jid again, wherever it stands, instead of leaving it alone
     #[arg(long, requires = "jid", conflicts_with = "batch")]
     pub(crate) replace: bool,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+    /// Wait for what comes out of it, and print that; for ever if no duration is given
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, num_args = 0..=1, conflicts_with_all = ["batch", "every"])]
+    pub(crate) wait: Option<Option<Duration>>,
     /// Put many: one JSON object per line of FILE, or of standard input if it is -
     #[arg(long, value_name = "FILE")]
     pub(crate) batch: Option<PathBuf>,
+}
+
+/// What a put may ask for beyond Qless.
+#[derive(Debug, Default, Args)]
+pub(crate) struct TermsArgs {
+    /// Join the unfinished job of the queue that has this key, if there is one
+    #[arg(long, value_name = "KEY", value_parser = unique_key(), conflicts_with_all = ["batch", "every"])]
+    pub(crate) unique: Option<UniqueKey>,
+    /// How long one attempt may take, however often its worker sends heartbeats
+    #[arg(long, value_name = "DURATION", value_parser = span, allow_negative_numbers = true, conflicts_with_all = ["batch", "every"])]
+    pub(crate) timeout: Option<Seconds>,
+    /// Do not start it after then, but fail it: 1h from now, or a moment as in --at
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse_ahead, allow_negative_numbers = true, conflicts_with_all = ["batch", "every"])]
+    pub(crate) expires: Option<Timestamp>,
+    /// How long a retry waits: 30s, or from 10s to 1h as in 10s..1h [default: not at all]
+    #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
+    pub(crate) backoff: Option<Backoff>,
+    /// How many of its workers may die before it is set aside [default: option crashes-max]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["batch", "every"])]
+    pub(crate) crashes: Option<u32>,
+    /// Refuse the job if no worker has announced that it can do it
+    #[arg(long, conflicts_with_all = ["batch", "every"])]
+    pub(crate) roll_call: bool,
+    /// Keep what comes out of it for `geartrain result`; 25h if no duration is given
+    #[arg(long, value_name = "DURATION", value_parser = span, allow_negative_numbers = true, num_args = 0..=1, conflicts_with_all = ["batch", "every"])]
+    pub(crate) keep_result: Option<Option<Seconds>>,
 }
 
 #[derive(Debug, Args)]
@@ -271,9 +356,12 @@ pub(crate) struct HolderArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = r#"Examples:
   geartrain complete JID --token 1.0
-  geartrain complete JID --token 1.0 --next upload --delay 5m")]
+  geartrain complete JID --token 1.0 --result '{"sent":true}'
+  geartrain complete JID --token 1.0 --next upload --delay 5m
+
+A result goes to those who wait for the job, and is kept if it was put with --keep-result."#)]
 pub(crate) struct CompleteArgs {
     /// The job
     pub(crate) jid: Jid,
@@ -291,6 +379,12 @@ pub(crate) struct CompleteArgs {
     /// A job that must be complete before this one runs there; may be repeated
     #[arg(long, value_name = "JID", requires = "next")]
     pub(crate) depends: Vec<Jid>,
+    /// What came out: text, @FILE, or - for standard input [default: nothing]
+    #[arg(long, conflicts_with = "next")]
+    pub(crate) result: Option<Source>,
+    /// A number that says how it went [default: 0 if it is complete, 1 if it failed]
+    #[arg(long, value_name = "N", conflicts_with = "next", allow_negative_numbers = true)]
+    pub(crate) code: Option<i32>,
 }
 
 #[derive(Debug, Args)]
@@ -307,6 +401,12 @@ pub(crate) struct FailArgs {
     /// A new payload: text, @FILE, or - for standard input
     #[arg(long)]
     pub(crate) payload: Option<Source>,
+    /// What came out of it all the same: text, @FILE, or - for standard input [default: nothing]
+    #[arg(long)]
+    pub(crate) result: Option<Source>,
+    /// A number that says how it went [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) code: Option<i32>,
 }
 
 #[derive(Debug, Args)]
@@ -318,7 +418,7 @@ pub(crate) struct RetryArgs {
     pub(crate) jid: Jid,
     #[command(flatten)]
     pub(crate) holder: HolderArgs,
-    /// Not before so long from now
+    /// Not before so long from now [default: as the job's backoff says, or else at once]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) delay: Option<Duration>,
     /// The kind of failure, if that is why
@@ -338,6 +438,167 @@ pub(crate) struct HeartbeatArgs {
     /// A new payload: text, @FILE, or - for standard input
     #[arg(long)]
     pub(crate) payload: Option<Source>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain progress JID 3/10 --token 1.0 --left 90
+
+Those who wait for the job are told, and `geartrain status` shows it. It is not a heartbeat.")]
+pub(crate) struct ProgressArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// How much is done, of how much: 3/10
+    #[arg(value_name = "N/M", value_parser = portion)]
+    pub(crate) portion: Portion,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+    /// How many seconds it will still take
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) left: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain chunk JID @part-1 --token 1.0
+
+What is sent is not kept: only those who wait at that moment get it. It is not a heartbeat.")]
+pub(crate) struct ChunkArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    /// A part of what comes out of it: text, @FILE, or - for standard input
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) data: Source,
+    /// It is something that somebody should look at, and not part of what comes out
+    #[arg(long)]
+    pub(crate) warning: bool,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "For a worker that is interrupted: no retry is used up. `geartrain retry` is for work that went wrong."
+)]
+pub(crate) struct HandBackArgs {
+    /// The job
+    pub(crate) jid: Jid,
+    #[command(flatten)]
+    pub(crate) holder: HolderArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain announce w1 mail thumbnails:make
+  geartrain announce w1 reports --timeout 10m --only
+  geartrain announce w1 mail --cannot
+
+It counts until the worker is gone, or has shown no sign of life for a minute.")]
+pub(crate) struct AnnounceArgs {
+    /// The worker
+    pub(crate) worker: WorkerName,
+    /// A queue whose jobs it can do; of one klass only, if that is given
+    #[arg(value_name = "QUEUE[:KLASS]", value_parser = ability, required_unless_present = "only")]
+    pub(crate) abilities: Vec<Ability>,
+    /// It can do these, and nothing that it announced before
+    #[arg(long)]
+    pub(crate) only: bool,
+    /// It cannot do these any more
+    #[arg(long, conflicts_with_all = ["only", "timeout"])]
+    pub(crate) cannot: bool,
+    /// How long it takes for one of them at the most
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) timeout: Option<Seconds>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "geartrain status [OPTIONS] <JID>\n       geartrain status [OPTIONS] --unique <KEY> <QUEUE>",
+    after_help = "Examples:\n  geartrain status JID\n  geartrain status --unique 2026-04 reports"
+)]
+pub(crate) struct StatusArgs {
+    /// The job; with --unique, its queue
+    #[arg(value_name = "JID|QUEUE")]
+    pub(crate) name: String,
+    /// The unfinished job of the queue that has this key
+    #[arg(long, value_name = "KEY", value_parser = unique_key())]
+    pub(crate) unique: Option<UniqueKey>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "The exit code is 1 if there are none.")]
+pub(crate) struct RollCallArgs {
+    /// The queue that the job would be in
+    pub(crate) queue: QueueName,
+    /// What code would run it [default: anything]
+    pub(crate) klass: Option<Klass>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain events
+  geartrain events --after 41 --count 10 --json
+
+There is one line for each event, its position first. Ctrl-C ends it, and --after with the last position that
+was printed goes on from there: events are kept from the first time that somebody listens.")]
+pub(crate) struct EventsArgs {
+    /// Begin with what happened after this position, if it is still kept [default: with what happens now]
+    #[arg(long, value_name = "POSITION", allow_negative_numbers = true)]
+    pub(crate) after: Option<u64>,
+    /// End after so many [default: never]
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain limits mail
+  geartrain limits mail --max 10000 --rate 100/1m+20
+  geartrain limits mail --max-at 0=10000 --max-at 10=12000
+  geartrain limits mail --none
+
+A put into a queue that is full is refused. Limits that are set replace all those from before.
+For a put, the highest --max-at that is not above its priority counts, so that there is room for what matters
+most; with --max too, the smaller of both.")]
+pub(crate) struct LimitsArgs {
+    /// The queue
+    pub(crate) queue: QueueName,
+    /// The most unfinished jobs
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
+    pub(crate) max: Option<u64>,
+    /// The most unfinished jobs, for puts of at least this priority; may be repeated
+    #[arg(long, value_name = "PRIORITY=N", value_parser = level, allow_hyphen_values = true)]
+    pub(crate) max_at: Vec<(Priority, u64)>,
+    /// How often jobs may start: 10/s, 100/1m; +20 behind it lets 20 start at once after a pause
+    #[arg(long, value_name = "N/DURATION[+BURST]", value_parser = rate::parse, allow_hyphen_values = true)]
+    pub(crate) rate: Option<Rate>,
+    /// Take all limits away
+    #[arg(long, conflicts_with_all = ["max", "max_at", "rate"])]
+    pub(crate) none: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain gone w1 --evidence 'killed by signal 9'
+
+Each job that it holds goes back to the front of its queue, at the price of a retry, and counts a crash. One whose
+workers have died too often is set aside in the group crashed-QUEUE.")]
+pub(crate) struct GoneArgs {
+    /// The worker
+    pub(crate) worker: WorkerName,
+    /// What is known of its death; `geartrain get` and `geartrain why` show it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) evidence: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A queue does this by itself while a process has it open. To do it more often does no harm."
+)]
+pub(crate) struct TickArgs {
+    /// How much to do at most
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1000")]
+    pub(crate) count: Count,
 }
 
 #[derive(Debug, Args)]
@@ -752,6 +1013,58 @@ fn count(text: &str) -> Result<Count, String> {
 fn at_least_one(text: &str) -> Result<Count, String> {
     let count = count(text)?;
     if count.get() == 0 { Err("it must be at least 1".to_owned()) } else { Ok(count) }
+}
+
+/// A span of time that has a beginning and an end: above nothing and up to ten years.
+fn span(text: &str) -> Result<Seconds, String> {
+    allowed_span(duration::parse(text)?.into())
+}
+
+pub(crate) fn allowed_span(span: Seconds) -> Result<Seconds, String> {
+    if span > Seconds::ZERO && span <= SPAN_MAX {
+        return Ok(span);
+    }
+    Err("it must be more than nothing and at most ten years".to_owned())
+}
+
+/// A limit that lets something through.
+fn limit(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(limit) if limit > 0 => Ok(limit),
+        _ => Err("it must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// Reads a unique key: whatever bytes the argument has.
+fn unique_key() -> impl TypedValueParser<Value = UniqueKey> {
+    OsStringValueParser::new().try_map(|text| UniqueKey::new(text.as_encoded_bytes()))
+}
+
+/// Reads how much is done: `3/10`.
+fn portion(text: &str) -> Result<Portion, String> {
+    let numbers =
+        text.split_once('/').and_then(|(part, whole)| Some((part.parse().ok()?, whole.parse().ok()?)));
+    let (part, whole) =
+        numbers.ok_or_else(|| format!("{text:?} is not a part of a whole: write it like 3/10"))?;
+    Portion::new(part, whole).map_err(|error| error.to_string())
+}
+
+/// Reads a limit for a priority: `10=12000`.
+fn level(text: &str) -> Result<(Priority, u64), String> {
+    let bad = || format!("{text:?} is not a limit of at least 1 for a priority: write it like 10=12000");
+    let (at, max) = text.split_once('=').ok_or_else(bad)?;
+    Ok((priority(at).map_err(|_| bad())?, limit(max).map_err(|_| bad())?))
+}
+
+/// Reads what a worker can do: `mail`, or `mail:welcome`.
+fn ability(text: &str) -> Result<Ability, String> {
+    let (queue, klass) = match text.split_once(':') {
+        Some((queue, klass)) => (queue, Some(klass)),
+        None => (text, None),
+    };
+    let klass = klass.map(Klass::new).transpose().map_err(|error| error.to_string())?;
+    let queue = QueueName::new(queue).map_err(|error| error.to_string())?;
+    Ok(Ability { queue, klass, attempt_max: None })
 }
 
 fn json_object(text: &str) -> Result<String, String> {

@@ -3,14 +3,15 @@
 use std::io::BufRead;
 
 use geartrain::{
-    Answer, BadInput, Call, Client, Existing, Jid, Klass, Payload, Priority, Put, PutReply, QueueName, Reply,
-    Seconds, Tag, Timestamp,
+    Answer, BadInput, Call, Client, Existing, Jid, Klass, Payload, Priority, Put, PutReply, QueueName,
+    RESULT_FOR, Reply, Seconds, Tag, Terms, Timestamp, UniqueKey,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::args::allowed_span;
 use crate::failure::Failure;
-use crate::{duration, moment, payload, text};
+use crate::{backoff, duration, moment, payload, text};
 
 /// How many jobs are sent at once: enough that sending costs little, few enough that a full batch is soon done.
 const BATCH_JOBS: usize = 500;
@@ -44,6 +45,22 @@ struct Line {
     jid: Option<String>,
     #[serde(default)]
     replace: bool,
+    unique: Option<Box<RawValue>>,
+    timeout: Option<NumberOrText>,
+    expires: Option<NumberOrText>,
+    backoff: Option<String>,
+    crashes: Option<u32>,
+    #[serde(default)]
+    roll_call: bool,
+    keep_result: Option<Keep>,
+}
+
+/// How long a result is kept: `true` for as long as is usual.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected true, a number or a text")]
+enum Keep {
+    Usual(bool),
+    For(NumberOrText),
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,6 +86,46 @@ impl NumberOrText {
             NumberOrText::Text(text) => moment::parse(&text),
         }
     }
+
+    fn moment_ahead(self) -> Result<Timestamp, String> {
+        match self {
+            NumberOrText::Text(text) => moment::parse_ahead(&text),
+            number => number.moment(),
+        }
+    }
+}
+
+/// What a line asks for beyond Qless; none if it asks for nothing.
+fn terms(line: &mut Line) -> Result<Option<Box<Terms>>, String> {
+    let within = |what: &'static str| move |why: String| format!("{what}: {why}");
+    let span = |given: NumberOrText, what| given.delay().and_then(allowed_span).map_err(within(what));
+    let unique = match line.unique.take() {
+        Some(json) => {
+            let wrong = || "unique is neither a text nor {\"$bytes\":\"<base64>\"}".to_owned();
+            let key = payload::bytes_from_json(&json).ok_or_else(wrong)?;
+            Some(UniqueKey::new(key).map_err(|error| error.to_string())?)
+        }
+        None => None,
+    };
+    let result_for = match line.keep_result.take() {
+        None | Some(Keep::Usual(false)) => None,
+        Some(Keep::Usual(true)) => Some(RESULT_FOR),
+        Some(Keep::For(given)) => Some(span(given, "keep_result")?),
+    };
+    if line.crashes == Some(0) {
+        return Err("crashes: it must be at least 1".to_owned());
+    }
+    let terms = Terms {
+        unique,
+        result_for,
+        expires: line.expires.take().map(NumberOrText::moment_ahead).transpose()?,
+        attempt_max: line.timeout.take().map(|given| span(given, "timeout")).transpose()?,
+        backoff: line.backoff.take().map(|text| backoff::parse(&text)).transpose()?,
+        crashes_max: line.crashes,
+        roll_call: line.roll_call,
+        ..Terms::default()
+    };
+    Ok((terms != Terms::default()).then(|| Box::new(terms)))
 }
 
 /// Reads a line as a put.
@@ -77,7 +134,8 @@ fn read(line: &[u8], defaults: &Defaults, now: Timestamp) -> Result<Put, String>
     if line.trim_ascii_start().first() != Some(&b'{') {
         return Err(r#"it is not a JSON object like {"klass":"welcome"}"#.to_owned());
     }
-    let line: Line = serde_json::from_slice(line).map_err(|error| in_column(&error))?;
+    let mut line: Line = serde_json::from_slice(line).map_err(|error| in_column(&error))?;
+    let terms = terms(&mut line)?;
     let delay = match (line.delay, line.at) {
         (Some(_), Some(_)) => return Err("in and at are both there: leave one out".to_owned()),
         (Some(delay), None) => delay.delay()?,
@@ -99,6 +157,7 @@ fn read(line: &[u8], defaults: &Defaults, now: Timestamp) -> Result<Put, String>
             tags: line.tags.map(|tags| tags.iter().map(Tag::new).collect()).transpose()?,
             depends: line.depends.iter().map(Jid::new).collect::<Result<_, _>>()?,
             existing: if line.replace { Existing::Replace } else { Existing::Keep },
+            terms,
             ..Put::new(queue, jid, klass, payload)
         })
     };
@@ -129,6 +188,8 @@ pub(crate) struct Tally {
     pub(crate) put: u64,
     /// Jobs that were there already and were left alone.
     pub(crate) existing: u64,
+    /// Jobs that joined another with their key.
+    pub(crate) coalesced: u64,
     /// Lines that the queue refused.
     pub(crate) refused: u64,
     /// Why, for the first of them.
@@ -140,6 +201,7 @@ impl Tally {
     fn count(&mut self, line: u64, answer: Answer) {
         match answer {
             Ok(Reply::Put(PutReply::Existing)) => self.existing += 1,
+            Ok(Reply::Put(PutReply::Coalesced { .. })) => self.coalesced += 1,
             Ok(_) => self.put += 1,
             Err(refusal) => {
                 self.refused += 1;
@@ -257,6 +319,28 @@ mod tests {
     }
 
     #[test]
+    fn a_line_says_what_goes_beyond_qless() {
+        let terms = |line| read_line(line).unwrap().terms.map(|terms| *terms);
+        assert_eq!(terms(r#"{"klass":"k","roll_call":false,"keep_result":false}"#), None);
+        let all = r#"{"klass":"k","unique":"key","timeout":"10m","expires":2000,"backoff":"10s..1h","crashes":2,
+            "roll_call":true,"keep_result":true}"#;
+        let expected = Terms {
+            unique: Some(UniqueKey::new("key").unwrap()),
+            attempt_max: Some(Seconds::from(600)),
+            expires: Some(Timestamp::from(2_000)),
+            backoff: Some(backoff::parse("10s..1h").unwrap()),
+            crashes_max: Some(2),
+            roll_call: true,
+            result_for: Some(RESULT_FOR),
+            ..Terms::default()
+        };
+        assert_eq!(terms(all), Some(expected));
+        let bytes = terms(r#"{"klass":"k","unique":{"$bytes":"/wA="},"keep_result":"2h"}"#).unwrap();
+        assert_eq!(bytes.unique.unwrap().as_bytes(), b"\xff\0");
+        assert_eq!(bytes.result_for, Some(Seconds::from(7_200)));
+    }
+
+    #[test]
     fn a_bad_line_is_refused_with_what_is_wrong() {
         for (line, why) in [
             ("{", "EOF while parsing an object at column 1"),
@@ -273,6 +357,16 @@ mod tests {
             (r#"{"klass":"k","tags":[""]}"#, "a tag needs at least one byte"),
             (r#"{"klass":"k","retries":-1}"#, "invalid value: integer `-1`, expected u32"),
             (r#"{"klass":"k","payload":{"$bytes":"?"}}"#, "the payload's $bytes are not base64"),
+            (r#"{"klass":"k","unique":""}"#, "unique key needs at least one byte"),
+            (r#"{"klass":"k","unique":7}"#, "unique is neither a text nor {\"$bytes\":\"<base64>\"}"),
+            (r#"{"klass":"k","unique":{"$bytes":"?"}}"#, "unique is neither a text nor"),
+            (r#"{"klass":"k","timeout":0}"#, "timeout: it must be more than nothing and at most ten years"),
+            (r#"{"klass":"k","timeout":"574w"}"#, "timeout: it must be more than nothing"),
+            (r#"{"klass":"k","keep_result":0}"#, "keep_result: it must be more than nothing"),
+            (r#"{"klass":"k","keep_result":[]}"#, "expected true, a number or a text"),
+            (r#"{"klass":"k","expires":"soon"}"#, "\"soon\" is not a moment"),
+            (r#"{"klass":"k","backoff":"10sx3"}"#, "\"10sx3\" is not a backoff: a wait that grows"),
+            (r#"{"klass":"k","crashes":0}"#, "crashes: it must be at least 1"),
             (r#"{"klass":"k"} x"#, "trailing characters at column 15"),
         ] {
             let error = read_line(line).unwrap_err();

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use geartrain::{Error, OpenError, Refusal};
+use geartrain::{Error, OpenError, Refusal, StateName, WaitError};
+
+use crate::duration;
 
 /// Why the command did not do what it was told.
 #[derive(Debug)]
@@ -62,11 +64,31 @@ impl From<Error> for Failure {
         match error {
             Error::Refused(refusal) => refusal.into(),
             Error::Input(_) | Error::Url { .. } => Failure::Usage(error.to_string()),
+            Error::Wait(wait) => wait.into(),
             Error::Backup(reason) => reason.into(),
             Error::Open { ref source, .. } if source.is_damage() => {
                 Failure::Unreachable(format!("{}{SALVAGE}", whole_story(&error)))
             }
             other => Failure::Unreachable(whole_story(&other)),
+        }
+    }
+}
+
+/// Of a job that somebody waited for.
+impl From<WaitError> for Failure {
+    fn from(error: WaitError) -> Failure {
+        match error {
+            WaitError::TimedOut { jid, wait } => Failure::TimedOut(format!(
+                "job {jid} had not ended after {} and goes on without you; `geartrain why {jid}` says how it does",
+                duration::format(wait.as_secs_f64())
+            )),
+            WaitError::Unknown { jid, state } => {
+                let state = state.map_or("gone", StateName::as_str);
+                Failure::Refused(format!(
+                    "job {jid} is {state}, and what came out of it was not kept; put it with --keep-result to ask later"
+                ))
+            }
+            other => Failure::Refused(other.to_string()),
         }
     }
 }
@@ -109,6 +131,18 @@ fn with_advice(refusal: &Refusal) -> String {
         Refusal::NotInDepends { .. } => "; only a job put with --depends can gain or lose one",
         Refusal::Cycle { .. } => "; leave that dependency out",
         Refusal::TooManyDependencies { .. } => "; let it wait for fewer",
+        Refusal::CursorTooOld { oldest, .. } => {
+            return format!(
+                "{refusal}; `geartrain events --after {}` begins there",
+                oldest.saturating_sub(1)
+            );
+        }
+        Refusal::CursorAhead { .. } => "; `geartrain events --after` takes a position that was printed",
+        Refusal::BadArgument { what: "expires", .. } => {
+            // It says when that was, in seconds since the epoch.
+            return "expires is a moment that has passed: give a later one, or 1h for an hour from now"
+                .to_owned();
+        }
         Refusal::TooLarge { what: "payload", .. } => "; keep it in a file or a database and put where it is",
         _ => "",
     };

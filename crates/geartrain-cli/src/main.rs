@@ -1,6 +1,7 @@
 //! The `geartrain` command: arguments in, exit code out.
 
 mod args;
+mod backoff;
 mod base64;
 mod batch;
 mod commands;
@@ -8,12 +9,14 @@ mod duration;
 mod failure;
 mod moment;
 mod output;
+mod particulars;
 mod payload;
+mod rate;
 mod text;
 mod view;
 
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -56,7 +59,16 @@ fn main() -> ExitCode {
 fn run(cli: args::Cli) -> Result<(), Failure> {
     let mut out = BufWriter::new(anstream::stdout());
     let mut err = anstream::stderr();
-    let mut output = Output { json: cli.json, now: moment::now(), out: &mut out, err: &mut err };
+    let mut raw = std::io::stdout();
+    let to_terminal = raw.is_terminal();
+    let mut output = Output {
+        json: cli.json,
+        now: moment::now(),
+        out: &mut out,
+        raw: if to_terminal { None } else { Some(&mut raw) },
+        err: &mut err,
+        err_is_terminal: std::io::stderr().is_terminal(),
+    };
     let done = pollster::block_on(commands::run(cli, &mut output));
     // What was found out is shown even if something then went wrong; why it did comes after it.
     let written = out.flush();

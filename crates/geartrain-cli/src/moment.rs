@@ -22,6 +22,17 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     })
 }
 
+/// Reads a moment to come: as `parse` does, or how long until then, with its unit.
+pub(crate) fn parse_ahead(text: &str) -> Result<Timestamp, String> {
+    match parse(text) {
+        Err(why) if text.ends_with(|c: char| c.is_ascii_lowercase()) => match duration::parse(text) {
+            Ok(span) => Ok(now() + Seconds::from(span)),
+            Err(_) => Err(why),
+        },
+        read => read,
+    }
+}
+
 /// Reads a day: `today`, `yesterday`, a date, or any moment of it. Days are UTC's.
 pub(crate) fn parse_day(text: &str) -> Result<Timestamp, String> {
     match text {
@@ -156,6 +167,11 @@ pub(crate) fn relative(moment: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// Writes a moment as seen from another, and exactly.
+pub(crate) fn when(moment: Timestamp, now: Timestamp) -> String {
+    format!("{} ({})", relative(moment, now), format(moment))
+}
+
 /// Nobody needs the milliseconds of how long ago something was.
 fn coarse(seconds: f64) -> f64 {
     seconds.round()
@@ -185,6 +201,15 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(at(seconds)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_moment_to_come_may_be_told_from_now() {
+        let ahead = (parse_ahead("1h30m").unwrap() - now()).get();
+        assert!((5_399.0..5_401.0).contains(&ahead), "{ahead}");
+        assert_eq!(parse_ahead("90"), Ok(at(90.0)));
+        assert_eq!(parse_ahead("2026-04-01t12:00:00z"), Ok(at(1_775_044_800.0)));
+        assert!(parse_ahead("soon").unwrap_err().contains("is not a moment"));
     }
 
     #[test]

@@ -37,6 +37,11 @@ impl FromStr for Source {
 impl Source {
     /// Reads the payload, every byte as it is.
     pub(crate) fn read(&self) -> Result<Payload, Failure> {
+        self.read_as("payload")
+    }
+
+    /// Reads something else in the same way.
+    pub(crate) fn read_as(&self, what: &str) -> Result<Payload, Failure> {
         match self {
             Source::Text(text) => Ok(Payload::from(text.as_str())),
             Source::Stdin => {
@@ -48,7 +53,7 @@ impl Source {
                 Ok(bytes.into())
             }
             Source::File(file) => std::fs::read(file).map(Payload::from).map_err(|error| {
-                Failure::Usage(format!("{} cannot be read for the payload: {error}", file.display()))
+                Failure::Usage(format!("{} cannot be read for the {what}: {error}", file.display()))
             }),
         }
     }
@@ -69,9 +74,17 @@ pub(crate) fn to_json(payload: &Payload) -> Box<RawValue> {
             // Line breaks in JSON stand between its parts, never within a string. Without them a reply stays one line.
             Ok(json) if json.get().contains(['\n', '\r']) => raw(json.get().replace(['\n', '\r'], " ")),
             Ok(json) => json.to_owned(),
-            Err(_) => raw(serde_json::Value::from(text).to_string()),
+            Err(_) => raw(bytes_to_json(text.as_bytes()).to_string()),
         },
-        None => raw(serde_json::json!(Bytes { base64: base64::encode(payload.bytes()) }).to_string()),
+        None => raw(bytes_to_json(payload.bytes()).to_string()),
+    }
+}
+
+/// Shows bytes that mean nothing in JSON: as text, or as `{"$bytes": base64}`.
+pub(crate) fn bytes_to_json(bytes: &[u8]) -> serde_json::Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => serde_json::json!(Bytes { base64: base64::encode(bytes) }),
     }
 }
 
@@ -89,6 +102,14 @@ pub(crate) fn from_json(json: &RawValue) -> Result<Payload, String> {
             .map(Payload::from)
             .ok_or_else(|| "the payload's $bytes are not base64".to_owned()),
         Err(_) => Ok(json.get().into()),
+    }
+}
+
+/// The bytes that JSON means where they mean nothing in JSON: a string's text, or the bytes of `{"$bytes": base64}`.
+pub(crate) fn bytes_from_json(json: &RawValue) -> Option<Vec<u8>> {
+    match serde_json::from_str::<String>(json.get()) {
+        Ok(text) => Some(text.into_bytes()),
+        Err(_) => base64::decode(&serde_json::from_str::<Bytes>(json.get()).ok()?.base64),
     }
 }
 

@@ -17,9 +17,20 @@ const BAD: Style = AnsiColor::Red.on_default();
 
 /// Makes text safe to print: what could move the cursor or turn the text around is written as an escape.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    let dangerous =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(dangerous) {
+    escape(text, |c| c.is_control() || turns_around(c))
+}
+
+/// The same for text that has lines and columns of its own.
+pub(crate) fn clean_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| c.is_control() && c != '\n' && c != '\t' || turns_around(c))
+}
+
+fn turns_around(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escape(text: &str, dangerous: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&dangerous) {
         return Cow::Borrowed(text);
     }
     let mut cleaned = String::with_capacity(text.len() + 8);
@@ -174,6 +185,7 @@ mod tests {
     fn nothing_moves_the_cursor() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{202e}d é"), "a\\u{1b}[2Jb\\nc\\u{202e}d é");
         assert!(matches!(clean("plain"), Cow::Borrowed(_)));
+        assert_eq!(clean_lines("a\tb\n\x1b[2J\r"), "a\tb\n\\u{1b}[2J\\r");
     }
 
     #[test]

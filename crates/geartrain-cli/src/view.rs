@@ -3,12 +3,13 @@
 //! Every key is always there, with `null` where there is nothing to say. Times are seconds since the epoch, spans are seconds.
 
 use geartrain::{
-    Every, Failure, HistoryEntry, Job, JobState, Lock, Popped, QueueCounts, Recurring, StatsReply, Summary,
-    Timestamp, What, WorkerCounts,
+    Every, Failure, HistoryEntry, Job, JobState, Lock, Popped, QueueCounts, Recurring, Seconds, StatsReply,
+    Summary, Timestamp, What,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::particulars::ParticularsView;
 use crate::{moment, payload};
 
 /// A number that is written without a point if it is whole.
@@ -29,6 +30,12 @@ impl Serialize for Number {
 impl From<Timestamp> for Number {
     fn from(moment: Timestamp) -> Number {
         Number(moment.get())
+    }
+}
+
+impl From<Seconds> for Number {
+    fn from(span: Seconds) -> Number {
+        Number(span.get())
     }
 }
 
@@ -58,6 +65,7 @@ pub(crate) struct JobView {
     dependencies: Vec<String>,
     dependents: Vec<String>,
     spawned_from: Option<String>,
+    particulars: Option<ParticularsView>,
     history: Vec<HistoryView>,
 }
 
@@ -90,6 +98,7 @@ impl JobView {
             dependencies: texts(job.dependencies()),
             dependents: texts(&job.dependents),
             spawned_from: job.spawned_from.as_ref().map(ToString::to_string),
+            particulars: job.particulars.as_deref().map(ParticularsView::new),
             history: job.history.iter().map(HistoryView::new).collect(),
         }
     }
@@ -152,6 +161,8 @@ enum WhatView {
     Done,
     Failed { worker: Option<String>, group: String },
     TimedOut,
+    HandedBack { worker: String },
+    Crashed { worker: String },
     Log { message: String, data: Option<serde_json::Value> },
     Other,
 }
@@ -167,6 +178,8 @@ impl HistoryView {
                 group: group.to_string(),
             },
             What::TimedOut => WhatView::TimedOut,
+            What::HandedBack { worker } => WhatView::HandedBack { worker: worker.to_string() },
+            What::Crashed { worker } => WhatView::Crashed { worker: worker.to_string() },
             What::Log { message, data } => WhatView::Log {
                 message: message.clone(),
                 data: data.as_ref().map(|data| {
@@ -192,6 +205,7 @@ pub(crate) struct PoppedView {
     worker: String,
     token: String,
     expires: Number,
+    deadline: Option<Number>,
 }
 
 impl PoppedView {
@@ -207,6 +221,7 @@ impl PoppedView {
             worker: job.lock.worker.to_string(),
             token: job.lock.token.to_string(),
             expires: job.lock.expires.into(),
+            deadline: job.particulars.as_ref().and_then(|about| about.deadline).map(Number::from),
         }
     }
 }
@@ -236,20 +251,6 @@ impl QueueView {
             recurring: counts.recurring,
             paused: counts.paused,
         }
-    }
-}
-
-/// How many jobs a worker has.
-#[derive(Debug, Serialize)]
-pub(crate) struct WorkerView {
-    name: String,
-    running: u64,
-    stalled: u64,
-}
-
-impl WorkerView {
-    pub(crate) fn new(counts: &WorkerCounts) -> WorkerView {
-        WorkerView { name: counts.name.to_string(), running: counts.jobs, stalled: counts.stalled }
     }
 }
 

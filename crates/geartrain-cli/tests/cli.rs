@@ -50,7 +50,7 @@ fn put_prints_a_jid_alone_on_a_line() {
     let named = memory(&["put", "mail", "welcome", "--jid", "j1", "--json"]);
     assert_eq!(
         serde_json::from_str::<Value>(&named.out).unwrap(),
-        json!({ "jid": "j1", "outcome": "created" })
+        json!({ "jid": "j1", "outcome": "created", "coalesced": false })
     );
 }
 
@@ -106,6 +106,57 @@ fn exit_codes_say_what_happened() {
         (&["log", "j1", "hello", "--data", "[]"], 2),
         (&["jobs", "--state", "lost"], 2),
         (&["stats", "mail", "someday"], 2),
+        (&["result", "j1"], 1),
+        (&["status", "j1"], 1),
+        (&["why", "j1"], 1),
+        (&["progress", "j1", "1/2", "--worker", "w1"], 1),
+        (&["chunk", "j1", "data", "--worker", "w1"], 1),
+        (&["hand-back", "j1", "--worker", "w1"], 1),
+        (&["events", "--after", "1000000"], 1),
+        (&["put", "mail", "k", "--expires", "5"], 1),
+        (&["put", "mail", "k", "--roll-call"], 1),
+        (&["gone", "w1", "--evidence", &"x".repeat(65_537)], 1),
+        (&["limits", "mail", "--max-at", "5=1", "--max-at", "5=2"], 1),
+        (&["put", "mail", "k", "--unique", ""], 2),
+        (&["put", "mail", "k", "--unique", &"x".repeat(4_096)], 2),
+        (&["put", "mail", "k", "--timeout", "0"], 2),
+        (&["put", "mail", "k", "--timeout", "574w"], 2),
+        (&["put", "mail", "k", "--timeout", "-5"], 2),
+        (&["put", "mail", "k", "--keep-result", "0"], 2),
+        (&["put", "mail", "k", "--expires", "soon"], 2),
+        (&["put", "mail", "k", "--backoff", "soon"], 2),
+        (&["put", "mail", "k", "--backoff", "1h..10s"], 2),
+        (&["put", "mail", "k", "--crashes", "0"], 2),
+        (&["put", "mail", "k", "--wait", "soon"], 2),
+        (&["put", "mail", "k", "--wait", "--every", "1h"], 2),
+        (&["put", "mail", "k", "--unique", "x", "--batch", "-"], 2),
+        (&["complete", "j1", "--worker", "w1", "--next", "q", "--result", "x"], 2),
+        (&["complete", "j1", "--worker", "w1", "--payload", "-", "--result", "-"], 2),
+        (&["complete", "j1", "--worker", "w1", "--result", "@/no/such/file"], 2),
+        (&["complete", "j1", "--worker", "w1", "--code", "x"], 2),
+        (&["progress", "j1", "1/0", "--worker", "w1"], 2),
+        (&["progress", "j1", "5/4", "--worker", "w1"], 2),
+        (&["progress", "j1", "half", "--worker", "w1"], 2),
+        (&["progress", "j1", "1/2"], 2),
+        (&["progress", "j1", "1/2", "--worker", "w1", "--left", "-1"], 2),
+        (&["limits", "mail", "--max", "0"], 2),
+        (&["limits", "mail", "--max", "-1"], 2),
+        (&["limits", "mail", "--max-at", "5=0"], 2),
+        (&["limits", "mail", "--max-at", "5"], 2),
+        (&["limits", "mail", "--rate", "0/s"], 2),
+        (&["limits", "mail", "--rate", "10/0"], 2),
+        (&["limits", "mail", "--rate", "-1/s"], 2),
+        (&["limits", "mail", "--none", "--max", "5"], 2),
+        (&["announce", "w1"], 2),
+        (&["announce", "w1", "mail:"], 2),
+        (&["announce", "w1", "mail", "--only", "--cannot"], 2),
+        (&["announce", "w1", "mail", "--timeout", "0"], 2),
+        (&["status", "--unique", "", "mail"], 2),
+        (&["status", "--unique", "key"], 2),
+        (&["events", "--after", "-1"], 2),
+        (&["events", "--count", "0"], 2),
+        (&["tick", "--count", "0"], 2),
+        (&["put", "mail", "k", "--wait", "1ms"], 4),
         (&["pop", "mail", "--wait", "1ms"], 4),
     ] {
         let printed = memory(arguments);
@@ -181,7 +232,7 @@ fn a_batch_says_how_many_were_put() {
     assert_eq!((put.code, put.err.as_str()), (0, ""));
     assert_eq!(
         serde_json::from_str::<Value>(&put.out).unwrap(),
-        json!({ "put": 2, "existing": 1, "refused": 0 })
+        json!({ "put": 2, "existing": 1, "coalesced": 0, "refused": 0 })
     );
     std::fs::remove_dir_all(directory).unwrap();
 }

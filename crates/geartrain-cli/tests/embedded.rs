@@ -94,7 +94,7 @@ fn a_batch_is_there_for_the_next_process() {
     assert_eq!((&listed[0]["jid"], &listed[1]["jid"]), (&json!("j1000"), &json!("j1001")));
     // Sent again, it does nothing.
     let again = place.run_with(&["put", "mail", "--batch", "-", "--json"], lines.as_bytes());
-    assert_eq!(again, "{\"put\":0,\"existing\":1500,\"refused\":0}\n");
+    assert_eq!(again, "{\"put\":0,\"existing\":1500,\"coalesced\":0,\"refused\":0}\n");
 }
 
 #[test]

@@ -4,14 +4,20 @@ mod bench;
 mod care;
 mod change;
 mod config;
+mod crew;
+mod events;
 mod failed;
+mod limits;
 mod list;
 mod put;
 mod queue;
 mod recur;
 mod show;
+mod status;
 #[cfg(test)]
 mod tests;
+mod wait;
+mod why;
 mod work;
 
 use geartrain::{Client, Jid, Seconds, Timestamp};
@@ -54,12 +60,24 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Fail(args) => work::fail(client, args, out).await,
         Verb::Retry(args) => work::retry(client, args, out).await,
         Verb::Heartbeat(args) => work::heartbeat(client, args, out).await,
+        Verb::Progress(args) => work::progress(client, args, out).await,
+        Verb::Chunk(args) => work::chunk(client, args, out).await,
+        Verb::HandBack(args) => work::hand_back(client, args, out).await,
+        Verb::Announce(args) => crew::announce(client, args, out).await,
+        Verb::Status(args) => status::status(client, args, out).await,
+        Verb::Why(args) => why::why(client, args.jid, out).await,
+        Verb::Result(args) => status::result(client, args.jid, out).await,
+        Verb::RollCall(args) => crew::roll_call(client, args, out).await,
+        Verb::Gone(args) => crew::gone(client, args, out).await,
+        Verb::Events(args) => events::events(client, args, out).await,
+        Verb::Limits(args) => limits::limits(client, args, out).await,
+        Verb::Tick(args) => queue::tick(client, args, out).await,
         Verb::Get(args) => list::get(client, &args.jid, out).await,
         Verb::Jobs(args) => list::jobs(client, args, out).await,
         Verb::Peek(args) => list::peek(client, args, out).await,
         Verb::Tracked => list::tracked(client, out).await,
         Verb::Queues(args) => queue::queues(client, args, out).await,
-        Verb::Workers(args) => queue::workers(client, args, out).await,
+        Verb::Workers(args) => crew::workers(client, args, out).await,
         Verb::Stats(args) => queue::stats(client, args, out).await,
         Verb::Pause(args) => queue::pause(client, args.queues, out).await,
         Verb::Resume(args) => queue::resume(client, args.queues, out).await,

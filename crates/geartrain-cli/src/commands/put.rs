@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use geartrain::{Client, Existing, Payload, Put, PutReply, Recur, Seconds};
+use geartrain::{Client, Existing, Jid, Payload, Put, PutReply, RESULT_FOR, Recur, Seconds, Terms};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::wait::put_and_wait;
 use super::{Done, new_jid, until};
-use crate::args::PutArgs;
+use crate::args::{PutArgs, TermsArgs};
 use crate::batch::{self, Defaults};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -43,7 +44,8 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
             ..Recur::new(queue, jid.clone(), klass, payload, every.into())
         };
         client.run(recur).await?;
-        return Ok(out.line(&json!({ "jid": jid.to_string(), "outcome": "recurring" }), jid)?);
+        let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "coalesced": false });
+        return Ok(out.line(&view, jid)?);
     }
 
     let put = Put {
@@ -53,14 +55,52 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         tags: (!args.tags.is_empty()).then_some(args.tags),
         depends: args.depends,
         existing: if args.replace { Existing::Replace } else { Existing::Keep },
+        terms: terms(args.terms),
         ..Put::new(queue, jid.clone(), klass, payload)
     };
-    let reply = client.run(put).await?;
-    out.line(&json!({ "jid": jid.to_string(), "outcome": outcome(&reply) }), &jid)?;
-    if reply == PutReply::Existing && !out.json {
-        out.remark(format_args!("job {jid} was there already and was left alone; --replace puts it again"))?;
+    if let Some(wait) = args.wait {
+        return put_and_wait(client, put, wait, out).await;
     }
-    Ok(())
+    let reply = client.run(put).await?;
+    let jid = remark_on(&jid, &reply, out)?;
+    let coalesced = matches!(reply, PutReply::Coalesced { .. });
+    let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
+    Ok(out.line(&view, jid)?)
+}
+
+/// What the flags ask for beyond Qless; none if they ask for nothing.
+fn terms(args: TermsArgs) -> Option<Box<Terms>> {
+    let terms = Terms {
+        unique: args.unique,
+        result_for: args.keep_result.map(|span| span.unwrap_or(RESULT_FOR)),
+        expires: args.expires,
+        attempt_max: args.timeout,
+        backoff: args.backoff,
+        crashes_max: args.crashes,
+        roll_call: args.roll_call,
+        ..Terms::default()
+    };
+    (terms != Terms::default()).then(|| Box::new(terms))
+}
+
+/// Tells people what a put did if it is not what they might think, and answers which job stands for it.
+fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Result<&'a Jid, Failure> {
+    let (jid, remark) = match reply {
+        PutReply::Coalesced { jid } => (jid, joined(jid)),
+        PutReply::Existing => {
+            (jid, format!("job {jid} was there already and was left alone; --replace puts it again"))
+        }
+        _ => return Ok(jid),
+    };
+    if !out.json {
+        out.remark(remark)?;
+    }
+    Ok(jid)
+}
+
+/// That another job stands for a put.
+pub(super) fn joined(jid: &Jid) -> String {
+    format!("job {jid} has this key and is unfinished, so it stands for this put too")
 }
 
 /// What a put did, in a word.
@@ -69,6 +109,7 @@ pub(super) fn outcome(reply: &PutReply) -> &'static str {
         PutReply::Created => "created",
         PutReply::Replaced => "replaced",
         PutReply::Existing => "existing",
+        PutReply::Coalesced { .. } => "coalesced",
         _ => "done",
     }
 }
@@ -102,7 +143,11 @@ async fn put_batch(client: &Client, file: &Path, defaults: Defaults, out: &mut O
         0 => String::new(),
         existing => format!(", {} there already and left alone", existing),
     };
-    out.line(&tally, format_args!("{} put{already}", text::count(tally.put, "job")))?;
+    let joined = match tally.coalesced {
+        0 => String::new(),
+        coalesced => format!(", {coalesced} joined unfinished ones with their key"),
+    };
+    out.line(&tally, format_args!("{} put{already}{joined}", text::count(tally.put, "job")))?;
     for complaint in &tally.complaints {
         out.remark(complaint)?;
     }

@@ -1,17 +1,16 @@
-//! Queues, workers, and how they do.
+//! Queues, and how they do.
 
 use geartrain::{
-    Client, ForgetQueues, ForgetWorkers, GetMany, Pause, QueueName, Queues, Resume, Stats, Summary,
-    WorkerJobs, Workers,
+    Client, ForgetQueues, ForgetWorkers, Pause, QueueName, Queues, Resume, Stats, Summary, Tick,
 };
 use serde_json::json;
 
 use super::Done;
-use super::list::show_jobs;
-use crate::args::{ForgetVerb, QueuesArgs, StatsArgs, WorkersArgs};
+use crate::args::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
+use crate::moment::when;
 use crate::output::Output;
-use crate::text::{Cell, HEADING, clean, table};
-use crate::view::{QueueView, StatsView, WorkerView, texts};
+use crate::text::{Cell, HEADING, clean, count, table};
+use crate::view::{Number, QueueView, StatsView, texts};
 use crate::{duration, moment};
 
 pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'_>) -> Done {
@@ -35,25 +34,6 @@ pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'
             .collect();
         let heading = ["QUEUE", "WAITING", "RUNNING", "STALLED", "SCHEDULED", "DEPENDS", "RECURRING", ""];
         table(out, heading, &rows)
-    })?)
-}
-
-pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output<'_>) -> Done {
-    if let Some(worker) = args.name {
-        let none = format!("{worker} has no jobs");
-        let reply = client.run(WorkerJobs { worker }).await?;
-        let jids = [reply.jobs, reply.stalled].concat();
-        let jobs = client.run(GetMany { jids }).await?;
-        return show_jobs(&jobs, &none, out);
-    }
-    let workers = client.run(Workers).await?;
-    let views: Vec<WorkerView> = workers.iter().map(WorkerView::new).collect();
-    Ok(out.list(&views, "no workers were seen lately", |out| {
-        let rows: Vec<_> = workers
-            .iter()
-            .map(|worker| [Cell::from(&worker.name), Cell::number(worker.jobs), Cell::number(worker.stalled)])
-            .collect();
-        table(out, ["WORKER", "RUNNING", "STALLED"], &rows)
     })?)
 }
 
@@ -108,4 +88,16 @@ pub(super) async fn forget(client: &Client, verb: ForgetVerb, out: &mut Output<'
     };
     let people = format!("forgot {}", names.join(" "));
     Ok(out.line(&json!({ "forgotten": names }), people)?)
+}
+
+pub(super) async fn tick(client: &Client, args: TickArgs, out: &mut Output<'_>) -> Done {
+    let reply = client.run(Tick { count: args.count }).await?;
+    let now = out.now;
+    let next = match reply.next {
+        Some(next) if next <= now => "more is due now".to_owned(),
+        Some(next) => format!("more is due {}", when(next, now)),
+        None => "nothing more is due".to_owned(),
+    };
+    let view = json!({ "done": reply.done, "next": reply.next.map(Number::from) });
+    Ok(out.line(&view, format_args!("{} done; {next}", count(reply.done, "thing")))?)
 }

@@ -7,12 +7,12 @@ use geartrain::{
 use serde_json::json;
 
 use super::put::{RETRIES, read};
-use super::show::{payload_text, when};
+use super::show::payload_text;
 use super::{Done, new_jid, until};
 use crate::args::{PageArgs, RecurAddArgs, RecurEditArgs, RecurVerb};
 use crate::duration;
 use crate::failure::Failure;
-use crate::moment;
+use crate::moment::{self, when};
 use crate::output::Output;
 use crate::text::{Cell, card, count, table};
 use crate::view::{RecurringView, interval, texts};

@@ -4,14 +4,10 @@ use std::io::{self, Write};
 
 use geartrain::{Failure, HistoryEntry, Job, JobState, Payload, Timestamp, What};
 
+use crate::moment::when;
 use crate::text::{Cell, FAINT, HEADING, card, clean, count, table};
 use crate::view::{is_stalled, texts};
-use crate::{base64, duration, moment};
-
-/// A moment, as seen from now and exactly.
-pub(super) fn when(moment: Timestamp, now: Timestamp) -> String {
-    format!("{} ({})", moment::relative(moment, now), moment::format(moment))
-}
+use crate::{base64, duration, moment, particulars};
 
 /// A payload on one line: its text, or its bytes in base64.
 pub(super) fn payload_text(payload: &Payload) -> String {
@@ -96,6 +92,9 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
     }
     lines.extend(job.spawned_from.as_ref().map(|from| ("made by", Cell::from(from))));
     lines.extend(job.failure().map(|failure| ("failure", failure_text(failure, now).into())));
+    if let Some(about) = &job.particulars {
+        lines.extend(particulars::lines(about, now));
+    }
     lines.push(("payload", payload_text(&job.payload).into()));
     card(out, &lines)?;
 
@@ -124,6 +123,8 @@ fn what_text(entry: &HistoryEntry) -> String {
         What::Failed { worker: Some(worker), group } => format!("failed in {group}, said {worker}"),
         What::Failed { worker: None, group } => format!("failed in {group}"),
         What::TimedOut => "timed out".to_owned(),
+        What::HandedBack { worker } => format!("handed back by {worker}"),
+        What::Crashed { worker } => format!("lost when {worker} died"),
         What::Log { message, data: Some(data) } => format!("{message} {data}"),
         What::Log { message, data: None } => message.clone(),
         _ => "something this version does not know".to_owned(),

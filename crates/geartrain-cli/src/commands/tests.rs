@@ -1,5 +1,7 @@
 //! Stories told in commands, all on one queue in this process: what several processes would do on a durable one.
 
+mod beyond;
+
 use geartrain::Client;
 use serde_json::{Value, json};
 
@@ -31,13 +33,22 @@ impl Shell {
         let cli = args::parse(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut stripped = anstream::StripStream::new(&mut out);
-        let mut output = Output { json: cli.json, now: moment::now(), out: &mut stripped, err: &mut err };
+        let mut raw = Vec::new();
+        let mut output = Output {
+            json: cli.json,
+            now: moment::now(),
+            out: &mut stripped,
+            raw: Some(&mut raw),
+            err: &mut err,
+            err_is_terminal: false,
+        };
         let done = pollster::block_on(run_on(&self.client, cli.verb, &mut output));
         let code = done.as_ref().map_or_else(crate::failure::Failure::exit_code, |()| 0);
         let mut err = String::from_utf8(err).unwrap();
         if let Err(failure) = done {
             err.push_str(&failure.to_string());
         }
+        out.append(&mut raw);
         Printed { out: String::from_utf8(out).unwrap(), err, code }
     }
 
@@ -97,6 +108,7 @@ fn a_job_goes_from_put_to_complete() {
         "worker",
         "token",
         "expires",
+        "deadline",
     ];
     expected.sort_unstable();
     assert_eq!(keys(&popped[0]), expected);
@@ -129,6 +141,7 @@ fn a_job_goes_from_put_to_complete() {
         "dependencies",
         "dependents",
         "spawned_from",
+        "particulars",
         "history",
     ];
     expected.sort_unstable();
@@ -157,13 +170,22 @@ fn a_job_goes_from_put_to_complete() {
 #[test]
 fn a_put_may_be_sent_again_and_replace_puts_it_again() {
     let shell = shell();
-    assert_eq!(shell.json("put mail a 1 --jid j1"), json!({ "jid": "j1", "outcome": "created" }));
-    assert_eq!(shell.json("put mail b 2 --jid j1"), json!({ "jid": "j1", "outcome": "existing" }));
+    assert_eq!(
+        shell.json("put mail a 1 --jid j1"),
+        json!({ "jid": "j1", "outcome": "created", "coalesced": false })
+    );
+    assert_eq!(
+        shell.json("put mail b 2 --jid j1"),
+        json!({ "jid": "j1", "outcome": "existing", "coalesced": false })
+    );
     let again = shell.try_run("put mail b 2 --jid j1", &[]);
     assert_eq!((again.out.as_str(), again.code), ("j1\n", 0));
     assert!(again.err.contains("left alone; --replace puts it again"), "{}", again.err);
     assert_eq!(shell.json("get j1")["klass"], "a");
-    assert_eq!(shell.json("put mail b 2 --jid j1 --replace"), json!({ "jid": "j1", "outcome": "replaced" }));
+    assert_eq!(
+        shell.json("put mail b 2 --jid j1 --replace"),
+        json!({ "jid": "j1", "outcome": "replaced", "coalesced": false })
+    );
     assert_eq!(shell.json("get j1")["klass"], "b");
 }
 
@@ -350,7 +372,7 @@ fn jobs_are_listed_by_where_they_stand() {
     assert_eq!((none.out.as_str(), none.err.as_str()), ("", "geartrain: no such jobs\n"));
 
     assert_eq!(shell.json("peek mail --count 2").as_array().unwrap().len(), 2);
-    assert_eq!(shell.json("workers"), json!([{ "name": "w1", "running": 1, "stalled": 0 }]));
+    assert_eq!(shell.json("workers"), json!([{ "name": "w1", "running": 1, "stalled": 0, "can": [] }]));
     assert_eq!(shell.json("workers w1")[0]["jid"], "r2");
     assert_eq!(shell.json("workers nobody"), json!([]));
 }
@@ -465,7 +487,7 @@ fn recurring_jobs_come_and_go() {
     assert_eq!(shell.run("recur add reports nightly {} --every 1d --in 1h --jid r1 --tag t"), "r1\n");
     assert_eq!(
         shell.json("put reports hourly --every 1h --jid r2 --in 5m"),
-        json!({ "jid": "r2", "outcome": "recurring" })
+        json!({ "jid": "r2", "outcome": "recurring", "coalesced": false })
     );
     let listed = shell.json("recur ls");
     assert_eq!((&listed[0]["jid"], &listed[1]["jid"]), (&json!("r2"), &json!("r1")));

@@ -1,17 +1,22 @@
 //! What workers do: pop, and report.
 
 use geartrain::{
-    Client, Complete, CompleteReply, Fail, Heartbeat, Holder, Next, Payload, Pop, PopOrder, Popped, Retry,
-    Seconds, Timestamp, WorkerName,
+    Chance, Chunk, ChunkKind, Client, Complete, CompleteReply, Fail, HandBack, Heartbeat, Holder, Next,
+    Outcome, Payload, Pop, PopOrder, Popped, Progress, Progressed, Retry, Seconds, Timestamp, WorkerName,
 };
 use serde_json::json;
 
 use super::Done;
-use super::show::{payload_text, when};
-use crate::args::{CompleteArgs, FailArgs, HeartbeatArgs, HolderArgs, OrderArg, PopArgs, RetryArgs};
+use super::show::payload_text;
+use crate::args::{
+    ChunkArgs, CompleteArgs, FailArgs, HandBackArgs, HeartbeatArgs, HolderArgs, OrderArg, PopArgs,
+    ProgressArgs, RetryArgs,
+};
 use crate::duration;
 use crate::failure::Failure;
+use crate::moment::when;
 use crate::output::Output;
+use crate::particulars::{ProgressView, progress_text};
 use crate::payload::Source;
 use crate::text::{Cell, card};
 use crate::view::{Number, PoppedView};
@@ -59,7 +64,7 @@ fn this_worker() -> Result<WorkerName, Failure> {
 }
 
 fn popped_card(job: &Popped, now: Timestamp) -> Vec<(&'static str, Cell)> {
-    vec![
+    let mut lines = vec![
         ("jid", Cell::from(&job.jid)),
         ("queue", Cell::from(&job.queue)),
         ("klass", Cell::from(&job.klass)),
@@ -68,8 +73,11 @@ fn popped_card(job: &Popped, now: Timestamp) -> Vec<(&'static str, Cell)> {
         ("worker", Cell::from(&job.lock.worker)),
         ("token", Cell::from(job.lock.token)),
         ("expires", Cell::from(when(job.lock.expires, now))),
-        ("payload", Cell::from(payload_text(&job.payload))),
-    ]
+    ];
+    let deadline = job.particulars.as_ref().and_then(|about| about.deadline);
+    lines.extend(deadline.map(|deadline| ("deadline", Cell::from(when(deadline, now)))));
+    lines.push(("payload", Cell::from(payload_text(&job.payload))));
+    lines
 }
 
 fn holder(args: HolderArgs) -> Result<Holder, Failure> {
@@ -84,15 +92,38 @@ fn new_payload(source: Option<&Source>) -> Result<Option<Payload>, Failure> {
     source.map(Source::read).transpose()
 }
 
+/// A new payload and what came out, if they were given.
+fn payload_and_result(
+    payload: Option<&Source>,
+    result: Option<&Source>,
+    code: Option<i32>,
+    usual_code: i32,
+) -> Result<(Option<Payload>, Option<Box<Outcome>>), Failure> {
+    if payload == Some(&Source::Stdin) && result == Some(&Source::Stdin) {
+        let why = "standard input can only be read once: give the payload or the result in a file, as @FILE";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let payload = new_payload(payload)?;
+    let bytes = result.map(|source| source.read_as("result")).transpose()?;
+    let outcome = (bytes.is_some() || code.is_some())
+        .then(|| Box::new(Outcome { code: code.unwrap_or(usual_code), bytes: bytes.unwrap_or_default() }));
+    Ok((payload, outcome))
+}
+
+/// A number from 0 to 1 that nobody can foresee.
+fn chance() -> Result<Chance, Failure> {
+    // The last bits of such an id are drawn by lot, whatever its first ones say about the time.
+    let drawn = uuid::Uuid::now_v7().as_u128() as u32;
+    Chance::new(f64::from(drawn) / f64::from(u32::MAX)).map_err(|error| Failure::Usage(error.to_string()))
+}
+
 pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Output<'_>) -> Done {
     let delay = args.delay.map_or(Seconds::ZERO, Seconds::from);
     let next = args.next.map(|queue| Next { delay, depends: args.depends, ..Next::new(queue) });
     let queue = next.as_ref().map(|next| next.queue.to_string());
-    let complete = Complete {
-        payload: new_payload(args.payload.as_ref())?,
-        next,
-        ..Complete::new(args.jid.clone(), holder(args.holder)?)
-    };
+    let (payload, result) = payload_and_result(args.payload.as_ref(), args.result.as_ref(), args.code, 0)?;
+    let complete =
+        Complete { payload, next, result, ..Complete::new(args.jid.clone(), holder(args.holder)?) };
     let state = match client.run(complete).await? {
         CompleteReply::Complete => "complete",
         CompleteReply::Waiting => "waiting",
@@ -107,8 +138,10 @@ pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Outp
 }
 
 pub(super) async fn fail(client: &Client, args: FailArgs, out: &mut Output<'_>) -> Done {
+    let (payload, result) = payload_and_result(args.payload.as_ref(), args.result.as_ref(), args.code, 1)?;
     let fail = Fail {
-        payload: new_payload(args.payload.as_ref())?,
+        payload,
+        result,
         ..Fail::new(args.jid.clone(), holder(args.holder)?, args.group.clone(), args.message)
     };
     client.run(fail).await?;
@@ -119,6 +152,8 @@ pub(super) async fn fail(client: &Client, args: FailArgs, out: &mut Output<'_>) 
 pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>) -> Done {
     let retry = Retry {
         delay: args.delay.map_or(Seconds::ZERO, Seconds::from),
+        // Whoever says how long it waits is not asking its backoff.
+        chance: if args.delay.is_some() { None } else { Some(chance()?) },
         group: args.group,
         message: args.message,
         ..Retry::new(args.jid.clone(), holder(args.holder)?)
@@ -141,4 +176,28 @@ pub(super) async fn heartbeat(client: &Client, args: HeartbeatArgs, out: &mut Ou
     let view = json!({ "jid": args.jid.to_string(), "expires": Number::from(expires) });
     let now = out.now;
     Ok(out.line(&view, format_args!("held until {}", when(expires, now)))?)
+}
+
+pub(super) async fn progress(client: &Client, args: ProgressArgs, out: &mut Output<'_>) -> Done {
+    let progress = Progressed { portion: args.portion, seconds_left: args.left };
+    client.run(Progress { jid: args.jid.clone(), holder: holder(args.holder)?, progress }).await?;
+    let view = json!({ "jid": args.jid.to_string(), "progress": ProgressView::new(progress) });
+    Ok(out.line(&view, progress_text(progress))?)
+}
+
+pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>) -> Done {
+    let kind = if args.warning { ChunkKind::Warning } else { ChunkKind::Data };
+    let (holder, bytes) = (holder(args.holder)?, args.data.read_as("chunk")?);
+    let told = client.run(Chunk { jid: args.jid.clone(), holder, kind, bytes }).await?;
+    let people = match told {
+        0 => "nobody waits for it, so nobody was told".to_owned(),
+        1 => "sent to the one who waits for it".to_owned(),
+        told => format!("sent to the {told} who wait for it"),
+    };
+    Ok(out.line(&json!({ "jid": args.jid.to_string(), "told": told }), people)?)
+}
+
+pub(super) async fn hand_back(client: &Client, args: HandBackArgs, out: &mut Output<'_>) -> Done {
+    client.run(HandBack { jid: args.jid.clone(), holder: holder(args.holder)? }).await?;
+    Ok(out.line(&json!({ "jid": args.jid.to_string() }), "handed back")?)
 }

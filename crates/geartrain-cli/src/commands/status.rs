@@ -1,0 +1,151 @@
+//! How an unfinished job does, and what came out of one that ended.
+
+use geartrain::{Client, GetResult, How, Jid, Kept, Outcome, QueueName, Status, StatusOf};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::Done;
+use crate::args::StatusArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::particulars::{ProgressView, key_text, progress_text};
+use crate::payload;
+use crate::text::{Cell, card, count};
+use crate::view::Number;
+
+pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'_>) -> Done {
+    let bad = |error: geartrain::BadName| Failure::Usage(format!("{error}; see `geartrain status --help`"));
+    let (of, none) = match args.unique {
+        Some(key) => {
+            let queue = QueueName::new(args.name).map_err(bad)?;
+            let none = format!("no unfinished job of {queue} has the key {}", key_text(&key));
+            (StatusOf::Unique(queue, key), none)
+        }
+        None => {
+            let jid = Jid::new(args.name).map_err(bad)?;
+            let none = format!("job {jid} is not there, or it ended; `geartrain get {jid}` tells");
+            (StatusOf::Jid(jid), none)
+        }
+    };
+    let Some(status) = client.run(Status { of }).await? else { return Err(Failure::Refused(none)) };
+    let view = json!({
+        "jid": status.jid.to_string(), "queue": status.queue.to_string(), "state": status.state.as_str(),
+        "progress": status.progress.map(ProgressView::new),
+        "submissions": status.submissions, "attached": status.attached,
+    });
+    Ok(out.show(&view, |out| {
+        let mut lines = vec![
+            ("jid", Cell::from(&status.jid)),
+            ("state", Cell::state(status.state.as_str())),
+            ("queue", Cell::from(&status.queue)),
+        ];
+        lines.extend(status.progress.map(|progress| ("progress", Cell::from(progress_text(progress)))));
+        let awaited = match status.attached {
+            0 => "and nobody waits for it".to_owned(),
+            1 => "one of which waits for it".to_owned(),
+            attached => format!("{attached} of which wait for it"),
+        };
+        let stands_for = format!("{}, {awaited}", count(status.submissions, "submission"));
+        lines.push(("stands for", stands_for.into()));
+        card(out, &lines)
+    })?)
+}
+
+pub(super) async fn result(client: &Client, jid: Jid, out: &mut Output<'_>) -> Done {
+    let Some(kept) = client.run(GetResult { jid: jid.clone() }).await? else {
+        return Err(Failure::Refused(format!(
+            "no result of job {jid} is kept; a job put with --keep-result has one for a while after it ended"
+        )));
+    };
+    if out.json {
+        return Ok(out.line(&KeptView::new(&kept), "")?);
+    }
+    out.bytes(kept.outcome.bytes.bytes())?;
+    match ended_badly(&jid, &kept.how) {
+        Some(why) => Ok(out.remark(why)?),
+        None => Ok(()),
+    }
+}
+
+/// A result that is kept.
+#[derive(Debug, Serialize)]
+struct KeptView {
+    jid: String,
+    #[serde(flatten)]
+    ended: EndedView,
+    #[serde(rename = "ended")]
+    when: Number,
+    until: Number,
+}
+
+impl KeptView {
+    fn new(kept: &Kept) -> KeptView {
+        KeptView {
+            jid: kept.jid.to_string(),
+            ended: EndedView::new(&kept.how, &kept.outcome),
+            when: kept.ended.into(),
+            until: kept.until.into(),
+        }
+    }
+}
+
+/// How a job ended, and what came out of it; all `null` for one that has not.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct EndedView {
+    how: Option<&'static str>,
+    group: Option<String>,
+    message: Option<String>,
+    code: Option<i32>,
+    result: Option<Box<RawValue>>,
+}
+
+impl EndedView {
+    pub(super) fn new(how: &How, outcome: &Outcome) -> EndedView {
+        let (how, group, message) = match how {
+            How::Completed => ("completed", None, None),
+            How::Failed { group, message } => ("failed", Some(group.to_string()), Some(message.clone())),
+            How::Canceled => ("canceled", None, None),
+            _ => ("ended", None, None),
+        };
+        let result = Some(payload::to_json(&outcome.bytes));
+        EndedView { how: Some(how), group, message, code: Some(outcome.code), result }
+    }
+}
+
+/// What there is to say about a job that did not end well.
+pub(super) fn ended_badly(jid: &Jid, how: &How) -> Option<String> {
+    match how {
+        How::Failed { group, message } => Some(format!(
+            "job {jid} failed in {group}: {message}; `geartrain unfail {group}` puts it back to work"
+        )),
+        How::Canceled => Some(format!("job {jid} was cancelled; put it again if it is still wanted")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use geartrain::{Group, Outcome, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_result_in_json_has_every_key() {
+        let kept = Kept {
+            jid: Jid::new("j1").unwrap(),
+            how: How::Failed { group: Group::new("smtp").unwrap(), message: "it said 451".to_owned() },
+            outcome: Outcome { code: 3, bytes: b"\xff\0".into() },
+            ended: Timestamp::from(100),
+            until: Timestamp::from(200),
+        };
+        let expected = json!({
+            "jid": "j1", "how": "failed", "group": "smtp", "message": "it said 451", "code": 3,
+            "result": { "$bytes": "/wA=" }, "ended": 100, "until": 200,
+        });
+        assert_eq!(json!(KeptView::new(&kept)), expected);
+        let long = Outcome { code: 0, bytes: "1.000000000000000000001".into() };
+        let shown = serde_json::to_string(&KeptView::new(&Kept { outcome: long, ..kept })).unwrap();
+        assert!(shown.contains("\"result\":1.000000000000000000001,"), "{shown}");
+    }
+}

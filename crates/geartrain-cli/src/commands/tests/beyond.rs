@@ -1,0 +1,484 @@
+//! Stories of what goes beyond Qless.
+
+use super::*;
+
+#[test]
+fn a_second_put_with_the_same_key_joins_the_first() {
+    let shell = shell();
+    shell.run("put reports monthly --unique 2026-04 --jid a --keep-result");
+    let joined = shell.try_run("put reports monthly --unique 2026-04 --jid b", &[]);
+    assert_eq!((joined.out.as_str(), joined.code), ("a\n", 0));
+    assert_eq!(
+        joined.err,
+        "geartrain: job a has this key and is unfinished, so it stands for this put too\n"
+    );
+    assert_eq!(
+        shell.json("put reports monthly --unique 2026-04"),
+        json!({ "jid": "a", "outcome": "coalesced", "coalesced": true })
+    );
+    let expected = json!({
+        "jid": "a", "queue": "reports", "state": "waiting", "progress": null, "submissions": 3, "attached": 0,
+    });
+    assert_eq!(shell.json("status a"), expected);
+    assert_eq!(shell.json("status --unique 2026-04 reports"), expected);
+    assert!(shell.run("status a").ends_with("stands for  3 submissions, and nobody waits for it\n"));
+    assert_eq!(
+        shell.refused("status --unique other reports"),
+        "no unfinished job of reports has the key other"
+    );
+    let job = shell.json("get a");
+    assert_eq!(
+        (&job["particulars"]["unique"], &job["particulars"]["submissions"]),
+        (&json!("2026-04"), &json!(3))
+    );
+    // Another queue, another key.
+    assert_eq!(shell.json("put other monthly --unique 2026-04 --jid b")["outcome"], "created");
+    let token = shell.pop("reports");
+    shell.run(&format!("complete a --token {token}"));
+    assert_eq!(shell.json("put reports monthly --unique 2026-04 --jid c")["outcome"], "created");
+    assert!(shell.refused("status a").contains("`geartrain get a` tells"));
+}
+
+#[test]
+fn what_a_put_asked_for_is_shown() {
+    let shell = shell();
+    shell.run(
+        "put q k --jid a --unique key --timeout 10m --expires 1h --backoff 10sx3..1h+-0.2 --crashes 2 --keep-result 2h",
+    );
+    let about = shell.json("get a")["particulars"].clone();
+    let expires = about["expires"].as_f64().unwrap() - moment::now().get();
+    assert!((3_590.0..3_601.0).contains(&expires), "{expires}");
+    for (key, value) in [
+        ("unique", json!("key")),
+        ("submissions", json!(1)),
+        ("attached", json!(0)),
+        ("lives", json!("always")),
+        ("afterwards", json!("keep")),
+        ("keep_result", json!(7_200)),
+        ("timeout", json!(600)),
+        ("deadline", json!(null)),
+        ("backoff", json!({ "first": 10, "factor": 3, "max": 3_600, "jitter": 0.2 })),
+        ("crashes_max", json!(2)),
+        ("crashes", json!(0)),
+        ("evidence", json!(null)),
+        ("progress", json!(null)),
+    ] {
+        assert_eq!(about[key], value, "{key}");
+    }
+    let card = shell.run("get a");
+    for line in ["unique    key\n", "timeout   10m\n", "backoff   10sx3..1h+-0.2\n", "crashes   0 of 2\n"] {
+        assert!(card.contains(line), "{line:?} is not in\n{card}");
+    }
+    let popped = shell.json("pop q --worker w1");
+    let deadline = popped[0]["deadline"].as_f64().unwrap() - moment::now().get();
+    assert!((590.0..601.0).contains(&deadline), "{deadline}");
+    assert!(shell.run("get a").contains("\ndeadline  in "));
+    // A job that asks for nothing has nothing to show.
+    shell.run("put q k --jid b");
+    assert_eq!(shell.json("get b")["particulars"], json!(null));
+    assert_eq!(shell.json("pop q --worker w1")[0]["deadline"], json!(null));
+}
+
+#[test]
+fn a_result_is_kept_and_printed_byte_for_byte() {
+    let shell = shell();
+    shell.run("put q k --jid a --keep-result");
+    let token = shell.pop("q");
+    shell.run(&format!("complete a --token {token} --result {{\"n\":1}} --code 3"));
+    assert_eq!(shell.run("result a"), "{\"n\":1}");
+    let kept = shell.json("result a");
+    assert_eq!(keys(&kept), ["code", "ended", "group", "how", "jid", "message", "result", "until"]);
+    assert_eq!(
+        (&kept["how"], &kept["code"], &kept["result"]),
+        (&json!("completed"), &json!(3), &json!({ "n": 1 }))
+    );
+    let kept_for = kept["until"].as_f64().unwrap() - kept["ended"].as_f64().unwrap();
+    assert!((kept_for - 90_000.0).abs() < 1.0, "{kept_for}");
+
+    shell.run("put q k --jid b --keep-result 1h");
+    let token = shell.pop("q");
+    shell.run(&format!("fail b smtp 451 --token {token} --result \u{1b}[2J"));
+    let printed = shell.try_run("result b", &[]);
+    assert_eq!((printed.out.as_str(), printed.code), ("\u{1b}[2J", 0));
+    assert!(printed.err.starts_with("geartrain: job b failed in smtp: 451; "), "{}", printed.err);
+    let kept = shell.json("result b");
+    assert_eq!(
+        (&kept["how"], &kept["code"], &kept["group"], &kept["message"]),
+        (&json!("failed"), &json!(1), &json!("smtp"), &json!("451"))
+    );
+
+    shell.run("put q k --jid c");
+    let token = shell.pop("q");
+    shell.run(&format!("complete c --token {token} --result x"));
+    assert!(shell.refused("result c").contains("a job put with --keep-result has one"));
+    assert!(shell.refused("result nobody").contains("no result of job nobody is kept"));
+}
+
+#[test]
+fn a_retry_waits_as_the_backoff_says_unless_told_otherwise() {
+    let shell = shell();
+    let due =
+        |jid: &str| shell.json(&format!("get {jid}"))["due"].as_f64().map(|due| due - moment::now().get());
+    shell.run("put q k --jid a --backoff 1h..10h");
+    for (retry, wait) in [("retry a --worker w1", 3_600.0), ("retry a --worker w1 --delay 5m", 300.0)] {
+        shell.pop("q");
+        shell.run(retry);
+        let waited = due("a").unwrap();
+        assert!((waited - wait).abs() < 10.0, "{retry}: {waited}");
+        shell.run("requeue a");
+    }
+    shell.run("cancel a");
+    // With half of it left to chance, it is somewhere around; without a backoff, at once.
+    shell.run("put q k --jid b --backoff 1h+-0.5");
+    shell.pop("q");
+    shell.run("retry b --worker w1");
+    assert!((1_790.0..5_401.0).contains(&due("b").unwrap()));
+    shell.run("put q k --jid c");
+    shell.pop("q");
+    shell.run("retry c --worker w1");
+    assert_eq!(shell.json("get c")["state"], "waiting");
+}
+
+#[test]
+fn a_worker_says_how_far_it_is_and_gives_back_what_it_cannot_finish() {
+    let shell = shell();
+    shell.run("put q k --jid a --retries 0");
+    let token = shell.pop("q");
+    assert_eq!(
+        shell.json(&format!("progress a 3/10 --left 90 --token {token}")),
+        json!({ "jid": "a", "progress": { "part": 3, "whole": 10, "percent": 30, "left": 90 } })
+    );
+    assert_eq!(shell.run("progress a 1/4 --worker w1"), "25% (1 of 4)\n");
+    assert_eq!(shell.json("status a")["progress"]["percent"], 25);
+    assert!(shell.run("get a").contains("progress  25% (1 of 4)\n"));
+    assert_eq!(shell.json(&format!("chunk a part --token {token}")), json!({ "jid": "a", "told": 0 }));
+    assert_eq!(
+        shell.run("chunk a careful --warning --worker w1"),
+        "nobody waits for it, so nobody was told\n"
+    );
+    assert!(shell.refused("progress a 1/4 --worker w2").contains("held by w1, not by w2"));
+
+    assert_eq!(shell.json(&format!("hand-back a --token {token}")), json!({ "jid": "a" }));
+    let job = shell.json("get a");
+    assert_eq!(
+        (&job["state"], &job["remaining"], &job["history"][2]["what"], &job["history"][2]["worker"]),
+        (&json!("waiting"), &json!(0), &json!("handed-back"), &json!("w1"))
+    );
+    assert!(shell.run("get a").contains("  handed back by w1\n"));
+    assert!(shell.refused(&format!("hand-back a --token {token}")).contains("drop it, this attempt is over"));
+}
+
+#[test]
+fn a_dead_workers_jobs_go_to_others_until_there_were_too_many() {
+    let shell = shell();
+    shell.run("put q k --jid a --crashes 2");
+    shell.pop("q");
+    let gone = shell.try_run("gone w1 --json --evidence", &["killed by signal 9"]);
+    assert_eq!((gone.out.as_str(), gone.code), ("{\"jids\":[\"a\"],\"worker\":\"w1\"}\n", 0));
+    let job = shell.json("get a");
+    assert_eq!(
+        (&job["state"], &job["history"][2]["what"], &job["history"][2]["worker"]),
+        (&json!("waiting"), &json!("crashed"), &json!("w1"))
+    );
+    assert_eq!(
+        (&job["particulars"]["crashes"], &job["particulars"]["evidence"]),
+        (&json!(1), &json!("killed by signal 9"))
+    );
+    let card = shell.run("get a");
+    for line in ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  lost when w1 died\n"] {
+        assert!(card.contains(line), "{line:?} is not in\n{card}");
+    }
+    shell.pop("q");
+    assert_eq!(shell.run("gone w1"), "w1 is gone; it held 1 job: a\n");
+    assert_eq!(shell.run("gone w1"), "w1 is gone; it held no job\n");
+    assert_eq!(shell.json("get a")["failure"]["group"], "crashed-q");
+    assert_eq!(
+        shell.run("why a"),
+        "job a of q failed: it was set aside after 2 of its workers died; `geartrain unfail crashed-q` puts it back to \
+         work\n"
+    );
+}
+
+#[test]
+fn workers_announce_what_they_can_do() {
+    let shell = shell();
+    let nobody = shell.try_run("roll-call mail", &[]);
+    assert_eq!((nobody.out.as_str(), nobody.code), ("0\n", 1));
+    assert!(
+        nobody.err.starts_with("no live worker has announced that it can do jobs of mail; "),
+        "{}",
+        nobody.err
+    );
+    assert!(shell.refused("put mail welcome --roll-call").contains("start one, or put without roll call"));
+
+    assert_eq!(
+        shell.json("announce w1 mail:welcome news --timeout 10m"),
+        json!({ "worker": "w1", "can": [
+            { "queue": "mail", "klass": "welcome", "timeout": 600 },
+            { "queue": "news", "klass": null, "timeout": 600 },
+        ] })
+    );
+    assert_eq!(
+        shell.json("roll-call mail welcome"),
+        json!({ "queue": "mail", "klass": "welcome", "workers": 1 })
+    );
+    assert_eq!(shell.run("roll-call news anything"), "1\n");
+    assert_eq!(shell.try_run("roll-call mail other", &[]).code, 1);
+    shell.run("put mail welcome --roll-call");
+
+    assert_eq!(
+        shell.run("workers"),
+        "WORKER  RUNNING  STALLED  CAN\nw1            0        0  mail:welcome (10m) news (10m)\n"
+    );
+    assert_eq!(shell.json("workers")[0]["can"][1], json!({ "queue": "news", "klass": null, "timeout": 600 }));
+    assert_eq!(shell.run("announce w1 news --cannot"), "w1 can do mail:welcome (10m)\n");
+    assert_eq!(shell.run("announce w1 mail --only"), "w1 can do mail\n");
+    assert_eq!(shell.run("announce w1 --only"), "w1 can do nothing\n");
+    assert_eq!(shell.try_run("roll-call mail", &[]).code, 1);
+}
+
+#[test]
+fn a_queue_is_limited() {
+    let shell = shell();
+    assert_eq!(shell.run("limits mail"), "mail has no limits\n");
+    assert_eq!(
+        shell.json("limits mail"),
+        json!({ "queue": "mail", "max": null, "by_priority": [], "rate": null })
+    );
+    assert_eq!(
+        shell.json("limits mail --max 10 --max-at -5=1 --max-at 10=3 --rate 100/1m+20"),
+        json!({
+            "queue": "mail", "max": 10,
+            "by_priority": [{ "priority": -5, "max": 1 }, { "priority": 10, "max": 3 }],
+            "rate": { "count": 100, "per": 60, "burst": 20 },
+        })
+    );
+    assert_eq!(
+        shell.run("limits mail"),
+        "queue  mail
+max    10 unfinished jobs
+max    1 unfinished job for priority -5 and up
+max    3 unfinished jobs for priority 10 and up
+rate   100/1m+20
+"
+    );
+    shell.run("put mail k --jid a");
+    assert!(shell.refused("put mail k --jid b").contains("try again later, or raise the limit"));
+    shell.run("put mail k --priority 10 --jid c");
+    // Nothing that is refused changes anything, and what is set replaces all that was.
+    assert!(shell.refused("limits mail --max-at 5=1 --max-at 5=2").starts_with("limit "));
+    assert_eq!(shell.json("limits mail")["max"], 10);
+    assert_eq!(shell.run("limits mail --rate 1/1h"), "queue  mail\nrate   1/1h\n");
+    shell.pop("mail");
+    assert_eq!(shell.json("pop mail"), json!([]));
+    let why = shell.run("why a");
+    assert!(
+        why.starts_with("job a of mail is waiting: its queue has started as many jobs as it may, and starts the next one in "),
+        "{why}"
+    );
+    assert_eq!(shell.run("limits mail --none"), "mail has no limits\n");
+    assert_eq!(shell.json("pop mail")[0]["jid"], "a");
+}
+
+#[test]
+fn why_says_what_keeps_a_job() {
+    let shell = shell();
+    shell.run("put mail k --jid a");
+    shell.run("put mail k --jid b");
+    shell.run("pause mail");
+    assert_eq!(
+        shell.json("why b"),
+        json!({ "jid": "b", "state": "waiting", "queue": "mail", "reasons": [
+            { "reason": "paused", "queue": "mail" },
+            { "reason": "no-worker", "klass": "k", "asked": null },
+            { "reason": "behind", "jobs": 1 },
+        ] })
+    );
+    assert_eq!(
+        shell.run("why b"),
+        "job b of mail is waiting: queue mail is paused, no worker ever asked its queue for jobs or announced that it \
+         can do k, and 1 job goes before it; `geartrain resume mail` hands its jobs out again\n"
+    );
+    shell.run("resume mail");
+    shell.pop("mail");
+    assert!(shell.run("why a").starts_with("job a of mail is running: w1 has it, and its lock expires in "));
+    assert_eq!(shell.json("why a")["reasons"][0]["worker"], "w1");
+    assert_eq!(shell.json("why b")["reasons"], json!([{ "reason": "next" }]));
+    assert!(shell.refused("why nobody").contains("job nobody does not exist"));
+}
+
+/// Does the next job of `q` on another thread, as a worker in another process would.
+fn at_work(shell: &Shell, work: impl FnOnce(Shell, String) + Send + 'static) -> std::thread::JoinHandle<()> {
+    let shell = Shell { client: shell.client.clone() };
+    std::thread::spawn(move || {
+        let popped = shell.json("pop q --worker w1 --wait 30s");
+        work(shell, popped[0]["jid"].as_str().unwrap().to_owned());
+    })
+}
+
+#[test]
+fn a_put_waits_for_what_comes_out() {
+    let shell = shell();
+    let worker = at_work(&shell, |shell, jid| {
+        shell.run(&format!("progress {jid} 1/2 --worker w1"));
+        assert_eq!(shell.run(&format!("chunk {jid} one, --worker w1")), "sent to the one who waits for it\n");
+        shell.run(&format!("chunk {jid} careful --warning --worker w1"));
+        shell.run(&format!("complete {jid} --worker w1 --result two"));
+    });
+    let waited = shell.try_run("put q k --wait 30s", &[]);
+    worker.join().unwrap();
+    // No line break behind it, and no progress where nobody sees it come.
+    assert_eq!(
+        (waited.out.as_str(), waited.err.as_str(), waited.code),
+        ("one,two", "geartrain: warning: careful\n", 0)
+    );
+
+    let worker = at_work(&shell, |shell, jid| {
+        shell.run(&format!("chunk {jid} {{\"n\":1}} --worker w1"));
+        shell.run(&format!("chunk {jid} careful --warning --worker w1"));
+        shell.run(&format!("complete {jid} --worker w1 --result [2] --code 7"));
+    });
+    assert_eq!(
+        shell.json("put q k --jid a --wait"),
+        json!({
+            "jid": "a", "coalesced": false, "data": [{ "n": 1 }], "warnings": ["careful"],
+            "how": "completed", "group": null, "message": null, "code": 7, "result": [2],
+        })
+    );
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_put_that_waits_is_told_of_a_bad_end() {
+    let shell = shell();
+    let worker = at_work(&shell, |shell, jid| {
+        shell.run(&format!("fail {jid} smtp 451 --worker w1 --result why"));
+    });
+    let failed = shell.try_run("put q k --jid a --wait 30s", &[]);
+    worker.join().unwrap();
+    assert_eq!((failed.out.as_str(), failed.code), ("why", 1));
+    assert_eq!(failed.err, "job a failed in smtp: 451; `geartrain unfail smtp` puts it back to work");
+
+    let worker = at_work(&shell, |shell, jid| {
+        shell.run(&format!("cancel {jid}"));
+    });
+    let cancelled = shell.try_run("put q k --jid b --wait 30s --json", &[]);
+    worker.join().unwrap();
+    assert_eq!(cancelled.code, 1);
+    assert!(cancelled.err.starts_with("job b was cancelled; "), "{}", cancelled.err);
+    assert_eq!(serde_json::from_str::<Value>(&cancelled.out).unwrap()["how"], "canceled");
+}
+
+#[test]
+fn a_put_that_waited_in_vain_leaves_its_job_behind() {
+    let shell = shell();
+    let late =
+        shell.try_run("put q k --jid a --wait 1ms --keep-result --timeout 10m --tag t --priority 5", &[]);
+    assert_eq!((late.out.as_str(), late.code), ("", 4));
+    assert_eq!(
+        late.err,
+        "job a had not ended after 1ms and goes on without you; `geartrain why a` says how it does"
+    );
+    let job = shell.json("get a");
+    assert_eq!(
+        (&job["state"], &job["tags"], &job["priority"]),
+        (&json!("waiting"), &json!(["t"]), &json!(5))
+    );
+    let about = &job["particulars"];
+    assert_eq!(
+        (&about["attached"], &about["timeout"], &about["keep_result"]),
+        (&json!(0), &json!(600), &json!(90_000))
+    );
+    let late = shell.try_run("put q k --wait 1ms --json", &[]);
+    assert_eq!(late.code, 4);
+    assert_eq!(serde_json::from_str::<Value>(&late.out).unwrap()["how"], json!(null));
+
+    // Who puts it again waits for the same one, also when it has ended.
+    let token = shell.pop("q");
+    shell.run(&format!("complete a --token {token} --result done"));
+    let again = shell.try_run("put q k --jid a --wait 30s", &[]);
+    assert_eq!((again.out.as_str(), again.code), ("done", 0));
+    shell.run("put q k --jid b --priority 9");
+    let token = shell.pop("q");
+    shell.run(&format!("complete b --token {token} --result done"));
+    let unknown = shell.try_run("put q k --jid b --wait 30s", &[]);
+    assert_eq!(unknown.code, 1);
+    assert_eq!(
+        unknown.err,
+        "job b is complete, and what came out of it was not kept; put it with --keep-result to ask later"
+    );
+}
+
+#[test]
+fn a_put_that_joins_waits_for_the_one_it_joined() {
+    let shell = shell();
+    shell.run("put q k --jid a --unique key");
+    let worker = at_work(&shell, |shell, jid| {
+        // It is handed out before anybody waits: hold it until somebody does.
+        while shell.json("status a")["attached"] == 0 {
+            std::thread::yield_now();
+        }
+        shell.run(&format!("complete {jid} --worker w1 --result done"));
+    });
+    let waited = shell.try_run("put q k --jid b --unique key --wait 30s", &[]);
+    worker.join().unwrap();
+    assert_eq!((waited.out.as_str(), waited.code), ("done", 0));
+    assert!(waited.err.starts_with("geartrain: job a has this key"), "{}", waited.err);
+}
+
+#[test]
+fn events_are_printed_and_can_be_read_on() {
+    let shell = shell();
+    // Somebody must listen for events to be kept.
+    let listener = pollster::block_on(shell.client.events()).unwrap();
+    shell.run("put q k --jid a");
+    shell.run("put q k --jid b");
+    let token = shell.pop("q");
+    shell.run(&format!("progress a 1/4 --token {token}"));
+    let too_old = shell.refused("events --after 0");
+    assert!(too_old.ends_with("the oldest is 2; `geartrain events --after 1` begins there"), "{too_old}");
+    let two = shell.try_run("events --after 1 --count 2", &[]);
+    assert_eq!((two.out.as_str(), two.code), ("2  a was put into q\n3  b was put into q\n", 0));
+    assert_eq!(two.err, "geartrain: `geartrain events --after 3` goes on\n");
+    let on = shell.run("events --after 3 --count 2 --json");
+    let lines: Vec<Value> = on.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            json!({ "position": 4, "event": "popped", "jid": "a", "queue": "q", "worker": "w1" }),
+            json!({ "position": 5, "event": "progress", "jid": "a",
+                "progress": { "part": 1, "whole": 4, "percent": 25, "left": null } }),
+        ]
+    );
+    assert_eq!(
+        shell.refused("events --after 6"),
+        "position 6 is beyond the last event, 5; `geartrain events --after` takes a position that was printed"
+    );
+    drop(listener);
+}
+
+#[test]
+fn tick_does_what_is_due() {
+    let shell = shell();
+    assert_eq!(shell.json("tick"), json!({ "done": 0, "next": null }));
+    assert_eq!(shell.run("tick --count 5"), "0 things done; nothing more is due\n");
+    shell.run("put q k --jid a --expires 1h");
+    let next = shell.json("tick")["next"].as_f64().unwrap() - moment::now().get();
+    assert!((3_590.0..3_602.0).contains(&next), "{next}");
+    assert!(shell.run("tick").starts_with("0 things done; more is due in "));
+}
+
+#[test]
+fn what_makes_no_sense_changes_nothing() {
+    let shell = shell();
+    assert_eq!(
+        shell.refused("put q k --expires 5 --jid a"),
+        "expires is a moment that has passed: give a later one, or 1h for an hour from now"
+    );
+    shell.refused("get a");
+    shell.run("put q k --jid a");
+    shell.pop("q");
+    let evidence = "x".repeat(65_537);
+    assert_eq!(shell.try_run("gone w1 --evidence", &[&evidence]).code, 1);
+    assert_eq!(shell.json("get a")["state"], "running");
+}

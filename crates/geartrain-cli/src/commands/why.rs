@@ -1,0 +1,347 @@
+//! Why a job does not run, in one sentence.
+
+use geartrain::{Client, Jid, Reason, StateName, Timestamp, Why, WhyReply};
+use serde::Serialize;
+
+use super::Done;
+use crate::moment::{self, when};
+use crate::output::Output;
+use crate::view::Number;
+
+pub(super) async fn why(client: &Client, jid: Jid, out: &mut Output<'_>) -> Done {
+    let reply = client.run(Why { jid }).await?;
+    let people = sentence(&reply, out.now);
+    Ok(out.line(&WhyView::new(&reply), people)?)
+}
+
+#[derive(Debug, Serialize)]
+struct WhyView {
+    jid: String,
+    state: &'static str,
+    queue: Option<String>,
+    reasons: Vec<ReasonView>,
+}
+
+impl WhyView {
+    fn new(reply: &WhyReply) -> WhyView {
+        WhyView {
+            jid: reply.jid.to_string(),
+            state: reply.state.as_str(),
+            queue: reply.queue.as_ref().map(ToString::to_string),
+            reasons: reply.reasons.iter().map(ReasonView::new).collect(),
+        }
+    }
+}
+
+/// A reason, with what there is to say about it and no other keys.
+#[derive(Debug, Serialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+enum ReasonView {
+    Running { worker: String, until: Number },
+    Stalled { worker: String, since: Number, remaining: i64 },
+    Complete { at: Number },
+    Failed { group: String, message: String },
+    SetAside { group: String, crashes: u32, evidence: Option<String> },
+    DependsOn { jid: String, state: &'static str, count: u64 },
+    Scheduled { at: Number },
+    Expired { at: Number },
+    Paused { queue: String },
+    Concurrency { max: u64, held: Vec<HeldView> },
+    RateLimit { until: Number },
+    NoWorker { klass: String, asked: Option<Number> },
+    Behind { jobs: u64 },
+    Next,
+    Other { text: String },
+}
+
+#[derive(Debug, Serialize)]
+struct HeldView {
+    jid: String,
+    worker: String,
+}
+
+impl ReasonView {
+    fn new(reason: &Reason) -> ReasonView {
+        match reason {
+            Reason::Running { worker, until } => {
+                ReasonView::Running { worker: worker.to_string(), until: (*until).into() }
+            }
+            Reason::Stalled { worker, since, remaining } => ReasonView::Stalled {
+                worker: worker.to_string(),
+                since: (*since).into(),
+                remaining: *remaining,
+            },
+            Reason::Complete { at } => ReasonView::Complete { at: (*at).into() },
+            Reason::Failed { group, message } => {
+                ReasonView::Failed { group: group.to_string(), message: message.clone() }
+            }
+            Reason::SetAside { group, crashes, evidence } => ReasonView::SetAside {
+                group: group.to_string(),
+                crashes: *crashes,
+                evidence: evidence.clone(),
+            },
+            Reason::DependsOn { jid, state, count } => {
+                ReasonView::DependsOn { jid: jid.to_string(), state: state.as_str(), count: *count }
+            }
+            Reason::Scheduled { at } => ReasonView::Scheduled { at: (*at).into() },
+            Reason::Expired { at } => ReasonView::Expired { at: (*at).into() },
+            Reason::Paused { queue } => ReasonView::Paused { queue: queue.to_string() },
+            Reason::Concurrency { max, held } => ReasonView::Concurrency {
+                max: *max,
+                held: held
+                    .iter()
+                    .map(|(jid, worker)| HeldView { jid: jid.to_string(), worker: worker.to_string() })
+                    .collect(),
+            },
+            Reason::RateLimit { until } => ReasonView::RateLimit { until: (*until).into() },
+            Reason::NoWorker { klass, asked } => {
+                ReasonView::NoWorker { klass: klass.to_string(), asked: asked.map(Number::from) }
+            }
+            Reason::Behind { jobs } => ReasonView::Behind { jobs: *jobs },
+            Reason::Next => ReasonView::Next,
+            other => ReasonView::Other { text: other.to_string() },
+        }
+    }
+}
+
+/// The job, where it stands, the reasons, and what would help against them.
+fn sentence(reply: &WhyReply, now: Timestamp) -> String {
+    let job = match &reply.queue {
+        Some(queue) => format!("job {} of {queue}", reply.jid),
+        None => format!("job {}", reply.jid),
+    };
+    let stands = match reply.state {
+        StateName::Scheduled => "is scheduled",
+        StateName::Depends => "depends on others",
+        StateName::Waiting => "is waiting",
+        StateName::Running => "is running",
+        StateName::Complete => "is complete",
+        StateName::Failed => "failed",
+    };
+    let mut clauses: Vec<String> = reply.reasons.iter().map(|reason| clause(reason, now)).collect();
+    let joined = match clauses.pop() {
+        Some(last) if clauses.is_empty() => last,
+        Some(last) => format!("{}, and {last}", clauses.join(", ")),
+        None => "it is not known why".to_owned(),
+    };
+    // The first reason weighs most, so what helps against it comes first, and one remedy at a time is enough.
+    let remedy = reply.reasons.iter().find_map(|reason| remedy(reason, reply));
+    let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    format!("{job} {stands}: {joined}{remedy}")
+}
+
+fn clause(reason: &Reason, now: Timestamp) -> String {
+    match reason {
+        Reason::Running { worker, until } => {
+            format!("{worker} has it, and its lock expires {}", when(*until, now))
+        }
+        Reason::Stalled { worker, since, remaining } => {
+            let next =
+                if *remaining > 0 { "gets it" } else { "finds that no retry is left, so that it fails" };
+            format!(
+                "its worker {worker} went silent, its lock expired {}, and the next worker that asks {next}",
+                when(*since, now)
+            )
+        }
+        Reason::Complete { at } => format!("it was done {}", when(*at, now)),
+        Reason::Failed { group, message } => format!("it is in group {group}, with the message {message:?}"),
+        Reason::SetAside { crashes, evidence, .. } => {
+            let evidence = evidence.as_ref().map(|evidence| format!(" ({evidence})")).unwrap_or_default();
+            format!("it was set aside after {crashes} of its workers died{evidence}")
+        }
+        Reason::DependsOn { jid, state, count: 1 } => format!("it waits for job {jid}, which is {state}"),
+        Reason::DependsOn { jid, state, count } => {
+            format!("it waits for {count} jobs, among them {jid}, which is {state}")
+        }
+        Reason::Scheduled { at } => format!("it may start {}", when(*at, now)),
+        Reason::Expired { at } => {
+            let (at, ago) = (moment::format(*at), moment::relative(*at, now));
+            format!("it was not to start after {at} ({ago}), and is about to fail")
+        }
+        Reason::Paused { queue } => format!("queue {queue} is paused"),
+        Reason::Concurrency { max, held } => {
+            let such_as = match held.first() {
+                Some((jid, worker)) => format!(", such as {jid} held by {worker}"),
+                None => String::new(),
+            };
+            format!("{max} of the {max} jobs of its queue that may run at once are running{such_as}")
+        }
+        Reason::RateLimit { until } => {
+            format!(
+                "its queue has started as many jobs as it may, and starts the next one {}",
+                when(*until, now)
+            )
+        }
+        Reason::NoWorker { klass, asked: None } => {
+            format!("no worker ever asked its queue for jobs or announced that it can do {klass}")
+        }
+        Reason::NoWorker { klass, asked: Some(asked) } => {
+            let asked = when(*asked, now);
+            format!(
+                "no worker is there: the last one asked {asked}, and none has announced that it can do {klass}"
+            )
+        }
+        Reason::Behind { jobs: 1 } => "1 job goes before it".to_owned(),
+        Reason::Behind { jobs } => format!("{jobs} jobs go before it"),
+        Reason::Next => "it is next, and the first worker that asks gets it".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The command that helps, if one does.
+fn remedy(reason: &Reason, reply: &WhyReply) -> Option<String> {
+    match reason {
+        Reason::Complete { .. } => Some(format!("`geartrain requeue {}` runs it again", reply.jid)),
+        Reason::Failed { group, .. } | Reason::SetAside { group, .. } => {
+            Some(format!("`geartrain unfail {group}` puts it back to work"))
+        }
+        Reason::DependsOn { jid, .. } => Some(format!("`geartrain why {jid}` says more")),
+        Reason::Paused { queue } => Some(format!("`geartrain resume {queue}` hands its jobs out again")),
+        Reason::RateLimit { .. } => {
+            reply.queue.as_ref().map(|queue| format!("`geartrain limits {queue}` shows how often that is"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use geartrain::{Group, Klass, QueueName, WorkerName};
+    use serde_json::json;
+
+    use super::*;
+
+    fn reply(state: StateName, reasons: Vec<Reason>) -> WhyReply {
+        let queue = (state != StateName::Complete).then(|| QueueName::new("mail").unwrap());
+        WhyReply { jid: jid("j1"), state, queue, reasons }
+    }
+
+    fn jid(name: &str) -> Jid {
+        Jid::new(name).unwrap()
+    }
+
+    fn at(seconds: i32) -> Timestamp {
+        Timestamp::from(seconds)
+    }
+
+    fn all() -> Vec<(StateName, Vec<Reason>, &'static str)> {
+        let worker = || WorkerName::new("w1").unwrap();
+        let paused = || Reason::Paused { queue: QueueName::new("mail").unwrap() };
+        let group = |name| Group::new(name).unwrap();
+        let klass = || Klass::new("welcome").unwrap();
+        vec![
+            (
+                StateName::Running,
+                vec![Reason::Running { worker: worker(), until: at(160) }],
+                "job j1 of mail is running: w1 has it, and its lock expires in 1m (1970-01-01T00:02:40Z)",
+            ),
+            (
+                StateName::Running,
+                vec![Reason::Stalled { worker: worker(), since: at(90), remaining: 2 }, paused()],
+                "job j1 of mail is running: its worker w1 went silent, its lock expired 10s ago (1970-01-01T00:01:30Z), \
+                 and the next worker that asks gets it, and queue mail is paused; `geartrain resume mail` hands its \
+                 jobs out again",
+            ),
+            (
+                StateName::Complete,
+                vec![Reason::Complete { at: at(40) }],
+                "job j1 is complete: it was done 1m ago (1970-01-01T00:00:40Z); `geartrain requeue j1` runs it again",
+            ),
+            (
+                StateName::Failed,
+                vec![Reason::Failed { group: group("smtp"), message: "it said 451".to_owned() }],
+                "job j1 of mail failed: it is in group smtp, with the message \"it said 451\"; `geartrain unfail smtp` \
+                 puts it back to work",
+            ),
+            (
+                StateName::Failed,
+                vec![Reason::SetAside {
+                    group: group("crashed-mail"),
+                    crashes: 3,
+                    evidence: Some("signal 9".to_owned()),
+                }],
+                "job j1 of mail failed: it was set aside after 3 of its workers died (signal 9); \
+                 `geartrain unfail crashed-mail` puts it back to work",
+            ),
+            (
+                StateName::Depends,
+                vec![
+                    Reason::DependsOn { jid: jid("j0"), state: StateName::Failed, count: 1 },
+                    Reason::Scheduled { at: at(3_700) },
+                    paused(),
+                ],
+                "job j1 of mail depends on others: it waits for job j0, which is failed, it may start \
+                 in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` says more",
+            ),
+            (
+                StateName::Scheduled,
+                vec![Reason::Scheduled { at: at(3_700) }],
+                "job j1 of mail is scheduled: it may start in 1h (1970-01-01T01:01:40Z)",
+            ),
+            (
+                StateName::Waiting,
+                vec![
+                    Reason::Concurrency { max: 2, held: vec![(jid("j7"), worker())] },
+                    Reason::RateLimit { until: at(105) },
+                    Reason::NoWorker { klass: klass(), asked: None },
+                    Reason::Behind { jobs: 3 },
+                ],
+                "job j1 of mail is waiting: 2 of the 2 jobs of its queue that may run at once are running, such as j7 \
+                 held by w1, its queue has started as many jobs as it may, and starts the next one in 5s \
+                 (1970-01-01T00:01:45Z), no worker ever asked its queue for jobs or announced that it can do welcome, \
+                 and 3 jobs go before it; `geartrain limits mail` shows how often that is",
+            ),
+            (
+                StateName::Waiting,
+                vec![
+                    Reason::Expired { at: at(90) },
+                    Reason::NoWorker { klass: klass(), asked: Some(at(40)) },
+                ],
+                "job j1 of mail is waiting: it was not to start after 1970-01-01T00:01:30Z (10s ago), \
+                 and is about to fail, and no worker is there: the last one asked 1m ago \
+                 (1970-01-01T00:00:40Z), and none has announced that it can do welcome",
+            ),
+            (
+                StateName::Waiting,
+                vec![Reason::Next],
+                "job j1 of mail is waiting: it is next, and the first worker that asks gets it",
+            ),
+        ]
+    }
+
+    #[test]
+    fn people_read_one_sentence() {
+        for (state, reasons, text) in all() {
+            assert_eq!(sentence(&reply(state, reasons), at(100)), text);
+        }
+    }
+
+    #[test]
+    fn json_names_each_reason() {
+        let shown = |(state, reasons, _)| json!(WhyView::new(&reply(state, reasons)));
+        let all: Vec<_> = all().into_iter().map(shown).collect();
+        assert_eq!(
+            all[5],
+            json!({ "jid": "j1", "state": "depends", "queue": "mail", "reasons": [
+                { "reason": "depends-on", "jid": "j0", "state": "failed", "count": 1 },
+                { "reason": "scheduled", "at": 3_700 },
+                { "reason": "paused", "queue": "mail" },
+            ] })
+        );
+        assert_eq!(
+            all[7]["reasons"],
+            json!([
+                { "reason": "concurrency", "max": 2, "held": [{ "jid": "j7", "worker": "w1" }] },
+                { "reason": "rate-limit", "until": 105 },
+                { "reason": "no-worker", "klass": "welcome", "asked": null },
+                { "reason": "behind", "jobs": 3 },
+            ])
+        );
+        assert_eq!(all[2]["queue"], json!(null));
+        assert_eq!(
+            all[4]["reasons"][0],
+            json!({ "reason": "set-aside", "group": "crashed-mail", "crashes": 3, "evidence": "signal 9" })
+        );
+        assert_eq!(all[9]["reasons"], json!([{ "reason": "next" }]));
+    }
+}

@@ -1,0 +1,234 @@
+//! What is true of a job beyond Qless, as JSON and for people.
+
+use geartrain::{Afterwards, Backoff, Lives, Particulars, Progressed, Timestamp, UniqueKey};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::moment::when;
+use crate::payload::bytes_to_json;
+use crate::text::{Cell, count};
+use crate::view::Number;
+use crate::{backoff, base64, duration};
+
+/// What is true of a job beyond Qless.
+#[derive(Debug, Serialize)]
+pub(crate) struct ParticularsView {
+    unique: Option<Value>,
+    submissions: u64,
+    attached: u64,
+    lives: &'static str,
+    afterwards: &'static str,
+    keep_result: Option<Number>,
+    expires: Option<Number>,
+    timeout: Option<Number>,
+    deadline: Option<Number>,
+    backoff: Option<BackoffView>,
+    crashes_max: Option<u32>,
+    crashes: u32,
+    evidence: Option<String>,
+    progress: Option<ProgressView>,
+}
+
+impl ParticularsView {
+    pub(crate) fn new(about: &Particulars) -> ParticularsView {
+        ParticularsView {
+            unique: about.unique.as_ref().map(|key| bytes_to_json(key.as_bytes())),
+            submissions: about.submissions,
+            attached: about.attached,
+            lives: match about.lives {
+                Lives::Always => "always",
+                Lives::WhileAwaited => "while-awaited",
+            },
+            afterwards: match about.afterwards {
+                Afterwards::Keep => "keep",
+                Afterwards::Forget => "forget",
+            },
+            keep_result: about.result_for.map(Number::from),
+            expires: about.expires.map(Number::from),
+            timeout: about.attempt_max.map(Number::from),
+            deadline: about.deadline.map(Number::from),
+            backoff: about.backoff.as_ref().map(BackoffView::new),
+            crashes_max: about.crashes_max,
+            crashes: about.crashes,
+            evidence: about.evidence.clone(),
+            progress: about.progress.map(ProgressView::new),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct BackoffView {
+    first: Number,
+    factor: Number,
+    max: Number,
+    jitter: Number,
+}
+
+impl BackoffView {
+    fn new(backoff: &Backoff) -> BackoffView {
+        let (first, factor, max, jitter) = backoff.parts();
+        BackoffView { first: first.into(), factor: Number(factor), max: max.into(), jitter: Number(jitter) }
+    }
+}
+
+/// How far an attempt has got.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProgressView {
+    part: u64,
+    whole: u64,
+    percent: u8,
+    left: Option<u32>,
+}
+
+impl ProgressView {
+    pub(crate) fn new(progress: Progressed) -> ProgressView {
+        let portion = progress.portion;
+        ProgressView {
+            part: portion.part(),
+            whole: portion.whole(),
+            percent: portion.percent(),
+            left: progress.seconds_left,
+        }
+    }
+}
+
+/// How far an attempt has got: `30% (3 of 10), 1m30s left`.
+pub(crate) fn progress_text(progress: Progressed) -> String {
+    let portion = progress.portion;
+    let left = match progress.seconds_left {
+        Some(seconds) => format!(", {} left", duration::format(f64::from(seconds))),
+        None => String::new(),
+    };
+    format!("{}% ({} of {}){left}", portion.percent(), portion.part(), portion.whole())
+}
+
+/// A key on one line: its text, or its bytes in base64.
+pub(crate) fn key_text(key: &UniqueKey) -> String {
+    match std::str::from_utf8(key.as_bytes()) {
+        Ok(text) => text.to_owned(),
+        Err(_) => {
+            let bytes = key.as_bytes();
+            format!("{} (base64 of {})", base64::encode(bytes), count(bytes.len() as u64, "byte"))
+        }
+    }
+}
+
+/// The lines of a job's card that say what is true of it beyond Qless, where anything is.
+pub(crate) fn lines(about: &Particulars, now: Timestamp) -> Vec<(&'static str, Cell)> {
+    let mut lines: Vec<(&'static str, Cell)> = Vec::new();
+    let mut say = |label, text: String| lines.push((label, text.into()));
+    if let Some(key) = &about.unique {
+        say("unique", key_text(key));
+    }
+    if about.submissions > 1 {
+        say("stands for", count(about.submissions, "submission"));
+    }
+    if about.attached > 0 {
+        say("awaited by", about.attached.to_string());
+    }
+    if about.lives == Lives::WhileAwaited {
+        say("lives", "as long as somebody waits for it".to_owned());
+    }
+    if about.afterwards == Afterwards::Forget {
+        say("afterwards", "it is forgotten".to_owned());
+    }
+    if let Some(span) = about.result_for {
+        say("result", format!("kept for {}", duration::format(span.get())));
+    }
+    if let Some(expires) = about.expires {
+        say("start by", when(expires, now));
+    }
+    if let Some(span) = about.attempt_max {
+        say("timeout", duration::format(span.get()));
+    }
+    if let Some(deadline) = about.deadline {
+        say("deadline", when(deadline, now));
+    }
+    if let Some(progress) = about.progress {
+        say("progress", progress_text(progress));
+    }
+    if let Some(spec) = &about.backoff {
+        say("backoff", backoff::format(spec));
+    }
+    match (about.crashes, about.crashes_max) {
+        (0, None) => {}
+        (crashes, Some(max)) => say("crashes", format!("{crashes} of {max}")),
+        (crashes, None) => say("crashes", crashes.to_string()),
+    }
+    if let Some(evidence) = &about.evidence {
+        say("evidence", evidence.clone());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use geartrain::{Portion, Seconds};
+    use serde_json::json;
+
+    use super::*;
+    use crate::text::card;
+
+    fn everything() -> Particulars {
+        Particulars {
+            unique: Some(UniqueKey::new(b"\xff\0").unwrap()),
+            submissions: 3,
+            attached: 2,
+            lives: Lives::WhileAwaited,
+            afterwards: Afterwards::Forget,
+            result_for: Some(Seconds::from(90_000)),
+            expires: Some(Timestamp::from(3_600)),
+            attempt_max: Some(Seconds::from(90)),
+            deadline: Some(Timestamp::from(60)),
+            backoff: Some(Backoff::exponential(Seconds::from(10), 3.0, Seconds::from(3_600), 0.2).unwrap()),
+            crashes_max: Some(4),
+            crashes: 1,
+            evidence: Some("signal 9".to_owned()),
+            progress: Some(Progressed { portion: Portion::new(3, 10).unwrap(), seconds_left: Some(90) }),
+        }
+    }
+
+    #[test]
+    fn json_has_every_key() {
+        assert_eq!(
+            json!(ParticularsView::new(&everything())),
+            json!({
+                "unique": { "$bytes": "/wA=" }, "submissions": 3, "attached": 2, "lives": "while-awaited",
+                "afterwards": "forget", "keep_result": 90_000, "expires": 3_600, "timeout": 90, "deadline": 60,
+                "backoff": { "first": 10, "factor": 3, "max": 3_600, "jitter": 0.2 },
+                "crashes_max": 4, "crashes": 1, "evidence": "signal 9",
+                "progress": { "part": 3, "whole": 10, "percent": 30, "left": 90 },
+            })
+        );
+        let text = Particulars { unique: Some(UniqueKey::new("7").unwrap()), ..Particulars::default() };
+        assert_eq!(json!(ParticularsView::new(&text))["unique"], "7");
+    }
+
+    #[test]
+    fn people_are_told_what_there_is_and_nothing_else() {
+        let shown = |about: &Particulars| {
+            let mut bytes = Vec::new();
+            let lines = lines(about, Timestamp::ZERO);
+            card(&mut anstream::StripStream::new(&mut bytes), &lines).unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(shown(&Particulars { submissions: 1, ..Particulars::default() }), "");
+        assert_eq!(
+            shown(&everything()),
+            "unique      /wA= (base64 of 2 bytes)
+stands for  3 submissions
+awaited by  2
+lives       as long as somebody waits for it
+afterwards  it is forgotten
+result      kept for 1d1h
+start by    in 1h (1970-01-01T01:00:00Z)
+timeout     1m30s
+deadline    in 1m (1970-01-01T00:01:00Z)
+progress    30% (3 of 10), 1m30s left
+backoff     10sx3..1h+-0.2
+crashes     1 of 4
+evidence    signal 9
+"
+        );
+    }
+}
