@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Gone, Group, HandBack,
-    Jid, Priority, QueueLimits, QueueName, Refusal, RollCall, SetLimits, Timestamp,
+    Jid, Priority, Put, QueueLimits, Refusal, RollCall, SetLimits, Timestamp,
 };
 
 /// The most that a worker may announce.
@@ -216,20 +216,14 @@ impl Engine {
     }
 
     /// Refuses a new job that its queue has no room for.
-    pub(super) fn check_limits(
-        &self,
-        queue: NameId,
-        name: &QueueName,
-        priority: Option<Priority>,
-    ) -> Result<(), Refusal> {
-        let Some(limits) = self.state.limits(queue) else { return Ok(()) };
-        let priority = priority.unwrap_or(Priority::ZERO);
+    pub(super) fn check_limits(&self, limits: &QueueLimits, put: &Put) -> Result<(), Refusal> {
+        let priority = put.priority.unwrap_or(Priority::ZERO);
         let by_priority = &limits.by_priority;
         let of_priority = by_priority.iter().rev().find(|(at, _)| *at <= priority).or(by_priority.first());
         let max = limits.jobs_max.into_iter().chain(of_priority.map(|(_, max)| *max)).min();
-        let jobs = self.state.unfinished(queue);
+        let jobs = self.state.find_queue(put.queue.as_str()).map_or(0, |queue| self.state.unfinished(queue));
         match max {
-            Some(max) if jobs >= max => Err(Refusal::QueueFull { queue: name.clone(), jobs, max }),
+            Some(max) if jobs >= max => Err(Refusal::QueueFull { queue: put.queue.clone(), jobs, max }),
             _ => Ok(()),
         }
     }

@@ -56,7 +56,9 @@ impl Engine {
                     queue: self.state.queue_name(self.state.row(row).queue),
                 });
                 self.commit(Delta::Complete { row, now, payload: payload.take() }, fx);
-                self.conclude(row, now, ending, How::Completed, result.take(), fx);
+                if let Some(ending) = ending {
+                    self.conclude(row, now, ending, How::Completed, result.take(), fx);
+                }
                 self.drop_old_complete(now, fx);
                 Ok(CompleteReply::Complete)
             }
@@ -118,9 +120,10 @@ impl Engine {
             };
         }
         self.check_result(row, fail.result.as_deref())?;
-        let ending = self.ending(row);
-        let how =
-            ending.as_ref().map(|_| How::Failed { group: fail.group.clone(), message: fail.message.clone() });
+        let ending = self.ending(row).map(|ending| {
+            let how = How::Failed { group: fail.group.clone(), message: fail.message.clone() };
+            (ending, how)
+        });
         fx.tell(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),
@@ -135,7 +138,7 @@ impl Engine {
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })),
             fx,
         );
-        if let Some(how) = how {
+        if let Some((ending, how)) = ending {
             self.conclude(row, now, ending, how, fail.result, fx);
         }
         Ok(())

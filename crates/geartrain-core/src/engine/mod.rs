@@ -184,17 +184,17 @@ impl Engine {
         command: &mut Command,
         effects: &mut Effects,
     ) -> Answer {
-        let fx = effects;
-        fx.elsewhere |= !self.state.blobs().places().is_empty();
-        let told = fx.events.len();
-        let answer = self.execute_any(now, command, fx);
-        if fx.events.len() > told && self.keeps_events() {
-            self.keep_events(told, fx);
+        if !self.keeps_events() {
+            return self.execute_any(now, command, effects);
         }
+        let told = effects.events.len();
+        let answer = self.execute_any(now, command, effects);
+        self.keep_events(told, effects);
         answer
     }
 
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
+        fx.elsewhere |= !self.state.blobs().places().is_empty();
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),

@@ -277,7 +277,9 @@ impl Engine {
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
             fx,
         );
-        self.conclude(row, now, ending, How::Failed { group, message }, None, fx);
+        if let Some(ending) = ending {
+            self.conclude(row, now, ending, How::Failed { group, message }, None, fx);
+        }
     }
 
     /// The group and the message of a job that used up its retries.

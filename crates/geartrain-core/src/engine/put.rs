@@ -31,11 +31,13 @@ impl Engine {
             _ => {}
         }
         let queue = self.state.find_queue(put.queue.as_str());
-        if let Some(joined) = self.agree(now, row, queue, put, fx)? {
+        if let Some(terms) = &put.terms
+            && let Some(joined) = self.agree(now, row, queue, terms, put, fx)?
+        {
             return Ok(joined);
         }
-        if let (None, Some(queue)) = (row, queue) {
-            self.check_limits(queue, &put.queue, put.priority)?;
+        if let (None, Some(limits)) = (row, queue.and_then(|queue| self.state.limits(queue))) {
+            self.check_limits(limits, put)?;
         }
         let depends = if put.depends.is_empty() {
             None

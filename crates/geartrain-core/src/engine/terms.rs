@@ -49,10 +49,10 @@ impl Engine {
         now: Timestamp,
         row: Option<RowId>,
         queue: Option<NameId>,
+        terms: &Terms,
         put: &Put,
         fx: &mut Effects,
     ) -> Result<Option<PutReply>, Refusal> {
-        let Some(terms) = put.terms.as_deref() else { return Ok(None) };
         let keyed = queue.zip(terms.unique.as_ref()).and_then(|(queue, key)| self.state.keyed(queue, key));
         if let (None, Some(other)) = (row, keyed) {
             return self.coalesce(other, terms, put, fx).map(Some);
@@ -247,8 +247,10 @@ impl Engine {
 
     /// Refuses a result that could not be kept.
     pub(super) fn check_result(&self, row: RowId, result: Option<&Outcome>) -> Result<(), Refusal> {
-        let is_kept = self.state.side(row).is_some_and(|side| side.result_for.is_some());
-        let Some(result) = result.filter(|_| is_kept) else { return Ok(()) };
+        let Some(result) = result else { return Ok(()) };
+        if self.state.side(row).is_none_or(|side| side.result_for.is_none()) {
+            return Ok(());
+        }
         let max = self.state.numbers().results_bytes.saturating_sub(RESULT_BYTES);
         check_size("result", result.bytes.bytes().len(), max)
     }
@@ -258,12 +260,12 @@ impl Engine {
         &mut self,
         row: RowId,
         now: Timestamp,
-        ending: Option<Ending>,
+        ending: Ending,
         how: How,
         result: Option<Box<Outcome>>,
         fx: &mut Effects,
     ) {
-        let Some(Ending { waiters, result_for, forget }) = ending else { return };
+        let Ending { waiters, result_for, forget } = ending;
         let jid = self.state.jid(row);
         let outcome = result.map(|result| *result).unwrap_or_else(|| without_result(&how));
         let told =
