@@ -284,21 +284,26 @@ pub(super) fn drain_only(load: &mut Load, window: Duration) -> Result<f64, Failu
 /// Jobs completed per second while some threads put and as many work.
 pub(super) fn together(load: &Load, window: Duration) -> Result<f64, Failure> {
     let (start, put, done) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = || start.elapsed() >= window;
     let produce = || {
         let mut load = load.another();
-        while start.elapsed() < window {
+        // However short the time is, there is something to do.
+        loop {
             let backlog = put.load(Ordering::Relaxed).saturating_sub(done.load(Ordering::Relaxed));
             if backlog < BACKLOG_MAX {
                 put.fetch_add(block_on(load.put(BATCH_JOBS))?, Ordering::Relaxed);
             } else {
                 thread::sleep(PAUSE);
             }
+            if is_over() {
+                return Ok::<(), Failure>(());
+            }
         }
-        Ok::<(), Failure>(())
     };
     let work = || {
         let mut load = load.another();
-        while start.elapsed() < window {
+        let is_idle = || done.load(Ordering::Relaxed) == 0 && start.elapsed() < window + ANSWER_MAX;
+        while !is_over() || is_idle() {
             match block_on(load.work(BATCH_JOBS))? {
                 0 => thread::sleep(PAUSE),
                 more => drop(done.fetch_add(more, Ordering::Relaxed)),
