@@ -4,12 +4,12 @@
 
 use geartrain_core::engine::{
     AdvanceDelta, Delta, EPOCH_MAX, Effects, Engine, FailDelta, FailureDelta, ITSELF, Kind, PutDelta,
-    RecurDelta, TermsDelta,
+    RecurDelta,
 };
 use geartrain_core::{
     Afterwards, Backoff, BadNameWhy, CompleteReply, Event, Every, FailedBy, Group, How, Jid, Kept, Lives,
     Milestone, Outcome, Payload, Portion, Priority, Progressed, QueueLimits, QueueName, Rate, Seconds, Tag,
-    Timestamp, UniqueKey, Waiter, WorkerName,
+    Terms, Timestamp, UniqueKey, Waiter, WorkerName,
 };
 use geartrain_testkit::story::{Tokens, limits, tell};
 
@@ -204,18 +204,7 @@ fn samples() -> Vec<Delta> {
 }
 
 fn samples_beyond_qless() -> Vec<Delta> {
-    let bare = TermsDelta {
-        row: 9,
-        unique: None,
-        lives: Lives::Always,
-        afterwards: Afterwards::Keep,
-        result_for: None,
-        expires: None,
-        attempt_max: None,
-        backoff: None,
-        crashes_max: None,
-    };
-    let terms = TermsDelta {
+    let terms = Terms {
         unique: Some(UniqueKey::new([0, 0xff]).unwrap()),
         lives: Lives::WhileAwaited,
         afterwards: Afterwards::Forget,
@@ -224,7 +213,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
         attempt_max: Some(Seconds::from(30)),
         backoff: Some(Backoff::exponential(Seconds::from(1), 2.0, Seconds::from(60), 0.25).unwrap()),
         crashes_max: Some(3),
-        ..bare.clone()
+        ..Terms::default()
     };
     let waiter = Waiter { front: u64::MAX, connection: 7, number: 300 };
     let progress = Progressed { portion: Portion::new(1, 4).unwrap(), seconds_left: Some(90) };
@@ -239,8 +228,8 @@ fn samples_beyond_qless() -> Vec<Delta> {
     };
     let group = || Group::new("io").unwrap();
     let mut samples = vec![
-        Delta::Terms(Box::new(bare)),
-        Delta::Terms(Box::new(terms)),
+        Delta::Terms(9, Box::default()),
+        Delta::Terms(9, Box::new(terms)),
         Delta::Merged { row: 9, result_for: None, always: true },
         Delta::Merged { row: 9, result_for: Some(Seconds::from(60)), always: false },
         Delta::Attached(9, waiter),

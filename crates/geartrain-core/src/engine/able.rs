@@ -149,7 +149,7 @@ impl Engine {
     fn crash(&mut self, row: RowId, now: Timestamp, evidence: Option<&str>, fx: &mut Effects) {
         self.commit(Delta::Crashed { row, now, evidence: evidence.map(Into::into) }, fx);
         let (crashes, of_job) =
-            self.state.side(row).map_or((0, None), |side| (side.crashes, side.crashes_max));
+            self.state.side(row).map_or((0, None), |side| (side.crashes, side.terms.crashes_max));
         let max = of_job.unwrap_or(self.state.numbers().crashes_max);
         if max > 0 && crashes >= max {
             let group = self.group_for("crashed", row);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::state::RowId;
 use crate::{
-    Afterwards, Backoff, CompleteReply, Event, Every, Jid, Kept, Lives, Payload, Priority, Progressed,
-    QueueLimits, Seconds, Tag, Timestamp, UniqueKey, Waiter,
+    CompleteReply, Event, Every, Jid, Kept, Payload, Priority, Progressed, QueueLimits, Seconds, Tag, Terms,
+    Timestamp, Waiter,
 };
 
 /// A kind of thing that goes by a name and is numbered.
@@ -152,8 +152,8 @@ pub enum Delta {
     Recur(Box<RecurDelta>),
     /// A recurring job is gone.
     Unrecur(u32),
-    /// A job has these terms and no others.
-    Terms(Box<TermsDelta>),
+    /// A job has these terms and no others. Who is attached is told apart, and nobody is called.
+    Terms(RowId, Box<Terms>),
     /// A put joins a job.
     Merged {
         /// The job.
@@ -275,8 +275,9 @@ impl Delta {
             | Delta::Overrun(row, _)
             | Delta::Crashed { row, .. }
             | Delta::HandBack(row, _)
-            | Delta::ToFront(row) => Some(*row),
-            Delta::Terms(terms) => Some(terms.row),
+            | Delta::ToFront(row)
+            | Delta::Terms(row, _) => Some(*row),
+
             Delta::Epoch(_)
             | Delta::Name(..)
             | Delta::Seen(..)
@@ -406,27 +407,4 @@ pub struct RecurDelta {
     pub arrives: bool,
     /// When its queue was put on the list, if it was not there; none to leave the list alone.
     pub registers: Option<Timestamp>,
-}
-
-/// What a job's put asked for beyond Qless.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TermsDelta {
-    /// The job.
-    pub row: RowId,
-    /// What makes others join it.
-    pub unique: Option<UniqueKey>,
-    /// How long it lives unfinished.
-    pub lives: Lives,
-    /// What becomes of it when it ended.
-    pub afterwards: Afterwards,
-    /// How long its result is kept.
-    pub result_for: Option<Seconds>,
-    /// When it must have started.
-    pub expires: Option<Timestamp>,
-    /// How long one attempt may take.
-    pub attempt_max: Option<Seconds>,
-    /// How long a retry waits.
-    pub backoff: Option<Backoff>,
-    /// How many of its workers may die.
-    pub crashes_max: Option<u32>,
 }

@@ -182,7 +182,7 @@ impl Engine {
 
     /// How long a job that is tried again may not run: as whoever gives it back says, or as its backoff does.
     fn wait_before(&self, row: RowId, retry: &Retry) -> Seconds {
-        let backoff = self.state.side(row).and_then(|side| side.backoff);
+        let backoff = self.state.side(row).and_then(|side| side.terms.backoff);
         match retry.chance.zip(backoff) {
             Some((chance, backoff)) => backoff.wait(self.tries(row), chance),
             None => retry.delay,

@@ -186,7 +186,11 @@ impl Engine {
         loop {
             let row = self.state.queue(queue).work.first()?.row;
             let is_late = self.state.row(row).rare != NONE
-                && self.state.side(row).and_then(|side| side.expires).is_some_and(|expires| expires < now);
+                && self
+                    .state
+                    .side(row)
+                    .and_then(|side| side.terms.expires)
+                    .is_some_and(|expires| expires < now);
             if !is_late {
                 return Some(row);
             }
@@ -304,7 +308,7 @@ impl Engine {
     fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
         let of = self.state.row(row);
         let of_job =
-            if of.rare == NONE { None } else { self.state.side(row).and_then(|side| side.attempt_max) };
+            if of.rare == NONE { None } else { self.state.side(row).and_then(|side| side.terms.attempt_max) };
         let of_worker = self.state.attempt_max(worker, of.queue, of.klass);
         if let Some(attempt_max) = of_job.into_iter().chain(of_worker).min() {
             self.commit(Delta::Deadline(row, now + attempt_max), fx);

@@ -1,6 +1,6 @@
 //! Those who wait for a job, what they are told, and what is kept for those who ask later.
 
-use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, TermsDelta, check_size};
+use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
 use crate::engine::state::RESULT_BYTES;
 use crate::{
     Afterwards, Attach, AttachReply, Chunk, Delivery, Event, GetResult, How, Jid, Kept, Leave, Leaving,
@@ -104,18 +104,8 @@ impl Engine {
         let terms = std::mem::take(terms);
         let attach = terms.attach;
         if terms != Terms::default() {
-            let delta = TermsDelta {
-                row,
-                unique: terms.unique,
-                lives: terms.lives,
-                afterwards: terms.afterwards,
-                result_for: terms.result_for,
-                expires: terms.expires,
-                attempt_max: terms.attempt_max,
-                backoff: terms.backoff,
-                crashes_max: terms.crashes_max,
-            };
-            self.commit(Delta::Terms(Box::new(delta)), fx);
+            let terms = Terms { attach: None, roll_call: false, ..terms };
+            self.commit(Delta::Terms(row, Box::new(terms)), fx);
         }
         if let Some(waiter) = attach {
             self.attach_to(row, waiter, fx);
@@ -192,7 +182,7 @@ impl Engine {
         let Some(side) = self.state.side(row) else { return };
         let queued =
             matches!(self.state.row(row).state, RowState::Scheduled | RowState::Depends | RowState::Waiting);
-        let is_needed = side.lives == Lives::Always
+        let is_needed = side.terms.lives == Lives::Always
             || !side.waiters.is_empty()
             || self.state.dependents(row).next().is_some();
         if !queued || is_needed {
@@ -240,15 +230,15 @@ impl Engine {
         let side = self.state.side(row)?;
         Some(Ending {
             waiters: side.waiters.clone(),
-            result_for: side.result_for,
-            forget: side.afterwards == Afterwards::Forget,
+            result_for: side.terms.result_for,
+            forget: side.terms.afterwards == Afterwards::Forget,
         })
     }
 
     /// Refuses a result that could not be kept.
     pub(super) fn check_result(&self, row: RowId, result: Option<&Outcome>) -> Result<(), Refusal> {
         let Some(result) = result else { return Ok(()) };
-        if self.state.side(row).is_none_or(|side| side.result_for.is_none()) {
+        if self.state.side(row).is_none_or(|side| side.terms.result_for.is_none()) {
             return Ok(());
         }
         let max = self.state.numbers().results_bytes.saturating_sub(RESULT_BYTES);

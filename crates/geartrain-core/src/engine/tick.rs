@@ -81,7 +81,7 @@ impl Engine {
             when: now.floor(),
             worker: Some(self.state.row(row).worker),
         };
-        let backoff = self.state.side(row).and_then(|side| side.backoff);
+        let backoff = self.state.side(row).and_then(|side| side.terms.backoff);
         let wait = backoff.map_or(Seconds::ZERO, |backoff| backoff.wait(tried, Chance::EVEN));
         let failure = Some(Box::new(failure));
         self.commit(Delta::Retry { row, now, due: due(now, wait), failure }, fx);

@@ -63,7 +63,7 @@ impl Engine {
     fn obstacles(&self, row: RowId, now: Timestamp) -> Vec<Reason> {
         let of = self.state.row(row);
         let queue = self.state.queue(of.queue);
-        let expires = self.state.side(row).and_then(|side| side.expires);
+        let expires = self.state.side(row).and_then(|side| side.terms.expires);
         let mut reasons = Vec::new();
         reasons.extend(expires.filter(|at| *at < now).map(|at| Reason::Expired { at }));
         reasons.extend(self.paused(row));

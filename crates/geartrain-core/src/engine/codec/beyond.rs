@@ -2,10 +2,10 @@
 
 use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer, events};
-use crate::engine::delta::{Delta, TermsDelta};
+use crate::engine::delta::Delta;
 use crate::{
     Afterwards, Backoff, How, Kept, Lives, Outcome, Portion, Priority, Progressed, QueueLimits, Rate,
-    Seconds, UniqueKey, Waiter,
+    Seconds, Terms, UniqueKey, Waiter,
 };
 
 /// The byte that a delta begins with, as in the other file.
@@ -36,7 +36,7 @@ type Read<T> = Result<T, CodecError>;
 /// Appends the bytes of a delta of this file.
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
-        Delta::Terms(terms) => write_terms(to.byte(kind::TERMS), terms),
+        Delta::Terms(row, terms) => to.byte(kind::TERMS).id(*row).terms(terms),
         Delta::Merged { row, result_for, always } => {
             to.byte(kind::MERGED).id(*row).optional(*result_for, Writer::span).flag(*always)
         }
@@ -73,7 +73,7 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
 /// Reads a delta of this file, whose first byte was read at a place; none if it is of no known kind.
 pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
     Ok(Some(match byte {
-        kind::TERMS => Delta::Terms(Box::new(read_terms(from)?)),
+        kind::TERMS => Delta::Terms(from.id("row")?, Box::new(from.terms()?)),
         kind::MERGED => Delta::Merged {
             row: from.id("row")?,
             result_for: from.optional("result_for", Reader::span)?,
@@ -115,30 +115,6 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
     }))
 }
 
-fn write_terms<'w, 'a>(to: &'w mut Writer<'a>, terms: &TermsDelta) -> &'w mut Writer<'a> {
-    to.id(terms.row).optional(terms.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
-    to.lives(terms.lives, terms.afterwards).optional(terms.result_for, Writer::span);
-    to.optional(terms.expires, Writer::moment).optional(terms.attempt_max, Writer::span);
-    to.optional(terms.backoff, Writer::backoff).optional(terms.crashes_max, Writer::id)
-}
-
-fn read_terms(from: &mut Reader<'_>) -> Read<TermsDelta> {
-    let row = from.id("row")?;
-    let unique = from.optional("unique key", Reader::unique)?;
-    let (lives, afterwards) = from.lives()?;
-    Ok(TermsDelta {
-        row,
-        unique,
-        lives,
-        afterwards,
-        result_for: from.optional("result_for", Reader::span)?,
-        expires: from.optional("expires", Reader::moment)?,
-        attempt_max: from.optional("attempt_max", Reader::span)?,
-        backoff: from.optional("backoff", |from, _| from.backoff())?,
-        crashes_max: from.optional("crashes_max", Reader::id)?,
-    })
-}
-
 impl Writer<'_> {
     pub(crate) fn span(&mut self, span: Seconds) -> &mut Self {
         self.double(span.get())
@@ -148,11 +124,16 @@ impl Writer<'_> {
         self.number(waiter.front).number(waiter.connection).number(waiter.number)
     }
 
-    pub(crate) fn lives(&mut self, lives: Lives, afterwards: Afterwards) -> &mut Self {
-        self.flag(lives == Lives::WhileAwaited).flag(afterwards == Afterwards::Forget)
+    /// What is kept of terms.
+    pub(crate) fn terms(&mut self, terms: &Terms) -> &mut Self {
+        self.optional(terms.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
+        self.flag(terms.lives == Lives::WhileAwaited).flag(terms.afterwards == Afterwards::Forget);
+        self.optional(terms.result_for, Writer::span).optional(terms.expires, Writer::moment);
+        self.optional(terms.attempt_max, Writer::span).optional(terms.backoff, Writer::backoff);
+        self.optional(terms.crashes_max, Writer::id)
     }
 
-    pub(crate) fn backoff(&mut self, backoff: Backoff) -> &mut Self {
+    fn backoff(&mut self, backoff: Backoff) -> &mut Self {
         let (first, factor, max, jitter) = backoff.parts();
         self.span(first).double(factor).span(max).double(jitter + 0.0)
     }
@@ -185,9 +166,22 @@ impl Reader<'_> {
         self.finite(what, Seconds::new)
     }
 
-    pub(crate) fn unique(&mut self, what: &'static str) -> Read<UniqueKey> {
-        let bytes = self.bytes(what)?;
-        UniqueKey::new(bytes).map_err(|_| self.misfit(what))
+    pub(crate) fn terms(&mut self) -> Read<Terms> {
+        let unique = self.optional("unique key", |from, what| {
+            let bytes = from.bytes(what)?;
+            UniqueKey::new(bytes).map_err(|_| from.misfit(what))
+        })?;
+        Ok(Terms {
+            unique,
+            lives: if self.flag("lives")? { Lives::WhileAwaited } else { Lives::Always },
+            afterwards: if self.flag("afterwards")? { Afterwards::Forget } else { Afterwards::Keep },
+            result_for: self.optional("result_for", Reader::span)?,
+            expires: self.optional("expires", Reader::moment)?,
+            attempt_max: self.optional("attempt_max", Reader::span)?,
+            backoff: self.optional("backoff", |from, _| from.backoff())?,
+            crashes_max: self.optional("crashes_max", Reader::id)?,
+            ..Terms::default()
+        })
     }
 
     pub(crate) fn waiter(&mut self) -> Read<Waiter> {
@@ -198,12 +192,7 @@ impl Reader<'_> {
         })
     }
 
-    pub(crate) fn lives(&mut self) -> Read<(Lives, Afterwards)> {
-        let lives = if self.flag("lives")? { Lives::WhileAwaited } else { Lives::Always };
-        Ok((lives, if self.flag("afterwards")? { Afterwards::Forget } else { Afterwards::Keep }))
-    }
-
-    pub(crate) fn backoff(&mut self) -> Read<Backoff> {
+    fn backoff(&mut self) -> Read<Backoff> {
         let (first, factor) = (self.span("backoff")?, self.double("backoff")?);
         let (max, jitter) = (self.span("backoff")?, self.double("backoff")?);
         Backoff::exponential(first, factor, max, jitter).map_err(|_| self.misfit("backoff"))

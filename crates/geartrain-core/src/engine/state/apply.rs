@@ -70,7 +70,7 @@ impl State {
                 self.queues[gone.queue].recurring.remove(gone.entry(*template));
                 self.templates_by_jid.remove(&gone.jid);
             }
-            Delta::Terms(terms) => self.set_terms(terms),
+            Delta::Terms(row, terms) => self.set_terms(*row, terms),
             Delta::Merged { row, result_for, always } => self.merge(*row, *result_for, *always),
             Delta::Attached(row, waiter) => self.attach(*row, *waiter),
             Delta::Detached(row, waiter) => self.detach_waiter(*row, waiter),

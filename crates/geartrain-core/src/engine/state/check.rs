@@ -30,7 +30,8 @@ impl State {
             };
             if side.has_key {
                 keys += 1;
-                let there = side.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
+                let there =
+                    side.terms.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
                 is_so(there, "has a key that is another's")?;
             }
             for waiter in &side.waiters {

@@ -1,30 +1,21 @@
 //! What goes beyond Qless: a part of a job that few have, and the indexes that find it.
 
 use super::{NONE, RowId, RowState, State};
-use crate::engine::delta::TermsDelta;
-use crate::{
-    Afterwards, Backoff, Lives, Particulars, Progressed, Rate, Seconds, Timestamp, UniqueKey, Waiter,
-};
+use crate::{Lives, Particulars, Progressed, Rate, Seconds, Terms, Timestamp, UniqueKey, Waiter};
 
 /// What a job has that goes beyond Qless.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Side {
-    pub(crate) unique: Option<UniqueKey>,
-    /// Whether it has that key, so that others join it.
+    /// What its put asked for. Who waits is below.
+    pub(crate) terms: Terms,
+    /// Whether it has its unique key, so that others join it.
     pub(crate) has_key: bool,
     /// How many submissions have joined it.
     pub(crate) joined: u64,
     /// Who waits for it, first come first.
     pub(crate) waiters: Vec<Waiter>,
-    pub(crate) lives: Lives,
-    pub(crate) afterwards: Afterwards,
-    pub(crate) result_for: Option<Seconds>,
-    pub(crate) expires: Option<Timestamp>,
-    pub(crate) attempt_max: Option<Seconds>,
     /// When the attempt under way must be over.
     pub(crate) deadline: Option<Timestamp>,
-    pub(crate) backoff: Option<Backoff>,
-    pub(crate) crashes_max: Option<u32>,
     pub(crate) crashes: u32,
     pub(crate) evidence: Option<Box<str>>,
     pub(crate) progress: Option<Progressed>,
@@ -39,17 +30,17 @@ impl State {
     pub(crate) fn particulars(&self, at: RowId) -> Option<Box<Particulars>> {
         let side = self.side(at)?;
         let particulars = Particulars {
-            unique: side.unique.clone(),
+            unique: side.terms.unique.clone(),
             submissions: 1 + side.joined,
             attached: side.waiters.len() as u64,
-            lives: side.lives,
-            afterwards: side.afterwards,
-            result_for: side.result_for,
-            expires: side.expires,
-            attempt_max: side.attempt_max,
+            lives: side.terms.lives,
+            afterwards: side.terms.afterwards,
+            result_for: side.terms.result_for,
+            expires: side.terms.expires,
+            attempt_max: side.terms.attempt_max,
             deadline: side.deadline,
-            backoff: side.backoff,
-            crashes_max: side.crashes_max,
+            backoff: side.terms.backoff,
+            crashes_max: side.terms.crashes_max,
             crashes: side.crashes,
             evidence: side.evidence.as_deref().map(ToOwned::to_owned),
             progress: side.progress,
@@ -83,31 +74,12 @@ impl State {
         self.expiries.first().copied()
     }
 
-    pub(super) fn set_terms(&mut self, terms: &TermsDelta) {
-        let at = terms.row;
+    pub(super) fn set_terms(&mut self, at: RowId, terms: &Terms) {
         self.let_go_of_key(at);
         self.leave_expiries(at);
         let side = self.side_mut(at);
-        let TermsDelta {
-            unique,
-            lives,
-            afterwards,
-            result_for,
-            expires,
-            attempt_max,
-            backoff,
-            crashes_max,
-            ..
-        } = terms.clone();
         *side = Side {
-            unique,
-            lives,
-            afterwards,
-            result_for,
-            expires,
-            attempt_max,
-            backoff,
-            crashes_max,
+            terms: terms.clone(),
             waiters: std::mem::take(&mut side.waiters),
             deadline: side.deadline,
             progress: side.progress,
@@ -121,9 +93,9 @@ impl State {
     pub(super) fn merge(&mut self, at: RowId, result_for: Option<Seconds>, always: bool) {
         let side = self.side_mut(at);
         side.joined += 1;
-        side.result_for = side.result_for.max(result_for);
+        side.terms.result_for = side.terms.result_for.max(result_for);
         if always {
-            side.lives = Lives::Always;
+            side.terms.lives = Lives::Always;
         }
     }
 
@@ -146,7 +118,7 @@ impl State {
     /// Takes the job's key, if it has one and nobody else does.
     pub(super) fn take_key(&mut self, at: RowId) {
         let queue = self.rows[at].queue;
-        let Some(key) = self.side(at).and_then(|side| side.unique.clone()) else { return };
+        let Some(key) = self.side(at).and_then(|side| side.terms.unique.clone()) else { return };
         let keys = &mut self.queues[queue].keys;
         if let std::collections::btree_map::Entry::Vacant(free) = keys.entry(key) {
             free.insert(at);
@@ -161,7 +133,7 @@ impl State {
         let queue = self.rows[at].queue;
         let side = self.side_mut(at);
         side.has_key = false;
-        if let Some(key) = side.unique.clone() {
+        if let Some(key) = side.terms.unique.clone() {
             self.queues[queue].keys.remove(&key);
         }
     }
@@ -207,7 +179,7 @@ impl State {
     /// Where a job stands among those that must start in time, if it does.
     pub(super) fn expiry(&self, at: RowId) -> Option<(Timestamp, RowId)> {
         let queued = matches!(self.rows[at].state, RowState::Scheduled | RowState::Waiting);
-        let expires = self.side(at)?.expires?;
+        let expires = self.side(at)?.terms.expires?;
         queued.then_some((expires, at))
     }
 

@@ -473,7 +473,7 @@ impl State {
 
     fn index_side(&mut self, at: RowId) {
         let Some(side) = self.side(at) else { return };
-        let key = side.unique.clone().filter(|_| side.has_key);
+        let key = side.terms.unique.clone().filter(|_| side.has_key);
         let (waiters, deadline) = (side.waiters.clone(), side.deadline);
         self.waiters.extend(waiters.into_iter().map(|waiter| (waiter, at)));
         let token = self.rows[at].seq;
@@ -630,34 +630,18 @@ fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, CodecError> {
 }
 
 fn write_side(side: &Side, to: &mut Writer<'_>) {
-    to.optional(side.unique.as_ref(), |to, key| to.bytes(key.as_bytes()))
-        .flag(side.has_key)
-        .number(side.joined);
-    to.list(&side.waiters, Writer::waiter).lives(side.lives, side.afterwards);
-    to.optional(side.result_for, Writer::span).optional(side.expires, Writer::moment);
-    to.optional(side.attempt_max, Writer::span).optional(side.deadline, Writer::moment);
-    to.optional(side.backoff, Writer::backoff).optional(side.crashes_max, Writer::id).id(side.crashes);
+    to.terms(&side.terms).flag(side.has_key).number(side.joined).list(&side.waiters, Writer::waiter);
+    to.optional(side.deadline, Writer::moment).id(side.crashes);
     to.optional(side.evidence.as_deref(), Writer::text).optional(side.progress.as_ref(), Writer::progress);
 }
 
 fn read_side(reader: &mut Reader<'_>) -> Result<Side, CodecError> {
-    let unique = reader.optional("unique key", Reader::unique)?;
-    let (has_key, joined) = (reader.flag("key")?, reader.number("joined")?);
-    let waiters = reader.list(3, "waiters", |reader, _| reader.waiter())?.into();
-    let (lives, afterwards) = reader.lives()?;
     Ok(Side {
-        unique,
-        has_key,
-        joined,
-        waiters,
-        lives,
-        afterwards,
-        result_for: reader.optional("result_for", Reader::span)?,
-        expires: reader.optional("expires", Reader::moment)?,
-        attempt_max: reader.optional("attempt_max", Reader::span)?,
+        terms: reader.terms()?,
+        has_key: reader.flag("key")?,
+        joined: reader.number("joined")?,
+        waiters: reader.list(3, "waiters", |reader, _| reader.waiter())?.into(),
         deadline: reader.optional("deadline", Reader::moment)?,
-        backoff: reader.optional("backoff", |reader, _| reader.backoff())?,
-        crashes_max: reader.optional("crashes_max", Reader::id)?,
         crashes: reader.id("crashes")?,
         evidence: reader.optional("evidence", Reader::text)?.map(Into::into),
         progress: reader.optional("progress", |reader, _| reader.progress())?,
