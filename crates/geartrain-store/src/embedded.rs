@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
-use geartrain_core::{Clock, Event, Jid, Leave, Leaving, Place, Timestamp};
+use geartrain_core::{Clock, Jid, Leave, Leaving, Place, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
 use crate::clock::SystemClock;
@@ -113,8 +113,6 @@ impl std::fmt::Debug for OnDisk {
 pub(crate) struct Started {
     pub(crate) engine: Engine,
     pub(crate) scribe: Box<Scribe>,
-    /// What opening it brought about, if events are kept.
-    pub(crate) events: Vec<Event>,
 }
 
 /// What is read from a store.
@@ -201,7 +199,7 @@ impl Store {
         let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover);
         let min = self.options.checkpoint_bytes_min;
         let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
-        Ok(Started { engine, scribe: Box::new(scribe), events: effects.events })
+        Ok(Started { engine, scribe: Box::new(scribe) })
     }
 
     /// Says how the engine's thread is woken.

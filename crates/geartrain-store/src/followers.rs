@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flume::{Receiver, Sender, TrySendError, WeakSender};
-use geartrain_core::{Deliveries, DeliveriesEnd, Delivery, Refusal, Told};
+use geartrain_core::{Deliveries, DeliveriesEnd, Delivery, How, Refusal, Told};
 
 use crate::host::Message;
 
@@ -93,7 +93,10 @@ impl Follower {
 fn bytes_of(delivery: &Delivery) -> u64 {
     match &delivery.told {
         Told::Chunk(_, payload) => payload.bytes().len() as u64,
-        Told::Ended(_, outcome) => outcome.bytes.bytes().len() as u64,
+        Told::Ended(how, outcome) => {
+            let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
+            (outcome.bytes.bytes().len() + said) as u64
+        }
         _ => 0,
     }
 }
@@ -203,11 +206,11 @@ impl Fronts {
 
     /// Lets go of a stream that was dropped. Answers its front, unless another stream has it by now.
     pub(crate) fn let_go(&mut self, dropped: &Dropped) -> Option<u64> {
-        let known = self.known.get(&dropped.front)?;
-        if !Arc::ptr_eq(known, &dropped.shared) {
-            return None;
-        }
-        self.known.remove(&dropped.front);
+        match self.known.get(&dropped.front) {
+            Some(known) if !Arc::ptr_eq(known, &dropped.shared) => return None,
+            // Its stream had ended, but somebody may have begun to wait through it before they heard.
+            _ => self.known.remove(&dropped.front),
+        };
         Some(dropped.front)
     }
 

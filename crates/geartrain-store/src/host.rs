@@ -7,7 +7,7 @@ use std::time::Duration;
 use flume::{Receiver, RecvTimeoutError, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
-    Ability, AnnounceChange, Answer, Call, Clock, Command, Count, Deliveries, Event, Events, Leave, Leaving,
+    Ability, AnnounceChange, Answer, Call, Clock, Command, Count, Deliveries, Events, Leave, Leaving,
     Outcome, Payload, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Terms, Tick, TickReply, Timestamp,
 };
 
@@ -61,10 +61,10 @@ impl Message {
     }
 
     /// About how much it makes the store write down.
-    fn bytes(&self) -> usize {
+    fn bytes(&self, engine: &Engine) -> usize {
         match self {
             Message::Wait { pop, .. } => MOVED_BYTES + POPPED_BYTES * pop.count.get(),
-            _ => self.commands().map(bytes_of).sum(),
+            _ => self.commands().map(|command| bytes_of(command, engine)).sum(),
         }
     }
 }
@@ -91,6 +91,8 @@ pub(crate) struct Host {
     ticks: bool,
     /// How long the next tick is put off at least, however much is due.
     tick_pause: Duration,
+    /// When it is next noted who waits for jobs.
+    note_waiting_at: Seconds,
 }
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
@@ -127,6 +129,7 @@ impl Host {
             recoveries: 0,
             ticks: false,
             tick_pause: NAP,
+            note_waiting_at: Seconds::ZERO,
         }
     }
 
@@ -249,8 +252,14 @@ impl Host {
         self.engine.execute_in_place(now, command, &mut self.effects)
     }
 
-    /// A tick may find that nobody has listened for long, so it is told whether anybody does.
+    /// A tick may find that nobody has listened, or that a worker was silent, for long. So it is told first who listens and who waits.
     fn execute_tick(&mut self, now: Timestamp, tick: &mut Command) -> Answer {
+        if self.clock.elapsed() >= self.note_waiting_at {
+            self.note_waiting_at = self.clock.elapsed() + note_waiting_after();
+            for pop in self.waiters.pops() {
+                self.engine.still_asks(now, pop, &mut self.effects);
+            }
+        }
         if self.listeners.any() {
             self.listen(now);
         }
@@ -263,7 +272,7 @@ impl Host {
     fn subscribe(&mut self, after: Option<u64>) -> Result<(Subscriber, Subscription), Refusal> {
         let before = after.map_or(Ok(Vec::new()), |after| self.engine.events_after(after))?;
         self.listen(self.clock.now());
-        let (subscriber, subscription) = subscription(before);
+        let (subscriber, subscription) = subscription(before, self.engine.event_position());
         self.listeners.add(&subscriber);
         Ok((subscriber, subscription))
     }
@@ -306,7 +315,7 @@ impl Host {
             return;
         }
         let mut tick = Command::from(Tick { count: tick_count() });
-        if self.keeper.reserve(bytes_of(&tick)).is_err() {
+        if self.keeper.reserve(bytes_of(&tick, &self.engine)).is_err() {
             self.tick_pause = TROUBLE_NAP;
             return;
         }
@@ -318,8 +327,8 @@ impl Host {
         if is_more {
             self.tick_pause = Duration::ZERO;
         }
-        // So that the room that was reserved for it is not counted on by what comes next.
-        self.send();
+        // So that the room that was reserved for it is not counted on by what comes next, which should not wait for it either.
+        self.pass_on(false);
     }
 
     fn pop(&mut self, now: Timestamp, pop: Pop) -> Result<PopReply, Refusal> {
@@ -430,8 +439,11 @@ impl Host {
 
     /// Passes on what happened and what was answered, to be told once it is kept.
     fn send(&mut self) {
-        let executed = std::mem::take(&mut self.executed);
-        let alone = executed <= ALONE_COMMANDS_MAX && self.inbox.is_empty();
+        self.pass_on(self.executed <= ALONE_COMMANDS_MAX && self.inbox.is_empty());
+    }
+
+    fn pass_on(&mut self, alone: bool) {
+        self.executed = 0;
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, alone);
     }
 
@@ -441,9 +453,9 @@ impl Host {
         if !asked {
             return Err(trouble);
         }
-        let (engine, events) = self.keeper.recover(self.clock.now(), trouble)?;
+        let engine = self.keeper.recover(self.clock.now(), trouble)?;
         self.recoveries += 1;
-        self.go_on_with(engine, events);
+        self.go_on_with(engine);
         Ok(())
     }
 
@@ -454,19 +466,19 @@ impl Host {
 
     /// Turns away, before anything is done, what there is no room to write down. What only reads needs no room.
     fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
-        let bytes = messages.iter().map(Message::bytes).sum();
+        let bytes = messages.iter().map(|message| message.bytes(&self.engine)).sum();
         let Err(trouble) = self.keeper.reserve(bytes) else { return messages };
-        let (too_much, rest) = messages.into_iter().partition(|message| message.bytes() > 0);
+        let (too_much, rest) = messages.into_iter().partition(|message| message.bytes(&self.engine) > 0);
         refuse(too_much, &trouble);
         rest
     }
 
-    /// Goes on with an engine that was read from what was kept, and with what happened when it was. Those who want jobs go on to wait, and those
-    /// who listen go on to listen; the streams of those who wait for jobs have ended.
-    fn go_on_with(&mut self, engine: Engine, events: Vec<Event>) {
+    /// Goes on with an engine that was read from what was kept. Those who want jobs go on to wait, and those who listen go on to listen; the
+    /// streams of those who wait for jobs have ended.
+    fn go_on_with(&mut self, engine: Engine) {
         self.engine = engine;
         self.fronts.forget();
-        self.effects.events = events;
+        self.effects.events.clear();
         self.effects.deliveries.clear();
         self.effects.listening = self.engine.keeps_events();
         // That somebody listens may not have been kept.
@@ -483,6 +495,11 @@ impl Host {
 /// How much is done at a time of what is due: others may have asked for something meanwhile.
 fn tick_count() -> Count {
     Count::new(1_000).expect("it is not too many")
+}
+
+/// How long it takes until it is noted again who waits for jobs: often enough that none of them is taken for silent.
+fn note_waiting_after() -> Seconds {
+    Seconds::from(20)
 }
 
 /// A span of time as one that can be slept; none of it if it is over.
@@ -506,14 +523,14 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
 /// What a command that brings nothing makes the store write down, and then some.
 const MOVED_BYTES: usize = 1 << 10;
 /// The same for each job that is popped.
-const POPPED_BYTES: usize = 64;
+const POPPED_BYTES: usize = 256;
 /// The same for each thing that a tick does.
-const TICKED_BYTES: usize = 256;
+const TICKED_BYTES: usize = 1 << 10;
 /// The same for each thing that a worker announces, besides its names.
 const ABILITY_BYTES: usize = 32;
 
 /// About how much a command makes the store write down: what it brings, and a good deal for what it moves; nothing if it only reads.
-fn bytes_of(command: &Command) -> usize {
+fn bytes_of(command: &Command, engine: &Engine) -> usize {
     let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
     let key = |terms: &Terms| terms.unique.as_ref().map_or(0, |key| key.as_bytes().len());
     // A result may be kept besides being told, and a message is told in an event that may be kept too.
@@ -549,7 +566,9 @@ fn bytes_of(command: &Command) -> usize {
         Command::Fail(fail) => 2 * fail.message.len() + payload(&fail.payload) + result(&fail.result),
         Command::Retry(retry) => message(&retry.message),
         // Written as evidence, and again in what is said of a job that fails for it.
-        Command::Gone(gone) => 2 * message(&gone.evidence),
+        Command::Gone(gone) => {
+            engine.held_by(&gone.worker) * (MOVED_BYTES + 2 * message(&gone.evidence))
+        }
         Command::Announce(announce) => match &announce.change {
             AnnounceChange::Can(all) | AnnounceChange::Only(all) => all.iter().map(ability).sum(),
             AnnounceChange::Cannot(_) => 0,

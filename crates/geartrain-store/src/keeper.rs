@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use flume::WeakSender;
+use geartrain_core::Timestamp;
 use geartrain_core::engine::{Effects, Engine, Written};
-use geartrain_core::{Event, Timestamp};
 
 use crate::delivery::{Audience, Outcome, Outgoing};
 use crate::desk::{Desk, Threads};
@@ -97,23 +97,20 @@ impl Keeper {
         }
     }
 
-    /// After trouble, reads again what was kept, because what the engine knows may be more than that. Answers the engine to go on with, and what happened
-    /// since. Nobody waits for jobs any more.
-    pub(crate) fn recover(
-        &mut self,
-        now: Timestamp,
-        trouble: Trouble,
-    ) -> Result<(Engine, Vec<Event>), Trouble> {
+    /// After trouble, reads again what was kept, because what the engine knows may be more than that. Answers the engine to go on with. Those who listen
+    /// are told what turned out to be kept; nobody waits for jobs any more.
+    pub(crate) fn recover(&mut self, now: Timestamp, trouble: Trouble) -> Result<Engine, Trouble> {
         let Keeper::Log { store, scribe } = self else { return Err(trouble) };
         // Those who still wait for what was handed in are told of the trouble.
         scribe.desk.work(usize::MAX);
         if let Some(listening) = scribe.desk.stop() {
             scribe.listening = listening;
         }
-        let Started { engine, scribe: mut started, events } = store.start(now).map_err(|_| trouble)?;
+        let Started { engine, scribe: mut started } = store.start(now).map_err(|_| trouble)?;
+        scribe.listening.catch_up(|told| engine.events_after(told));
         started.desk.listen(std::mem::take(&mut scribe.listening));
         *scribe = started;
-        Ok((engine, events))
+        Ok(engine)
     }
 
     /// Without a thread, writes so many of the groups that were handed in.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flume::{Receiver, Sender, WeakSender};
-use geartrain_core::{Event, Events, EventsEnd, Published};
+use geartrain_core::{Event, Events, EventsEnd, Published, Refusal};
 
 /// How many events a subscriber may be behind: more than any one command brings about.
 const BEHIND_MAX: usize = 1 << 18;
@@ -18,10 +18,14 @@ const KEEPS_UP: u64 = u64::MAX;
 #[derive(Default)]
 pub(crate) struct Subscribers {
     all: Vec<Subscriber>,
+    /// The position of the last event that they were told, or that came before they listened.
+    told: u64,
 }
 
 /// The end of a subscription that is told.
 pub(crate) struct Subscriber {
+    /// The position of the last event before it listened.
+    after: u64,
     sender: Sender<Published>,
     missed: Arc<AtomicU64>,
 }
@@ -35,33 +39,64 @@ pub(crate) struct Subscription {
 }
 
 /// Both ends of a subscription that begins with what happened before.
-pub(crate) fn subscription(before: Vec<Published>) -> (Subscriber, Subscription) {
+pub(crate) fn subscription(before: Vec<Published>, after: u64) -> (Subscriber, Subscription) {
     let (sender, receiver) = flume::bounded(BEHIND_MAX);
     let missed = Arc::new(AtomicU64::new(KEEPS_UP));
-    (Subscriber { sender, missed: missed.clone() }, Subscription { before: before.into(), receiver, missed })
+    (
+        Subscriber { after, sender, missed: missed.clone() },
+        Subscription { before: before.into(), receiver, missed },
+    )
 }
 
 impl Subscribers {
     pub(crate) fn add(&mut self, subscriber: Subscriber) {
+        self.told = self.told.max(subscriber.after);
         self.all.push(subscriber);
     }
 
     /// Tells everyone what happened. The last of it is at this position, and the others are right before it.
     pub(crate) fn publish(&mut self, events: Vec<Event>, last: u64) {
+        self.told = last;
         if self.all.is_empty() {
             return;
         }
         let before = last.wrapping_sub(events.len() as u64);
         for (event, number) in events.into_iter().zip(1..) {
-            let published = Published { position: before.wrapping_add(number), event: Arc::new(event) };
-            self.all.retain(|subscriber| match subscriber.sender.try_send(published.clone()) {
-                Ok(()) => true,
-                Err(_) => {
-                    subscriber.missed.store(published.position, Ordering::Release);
-                    false
-                }
-            });
+            self.tell(&Published { position: before.wrapping_add(number), event: Arc::new(event) });
         }
+    }
+
+    /// Tells everyone what they have missed, as it is found in what was kept; or, if it is not, that they have.
+    pub(crate) fn catch_up(&mut self, kept: impl FnOnce(u64) -> Result<Vec<Published>, Refusal>) {
+        if self.all.is_empty() {
+            return;
+        }
+        match kept(self.told) {
+            Ok(missed) => {
+                for published in missed {
+                    self.told = published.position;
+                    self.tell(&published);
+                }
+            }
+            Err(_) => self.all.drain(..).for_each(|subscriber| subscriber.lags(self.told + 1)),
+        }
+    }
+
+    fn tell(&mut self, published: &Published) {
+        self.all.retain(|subscriber| {
+            let keeps_up = subscriber.sender.try_send(published.clone()).is_ok();
+            if !keeps_up {
+                subscriber.lags(published.position);
+            }
+            keeps_up
+        });
+    }
+}
+
+impl Subscriber {
+    /// It will not hear of what happened from this position on.
+    fn lags(&self, missed: u64) {
+        self.missed.store(missed, Ordering::Release);
     }
 }
 

@@ -53,6 +53,11 @@ impl Waiters {
         &self.all[&id]
     }
 
+    /// What they wait for.
+    pub(crate) fn pops(&self) -> impl Iterator<Item = &Pop> {
+        self.all.values().map(|waiter| &waiter.pop)
+    }
+
     /// Takes one out, and tells for which queues nobody waits any more.
     pub(crate) fn remove(&mut self, id: u64) -> (Waiter, Vec<QueueName>) {
         let waiter = self.all.remove(&id).expect("whoever is removed waits");

@@ -262,3 +262,15 @@ fn a_result_is_still_there_when_the_directory_is_opened_again() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A stream ends at the moment of trouble, and whoever has it may not have noticed before they put the next job.
+#[test]
+fn those_who_began_to_wait_through_a_stream_that_had_ended_leave_with_it() {
+    let disk = SimDisk::new(1);
+    let backend = open(&disk);
+    let stream = follow(&backend, 1);
+    trouble(&backend, &disk);
+    run(&backend, put("j1", Terms { lives: Lives::WhileAwaited, ..awaited_by(1, 1) }));
+    drop(stream);
+    assert_eq!(run(&backend, Status { of: StatusOf::Jid(jid("j1")) }), None);
+}

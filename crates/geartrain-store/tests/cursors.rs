@@ -141,3 +141,52 @@ fn whoever_listens_goes_on_to_listen_after_something_went_wrong() {
         assert_eq!(block_on(events.next()), Err(EventsEnd::Closed));
     }
 }
+
+/// What was written before a sync failed may turn out to be kept. Whoever listens hears of it then, and not only those who come back.
+#[test]
+fn whoever_listens_through_trouble_hears_what_turned_out_to_be_kept() {
+    for after in 0..4 {
+        let disk = SimDisk::new(1);
+        let backend = open(&disk);
+        let mut events = block_on(backend.subscribe()).unwrap();
+        put(&backend, 0);
+        let (first, _) = next(&mut events);
+        disk.fail_after(after);
+        let job = Put::new(
+            QueueName::new("mail").unwrap(),
+            Jid::new("j1").unwrap(),
+            Klass::new("welcome").unwrap(),
+            "{}",
+        );
+        let _ = block_on(backend.execute(vec![job.into()]));
+        disk.heal();
+        put(&backend, 2);
+        let heard = |events: &mut Box<dyn Events>| {
+            let mut heard = vec![next(events)];
+            while heard.last().is_some_and(|(_, number)| *number != 2) {
+                heard.push(next(events));
+            }
+            assert!(is_silent(events));
+            heard
+        };
+        let live = heard(&mut events);
+        assert_eq!(live, heard(&mut block_on(backend.subscribe_from(first)).unwrap()), "after {after}");
+    }
+}
+
+#[test]
+fn a_position_that_was_told_before_a_power_cut_is_good_after_it_or_refused() {
+    let disk = SimDisk::new(1);
+    let backend = open(&disk);
+    put(&backend, 0);
+    let mut events = block_on(backend.subscribe()).unwrap();
+    // A pop is told before it is synced.
+    let pop = Pop::new(QueueName::new("mail").unwrap(), WorkerName::new("w1").unwrap());
+    assert!(block_on(backend.execute(vec![pop.into()])).unwrap()[0].is_ok());
+    let told = block_on(events.next()).unwrap().position;
+    let disk = disk.crash_and_lose_all();
+    drop(backend);
+    let backend = open(&disk);
+    put(&backend, 1);
+    assert_eq!(next(&mut block_on(backend.subscribe_from(told)).unwrap()).1, 1);
+}

@@ -109,3 +109,23 @@ fn what_happens_is_kept_as_long_as_somebody_listens_and_then_for_a_day() {
         assert!(matches!(refused, Some(BackendError::Refused(Refusal::CursorTooOld { .. }))), "{refused:?}");
     }
 }
+
+#[test]
+fn a_worker_that_waits_for_a_job_is_not_silent() {
+    for (backend, clock) in backends() {
+        let worker = WorkerName::new("w1").unwrap();
+        let can = Ability { queue: queue(), klass: None, attempt_max: None };
+        run(&backend, Announce { worker, change: AnnounceChange::Can(vec![can]) });
+        let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(36_000));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        for _ in 0..5 {
+            clock.advance(61);
+            assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 1);
+        }
+        drop(waiting);
+        // Those who went away are noticed when a job is for them.
+        run(&backend, put(1, Terms { roll_call: true, ..Terms::default() }));
+        clock.advance(61);
+        assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 0);
+    }
+}

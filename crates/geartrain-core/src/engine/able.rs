@@ -1,16 +1,19 @@
 //! What workers can do, what becomes of their jobs when they die or are interrupted, and what queues take.
 
 use super::terms::check_span;
-use super::{
-    Delta, Effects, Engine, FailureDelta, Kind, LOG_BYTES_MAX, NameId, RowId, RowState, at_most, check_size,
-};
+use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, RowState, at_most, check_size};
 use crate::{
     Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Gone, Group, HandBack,
-    Jid, Priority, Put, QueueLimits, Refusal, RollCall, SetLimits, Timestamp,
+    Jid, Klass, Pop, Priority, Put, QueueLimits, QueueName, Refusal, RollCall, Seconds, SetLimits, Timestamp,
+    WorkerName,
 };
 
+/// How long ago a worker that waits for jobs was last noted as seen, before it is again.
+const SEEN_AGAIN: Seconds = Seconds::from_whole(15);
 /// The most that a worker may announce.
 const ABILITIES_MAX: usize = 1_024;
+/// The most that may be said of a worker's death: it is written for each of its jobs.
+const EVIDENCE_BYTES_MAX: usize = 4 << 10;
 /// The most priorities that have a limit of their own.
 const PRIORITIES_MAX: usize = 16;
 
@@ -34,9 +37,7 @@ impl Engine {
             }
             AnnounceChange::Cannot(cannot) => {
                 for (queue, klass) in cannot {
-                    let queue = self.queue_id(&queue, fx);
-                    let klass = klass.map(|klass| self.klass_id(&klass, fx));
-                    self.commit(Delta::Unable { worker, queue, klass }, fx);
+                    self.disable(worker, &queue, klass.as_ref(), fx);
                 }
                 Vec::new()
             }
@@ -48,6 +49,35 @@ impl Engine {
         }
         fx.tell(|| Event::Announced { worker: name });
         Ok(())
+    }
+
+    /// What nobody has a name for, nobody can do.
+    fn disable(&mut self, worker: NameId, queue: &QueueName, klass: Option<&Klass>, fx: &mut Effects) {
+        let Some(queue) = self.state.find_queue(queue.as_str()) else { return };
+        let known = klass.map(|klass| self.state.find_name(Kind::Klass, klass.shared()));
+        match known {
+            Some(None) => {}
+            klass => self.commit(Delta::Unable { worker, queue, klass: klass.flatten() }, fx),
+        }
+    }
+
+    /// How many jobs a worker has.
+    pub fn held_by(&self, worker: &WorkerName) -> usize {
+        let worker = self.state.find_worker(worker.as_str());
+        worker.map_or(0, |worker| self.state.worker(worker).jobs.len())
+    }
+
+    /// Notes that somebody still waits for jobs, unless that was noted a moment ago.
+    pub fn still_asks(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
+        for queue in &pop.queues {
+            let queue = self.queue_id(queue, effects);
+            self.note_asked(queue, now, effects);
+        }
+        if let Some(worker) = self.state.find_worker(pop.worker.as_str())
+            && self.state.worker(worker).seen.is_some_and(|seen| now - seen > SEEN_AGAIN)
+        {
+            self.commit(Delta::Seen(worker, now), effects);
+        }
     }
 
     fn check_announcement(&self, worker: Option<NameId>, change: &AnnounceChange) -> Result<(), Refusal> {
@@ -123,7 +153,7 @@ impl Engine {
     }
 
     pub(super) fn gone(&mut self, now: Timestamp, gone: Gone, fx: &mut Effects) -> Result<Vec<Jid>, Refusal> {
-        check_size("evidence", gone.evidence.as_ref().map_or(0, String::len), LOG_BYTES_MAX)?;
+        check_size("evidence", gone.evidence.as_ref().map_or(0, String::len), EVIDENCE_BYTES_MAX)?;
         let Some(worker) = self.state.find_worker(gone.worker.as_str()) else { return Ok(Vec::new()) };
         let jobs = &self.state.worker(worker).jobs;
         let mut held: Vec<(u64, RowId)> = jobs

@@ -240,7 +240,6 @@ impl Delta {
                 | Delta::Unable { .. }
                 | Delta::UnableAtAll(_)
                 | Delta::Asked(..)
-                | Delta::Listening(_)
                 | Delta::Happened(_)
         )
     }

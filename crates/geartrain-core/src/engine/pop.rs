@@ -12,6 +12,9 @@ use crate::{
 /// How well it is known when somebody last asked a queue for jobs.
 const ASKED_SECONDS: f64 = 10.0;
 
+/// How many jobs that are late a pop fails at the most: whoever asks next goes on with the others.
+const LATE_MAX: usize = 1_000;
+
 /// Who asks, and when.
 #[derive(Clone, Copy)]
 struct Asking {
@@ -42,9 +45,7 @@ impl Engine {
         };
         let mut reply = PopReply { jobs: Vec::new(), turn };
         for &queue in queues {
-            if self.state.queue(queue).asked.is_none_or(|asked| (now - asked).get().abs() >= ASKED_SECONDS) {
-                self.commit(Delta::Asked(queue, now), fx);
-            }
+            self.note_asked(queue, now, fx);
         }
         if queues.iter().all(|queue| self.state.queue(*queue).paused) {
             return Ok(reply);
@@ -83,6 +84,12 @@ impl Engine {
             }
         }
         Ok(reply)
+    }
+
+    pub(super) fn note_asked(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
+        if self.state.queue(queue).asked.is_none_or(|asked| (now - asked).get().abs() >= ASKED_SECONDS) {
+            self.commit(Delta::Asked(queue, now), fx);
+        }
     }
 
     pub(super) fn peek(&mut self, now: Timestamp, peek: Peek, fx: &mut Effects) -> Vec<Job> {
@@ -126,8 +133,9 @@ impl Engine {
         for row in taken_over {
             self.hand_out(row, asking, jobs, fx);
         }
+        let mut late_max = LATE_MAX;
         for _ in 0..waiting {
-            let Some(first) = self.next_in_time(queue, now, fx) else { break };
+            let Some(first) = self.next_in_time(queue, now, &mut late_max, fx) else { break };
             self.hand_out(first, asking, jobs, fx);
         }
     }
@@ -143,6 +151,7 @@ impl Engine {
     ) -> Option<usize> {
         let now = asking.now;
         let mut best: Option<(Priority, usize, RowId, bool)> = None;
+        let mut late_max = LATE_MAX;
         for step in 0..queues.len() {
             let at = (turn + step) % queues.len();
             let queue = queues[at];
@@ -154,7 +163,7 @@ impl Engine {
             let candidate = over.or_else(|| {
                 self.spawn(queue, now, 1, fx);
                 self.promote(queue, now, 1, fx);
-                self.next_in_time(queue, now, fx)
+                self.next_in_time(queue, now, &mut late_max, fx)
             });
             if let Some(row) = candidate {
                 let priority = self.state.row(row).priority;
@@ -181,9 +190,18 @@ impl Engine {
         of.pace.map_or(wanted, |pace| pace.starts(now, wanted))
     }
 
-    /// The first job that waits in a queue and may still start. Those that may not fail.
-    fn next_in_time(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) -> Option<RowId> {
+    /// The first job that waits in a queue, or comes due, and may still start. Those that may not fail, up to so many.
+    fn next_in_time(
+        &mut self,
+        queue: NameId,
+        now: Timestamp,
+        late_max: &mut usize,
+        fx: &mut Effects,
+    ) -> Option<RowId> {
         loop {
+            if self.state.queue(queue).work.is_empty() && *late_max < LATE_MAX {
+                self.promote(queue, now, 1, fx);
+            }
             let row = self.state.queue(queue).work.first()?.row;
             let is_late = self.state.row(row).rare != NONE
                 && self
@@ -194,6 +212,7 @@ impl Engine {
             if !is_late {
                 return Some(row);
             }
+            *late_max = late_max.checked_sub(1)?;
             self.expire(row, now, fx);
         }
     }

@@ -1,7 +1,9 @@
 //! Those who wait for a job, what they are told, and what is kept for those who ask later.
 
+use std::collections::VecDeque;
+
 use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
-use crate::engine::state::RESULT_BYTES;
+use crate::engine::state::{RESULT_BYTES, result_size};
 use crate::{
     Afterwards, Attach, AttachReply, Chunk, Delivery, Event, GetResult, How, Jid, Kept, Leave, Leaving,
     Lives, Outcome, Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply,
@@ -11,7 +13,7 @@ use crate::{
 /// What has to be done when a job ends, noted before it does.
 #[derive(Default)]
 pub(super) struct Ending {
-    waiters: Vec<Waiter>,
+    waiters: VecDeque<Waiter>,
     result_for: Option<Seconds>,
     forget: bool,
 }
@@ -215,11 +217,10 @@ impl Engine {
 
     /// Tells everybody who waits for a job, and says how many they are.
     fn deliver(&self, row: RowId, jid: &Jid, told: &Told, fx: &mut Effects) -> u64 {
-        let waiters = self.state.side(row).map_or(&[][..], |side| &side.waiters);
-        let deliveries =
-            waiters.iter().map(|waiter| Delivery { waiter: *waiter, jid: jid.clone(), told: told.clone() });
-        fx.deliveries.extend(deliveries);
-        waiters.len() as u64
+        let Some(side) = self.state.side(row) else { return 0 };
+        let tell = |waiter: &Waiter| Delivery { waiter: *waiter, jid: jid.clone(), told: told.clone() };
+        fx.deliveries.extend(side.waiters.iter().map(tell));
+        side.waiters.len() as u64
     }
 
     /// What will have to be done when a job ends, which is about to happen.
@@ -272,8 +273,8 @@ impl Engine {
 
     fn keep_result(&mut self, kept: Kept, fx: &mut Effects) {
         let max = self.state.numbers().results_bytes as u64;
-        if (kept.outcome.bytes.bytes().len() + RESULT_BYTES) as u64 > max {
-            // Nobody said what came out, or they would have been refused.
+        // There is no room for it however much is dropped: what nobody gave, or a failure that took many words.
+        if result_size(&kept) > max {
             return;
         }
         fx.tell(|| Event::ResultKept { jid: kept.jid.clone() });

@@ -238,6 +238,16 @@ pub async fn a_pop_passes_over_what_comes_too_late(system: System) -> Checked {
     Ok(())
 }
 
+/// What is due takes the place of what came too late, in the same pop.
+pub async fn what_is_due_takes_the_place_of_what_is_late(system: System) -> Checked {
+    let due = |put: Put| Put { delay: seconds(1), ..put };
+    system.at(0, due(expiring("late", 2))).await?;
+    system.at(0, due(put("mail", "a"))).await?;
+    system.at(0, due(put("mail", "b"))).await?;
+    assert_eq!(system.pop(5, "mail", "w1", 2).await?, ["a", "b"]);
+    Ok(())
+}
+
 /// A job that was started in time may end late, be handed on late, and come back only in time.
 pub async fn a_job_that_started_in_time_is_handed_on_however_late(system: System) -> Checked {
     system.run(0, expiring("a", 50), "w1").await?;

@@ -273,15 +273,15 @@ pub async fn crashes_are_counted_across_attempts(system: System) -> Checked {
     Ok(())
 }
 
-/// Evidence has 64 KiB at the most.
+/// Evidence has 4 KiB at the most.
 pub async fn too_much_evidence_is_refused(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     let before = system.snapshot(1.0).await?;
-    too_large(system.at(1, dies("w1", &"x".repeat(65_537))).await, "evidence");
-    too_large(system.at(1, dies("unknown", &"x".repeat(65_537))).await, "evidence");
+    too_large(system.at(1, dies("w1", &"x".repeat(4_097))).await, "evidence");
+    too_large(system.at(1, dies("unknown", &"x".repeat(4_097))).await, "evidence");
     assert_eq!(system.snapshot(1.0).await?, before);
-    system.at(1, dies("w1", &"x".repeat(65_536))).await?;
-    assert_eq!(system.particulars("a").await?.evidence.map(|evidence| evidence.len()), Some(65_536));
+    system.at(1, dies("w1", &"x".repeat(4_096))).await?;
+    assert_eq!(system.particulars("a").await?.evidence.map(|evidence| evidence.len()), Some(4_096));
     Ok(())
 }
 

@@ -534,6 +534,7 @@ cases! {
         a_deadline_ends_a_silent_attempt,
         a_job_that_is_not_started_in_time_fails,
         a_pop_passes_over_what_comes_too_late,
+        what_is_due_takes_the_place_of_what_is_late,
         a_job_that_started_in_time_is_handed_on_however_late,
         a_blocked_job_is_not_too_late,
         a_waiting_worker_is_not_given_what_comes_too_late,

@@ -8,8 +8,9 @@ use super::{Model, Place};
 const RESULT_BYTES_MORE: usize = 128;
 
 /// How many bytes a result counts.
-fn counted(outcome: &Outcome) -> usize {
-    outcome.bytes.bytes().len() + RESULT_BYTES_MORE
+fn counted(how: &How, outcome: &Outcome) -> usize {
+    let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
+    outcome.bytes.bytes().len() + said + RESULT_BYTES_MORE
 }
 
 impl Model {
@@ -40,13 +41,13 @@ impl Model {
     fn keep_result(&mut self, now: Timestamp, jid: &Jid, how: How, outcome: Outcome) {
         let Some(result_for) = self.jobs[jid].beyond.result_for else { return };
         let max = self.results_bytes();
-        if counted(&outcome) > max {
-            // Nobody said what came out, so nobody can be refused.
+        if counted(&how, &outcome) > max {
+            // Nobody said what came out, or too much was said about it.
             return;
         }
         self.results.retain(|other| other.jid != *jid);
         self.results.push(Kept { jid: jid.clone(), how, outcome, ended: now, until: now + result_for });
-        while self.results.iter().map(|kept| counted(&kept.outcome)).sum::<usize>() > max {
+        while self.results.iter().map(|kept| counted(&kept.how, &kept.outcome)).sum::<usize>() > max {
             self.results.remove(0);
         }
         self.events.push(Event::ResultKept { jid: jid.clone() });

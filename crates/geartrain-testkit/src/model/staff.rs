@@ -15,7 +15,7 @@ use super::{Ending, Entry, Front, Model, Place, bad_argument, jids};
 const ABILITIES_MAX: usize = 1024;
 
 /// How much may be said of a worker's death.
-const EVIDENCE_BYTES_MAX: usize = 65_536;
+const EVIDENCE_BYTES_MAX: usize = 4_096;
 
 /// What one worker can do, and how long that takes at the most.
 pub(super) type Abilities = BTreeMap<(QueueName, Option<Klass>), Option<Seconds>>;

@@ -86,7 +86,7 @@ impl Model {
         }
         self.spawn(now, queue, 1);
         self.promote(now, queue, 1);
-        let jid = self.first_in_time(now, queue)?;
+        let jid = self.first_in_time(now, queue, &mut false)?;
         Some(Candidate { jid, taken_over: false })
     }
 
@@ -99,22 +99,31 @@ impl Model {
         self.spawn(now, queue, rest);
         self.promote(now, queue, rest);
         let mut popped: Vec<Popped> = found.iter().map(|jid| self.hand_out(now, jid, pop)).collect();
+        let mut some_were_late = false;
         for _ in 0..rest {
-            let Some(jid) = self.first_in_time(now, queue) else { break };
+            let Some(jid) = self.first_in_time(now, queue, &mut some_were_late) else { break };
             popped.push(self.hand_out(now, &jid, pop));
         }
         popped
     }
 
     /// The first job that waits. Those on the way that were not started in time fail (rule Expiry).
-    fn first_in_time(&mut self, now: Timestamp, queue: &QueueName) -> Option<Jid> {
-        for jid in self.work(queue) {
-            if !self.is_too_late(now, &jid) {
-                return Some(jid);
+    /// In their stead others that are due come in.
+    fn first_in_time(&mut self, now: Timestamp, queue: &QueueName, some_were_late: &mut bool) -> Option<Jid> {
+        loop {
+            for jid in self.work(queue) {
+                if !self.is_too_late(now, &jid) {
+                    return Some(jid);
+                }
+                self.expire(now, &jid);
+                *some_were_late = true;
             }
-            self.expire(now, &jid);
+            let due = self.scheduled(queue).first().is_some_and(|(due, _)| *due <= now);
+            if !(*some_were_late && due) {
+                return None;
+            }
+            self.promote(now, queue, 1);
         }
-        None
     }
 
     /// How many jobs a queue may hand out, of those that are wanted (decision 15, rule Rate).

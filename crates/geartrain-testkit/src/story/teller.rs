@@ -809,8 +809,8 @@ impl Teller {
 
     fn gone(&mut self) -> Command {
         let evidence = self.maybe(60, |teller| match teller.rng.u32(..30) {
-            0 => "e".repeat(65_537),
-            1 => "e".repeat(65_536),
+            0 => "e".repeat(4_097),
+            1 => "e".repeat(4_096),
             _ => teller.one(&["signal 9", "", "out of memory"]).to_owned(),
         });
         let holder = self.rng.choice(&self.held).map(|attempt| attempt.worker.clone());

@@ -463,6 +463,8 @@ impl State {
         self.let_go_of_key(at);
         self.dismiss_waiters(at);
         let ran = self.rows[at].state == RowState::Running;
+        // Behind one that was late there may be another.
+        self.stir(queue);
         self.detach(at);
         self.forget_expires(at);
         let token = self.rows[at].seq;

@@ -1,8 +1,9 @@
 //! Results that are kept, apart from the jobs that they came out of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::{Jid, Kept, Timestamp};
+use crate::{How, Jid, Kept, Timestamp};
 
 /// What a result counts besides its bytes.
 pub(crate) const RESULT_BYTES: usize = 128;
@@ -10,9 +11,9 @@ pub(crate) const RESULT_BYTES: usize = 128;
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    /// Each with its number, which is larger the later it came.
-    by_jid: BTreeMap<Jid, (u64, Kept)>,
-    by_age: BTreeMap<u64, Jid>,
+    /// By their numbers, which are larger the later they came. They do not change, so a picture shares them.
+    by_age: BTreeMap<u64, Arc<Kept>>,
+    by_jid: BTreeMap<Jid, u64>,
     by_end: BTreeSet<(Timestamp, u64)>,
     last: u64,
     bytes: u64,
@@ -23,21 +24,22 @@ impl Results {
         self.drop(&kept.jid);
         self.last += 1;
         self.bytes += size(&kept);
-        self.by_age.insert(self.last, kept.jid.clone());
+        self.by_jid.insert(kept.jid.clone(), self.last);
         self.by_end.insert((kept.until, self.last));
-        self.by_jid.insert(kept.jid.clone(), (self.last, kept));
+        self.by_age.insert(self.last, Arc::new(kept));
     }
 
     pub(crate) fn drop(&mut self, jid: &Jid) {
-        if let Some((number, kept)) = self.by_jid.remove(jid) {
+        if let Some(number) = self.by_jid.remove(jid)
+            && let Some(kept) = self.by_age.remove(&number)
+        {
             self.bytes -= size(&kept);
-            self.by_age.remove(&number);
             self.by_end.remove(&(kept.until, number));
         }
     }
 
     pub(crate) fn get(&self, jid: &Jid) -> Option<&Kept> {
-        self.by_jid.get(jid).map(|(_, kept)| kept)
+        self.by_jid.get(jid).map(|number| &*self.by_age[number])
     }
 
     /// What they count together.
@@ -47,28 +49,38 @@ impl Results {
 
     /// The one that was kept first.
     pub(crate) fn oldest(&self) -> Option<&Jid> {
-        self.by_age.first_key_value().map(|(_, jid)| jid)
+        self.by_age.first_key_value().map(|(_, kept)| &kept.jid)
     }
 
     /// The one whose time is over first.
     pub(crate) fn first_to_end(&self) -> Option<(Timestamp, &Jid)> {
-        self.by_end.first().map(|(until, number)| (*until, &self.by_age[number]))
+        self.by_end.first().map(|(until, number)| (*until, &self.by_age[number].jid))
     }
 
     /// All of them, the oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept> {
-        self.by_age.values().map(|jid| &self.by_jid[jid].1)
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Kept>> {
+        self.by_age.values()
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        let bytes: u64 = self.by_jid.values().map(|(_, kept)| size(kept)).sum();
-        let agree = self.by_jid.len() == self.by_age.len()
+        let bytes: u64 = self.by_age.values().map(|kept| size(kept)).sum();
+        let found = self
+            .by_jid
+            .iter()
+            .all(|(jid, number)| self.by_age.get(number).is_some_and(|kept| kept.jid == *jid));
+        let agree = found
+            && self.by_jid.len() == self.by_age.len()
             && self.by_jid.len() == self.by_end.len()
             && bytes == self.bytes;
         if agree { Ok(()) } else { Err("results and their indexes disagree".into()) }
     }
 }
 
-fn size(kept: &Kept) -> u64 {
-    (kept.outcome.bytes.bytes().len() + RESULT_BYTES) as u64
+/// What a result counts.
+pub(crate) fn size(kept: &Kept) -> u64 {
+    let said = match &kept.how {
+        How::Failed { message, .. } => message.len(),
+        How::Completed | How::Canceled => 0,
+    };
+    (kept.outcome.bytes.bytes().len() + said + RESULT_BYTES) as u64
 }

@@ -1,5 +1,7 @@
 //! What goes beyond Qless: a part of a job that few have, and the indexes that find it.
 
+use std::collections::VecDeque;
+
 use super::{NONE, RowId, RowState, State};
 use crate::{Lives, Particulars, Progressed, Rate, Seconds, Terms, Timestamp, UniqueKey, Waiter};
 
@@ -13,7 +15,7 @@ pub(crate) struct Side {
     /// How many submissions have joined it.
     pub(crate) joined: u64,
     /// Who waits for it, first come first.
-    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) waiters: VecDeque<Waiter>,
     /// When the attempt under way must be over.
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) crashes: u32,
@@ -100,12 +102,16 @@ impl State {
     }
 
     pub(super) fn attach(&mut self, at: RowId, waiter: Waiter) {
-        self.side_mut(at).waiters.push(waiter);
+        self.side_mut(at).waiters.push_back(waiter);
         self.waiters.insert(waiter, at);
     }
 
     pub(super) fn detach_waiter(&mut self, at: RowId, waiter: &Waiter) {
-        self.side_mut(at).waiters.retain(|other| other != waiter);
+        let waiters = &mut self.side_mut(at).waiters;
+        // Whoever leaves first mostly came first.
+        if let Some(place) = waiters.iter().position(|other| other == waiter) {
+            waiters.remove(place);
+        }
         self.waiters.remove(waiter);
         self.trim_side(at);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Picture {
     /// Jobs that were about to change.
     kept: Vec<u8>,
     /// Results, the oldest last. They do not change, so they are only shared.
-    results: Vec<Kept>,
+    results: Vec<Arc<Kept>>,
 }
 
 impl Picture {
@@ -55,9 +55,8 @@ impl State {
             limit,
             next: 0,
             kept: Vec::new(),
-            results: self.results.iter().cloned().collect(),
+            results: self.results.iter().rev().cloned().collect(),
         };
-        picture.results.reverse();
         self.rows.free().iter().for_each(|row| picture.mark(*row));
         self.picture = Some(picture);
         self.write_head(into);
@@ -630,7 +629,10 @@ fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, CodecError> {
 }
 
 fn write_side(side: &Side, to: &mut Writer<'_>) {
-    to.terms(&side.terms).flag(side.has_key).number(side.joined).list(&side.waiters, Writer::waiter);
+    to.terms(&side.terms).flag(side.has_key).number(side.joined).number(side.waiters.len() as u64);
+    side.waiters.iter().for_each(|waiter| {
+        to.waiter(waiter);
+    });
     to.optional(side.deadline, Writer::moment).id(side.crashes);
     to.optional(side.evidence.as_deref(), Writer::text).optional(side.progress.as_ref(), Writer::progress);
 }
@@ -640,7 +642,7 @@ fn read_side(reader: &mut Reader<'_>) -> Result<Side, CodecError> {
         terms: reader.terms()?,
         has_key: reader.flag("key")?,
         joined: reader.number("joined")?,
-        waiters: reader.list(3, "waiters", |reader, _| reader.waiter())?.into(),
+        waiters: reader.list(3, "waiters", |reader, _| reader.waiter())?.into_vec().into(),
         deadline: reader.optional("deadline", Reader::moment)?,
         crashes: reader.id("crashes")?,
         evidence: reader.optional("evidence", Reader::text)?.map(Into::into),
