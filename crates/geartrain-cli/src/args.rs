@@ -286,7 +286,7 @@ pub(crate) struct TermsArgs {
     /// How long a retry waits: 30s, or from 10s to 1h as in 10s..1h [default: not at all]
     #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
     pub(crate) backoff: Option<Backoff>,
-    /// How many of its workers may die before it is set aside [default: option crashes-max]
+    /// Set it aside when so many of its workers have died [default: 3, or the option crashes-max]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["batch", "every"])]
     pub(crate) crashes: Option<u32>,
     /// Refuse the job if no worker has announced that it can do it
@@ -558,8 +558,8 @@ pub(crate) struct EventsArgs {
   geartrain limits mail --none
 
 A put into a queue that is full is refused. Limits that are set replace all those from before.
-For a put, the highest --max-at that is not above its priority counts, so that there is room for what matters
-most; with --max too, the smaller of both.")]
+For a put, the highest --max-at that is not above its priority counts, or else the lowest, so that there is
+room for what matters most; with --max too, the smaller of both.")]
 pub(crate) struct LimitsArgs {
     /// The queue
     pub(crate) queue: QueueName,

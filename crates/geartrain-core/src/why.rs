@@ -27,8 +27,10 @@ pub enum Reason {
         worker: WorkerName,
         /// Until when its lock is good.
         until: Timestamp,
+        /// Whether its worker was silent and warned: after that moment another may get the job.
+        warned: bool,
     },
-    /// Its worker went silent: the next pop warns that worker, or hands the job to another, or fails it.
+    /// Its worker went silent.
     Stalled {
         /// Who has it.
         worker: WorkerName,
@@ -36,6 +38,8 @@ pub enum Reason {
         since: Timestamp,
         /// How many retries are left.
         remaining: i64,
+        /// Whether its worker was warned, or gets no warning. Else the next pop only does that.
+        warned: bool,
     },
     /// It is done.
     Complete {
@@ -113,7 +117,16 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Running { worker, .. } => write!(f, "it is running: {worker} has it"),
+            Reason::Running { worker, warned: false, .. } => write!(f, "it is running: {worker} has it"),
+            Reason::Running { worker, until, .. } => {
+                write!(f, "its worker {worker} went silent and was warned; another may get it after {until}")
+            }
+            Reason::Stalled { worker, warned: false, .. } => {
+                write!(
+                    f,
+                    "its worker {worker} went silent, and is warned when a worker asks for jobs; after the grace period another gets it"
+                )
+            }
             Reason::Stalled { worker, remaining, .. } if *remaining > 0 => {
                 write!(f, "its worker {worker} went silent, and another gets it when one asks")
             }
@@ -125,12 +138,15 @@ impl fmt::Display for Reason {
             }
             Reason::Complete { .. } => f.write_str("it is complete; put it again to run it again"),
             Reason::Failed { group, message } => {
-                write!(f, "it failed ({group}: {message}); unfail {group} puts it back")
+                write!(
+                    f,
+                    "it failed ({group}: {message}); requeue it, or unfail {group} with all that is in it"
+                )
             }
             Reason::SetAside { group, crashes, evidence } => {
                 write!(f, "it was set aside after {crashes} of its workers died")?;
                 evidence.iter().try_for_each(|evidence| write!(f, " ({evidence})"))?;
-                write!(f, "; unfail {group} puts it back")
+                write!(f, "; requeue it, or unfail {group} with all that is in it")
             }
             Reason::DependsOn { jid, state, count: 1 } => {
                 write!(f, "it depends on job {jid}, which is {state}")

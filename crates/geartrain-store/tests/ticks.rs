@@ -118,12 +118,14 @@ fn a_worker_that_waits_for_a_job_is_not_silent() {
         run(&backend, Announce { worker, change: AnnounceChange::Can(vec![can]) });
         let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(36_000));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // What is asked after it is answered after it, so it waits by now.
+        assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 1);
         for _ in 0..5 {
             clock.advance(61);
             assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 1);
         }
         drop(waiting);
-        // Those who went away are noticed when a job is for them.
+        // That somebody went away is noticed when a job is for them.
         run(&backend, put(1, Terms { roll_call: true, ..Terms::default() }));
         clock.advance(61);
         assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 0);

@@ -26,7 +26,7 @@ async fn print(mut events: Box<dyn Events>, count_max: Option<u64>, out: &mut Ou
     let (mut printed, mut last) = (0, None);
     while count_max.is_none_or(|most| printed < most) {
         let Published { position, event } = events.next().await.map_err(|end| ended(&end, last))?;
-        out.show(&PublishedView { position, event: EventView::new(&event) }, |out| {
+        out.show(&PublishedView { position: position.to_string(), event: EventView::new(&event) }, |out| {
             writeln!(out, "{position}  {}", clean(&text(&event)))
         })?;
         out.out.flush()?;
@@ -53,7 +53,8 @@ fn ended(end: &EventsEnd, last: Option<u64>) -> Failure {
 
 #[derive(Debug, Serialize)]
 struct PublishedView {
-    position: u64,
+    /// A text, because many programs take numbers for doubles, and these grow large.
+    position: String,
     #[serde(flatten)]
     event: EventView,
 }
@@ -311,33 +312,36 @@ mod tests {
             (
                 Event::Put { jid: jid.clone(), queue },
                 "j1 was put into mail",
-                json!({ "position": 7, "event": "put", "jid": "j1", "queue": "mail" }),
+                json!({ "position": "7", "event": "put", "jid": "j1", "queue": "mail" }),
             ),
             (
                 failed,
                 "j1 of mail failed in expired-mail: Job was not started in time",
-                json!({ "position": 7, "event": "failed", "jid": "j1", "queue": "mail", "worker": null,
+                json!({ "position": "7", "event": "failed", "jid": "j1", "queue": "mail", "worker": null,
                     "group": "expired-mail", "message": "Job was not started in time", "by": "expired" }),
             ),
             (
                 Event::Progress { jid: jid.clone(), progress },
                 "j1 got to 25% (1 of 4)",
-                json!({ "position": 7, "event": "progress", "jid": "j1",
+                json!({ "position": "7", "event": "progress", "jid": "j1",
                     "progress": { "part": 1, "whole": 4, "percent": 25, "left": null } }),
             ),
             (
                 Event::Canceled { jid: jid.clone(), was: None },
                 "j1 was cancelled",
-                json!({ "position": 7, "event": "canceled", "jid": "j1", "queue": null, "worker": null }),
+                json!({ "position": "7", "event": "canceled", "jid": "j1", "queue": null, "worker": null }),
             ),
             (
                 Event::ResultKept { jid },
                 "the result of j1 is kept",
-                json!({ "position": 7, "event": "result-kept", "jid": "j1" }),
+                json!({ "position": "7", "event": "result-kept", "jid": "j1" }),
             ),
         ] {
             assert_eq!(text(&event), people);
-            assert_eq!(json!(PublishedView { position: 7, event: EventView::new(&event) }), view);
+            assert_eq!(
+                json!(PublishedView { position: "7".to_owned(), event: EventView::new(&event) }),
+                view
+            );
         }
     }
 

@@ -117,7 +117,7 @@ impl EndedView {
 pub(super) fn ended_badly(jid: &Jid, how: &How) -> Option<String> {
     match how {
         How::Failed { group, message } => Some(format!(
-            "job {jid} failed in {group}: {message}; `geartrain unfail {group}` puts it back to work"
+            "job {jid} failed in {group}: {message}; `geartrain requeue {jid}` puts it back to work"
         )),
         How::Canceled => Some(format!("job {jid} was cancelled; put it again if it is still wanted")),
         _ => None,

@@ -37,8 +37,8 @@ impl WhyView {
 #[derive(Debug, Serialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 enum ReasonView {
-    Running { worker: String, until: Number },
-    Stalled { worker: String, since: Number, remaining: i64 },
+    Running { worker: String, until: Number, warned: bool },
+    Stalled { worker: String, since: Number, remaining: i64, warned: bool },
     Complete { at: Number },
     Failed { group: String, message: String },
     SetAside { group: String, crashes: u32, evidence: Option<String> },
@@ -63,13 +63,14 @@ struct HeldView {
 impl ReasonView {
     fn new(reason: &Reason) -> ReasonView {
         match reason {
-            Reason::Running { worker, until } => {
-                ReasonView::Running { worker: worker.to_string(), until: (*until).into() }
+            Reason::Running { worker, until, warned } => {
+                ReasonView::Running { worker: worker.to_string(), until: (*until).into(), warned: *warned }
             }
-            Reason::Stalled { worker, since, remaining } => ReasonView::Stalled {
+            Reason::Stalled { worker, since, remaining, warned } => ReasonView::Stalled {
                 worker: worker.to_string(),
                 since: (*since).into(),
                 remaining: *remaining,
+                warned: *warned,
             },
             Reason::Complete { at } => ReasonView::Complete { at: (*at).into() },
             Reason::Failed { group, message } => {
@@ -132,16 +133,24 @@ fn sentence(reply: &WhyReply, now: Timestamp) -> String {
 
 fn clause(reason: &Reason, now: Timestamp) -> String {
     match reason {
-        Reason::Running { worker, until } => {
+        Reason::Running { worker, until, warned: false } => {
             format!("{worker} has it, and its lock expires {}", when(*until, now))
         }
-        Reason::Stalled { worker, since, remaining } => {
-            let next =
-                if *remaining > 0 { "gets it" } else { "finds that no retry is left, so that it fails" };
+        Reason::Running { worker, until, .. } => {
             format!(
-                "its worker {worker} went silent, its lock expired {}, and the next worker that asks {next}",
-                when(*since, now)
+                "its worker {worker} went silent and was warned, and another may get it {}",
+                when(*until, now)
             )
+        }
+        Reason::Stalled { worker, since, remaining, warned } => {
+            let next = match (warned, *remaining > 0) {
+                (false, _) => {
+                    "it is warned when a worker asks for jobs and has the grace period to come back"
+                }
+                (true, true) => "another worker gets it when one asks",
+                (true, false) => "no retry is left, so that it fails when a worker asks",
+            };
+            format!("its worker {worker} went silent, its lock expired {}, and {next}", when(*since, now))
         }
         Reason::Complete { at } => format!("it was done {}", when(*at, now)),
         Reason::Failed { group, message } => format!("it is in group {group}, with the message {message:?}"),
@@ -149,9 +158,9 @@ fn clause(reason: &Reason, now: Timestamp) -> String {
             let evidence = evidence.as_ref().map(|evidence| format!(" ({evidence})")).unwrap_or_default();
             format!("it was set aside after {crashes} of its workers died{evidence}")
         }
-        Reason::DependsOn { jid, state, count: 1 } => format!("it waits for job {jid}, which is {state}"),
+        Reason::DependsOn { jid, state, count: 1 } => format!("it waits for job {jid}, {}", which_is(*state)),
         Reason::DependsOn { jid, state, count } => {
-            format!("it waits for {count} jobs, among them {jid}, which is {state}")
+            format!("it waits for {count} jobs, among them {jid}, {}", which_is(*state))
         }
         Reason::Scheduled { at } => format!("it may start {}", when(*at, now)),
         Reason::Expired { at } => {
@@ -188,13 +197,23 @@ fn clause(reason: &Reason, now: Timestamp) -> String {
     }
 }
 
+/// Where another job stands, as part of a sentence.
+fn which_is(state: StateName) -> String {
+    match state {
+        StateName::Depends => "which waits for others itself".to_owned(),
+        StateName::Failed => "which failed".to_owned(),
+        state => format!("which is {state}"),
+    }
+}
+
 /// The command that helps, if one does.
 fn remedy(reason: &Reason, reply: &WhyReply) -> Option<String> {
     match reason {
         Reason::Complete { .. } => Some(format!("`geartrain requeue {}` runs it again", reply.jid)),
-        Reason::Failed { group, .. } | Reason::SetAside { group, .. } => {
-            Some(format!("`geartrain unfail {group}` puts it back to work"))
-        }
+        Reason::Failed { group, .. } | Reason::SetAside { group, .. } => Some(format!(
+            "`geartrain requeue {}` puts it back to work, `geartrain unfail {group}` all of the group",
+            reply.jid
+        )),
         Reason::DependsOn { jid, .. } => Some(format!("`geartrain why {jid}` says more")),
         Reason::Paused { queue } => Some(format!("`geartrain resume {queue}` hands its jobs out again")),
         Reason::RateLimit { .. } => {
@@ -232,14 +251,17 @@ mod tests {
         vec![
             (
                 StateName::Running,
-                vec![Reason::Running { worker: worker(), until: at(160) }],
+                vec![Reason::Running { worker: worker(), until: at(160), warned: false }],
                 "job j1 of mail is running: w1 has it, and its lock expires in 1m (1970-01-01T00:02:40Z)",
             ),
             (
                 StateName::Running,
-                vec![Reason::Stalled { worker: worker(), since: at(90), remaining: 2 }, paused()],
+                vec![
+                    Reason::Stalled { worker: worker(), since: at(90), remaining: 2, warned: true },
+                    paused(),
+                ],
                 "job j1 of mail is running: its worker w1 went silent, its lock expired 10s ago (1970-01-01T00:01:30Z), \
-                 and the next worker that asks gets it, and queue mail is paused; `geartrain resume mail` hands its \
+                 and another worker gets it when one asks, and queue mail is paused; `geartrain resume mail` hands its \
                  jobs out again",
             ),
             (
@@ -250,8 +272,8 @@ mod tests {
             (
                 StateName::Failed,
                 vec![Reason::Failed { group: group("smtp"), message: "it said 451".to_owned() }],
-                "job j1 of mail failed: it is in group smtp, with the message \"it said 451\"; `geartrain unfail smtp` \
-                 puts it back to work",
+                "job j1 of mail failed: it is in group smtp, with the message \"it said 451\"; `geartrain requeue j1` \
+                 puts it back to work, `geartrain unfail smtp` all of the group",
             ),
             (
                 StateName::Failed,
@@ -261,7 +283,7 @@ mod tests {
                     evidence: Some("signal 9".to_owned()),
                 }],
                 "job j1 of mail failed: it was set aside after 3 of its workers died (signal 9); \
-                 `geartrain unfail crashed-mail` puts it back to work",
+                 `geartrain requeue j1` puts it back to work, `geartrain unfail crashed-mail` all of the group",
             ),
             (
                 StateName::Depends,
@@ -270,7 +292,7 @@ mod tests {
                     Reason::Scheduled { at: at(3_700) },
                     paused(),
                 ],
-                "job j1 of mail depends on others: it waits for job j0, which is failed, it may start \
+                "job j1 of mail depends on others: it waits for job j0, which failed, it may start \
                  in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` says more",
             ),
             (

@@ -1,7 +1,7 @@
 //! What workers can do, what becomes of their jobs when they die or are interrupted, and what queues take.
 
 use super::terms::check_span;
-use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, RowState, at_most, check_size};
+use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
 use crate::{
     Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Gone, Group, HandBack,
     Jid, Klass, Pop, Priority, Put, QueueLimits, QueueName, Refusal, RollCall, Seconds, SetLimits, Timestamp,
@@ -64,7 +64,7 @@ impl Engine {
     /// How many jobs a worker has.
     pub fn held_by(&self, worker: &WorkerName) -> usize {
         let worker = self.state.find_worker(worker.as_str());
-        worker.map_or(0, |worker| self.state.worker(worker).jobs.len())
+        worker.map_or(0, |worker| self.state.held(worker).len())
     }
 
     /// Notes that somebody still waits for jobs, unless that was noted a moment ago.
@@ -155,20 +155,12 @@ impl Engine {
     pub(super) fn gone(&mut self, now: Timestamp, gone: Gone, fx: &mut Effects) -> Result<Vec<Jid>, Refusal> {
         check_size("evidence", gone.evidence.as_ref().map_or(0, String::len), EVIDENCE_BYTES_MAX)?;
         let Some(worker) = self.state.find_worker(gone.worker.as_str()) else { return Ok(Vec::new()) };
-        let jobs = &self.state.worker(worker).jobs;
-        let mut held: Vec<(u64, RowId)> = jobs
-            .slice(0..jobs.len())
-            .into_iter()
-            .map(|entry| (self.state.row(entry.row), entry.row))
-            .filter(|(of, _)| of.state == RowState::Running && of.worker == worker)
-            .map(|(of, row)| (of.seq, row))
-            .collect();
+        let held = self.state.held(worker);
         if held.is_empty() && self.state.worker(worker).seen.is_none() {
             return Ok(Vec::new());
         }
-        held.sort_unstable();
-        let jids = held.iter().map(|(_, row)| self.state.jid(*row)).collect();
-        for (_, row) in held {
+        let jids = held.iter().map(|row| self.state.jid(*row)).collect();
+        for row in held {
             self.crash(row, now, gone.evidence.as_deref(), fx);
         }
         self.commit(Delta::ForgetWorker(worker), fx);

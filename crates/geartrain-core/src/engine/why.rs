@@ -1,7 +1,7 @@
 //! Why a job does not run.
 
-use super::{Engine, RowId, RowState};
-use crate::{JobState, Reason, Refusal, SILENCE_MAX, Timestamp, Why, WhyReply};
+use super::{Engine, Flags, RowId, RowState};
+use crate::{JobState, Reason, Refusal, SILENCE_MAX, Seconds, Timestamp, Why, WhyReply};
 
 /// How many of those that hold a queue's places are named.
 const HELD_MAX: usize = 5;
@@ -32,12 +32,15 @@ impl Engine {
                 }];
             }
             JobState::Running { lock } if lock.expires > now => {
-                return vec![Reason::Running { worker: lock.worker, until: lock.expires }];
+                // Qless names the deadline from before as long as a warning stands.
+                let warned = of.flags.has(Flags::EXPIRES);
+                return vec![Reason::Running { worker: lock.worker, until: lock.expires, warned }];
             }
             JobState::Running { lock } => reasons.push(Reason::Stalled {
                 worker: lock.worker,
                 since: lock.expires,
                 remaining: i64::from(of.remaining),
+                warned: of.flags.has(Flags::GRACE) || self.state.numbers().grace <= Seconds::ZERO,
             }),
             JobState::Depends { on, due } => {
                 if let Some(first) = on.first()

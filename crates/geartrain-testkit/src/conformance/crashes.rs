@@ -168,9 +168,11 @@ pub async fn a_dead_worker_gives_back_only_what_it_holds(system: System) -> Chec
     // The first is warned; it takes what the other two were.
     system.pop(60, "mail", "w2", 2).await?;
     system.run(61, put("post", "held"), "w1").await?;
-    assert_eq!(texts(system.at(62, gone("w1")).await?), ["held"]);
-    let job = system.job("warned").await?;
-    assert_eq!((job.state.name(), job.particulars), (StateName::Running, None));
+    assert_eq!(texts(system.at(62, gone("w1")).await?), ["warned", "held"]);
+    for name in ["timed-out", "retried"] {
+        let job = system.job(name).await?;
+        assert_eq!((job.state.name(), job.particulars), (StateName::Running, None));
+    }
     Ok(())
 }
 
@@ -270,6 +272,33 @@ pub async fn crashes_are_counted_across_attempts(system: System) -> Checked {
     system.at(7, dies("w2", "signal 6")).await?;
     let particulars = system.particulars("a").await?;
     assert_eq!((particulars.crashes, particulars.evidence.as_deref()), (2, Some("signal 6")));
+    Ok(())
+}
+
+/// A worker that was warned and then died gives its jobs back like any other.
+pub async fn death_in_grace_gives_jobs_back(system: System) -> Checked {
+    let popped = system.run(0, put("mail", "a"), "w1").await?;
+    system.pop(60, "mail", "w2", 1).await?;
+    assert_eq!(system.at(61, gone("w1")).await?, [jid("a")]);
+    let late = HandBack { jid: jid("a"), holder: holding(&popped) };
+    system.refuses(61, late, no::lock("a", StateName::Waiting)).await?;
+    assert_eq!(system.pop(61, "mail", "w2", 1).await?, ["a"]);
+    Ok(())
+}
+
+/// What was set aside or came too late begins anew when somebody decides that it is to run.
+pub async fn what_is_put_back_begins_anew(system: System) -> Checked {
+    let once = Terms { crashes_max: Some(1), ..Terms::default() };
+    system.run(0, on_terms(put("mail", "a"), once), "w1").await?;
+    system.at(1, gone("w1")).await?;
+    system.at(2, unfail("mail", "crashed-mail", 1)).await?;
+    let particulars = system.particulars("a").await?;
+    assert_eq!((particulars.crashes, particulars.crashes_max), (0, Some(1)));
+    let late = Terms { expires: Some(moment(5)), ..Terms::default() };
+    system.at(2, on_terms(put("late", "b"), late)).await?;
+    assert_eq!(system.pop(6, "late", "w1", 1).await?, [""; 0]);
+    system.at(7, put_again("late", "b")).await?;
+    assert_eq!(system.pop(8, "late", "w1", 1).await?, ["b"]);
     Ok(())
 }
 

@@ -560,6 +560,8 @@ cases! {
         a_crash_beyond_the_last_retry_fails_the_job,
         crashes_are_counted_across_attempts,
         too_much_evidence_is_refused,
+        death_in_grace_gives_jobs_back,
+        what_is_put_back_begins_anew,
         a_waiting_worker_gets_what_comes_back,
     }
     abilities => {
@@ -595,6 +597,7 @@ cases! {
         an_unknown_job_has_no_reason,
         asking_why_changes_nothing,
         a_running_job_is_in_its_workers_hands,
+        a_warned_worker_has_its_grace,
         a_job_that_is_over_says_how,
         a_blocked_job_names_what_it_waits_for,
         a_scheduled_job_says_when,

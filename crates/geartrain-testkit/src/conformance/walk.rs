@@ -186,11 +186,14 @@ fn agrees(
         }
         JobState::Running { lock } if lock.expires <= now => {
             let (worker, since) = (lock.worker.clone(), lock.expires);
-            let stalled = Reason::Stalled { worker, since, remaining: job.remaining };
+            // Whether it was warned is not shown elsewhere.
+            let warned = matches!(told.first(), Some(Reason::Stalled { warned: true, .. }));
+            let stalled = Reason::Stalled { worker, since, remaining: job.remaining, warned };
             is([stalled].into_iter().chain(paused()).collect());
         }
         JobState::Running { lock } => {
-            is(vec![Reason::Running { worker: lock.worker.clone(), until: lock.expires }]);
+            let warned = job.qless.expires != lock.expires;
+            is(vec![Reason::Running { worker: lock.worker.clone(), until: lock.expires, warned }]);
         }
         JobState::Depends { on, due } => {
             let state = jobs.get(&on[0]).map_or(StateName::Waiting, |first| first.state.name());

@@ -27,13 +27,24 @@ pub async fn asking_why_changes_nothing(system: System) -> Checked {
 /// A job that runs has its worker for a reason, until its lock has expired; then that the worker is silent.
 pub async fn a_running_job_is_in_its_workers_hands(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
-    let running = Reason::Running { worker: worker("w1"), until: moment(60) };
+    let running = Reason::Running { worker: worker("w1"), until: moment(60), warned: false };
     assert_eq!(system.why(59.9, "a").await?, std::slice::from_ref(&running));
-    let stalled = Reason::Stalled { worker: worker("w1"), since: moment(60), remaining: 5 };
+    let stalled = Reason::Stalled { worker: worker("w1"), since: moment(60), remaining: 5, warned: false };
     assert_eq!(system.why(60, "a").await?, std::slice::from_ref(&stalled));
     system.at(60, pause("mail")).await?;
     assert_eq!(system.why(59, "a").await?, [running]);
     assert_eq!(system.why(99, "a").await?, [stalled, paused("mail")]);
+    Ok(())
+}
+
+/// A worker that was warned has the grace period, and then whoever asks gets its job.
+pub async fn a_warned_worker_has_its_grace(system: System) -> Checked {
+    system.run(0, put("mail", "a"), "w1").await?;
+    assert_eq!(system.pop(60, "mail", "w2", 1).await?, [""; 0]);
+    let warned = Reason::Running { worker: worker("w1"), until: moment(70), warned: true };
+    assert_eq!(system.why(61, "a").await?, [warned]);
+    let stalled = Reason::Stalled { worker: worker("w1"), since: moment(70), remaining: 5, warned: true };
+    assert_eq!(system.why(70, "a").await?, [stalled]);
     Ok(())
 }
 

@@ -174,6 +174,13 @@ impl Record {
         }
     }
 
+    /// Somebody decides that the job is to run after all.
+    fn renew(&mut self, now: Timestamp) {
+        self.beyond.expires = self.beyond.expires.filter(|expires| *expires > now);
+        self.beyond.crashes = 0;
+        self.beyond.evidence = None;
+    }
+
     fn is_unfinished(&self) -> bool {
         match self.place.state() {
             StateName::Scheduled | StateName::Depends | StateName::Waiting | StateName::Running => true,

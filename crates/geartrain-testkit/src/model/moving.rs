@@ -103,6 +103,7 @@ impl Model {
         self.register(now, queue);
         self.publish_milestone(jid, Milestone::Put);
         // Beyond Qless.
+        self.job_mut(jid).renew(now);
         if let Some(terms) = terms {
             self.job_mut(jid).beyond = terms::particulars(terms);
             terms.attach.into_iter().for_each(|waiter| self.attach_to(jid, waiter));
@@ -307,6 +308,7 @@ impl Model {
             job.expires = Timestamp::ZERO;
             job.queue = Some(unfail.queue.clone());
             job.remaining = i64::from(job.retries);
+            job.renew(now);
             self.take_key(jid);
         }
         oldest.len() as u64

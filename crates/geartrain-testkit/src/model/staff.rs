@@ -127,7 +127,8 @@ impl Model {
     pub(super) fn gone(&mut self, now: Timestamp, gone: &Gone) -> Vec<Jid> {
         let worker = &gone.worker;
         let held = jids(self.container(|job| {
-            let running = job.place.state() == StateName::Running && job.listed.is_some();
+            let known = job.listed.is_some() || job.grace;
+            let running = job.place.state() == StateName::Running && known;
             (running && job.worker.as_ref() == Some(worker)).then_some(job.token)
         }));
         if held.is_empty() && !self.workers.contains_key(worker) && !self.abilities.contains_key(worker) {

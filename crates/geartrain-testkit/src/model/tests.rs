@@ -547,7 +547,10 @@ fn why_names_what_is_in_the_way() {
     let nobody = |asked| Reason::NoWorker { klass: Klass::new("k").unwrap(), asked };
     assert_eq!(reasons(model, 0.0, "a"), [nobody(None)]);
     pop(model, 0.0, "q", "w1", 1);
-    assert_eq!(reasons(model, 0.0, "a"), [Reason::Running { worker: worker("w1"), until: at(60.0) }]);
+    assert_eq!(
+        reasons(model, 0.0, "a"),
+        [Reason::Running { worker: worker("w1"), until: at(60.0), warned: false }]
+    );
     ask(model, 1.0, put("q", "b"));
     ask(model, 1.0, Put { delay: Seconds::from(5), ..put("q", "c") });
     assert_eq!(reasons(model, 1.0, "b"), [Reason::Next]);
@@ -557,7 +560,7 @@ fn why_names_what_is_in_the_way() {
     ask(model, 1.0, Pause { queues: vec![queue("q")] });
     let full = Reason::Concurrency { max: 1, held: vec![(jid("a"), worker("w1"))] };
     assert_eq!(reasons(model, 2.0, "b"), [Reason::Paused { queue: queue("q") }, full]);
-    let stalled = Reason::Stalled { worker: worker("w1"), since: at(60.0), remaining: 5 };
+    let stalled = Reason::Stalled { worker: worker("w1"), since: at(60.0), remaining: 5, warned: false };
     assert_eq!(reasons(model, 60.0, "a"), [stalled, Reason::Paused { queue: queue("q") }]);
     let paused = Reason::Paused { queue: queue("q") };
     assert_eq!(reasons(model, 61.0, "b"), [paused, nobody(Some(at(0.0)))]);

@@ -1,6 +1,6 @@
 //! Why a job does not run (rule Why).
 
-use geartrain_core::{Jid, QueueName, Reason, Refusal, SILENCE_MAX, Timestamp, WhyReply};
+use geartrain_core::{Jid, QueueName, Reason, Refusal, SILENCE_MAX, Seconds, Timestamp, WhyReply};
 
 use super::staff::made_up;
 use super::{Front, Model, Place, Record};
@@ -29,9 +29,10 @@ impl Model {
     fn why_running(&self, now: Timestamp, job: &Record, deadline: Timestamp) -> Vec<Reason> {
         let worker = job.worker.clone().expect("a running job has a worker");
         if deadline > now {
-            return vec![Reason::Running { worker, until: deadline }];
+            return vec![Reason::Running { worker, until: deadline, warned: job.expires != deadline }];
         }
-        let stalled = Reason::Stalled { worker, since: deadline, remaining: job.remaining };
+        let warned = job.grace || self.grace_period() <= Seconds::ZERO;
+        let stalled = Reason::Stalled { worker, since: deadline, remaining: job.remaining, warned };
         std::iter::once(stalled).chain(self.why_paused(&job.its_queue())).collect()
     }
 

@@ -194,8 +194,8 @@ fn a_dead_workers_jobs_go_to_others_until_there_were_too_many() {
     assert_eq!(shell.json("get a")["failure"]["group"], "crashed-q");
     assert_eq!(
         shell.run("why a"),
-        "job a of q failed: it was set aside after 2 of its workers died; `geartrain unfail crashed-q` puts it back to \
-         work\n"
+        "job a of q failed: it was set aside after 2 of its workers died; `geartrain requeue a` puts it back to work, \
+         `geartrain unfail crashed-q` all of the group\n"
     );
 }
 
@@ -357,7 +357,7 @@ fn a_put_that_waits_is_told_of_a_bad_end() {
     let failed = shell.try_run("put q k --jid a --wait 30s", &[]);
     worker.join().unwrap();
     assert_eq!((failed.out.as_str(), failed.code), ("why", 1));
-    assert_eq!(failed.err, "job a failed in smtp: 451; `geartrain unfail smtp` puts it back to work");
+    assert_eq!(failed.err, "job a failed in smtp: 451; `geartrain requeue a` puts it back to work");
 
     let worker = at_work(&shell, |shell, jid| {
         shell.run(&format!("cancel {jid}"));
@@ -445,8 +445,8 @@ fn events_are_printed_and_can_be_read_on() {
     assert_eq!(
         lines,
         [
-            json!({ "position": 4, "event": "popped", "jid": "a", "queue": "q", "worker": "w1" }),
-            json!({ "position": 5, "event": "progress", "jid": "a",
+            json!({ "position": "4", "event": "popped", "jid": "a", "queue": "q", "worker": "w1" }),
+            json!({ "position": "5", "event": "progress", "jid": "a",
                 "progress": { "part": 1, "whole": 4, "percent": 25, "left": null } }),
         ]
     );

@@ -133,6 +133,7 @@ impl State {
         self.rows[at].worker = NONE;
         self.forget_expires(at);
         if self.rows[at].rare != NONE {
+            self.renew(at, put.now);
             self.take_key(at);
         }
         for tag in put.tags.as_deref().unwrap_or(&kept_tags) {
@@ -317,6 +318,10 @@ impl State {
             RowState::Waiting => self.queues[row.queue].work.remove(Work::of(at, row)),
             RowState::Running => {
                 let (queue, lock) = (row.queue, Timed::of(at, row));
+                if row.flags.has(Flags::GRACE) {
+                    let worker = row.worker;
+                    self.workers[worker].warned.remove(&at);
+                }
                 self.stir(queue);
                 self.queues[queue].locks.remove(lock)
             }
@@ -363,6 +368,9 @@ impl State {
         let row = &mut self.rows[at];
         row.time = now;
         row.worker = worker;
+        if row.flags.has(Flags::GRACE) {
+            self.workers[worker].warned.insert(at);
+        }
         self.forget_expires(at);
         self.queues[queue].locks.insert(lock);
         self.list(at);
@@ -374,17 +382,34 @@ impl State {
         self.mark(at, now, Mark::TimedOut);
         self.keep_expires(at);
         self.relock(at, until);
-        self.rows[at].flags.set(Flags::GRACE, true);
+        self.set_grace(at, true);
         let queue = self.rows[at].queue;
         self.days(queue, now).retries += 1;
+    }
+
+    /// Begins or ends the time in which a job's worker may come back.
+    fn set_grace(&mut self, at: RowId, on: bool) {
+        let row = &mut self.rows[at];
+        if row.flags.has(Flags::GRACE) == on {
+            return;
+        }
+        row.flags.set(Flags::GRACE, on);
+        let worker = row.worker;
+        if row.state == RowState::Running {
+            let warned = &mut self.workers[worker].warned;
+            if on {
+                warned.insert(at)
+            } else {
+                warned.remove(&at)
+            };
+        }
     }
 
     fn spend(&mut self, at: RowId) {
         self.unlist(at);
         self.forget_ended(at);
-        let row = &mut self.rows[at];
-        row.flags.set(Flags::GRACE, false);
-        row.remaining -= 1;
+        self.set_grace(at, false);
+        self.rows[at].remaining -= 1;
     }
 
     fn extend(&mut self, at: RowId, expires: Timestamp, payload: &Option<Payload>) {
@@ -511,19 +536,20 @@ impl State {
         let row = &mut self.rows[at];
         row.queue = queue;
         row.remaining = row.retries as i32;
+        self.renew(at, now);
         self.take_key(at);
         self.enter_work(at, now);
     }
 
     /// A job goes to the front of its priority. Its token stays where others have their arrival, so those that come back keep their order.
     fn bring_to_front(&mut self, at: RowId) {
+        self.set_grace(at, false);
         self.unlist(at);
         self.detach(at);
         self.forget_expires(at);
         self.forget_ended(at);
         let row = &mut self.rows[at];
         row.worker = NONE;
-        row.flags.set(Flags::GRACE, false);
         (row.state, row.score) = (RowState::Waiting, Timestamp::MIN);
         let (queue, entry) = (row.queue, Work::of(at, row));
         self.queues[queue].work.insert(entry);
@@ -620,7 +646,9 @@ impl State {
 
     fn age_worker(&mut self, worker: u32) {
         self.set_unable_at_all(worker);
-        let gone = std::mem::take(&mut self.workers[worker]);
+        let warned = std::mem::take(&mut self.workers[worker].warned);
+        let gone =
+            std::mem::replace(&mut self.workers[worker], super::Worker { warned, ..Default::default() });
         for entry in gone.jobs.slice(0..gone.jobs.len()) {
             self.keep(entry.row);
             self.rows[entry.row].flags.set(Flags::LISTED, false);

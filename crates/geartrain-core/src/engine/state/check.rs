@@ -106,6 +106,12 @@ impl State {
             ensure(there, || "is not in its worker's list".into())?;
             expected.listed += 1;
         }
+        if running && row.flags.has(Flags::GRACE) {
+            ensure(self.workers[row.worker].warned.contains(&at), || {
+                "is not among those warned about".into()
+            })?;
+            expected.warned += 1;
+        }
         let tracked = self.tracked.contains_key(&self.rows.jid(at));
         ensure(row.flags.has(Flags::TRACKED) == tracked, || {
             "is tracked and does not know it, or the reverse".into()
@@ -121,9 +127,10 @@ impl State {
         let of_queues =
             |len: fn(&super::Queue) -> usize| self.queues.iter().map(|(_, _, queue)| len(queue)).sum();
         let in_lists = self.workers.iter().map(|(_, _, worker)| worker.jobs.len()).sum();
+        let warned = self.workers.iter().map(|(_, _, worker)| worker.warned.len()).sum();
         let in_groups = self.groups.iter().map(|(_, _, group)| group.len()).sum();
         let placed = |state: RowState| expected.placed[state as usize];
-        let sizes: [(&str, usize, usize); 9] = [
+        let sizes: [(&str, usize, usize); 10] = [
             ("scheduled", of_queues(|queue| queue.scheduled.len()), placed(RowState::Scheduled)),
             ("depends", of_queues(|queue| queue.depends.len()), placed(RowState::Depends)),
             ("work", of_queues(|queue| queue.work.len()), placed(RowState::Waiting)),
@@ -131,6 +138,7 @@ impl State {
             ("complete", self.complete.len(), placed(RowState::Complete)),
             ("failed", in_groups, placed(RowState::Failed)),
             ("workers' lists", in_lists, expected.listed),
+            ("warned about", warned, expected.warned),
             ("rare parts", self.rares.len(), expected.rares),
             ("dependents", expected.back_links, expected.links),
         ];
@@ -182,6 +190,7 @@ struct Expected {
     links: usize,
     back_links: usize,
     listed: usize,
+    warned: usize,
     rares: usize,
 }
 

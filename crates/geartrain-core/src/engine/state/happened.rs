@@ -72,10 +72,12 @@ impl Happened {
 
     /// Those after a position.
     pub(crate) fn after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
+        // Whatever happened while events are not kept is missed.
+        let dropped = if self.listened.is_some() { self.dropped } else { self.last };
         if after > self.last {
             return Err(Refusal::CursorAhead { after, newest: self.last });
         }
-        if after < self.dropped {
+        if after < dropped {
             let oldest = self.events.front().map_or(self.last + 1, |first| first.position);
             return Err(Refusal::CursorTooOld { after, oldest });
         }

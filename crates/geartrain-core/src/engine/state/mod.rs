@@ -131,6 +131,8 @@ pub(crate) struct Queue {
 pub(crate) struct Worker {
     pub(crate) seen: Option<Timestamp>,
     pub(crate) jobs: Ordered<Timed>,
+    /// Jobs that it has, and was warned about.
+    warned: BTreeSet<RowId>,
     /// What it has announced: klasses of queues, or any, and how long it takes at the most.
     abilities: BTreeMap<(u32, u32), Option<Seconds>>,
 }
@@ -441,6 +443,22 @@ impl State {
     pub(crate) fn unfinished(&self, queue: u32) -> u64 {
         let Queue { work, locks, scheduled, depends, .. } = &self.queues[queue];
         (work.len() + locks.len() + scheduled.len() + depends.len()) as u64
+    }
+
+    /// The jobs that a worker has, those that it was warned about included, in the order in which it got them.
+    pub(crate) fn held(&self, worker: u32) -> Vec<RowId> {
+        let Worker { jobs, warned, .. } = &self.workers[worker];
+        let listed = jobs.slice(0..jobs.len()).into_iter().map(|entry| entry.row);
+        let running = |row: &RowId| {
+            let row = &self.rows[*row];
+            row.state == RowState::Running && row.worker == worker
+        };
+        let held: BTreeSet<(u64, RowId)> = listed
+            .chain(warned.iter().copied())
+            .filter(running)
+            .map(|row| (self.rows[row].seq, row))
+            .collect();
+        held.into_iter().map(|(_, row)| row).collect()
     }
 
     pub(crate) fn results(&self) -> &Results {

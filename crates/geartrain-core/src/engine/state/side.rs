@@ -92,6 +92,14 @@ impl State {
         self.trim_side(at);
     }
 
+    /// Somebody decides that a job is to run after all: that it is late, or that workers died of it, counts no more.
+    pub(super) fn renew(&mut self, at: RowId, now: Timestamp) {
+        let Some(side) = self.rare_mut(at).side.as_deref_mut() else { return };
+        side.terms.expires = side.terms.expires.filter(|expires| *expires > now);
+        (side.crashes, side.evidence) = (0, None);
+        self.trim_side(at);
+    }
+
     pub(super) fn merge(&mut self, at: RowId, result_for: Option<Seconds>, always: bool) {
         let side = self.side_mut(at);
         side.joined += 1;

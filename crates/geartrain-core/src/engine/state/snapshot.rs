@@ -414,6 +414,11 @@ impl State {
                 RowState::Failed => failed.push((row.seq, at)),
             }
             let running = row.state == RowState::Running;
+            if running && row.flags.has(Flags::GRACE) {
+                let worker = row.worker;
+                self.workers[worker].warned.insert(at);
+            }
+            let row = &self.rows[at];
             if row.flags.has(Flags::LISTED) {
                 let place = if running {
                     Some((row.score, row.seq))
