@@ -94,16 +94,11 @@ impl Engine {
         at_most("abilities", all.len(), ABILITIES_MAX)
     }
 
-    /// How many workers can do a job.
-    pub(super) fn can_do(&self, queue: NameId, klass: Option<NameId>) -> usize {
-        self.state.able(queue, klass)
-    }
-
     pub(super) fn roll_call(&self, call: &RollCall) -> u64 {
         let Some(queue) = self.state.find_queue(call.queue.as_str()) else { return 0 };
         let able = match &call.klass {
             None => self.state.able_at_all(queue),
-            Some(klass) => self.can_do(queue, self.state.find_name(Kind::Klass, klass.shared())),
+            Some(klass) => self.state.able(queue, self.state.find_name(Kind::Klass, klass.shared())),
         };
         able as u64
     }
@@ -238,12 +233,13 @@ impl Engine {
     }
 
     /// Refuses a new job that its queue has no room for.
-    pub(super) fn check_limits(&self, limits: &QueueLimits, put: &Put) -> Result<(), Refusal> {
+    pub(super) fn check_limits(&self, queue: NameId, put: &Put) -> Result<(), Refusal> {
+        let Some(limits) = self.state.limits(queue) else { return Ok(()) };
         let priority = put.priority.unwrap_or(Priority::ZERO);
         let by_priority = &limits.by_priority;
         let of_priority = by_priority.iter().rev().find(|(at, _)| *at <= priority).or(by_priority.first());
         let max = limits.jobs_max.into_iter().chain(of_priority.map(|(_, max)| *max)).min();
-        let jobs = self.state.find_queue(put.queue.as_str()).map_or(0, |queue| self.state.unfinished(queue));
+        let jobs = self.state.unfinished(queue);
         match max {
             Some(max) if jobs >= max => Err(Refusal::QueueFull { queue: put.queue.clone(), jobs, max }),
             _ => Ok(()),

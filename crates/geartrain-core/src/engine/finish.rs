@@ -6,7 +6,7 @@ use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
     Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, How, Jid, Milestone, Next,
-    Payload, Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
+    Payload, Refusal, Retry, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -150,7 +150,8 @@ impl Engine {
         self.check_holder(row, &retry.jid, &retry.holder)?;
         self.check_queue(row, &retry.jid, &retry.queue)?;
         let remaining = i64::from(self.state.row(row).remaining) - 1;
-        let delay = self.wait_before(row, &retry);
+        let wait = retry.chance.and_then(|chance| self.backoff(row, chance));
+        let delay = wait.unwrap_or(retry.delay);
         self.commit(Delta::Spend(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;
@@ -178,15 +179,6 @@ impl Engine {
         };
         self.run_out(row, now, group, failure, FailedBy::Retry, fx);
         Ok(remaining)
-    }
-
-    /// How long a job that is tried again may not run: as whoever gives it back says, or as its backoff does.
-    fn wait_before(&self, row: RowId, retry: &Retry) -> Seconds {
-        let backoff = self.state.side(row).and_then(|side| side.terms.backoff);
-        match retry.chance.zip(backoff) {
-            Some((chance, backoff)) => backoff.wait(self.tries(row), chance),
-            None => retry.delay,
-        }
     }
 
     pub(super) fn timeout(
@@ -271,7 +263,7 @@ impl Engine {
     }
 
     /// A failure that a job's worker tells of.
-    fn failure(
+    pub(super) fn failure(
         &mut self,
         row: RowId,
         now: Timestamp,

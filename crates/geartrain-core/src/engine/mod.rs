@@ -264,7 +264,7 @@ impl Engine {
             Command::Announced(announced) => Reply::Announced(self.announced(&announced)),
             Command::SetLimits(set) => Reply::SetLimits(self.set_limits(set, fx)?),
             Command::GetLimits(get) => Reply::GetLimits(self.get_limits(&get)),
-            Command::GetResult(get) => Reply::GetResult(self.get_result(now, &get)),
+            Command::GetResult(get) => Reply::GetResult(self.result(now, &get.jid)),
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),

@@ -203,13 +203,7 @@ impl Engine {
                 self.promote(queue, now, 1, fx);
             }
             let row = self.state.queue(queue).work.first()?.row;
-            let is_late = self.state.row(row).rare != NONE
-                && self
-                    .state
-                    .side(row)
-                    .and_then(|side| side.terms.expires)
-                    .is_some_and(|expires| expires < now);
-            if !is_late {
+            if self.late_since(row, now).is_none() {
                 return Some(row);
             }
             *late_max = late_max.checked_sub(1)?;
@@ -265,13 +259,7 @@ impl Engine {
     /// Fails a job whose lock expired once too often.
     fn exhaust(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let (group, message) = self.exhausted(row);
-        let failure = FailureDelta {
-            group: self.group_id(&group, fx),
-            message: message.into(),
-            when: now,
-            worker: None,
-        };
-        self.run_out(row, now, group, failure, FailedBy::Expiry, fx);
+        self.run_out_into(row, now, group, message, FailedBy::Expiry, fx);
     }
 
     /// Fails a job that has no retries left, and tells of it.
@@ -308,9 +296,7 @@ impl Engine {
     /// The group and the message of a job that used up its retries.
     pub(super) fn exhausted(&self, row: RowId) -> (Group, String) {
         let queue = self.state.queue_name(self.state.row(row).queue);
-        let group =
-            Group::new(format!("failed-retries-{queue}")).expect("a group has room for a queue's name");
-        (group, format!("Job exhausted retries in queue \"{queue}\""))
+        (self.group_for("failed-retries", row), format!("Job exhausted retries in queue \"{queue}\""))
     }
 
     /// Makes up to `max` due jobs of a queue waiting, the longest due first.

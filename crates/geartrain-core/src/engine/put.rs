@@ -36,8 +36,8 @@ impl Engine {
         {
             return Ok(joined);
         }
-        if let (None, Some(limits)) = (row, queue.and_then(|queue| self.state.limits(queue))) {
-            self.check_limits(limits, put)?;
+        if let (None, Some(queue)) = (row, queue) {
+            self.check_limits(queue, put)?;
         }
         let depends = if put.depends.is_empty() {
             None

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
 use crate::engine::state::{RESULT_BYTES, result_size};
 use crate::{
-    Afterwards, Attach, AttachReply, Chunk, Delivery, Event, GetResult, How, Jid, Kept, Leave, Leaving,
-    Lives, Outcome, Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply,
-    Terms, Timestamp, Told, Waiter,
+    Afterwards, Attach, AttachReply, Chunk, Delivery, Event, How, Jid, Kept, Leave, Leaving, Lives, Outcome,
+    Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply, Terms, Timestamp,
+    Told, Waiter,
 };
 
 /// What has to be done when a job ends, noted before it does.
@@ -73,7 +73,7 @@ impl Engine {
         }
         if terms.roll_call {
             let klass = self.state.find_name(super::Kind::Klass, put.klass.shared());
-            if queue.is_none_or(|queue| self.can_do(queue, klass) == 0) {
+            if queue.is_none_or(|queue| self.state.able(queue, klass) == 0) {
                 return Err(Refusal::NobodyCan { queue: put.queue.clone(), klass: put.klass.clone() });
             }
         }
@@ -294,12 +294,9 @@ impl Engine {
         }
     }
 
-    fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<Kept>> {
+    /// A result that is kept and not too old.
+    pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<Kept>> {
         self.state.results().get(jid).filter(|kept| kept.until > now).cloned().map(Box::new)
-    }
-
-    pub(super) fn get_result(&self, now: Timestamp, get: &GetResult) -> Option<Box<Kept>> {
-        self.result(now, &get.jid)
     }
 
     pub(super) fn status(&self, status: &Status) -> Option<StatusReply> {

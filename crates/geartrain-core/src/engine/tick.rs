@@ -1,7 +1,7 @@
 //! What is due, and what no other command does.
 
 use super::put::due;
-use super::{Delta, Effects, Engine, FailureDelta, RowId};
+use super::{Delta, Effects, Engine, RowId};
 use crate::{Chance, Event, FailedBy, SILENCE_MAX, Seconds, Tick, TickReply, Timestamp};
 
 /// How long events are kept after anybody listened.
@@ -62,7 +62,7 @@ impl Engine {
     fn overrun(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("timed-out", row);
         let message = "An attempt took longer than it may";
-        let tried = self.tries(row);
+        let wait = self.backoff(row, Chance::EVEN).unwrap_or_default();
         if let Some(worker) = self.holder(row) {
             fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
@@ -75,15 +75,7 @@ impl Engine {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
         });
-        let failure = FailureDelta {
-            group: self.group_id(&group, fx),
-            message: message.into(),
-            when: now.floor(),
-            worker: Some(self.state.row(row).worker),
-        };
-        let backoff = self.state.side(row).and_then(|side| side.terms.backoff);
-        let wait = backoff.map_or(Seconds::ZERO, |backoff| backoff.wait(tried, Chance::EVEN));
-        let failure = Some(Box::new(failure));
+        let failure = Some(Box::new(self.failure(row, now, &group, message.into(), fx)));
         self.commit(Delta::Retry { row, now, due: due(now, wait), failure }, fx);
         self.remove_if_abandoned(row, fx);
     }
@@ -94,9 +86,15 @@ impl Engine {
         self.run_out_into(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
     }
 
-    /// How often a job was tried before the attempt that is under way.
-    pub(super) fn tries(&self, row: RowId) -> u32 {
+    /// Since when a job must not start any more, if that is so.
+    pub(super) fn late_since(&self, row: RowId, now: Timestamp) -> Option<Timestamp> {
+        self.state.side(row)?.terms.expires.filter(|expires| *expires < now)
+    }
+
+    /// How long a job waits that is tried again after the attempt under way, if that is its own affair.
+    pub(super) fn backoff(&self, row: RowId, chance: Chance) -> Option<Seconds> {
         let of = self.state.row(row);
-        u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0)
+        let before = u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0);
+        Some(self.state.side(row)?.terms.backoff?.wait(before, chance))
     }
 }

@@ -66,9 +66,8 @@ impl Engine {
     fn obstacles(&self, row: RowId, now: Timestamp) -> Vec<Reason> {
         let of = self.state.row(row);
         let queue = self.state.queue(of.queue);
-        let expires = self.state.side(row).and_then(|side| side.terms.expires);
         let mut reasons = Vec::new();
-        reasons.extend(expires.filter(|at| *at < now).map(|at| Reason::Expired { at }));
+        reasons.extend(self.late_since(row, now).map(|at| Reason::Expired { at }));
         reasons.extend(self.paused(row));
         if self.state.places(of.queue, now) == Some(0) {
             let expired = queue.locks.count_while(|lock| lock.at < now);
@@ -80,7 +79,7 @@ impl Engine {
             reasons.push(Reason::RateLimit { until: pace.opens(now) });
         }
         let asked = queue.asked.filter(|asked| now - *asked <= SILENCE_MAX);
-        if asked.is_none() && self.can_do(of.queue, Some(of.klass)) == 0 {
+        if asked.is_none() && self.state.able(of.queue, Some(of.klass)) == 0 {
             reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.asked });
         }
         let before = match of.state {

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use super::{NONE, State};
 use crate::engine::delta::NameId;
-use crate::{Ability, Klass, Seconds, Timestamp};
+use crate::{Ability, Seconds, Timestamp};
 
 impl State {
     /// How many workers can do a klass of a queue.
     pub(crate) fn able(&self, queue: NameId, klass: Option<NameId>) -> usize {
         let any = self.able.get(&(queue, NONE));
-        let Some(klass) = klass else { return any.map_or(0, |any| any.len()) };
-        let (Some(any), Some(those)) = (any, self.able.get(&(queue, klass))) else {
-            return any.or(self.able.get(&(queue, klass))).map_or(0, |some| some.len());
-        };
-        any.len() + those.iter().filter(|worker| !any.contains(worker)).count()
+        match (any, klass.and_then(|klass| self.able.get(&(queue, klass)))) {
+            (Some(any), Some(those)) => any.len() + those.difference(any).count(),
+            (some, None) | (None, some) => some.map_or(0, |some| some.len()),
+        }
     }
 
     /// How many workers can do anything of a queue.
@@ -36,7 +35,7 @@ impl State {
     pub(crate) fn abilities(&self, worker: NameId) -> Vec<Ability> {
         let ability = |(&(queue, klass), &attempt_max): (&(u32, u32), &Option<Seconds>)| Ability {
             queue: self.queue_name(queue),
-            klass: (klass != NONE).then(|| Klass::from_checked(self.klasses.name(klass).clone())),
+            klass: (klass != NONE).then(|| self.klass(klass)),
             attempt_max,
         };
         let mut abilities: Vec<Ability> = self.workers[worker].abilities.iter().map(ability).collect();
