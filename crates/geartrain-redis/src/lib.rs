@@ -1,0 +1,1 @@
+//! Backends on Redis, on Valkey, and on a geartrain server.

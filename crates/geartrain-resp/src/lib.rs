@@ -1,0 +1,1 @@
+//! RESP front-end: the Qless API without a Redis, and our own batches.

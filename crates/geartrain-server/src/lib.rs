@@ -1,0 +1,1 @@
+//! Joins one backend to the front-ends.
