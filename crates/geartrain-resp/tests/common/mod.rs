@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub(crate) enum Value {
     Nil,
     Simple(String),
     Error(String),
@@ -40,38 +40,38 @@ impl From<i64> for Value {
 }
 
 impl Value {
-    pub fn error(text: &str) -> Value {
+    pub(crate) fn error(text: &str) -> Value {
         Value::Error(text.to_owned())
     }
 
     /// An error as Qless callers get it.
-    pub fn wrong(message: &str) -> Value {
+    pub(crate) fn wrong(message: &str) -> Value {
         Value::Error(format!("ERR user_script:1: {message}"))
     }
 
-    pub fn simple(text: &str) -> Value {
+    pub(crate) fn simple(text: &str) -> Value {
         Value::Simple(text.to_owned())
     }
 
-    pub fn array<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
+    pub(crate) fn array<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
         Value::Array(values.into_iter().map(Into::into).collect())
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         match self {
             Value::Bulk(text) | Value::Simple(text) | Value::Error(text) => text,
             other => panic!("not a text: {other:?}"),
         }
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         match self {
             Value::Bulk(text) => serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}")),
             other => panic!("not JSON: {other:?}"),
         }
     }
 
-    pub fn items(&self) -> &[Value] {
+    pub(crate) fn items(&self) -> &[Value] {
         match self {
             Value::Array(items) | Value::Push(items) => items,
             other => panic!("not a list: {other:?}"),
@@ -80,20 +80,20 @@ impl Value {
 }
 
 /// A front over a backend in memory.
-pub struct Server {
-    pub port: u16,
-    pub clock: Arc<ManualClock>,
-    pub backend: Arc<StoreBackend>,
-    pub stop: CancellationToken,
-    pub task: Option<JoinHandle<()>>,
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) backend: Arc<StoreBackend>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) task: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub async fn start() -> Server {
+    pub(crate) async fn start() -> Server {
         Server::with(Options::default()).await
     }
 
-    pub async fn with(options: Options) -> Server {
+    pub(crate) async fn with(options: Options) -> Server {
         let clock = ManualClock::new();
         let backend = Arc::new(StoreBackend::in_memory(clock.clone()).unwrap());
         let front = Front::new(backend.clone() as Arc<dyn Backend>, clock.clone() as Arc<dyn Clock>, options);
@@ -105,33 +105,33 @@ impl Server {
         Server { port, clock, backend, stop, task: Some(task) }
     }
 
-    pub async fn peer(&self) -> Peer {
+    pub(crate) async fn peer(&self) -> Peer {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Peer { stream, incoming: BytesMut::new(), sha: String::new() }
     }
 
     /// A peer that has loaded the script.
-    pub async fn qless(&self) -> Peer {
+    pub(crate) async fn qless(&self) -> Peer {
         let mut peer = self.peer().await;
         peer.sha = peer.ask(&["SCRIPT", "LOAD", "return qless"]).await.text().to_owned();
         peer
     }
 
-    pub async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.stop.cancel();
         self.task.take().unwrap().await.unwrap();
     }
 }
 
 /// One connection.
-pub struct Peer {
-    pub stream: TcpStream,
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
     incoming: BytesMut,
-    pub sha: String,
+    pub(crate) sha: String,
 }
 
-pub fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
+pub(crate) fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
@@ -142,45 +142,45 @@ pub fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
 }
 
 impl Peer {
-    pub async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    pub async fn ask<T: AsRef<[u8]>>(&mut self, words: &[T]) -> Value {
+    pub(crate) async fn ask<T: AsRef<[u8]>>(&mut self, words: &[T]) -> Value {
         self.send(&request(words)).await;
         self.read().await
     }
 
     /// The bytes of a Qless call given as one text, whose words are apart by single blanks.
-    pub fn call(&self, text: &str) -> Vec<u8> {
+    pub(crate) fn call(&self, text: &str) -> Vec<u8> {
         self.call_words(&text.split(' ').collect::<Vec<_>>())
     }
 
-    pub fn call_words(&self, words: &[&str]) -> Vec<u8> {
+    pub(crate) fn call_words(&self, words: &[&str]) -> Vec<u8> {
         let head = ["EVALSHA", &self.sha, "0"];
         request(&head.into_iter().chain(words.iter().copied()).collect::<Vec<_>>())
     }
 
     /// Calls Qless, and gives back the reply.
-    pub async fn qless(&mut self, text: &str) -> Value {
+    pub(crate) async fn qless(&mut self, text: &str) -> Value {
         let bytes = self.call(text);
         self.send(&bytes).await;
         self.read().await
     }
 
-    pub async fn qless_words(&mut self, words: &[&str]) -> Value {
+    pub(crate) async fn qless_words(&mut self, words: &[&str]) -> Value {
         let bytes = self.call_words(words);
         self.send(&bytes).await;
         self.read().await
     }
 
     /// The next value; panics if the connection ends.
-    pub async fn read(&mut self) -> Value {
+    pub(crate) async fn read(&mut self) -> Value {
         self.next().await.expect("the connection ended")
     }
 
     /// The next value, or none if the connection ends.
-    pub async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             let mut rest = &self.incoming[..];
             if let Some(value) = parse(&mut rest) {
@@ -196,7 +196,7 @@ impl Peer {
     }
 
     /// A message's channel and text.
-    pub async fn message(&mut self) -> (String, String) {
+    pub(crate) async fn message(&mut self) -> (String, String) {
         let value = self.read().await;
         match value.items() {
             [kind, channel, text] if kind.text() == "message" => {
