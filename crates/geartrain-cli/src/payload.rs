@@ -8,8 +8,8 @@ use geartrain::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::base64;
 use crate::failure::Failure;
+use geartrain::base64;
 
 /// Where a payload comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
