@@ -31,3 +31,8 @@ pub fn script() -> &'static Script {
         std::sync::LazyLock::new(|| Script { sha: String::new(), text: String::new() });
     &SCRIPT
 }
+
+/// The library part alone.
+pub fn composable() -> &'static str {
+    ""
+}

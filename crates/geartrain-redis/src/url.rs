@@ -55,6 +55,32 @@ pub(crate) type Node = (String, u16);
 #[error("{0}")]
 pub struct BadUrl(pub(crate) &'static str);
 
+impl BadUrl {
+    /// What is wrong with it.
+    pub fn why(&self) -> &'static str {
+        self.0
+    }
+}
+
+/// Without the password.
+impl std::fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let secure = if self.encrypted { "s" } else { "" };
+        let nodes = |nodes: &[Node]| {
+            let nodes: Vec<String> = nodes.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+            nodes.join(",")
+        };
+        match &self.kind {
+            Kind::Single(node) => write!(f, "redis{secure}://{}", nodes(std::slice::from_ref(node))),
+            Kind::Unix(path) => write!(f, "redis+unix://{}", path.display()),
+            Kind::Sentinel { sentinels, master } => {
+                write!(f, "redis{secure}+sentinel://{}/{master}", nodes(sentinels))
+            }
+            Kind::Cluster(seeds) => write!(f, "redis{secure}+cluster://{}", nodes(seeds)),
+        }
+    }
+}
+
 impl RedisUrl {
     /// Whether a URL's scheme is one of these, whatever follows it.
     pub fn is_one(url: &str) -> bool {
