@@ -4,12 +4,11 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use geartrain::Payload;
+use geartrain::{Payload, base64};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::failure::Failure;
-use geartrain::base64;
 
 /// Where a payload comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -34,18 +34,14 @@ pub type Word = &'static str;
 pub enum Request {
     /// Commands, to be done in order. Answered with a list of [`Answer`]s.
     Batch(Vec<Call>),
-    /// Pops, or waits for something to pop. Answered with a [`Waiting`].
+    /// Pops, or waits for something to pop. Answered with a list of [`Waiting`].
     Wait {
         /// Which process waits.
         process: String,
-        /// Its number for this wait.
-        number: u64,
         /// The caller's clock.
         now: Option<Timestamp>,
-        /// What it asks for.
-        pop: Pop,
-        /// How long it will wait.
-        wait: Seconds,
+        /// What it waits for. One that waits already goes on to.
+        waits: Vec<Wait>,
     },
     /// Waits no longer. Answered with nil.
     Awake {
@@ -66,6 +62,17 @@ pub enum Request {
         /// How many, at most.
         count: Count,
     },
+}
+
+/// Something that a process waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Its number in that process.
+    pub number: u64,
+    /// What is asked for.
+    pub pop: Pop,
+    /// How long it will wait.
+    pub wait: Seconds,
 }
 
 /// What becomes of a wait.

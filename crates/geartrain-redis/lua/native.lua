@@ -528,9 +528,8 @@ function requests.Batch(calls)
   return packed_array(answers)
 end
 
-function requests.Wait(fields)
-  local process, number, asked = fields[1], fields[2], fields[4]
-  now = moment(fields[3])
+-- Each wait pops. One that finds nothing sleeps, and says when something falls due.
+local function wait(process, number, asked)
   local done, reply = attempt(pop_from_fields, asked)
   if not done then return '\129' .. pack('Refused') .. reply end
   if #reply[1] > 0 or asked[3] == 0 then
@@ -538,8 +537,14 @@ function requests.Wait(fields)
     return pack({ Popped = reply })
   end
   sleep.sleep(process, number, asked[1])
-  local at = read.next_due(asked[1])
-  return '\129' .. pack('Asleep') .. '\145' .. pack(at)
+  return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
+end
+
+function requests.Wait(fields)
+  now = moment(fields[2])
+  local answers = {}
+  for place, one in ipairs(fields[3]) do answers[place] = wait(fields[1], one[1], one[2]) end
+  return packed_array(answers)
 end
 
 function requests.Awake(fields)
