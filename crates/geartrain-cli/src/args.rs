@@ -27,7 +27,7 @@ pub(crate) struct Cli {
         global = true,
         env = "GEARTRAIN_URL",
         hide_env_values = true,
-        default_value = "embedded:./geartrain-data",
+        default_value = "redis://127.0.0.1:7411",
         help_heading = GLOBAL
     )]
     pub(crate) url: String,
@@ -46,6 +46,9 @@ const GLOBAL: &str = "Everywhere";
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Run the server: a durable queue that other programs connect to
+    Server(ServerArgs),
+
     /// Put a job into a queue, and print its jid
     Put(PutArgs),
     /// Make, list, change and remove recurring jobs
@@ -145,6 +148,8 @@ pub(crate) enum Verb {
     /// Verify all that a queue keeps, or save what can be saved
     Check(CheckArgs),
 
+    /// Print the script that makes a Redis or Valkey a queue
+    Lua(LuaArgs),
     /// Measure how fast a queue is
     Bench(BenchArgs),
     /// Print what a shell needs to complete commands
@@ -159,8 +164,71 @@ pub(crate) enum Verb {
     Version,
 }
 
+/// How a server is run.
+#[derive(Debug, Args)]
+#[command(after_help = SERVER_EXAMPLES)]
+pub(crate) struct ServerArgs {
+    /// The queue to serve: embedded:DIR, memory:, or a redis:// URL
+    #[arg(long, value_name = "URL", env = "GEARTRAIN_STORE", conflicts_with_all = ["data", "sync"])]
+    pub(crate) store: Option<String>,
+    /// The directory to keep jobs in
+    #[arg(long, value_name = "DIR", env = "GEARTRAIN_DATA", default_value = "./geartrain-data")]
+    pub(crate) data: PathBuf,
+    /// When what is done is forced to the disk: always, never, or every so often like 50ms
+    #[arg(long, value_name = "MODE", env = "GEARTRAIN_SYNC", default_value = "always")]
+    pub(crate) sync: String,
+    /// Where to speak RESP, for Qless clients, this command and Rust programs; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", env = "GEARTRAIN_RESP", default_value = "127.0.0.1:7411")]
+    pub(crate) resp: std::net::SocketAddr,
+    /// What clients must say to be let in
+    #[arg(long, env = "GEARTRAIN_PASSWORD", hide_env_values = true)]
+    pub(crate) password: Option<String>,
+    /// Listen on an address that other machines can reach, and ask nobody for a password
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Let clients remove everything with FLUSHDB, and list keys with KEYS
+    #[arg(long)]
+    pub(crate) allow_flush: bool,
+    /// Make sample jobs and work on them, to have something to look at
+    #[arg(long)]
+    pub(crate) demo: bool,
+    /// How to write the log, which goes to stderr
+    #[arg(long, value_name = "FORM", env = "GEARTRAIN_LOG_FORM", default_value = "human")]
+    pub(crate) log_form: LogForm,
+    /// What to log: error, warn, info, debug or trace, or a filter like info,geartrain_resp=debug
+    #[arg(long, value_name = "FILTER", env = "GEARTRAIN_LOG", default_value = "info")]
+    pub(crate) log: String,
+}
+
+const SERVER_EXAMPLES: &str = "Examples:
+  geartrain server                                        # keeps jobs in ./geartrain-data
+  geartrain server --data /var/lib/geartrain --resp 0.0.0.0:7411 --password secret
+  geartrain server --store redis://cache:6379             # a front for a Redis
+  geartrain server --demo                                 # something to look at";
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    /// Lines for people
+    Human,
+    /// A line of JSON each
+    Json,
+}
+
+/// Which script to print.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  redis-cli EVAL \"$(geartrain lua)\" 0 put \"$(date +%s)\" w1 mail j1 welcome '{}' 0"
+)]
+pub(crate) struct LuaArgs {
+    /// The library part alone, to build scripts of your own with
+    #[arg(long)]
+    pub(crate) lib: bool,
+}
+
 /// The commands as the help groups them.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
+    ("Begin", &["server"]),
     ("Put work in", &["put", "recur"]),
     (
         "Work on it",
@@ -193,7 +261,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
     ("Look after it", &["gone", "tick", "backup", "check"]),
-    ("This command", &["bench", "completions", "version"]),
+    ("This command", &["lua", "bench", "completions", "version"]),
 ];
 
 const EXAMPLES: &str = r#"Examples:

@@ -69,6 +69,10 @@ impl From<Error> for Failure {
             Error::Open { ref source, .. } if source.is_damage() => {
                 Failure::Unreachable(format!("{}{SALVAGE}", whole_story(&error)))
             }
+            Error::Connect { .. } => Failure::Unreachable(format!(
+                "{}; start a server with `geartrain server`, or name another queue with --url, such as embedded:./geartrain-data",
+                whole_story(&error)
+            )),
             other => Failure::Unreachable(whole_story(&other)),
         }
     }

@@ -2,7 +2,6 @@
 
 mod args;
 mod backoff;
-mod base64;
 mod batch;
 mod commands;
 mod duration;

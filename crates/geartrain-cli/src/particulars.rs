@@ -1,6 +1,6 @@
 //! What is true of a job beyond Qless, as JSON and for people.
 
-use geartrain::{Afterwards, Backoff, Lives, Particulars, Progressed, Timestamp, UniqueKey};
+use geartrain::{Afterwards, Backoff, Lives, Particulars, Progressed, Timestamp, UniqueKey, base64};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::moment::when;
 use crate::payload::bytes_to_json;
 use crate::text::{Cell, count};
 use crate::view::Number;
-use crate::{backoff, base64, duration};
+use crate::{backoff, duration};
 
 /// What is true of a job beyond Qless.
 #[derive(Debug, Serialize)]

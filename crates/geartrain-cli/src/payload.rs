@@ -4,11 +4,10 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use geartrain::Payload;
+use geartrain::{Payload, base64};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::base64;
 use crate::failure::Failure;
 
 /// Where a payload comes from.

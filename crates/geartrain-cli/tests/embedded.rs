@@ -113,15 +113,13 @@ fn options_recurring_jobs_and_pauses_are_kept() {
 }
 
 #[test]
-fn without_a_url_the_queue_is_in_the_working_directory() {
+fn where_nobody_answers_it_is_said_how_to_start_a_server() {
     let place = Place::new();
-    let here = |arguments: &[&str]| {
-        let mut command = place.command(arguments);
-        command.env_remove("GEARTRAIN_URL").current_dir(&place.directory).output().unwrap()
-    };
-    assert!(here(&["put", "mail", "k", "--jid", "j1"]).status.success());
-    assert!(place.directory.join("geartrain-data").is_dir());
-    assert!(here(&["get", "j1"]).status.success());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("redis://127.0.0.1:{port}");
+    let (out, err, code) = place.try_run(&["queues", "--url", &url]);
+    assert_eq!((out.as_str(), code), ("", 3), "{err}");
+    assert!(err.contains(&url) && err.contains("`geartrain server`"), "{err}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> +
 pub type Answer = Result<Reply, Refusal>;
 
 /// A command, and the moment at which it is given.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Call {
     /// The caller's clock; the backend's own, if not given.
     pub now: Option<Timestamp>,
@@ -68,7 +68,7 @@ fn unsupported<T: Send + 'static>(operation: &'static str) -> Pending<'static, T
 }
 
 /// An event, and where it stands among all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Published {
     /// Larger than that of any event before it.
     pub position: u64,

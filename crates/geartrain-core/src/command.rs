@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::wire::Word;
 use crate::{
     Ability, Announcement, BadCount, Chance, ChunkKind, Group, Jid, Job, Kept, Klass, Outcome, Payload,
     Popped, Priority, Progressed, QueueLimits, QueueName, Seconds, StateName, Tag, Terms, Timestamp, Token,
@@ -21,12 +22,12 @@ pub trait Operation: Into<Command> {
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident => $reply:ty,)*) => {
         /// Any operation.
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub enum Command { $($(#[$doc])* $name($name),)* }
 
         /// Any operation's answer.
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub enum Reply { $(#[doc = concat!("Answers [`Command::", stringify!($name), "`].")] $name($reply),)* }
 
@@ -185,7 +186,8 @@ operations! {
 /// assert!(Count::new(1_000_000_000).is_err());
 /// # Ok::<(), geartrain_core::BadCount>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "i64")]
 pub struct Count(u32);
 
 impl Count {
@@ -208,8 +210,15 @@ impl Count {
     }
 }
 
+impl TryFrom<i64> for Count {
+    type Error = BadCount;
+    fn try_from(value: i64) -> Result<Count, BadCount> {
+        Count::new(value)
+    }
+}
+
 /// Part of a long list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
     /// How many to leave out at its beginning.
     pub offset: usize,
@@ -224,7 +233,7 @@ impl Default for Page {
 }
 
 /// Part of a long list of jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Listed {
     /// How many there are in all.
     pub total: u64,
@@ -233,7 +242,7 @@ pub struct Listed {
 }
 
 /// Who says that they hold a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Holder {
     /// The attempt that got this token when it popped the job.
     Token(Token),
@@ -242,7 +251,7 @@ pub enum Holder {
 }
 
 /// Whether a job may be made to wait for itself, through others or directly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Cycles {
     /// It may not.
     #[default]
@@ -262,7 +271,7 @@ pub enum Cycles {
 /// assert_eq!(put.retries, None); // a new job then gets 5
 /// # Ok::<(), geartrain_core::BadName>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Put {
     /// Where to.
     pub queue: QueueName,
@@ -314,7 +323,7 @@ impl Put {
 }
 
 /// What a put does about a job that has its id already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Existing {
     /// Leaves it alone and says so. That makes it safe to send a put again after a lost reply.
     #[default]
@@ -326,7 +335,7 @@ pub enum Existing {
 }
 
 /// What a put did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum PutReply {
     /// The job is new.
@@ -343,7 +352,7 @@ pub enum PutReply {
 }
 
 /// Hands jobs to a worker.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Pop {
     /// Where from: 1 to 1,024 queues.
     pub queues: Vec<QueueName>,
@@ -367,7 +376,7 @@ impl Pop {
 /// Which of several queues a job is taken from.
 ///
 /// A *turn* is the place in the list of queues to begin at: the worker keeps it from one pop's reply to its next pop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum PopOrder {
     /// Always the first that has one.
     #[default]
@@ -385,7 +394,7 @@ pub enum PopOrder {
 }
 
 /// What a pop handed out.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PopReply {
     /// The jobs, each with its lock.
     pub jobs: Vec<Popped>,
@@ -394,7 +403,7 @@ pub struct PopReply {
 }
 
 /// Shows which jobs a pop would hand out: those whose lock expired, then those that wait.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Peek {
     /// Where.
     pub queue: QueueName,
@@ -403,7 +412,7 @@ pub struct Peek {
 }
 
 /// Pushes a lock's deadline back.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Heartbeat {
     /// The job.
     pub jid: Jid,
@@ -414,7 +423,7 @@ pub struct Heartbeat {
 }
 
 /// Ends an attempt well.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Complete {
     /// The job.
     pub jid: Jid,
@@ -438,7 +447,7 @@ impl Complete {
 }
 
 /// Where a completed job goes on to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Next {
     /// The queue.
     pub queue: QueueName,
@@ -458,7 +467,7 @@ impl Next {
 }
 
 /// Where a job went when it was completed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum CompleteReply {
     /// It is done for good.
     Complete,
@@ -471,7 +480,7 @@ pub enum CompleteReply {
 }
 
 /// Ends an attempt badly.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Fail {
     /// The job.
     pub jid: Jid,
@@ -495,7 +504,7 @@ impl Fail {
 }
 
 /// Gives a job back to its queue, at the price of one retry.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Retry {
     /// The job.
     pub jid: Jid,
@@ -521,21 +530,21 @@ impl Retry {
 }
 
 /// Takes running jobs away from their workers; all of them or, if one is not running, none.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Timeout {
     /// The jobs.
     pub jids: Vec<Jid>,
 }
 
 /// Removes jobs; all of them or, if another job depends on one, none. Complete and unknown ones are passed over.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Cancel {
     /// The jobs.
     pub jids: Vec<Jid>,
 }
 
 /// Moves failed jobs back into a queue.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Unfail {
     /// Where to.
     pub queue: QueueName,
@@ -546,7 +555,7 @@ pub struct Unfail {
 }
 
 /// Changes how much a job matters. If it waits, it also goes to the front of that priority.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetPriority {
     /// The job.
     pub jid: Jid,
@@ -555,7 +564,7 @@ pub struct SetPriority {
 }
 
 /// Changes what a job waits for. Only a job that waits for others can.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Depend {
     /// The job.
     pub jid: Jid,
@@ -566,7 +575,7 @@ pub struct Depend {
 }
 
 /// What changes about what a job waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum DependChange {
     /// It waits for these as well. Unknown and complete ones are passed over.
     On(Vec<Jid>),
@@ -577,7 +586,7 @@ pub enum DependChange {
 }
 
 /// Writes something into a job's history.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Log {
     /// The job.
     pub jid: Jid,
@@ -588,7 +597,7 @@ pub struct Log {
 }
 
 /// Starts or ends the tracking of a job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Track {
     /// The job.
     pub jid: Jid,
@@ -597,11 +606,11 @@ pub struct Track {
 }
 
 /// Lists the tracked jobs, in the order in which somebody last asked to track them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tracked;
 
 /// The tracked jobs.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct TrackedReply {
     /// Those that exist.
     pub jobs: Vec<Job>,
@@ -610,7 +619,7 @@ pub struct TrackedReply {
 }
 
 /// Adds tags to a job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AddTags {
     /// The job.
     pub jid: Jid,
@@ -619,7 +628,7 @@ pub struct AddTags {
 }
 
 /// Removes tags from a job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RemoveTags {
     /// The job.
     pub jid: Jid,
@@ -628,7 +637,7 @@ pub struct RemoveTags {
 }
 
 /// Lists the jobs that have a tag.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tagged {
     /// The tag.
     pub tag: Tag,
@@ -637,35 +646,35 @@ pub struct Tagged {
 }
 
 /// Lists the tags used at least twice.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct TopTags {
     /// Which part of the list.
     pub page: Page,
 }
 
 /// Looks a job up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Get {
     /// The job.
     pub jid: Jid,
 }
 
 /// Looks several jobs up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetMany {
     /// The jobs.
     pub jids: Vec<Jid>,
 }
 
 /// Counts the jobs of a queue that run, wait or are scheduled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Length {
     /// The queue.
     pub queue: QueueName,
 }
 
 /// Lists jobs by where they stand.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Jobs {
     /// Which.
     pub which: Listing,
@@ -674,7 +683,7 @@ pub struct Jobs {
 }
 
 /// Which jobs to list, and in what order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Listing {
     /// Complete ones, the latest first.
@@ -694,11 +703,11 @@ pub enum Listing {
 }
 
 /// Counts the failed jobs by group.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Failures;
 
 /// Lists the failed jobs of one group.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Failed {
     /// The kind of failure.
     pub group: Group,
@@ -707,14 +716,14 @@ pub struct Failed {
 }
 
 /// Counts the jobs of queues.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Queues {
     /// Which one; each registered one, if not given.
     pub queue: Option<QueueName>,
 }
 
 /// How many jobs of a queue stand where.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs, reason = "the states' names say it")]
 pub struct QueueCounts {
     pub name: QueueName,
@@ -730,11 +739,11 @@ pub struct QueueCounts {
 }
 
 /// Counts the jobs of workers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Workers;
 
 /// How many jobs a worker has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerCounts {
     /// Who.
     pub name: WorkerName,
@@ -745,14 +754,14 @@ pub struct WorkerCounts {
 }
 
 /// Lists the jobs of one worker.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerJobs {
     /// Who.
     pub worker: WorkerName,
 }
 
 /// The jobs of one worker, the last to expire first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct WorkerJobsReply {
     /// Those whose lock has not expired.
     pub jobs: Vec<Jid>,
@@ -761,7 +770,7 @@ pub struct WorkerJobsReply {
 }
 
 /// Tells how one queue did on one day.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Stats {
     /// The queue.
     pub queue: QueueName,
@@ -770,7 +779,7 @@ pub struct Stats {
 }
 
 /// How one queue did on one day.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StatsReply {
     /// How long jobs popped on that day had waited.
     pub wait: Summary,
@@ -785,7 +794,7 @@ pub struct StatsReply {
 }
 
 /// How long things took.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// How many there were.
     pub count: u64,
@@ -798,55 +807,55 @@ pub struct Summary {
 }
 
 /// Stops handing out jobs of queues. They need not exist yet.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Pause {
     /// The queues, at least one.
     pub queues: Vec<QueueName>,
 }
 
 /// Hands out jobs of paused queues again.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Resume {
     /// The queues, at least one.
     pub queues: Vec<QueueName>,
 }
 
 /// Takes queues off the list of queues.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ForgetQueues {
     /// The queues, at least one.
     pub queues: Vec<QueueName>,
 }
 
 /// Takes workers off the list of workers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ForgetWorkers {
     /// The workers, at least one.
     pub workers: Vec<WorkerName>,
 }
 
 /// Looks an option up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetConfig {
     /// Which.
     pub option: String,
 }
 
 /// Lists options.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AllConfig;
 
 /// An option's value, and whose choice it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Setting {
     /// Somebody set it.
     Chosen(String),
     /// Nobody did.
-    Default(&'static str),
+    Default(#[serde(deserialize_with = "crate::wire::word")] Word),
 }
 
 /// Sets an option. Options that are read as numbers must be numbers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetConfig {
     /// Which.
     pub option: String,
@@ -855,14 +864,14 @@ pub struct SetConfig {
 }
 
 /// Puts an option back to its default.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UnsetConfig {
     /// Which.
     pub option: String,
 }
 
 /// Makes a recurring job, or replaces it but for its count.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Recur {
     /// Where its jobs go.
     pub queue: QueueName,
@@ -911,7 +920,7 @@ impl Recur {
 }
 
 /// When a recurring job makes one job after the other.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Every {
     /// So long after the one before; at least a millisecond.
@@ -919,21 +928,21 @@ pub enum Every {
 }
 
 /// Removes a recurring job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Unrecur {
     /// Which.
     pub jid: Jid,
 }
 
 /// Looks a recurring job up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetRecurring {
     /// Which.
     pub jid: Jid,
 }
 
 /// A recurring job: a template, and when it next makes a job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Recurring {
     /// Its id; its jobs are called `<jid>-<number>`.
     pub jid: Jid,
@@ -960,7 +969,7 @@ pub struct Recurring {
 }
 
 /// Changes a recurring job: what is given, and nothing else.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UpdateRecurring {
     /// Which.
     pub jid: Jid,
@@ -997,7 +1006,7 @@ impl UpdateRecurring {
 }
 
 /// Adds tags to what a recurring job will spawn.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TagRecurring {
     /// Which.
     pub jid: Jid,
@@ -1006,7 +1015,7 @@ pub struct TagRecurring {
 }
 
 /// Removes tags from what a recurring job will spawn.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UntagRecurring {
     /// Which.
     pub jid: Jid,
@@ -1015,7 +1024,7 @@ pub struct UntagRecurring {
 }
 
 /// Waits for a job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Attach {
     /// Which.
     pub jid: Jid,
@@ -1024,7 +1033,7 @@ pub struct Attach {
 }
 
 /// Whether there is anything to wait for.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum AttachReply {
     /// It is unfinished: the waiter is told from here on.
     Attached,
@@ -1038,14 +1047,14 @@ pub enum AttachReply {
 }
 
 /// Waits no longer. Jobs that lived only as long as somebody waited are removed, unless they run or others depend on them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Leave {
     /// Who leaves.
     pub who: Leaving,
 }
 
 /// Who waits no longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Leaving {
     /// One submission.
@@ -1064,7 +1073,7 @@ pub enum Leaving {
 }
 
 /// Says how far an attempt has got.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Progress {
     /// The job.
     pub jid: Jid,
@@ -1075,7 +1084,7 @@ pub struct Progress {
 }
 
 /// Sends something to those who wait for a job. It is not kept.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Chunk {
     /// The job.
     pub jid: Jid,
@@ -1088,7 +1097,7 @@ pub struct Chunk {
 }
 
 /// Gives a job back to the front of its queue, at no price: its worker was interrupted.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct HandBack {
     /// The job.
     pub jid: Jid,
@@ -1098,7 +1107,7 @@ pub struct HandBack {
 
 /// Says that a worker is dead. Each of its jobs is given back at the price of a retry and counts a crash; one that crashed too often, or has no retry left,
 /// fails. What the worker announced no longer counts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Gone {
     /// The worker.
     pub worker: WorkerName,
@@ -1107,7 +1116,7 @@ pub struct Gone {
 }
 
 /// Says what a worker can do. It counts until the worker is [gone](Gone) or silent for a minute.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announce {
     /// The worker.
     pub worker: WorkerName,
@@ -1116,7 +1125,7 @@ pub struct Announce {
 }
 
 /// How what a worker can do changes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum AnnounceChange {
     /// It can do these as well; at most 1,024 in all.
     Can(Vec<Ability>),
@@ -1127,7 +1136,7 @@ pub enum AnnounceChange {
 }
 
 /// Counts the workers that can do a job: those that announced this klass, and those that announced any.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RollCall {
     /// The queue.
     pub queue: QueueName,
@@ -1136,14 +1145,14 @@ pub struct RollCall {
 }
 
 /// Lists what workers have announced.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announced {
     /// Which worker; all of them, if not given.
     pub worker: Option<WorkerName>,
 }
 
 /// Limits a queue; these limits and no others count from then on.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetLimits {
     /// The queue.
     pub queue: QueueName,
@@ -1152,28 +1161,28 @@ pub struct SetLimits {
 }
 
 /// Shows a queue's limits.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetLimits {
     /// The queue.
     pub queue: QueueName,
 }
 
 /// Looks a result up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetResult {
     /// The job that it came out of.
     pub jid: Jid,
 }
 
 /// Shows in short how an unfinished job does.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Status {
     /// Which.
     pub of: StatusOf,
 }
 
 /// Whose status is asked for.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum StatusOf {
     /// A job's.
@@ -1183,7 +1192,7 @@ pub enum StatusOf {
 }
 
 /// How an unfinished job does.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StatusReply {
     /// The job.
     pub jid: Jid,
@@ -1200,7 +1209,7 @@ pub struct StatusReply {
 }
 
 /// Says why a job does not run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Why {
     /// Which.
     pub jid: Jid,
@@ -1208,14 +1217,14 @@ pub struct Why {
 
 /// Ends attempts that take too long, fails jobs that were not started in time, drops results that are old, and no longer counts what silent workers announced.
 /// To send it twice, or from several places, does no harm.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tick {
     /// How much to do at most.
     pub count: Count,
 }
 
 /// What a tick did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TickReply {
     /// How much.
     pub done: u64,

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use crate::{How, Jid, Outcome, Payload, Progressed, Waiter};
 
 /// Something for one submission that waits.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Delivery {
     /// Which.
     pub waiter: Waiter,
@@ -16,7 +16,7 @@ pub struct Delivery {
 }
 
 /// What somebody who waits is told.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Told {
     /// The worker sent something.
@@ -28,7 +28,7 @@ pub enum Told {
 }
 
 /// What a worker sends while it works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ChunkKind {
     /// A part of what comes out.
     Data,

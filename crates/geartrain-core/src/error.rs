@@ -1,10 +1,11 @@
 //! How the answer can be no, and how it can fail to come.
 
+use crate::wire::Word;
 use crate::{BadName, Count, Jid, Klass, NotFinite, QueueName, StateName, WorkerName};
 
 /// The queue's answer was no. Nothing broke and nothing changed; the caller's picture was wrong or out of date. [`Unreadable`](Refusal::Unreadable) is the
 /// exception.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is no such job.
@@ -27,7 +28,8 @@ pub enum Refusal {
         /// Where it stands.
         state: StateName,
         /// Where it stands in Qless's word.
-        qless: &'static str,
+        #[serde(deserialize_with = "crate::wire::word")]
+        qless: Word,
     },
     /// Another worker has the job.
     #[error("job {jid} is held by {holder}, not by {worker}")]
@@ -65,7 +67,8 @@ pub enum Refusal {
         /// Where it stands.
         state: StateName,
         /// Where it stands in Qless's word.
-        qless: &'static str,
+        #[serde(deserialize_with = "crate::wire::word")]
+        qless: Word,
     },
     /// Another job waits for this one and would wait for ever.
     #[error("job {dependent} depends on job {jid}: cancel both or neither")]
@@ -140,15 +143,18 @@ pub enum Refusal {
     #[error("the {backend} backend cannot {operation}")]
     Unsupported {
         /// What it was asked.
-        operation: &'static str,
+        #[serde(deserialize_with = "crate::wire::word")]
+        operation: Word,
         /// Which backend.
-        backend: &'static str,
+        #[serde(deserialize_with = "crate::wire::word")]
+        backend: Word,
     },
     /// Something is larger than is allowed.
     #[error("{what} of {bytes} bytes is over the limit of {max}")]
     TooLarge {
         /// What.
-        what: &'static str,
+        #[serde(deserialize_with = "crate::wire::word")]
+        what: Word,
         /// How large it is.
         bytes: usize,
         /// How large it may be.
@@ -158,7 +164,8 @@ pub enum Refusal {
     #[error("{what} {why}")]
     BadArgument {
         /// Which.
-        what: &'static str,
+        #[serde(deserialize_with = "crate::wire::word")]
+        what: Word,
         /// What is wrong with it.
         why: String,
     },

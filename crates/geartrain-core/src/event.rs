@@ -6,7 +6,7 @@ use crate::{Group, Jid, Progressed, QueueName, WorkerName};
 ///
 /// A Qless client hears of some of these on `ql:log`, on its worker's channel, or on the channels for tracked jobs;
 /// each event says which.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Event {
     /// A job entered a queue. On `log`.
@@ -163,7 +163,7 @@ pub enum Event {
 }
 
 /// What can make a job fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum FailedBy {
     /// A worker said so.
@@ -183,7 +183,7 @@ pub enum FailedBy {
 }
 
 /// What is published of a tracked job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs, reason = "the words say it")]
 #[non_exhaustive]
 pub enum Milestone {

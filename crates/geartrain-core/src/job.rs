@@ -1,9 +1,10 @@
 //! A job, where it stands, and what has happened to it.
 
+use crate::wire::Word;
 use crate::{Group, Jid, Klass, Particulars, Payload, Priority, QueueName, Tag, Timestamp, WorkerName};
 
 /// Everything there is to say about one job, at one moment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Job {
     /// Its id.
     pub jid: Jid,
@@ -58,7 +59,7 @@ impl Job {
 }
 
 /// Where a job stands, with what is true there and nothing else.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum JobState {
     /// It may run from a moment on.
     Scheduled {
@@ -106,7 +107,7 @@ impl JobState {
 }
 
 /// The states' names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs, reason = "JobState says what they mean")]
 pub enum StateName {
     Scheduled,
@@ -138,7 +139,7 @@ impl std::fmt::Display for StateName {
 }
 
 /// The exclusive right of one worker to one job, until it expires.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lock {
     /// Who holds it.
     pub worker: WorkerName,
@@ -236,7 +237,7 @@ pub struct BadToken {
 }
 
 /// How a job failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failure {
     /// The kind of failure.
     pub group: Group,
@@ -249,7 +250,7 @@ pub struct Failure {
 }
 
 /// One thing that happened to a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HistoryEntry {
     /// When, in whole seconds.
     pub when: Timestamp,
@@ -258,7 +259,7 @@ pub struct HistoryEntry {
 }
 
 /// What can happen to a job, as far as its history tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum What {
     /// It entered a queue.
@@ -302,10 +303,11 @@ pub enum What {
 }
 
 /// What only Qless clients see of a job, where it is not what the job's state says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QlessFace {
     /// The state in Qless's word: `stalled` after `timeout`, `waiting` for a job advanced with a delay.
-    pub state: &'static str,
+    #[serde(deserialize_with = "crate::wire::word")]
+    pub state: Word,
     /// The worker that Qless names: after a retry or a timeout, still the last holder.
     pub worker: Option<WorkerName>,
     /// The deadline that Qless names: after a retry, still the last one; nought where there is none.
@@ -313,7 +315,7 @@ pub struct QlessFace {
 }
 
 /// What a worker is handed: enough to do the job and to report on it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Popped {
     /// The job's id.
     pub jid: Jid,

@@ -5,17 +5,20 @@
 //! changes, and changes it in one place.
 
 mod backend;
+pub mod base64;
 mod command;
 mod delivery;
 pub mod engine;
 mod error;
 mod event;
 mod job;
+pub mod json;
 mod names;
 mod payload;
 mod terms;
 mod time;
 mod why;
+pub mod wire;
 
 pub use backend::*;
 pub use command::*;

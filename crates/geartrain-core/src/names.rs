@@ -103,6 +103,18 @@ macro_rules! name {
             }
         }
 
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_str(crate::wire::Text(|text: &str| $type::new(text)))
+            }
+        }
+
         impl std::str::FromStr for $type {
             type Err = BadName;
             fn from_str(text: &str) -> Result<Self, BadName> {

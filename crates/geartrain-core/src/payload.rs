@@ -1,6 +1,10 @@
 //! What a worker is given: bytes that nobody in between looks at.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+
+use crate::{base64, json};
 
 /// Opaque bytes, cheap to clone.
 ///
@@ -67,6 +71,26 @@ impl Payload {
         }
     }
 
+    /// The payload where only JSON will do: JSON as it is, and anything else as `{"$bytes":"<base64>"}`.
+    ///
+    /// ```
+    /// use geartrain_core::Payload;
+    /// assert_eq!(Payload::from("[1]").to_json(), "[1]");
+    /// assert_eq!(Payload::from("hi").to_json(), r#"{"$bytes":"aGk="}"#);
+    /// assert_eq!(Payload::from_json(r#"{"$bytes":"aGk="}"#), Payload::from("hi"));
+    /// ```
+    pub fn to_json(&self) -> Cow<'_, str> {
+        match self.text() {
+            Some(text) if json::is_json(text.as_bytes()) && wrapped(text).is_none() => text.into(),
+            _ => wrap(self.bytes()).into(),
+        }
+    }
+
+    /// The other way round. Whether the text is JSON is not looked at.
+    pub fn from_json(text: &str) -> Payload {
+        wrapped(text).map_or_else(|| text.into(), Payload::from)
+    }
+
     /// Where the bytes are, if they are not here.
     pub fn place(&self) -> Option<Place> {
         match &self.0 {
@@ -74,6 +98,16 @@ impl Payload {
             Repr::There(place) => Some(*place),
         }
     }
+}
+
+/// Bytes that are no JSON, as JSON.
+pub(crate) fn wrap(bytes: &[u8]) -> String {
+    format!(r#"{{"$bytes":"{}"}}"#, base64::encode(bytes))
+}
+
+/// The bytes that were [wrapped](wrap), if they were.
+pub(crate) fn wrapped(text: &str) -> Option<Vec<u8>> {
+    base64::decode(text.strip_prefix(r#"{"$bytes":""#)?.strip_suffix(r#""}"#)?)
 }
 
 /// An empty payload in its stead would be a wrong answer.
@@ -142,6 +176,25 @@ impl<const N: usize> From<&[u8; N]> for Payload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_comes_back_from_json_as_it_was() {
+        for bytes in [
+            &b"{}"[..],
+            b"",
+            b"hello",
+            b"\xff\0",
+            br#"{"$bytes":"aGk="}"#,
+            br#"{"$bytes":"?"}"#,
+            br#"{"$bytes":7}"#,
+            b" [1] ",
+        ] {
+            let payload = Payload::from(bytes);
+            let text = payload.to_json();
+            assert!(json::is_json(text.as_bytes()), "{text}");
+            assert_eq!(Payload::from_json(&text), payload);
+        }
+    }
 
     #[test]
     fn that_a_payload_may_be_elsewhere_does_not_make_it_larger() {

@@ -43,7 +43,7 @@ impl UniqueKey {
 }
 
 /// One submission that waits for a job: told of its chunks, its progress and its end. Whoever submits chooses the numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Waiter {
     /// The stream that it is told through, see [`Backend::follow`](crate::Backend::follow).
     pub front: u64,
@@ -54,7 +54,7 @@ pub struct Waiter {
 }
 
 /// How long an unfinished job lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Lives {
     /// Until it ended.
     #[default]
@@ -64,7 +64,7 @@ pub enum Lives {
 }
 
 /// What becomes of a job that ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Afterwards {
     /// It can be looked up, as in Qless.
     #[default]
@@ -74,7 +74,7 @@ pub enum Afterwards {
 }
 
 /// What a put asks for beyond Qless. The default asks for nothing.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Terms {
     /// Joins an unfinished job of the same queue with the same key, if there is one.
     pub unique: Option<UniqueKey>,
@@ -99,7 +99,8 @@ pub struct Terms {
 }
 
 /// A number from 0 to 1, which stands for chance: nothing in core draws lots.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "f64")]
 pub struct Chance(f64);
 
 impl Chance {
@@ -120,6 +121,13 @@ impl Chance {
     }
 }
 
+impl TryFrom<f64> for Chance {
+    type Error = BadArgument;
+    fn try_from(value: f64) -> Result<Chance, BadArgument> {
+        Chance::new(value)
+    }
+}
+
 /// How long a job waits before it is tried again.
 ///
 /// ```
@@ -132,7 +140,8 @@ impl Chance {
 /// assert!(Backoff::constant(Seconds::from(-1)).is_err());
 /// # Ok::<(), geartrain_core::BadArgument>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "(Seconds, f64, Seconds, f64)")]
 pub struct Backoff {
     first: Seconds,
     factor: f64,
@@ -182,6 +191,13 @@ impl Backoff {
     }
 }
 
+impl TryFrom<(Seconds, f64, Seconds, f64)> for Backoff {
+    type Error = BadArgument;
+    fn try_from((first, factor, max, jitter): (Seconds, f64, Seconds, f64)) -> Result<Backoff, BadArgument> {
+        Backoff::exponential(first, factor, max, jitter)
+    }
+}
+
 /// How much of an attempt is done: so many of so many.
 ///
 /// ```
@@ -191,7 +207,8 @@ impl Backoff {
 /// assert!(Portion::new(5, 4).is_err());
 /// # Ok::<(), geartrain_core::BadArgument>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "(u64, u64)")]
 pub struct Portion {
     part: u64,
     whole: u64,
@@ -229,8 +246,15 @@ impl Portion {
     }
 }
 
+impl TryFrom<(u64, u64)> for Portion {
+    type Error = BadArgument;
+    fn try_from((part, whole): (u64, u64)) -> Result<Portion, BadArgument> {
+        Portion::new(part, whole)
+    }
+}
+
 /// How far an attempt has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Progressed {
     /// How much is done.
     pub portion: Portion,
@@ -239,7 +263,7 @@ pub struct Progressed {
 }
 
 /// What came out of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Outcome {
     /// A number, 0 for all is well.
     pub code: i32,
@@ -248,7 +272,7 @@ pub struct Outcome {
 }
 
 /// How a job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum How {
     /// It was completed for good.
@@ -265,7 +289,7 @@ pub enum How {
 }
 
 /// A result that is kept.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Kept {
     /// The job that it came out of.
     pub jid: Jid,
@@ -280,7 +304,7 @@ pub struct Kept {
 }
 
 /// What is true of a job beyond Qless, and of one attempt at it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Particulars {
     /// What makes another submission join it.
     pub unique: Option<UniqueKey>,
@@ -313,7 +337,7 @@ pub struct Particulars {
 }
 
 /// What a worker can do.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Ability {
     /// The jobs of this queue.
     pub queue: QueueName,
@@ -324,7 +348,7 @@ pub struct Ability {
 }
 
 /// What one worker has announced.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announcement {
     /// The worker.
     pub worker: WorkerName,
@@ -342,7 +366,8 @@ pub struct Announcement {
 /// assert!(Rate::new(0, Seconds::from(1), 1).is_err());
 /// # Ok::<(), geartrain_core::BadArgument>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "(u32, Seconds, u32)")]
 pub struct Rate {
     count: u32,
     per: Seconds,
@@ -383,8 +408,15 @@ impl Rate {
     }
 }
 
+impl TryFrom<(u32, Seconds, u32)> for Rate {
+    type Error = BadArgument;
+    fn try_from((count, per, burst): (u32, Seconds, u32)) -> Result<Rate, BadArgument> {
+        Rate::new(count, per, burst)
+    }
+}
+
 /// What a queue takes and hands out. The default is all of it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct QueueLimits {
     /// The most unfinished jobs.
     pub jobs_max: Option<u64>,

@@ -16,8 +16,16 @@ pub struct NotFinite {
 macro_rules! finite {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Default)]
+        #[derive(Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(try_from = "f64")]
         pub struct $type(f64);
+
+        impl TryFrom<f64> for $type {
+            type Error = NotFinite;
+            fn try_from(value: f64) -> Result<$type, NotFinite> {
+                $type::new(value)
+            }
+        }
 
         impl $type {
             /// Nought.

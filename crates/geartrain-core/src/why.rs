@@ -5,7 +5,7 @@ use std::fmt;
 use crate::{Group, Jid, Klass, QueueName, Seconds, StateName, Timestamp, WorkerName};
 
 /// Where a job stands, and all that keeps it from running, what weighs most first.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WhyReply {
     /// The job.
     pub jid: Jid,
@@ -18,7 +18,7 @@ pub struct WhyReply {
 }
 
 /// One reason why a job does not run. As text it is a clause that says what would help.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Reason {
     /// It runs.

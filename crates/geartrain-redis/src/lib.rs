@@ -1,1 +1,12 @@
 //! Backends on Redis, on Valkey, and on a geartrain server.
+
+mod clock;
+mod driver;
+mod ears;
+mod link;
+pub mod script;
+mod url;
+
+pub use driver::RedisBackend;
+pub use link::Trouble;
+pub use url::{BadUrl, RedisUrl};

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use geartrain_core::{Backend, BackendError, Events, EventsEnd, Published};
+use geartrain_core::wire::{self, Heard};
+use geartrain_core::{Backend, BackendError, Deliveries, Event, Events, EventsEnd, Published};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::frame::Output;
@@ -28,6 +29,13 @@ const ORDERS_MAX: usize = 1024;
 /// How long the crier waits before it asks a backend again that cannot tell what happens.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// How many events are told at once.
+const EVENTS_MAX: usize = 1000;
+/// Where all events are told, to our own driver.
+const EVENTS: &[u8] = b"gt:events";
+/// Before the number of a front, where those are told who wait for jobs through it.
+const FRONT: &[u8] = b"gt:front:";
+
 /// Something for one subscriber.
 #[derive(Debug, Clone)]
 pub(crate) struct Push {
@@ -38,6 +46,11 @@ pub(crate) struct Push {
 }
 
 impl Push {
+    /// On a channel.
+    pub(crate) fn new(channel: Bytes, text: Bytes) -> Push {
+        Push { pattern: None, channel, text }
+    }
+
     pub(crate) fn write(&self, out: &mut Output) {
         match &self.pattern {
             Some(pattern) => {
@@ -85,11 +98,6 @@ impl Mouth {
     /// Ends when the connection is cut off.
     pub(crate) fn is_cut(&self) -> impl Future<Output = ()> + use<> {
         self.cut.clone().cancelled_owned()
-    }
-
-    /// Tells something on a channel that this connection alone is told on.
-    pub(crate) fn tell_alone(&self, channel: Bytes, text: Bytes) {
-        self.tell(Push { pattern: None, channel, text });
     }
 }
 
@@ -147,9 +155,10 @@ enum Order {
 pub(crate) struct Channels {
     backend: Arc<dyn Backend>,
     audience: Mutex<Audience>,
-    /// How many channels and patterns anybody listens to.
+    /// How many channels and patterns anybody listens to on which events are told.
     subscriptions: AtomicUsize,
     crier: Mutex<Crier>,
+    fronts: Mutex<Fronts>,
 }
 
 #[derive(Default)]
@@ -158,6 +167,14 @@ struct Crier {
     employers: usize,
     orders: Option<mpsc::Sender<Order>>,
     task: Option<JoinHandle<()>>,
+}
+
+/// Those who wait for jobs through a front. Each front has a stream of its own, and a task that holds it.
+#[derive(Default)]
+struct Fronts {
+    /// How the tasks are asked to tell what there is to tell, by channel; with the connection that they tell.
+    orders: BTreeMap<Bytes, (u64, mpsc::Sender<oneshot::Sender<()>>)>,
+    tasks: JoinSet<()>,
 }
 
 /// Whether something is a channel or a pattern of them.
@@ -178,6 +195,7 @@ impl Channels {
             audience: Mutex::default(),
             subscriptions: AtomicUsize::new(0),
             crier: Mutex::default(),
+            fronts: Mutex::default(),
         }
     }
 
@@ -207,10 +225,14 @@ impl Channels {
         if let Some(task) = task {
             // If it panicked, that was printed, and there is nothing to add.
             let _ = task.await;
+            // Nobody is connected any more, so these end too.
+            let mut fronts = std::mem::take(&mut *lock(&self.fronts));
+            fronts.orders.clear();
+            while fronts.tasks.join_next().await.is_some() {}
         }
     }
 
-    /// Begins to listen, and says whether that is new.
+    /// Begins to listen to something that the connection does not listen to yet.
     pub(crate) async fn subscribe(
         &self,
         connection: u64,
@@ -218,30 +240,59 @@ impl Channels {
         kind: Kind,
         name: &Bytes,
     ) -> Result<(), BackendError> {
-        let (done, listening) = oneshot::channel();
-        // Counted first, so that the crier does not stop listening in between.
-        self.subscriptions.fetch_add(1, Ordering::SeqCst);
-        let listened = match self.order(Order::Listen(done)).await {
-            true => listening.await.unwrap_or(Ok(())),
-            false => Ok(()),
-        };
-        if listened.is_err() {
-            self.subscriptions.fetch_sub(1, Ordering::SeqCst);
-            return listened;
+        if tells_events(kind, name) {
+            // Counted first, so that the crier does not stop listening in between.
+            self.subscriptions.fetch_add(1, Ordering::SeqCst);
+            let (done, listening) = oneshot::channel();
+            let listened = match self.order(Order::Listen(done)).await {
+                true => listening.await.unwrap_or(Ok(())),
+                false => Ok(()),
+            };
+            if listened.is_err() {
+                self.subscriptions.fetch_sub(1, Ordering::SeqCst);
+                return listened;
+            }
         }
-        let mut audience = self.audience();
-        let known = audience.of(kind).entry(name.clone()).or_default().insert(connection, mouth.clone());
-        if known.is_some() {
-            self.subscriptions.fetch_sub(1, Ordering::SeqCst);
+        self.audience().of(kind).entry(name.clone()).or_default().insert(connection, mouth.clone());
+        if let (Kind::Channel, Some(front)) = (kind, front(name)) {
+            let followed = self.follow(connection, mouth, name, front).await;
+            if followed.is_err() {
+                self.unsubscribe(connection, kind, name);
+            }
+            return followed;
         }
         Ok(())
     }
 
-    /// Listens no longer.
+    /// Begins to tell a connection what those are told who wait through a front.
+    async fn follow(
+        &self,
+        connection: u64,
+        mouth: &Mouth,
+        channel: &Bytes,
+        front: u64,
+    ) -> Result<(), BackendError> {
+        let stream = self.backend.follow(front).await?;
+        let (sender, orders) = mpsc::channel(ORDERS_MAX);
+        let mut fronts = lock(&self.fronts);
+        // The last who follows a front is the one who follows it; that is how backends see it too.
+        fronts.orders.insert(channel.clone(), (connection, sender));
+        while fronts.tasks.try_join_next().is_some() {}
+        fronts.tasks.spawn(relay(stream, channel.clone(), mouth.clone(), orders));
+        Ok(())
+    }
+
+    /// Listens no longer to something that the connection listened to.
     pub(crate) fn unsubscribe(&self, connection: u64, kind: Kind, name: &Bytes) {
+        if kind == Kind::Channel {
+            let mut fronts = lock(&self.fronts);
+            if fronts.orders.get(name).is_some_and(|(follower, _)| *follower == connection) {
+                fronts.orders.remove(name);
+            }
+        }
         let mut audience = self.audience();
         let Some(listeners) = audience.of(kind).get_mut(name) else { return };
-        if listeners.remove(&connection).is_some() {
+        if listeners.remove(&connection).is_some() && tells_events(kind, name) {
             self.subscriptions.fetch_sub(1, Ordering::SeqCst);
         }
         if listeners.is_empty() {
@@ -251,13 +302,19 @@ impl Channels {
 
     /// Returns when everybody has been told what happened so far; at once if nobody listens.
     pub(crate) async fn told(&self) {
-        if self.subscriptions.load(Ordering::SeqCst) == 0 {
-            return;
+        if self.subscriptions.load(Ordering::SeqCst) > 0 {
+            let (done, told) = oneshot::channel();
+            if self.order(Order::Tell(done)).await {
+                // If the crier is gone, nobody listens.
+                let _ = told.await;
+            }
         }
-        let (done, told) = oneshot::channel();
-        if self.order(Order::Tell(done)).await {
-            // If the crier is gone, nobody listens.
-            let _ = told.await;
+        let fronts: Vec<_> = lock(&self.fronts).orders.values().map(|(_, orders)| orders.clone()).collect();
+        for orders in fronts {
+            let (done, told) = oneshot::channel();
+            if orders.send(done).await.is_ok() {
+                let _ = told.await;
+            }
         }
     }
 
@@ -292,10 +349,20 @@ impl Channels {
         self.audience().patterns.len()
     }
 
-    fn publish(&self, published: &Published) {
+    fn publish(&self, happened: &[Published]) {
         let audience = self.audience();
-        for (channel, text) in messages::of(&published.event) {
-            audience.tell(&channel, &text);
+        for published in happened {
+            for (channel, text) in messages::of(&published.event) {
+                audience.tell(&channel, &text);
+            }
+        }
+        if audience.channels.contains_key(EVENTS) && !happened.is_empty() {
+            let events: Vec<(u64, Event)> = happened
+                .iter()
+                .map(|published| (published.position, Event::clone(&published.event)))
+                .collect();
+            let heard: Heard = (0, events);
+            audience.tell_channel(&Bytes::from_static(EVENTS), &wire::encode(&heard).into());
         }
     }
 
@@ -317,10 +384,15 @@ impl Audience {
         }
     }
 
-    fn tell(&self, channel: &Bytes, text: &Bytes) {
+    /// Tells those who listen to the channel itself. Patterns are of Qless's channels: what goes over ours means nothing to anybody else.
+    fn tell_channel(&self, channel: &Bytes, text: &Bytes) {
         for mouth in self.channels.get(channel).into_iter().flat_map(BTreeMap::values) {
-            mouth.tell(Push { pattern: None, channel: channel.clone(), text: text.clone() });
+            mouth.tell(Push::new(channel.clone(), text.clone()));
         }
+    }
+
+    fn tell(&self, channel: &Bytes, text: &Bytes) {
+        self.tell_channel(channel, text);
         for (pattern, listeners) in self.patterns.iter().filter(|(pattern, _)| glob(pattern, channel)) {
             for mouth in listeners.values() {
                 let (channel, text) = (channel.clone(), text.clone());
@@ -346,7 +418,7 @@ async fn cry(channels: Arc<Channels>, mut orders: mpsc::Receiver<Order>) {
                 None => return,
             },
             heard = next(&mut stream), if stream.is_some() => {
-                tell_or_listen_again(&channels, &mut stream, heard).await;
+                tell_all(&channels, &mut stream, heard).await;
                 continue;
             }
             () = tokio::time::sleep(AGAIN), if wanted && stream.is_none() => {
@@ -367,8 +439,8 @@ async fn cry(channels: Arc<Channels>, mut orders: mpsc::Receiver<Order>) {
                 let _ = done.send(listening);
             }
             Order::Tell(done) => {
-                while let Some(heard) = next(&mut stream).now_or_never() {
-                    tell_or_listen_again(&channels, &mut stream, heard).await;
+                if let Some(heard) = next(&mut stream).now_or_never() {
+                    tell_all(&channels, &mut stream, heard).await;
                 }
                 let _ = done.send(());
             }
@@ -383,25 +455,82 @@ async fn next(stream: &mut Option<Box<dyn Events>>) -> Result<Published, EventsE
     }
 }
 
-async fn tell_or_listen_again(
+/// Tells what was heard, and all that can be heard without waiting.
+async fn tell_all(
     channels: &Channels,
     stream: &mut Option<Box<dyn Events>>,
-    heard: Result<Published, EventsEnd>,
+    first: Result<Published, EventsEnd>,
 ) {
-    match heard {
-        Ok(published) => channels.publish(&published),
-        Err(end) => {
-            tracing::warn!("subscribers may have missed something: {end}");
-            let missed = match end {
-                EventsEnd::Lagged { missed } => {
-                    channels.backend.subscribe_from(missed.saturating_sub(1)).await.ok()
+    let mut happened = Vec::new();
+    let mut heard = Some(first);
+    while let Some(next_heard) = heard {
+        match next_heard {
+            Ok(published) => happened.push(published),
+            Err(end) => {
+                channels.publish(&std::mem::take(&mut happened));
+                *stream = listen_again(&*channels.backend, &end).await;
+            }
+        }
+        if happened.len() >= EVENTS_MAX {
+            channels.publish(&std::mem::take(&mut happened));
+        }
+        heard = next(stream).now_or_never();
+    }
+    channels.publish(&happened);
+}
+
+/// Goes on where the stream ended, or else from now on.
+async fn listen_again(backend: &dyn Backend, end: &EventsEnd) -> Option<Box<dyn Events>> {
+    tracing::warn!("subscribers may have missed something: {end}");
+    if let EventsEnd::Lagged { missed } = end
+        && let Ok(events) = backend.subscribe_from(missed.saturating_sub(1)).await
+    {
+        return Some(events);
+    }
+    backend.subscribe().await.ok()
+}
+
+/// Whether events are told to whoever listens to this.
+fn tells_events(kind: Kind, name: &[u8]) -> bool {
+    kind == Kind::Pattern || name == EVENTS || name.starts_with(b"ql:")
+}
+
+/// The front whose channel this is.
+fn front(name: &[u8]) -> Option<u64> {
+    std::str::from_utf8(name.strip_prefix(FRONT)?).ok()?.parse().ok()
+}
+
+/// Tells one connection what those are told who wait through its front, until nobody gives orders any more. Then they leave.
+async fn relay(
+    mut stream: Box<dyn Deliveries>,
+    channel: Bytes,
+    mouth: Mouth,
+    mut orders: mpsc::Receiver<oneshot::Sender<()>>,
+) {
+    loop {
+        let (mut heard, done) = tokio::select! {
+            biased;
+            order = orders.recv() => match order {
+                Some(done) => (stream.next().now_or_never(), Some(done)),
+                None => return,
+            },
+            heard = stream.next() => (Some(heard), None),
+        };
+        while let Some(next) = heard {
+            match next {
+                Ok(delivery) => mouth.tell(Push::new(channel.clone(), wire::encode(&delivery).into())),
+                Err(end) => {
+                    // Only a new connection can begin anew.
+                    tracing::warn!("{end}");
+                    mouth.cut.cancel();
+                    return;
                 }
-                _ => None,
-            };
-            *stream = match missed {
-                Some(events) => Some(events),
-                None => channels.backend.subscribe().await.ok(),
-            };
+            }
+            heard = stream.next().now_or_never();
+        }
+        if let Some(done) = done {
+            // Whoever asked may have gone.
+            let _ = done.send(());
         }
     }
 }
@@ -510,7 +639,7 @@ mod tests {
     fn whoever_does_not_keep_up_is_cut_off() {
         let mut ear = Ear::new();
         let text = Bytes::from(vec![0; QUEUED_BYTES_MAX / 4]);
-        let tell = || ear.mouth.tell_alone(Bytes::from_static(b"c"), text.clone());
+        let tell = || ear.mouth.tell(Push::new(Bytes::from_static(b"c"), text.clone()));
         (0..3).for_each(|_| tell());
         assert!(!ear.mouth.cut.is_cancelled());
         tell();

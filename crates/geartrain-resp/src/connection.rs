@@ -11,12 +11,14 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use geartrain_core::wire::Request as WireRequest;
 use geartrain_core::{Answer, BackendError, Call, Command};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::frame::{Output, Parser, REQUEST_BYTES_MAX, Request, STRANGER_BYTES_MAX};
 use crate::front::Shared;
+use crate::native::{self, Waits};
 use crate::qless;
 use crate::session::Session;
 use crate::words;
@@ -41,12 +43,15 @@ enum Slot {
     Error(String),
     /// It is one call of the batch, asked by a Qless client.
     Qless(qless::Asked),
+    /// It is as many calls as our driver asked for at once.
+    Native(native::Asked),
 }
 
 /// A reply that can be written.
 enum Ready {
     Error(String),
     Qless(qless::Asked, Answer),
+    Native(Vec<u8>),
 }
 
 /// Requests that are done together.
@@ -91,6 +96,7 @@ pub(crate) struct Connection<R, W> {
     gathered: Gathered,
     batches: VecDeque<Batch>,
     ready: VecDeque<Ready>,
+    waits: Waits,
     out: Output,
     /// How much of the output has been written.
     written: usize,
@@ -105,6 +111,7 @@ enum Happened {
     Written(std::io::Result<usize>),
     Read(std::io::Result<usize>),
     Told(crate::channels::Push),
+    Waited((u64, Option<Result<geartrain_core::PopReply, BackendError>>)),
     Stop,
     Late,
 }
@@ -135,6 +142,7 @@ where
             gathered: Gathered::default(),
             batches: VecDeque::new(),
             ready: VecDeque::new(),
+            waits: Waits::default(),
             out: Output::default(),
             written: 0,
             ended: false,
@@ -143,6 +151,13 @@ where
 
     /// Serves the peer until it hangs up or the front stops.
     pub(crate) async fn serve(mut self) {
+        self.converse().await;
+        self.waits.end_all(&*self.shared.backend).await;
+        // The peer may have gone before.
+        let _ = self.writer.shutdown().await;
+    }
+
+    async fn converse(&mut self) {
         let farewell = tokio::time::sleep(self.shared.options.farewell);
         tokio::pin!(farewell);
         let mut stopping = false;
@@ -158,8 +173,19 @@ where
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
             }
-            let Connection { reader, writer, incoming, batches, out, written, ready, session, stop, .. } =
-                &mut self;
+            let Connection {
+                reader,
+                writer,
+                incoming,
+                batches,
+                out,
+                written,
+                ready,
+                session,
+                stop,
+                waits,
+                ..
+            } = self;
             let (ear, cut) = session.ear();
             // The losing branches are dropped half-way: reading, writing and listening lose nothing by that, and the batches are kept.
             let happened = tokio::select! {
@@ -169,6 +195,7 @@ where
                 written = writer.write(&out.bytes[*written..]), if !out.bytes.is_empty() => Happened::Written(written),
                 read = reader.read_buf(incoming), if may_read => Happened::Read(read),
                 push = ear.next(), if room => Happened::Told(push),
+                waited = waits.next(), if room && !waits.is_empty() => Happened::Waited(waited),
                 () = stop.cancelled(), if !stopping => Happened::Stop,
                 () = &mut farewell, if stopping => Happened::Late,
             };
@@ -187,6 +214,13 @@ where
                 Happened::Read(Ok(0) | Err(_)) => self.ended = true,
                 Happened::Read(Ok(bytes)) => self.adapt(bytes),
                 Happened::Told(push) => push.write(&mut self.out),
+                Happened::Waited(waited) => {
+                    self.shared.channels.told().await;
+                    if let Some(push) = self.waits.over(waited, &*self.shared.backend).await {
+                        self.hear();
+                        push.write(&mut self.out);
+                    }
+                }
                 Happened::Stop => {
                     stopping = true;
                     self.ended = true;
@@ -194,8 +228,6 @@ where
                 }
             }
         }
-        // The peer may have gone before.
-        let _ = self.writer.shutdown().await;
     }
 
     /// Whether there is nothing left to do for this peer.
@@ -236,12 +268,22 @@ where
                 }
                 continue;
             }
+            if self.session.may_call() && is_native(&request[0]) && self.gather_native(&request) {
+                if self.gathered.weight >= BATCH_WEIGHT_MAX {
+                    self.send().await;
+                }
+                continue;
+            }
             if !self.is_idle() || self.out.bytes.len() >= OUTPUT_BYTES_MAX {
                 self.held = Some(request);
                 break;
             }
             self.hear();
-            words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+            if self.session.may_call() && is_native(&request[0]) {
+                self.answer_native(&request).await;
+            } else {
+                words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+            }
             if self.session.trusted {
                 self.parser.allow(REQUEST_BYTES_MAX);
             }
@@ -261,6 +303,41 @@ where
                 self.gathered.weight += 1;
                 self.gathered.slots.push(Slot::Error(error));
             }
+        }
+    }
+
+    /// The same for a call of ours; false if it is not about commands, and so has to wait for its turn.
+    fn gather_native(&mut self, request: &[Bytes]) -> bool {
+        let read = native::read(request).and_then(|request| match &request {
+            WireRequest::Wait { .. } if !self.session.three => {
+                Err("ERR to wait for jobs takes RESP3".to_owned())
+            }
+            _ => Ok(request),
+        });
+        match read.map(|request| native::commands(request, &self.waits)) {
+            Ok(None) => return false,
+            Ok(Some((calls, asked))) => {
+                self.gathered.weight += calls.iter().map(|call| weight(&call.command)).sum::<usize>().max(1);
+                self.gathered.calls.extend(calls);
+                self.gathered.slots.push(Slot::Native(asked));
+            }
+            Err(error) => {
+                self.gathered.weight += 1;
+                self.gathered.slots.push(Slot::Error(error));
+            }
+        }
+        true
+    }
+
+    /// Answers a call of ours that is not about commands.
+    async fn answer_native(&mut self, request: &[Bytes]) {
+        let request = match native::read(request) {
+            Ok(request) => request,
+            Err(error) => return self.out.error(&error),
+        };
+        match native::answer(request, &*self.shared.backend, &mut self.waits).await {
+            Ok(reply) => self.out.bulk(reply),
+            Err(error) => self.out.error(&trouble(&error)),
         }
     }
 
@@ -294,19 +371,21 @@ where
         match batch.landed.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
+                let (backend, waits) = (&self.shared.backend, &mut self.waits);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
                     Slot::Qless(asked) => match answers.next() {
                         Some(answer) => Ready::Qless(asked, answer),
                         None => Ready::Error("ERR the backend answered too little".to_owned()),
                     },
+                    Slot::Native(asked) => Ready::Native(asked.reply(&mut answers, backend, waits)),
                 }));
             }
             Err(error) => {
                 let text = trouble(&error);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
-                    Slot::Qless(_) => Ready::Error(text.clone()),
+                    Slot::Qless(_) | Slot::Native(_) => Ready::Error(text.clone()),
                 }));
             }
         }
@@ -321,6 +400,7 @@ where
             match ready {
                 Ready::Error(text) => self.out.error(&text),
                 Ready::Qless(asked, answer) => qless::write(&mut self.out, &asked, answer),
+                Ready::Native(reply) => self.out.bulk(reply),
             }
         }
     }
@@ -369,6 +449,11 @@ fn is_call(name: &[u8]) -> bool {
         && [&b"evalsha"[..], b"eval", b"evalsha_ro", b"eval_ro"]
             .iter()
             .any(|call| name.eq_ignore_ascii_case(call))
+}
+
+/// Whether a request is one of our own calls.
+fn is_native(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"fcall") || name.eq_ignore_ascii_case(b"fcall_ro")
 }
 
 /// How many jobs a call may answer with.

@@ -8,6 +8,7 @@ mod connection;
 mod flush;
 mod frame;
 mod front;
+mod native;
 mod qless;
 mod scripts;
 mod session;

@@ -150,6 +150,7 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
             out.integer(0);
             out.array(0);
         }
+        (b"function", [word, rest @ ..]) => function(word, rest, out),
         (b"script", [word, rest @ ..]) => script(word, rest, shared, out),
         (b"subscribe", [_, ..]) => subscribe(Kind::Channel, arguments, session, out).await,
         (b"psubscribe", [_, ..]) => subscribe(Kind::Pattern, arguments, session, out).await,
@@ -394,6 +395,37 @@ fn script(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
         }
         (b"kill", []) => out.error("NOTBUSY No scripts in execution right now."),
         _ => out.error("ERR geartrain knows SCRIPT LOAD, SCRIPT EXISTS, SCRIPT FLUSH and SCRIPT KILL"),
+    }
+}
+
+/// Libraries are taken and named, and never run.
+fn function(word: &[u8], rest: &[Bytes], out: &mut Output) {
+    match (&word.to_ascii_lowercase()[..], rest) {
+        (b"load", [body]) => load(body, out),
+        (b"load", [how, body]) if is(how, "replace") => load(body, out),
+        (b"list", _) => out.array(0),
+        (b"dump", []) => out.nil(),
+        (b"flush", [] | [_]) | (b"delete", [_]) => out.simple("OK"),
+        (b"stats", []) => {
+            out.map(2);
+            out.bulk("running_script");
+            out.nil();
+            out.bulk("engines");
+            out.map(0);
+        }
+        _ => {
+            out.error("ERR geartrain knows FUNCTION LOAD, LIST, DUMP, DELETE, FLUSH and STATS, and runs none")
+        }
+    }
+}
+
+/// The library's name stands in the first line of its text.
+fn load(body: &[u8], out: &mut Output) {
+    let first = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let words = first.strip_prefix(b"#!").unwrap_or_default().split(u8::is_ascii_whitespace);
+    match words.filter_map(|word| word.strip_prefix(b"name=")).find(|name| !name.is_empty()) {
+        Some(name) => out.bulk(name),
+        None => out.error("ERR a library begins with a line like #!lua name=<name>"),
     }
 }
 

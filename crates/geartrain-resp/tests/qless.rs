@@ -412,8 +412,12 @@ async fn a_payload_that_is_not_json_can_be_seen_and_given_back() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // What would be JSON without the wrapping is not what the wrapping is for.
-    assert_eq!(payloads, [b"\xff\x00/".to_vec(), br#"{"$bytes":"e30="}"#.to_vec()]);
+    assert_eq!(payloads, [b"\xff\x00/".to_vec(), b"{}".to_vec()]);
+    peer.qless_words(&["put", "0", "w", "q", "blanks", "k", r#" { "$bytes" : "/wAv" } "#, "0"]).await;
+    assert_eq!(peer.qless("get 0 blanks").await.json()["data"], r#"{"$bytes":"/wAv"}"#);
+    // What is no base64 is nothing but JSON.
+    peer.qless_words(&["put", "0", "w", "q", "other", "k", r#"{"$bytes":"?"}"#, "0"]).await;
+    assert_eq!(peer.qless("get 0 other").await.json()["data"], r#"{"$bytes":"?"}"#);
     server.end().await;
 }
 

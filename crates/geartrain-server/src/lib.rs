@@ -1,1 +1,114 @@
 //! Joins one backend to the front-ends.
+
+mod demo;
+mod sweep;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use geartrain::{Client, Place};
+use geartrain_resp::{Front, Options};
+use geartrain_store::SystemClock;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What a server is to do.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The URL of the queue that it serves.
+    pub store: String,
+    /// Where RESP is spoken. Port 0 takes one that is free.
+    pub resp: SocketAddr,
+    /// What clients must say to be let in.
+    pub password: Option<String>,
+    /// Lets everybody in who can reach the address, although it is not this machine's own.
+    pub insecure: bool,
+    /// Lets clients remove everything.
+    pub allow_flush: bool,
+    /// Makes jobs and works on them, so that there is something to look at.
+    pub demo: bool,
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The queue cannot be opened.
+    #[error(transparent)]
+    Store(#[from] geartrain::Error),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: is another server running? Choose another address with --resp")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Anybody could come in.
+    #[error(
+        "{address} can be reached from other machines, and nobody is asked for a password: give one with --password, or say --insecure"
+    )]
+    Open {
+        /// Which.
+        address: SocketAddr,
+    },
+}
+
+/// A server at work.
+pub struct Server {
+    client: Client,
+    resp: SocketAddr,
+    stop: CancellationToken,
+    /// Stopped after the front-ends, because it uses what they do not.
+    tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Opens the queue and listens. When this returns, the server is ready.
+    pub async fn start(settings: &Settings) -> Result<Server, StartError> {
+        let address = settings.resp;
+        if !address.ip().is_loopback() && settings.password.is_none() && !settings.insecure {
+            return Err(StartError::Open { address });
+        }
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+        let resp = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        let client = geartrain::connect(&settings.store).await?;
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        // An engine in this process does what is due by itself.
+        if let Place::Redis(_) = Place::of(&settings.store)? {
+            tasks.spawn(sweep::sweep(client.clone(), stop.clone()));
+        }
+        if settings.demo {
+            demo::start(&client, &stop, &mut tasks);
+        }
+        let options = Options {
+            allow_flush: settings.allow_flush,
+            password: settings.password.clone(),
+            ..Options::default()
+        };
+        let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
+        let stopped = stop.clone();
+        tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
+        tracing::info!(store = %settings.store, %resp, "ready");
+        Ok(Server { client, resp, stop, tasks })
+    }
+
+    /// Where RESP is spoken.
+    pub fn resp(&self) -> SocketAddr {
+        self.resp
+    }
+
+    /// Takes no more connections, answers what was read, has it kept, and closes the queue.
+    pub async fn stop(mut self) {
+        tracing::info!("stopping");
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        let client = self.client;
+        // Closing waits for the disk.
+        let _ = tokio::task::spawn_blocking(move || drop(client)).await;
+        tracing::info!("stopped");
+    }
+}

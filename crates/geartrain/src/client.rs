@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use geartrain_store::StoreBackend;
 
+use crate::serving::Serving;
 use crate::{
     Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Deliveries, Ended, Error,
     Events, Fail, Get, Group, Heartbeat, Holder, Jid, Job, Next, OpenError, Operation, Payload, Pop,
@@ -16,7 +17,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
-    /// The same, if it is in this process.
+    /// Lets other processes in, if the queue is in a directory of this one. Before the store, because it ends first.
+    _serving: Option<Arc<Serving>>,
+    /// The same backend, if it is in this process.
     store: Option<Arc<StoreBackend>>,
 }
 
@@ -29,11 +32,17 @@ impl std::fmt::Debug for Client {
 impl Client {
     /// A client of a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Client {
-        Client { backend, store: None }
+        Client { backend, _serving: None, store: None }
     }
 
-    pub(crate) fn of_store(store: Arc<StoreBackend>) -> Client {
-        Client { backend: store.clone(), store: Some(store) }
+    pub(crate) fn of_store(store: Arc<StoreBackend>, directory: &Path) -> Client {
+        let serving = Serving::start(store.clone(), directory).map(Arc::new);
+        Client { backend: store.clone(), _serving: serving, store: Some(store) }
+    }
+
+    /// What carries out the commands.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
     }
 
     /// Copies all that the queue keeps into a directory, which must be empty or not there, while work goes on. The copy opens like the original, and

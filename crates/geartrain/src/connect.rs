@@ -1,12 +1,14 @@
 //! From a URL to a queue.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain_store::{StoreBackend, StoreOptions, SyncMode, SystemClock};
+use geartrain_redis::{BadUrl, RedisBackend, RedisUrl};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock};
 
-use crate::{Client, Error};
+use crate::serving::socket_in;
+use crate::{Client, Error, timer};
 
 /// Opens the queue that a URL names.
 ///
@@ -14,7 +16,9 @@ use crate::{Client, Error};
 /// |---|---|
 /// | `memory:` | in this process, and gone with it |
 /// | `embedded:DIR`, or a path with a slash in it | in this process, and kept in a directory |
+/// | `redis://HOST:PORT`, and [others](geartrain_redis::RedisUrl) | on a geartrain server, a Redis or a Valkey |
 ///
+/// A directory belongs to one process at a time. That process lets others in through a socket file in the directory, so that the same URL works there too.
 /// With `?sync=50ms` behind a directory, what is done is forced to the disk so often, and with `?sync=never` when the system likes,
 /// instead of before it is acknowledged. With `?memory=512mb` so many bytes of payloads stay in memory, instead of 1 GB, and the others are read from the
 /// disk when they are asked for. Both together are `?sync=50ms&memory=512mb`.
@@ -25,7 +29,7 @@ use crate::{Client, Error};
 /// let error = geartrain::connect("carrier-pigeon:").await.err().expect("nobody knows such a queue");
 /// assert_eq!(
 ///     error.to_string(),
-///     r#""carrier-pigeon:" is not the URL of a queue: use embedded:DIR or memory:"#
+///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, embedded:DIR or memory:"#
 /// );
 /// # });
 /// ```
@@ -34,12 +38,37 @@ pub async fn connect(url: &str) -> Result<Client, Error> {
         Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
         Place::Directory { directory, sync, memory } => {
             let options = StoreOptions { sync, payload_memory: memory, ..StoreOptions::default() };
-            let opened = StoreBackend::open(&directory, options, Arc::new(SystemClock));
-            let directory = directory.display().to_string();
-            let backend = opened.map_err(|source| Error::Open { directory, source })?;
-            Ok(Client::of_store(Arc::new(backend)))
+            open(&directory, options).await
+        }
+        Place::Redis(url) => {
+            let backend = RedisBackend::connect(url.clone()).await;
+            Ok(Client::new(Arc::new(
+                backend.map_err(|source| Error::Connect { url: url.to_string(), source })?,
+            )))
         }
     }
+}
+
+/// How often to look whether another process has let go of a directory, and how long it has for that.
+const LOOK: (Duration, u32) = (Duration::from_millis(20), 100);
+
+/// Opens a directory, or the socket file of the process that has it.
+async fn open(directory: &Path, options: StoreOptions) -> Result<Client, Error> {
+    for turn in 0.. {
+        match StoreBackend::open(directory, options.clone(), Arc::new(SystemClock)) {
+            Ok(store) => return Ok(Client::of_store(Arc::new(store), directory)),
+            Err(OpenError::InUse) if turn < LOOK.1 => {
+                let socket = RedisUrl::of_socket(socket_in(directory));
+                if let Ok(backend) = RedisBackend::connect(socket).await {
+                    return Ok(Client::new(Arc::new(backend)));
+                }
+                // It has just begun or is about to end, or lets nobody in.
+                timer::after(LOOK.0).await;
+            }
+            Err(source) => return Err(Error::Open { directory: directory.display().to_string(), source }),
+        }
+    }
+    unreachable!("the last turn returns")
 }
 
 /// Where a URL says that the queue is.
@@ -63,6 +92,8 @@ pub enum Place {
         /// How many bytes of payloads stay in memory.
         memory: u64,
     },
+    /// On a geartrain server, a Redis or a Valkey.
+    Redis(RedisUrl),
 }
 
 impl Place {
@@ -72,11 +103,14 @@ impl Place {
         if url == "memory:" {
             return Ok(Place::Memory);
         }
+        if RedisUrl::is_one(url) {
+            return url.parse().map(Place::Redis).map_err(|bad: BadUrl| wrong(bad.why()));
+        }
         let place = match url.strip_prefix("embedded:") {
             Some(place) => place,
             // A scheme that nobody knows is not taken for a directory.
             None if url.contains('/') && !url.contains("://") => url,
-            None => return Err(wrong("use embedded:DIR or memory:")),
+            None => return Err(wrong("use redis://HOST:PORT, embedded:DIR or memory:")),
         };
         let (directory, query) = place.split_once('?').unwrap_or((place, ""));
         if directory.is_empty() {

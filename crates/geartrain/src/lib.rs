@@ -22,6 +22,7 @@
 mod client;
 mod connect;
 mod put;
+mod serving;
 mod timer;
 mod wait;
 
@@ -29,6 +30,7 @@ pub use client::Client;
 pub use connect::{Place, connect};
 pub use geartrain_core::engine::Census;
 pub use geartrain_core::*;
+pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
 pub use put::PutRequest;
 pub use wait::{Awaited, Ended, WaitError};
@@ -60,6 +62,15 @@ pub enum Error {
         /// Why.
         #[source]
         source: geartrain_store::OpenError,
+    },
+    /// Nobody answers there.
+    #[error("cannot reach the queue at {url}")]
+    Connect {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: BackendError,
     },
     /// There is no copy.
     #[error("cannot make a copy")]

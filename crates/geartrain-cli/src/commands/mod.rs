@@ -12,6 +12,7 @@ mod list;
 mod put;
 mod queue;
 mod recur;
+mod server;
 mod show;
 mod status;
 #[cfg(test)]
@@ -43,6 +44,8 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             clap_complete::generate(shell, &mut args::command(), "geartrain", &mut script);
             Ok(out.out.write_all(&script)?)
         }
+        Verb::Server(args) => server::server(args, out),
+        Verb::Lua(args) => server::lua(args, out),
         Verb::Check(args) => care::check(&cli.url, args, out),
         Verb::Backup(args) => care::backup(&cli.url, args, out).await,
         Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
@@ -96,9 +99,13 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Undepend(args) => change::undepend(client, args, out).await,
         Verb::Log(args) => change::log(client, args, out).await,
         Verb::Config(verb) => config::config(client, verb, out).await,
-        Verb::Backup(_) | Verb::Bench(_) | Verb::Check(_) | Verb::Completions { .. } | Verb::Version => {
-            Ok(())
-        }
+        Verb::Server(_)
+        | Verb::Lua(_)
+        | Verb::Backup(_)
+        | Verb::Bench(_)
+        | Verb::Check(_)
+        | Verb::Completions { .. }
+        | Verb::Version => Ok(()),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use geartrain::{Failure, HistoryEntry, Job, JobState, Payload, Timestamp, What};
+use geartrain::{Failure, HistoryEntry, Job, JobState, Payload, Timestamp, What, base64};
 
 use crate::moment::when;
 use crate::text::{Cell, FAINT, HEADING, card, clean, count, table};
 use crate::view::{is_stalled, texts};
-use crate::{base64, duration, moment, particulars};
+use crate::{duration, moment, particulars};
 
 /// A payload on one line: its text, or its bytes in base64.
 pub(super) fn payload_text(payload: &Payload) -> String {

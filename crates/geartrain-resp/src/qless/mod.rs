@@ -4,7 +4,6 @@
 //! checked here, what it checks of the job is the engine's to check, and `errors` puts that into Qless's words.
 
 mod arguments;
-mod base64;
 mod decode;
 mod errors;
 mod json;
@@ -18,7 +17,7 @@ use geartrain_core::{Call, Jid};
 pub(crate) use errors::reply as error;
 pub(crate) use reply::write;
 
-/// The key of a payload that is not JSON, where JSON is meant.
+/// The key of a payload that is not JSON, where JSON is meant: see [`Payload::to_json`](geartrain_core::Payload::to_json).
 const BYTES: &str = "$bytes";
 
 /// Which of Qless's commands was asked, as far as it matters for what a refusal is called.

@@ -6,7 +6,7 @@ use geartrain_core::{
 };
 
 use super::json::{self, write_number, write_string};
-use super::{Asked, Echo, Verb, base64, errors, number};
+use super::{Asked, Echo, Verb, errors, number};
 use crate::frame::Output;
 
 /// The longest reply. Whoever asks for more jobs than fit asks for fewer at a time.
@@ -303,13 +303,15 @@ fn write_recurring(out: &mut Vec<u8>, recurring: &Recurring) {
     object.end();
 }
 
-/// A payload is JSON in a string. One that is not JSON, because no Qless client put it there, is shown so that it can be told apart and given back.
+/// A payload is JSON in a string. One that is not JSON, because no Qless client put it there, is shown so that it can be told apart and given back. JSON is
+/// what a Qless client may put, which is a little more than what others call so: there may be any bytes in its strings.
 fn write_data(out: &mut Vec<u8>, payload: &Payload) {
-    if json::check(payload.bytes()).is_ok() {
+    let is_itself =
+        json::check(payload.bytes()).is_ok() && json::only_field(payload.bytes(), super::BYTES).is_none();
+    if is_itself {
         write_string(out, payload.bytes());
     } else {
-        let shown = format!("{{\"{}\":\"{}\"}}", super::BYTES, base64::encode(payload.bytes()));
-        write_string(out, shown.as_bytes());
+        write_string(out, payload.to_json().as_bytes());
     }
 }
 

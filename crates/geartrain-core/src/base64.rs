@@ -1,9 +1,9 @@
-//! Base64, for payloads that are not text.
+//! Base64, for bytes that are not text.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Writes bytes as base64, padded.
-pub(crate) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
         let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
@@ -20,7 +20,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 }
 
 /// Reads padded base64; none if it is anything else.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
     if !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {
         return None;

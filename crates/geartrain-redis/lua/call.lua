@@ -1,0 +1,66 @@
+-- What one call knows, and what it has still to write and to tell when it ends.
+
+local unpack, floor, tonumber, tostring, type = unpack, math.floor, tonumber, tostring, type
+local pairs, ipairs, next, pcall, error = pairs, ipairs, next, pcall, error
+local pack = cmsgpack.pack
+local huge = math.huge
+
+local call     -- redis.call; it is not there yet while a function library is loaded
+local now      -- the moment of the command under way
+local prefix   -- goes before every key and channel
+local key = {} -- the beginnings of keys
+local known    -- what was read during this call and still holds
+local pending  -- changes to sorted sets: key -> member -> score, or false to take it out
+local out      -- what is to be published, in order
+
+-- The rules, by what they are about. They are declared together because they know each other, and in tables because a chunk may have 200 locals only.
+local zset, say, order, option, stats, job, side, put, pop, finish = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+local change, recur, read, able, tick, why, events, sleep, qless, native = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+
+-- Says no. Nothing has been changed when this is called.
+local function refuse(kind, fields)
+  error({ refused = kind, fields = fields })
+end
+
+local function bad(what, why)
+  refuse('BadArgument', { what = what, why = why })
+end
+
+-- Beginning a call -----------------------------------------------------------------------------------------------------------------------
+
+local function begin(of_prefix)
+  call = redis.call
+  if prefix ~= of_prefix then
+    prefix = of_prefix
+    local ours, theirs = prefix .. 'gt:', prefix .. 'ql:'
+    key = {
+      job = theirs .. 'j:', recurring = theirs .. 'r:', queue = theirs .. 'q:', worker = theirs .. 'w:',
+      tag = theirs .. 't:', group = theirs .. 'f:', stats = theirs .. 's:',
+      config = theirs .. 'config', queues = theirs .. 'queues', workers = theirs .. 'workers',
+      paused = theirs .. 'paused_queues', tracked = theirs .. 'tracked', completed = theirs .. 'completed',
+      failures = theirs .. 'failures', tags = theirs .. 'tags', log = theirs .. 'log', channel = theirs,
+      ours = ours, token = ours .. 'token', order = ours .. 'order:', first = ours .. 'first:',
+      unique = ours .. 'unique:', waiters = ours .. 'waiters', waiting = ours .. 'waiting:',
+      results = ours .. 'results', ages = ours .. 'results:ages', ends = ours .. 'results:ends',
+      deadlines = ours .. 'deadlines', expiries = ours .. 'expiries', able = ours .. 'able',
+      can = ours .. 'can:', limits = ours .. 'limits', pace = ours .. 'pace', asked = ours .. 'asked',
+      days = ours .. 'days:', counts = ours .. 'counts', listen = ours .. 'listen', happened = ours .. 'happened',
+      sleep = ours .. 'sleep:', waits = ours .. 'waits:', to = ours .. 'to:', told = ours .. 'front:',
+      events = ours .. 'events', warned = ours .. 'warned:',
+    }
+  end
+  known = { quoted = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
+    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, history = {} }
+  pending = {}
+  out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
+end
+
+-- The moment at which a command is given; the clock of Redis if its caller does not say.
+local function moment(given)
+  if given then return given end
+  if not known.clock then
+    local time = call('TIME')
+    known.clock = time[1] + time[2] / 1e6
+  end
+  return known.clock
+end

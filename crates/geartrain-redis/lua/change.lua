@@ -1,0 +1,99 @@
+-- Changing what is known of a job or a queue.
+
+function change.priority(jid, priority)
+  local of = job.existing(jid)
+  call('HSET', of.at, 'priority', priority)
+  if of.queue ~= '' and zset.score(key.queue .. of.queue .. '-work', jid) then order.enter(of.queue, jid, priority, 0) end
+end
+
+-- change: on or off, lists of jids; or all
+function change.depend(jid, depends, cycles)
+  local of = job.existing(jid)
+  if of.state ~= 'depends' then refuse('NotInDepends', { jid = jid, state = job.stands(of), qless = of.state }) end
+  if depends.on then
+    local open = job.open(jid, depends.on)
+    job.check_cycles(jid, open, cycles)
+    for _, on in ipairs(open) do job.link(jid, on) end
+    return
+  end
+  for _, on in ipairs(depends.off or job.dependencies(jid)) do job.unlink(jid, on) end
+  if call('EXISTS', of.at .. '-dependencies') == 0 then
+    zset.remove(key.queue .. of.queue .. '-depends', jid)
+    call('HSET', of.at, 'state', 'waiting')
+    of.state = 'waiting'
+    order.enter(of.queue, jid, tonumber(of.priority), now)
+    side.enter(of)
+  end
+end
+
+function change.log(jid, message, data)
+  check_size('message', message, LOG_BYTES_MAX)
+  check_size('log data', data, LOG_BYTES_MAX)
+  if not job.exists(jid) then refuse('NoSuchJob', { jid = jid }) end
+  job.append(jid, job.log_entry(message, data))
+  job.bound_history(jid)
+end
+
+-- Answers whether anything changed.
+function change.track(jid, on)
+  if not job.exists(jid) then refuse('NoSuchJob', { jid = jid }) end
+  local was = zset.score(key.tracked, jid) ~= nil
+  say.on(key.channel .. (on and 'track' or 'untrack'), jid)
+  if say.listening() then say.event(on and 'Track' or 'Untrack', { jid = jid }) end
+  if on then zset.add(key.tracked, now, jid) else zset.remove(key.tracked, jid) end
+  known.tracked = true
+  return was ~= on
+end
+
+function change.add_tags(jid, tags)
+  at_most('tags', #tags, TAGS_MAX)
+  local of = job.existing(jid)
+  local all = job.tags(of)
+  at_most('tags', #tags + #all, TAGS_MAX)
+  local there = set_of(all)
+  for _, tag in ipairs(tags) do
+    job.index_tag(jid, tag)
+    if not there[tag] then
+      there[tag] = true
+      all[#all + 1] = tag
+    end
+  end
+  call('HSET', of.at, 'tags', list_text(all))
+  return all
+end
+
+function change.remove_tags(jid, tags)
+  at_most('tags', #tags, TAGS_MAX)
+  local of = job.existing(jid)
+  local gone, left = set_of(tags), {}
+  for _, tag in ipairs(tags) do job.unindex_tag(jid, tag) end
+  for _, tag in ipairs(job.tags(of)) do
+    if not gone[tag] then left[#left + 1] = tag end
+  end
+  call('HSET', of.at, 'tags', list_text(left))
+  return left
+end
+
+function change.pause(queues, on)
+  at_least_one('queues', queues)
+  in_parts(queues, on and 'SADD' or 'SREM', key.paused)
+  for _, queue in ipairs(queues) do
+    known.paused[queue] = on
+    if not on then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', key.queue .. queue .. '-work') end
+  end
+end
+
+function change.forget_queues(queues)
+  at_least_one('queues', queues)
+  in_parts(queues, 'ZREM', key.queues)
+  known.registered = {}
+end
+
+function change.forget_workers(workers)
+  at_least_one('workers', workers)
+  for _, worker in ipairs(workers) do
+    zset.remove(key.workers, worker)
+    known.seen[worker] = nil
+    able.forget(worker)
+  end
+end

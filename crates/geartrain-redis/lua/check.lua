@@ -1,0 +1,132 @@
+-- Lists, and what is refused wherever it is given.
+
+local TAGS_MAX = 1000
+local PAYLOAD_BYTES_MAX = 67108864
+local LOG_BYTES_MAX = 65536
+local RETRIES_MAX = 2147483647
+local SPAN_MAX = 315360000
+local OFFSET_MAX = 2147483647
+local SILENCE_MAX = 60 -- seconds after which a worker that shows no sign of life no longer counts
+local NO_BYTES = '{"$bytes":""}' -- an empty payload
+
+-- How many arguments are given to one Redis command: Lua's stack takes some thousands.
+local ARGUMENTS_MAX = 2000
+
+-- A text as JSON.
+local function quote(text)
+  if text:find('[%c"\\/\127]') then return cjson.encode(text) end
+  return '"' .. text .. '"'
+end
+
+-- The same for names, which come again and again within one call.
+local function quote_name(name)
+  local quoted = known.quoted[name]
+  if not quoted then
+    quoted = quote(name)
+    known.quoted[name] = quoted
+  end
+  return quoted
+end
+
+local function contains(list, member)
+  for at = 1, #list do
+    if list[at] == member then return true end
+  end
+  return false
+end
+
+-- A set of the members of a list.
+local function set_of(list)
+  local set = {}
+  for at = 1, #list do set[list[at]] = true end
+  return set
+end
+
+-- Gives a long list to a Redis command, a part at a time.
+local function in_parts(list, command, ...)
+  local first = { ... }
+  local at = 1
+  while at <= #list do
+    local arguments, n = {}, 0
+    for _, argument in ipairs(first) do
+      n = n + 1
+      arguments[n] = argument
+    end
+    local last = at + ARGUMENTS_MAX - 1
+    if last > #list then last = #list end
+    for place = at, last do
+      n = n + 1
+      arguments[n] = list[place]
+    end
+    call(command, unpack(arguments, 1, n))
+    at = last + 1
+  end
+end
+
+local function sorted(list)
+  table.sort(list)
+  return list
+end
+
+-- A list as it is stored. Without members it is an object, as Qless has it.
+local function list_text(list)
+  if #list == 0 then return '{}' end
+  return cjson.encode(list)
+end
+
+local function check_size(what, text, max)
+  max = max or PAYLOAD_BYTES_MAX
+  if text and #text > max then refuse('TooLarge', { what = what, bytes = #text, max = max }) end
+end
+
+local function at_most(what, count, max)
+  if count > max then bad(what, 'must be at most ' .. max .. ', not ' .. count) end
+end
+
+local function at_least_one(what, list)
+  if #list == 0 then bad(what, 'must name at least one') end
+end
+
+local function check_retries(retries)
+  if retries and retries > RETRIES_MAX then bad('retries', 'must be at most ' .. RETRIES_MAX .. ', not ' .. exact(retries)) end
+end
+
+-- How many bytes a payload stands for, which may be written as base64.
+local function bytes_of(text)
+  if text:sub(1, 11) ~= '{"$bytes":"' or text:sub(-2) ~= '"}' then return #text end
+  local _, padding = text:sub(-4, -3):gsub('=', '')
+  return floor((#text - 13) / 4) * 3 - padding
+end
+
+local function check_payload(text, what)
+  if not text or #text <= PAYLOAD_BYTES_MAX then return end
+  local bytes = bytes_of(text)
+  if bytes > PAYLOAD_BYTES_MAX then refuse('TooLarge', { what = what or 'payload', bytes = bytes, max = PAYLOAD_BYTES_MAX }) end
+end
+
+-- Refuses a time that nothing could be done in, or that is beyond all plans.
+local function check_span(what, span)
+  if span and (span <= 0 or span > SPAN_MAX) then
+    bad(what, 'must be above 0 seconds and at most ten years, not ' .. exact(span))
+  end
+end
+
+
+-- Packing by hand what Lua's tables cannot hold: nil inside lists, and lists of what is packed already.
+
+local NIL = '\192'
+
+-- An array or a map of things that are packed already.
+local function packed_head(count, small, large)
+  if count < 16 then return string.char(small + count) end
+  return string.char(large + 1, floor(count / 16777216) % 256, floor(count / 65536) % 256, floor(count / 256) % 256, count % 256)
+end
+
+local function packed_array(parts)
+  return packed_head(#parts, 144, 220) .. table.concat(parts)
+end
+
+-- Fails with a text for the caller.
+local function complain(text)
+  error({ text = text })
+end

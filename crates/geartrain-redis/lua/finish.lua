@@ -1,0 +1,430 @@
+-- How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
+
+local DROPPED_MAX = 1000 -- old jobs that one completion removes at the most
+
+-- The job that somebody says they hold.
+local function claimed(jid, holder)
+  local of = job.existing(jid)
+  job.check_holder(of, holder)
+  return of
+end
+
+local function seen(worker)
+  if known.seen[worker] ~= now then
+    known.seen[worker] = now
+    zset.add(key.workers, now, worker)
+  end
+end
+finish.seen = seen
+
+local function lock(queue, jid, deadline)
+  zset.add(key.queue .. queue .. '-locks', deadline, jid)
+  local first = known.locks[queue]
+  if first and deadline < first then known.locks[queue] = deadline end
+end
+finish.lock = lock
+
+function finish.heartbeat(asked)
+  local of = claimed(asked.jid, asked.holder)
+  local deadline = finite(now + option.heartbeat(of.queue))
+  if asked.data then
+    call('HSET', of.at, 'expires', deadline, 'data', asked.data)
+  else
+    call('HSET', of.at, 'expires', deadline)
+  end
+  zset.add(key.worker .. of.worker .. ':jobs', deadline, of.jid)
+  lock(of.queue, of.jid, deadline)
+  seen(of.worker)
+  return deadline
+end
+
+-- Lets the jobs go that waited for this one alone, in the order of their jids.
+local function release_dependents(jid)
+  local dependents = call('SMEMBERS', key.job .. jid .. '-dependents')
+  if #dependents == 0 then return end
+  for _, dependent in ipairs(sorted(dependents)) do
+    local at = key.job .. dependent .. '-dependencies'
+    if call('SREM', at, jid) == 1 and call('EXISTS', at) == 0 then
+      local of = job.load(dependent)
+      if of and of.queue ~= '' and of.state == 'depends' then
+        zset.remove(key.queue .. of.queue .. '-depends', dependent)
+        if of.scheduled then
+          call('HSET', of.at, 'state', 'scheduled')
+          call('HDEL', of.at, 'scheduled')
+          of.state = 'scheduled'
+          put.schedule(of, tonumber(of.scheduled))
+        else
+          call('HSET', of.at, 'state', 'waiting')
+          of.state = 'waiting'
+          order.enter(of.queue, dependent, tonumber(of.priority), now)
+          side.enter(of)
+        end
+      end
+    end
+  end
+  call('DEL', key.job .. jid .. '-dependents')
+end
+
+-- Forgets a complete job, as Qless does: what others depend on and who tracks it is left alone.
+local function drop(jid)
+  local of = job.load(jid)
+  zset.remove(key.completed, jid)
+  if not of then return end
+  job.unindex_tags(of)
+  side.forget(of)
+  call('DEL', of.at, of.at .. '-history')
+end
+
+-- Forgets complete jobs that are too old, then those that are too many. How many there are and which is the oldest is read once for a call.
+local function drop_old()
+  local complete = known.complete
+  if not complete then
+    local first = zset.ask('ZRANGE', key.completed, 0, 0, 'WITHSCORES')
+    complete = { count = call('ZCARD', key.completed), first = tonumber(first[2]) or huge }
+    known.complete = complete
+  end
+  local oldest, max = finite(now - option.number('jobs-history')), option.count('jobs-history-count')
+  if complete.first > oldest and complete.count <= max then return end
+  local old = zset.ask('ZRANGEBYSCORE', key.completed, '-inf', exact(oldest), 'LIMIT', 0, DROPPED_MAX)
+  for _, jid in ipairs(old) do drop(jid) end
+  local more = complete.count - #old - max
+  if more > DROPPED_MAX then more = DROPPED_MAX end
+  if more > 0 then
+    for _, jid in ipairs(zset.ask('ZRANGE', key.completed, 0, more - 1)) do drop(jid) end
+  end
+  known.complete = nil
+end
+
+-- asked: jid, holder, queue, data, next { queue, delay, depends, cycles }, result
+function finish.complete(asked)
+  local of = job.existing(asked.jid)
+  local held, refusal = pcall(job.check_holder, of, asked.holder)
+  if not held then
+    local how = job.ended(of, asked.holder)
+    if how and how ~= 'failed' and (how == 'complete') == (asked.next == nil) then return how end
+    error(refusal)
+  end
+  job.check_queue(of, asked.queue)
+  local on = asked.next
+  local open
+  if on then
+    open = job.open(of.jid, on.depends)
+    job.check_cycles(of.jid, open, on.cycles)
+  else
+    side.check_result(of, asked.result)
+  end
+
+  local jid, queue, worker = of.jid, of.queue, of.worker
+  local token = job.token(of)
+  zset.remove(key.queue .. queue .. '-locks', jid)
+  zset.remove(key.worker .. worker .. ':jobs', jid)
+  stats.measure('run', queue, tonumber(of.time) or now)
+  if known.tracked ~= false then say.milestone(jid, 'Completed') end
+  if of.grace then job.unwarn(of) end
+  if of.attempt then side.end_attempt(of) end
+  if of.terms then side.let_go(of) end
+  if on then return finish.advance(of, token, asked, open) end
+
+  say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"completed","queue":' .. quote_name(queue) .. '}')
+  if say.listening() then say.event('Completed', { jid = jid, queue = queue }) end
+  job.append(jid, job.done_entry())
+  local ended = token and token .. ' complete' or ''
+  if asked.data then
+    call('HSET', of.at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', of.retries,
+      'time', job.time_text(), 'gt-ended', ended, 'data', asked.data)
+  else
+    call('HSET', of.at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', of.retries,
+      'time', job.time_text(), 'gt-ended', ended)
+  end
+  of.state, of.queue, of.worker = 'complete', '', ''
+  zset.add(key.completed, now, jid)
+  local complete = known.complete
+  if complete then
+    complete.count = complete.count + 1
+    if now < complete.first then complete.first = now end
+  end
+  release_dependents(jid)
+  side.conclude(of, 'Completed', asked.result)
+  drop_old()
+  return 'complete'
+end
+
+-- Completes a job into another queue.
+function finish.advance(of, token, asked, open)
+  local on, jid = asked.next, of.jid
+  say.on(key.log, '{"jid":' .. quote(jid) .. ',"to":' .. quote_name(on.queue) .. ',"event":"advanced","queue":' .. quote_name(of.queue) .. '}')
+  if say.listening() then say.event('Advanced', { jid = jid, queue = of.queue, to = on.queue }) end
+  job.append(jid, job.done_entry(), job.put_entry(on.queue))
+  job.register(on.queue)
+  local due = on.delay > 0 and finite(now + on.delay) or nil
+  local how
+  if #open > 0 then
+    how = 'depends'
+  elseif due and #on.depends == 0 then
+    how = 'scheduled'
+  else
+    -- A delay is dropped if all of what the job should wait for is done already.
+    how = 'waiting'
+  end
+  -- One that is scheduled reads `waiting`, as in Qless.
+  of.state = how == 'depends' and 'depends' or 'waiting'
+  of.queue, of.worker = on.queue, ''
+  local fields = { 'state', of.state, 'worker', '', 'failure', '{}', 'queue', on.queue, 'expires', '0', 'remaining', of.retries,
+    'time', job.time_text(), 'gt-ended', token and token .. ' ' .. how or '' }
+  if asked.data then
+    fields[#fields + 1] = 'data'
+    fields[#fields + 1] = asked.data
+  end
+  if how == 'depends' and due then
+    fields[#fields + 1] = 'scheduled'
+    fields[#fields + 1] = due
+  end
+  call('HSET', of.at, unpack(fields))
+  if how == 'depends' then
+    for _, other in ipairs(open) do job.link(jid, other) end
+    zset.add(key.queue .. on.queue .. '-depends', now, jid)
+  elseif how == 'scheduled' then
+    put.schedule(of, due)
+  else
+    order.enter(on.queue, jid, tonumber(of.priority), now)
+    side.enter(of)
+  end
+  side.take_key(of)
+  return how
+end
+
+-- Puts a job into a group of failed ones. Its attempt, if one was under way, is over.
+local function into_group(of, failure, group, ended, data)
+  local jid = of.jid
+  zset.remove(key.queue .. of.queue .. '-work', jid)
+  zset.remove(key.queue .. of.queue .. '-locks', jid)
+  zset.remove(key.queue .. of.queue .. '-scheduled', jid)
+  known.ahead[of.queue] = nil
+  job.unwarn(of)
+  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  stats.failed(of.queue)
+  local fields = { 'state', 'failed', 'worker', '', 'expires', '', 'failure', failure }
+  if ended then
+    fields[#fields + 1] = 'gt-ended'
+    fields[#fields + 1] = ended
+  end
+  if data then
+    fields[#fields + 1] = 'data'
+    fields[#fields + 1] = data
+  end
+  call('HSET', of.at, unpack(fields))
+  side.end_attempt(of)
+  side.let_go(of)
+  side.leave(of)
+  of.state, of.worker = 'failed', ''
+  call('SADD', key.failures, group)
+  call('LPUSH', key.group .. group, jid)
+end
+
+local function failed_text(jid, worker, group, message)
+  return '{"message":' .. quote(message) .. ',"jid":' .. quote(jid) .. ',"group":' .. quote(group) .. ',"event":"failed","worker":'
+    .. quote_name(worker) .. '}'
+end
+
+-- asked: jid, holder, group, message, data, result
+function finish.fail(asked)
+  local of = job.existing(asked.jid)
+  local held, refusal = pcall(job.check_holder, of, asked.holder)
+  if not held then
+    if job.ended(of, asked.holder) == 'failed' then return end
+    error(refusal)
+  end
+  side.check_result(of, asked.result)
+  local jid, worker, group, message = of.jid, of.worker, asked.group, asked.message
+  say.on(key.log, failed_text(jid, worker, group, message))
+  if say.listening() then
+    say.event('Failed', { jid = jid, queue = of.queue, worker = worker, group = group, message = message, by = 'Worker' })
+  end
+  say.milestone(jid, 'Failed')
+  job.append(jid, job.failed_entry(group, worker))
+  local token = job.token(of)
+  into_group(of, job.failure_text(group, message, floor(now), worker), group, token and token .. ' failed' or '', asked.data)
+  side.conclude(of, { Failed = { group = group, message = message } }, asked.result)
+end
+
+-- Fails a job that no worker said had failed. `failure` is who said so and when, if a worker did after all.
+function finish.give_up(of, group, message, by, failure)
+  local jid, worker = of.jid, of.worker
+  -- It was nobody's when it was late.
+  local last = by ~= 'Expired' and worker ~= '' and worker or nil
+  say.milestone(jid, 'Failed')
+  -- A retry that used up the last chance says nothing on the log, as in Qless.
+  if by ~= 'Retry' then say.on(key.log, failed_text(jid, last or '', group, message)) end
+  if say.listening() then
+    say.event('Failed', { jid = jid, queue = of.queue, worker = last, group = group, message = message, by = by })
+  end
+  job.append(jid, job.failed_entry(group))
+  into_group(of, failure or job.failure_text(group, message, now, ''), group, of.ended and of.state == 'running' and '' or nil)
+  side.conclude(of, { Failed = { group = group, message = message } })
+end
+
+-- The group and the message of a job whose retries are used up.
+function finish.exhausted(of)
+  return 'failed-retries-' .. of.queue, 'Job exhausted retries in queue "' .. of.queue .. '"'
+end
+
+-- Takes one retry from a job whose attempt is over, and says how many are left.
+function finish.spend(of)
+  local remaining = tonumber(of.remaining) - 1
+  of.remaining = remaining
+  call('HSET', of.at, 'remaining', remaining)
+  if of.grace then
+    job.unwarn(of)
+    call('HDEL', of.at, 'grace')
+    of.grace = false
+  end
+  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', of.jid) end
+  return remaining
+end
+
+-- Puts a job back into its queue after an attempt that came to nothing. The hash goes on to name the worker and the deadline, as in Qless.
+function finish.try_again(of, delay, failure)
+  local queue, jid = of.queue, of.jid
+  zset.remove(key.queue .. queue .. '-locks', jid)
+  side.end_attempt(of)
+  if of.ended then call('HDEL', of.at, 'gt-ended') end
+  of.state = delay > 0 and 'scheduled' or 'waiting'
+  if failure then
+    call('HSET', of.at, 'state', of.state, 'failure', failure)
+  else
+    call('HSET', of.at, 'state', of.state)
+  end
+  if delay > 0 then
+    put.schedule(of, finite(now + delay))
+  else
+    order.enter(queue, jid, tonumber(of.priority), now)
+    side.enter(of)
+  end
+  if say.listening() then say.event('Retried', { jid = jid, queue = queue }) end
+  side.abandon_if_unwanted(of)
+end
+
+-- asked: jid, holder, queue, delay, chance, group, message
+function finish.retry(asked)
+  local of = claimed(asked.jid, asked.holder)
+  job.check_queue(of, asked.queue)
+  local delay = asked.chance and side.backoff(of, asked.chance) or asked.delay
+  local group, message = asked.group, asked.message
+  local failure = group and message and job.failure_text(group, message, floor(now), of.worker) or nil
+  local remaining = finish.spend(of)
+  if remaining >= 0 then
+    finish.try_again(of, delay, failure)
+  else
+    local usual_group, usual_message = finish.exhausted(of)
+    finish.give_up(of, group or usual_group, failure and message or usual_message, 'Retry', failure)
+  end
+  return remaining
+end
+
+function finish.timeout(jids)
+  local named, all = {}, {}
+  for place, jid in ipairs(jids) do
+    local of = job.existing(jid)
+    if of.state ~= 'running' then refuse('NotRunning', { jid = jid, state = job.stands(of), qless = of.state }) end
+    -- The second mention of a job would find it taken away already.
+    if named[jid] then refuse('NotRunning', { jid = jid, state = 'Waiting', qless = 'stalled' }) end
+    named[jid] = true
+    all[place] = of
+  end
+  for _, of in ipairs(all) do
+    local jid, queue = of.jid, of.queue
+    job.append(jid, job.timed_out_entry())
+    zset.remove(key.queue .. queue .. '-locks', jid)
+    job.unwarn(of)
+    side.end_attempt(of)
+    if of.ended then call('HDEL', of.at, 'gt-ended') end
+    call('HSET', of.at, 'state', 'stalled', 'expires', '0')
+    of.state = 'stalled'
+    order.enter_first(queue, jid)
+    side.enter(of)
+    if of.worker ~= '' then
+      say.lock_lost(jid, of.worker)
+      if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
+    end
+    side.abandon_if_unwanted(of)
+  end
+end
+
+-- Lets a job wait at the front of its queue.
+function finish.to_front(of, crashed)
+  local jid, queue, worker = of.jid, of.queue, of.worker
+  local token = tonumber(job.token(of)) or 0
+  if worker ~= '' and say.listening() then
+    say.event('HandedBack', { jid = jid, queue = queue, worker = worker, crashed = crashed })
+  end
+  zset.remove(key.queue .. queue .. '-locks', jid)
+  zset.remove(key.worker .. worker .. ':jobs', jid)
+  job.unwarn(of)
+  side.end_attempt(of)
+  call('HSET', of.at, 'state', 'waiting', 'worker', '', 'expires', '0')
+  call('HDEL', of.at, 'grace', 'gt-ended')
+  of.state, of.worker = 'waiting', ''
+  order.enter_front(queue, jid, tonumber(of.priority), token)
+  side.enter(of)
+  side.abandon_if_unwanted(of)
+end
+
+function finish.hand_back(asked)
+  local of = claimed(asked.jid, asked.holder)
+  job.append(of.jid, job.worker_entry('"handed-back",', of.worker))
+  finish.to_front(of, false)
+end
+
+-- Moves the oldest failed jobs of a group into a queue.
+function finish.unfail(queue, group, count)
+  local at = key.group .. group
+  local oldest = call('LRANGE', at, -count, -1)
+  local moved = 0
+  for place = #oldest, 1, -1 do
+    local of = job.load(oldest[place])
+    if of then
+      moved = moved + 1
+      job.append(of.jid, job.put_entry(queue))
+      call('HSET', of.at, 'state', 'waiting', 'worker', '', 'expires', '0', 'queue', queue, 'remaining', of.retries)
+      of.state, of.queue = 'waiting', queue
+      side.renew(of)
+      side.take_key(of)
+      order.enter(queue, of.jid, tonumber(of.priority), now)
+      side.enter(of)
+    end
+  end
+  if #oldest > 0 then
+    call('LTRIM', at, 0, -count - 1)
+    if call('EXISTS', at) == 0 then call('SREM', key.failures, group) end
+  end
+  return moved
+end
+
+function finish.cancel(jids)
+  local named = set_of(jids)
+  for _, jid in ipairs(jids) do
+    for _, dependent in ipairs(job.dependents(jid)) do
+      if not named[dependent] then refuse('IsDependency', { jid = jid, dependent = dependent }) end
+    end
+  end
+  local gone = 0
+  for _, jid in ipairs(jids) do
+    local of = job.load(jid)
+    if not of or of.state ~= 'complete' then
+      local queue = of and quote_name(of.queue) or 'false'
+      local worker = of and quote_name(of.worker) or 'false'
+      local text = '{"jid":' .. quote(jid) .. ',"queue":' .. queue .. ',"event":"canceled","worker":' .. worker .. '}'
+      say.on(key.log, text)
+      if of and of.worker ~= '' then say.on(key.worker .. of.worker, text) end
+      if say.listening() then events.canceled(jid, of) end
+      say.milestone(jid, 'Canceled')
+      if of then
+        side.tell(of, { Ended = { 'Canceled', { 1, NO_BYTES } } })
+        job.remove(of)
+        call('DEL', of.at .. '-dependents')
+        gone = gone + 1
+      end
+    end
+  end
+  return gone
+end

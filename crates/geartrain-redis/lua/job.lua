@@ -1,0 +1,359 @@
+-- A job: its hash, its history, its tags, what it depends on, and who holds it.
+
+local CYCLE_WALK_MAX = 10000
+local HISTORY_BYTES_MAX = 262144
+
+local FIELDS = { 'state', 'queue', 'worker', 'expires', 'time', 'klass', 'priority', 'retries', 'remaining', 'grace', 'scheduled', 'history',
+  'gt-lock', 'gt-ended', 'gt-terms', 'gt-waits', 'gt-attempt', 'data' }
+
+-- A job as its hash has it; none if there is none. With `data` only if that is asked for, because it may be large.
+function job.load(jid, with_data)
+  local at = key.job .. jid
+  local found = call('HMGET', at, unpack(FIELDS, 1, with_data and 18 or 17))
+  local state = found[1]
+  if not state then return nil end
+  local of = {
+    jid = jid, at = at, state = state, queue = found[2] or '', worker = found[3] or '', expires = found[4] or '', time = found[5] or '0',
+    klass = found[6] or '', priority = found[7] or '0', retries = found[8] or '0', remaining = found[9] or '0', grace = found[10] == '1',
+    scheduled = found[11], lock = found[13], ended = found[14], terms = found[15] and cmsgpack.unpack(found[15]),
+    waits = tonumber(found[16]) or 0, attempt = found[17], data = found[18],
+  }
+  if found[12] then job.migrate(of, found[12]) end
+  return of
+end
+
+function job.exists(jid)
+  return call('HEXISTS', key.job .. jid, 'state') == 1
+end
+
+function job.existing(jid)
+  local of = job.load(jid)
+  if not of then refuse('NoSuchJob', { jid = jid }) end
+  return of
+end
+
+-- Where a job stands in our words: Qless's differ for one that was timed out, and for one that was advanced with a delay.
+function job.stands(of)
+  local state = of.state
+  if state == 'stalled' then return 'Waiting' end
+  if state == 'waiting' and zset.score(key.queue .. of.queue .. '-scheduled', of.jid) then return 'Scheduled' end
+  return state:sub(1, 1):upper() .. state:sub(2)
+end
+
+function job.is_unfinished(of)
+  return of.state ~= 'complete' and of.state ~= 'failed'
+end
+
+-- The fields that are read only now and then.
+function job.more(of, ...)
+  return unpack(call('HMGET', of.at, ...))
+end
+
+-- Registers a queue, unless it is.
+function job.register(queue)
+  if not known.registered[queue] then
+    known.registered[queue] = true
+    call('ZADD', key.queues, 'NX', now, queue)
+  end
+end
+
+-- A moment as the field `time` has it.
+function job.time_text()
+  if known.time ~= now then
+    known.time = now
+    known.time_text = string.format('%.20f', now)
+  end
+  return known.time_text
+end
+
+-- History -------------------------------------------------------------------------------------------------------------------------------------------
+
+-- The beginning of an entry, which is the same for all that happens at one moment.
+local function entry_at(at)
+  if known.entry_moment ~= at then
+    known.entry_moment = at
+    known.entry_text = '[' .. string.format('%.14g', floor(at)) .. ','
+  end
+  return known.entry_text
+end
+
+-- Appends entries that are JSON already, and drops old ones.
+function job.append(jid, ...)
+  local at = key.job .. jid .. '-history'
+  local count = call('RPUSH', at, ...)
+  local max = floor(option.number('max-job-history'))
+  if max > 0 and count > max then
+    local first = call('LINDEX', at, 0)
+    if max == 1 then
+      call('LTRIM', at, -1, -1)
+    else
+      call('LTRIM', at, 1 - max, -1)
+      call('LPUSH', at, first)
+    end
+  end
+end
+
+function job.put_entry(queue, at)
+  return entry_at(at or now) .. '"put",{"q":' .. quote_name(queue) .. '}]'
+end
+
+function job.worker_entry(what, worker)
+  return entry_at(now) .. what .. '{"worker":' .. quote_name(worker) .. '}]'
+end
+
+function job.done_entry()
+  return entry_at(now) .. '"done"]'
+end
+
+function job.timed_out_entry()
+  return entry_at(now) .. '"timed-out"]'
+end
+
+function job.failed_entry(group, worker)
+  local who = worker and '"worker":' .. quote_name(worker) .. ',' or ''
+  return entry_at(now) .. '"failed",{' .. who .. '"group":' .. quote(group) .. '}]'
+end
+
+-- What somebody wrote down has a blank before it. That says nothing to a reader of JSON, and tells it from what the queue writes.
+function job.log_entry(message, data)
+  return entry_at(now) .. ' ' .. quote(message) .. (data and ',' .. data or '') .. ']'
+end
+
+-- Keeps a history that somebody writes into from growing without end. The first entry and the newest stay.
+function job.bound_history(jid)
+  local at = key.job .. jid .. '-history'
+  local entries = call('LRANGE', at, 0, -1)
+  local bytes, kept = #(entries[1] or ''), 0
+  for place = #entries, 2, -1 do
+    bytes = bytes + #entries[place]
+    if bytes > HISTORY_BYTES_MAX and kept > 0 then break end
+    kept = kept + 1
+  end
+  if kept < #entries - 1 then
+    call('LTRIM', at, -kept, -1)
+    call('LPUSH', at, entries[1])
+  end
+end
+
+-- Turns a history in the form of older scripts into a list.
+function job.migrate(of, text)
+  local entries = {}
+  for _, stay in ipairs(cjson.decode(text)) do
+    local function add(moment, what, name, value)
+      if type(moment) ~= 'number' then return end
+      local fields = name and value and ',{"' .. name .. '":' .. cjson.encode(value) .. '}' or ''
+      entries[#entries + 1] = '[' .. string.format('%.14g', floor(moment)) .. ',"' .. what .. '"' .. fields .. ']'
+    end
+    add(stay.put, 'put', 'q', stay.q)
+    add(stay.popped, 'popped', 'worker', stay.worker)
+    add(stay.failed, 'failed')
+    add(stay.done, 'done')
+  end
+  if #entries > 0 then
+    -- They are older than whatever is in the list.
+    for place = #entries, 1, -1 do call('LPUSH', of.at .. '-history', entries[place]) end
+  end
+  call('HDEL', of.at, 'history')
+end
+
+-- Tags ----------------------------------------------------------------------------------------------------------------------------------------------
+
+function job.tags(of)
+  local text = call('HGET', of.at, 'tags')
+  return text and text ~= '{}' and cjson.decode(text) or {}
+end
+
+function job.index_tag(jid, tag)
+  zset.add(key.tag .. tag, now, jid)
+  call('ZINCRBY', key.tags, 1, tag)
+end
+
+function job.unindex_tag(jid, tag)
+  zset.remove(key.tag .. tag, jid)
+  call('ZINCRBY', key.tags, -1, tag)
+end
+
+function job.index_tags(jid, tags)
+  for _, tag in ipairs(tags) do job.index_tag(jid, tag) end
+end
+
+function job.unindex_tags(of)
+  for _, tag in ipairs(job.tags(of)) do job.unindex_tag(of.jid, tag) end
+end
+
+-- Dependencies --------------------------------------------------------------------------------------------------------------------------------------
+
+function job.dependencies(jid)
+  return sorted(call('SMEMBERS', key.job .. jid .. '-dependencies'))
+end
+
+-- Jobs that wait for a job. Dropping a job leaves its side of a dependency behind, and so do foreign scripts; what is not true of the other side does not count.
+function job.dependents(jid)
+  local found = call('SMEMBERS', key.job .. jid .. '-dependents')
+  if #found == 0 then return found end
+  local real = {}
+  for _, dependent in ipairs(sorted(found)) do
+    if call('SISMEMBER', key.job .. dependent .. '-dependencies', jid) == 1 then real[#real + 1] = dependent end
+  end
+  return real
+end
+
+function job.link(jid, on)
+  call('SADD', key.job .. on .. '-dependents', jid)
+  call('SADD', key.job .. jid .. '-dependencies', on)
+end
+
+function job.unlink(jid, on)
+  call('SREM', key.job .. on .. '-dependents', jid)
+  call('SREM', key.job .. jid .. '-dependencies', on)
+end
+
+-- Those of the jobs that are there and not complete. The job itself is about to be there.
+function job.open(jid, depends)
+  local open, seen = {}, {}
+  for _, on in ipairs(depends) do
+    if not seen[on] then
+      seen[on] = true
+      local state = on ~= jid and call('HGET', key.job .. on, 'state')
+      if on == jid or (state and state ~= 'complete') then open[#open + 1] = on end
+    end
+  end
+  return open
+end
+
+-- Refuses to make a job wait for itself.
+function job.check_cycles(jid, open, cycles)
+  if cycles == 'Accept' or #open == 0 then return end
+  -- A job that nobody waits for closes no circle.
+  if not contains(open, jid) and call('EXISTS', key.job .. jid .. '-dependents') == 0 then return end
+  local seen, count = {}, 0
+  for _, through in ipairs(open) do
+    local ahead = { through }
+    while #ahead > 0 do
+      local at = table.remove(ahead)
+      if at == jid then refuse('Cycle', { jid = jid, through = through }) end
+      if not seen[at] then
+        seen[at] = true
+        count = count + 1
+        if count > CYCLE_WALK_MAX then refuse('TooManyDependencies', { jid = jid, max = CYCLE_WALK_MAX }) end
+        for _, on in ipairs(call('SMEMBERS', key.job .. at .. '-dependencies')) do ahead[#ahead + 1] = on end
+      end
+    end
+  end
+end
+
+-- Locks and who holds them --------------------------------------------------------------------------------------------------------------------------
+
+-- A number that no attempt was given, even if Redis forgot the last ones: by then the clock has gone on.
+function job.new_token(at)
+  local last = known.token
+  if not last then last = tonumber(call('GET', key.token)) or 0 end
+  local token = last + 1
+  local clock = floor(at * 1e6)
+  if clock > token and clock < 9007199254740992 then token = clock end
+  known.token = token
+  known.new_tokens = true
+  return token
+end
+
+-- What is written beside a lock. A foreign script that hands the job out changes the worker or the time, and the token is then good for nothing.
+function job.lock_text(token, worker)
+  return string.format('%.0f', token) .. ' ' .. job.time_text() .. ' ' .. worker
+end
+
+-- The token of the attempt that holds a job, as text; none if a foreign script handed it out.
+function job.token(of)
+  local lock = of.lock
+  if not lock or of.state ~= 'running' then return nil end
+  local token = lock:match('^%d+')
+  if token and lock == token .. ' ' .. of.time .. ' ' .. of.worker then return token end
+  return nil
+end
+
+-- Refuses anybody but who holds the job.
+function job.check_holder(of, holder)
+  if holder.token then
+    if job.token(of) ~= holder.token then refuse('LockLost', { jid = of.jid, state = job.stands(of) }) end
+    return
+  end
+  if of.state ~= 'running' then refuse('NotRunning', { jid = of.jid, state = job.stands(of), qless = of.state }) end
+  if of.worker ~= holder.worker then
+    refuse('HeldByAnother', { jid = of.jid, worker = holder.worker, holder = of.worker })
+  end
+end
+
+function job.check_queue(of, given)
+  if given and given ~= of.queue then refuse('WrongQueue', { jid = of.jid, queue = of.queue, given = given }) end
+end
+
+-- How the attempt with this token ended, if it did and no later one has.
+function job.ended(of, holder)
+  local token, how = (of.ended or ''):match('^(%d+) (%a+)$')
+  if holder.token and token == holder.token then return how end
+  return nil
+end
+
+-- What is known of the attempt under way: its deadline and how far it got.
+function job.attempt(of)
+  local token = of.attempt and job.token(of)
+  if not token then return {} end
+  local attempt = cmsgpack.unpack(of.attempt)
+  return attempt.token == token and attempt or {}
+end
+
+function job.set_attempt(of, token, attempt)
+  attempt.token = token
+  of.attempt = pack(attempt)
+  call('HSET', of.at, 'gt-attempt', of.attempt)
+end
+
+-- A worker that was warned about a job no longer has it.
+function job.unwarn(of)
+  if of.grace and of.worker ~= '' then call('SREM', key.warned .. of.worker, of.jid) end
+end
+
+-- Takes a job out of the sorted sets of its queue.
+function job.detach(of)
+  local queue, jid = of.queue, of.jid
+  if queue == '' then return end
+  local at = key.queue .. queue
+  zset.remove(at .. '-work', jid)
+  zset.remove(at .. '-locks', jid)
+  zset.remove(at .. '-scheduled', jid)
+  zset.remove(at .. '-depends', jid)
+  known.ahead[queue] = nil
+end
+
+-- Removes a job and all that knows of it, but for whoever tracks it.
+function job.remove(of)
+  local jid = of.jid
+  local tags, failure = job.more(of, 'tags', 'failure')
+  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  job.unwarn(of)
+  job.detach(of)
+  if of.state == 'failed' then job.leave_group(of, failure, of.queue) end
+  if of.state == 'complete' then
+    zset.remove(key.completed, jid)
+    known.complete = nil
+  end
+  if tags and tags ~= '{}' then
+    for _, tag in ipairs(cjson.decode(tags)) do job.unindex_tag(jid, tag) end
+  end
+  for _, on in ipairs(call('SMEMBERS', of.at .. '-dependencies')) do call('SREM', key.job .. on .. '-dependents', jid) end
+  call('DEL', of.at, of.at .. '-history', of.at .. '-dependencies')
+  side.forget(of)
+end
+
+-- Takes a failed job out of its group. It no longer counts among those that failed on that day and still are.
+function job.leave_group(of, failure, queue)
+  local read, told = pcall(cjson.decode, failure or '')
+  if not read or type(told) ~= 'table' or not told.group then return end
+  call('LREM', key.group .. told.group, 0, of.jid)
+  if call('EXISTS', key.group .. told.group) == 0 then call('SREM', key.failures, told.group) end
+  if type(told.when) == 'number' then stats.count('failed', queue, told.when, -1) end
+end
+
+-- How somebody failed, as it is stored.
+function job.failure_text(group, message, when, worker)
+  return '{"group":' .. quote(group) .. ',"message":' .. quote(message) .. ',"when":' .. exact(when) .. ',"worker":' .. quote(worker) .. '}'
+end

@@ -1,0 +1,575 @@
+-- Our own API: one MessagePack request, one MessagePack reply, as docs/formats/wire.md tells. Fields are read by their places, because nil leaves holes in Lua's lists.
+
+local BATCH_MAX = 10000
+local VERSION = 1
+
+-- The one entry of an enum's variant: its name and what is in it.
+local function variant(value)
+  if type(value) == 'table' then return next(value) end
+  return value, nil
+end
+
+local function holder_of(value)
+  local kind, who = variant(value)
+  if kind == 'Token' then return { token = tostring(who):match('^%d+') or '' } end
+  return { worker = who }
+end
+
+-- What is not there is nothing, and a list without members is none.
+local function list_of(value)
+  return type(value) == 'table' and value or {}
+end
+
+local function terms_of(value)
+  if type(value) ~= 'table' then return nil end
+  local terms = {
+    unique = value[1], attach = value[2], lives = value[3] == 'WhileAwaited' and value[3] or nil,
+    afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6], attempt_max = value[7],
+    backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
+  }
+  side.check(terms)
+  if next(terms) == nil then return nil end
+  return terms
+end
+
+local function next_of(value)
+  if type(value) ~= 'table' then return nil end
+  return { queue = value[1], delay = value[2] or 0, depends = list_of(value[3]), cycles = value[4] }
+end
+
+local function result_of(value)
+  if type(value) ~= 'table' then return nil end
+  check_payload(value[2], 'result')
+  return { value[1] or 0, value[2] or NO_BYTES }
+end
+
+local function page_from(value)
+  return value and value[1] or 0, value and value[2] or 25
+end
+
+-- What jobs look like -----------------------------------------------------------------------------------------------------------------------------------
+
+local function lock_of(of)
+  local expires = zset.score(key.queue .. of.queue .. '-locks', of.jid) or tonumber(of.expires) or 0
+  return { worker = of.worker, token = (job.token(of) or '0') .. '.0', expires = expires }
+end
+
+local function failure_of(text)
+  if not text or text == '{}' or text == '' then return nil end
+  local failure = cjson.decode(text)
+  if not failure.group then return nil end
+  local worker = failure.worker
+  return {
+    group = failure.group, message = tostring(failure.message or ''), when = tonumber(failure.when) or 0,
+    worker = worker and worker ~= '' and worker or nil,
+  }
+end
+
+-- One entry of a history. What somebody wrote down has a blank before it, and is shown as it was given.
+local function happened_of(text)
+  local entry = cjson.decode(text)
+  local when, what, fields = entry[1], entry[2], type(entry[3]) == 'table' and entry[3] or {}
+  if not text:find('^%[[^,]*, ') then
+    if what == 'put' and fields.q then return { when = when, what = { Put = { queue = fields.q } } } end
+    if what == 'popped' and fields.worker then return { when = when, what = { Popped = { worker = fields.worker } } } end
+    if what == 'done' then return { when = when, what = 'Done' } end
+    if what == 'failed' and fields.group then
+      return { when = when, what = { Failed = { worker = fields.worker, group = fields.group } } }
+    end
+    if what == 'timed-out' then return { when = when, what = 'TimedOut' } end
+    if what == 'handed-back' and fields.worker then return { when = when, what = { HandedBack = { worker = fields.worker } } } end
+    if what == 'crashed' and fields.worker then return { when = when, what = { Crashed = { worker = fields.worker } } } end
+  end
+  local data
+  if entry[3] ~= nil then
+    -- Behind the moment and the word, each with its comma.
+    local at = text:find('"', 1, true) + 1
+    while true do
+      local byte = text:sub(at, at)
+      if byte == '"' then break end
+      at = at + (byte == '\\' and 2 or 1)
+    end
+    data = text:sub(at + 2, -2)
+  end
+  return { when = when, what = { Log = { message = tostring(what), data = data } } }
+end
+
+local function state_of(of, failure)
+  local state = job.stands(of)
+  if state == 'Scheduled' then
+    return state, { Scheduled = { due = zset.score(key.queue .. of.queue .. '-scheduled', of.jid) or 0 } }
+  elseif state == 'Depends' then
+    return state, { Depends = { on = job.dependencies(of.jid), due = tonumber(of.scheduled or nil) } }
+  elseif state == 'Running' then
+    return state, { Running = { lock = lock_of(of) } }
+  elseif state == 'Complete' then
+    return state, { Complete = { at = zset.score(key.completed, of.jid) or 0 } }
+  elseif state == 'Failed' then
+    return state, { Failed = { failure = failure or { group = 'unknown', message = '', when = 0 } } }
+  end
+  return state, 'Waiting'
+end
+
+local function tags_from(text)
+  local tags = text and text ~= '{}' and cjson.decode(text) or {}
+  for place, tag in ipairs(tags) do tags[place] = tostring(tag) end
+  return tags
+end
+
+local function job_of(jid)
+  local of = job.load(jid, true)
+  if not of then return nil end
+  local tags, failure, parent = job.more(of, 'tags', 'failure', 'spawned_from_jid')
+  failure = failure_of(failure)
+  local name, state = state_of(of, failure)
+  local history = {}
+  for place, text in ipairs(read.history(jid)) do history[place] = happened_of(text) end
+  return {
+    jid = jid, klass = of.klass, queue = of.queue ~= '' and of.queue or nil, state = state, priority = tonumber(of.priority) or 0,
+    retries = tonumber(of.retries) or 0, remaining = floor(tonumber(of.remaining) or 0), payload = of.data or '', tags = tags_from(tags),
+    history = history, past_failure = name ~= 'Failed' and failure or nil, spawned_from = parent or nil,
+    dependents = job.dependents(jid), tracked = say.is_tracked(jid), particulars = side.particulars(of),
+    qless = { state = of.state, worker = of.worker ~= '' and of.worker or nil, expires = tonumber(of.expires) or 0 },
+  }
+end
+
+local function jobs_of(jids)
+  local all = {}
+  for _, jid in ipairs(jids) do all[#all + 1] = job_of(jid) end
+  return all
+end
+
+-- What a worker is handed, by its places; by names where something is left out between others.
+local function popped_of(of, whole)
+  local token = of.lock:match('^%d+') .. '.0'
+  local particulars = (of.terms or of.waits > 0 or of.attempt) and side.particulars(of) or nil
+  local queue, data = of.queue, of.data or ''
+  local priority, retries, remaining = tonumber(of.priority) or 0, tonumber(of.retries) or 0, floor(tonumber(of.remaining) or 0)
+  return {
+    jid = of.jid, queue = queue, klass = of.klass, payload = data, priority = priority, retries = retries, remaining = remaining,
+    lock = { of.worker, token, of.deadline }, particulars = particulars, job = whole and job_of(of.jid) or nil,
+  }
+end
+
+-- The operations: each takes its fields and answers packed bytes ------------------------------------------------------------------------------------------
+
+local operations = {}
+native.operations = operations
+
+function operations.Put(fields)
+  local data, retries, tags = fields[4], fields[7], fields[8]
+  check_payload(data)
+  check_retries(retries)
+  if tags then at_most('tags', #tags, TAGS_MAX) end
+  return pack(put.put({ queue = fields[1], jid = fields[2], klass = fields[3], data = data, delay = fields[5] or 0, priority = fields[6],
+    retries = retries, tags = tags, depends = fields[9] or {}, caller = fields[10], existing = fields[11] or 'Keep',
+    cycles = fields[12], terms = terms_of(fields[13]) }))
+end
+
+local function pop_from_fields(fields)
+  local kind, inside = variant(fields[4] or 'Strict')
+  local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind, turn = inside and inside[1] or 0 })
+  local jobs = {}
+  for place, of in ipairs(popped) do jobs[place] = popped_of(of, fields[5]) end
+  return { jobs, turn }
+end
+
+function operations.Pop(fields)
+  return pack(pop_from_fields(fields))
+end
+
+function operations.Peek(fields)
+  return pack(jobs_of(pop.peek(fields[1], fields[2] or 1)))
+end
+
+function operations.Heartbeat(fields)
+  check_payload(fields[3])
+  return pack(finish.heartbeat({ jid = fields[1], holder = holder_of(fields[2]), data = fields[3] }))
+end
+
+function operations.Complete(fields)
+  check_payload(fields[4])
+  local how = finish.complete({ jid = fields[1], holder = holder_of(fields[2]), queue = fields[3], data = fields[4], next = next_of(fields[5]),
+    result = result_of(fields[6]) })
+  return pack(how:sub(1, 1):upper() .. how:sub(2))
+end
+
+function operations.Fail(fields)
+  check_payload(fields[5])
+  check_size('message', fields[4])
+  finish.fail({ jid = fields[1], holder = holder_of(fields[2]), group = fields[3], message = fields[4] or '', data = fields[5],
+    result = result_of(fields[6]) })
+  return NIL
+end
+
+function operations.Retry(fields)
+  check_size('message', fields[7])
+  return pack(finish.retry({ jid = fields[1], holder = holder_of(fields[2]), queue = fields[3], delay = fields[4] or 0, chance = fields[5],
+    group = fields[6], message = fields[7] }))
+end
+
+function operations.Timeout(fields)
+  finish.timeout(fields[1])
+  return NIL
+end
+
+function operations.Cancel(fields)
+  return pack(finish.cancel(fields[1]))
+end
+
+function operations.Unfail(fields)
+  if fields[3] == 0 then bad('count', 'must be at least 1') end
+  return pack(finish.unfail(fields[1], fields[2], fields[3]))
+end
+
+function operations.SetPriority(fields)
+  change.priority(fields[1], fields[2])
+  return NIL
+end
+
+function operations.Depend(fields)
+  local kind, jids = variant(fields[2])
+  change.depend(fields[1], { on = kind == 'On' and jids or nil, off = kind == 'Off' and jids or nil }, fields[3])
+  return NIL
+end
+
+function operations.Log(fields)
+  change.log(fields[1], fields[2], fields[3])
+  return NIL
+end
+
+function operations.Track(fields)
+  return pack(change.track(fields[1], fields[2]))
+end
+
+function operations.Tracked()
+  local there, gone = read.tracked()
+  return pack({ jobs = jobs_of(there), expired = gone })
+end
+
+function operations.AddTags(fields)
+  return pack(change.add_tags(fields[1], fields[2]))
+end
+
+function operations.RemoveTags(fields)
+  return pack(change.remove_tags(fields[1], fields[2]))
+end
+
+function operations.Tagged(fields)
+  local total, jids = read.tagged(fields[1], page_from(fields[2]))
+  return pack({ total = total, jids = jids })
+end
+
+function operations.TopTags(fields)
+  return pack(read.top_tags(page_from(fields[1])))
+end
+
+function operations.Get(fields)
+  return pack(job_of(fields[1]))
+end
+
+function operations.GetMany(fields)
+  return pack(jobs_of(fields[1]))
+end
+
+function operations.Length(fields)
+  return pack(read.length(fields[1]))
+end
+
+function operations.Jobs(fields)
+  local which, queue = variant(fields[1])
+  return pack(read.jobs(which:lower(), queue, page_from(fields[2])))
+end
+
+-- A map from names; Lua would make a list of one without entries.
+local function packed_map(pairs_of)
+  if next(pairs_of) == nil then return '\128' end
+  return pack(pairs_of)
+end
+
+function operations.Failures()
+  return packed_map(read.failures())
+end
+
+function operations.Failed(fields)
+  local total, jids = read.failed(fields[1], page_from(fields[2]))
+  return pack({ total = total, jids = jids })
+end
+
+function operations.Queues(fields)
+  return pack(read.queues(fields[1]))
+end
+
+function operations.Workers()
+  return pack(read.workers())
+end
+
+function operations.WorkerJobs(fields)
+  return pack(read.worker_jobs(fields[1]))
+end
+
+function operations.Stats(fields)
+  return pack(stats.report(fields[1], fields[2]))
+end
+
+function operations.Pause(fields)
+  change.pause(fields[1], true)
+  return NIL
+end
+
+function operations.Resume(fields)
+  change.pause(fields[1], false)
+  return NIL
+end
+
+function operations.ForgetQueues(fields)
+  change.forget_queues(fields[1])
+  return NIL
+end
+
+function operations.ForgetWorkers(fields)
+  change.forget_workers(fields[1])
+  return NIL
+end
+
+function operations.GetConfig(fields)
+  local value, chosen = option.get(fields[1])
+  if value == nil then return NIL end
+  return pack({ [chosen and 'Chosen' or 'Default'] = tostring(value) })
+end
+
+function operations.AllConfig()
+  local all = {}
+  for name, value in pairs(option.listed) do all[name] = { Default = tostring(value) } end
+  for name, value in pairs(option.all()) do all[name] = { Chosen = value } end
+  return pack(all)
+end
+
+function operations.SetConfig(fields)
+  check_size('value', fields[2])
+  option.set(fields[1], fields[2])
+  return NIL
+end
+
+function operations.UnsetConfig(fields)
+  option.unset(fields[1])
+  return NIL
+end
+
+local function interval_of(every)
+  local _, interval = variant(every)
+  return interval
+end
+
+function operations.Recur(fields)
+  recur.recur({ queue = fields[1], jid = fields[2], klass = fields[3], data = fields[4], interval = interval_of(fields[5]), offset = fields[6] or 0,
+    priority = fields[7] or 0, retries = fields[8] or 0, tags = list_of(fields[9]), backlog = fields[10] or 0 })
+  return NIL
+end
+
+function operations.Unrecur(fields)
+  recur.unrecur(fields[1])
+  return NIL
+end
+
+function operations.GetRecurring(fields)
+  local of = recur.get(fields[1])
+  if not of then return NIL end
+  return pack({ jid = of.jid, queue = of.queue, klass = of.klass, payload = of.data, priority = of.priority, retries = of.retries, tags = tags_from(of.tags_text),
+    every = { Interval = of.interval }, backlog = of.backlog, count = of.count, next = of.next })
+end
+
+function operations.UpdateRecurring(fields)
+  recur.update(fields[1], { priority = fields[2], retries = fields[3], interval = fields[4] and interval_of(fields[4]), backlog = fields[5],
+    data = fields[6], klass = fields[7], queue = fields[8] })
+  return NIL
+end
+
+function operations.TagRecurring(fields)
+  return pack(recur.tag(fields[1], fields[2]))
+end
+
+function operations.UntagRecurring(fields)
+  return pack(recur.untag(fields[1], fields[2]))
+end
+
+function operations.Attach(fields)
+  local jid, waiter = fields[1], fields[2]
+  local of = job.load(jid)
+  if of and job.is_unfinished(of) then
+    side.attach(of, waiter)
+    return pack('Attached')
+  end
+  local kept = side.result(jid)
+  if not of and not kept then refuse('NoSuchJob', { jid = jid }) end
+  return pack({ Ended = { state = of and job.stands(of), kept = kept } })
+end
+
+function operations.Leave(fields)
+  return pack(side.leave_all(fields[1]))
+end
+
+-- How far an attempt has got, as it is shown.
+local function progress_of(value)
+  return { portion = { value[1][1], value[1][2] }, seconds_left = value[2] }
+end
+
+function operations.Progress(fields)
+  local of = job.existing(fields[1])
+  job.check_holder(of, holder_of(fields[2]))
+  local progress = progress_of(fields[3])
+  local token, attempt = job.token(of), job.attempt(of)
+  attempt.progress = progress
+  -- One that a foreign script handed out has no token to keep it by.
+  if token then job.set_attempt(of, token, attempt) end
+  side.tell(of, { Progress = progress })
+  if say.listening() then say.event('Progress', { jid = of.jid, progress = progress }) end
+  return NIL
+end
+
+function operations.Chunk(fields)
+  check_payload(fields[4], 'chunk')
+  local of = job.existing(fields[1])
+  job.check_holder(of, holder_of(fields[2]))
+  return pack(side.tell(of, { Chunk = { fields[3], fields[4] } }))
+end
+
+function operations.HandBack(fields)
+  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]) })
+  return NIL
+end
+
+function operations.Gone(fields)
+  return pack(able.gone(fields[1], fields[2]))
+end
+
+function operations.Announce(fields)
+  local kind, abilities = variant(fields[2])
+  able.announce(fields[1], { [kind:lower()] = list_of(abilities) })
+  return NIL
+end
+
+function operations.RollCall(fields)
+  return pack(able.count(fields[1], fields[2]))
+end
+
+function operations.Announced(fields)
+  return pack(able.announced(fields[1]))
+end
+
+function operations.SetLimits(fields)
+  local limits = fields[2]
+  able.set_limits(fields[1], { jobs_max = limits[1], by_priority = list_of(limits[2]), rate = limits[3] })
+  return NIL
+end
+
+function operations.GetLimits(fields)
+  local limits = able.limits(fields[1]) or { by_priority = {} }
+  return pack({ jobs_max = limits.jobs_max, by_priority = limits.by_priority, rate = limits.rate })
+end
+
+function operations.GetResult(fields)
+  return pack(side.result(fields[1]))
+end
+
+function operations.Status(fields)
+  local kind, inside = variant(fields[1])
+  local of
+  if kind == 'Unique' then
+    of = side.holder(inside[1], inside[2])
+  else
+    of = job.load(inside)
+  end
+  if not of or not job.is_unfinished(of) then return NIL end
+  return pack({ jid = of.jid, queue = of.queue, state = job.stands(of), progress = job.attempt(of).progress,
+    submissions = 1 + (of.terms and of.terms.joined or 0), attached = of.waits })
+end
+
+function operations.Why(fields)
+  return pack(why.why(fields[1]))
+end
+
+function operations.Tick(fields)
+  local done, at = tick.tick(fields[1])
+  return pack({ done = done, next = at })
+end
+
+-- Requests -------------------------------------------------------------------------------------------------------------------------------------------
+
+-- Runs something that may be refused. Answers whether it was not, and what came of it.
+local function attempt(execute, ...)
+  local done, reply = pcall(execute, ...)
+  if done then return true, reply end
+  if type(reply) == 'table' and reply.refused then return false, pack({ [reply.refused] = reply.fields }) end
+  error(reply)
+end
+
+local OK, ERR = '\129' .. pack('Ok'), '\129' .. pack('Err')
+local named = {}
+for name in pairs(operations) do named[name] = OK .. '\129' .. pack(name) end
+
+local requests = {}
+
+function requests.Batch(calls)
+  if #calls > BATCH_MAX then complain('a batch has at most ' .. BATCH_MAX .. ' commands, this one has ' .. #calls) end
+  -- Whether it can be read is looked at before anything is done.
+  for place = 1, #calls do
+    local name, fields = variant(calls[place][2])
+    if not operations[name] then complain('there is no command ' .. tostring(name)) end
+    if fields ~= nil and type(fields) ~= 'table' then complain('the fields of ' .. name .. ' are no list') end
+  end
+  local answers = {}
+  for place = 1, #calls do
+    local name, fields = variant(calls[place][2])
+    now = moment(calls[place][1])
+    local done, reply = attempt(operations[name], fields or {})
+    answers[place] = (done and named[name] or ERR) .. reply
+  end
+  return packed_array(answers)
+end
+
+-- Each wait pops. One that finds nothing sleeps, and says when something falls due.
+local function wait(process, number, asked)
+  local done, reply = attempt(pop_from_fields, asked)
+  if not done then return '\129' .. pack('Refused') .. reply end
+  if #reply[1] > 0 or asked[3] == 0 then
+    sleep.awake(process, number)
+    return pack({ Popped = reply })
+  end
+  sleep.sleep(process, number, asked[1])
+  return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
+end
+
+function requests.Wait(fields)
+  now = moment(fields[2])
+  local answers = {}
+  for place, one in ipairs(fields[3]) do answers[place] = wait(fields[1], one[1], one[2]) end
+  return packed_array(answers)
+end
+
+function requests.Awake(fields)
+  sleep.awake(fields[1], fields[2])
+  return NIL
+end
+
+function requests.Listen(fields)
+  now = moment(fields[1])
+  return pack(events.listen())
+end
+
+function requests.Since(fields)
+  local done, reply = attempt(events.since, fields[1], fields[2])
+  if not done then return ERR .. reply end
+  return OK .. packed_array(reply)
+end
+
+function native.execute(bytes)
+  local read_it, request = pcall(cmsgpack.unpack, bytes)
+  if not read_it or type(request) ~= 'table' then complain('what came cannot be read as MessagePack') end
+  if request[1] ~= VERSION then
+    complain('this is version ' .. tostring(request[1]) .. ' of the wire, and version ' .. VERSION .. ' is spoken here')
+  end
+  local name, fields = variant(request[2])
+  if not requests[name] then complain('there is no request ' .. tostring(name)) end
+  return requests[name](fields or {})
+end

@@ -1,0 +1,45 @@
+-- Numbers and texts: what a double can tell apart, how it is written, and what is too much of something.
+
+local frexp, ldexp = math.frexp, math.ldexp
+local finite_max = 1.7976931348623157e308
+
+-- A number that leaves the finite ones becomes the largest finite one.
+local function finite(number)
+  if number > finite_max then return finite_max end
+  if number < -finite_max then return -finite_max end
+  return number
+end
+
+-- A number with all its digits. Whole ones, which most are, are quicker this way.
+local function exact(number)
+  if number % 1 == 0 and number < 1e14 and number > -1e14 then return tostring(number) end
+  return string.format('%.17g', number)
+end
+
+-- The next moment that a double can tell from this one.
+local function after(at)
+  if at == 0 then return 5e-324 end
+  local fraction, exponent = frexp(at)
+  local step = ldexp(1, exponent - 53)
+  if fraction == -0.5 then step = step / 2 end
+  return finite(at + step)
+end
+
+local STEP_MIN = ldexp(1, -80) -- far below what a moment adds, and far above what makes doubles slow
+
+-- The next score below.
+local function down(score)
+  if score == huge then return finite_max end
+  local fraction, exponent = frexp(score)
+  local step = ldexp(1, exponent - 53)
+  if fraction == 0.5 then step = step / 2 end
+  if step < STEP_MIN or score == 0 then step = STEP_MIN end
+  return score - step
+end
+
+-- A finite number, if a text is one.
+local function number_of(text)
+  local number = tonumber(text)
+  if number and number == number and number < huge and number > -huge then return number end
+  return nil
+end

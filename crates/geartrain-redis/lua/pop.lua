@@ -1,0 +1,299 @@
+-- Which job a worker gets next, and all that comes due when somebody asks.
+
+local QUEUES_MAX = 1024
+local LATE_MAX = 1000 -- jobs not started in time that one pop fails at the most
+local AHEAD_MAX = 256 -- waiting jobs that are read at once
+
+local function is_paused(queue)
+  local paused = known.paused[queue]
+  if paused == nil then
+    paused = call('SISMEMBER', key.paused, queue) == 1
+    known.paused[queue] = paused
+  end
+  return paused
+end
+pop.is_paused = is_paused
+
+-- The first score of a sorted set; infinite if it is empty. Until something earlier comes in it is not asked for again, so that a batch of pops asks once.
+function pop.first_of(cache, queue, at)
+  local first = cache[queue]
+  if not first then
+    first = tonumber(zset.ask('ZRANGE', at, 0, 0, 'WITHSCORES')[2]) or huge
+    cache[queue] = first
+  end
+  return first
+end
+
+-- Jobs whose lock has expired, the longest expired first.
+local function expired(queue, max)
+  local at = key.queue .. queue .. '-locks'
+  if max <= 0 or pop.first_of(known.locks, queue, at) > now then return {} end
+  known.locks[queue] = nil
+  return zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max)
+end
+pop.expired = expired
+
+-- Makes up to `max` due jobs of a queue waiting, the longest due first. All of them, if not given.
+function pop.promote(queue, max)
+  local at = key.queue .. queue .. '-scheduled'
+  if max and max <= 0 or pop.first_of(known.due, queue, at) > now then return end
+  known.due[queue] = nil
+  for _, jid in ipairs(zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)) do
+    local job_at = key.job .. jid
+    local priority = call('HGET', job_at, 'priority')
+    zset.remove(at, jid)
+    if priority then
+      call('HSET', job_at, 'state', 'waiting')
+      order.enter(queue, jid, tonumber(priority) or 0, now)
+    end
+  end
+end
+
+-- The job that is first in a queue, which stays there; none if it is empty. Some of those behind it are read with it.
+local function first_waiting(queue)
+  local ahead = known.ahead[queue]
+  if not ahead or ahead.at > #ahead then
+    local count = ahead and ahead.count * 4 or known.wanted or 1
+    if count > AHEAD_MAX then count = AHEAD_MAX end
+    ahead = zset.ask('ZREVRANGE', key.queue .. queue .. '-work', 0, count - 1)
+    ahead.at, ahead.count = 1, count
+    known.ahead[queue] = ahead
+  end
+  return ahead[ahead.at]
+end
+
+-- Takes the first job out of work.
+local function take_first(queue, jid)
+  zset.remove(key.queue .. queue .. '-work', jid)
+  local ahead = known.ahead[queue]
+  if ahead then ahead.at = ahead.at + 1 end
+end
+
+-- The first job that waits in a queue and may still start, taken out of work. Those that may not fail.
+local function next_in_time(queue, late)
+  while true do
+    local jid = first_waiting(queue)
+    if not jid then
+      if late.left == LATE_MAX then return nil end
+      -- In the stead of those that were late others come in that are due.
+      pop.promote(queue, 1)
+      jid = first_waiting(queue)
+      if not jid then return nil end
+    end
+    local of = job.load(jid, true)
+    if not of then
+      take_first(queue, jid) -- a foreign script left it behind
+    elseif side.late_since(of) then
+      if late.left == 0 then return nil end
+      late.left = late.left - 1
+      take_first(queue, jid)
+      finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+    else
+      return of
+    end
+  end
+end
+
+-- How many more locks a queue may have; none for any number.
+function pop.free_places(queue)
+  local max = option.concurrency(queue)
+  if not max then return nil end
+  local places = floor(max - zset.ask('ZCOUNT', key.queue .. queue .. '-locks', exact(now), '+inf'))
+  return places > 0 and places or 0
+end
+
+-- How many jobs of a queue may be handed out now, as far as the queue goes, up to so many.
+local function open_places(queue, wanted)
+  if is_paused(queue) then return 0 end
+  local places = pop.free_places(queue)
+  if places and places < wanted then wanted = places end
+  return able.starts(queue, wanted)
+end
+
+-- Warns the holder of a lock that has expired.
+local function warn(of)
+  local jid = of.jid
+  say.milestone(jid, 'Stalled')
+  job.append(jid, job.timed_out_entry())
+  if of.worker ~= '' then
+    say.lock_lost(jid, of.worker)
+    if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
+    zset.remove(key.worker .. of.worker .. ':jobs', jid)
+    -- The end of a worker takes those along that it was warned about.
+    call('SADD', key.warned .. of.worker, jid)
+  end
+  call('HSET', of.at, 'grace', '1')
+  of.grace = true
+  finish.lock(of.queue, jid, finite(now + option.number('grace-period')))
+  stats.count('retries', of.queue, now, 1)
+end
+
+-- Ends the attempt of a holder that was warned, or that gets no warning.
+local function take_over(of)
+  if option.number('grace-period') <= 0 then warn(of) end
+  if of.ended then
+    call('HDEL', of.at, 'gt-ended')
+    of.ended = nil
+  end
+  finish.spend(of)
+end
+
+-- Deals with a lock that has expired: warns its holder the first time, fails the job if no retry is left, and else says that another may take it over.
+local function examine(of)
+  if not of.grace and option.number('grace-period') > 0 then
+    warn(of)
+    return false
+  end
+  if tonumber(of.remaining) <= 0 then
+    take_over(of)
+    local group, message = finish.exhausted(of)
+    finish.give_up(of, group, message, 'Expiry')
+    return false
+  end
+  return true
+end
+
+-- Jobs with expired locks that are to be handed out.
+local function expired_jobs(queue, max)
+  local all = {}
+  for _, jid in ipairs(expired(queue, max)) do
+    local of = job.load(jid, true)
+    if of and of.state == 'running' and of.queue == queue then
+      all[#all + 1] = of
+    else
+      zset.remove(key.queue .. queue .. '-locks', jid) -- a foreign script left it behind
+    end
+  end
+  return all
+end
+
+local function hand_out(of, worker, deadline)
+  local jid, queue = of.jid, of.queue
+  stats.measure('wait', queue, tonumber(of.time) or now)
+  local token = job.new_token(now)
+  if of.grace then call('SADD', key.warned .. worker, jid) end
+  if of.worker ~= '' and of.worker ~= worker then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  if of.attempt then side.end_attempt(of) end
+  local lock = job.lock_text(token, worker)
+  call('HSET', of.at, 'worker', worker, 'expires', deadline, 'state', 'running', 'time', job.time_text(), 'gt-lock', lock)
+  job.append(jid, job.worker_entry('"popped",', worker))
+  zset.add(key.worker .. worker .. ':jobs', deadline, jid)
+  finish.lock(queue, jid, deadline)
+  of.worker, of.expires, of.state, of.time, of.lock, of.deadline = worker, deadline, 'running', job.time_text(), lock, deadline
+  able.start(queue)
+  if of.terms then side.leave(of) end
+  local attempt_max = able.attempt_max(of, worker)
+  if attempt_max then
+    local ends = finite(now + attempt_max)
+    job.set_attempt(of, lock:match('^%d+'), { deadline = ends })
+    zset.add(key.deadlines, ends, jid)
+  end
+  if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
+  if known.tracked ~= false then say.milestone(jid, 'Popped') end
+  return of
+end
+
+-- Hands out up to `wanted` jobs of one queue.
+local function pop_from(queue, wanted, worker, popped)
+  wanted = open_places(queue, wanted)
+  if wanted == 0 then return end
+  local deadline = finite(now + option.heartbeat(queue))
+  local taken = {}
+  for _, of in ipairs(expired_jobs(queue, wanted)) do
+    if examine(of) then
+      take_over(of)
+      taken[#taken + 1] = of
+    end
+  end
+  local waiting = wanted - #taken
+  recur.spawn(queue, waiting)
+  pop.promote(queue, waiting)
+  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, worker, deadline) end
+  local late = { left = LATE_MAX }
+  known.wanted = waiting
+  for _ = 1, waiting do
+    local of = next_in_time(queue, late)
+    if not of then break end
+    take_first(queue, of.jid)
+    popped[#popped + 1] = hand_out(of, worker, deadline)
+  end
+end
+
+-- Hands out the job that matters most among the queues, and says which of them it came from.
+local function pop_by_priority(queues, turn, worker, popped)
+  local best, best_at, best_priority, over
+  local late = { left = LATE_MAX }
+  known.wanted = 1
+  for step = 0, #queues - 1 do
+    local at = (turn + step) % #queues
+    local queue = queues[at + 1]
+    if open_places(queue, 1) > 0 then
+      local candidate, taken = expired_jobs(queue, 1)[1], true
+      if candidate and not examine(candidate) then candidate = nil end
+      if not candidate then
+        taken = false
+        recur.spawn(queue, 1)
+        pop.promote(queue, 1)
+        candidate = next_in_time(queue, late)
+      end
+      local priority = candidate and tonumber(candidate.priority)
+      if candidate and (not best or priority > best_priority) then
+        best, best_at, best_priority, over = candidate, at, priority, taken
+      end
+    end
+  end
+  if not best then return nil end
+  if over then take_over(best) else take_first(best.queue, best.jid) end
+  popped[#popped + 1] = hand_out(best, worker, finite(now + option.heartbeat(best.queue)))
+  return best_at
+end
+
+-- asked: queues, worker, count, order, turn. Answers the jobs, each as it is now, and where the next pop begins.
+function pop.pop(asked)
+  local queues, worker, count = asked.queues, asked.worker, asked.count
+  at_least_one('queues', queues)
+  at_most('queues', #queues, QUEUES_MAX)
+  local turn = asked.order == 'Strict' and 0 or asked.turn % #queues
+  local popped = {}
+  local all_paused = true
+  for _, queue in ipairs(queues) do
+    able.note_asked(queue)
+    all_paused = all_paused and is_paused(queue)
+  end
+  if all_paused then return popped, turn end
+  finish.seen(worker)
+  if asked.order == 'Strict' then
+    for _, queue in ipairs(queues) do pop_from(queue, count - #popped, worker, popped) end
+  elseif asked.order == 'RoundRobin' then
+    local at, empty = turn, 0
+    while #popped < count and empty < #queues do
+      local before = #popped
+      pop_from(queues[at + 1], 1, worker, popped)
+      at = (at + 1) % #queues
+      if #popped > before then
+        turn, empty = at, 0
+      else
+        empty = empty + 1
+      end
+    end
+  else
+    while #popped < count do
+      local at = pop_by_priority(queues, turn, worker, popped)
+      if not at then break end
+      turn = (at + 1) % #queues
+    end
+  end
+  return popped, turn
+end
+
+-- Which jobs a pop would hand out.
+function pop.peek(queue, count)
+  local jids = expired(queue, count)
+  local wanted = count - #jids
+  recur.spawn(queue, wanted)
+  pop.promote(queue, wanted)
+  if wanted > 0 then
+    for _, jid in ipairs(zset.ask('ZREVRANGE', key.queue .. queue .. '-work', 0, wanted - 1)) do jids[#jids + 1] = jid end
+  end
+  return jids
+end

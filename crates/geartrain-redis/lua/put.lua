@@ -1,0 +1,115 @@
+-- Putting a job into a queue, for the first time or again.
+
+-- Puts a job that is there again: takes it out of where it is. Answers what it was.
+local function leave_to_be_put(of, asked, open)
+  local jid = of.jid
+  local tags, failure = job.more(of, 'tags', 'failure')
+  of.tags = tags and tags ~= '{}' and cjson.decode(tags) or {}
+  for _, tag in ipairs(of.tags) do job.unindex_tag(jid, tag) end
+  if #asked.depends > 0 then
+    local kept = set_of(asked.depends)
+    for _, on in ipairs(job.dependencies(jid)) do
+      if not kept[on] then job.unlink(jid, on) end
+    end
+  end
+  if of.state == 'complete' then
+    zset.remove(key.completed, jid)
+    known.complete = nil
+  elseif of.state == 'running' then
+    job.unwarn(of)
+    side.end_attempt(of)
+    if of.ended then call('HDEL', of.at, 'gt-ended') end
+  elseif of.state == 'failed' then
+    -- The new queue, not the old one, as in Qless.
+    job.leave_group(of, failure, asked.queue)
+  end
+  side.let_go(of)
+  side.leave(of)
+  job.detach(of)
+  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+end
+
+-- asked: queue, jid, klass, data, delay, priority, retries, tags, depends, caller, existing, cycles, terms
+function put.put(asked)
+  local jid, queue, terms = asked.jid, asked.queue, asked.terms
+  local at = key.job .. jid
+  -- Most jobs are new, and nothing is left of an earlier one.
+  local of = call('EXISTS', at, at .. '-dependencies') > 0 and job.load(jid) or nil
+  if of and asked.existing == 'Keep' then return side.join_existing(of, terms) end
+  if not of and asked.existing == 'Require' then refuse('NoSuchJob', { jid = jid }) end
+  if terms then
+    local joined = side.agree(of, asked)
+    if joined then return joined end
+  end
+  if not of then able.check_limits(queue, asked.priority or 0) end
+  local open
+  if #asked.depends > 0 then
+    open = job.open(jid, asked.depends)
+    job.check_cycles(jid, open, asked.cycles)
+  end
+
+  local delay = asked.delay
+  local log = '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}'
+  say.on(key.log, log)
+  if say.listening() then say.event('Put', { jid = jid, queue = queue }) end
+  job.append(jid, job.put_entry(queue))
+  local priority, retries, tags = asked.priority, asked.retries, asked.tags
+  if of then
+    leave_to_be_put(of, asked)
+    if of.worker ~= '' and of.worker ~= asked.caller then
+      say.lock_lost(jid, of.worker)
+      if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
+    end
+    priority = priority or tonumber(of.priority)
+    retries = retries or tonumber(of.retries)
+    tags = tags or of.tags
+  else
+    -- Nothing of what a foreign script left behind belongs to a new job.
+    of = { jid = jid, at = at, waits = 0, new = true }
+  end
+  priority, retries, tags = priority or 0, retries or 5, tags or {}
+  job.index_tags(jid, tags)
+
+  local depends = false
+  if open then
+    for _, on in ipairs(open) do job.link(jid, on) end
+  end
+  if #asked.depends > 0 or not of.new then depends = call('SCARD', at .. '-dependencies') > 0 end
+  local due = delay > 0 and finite(now + delay) or nil
+  local state = depends and 'depends' or due and 'scheduled' or 'waiting'
+  call('HSET', at, 'jid', jid, 'klass', asked.klass, 'data', asked.data, 'priority', priority, 'tags', list_text(tags), 'state', state,
+    'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time', job.time_text())
+  of.state, of.queue, of.klass, of.worker = state, queue, asked.klass, ''
+
+  if terms then
+    of.terms = side.kept(terms)
+    side.write(of)
+  else
+    side.renew(of)
+  end
+  if depends then
+    zset.add(key.queue .. queue .. '-depends', now, jid)
+    if due then call('HSET', at, 'scheduled', due) end
+  elseif due then
+    put.schedule(of, due)
+  else
+    order.enter(queue, jid, priority, now)
+    side.enter(of)
+  end
+  job.register(queue)
+  say.milestone(jid, 'Put')
+  if terms and terms.attach then side.attach(of, terms.attach) end
+  side.take_key(of)
+  return of.new and 'Created' or 'Replaced'
+end
+
+-- Onto the schedule of its queue.
+function put.schedule(of, due)
+  local queue = of.queue
+  zset.add(key.queue .. queue .. '-scheduled', due, of.jid)
+  local first = known.due[queue]
+  if first and due < first then known.due[queue] = due end
+  -- Whoever sleeps must know that something falls due.
+  out.woken[queue] = (out.woken[queue] or 0) + 1
+  side.enter(of)
+end

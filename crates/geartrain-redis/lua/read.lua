@@ -1,0 +1,147 @@
+-- Looking things up and counting them.
+
+local WORKER_AHEAD = 8640000 -- how far ahead the list of a worker's jobs looks, in seconds
+
+-- The first and the last place of a page; none if there is nothing on it.
+local function places(offset, count)
+  if count <= 0 or offset > OFFSET_MAX then return nil end
+  return offset, offset + count - 1
+end
+
+-- Part of a sorted set: command is ZRANGE or ZREVRANGE.
+local function page_of(command, at, offset, count)
+  local first, last = places(offset, count)
+  if not first then return {} end
+  return zset.ask(command, at, first, last)
+end
+
+-- Part of it between two scores.
+local function page_between(at, low, high, offset, count)
+  if not places(offset, count) then return {} end
+  return zset.ask('ZRANGEBYSCORE', at, low, high, 'LIMIT', offset, count)
+end
+
+function read.length(queue)
+  local at = key.queue .. queue
+  return zset.ask('ZCARD', at .. '-locks') + zset.ask('ZCARD', at .. '-work') + zset.ask('ZCARD', at .. '-scheduled')
+end
+
+-- which: complete, waiting, running, stalled, scheduled, depends or recurring
+function read.jobs(which, queue, offset, count)
+  if which == 'complete' then return page_of('ZREVRANGE', key.completed, offset, count) end
+  local at = key.queue .. queue
+  if which == 'waiting' then return page_of('ZREVRANGE', at .. '-work', offset, count) end
+  if which == 'running' then return page_between(at .. '-locks', exact(now), '+inf', offset, count) end
+  if which == 'stalled' then return page_between(at .. '-locks', '-inf', exact(now), offset, count) end
+  if which == 'scheduled' then
+    pop.promote(queue)
+    return page_of('ZRANGE', at .. '-scheduled', offset, count)
+  end
+  if which == 'depends' then return page_of('ZRANGE', at .. '-depends', offset, count) end
+  if which == 'recurring' then return page_of('ZRANGE', at .. '-recur', offset, count) end
+  return nil
+end
+
+function read.failures()
+  local groups = {}
+  for _, group in ipairs(call('SMEMBERS', key.failures)) do groups[group] = call('LLEN', key.group .. group) end
+  return groups
+end
+
+function read.failed(group, offset, count)
+  local at = key.group .. group
+  local first, last = places(offset, count)
+  return call('LLEN', at), first and call('LRANGE', at, first, last) or {}
+end
+
+function read.tagged(tag, offset, count)
+  local at = key.tag .. tag
+  return zset.ask('ZCARD', at), page_of('ZRANGE', at, offset, count)
+end
+
+function read.top_tags(offset, count)
+  if not places(offset, count) then return {} end
+  return call('ZREVRANGEBYSCORE', key.tags, '+inf', 2, 'LIMIT', offset, count)
+end
+
+-- How many jobs of a queue stand where. Due ones become waiting.
+function read.counts(queue)
+  pop.promote(queue)
+  local at = key.queue .. queue
+  local stalled = zset.ask('ZCOUNT', at .. '-locks', '-inf', exact(now))
+  return {
+    name = queue, waiting = zset.ask('ZCARD', at .. '-work'), running = call('ZCARD', at .. '-locks') - stalled, stalled = stalled,
+    scheduled = zset.ask('ZCARD', at .. '-scheduled'), depends = zset.ask('ZCARD', at .. '-depends'),
+    recurring = zset.ask('ZCARD', at .. '-recur'), paused = pop.is_paused(queue),
+  }
+end
+
+function read.queues(queue)
+  local names = queue and { queue } or call('ZRANGE', key.queues, 0, -1)
+  local all = {}
+  for place, name in ipairs(names) do all[place] = read.counts(name) end
+  return all
+end
+
+-- Forgets workers that were not seen for long, and their lists; the locks stay.
+local function forget_old_workers()
+  local oldest = finite(now - option.number('max-worker-age'))
+  local old = zset.ask('ZRANGEBYSCORE', key.workers, '-inf', exact(oldest))
+  for _, worker in ipairs(old) do
+    zset.settle(key.worker .. worker .. ':jobs')
+    call('DEL', key.worker .. worker .. ':jobs')
+    zset.remove(key.workers, worker)
+    known.seen[worker] = nil
+    able.forget(worker)
+  end
+end
+
+function read.workers()
+  forget_old_workers()
+  local all = {}
+  for place, worker in ipairs(zset.ask('ZREVRANGE', key.workers, 0, -1)) do
+    local at = key.worker .. worker .. ':jobs'
+    all[place] = {
+      name = worker, jobs = zset.ask('ZCOUNT', at, exact(now), exact(finite(now + WORKER_AHEAD))),
+      stalled = call('ZCOUNT', at, '-inf', exact(now)),
+    }
+  end
+  return all
+end
+
+function read.worker_jobs(worker)
+  forget_old_workers()
+  local at = key.worker .. worker .. ':jobs'
+  return {
+    jobs = zset.ask('ZREVRANGEBYSCORE', at, exact(finite(now + WORKER_AHEAD)), exact(now)),
+    stalled = call('ZREVRANGEBYSCORE', at, exact(now), '-inf'),
+  }
+end
+
+-- Entries of a history as they are stored.
+function read.history(jid)
+  return call('LRANGE', key.job .. jid .. '-history', 0, -1)
+end
+
+-- The tracked jobs that exist, and those that are gone, in the order of tracking.
+function read.tracked()
+  local there, gone = {}, {}
+  for _, jid in ipairs(zset.ask('ZRANGE', key.tracked, 0, -1)) do
+    if job.exists(jid) then there[#there + 1] = jid else gone[#gone + 1] = jid end
+  end
+  return there, gone
+end
+
+-- When something comes due in queues without anybody's doing: a lock, a scheduled or a recurring job, or the next start that their rate allows.
+function read.next_due(queues)
+  local earliest = huge
+  for _, queue in ipairs(queues) do
+    for _, name in ipairs({ '-locks', '-scheduled', '-recur' }) do
+      local at = tonumber(zset.ask('ZRANGEBYSCORE', key.queue .. queue .. name, exact(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+      if at and at < earliest then earliest = at end
+    end
+    local opens = able.opens(queue)
+    if opens and opens < earliest then earliest = opens end
+  end
+  return earliest < huge and earliest or nil
+end

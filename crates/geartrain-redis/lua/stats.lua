@@ -1,0 +1,147 @@
+-- How queues did, day by day. Read once and written once for all the commands of a call.
+
+local DAY = 86400
+
+function stats.day(at)
+  return finite(at - at % DAY)
+end
+
+-- The figures of a queue on the day of a moment, to be added to. The first of a day make old ones go.
+local function figures(queue, at)
+  local last = known.day
+  if last and last.queue == queue and at >= last.start and at < last.start + DAY then return last end
+  local start = stats.day(at)
+  local text = exact(start)
+  local id = text .. ':' .. queue
+  local day = known.days[id]
+  if not day then
+    local days = key.days .. queue
+    if call('ZADD', days, 'NX', start, text) == 1 then
+      stats.settle()
+      stats.drop_old(queue, days, text)
+    end
+    day = { queue = queue, start = start, id = id }
+    known.days[id] = day
+  end
+  known.day = day
+  return day
+end
+
+-- Besides a new day, the newest of the others keep their figures and, if they are still newer, their histograms.
+function stats.drop_old(queue, days, new)
+  local others = call('ZREVRANGE', days, 0, -1)
+  local keep, keep_histograms = option.count('stats-history'), option.count('histogram-history')
+  local place = 0
+  for _, other in ipairs(others) do
+    if other ~= new then
+      place = place + 1
+      local id = other .. ':' .. queue
+      if place > keep then
+        call('DEL', key.stats .. 'wait:' .. id, key.stats .. 'run:' .. id, key.stats .. 'stats:' .. id)
+        call('ZREM', days, other)
+      elseif place > keep_histograms then
+        for _, kind in ipairs({ 'wait:', 'run:' }) do
+          local at = key.stats .. kind .. id
+          local kept = call('HMGET', at, 'total', 'mean', 'vk')
+          if kept[1] and call('HLEN', at) > 3 then
+            call('DEL', at)
+            call('HSET', at, 'total', kept[1], 'mean', kept[2] or '0', 'vk', kept[3] or '0')
+          end
+        end
+      end
+    end
+  end
+end
+
+-- What a span of time is counted under.
+local function bucket(span)
+  local seconds = floor(span)
+  if seconds < 60 then return 's' .. exact(seconds) end
+  if seconds < 3600 then return 'm' .. floor(seconds / 60) end
+  if seconds < DAY then return 'h' .. floor(seconds / 3600) end
+  return 'd' .. exact(floor(seconds / DAY))
+end
+
+-- Adds one span of time: kind is `wait` or `run`.
+function stats.measure(kind, queue, since)
+  local day = figures(queue, now)
+  local spans = day[kind]
+  if not spans then
+    local stored = call('HMGET', key.stats .. kind .. ':' .. day.id, 'total', 'mean', 'vk')
+    spans = { total = tonumber(stored[1]) or 0, mean = tonumber(stored[2]) or 0, vk = tonumber(stored[3]) or 0, buckets = {} }
+    day[kind] = spans
+  end
+  local span = finite(now - since)
+  local total, mean = spans.total + 1, spans.mean
+  spans.total = total
+  if total == 1 then
+    spans.mean, spans.vk = span, 0
+  else
+    local off = finite(span - mean)
+    mean = finite(mean + off / total)
+    spans.vk = finite(spans.vk + finite((span - mean) * off))
+    spans.mean = mean
+  end
+  local name = bucket(span)
+  spans.buckets[name] = (spans.buckets[name] or 0) + 1
+end
+
+-- Adds to the counters `failures`, `failed` or `retries` of the day of a moment.
+function stats.count(name, queue, at, more)
+  local day = figures(queue, at)
+  day.counts = day.counts or {}
+  day.counts[name] = (day.counts[name] or 0) + more
+end
+
+function stats.failed(queue)
+  stats.count('failures', queue, now, 1)
+  stats.count('failed', queue, now, 1)
+end
+
+-- Writes all that was added.
+function stats.settle()
+  for id, day in pairs(known.days) do
+    for _, kind in ipairs({ 'wait', 'run' }) do
+      local spans = day[kind]
+      if spans then
+        local at = key.stats .. kind .. ':' .. id
+        call('HSET', at, 'total', spans.total, 'mean', spans.mean, 'vk', spans.vk)
+        for name, more in pairs(spans.buckets) do call('HINCRBY', at, name, more) end
+      end
+    end
+    for name, more in pairs(day.counts or {}) do
+      if more ~= 0 then call('HINCRBY', key.stats .. 'stats:' .. id, name, more) end
+    end
+  end
+  known.days, known.day = {}, nil
+end
+
+-- The names of the figures in a histogram, in order.
+local buckets = {}
+for second = 0, 59 do buckets[#buckets + 1] = 's' .. second end
+for minute = 1, 59 do buckets[#buckets + 1] = 'm' .. minute end
+for hour = 1, 23 do buckets[#buckets + 1] = 'h' .. hour end
+for day = 1, 6 do buckets[#buckets + 1] = 'd' .. day end
+
+local function summary(kind, id)
+  local at = key.stats .. kind .. ':' .. id
+  local stored = call('HMGET', at, 'total', 'mean', 'vk')
+  local counts = call('HMGET', at, unpack(buckets))
+  local total, vk = tonumber(stored[1]) or 0, tonumber(stored[3]) or 0
+  local histogram = {}
+  for place = 1, #buckets do histogram[place] = tonumber(counts[place]) or 0 end
+  local deviation = 0
+  if total > 1 then deviation = (vk / (total - 1)) ^ 0.5 end
+  return { count = total, mean = tonumber(stored[2]) or 0, std = deviation, histogram = histogram }
+end
+
+-- How one queue did on one day.
+function stats.report(queue, date)
+  stats.settle()
+  local id = exact(stats.day(date)) .. ':' .. queue
+  local counts = call('HMGET', key.stats .. 'stats:' .. id, 'retries', 'failed', 'failures')
+  return {
+    wait = summary('wait', id), run = summary('run', id),
+    retries = tonumber(counts[1]) or 0, failed = tonumber(counts[2]) or 0, failures = tonumber(counts[3]) or 0,
+  }
+end

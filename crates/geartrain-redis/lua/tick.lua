@@ -1,0 +1,112 @@
+-- What only time brings about: attempts that take too long, jobs not started in time, old results, silent workers, events that nobody wants.
+
+-- The first of a sorted set that is still so, with its moment. Whatever a foreign script made untrue is taken out on the way.
+local function first_true(at, is_true)
+  while true do
+    local found = zset.ask('ZRANGE', at, 0, 0, 'WITHSCORES')
+    if not found[1] then return nil end
+    local moment = tonumber(found[2])
+    local of = is_true(found[1], moment)
+    if of then return moment, of end
+    zset.remove(at, found[1])
+  end
+end
+
+local function first_deadline()
+  return first_true(key.deadlines, function(jid, moment)
+    local of = job.load(jid)
+    return of and job.attempt(of).deadline == moment and of
+  end)
+end
+
+local function first_expiry()
+  return first_true(key.expiries, function(jid, moment)
+    local of = job.load(jid)
+    if not of or not of.terms or of.terms.expires ~= moment then return nil end
+    return (of.state == 'waiting' or of.state == 'scheduled' or of.state == 'stalled') and of
+  end)
+end
+
+local function first_result()
+  local found = call('ZRANGE', key.ends, 0, 0, 'WITHSCORES')
+  return tonumber(found[2]), found[1]
+end
+
+-- The worker that announced something and was silent the longest.
+local function most_silent()
+  if call('EXISTS', key.able) == 0 then return nil end
+  local first = 0
+  while true do
+    local found = zset.ask('ZRANGE', key.workers, first, first + 99, 'WITHSCORES')
+    if not found[1] then return nil end
+    for at = 1, #found, 2 do
+      if call('HEXISTS', key.able, found[at]) == 1 then return tonumber(found[at + 1]), found[at] end
+    end
+    first = first + 100
+  end
+end
+
+-- Ends an attempt that took too long.
+local function overrun(of)
+  local group, message = 'timed-out-' .. of.queue, 'An attempt took longer than it may'
+  local wait = side.backoff(of, 0.5) or 0
+  if of.worker ~= '' then
+    say.lock_lost(of.jid, of.worker)
+    if say.listening() then say.event('LockLost', { jid = of.jid, worker = of.worker }) end
+  end
+  job.append(of.jid, job.timed_out_entry())
+  if finish.spend(of) < 0 then
+    finish.give_up(of, group, message, 'Deadline')
+  else
+    finish.try_again(of, wait, job.failure_text(group, message, floor(now), of.worker))
+  end
+end
+
+local function once()
+  local moment, of = first_deadline()
+  if moment and moment <= now then
+    overrun(of)
+    return true
+  end
+  moment, of = first_expiry()
+  if moment and moment < now then
+    finish.give_up(of, 'expired-' .. of.queue, 'Job was not started in time', 'Expired')
+    return true
+  end
+  local result
+  moment, result = first_result()
+  if moment and moment <= now then
+    side.drop_result(result)
+    return true
+  end
+  local worker
+  moment, worker = most_silent()
+  if moment and finite(moment + SILENCE_MAX) < now then
+    able.forget(worker)
+    if say.listening() then say.event('WorkerGone', { worker = worker }) end
+    return true
+  end
+  moment = events.ends()
+  if moment and moment < now then
+    events.stop()
+    return true
+  end
+  return false
+end
+
+-- Does at most so much. Answers how much, and when there will be more to do.
+function tick.tick(count)
+  local done = 0
+  while done < count and once() do done = done + 1 end
+  local earliest = huge
+  local function due(moment)
+    if moment and moment < earliest then earliest = moment end
+  end
+  due((first_deadline()))
+  local expiry, silent, ends = first_expiry(), most_silent(), events.ends()
+  due(expiry and after(expiry))
+  due((first_result()))
+  due(silent and after(finite(silent + SILENCE_MAX)))
+  due(ends and after(ends))
+  return done, earliest < huge and earliest or nil
+end

@@ -1,0 +1,246 @@
+//! A queue on Redis, on Valkey or on a geartrain server, as a backend.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use geartrain_core::wire::{self, Answers, Request};
+use geartrain_core::{
+    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds,
+};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::clock::SharedClock;
+use crate::ears::{Ask, Ears};
+use crate::link::{Door, Link, Trouble};
+use crate::url::RedisUrl;
+
+/// The most commands in one call: nobody else is served meanwhile.
+const BATCH_MAX: usize = 1_000;
+
+/// How long to wait before a call is sent again: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// A queue on Redis, on Valkey or on a geartrain server.
+///
+/// After a lost connection, a failover or a restart it connects again by itself, and sends again what was not answered: our own commands do no harm when they come twice.
+pub struct RedisBackend {
+    shared: Arc<Shared>,
+    ears: UnboundedSender<Ask>,
+    waits: AtomicU64,
+    /// Where connections live. Callers may be on any executor, or on none.
+    runtime: Option<Runtime>,
+}
+
+impl RedisBackend {
+    /// Connects. That the queue is there is seen to; that it stays there is not.
+    pub async fn connect(url: RedisUrl) -> Result<RedisBackend, BackendError> {
+        let clock = Arc::new(SharedClock::new());
+        RedisBackend::start(Door::new(url, Some(clock.clone())), clock).await
+    }
+
+    /// The same with a clock of one's own, which nobody puts right.
+    pub async fn with_clock(url: RedisUrl, clock: Arc<dyn Clock>) -> Result<RedisBackend, BackendError> {
+        RedisBackend::start(Door::new(url, None), clock).await
+    }
+
+    async fn start(door: Door, clock: Arc<dyn Clock>) -> Result<RedisBackend, BackendError> {
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("geartrain-redis").enable_all().build();
+        let runtime =
+            runtime.map_err(|error| BackendError::Broken { backend: NAME, source: error.into() })?;
+        let shared = Arc::new(Shared {
+            door,
+            clock,
+            process: uuid::Uuid::now_v7().simple().to_string(),
+            current: Mutex::new(None),
+            opening: tokio::sync::Mutex::new(()),
+            handle: runtime.handle().clone(),
+        });
+        let (ears, asks) = unbounded_channel();
+        let again = ears.downgrade();
+        shared.clock.on_jump(Box::new(move || {
+            if let Some(ears) = again.upgrade() {
+                // If nobody listens any more, nobody waits for anything either.
+                let _ = ears.send(Ask::LookAgain);
+            }
+        }));
+        runtime.spawn(Ears::new(shared.clone(), asks, ears.downgrade()).run());
+        let backend = RedisBackend { shared, ears, waits: AtomicU64::new(0), runtime: Some(runtime) };
+        backend.shared.link().await.map_err(broken)?;
+        Ok(backend)
+    }
+}
+
+const NAME: &str = "redis";
+
+pub(crate) fn broken(trouble: Trouble) -> BackendError {
+    BackendError::Broken { backend: NAME, source: Box::new(trouble) }
+}
+
+/// What calls and the listening connection share.
+pub(crate) struct Shared {
+    pub(crate) door: Door,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// What this process is called where it waits.
+    pub(crate) process: String,
+    current: Mutex<Option<(u64, Link)>>,
+    /// Held while a connection is opened, so that only one is.
+    opening: tokio::sync::Mutex<()>,
+    handle: Handle,
+}
+
+impl Shared {
+    fn current(&self) -> Option<(u64, Link)> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn link(self: &Arc<Shared>) -> Result<(u64, Link), Trouble> {
+        if let Some(link) = self.current() {
+            return Ok(link);
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(link) = self.current() {
+            return Ok(link);
+        }
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let shared = self.clone();
+        let link = self.on_runtime(async move { shared.door.open(None).await }).await??;
+        let opened = (NUMBER.fetch_add(1, Ordering::Relaxed), link);
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// A connection that did not answer is not used again.
+    fn forget(&self, number: u64) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.take_if(|(current, _)| *current == number);
+    }
+
+    async fn on_runtime<T: Send + 'static>(
+        &self,
+        what: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        self.handle.spawn(what).await.map_err(|_| Trouble::Gone)
+    }
+
+    /// Sends a request until it is answered, or until patience is over.
+    pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, Trouble> {
+        let request = request.encode();
+        let begun = Instant::now();
+        let mut pause = PAUSE.0;
+        loop {
+            let trouble = match self.link().await {
+                Err(trouble) => trouble,
+                Ok((number, mut link)) => match self.door.ask(&mut link, &request).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(trouble) => {
+                        if trouble.passes() {
+                            self.forget(number);
+                        }
+                        trouble
+                    }
+                },
+            };
+            if !trouble.passes() || begun.elapsed() + pause > self.door.url.patience {
+                return Err(trouble);
+            }
+            tracing::debug!(%trouble, ?pause, "sending again");
+            self.on_runtime(tokio::time::sleep(pause)).await?;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    pub(crate) async fn execute(self: &Arc<Shared>, mut batch: Vec<Call>) -> Result<Vec<Answer>, Trouble> {
+        let now = self.clock.now();
+        for call in &mut batch {
+            call.now.get_or_insert(now);
+        }
+        let mut answers = Vec::with_capacity(batch.len());
+        while !batch.is_empty() {
+            let rest = batch.split_off(batch.len().min(BATCH_MAX));
+            let asked = batch.len();
+            let answer = self.ask(Request::Batch(batch)).await?;
+            let answered: Answers = wire::decode(&answer).map_err(wire::BadWire::from)?;
+            if answered.len() != asked {
+                return Err(Trouble::Nonsense("there are not as many answers as commands"));
+            }
+            answers.extend(answered);
+            batch = rest;
+        }
+        Ok(answers)
+    }
+}
+
+impl Backend for RedisBackend {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        Box::pin(async move { self.shared.execute(batch).await.map_err(broken) })
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        Box::pin(async move {
+            let (to, answer) = flume::bounded(1);
+            let number = self.waits.fetch_add(1, Ordering::Relaxed);
+            let until = self.shared.clock.elapsed() + wait;
+            self.tell(Ask::Sleep { number, pop, until, to })?;
+            let _awake = OnDrop { ears: &self.ears, last: Some(Ask::Awake { number }) };
+            answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?
+        })
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        self.listen(None)
+    }
+
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        self.listen(Some(after))
+    }
+
+    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+        Box::pin(async move {
+            let (ready, answer) = flume::bounded(1);
+            self.tell(Ask::Follow { front, ready })?;
+            Ok(Box::new(answer.recv_async().await.map_err(|_| broken(Trouble::Gone))??)
+                as Box<dyn Deliveries>)
+        })
+    }
+}
+
+impl RedisBackend {
+    fn tell(&self, ask: Ask) -> Result<(), BackendError> {
+        self.ears.send(ask).map_err(|_| broken(Trouble::Gone))
+    }
+
+    fn listen(&self, after: Option<u64>) -> Pending<'_, Box<dyn Events>> {
+        Box::pin(async move {
+            let (ready, answer) = flume::bounded(1);
+            self.tell(Ask::Listen { after, ready })?;
+            Ok(Box::new(answer.recv_async().await.map_err(|_| broken(Trouble::Gone))??) as Box<dyn Events>)
+        })
+    }
+}
+
+/// Says one last thing, however a wait ends.
+struct OnDrop<'a> {
+    ears: &'a UnboundedSender<Ask>,
+    last: Option<Ask>,
+}
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(last) = self.last.take() {
+            let _ = self.ears.send(last);
+        }
+    }
+}
+
+impl Drop for RedisBackend {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Not waited for: whoever drops this may be on an executor's thread, and nothing is left to be done.
+            runtime.shutdown_background();
+        }
+    }
+}

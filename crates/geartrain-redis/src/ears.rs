@@ -1,0 +1,554 @@
+//! The connection that listens: for jobs that somebody waits for, for events, and for what those are told who wait for jobs to end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Waiting};
+use geartrain_core::{
+    BackendError, Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, HandBack,
+    Holder, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Seconds, Timestamp,
+};
+use redis::{PushInfo, PushKind, Value, cmd};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
+
+use crate::driver::{Shared, broken};
+use crate::link::{Link, Trouble};
+
+/// How often whoever waits asks again: foreign scripts wake nobody.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long to wait before a lost connection is opened again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long an answer over this connection may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// How many events or deliveries may wait to be taken.
+const QUEUED_MAX: usize = 100_000;
+
+/// How many events are asked for at once.
+const PAGE: i64 = 1_000;
+
+/// What is asked of the listening connection.
+pub(crate) enum Ask {
+    Sleep { number: u64, pop: Pop, until: Seconds, to: flume::Sender<Result<PopReply, BackendError>> },
+    Awake { number: u64 },
+    Listen { after: Option<u64>, ready: flume::Sender<Result<EventStream, BackendError>> },
+    Follow { front: u64, ready: flume::Sender<Result<DeliveryStream, BackendError>> },
+    Unfollow { front: u64 },
+    LookAgain,
+}
+
+/// Somebody who waits for a job.
+struct Sleeper {
+    pop: Pop,
+    until: Seconds,
+    to: flume::Sender<Result<PopReply, BackendError>>,
+    /// Whether to ask for it now.
+    ask: bool,
+    /// When something falls due for it.
+    next: Option<Timestamp>,
+}
+
+struct Listener {
+    last: u64,
+    to: flume::Sender<Published>,
+    end: Arc<OnceLock<EventsEnd>>,
+}
+
+struct Front {
+    to: flume::Sender<Delivery>,
+    end: Arc<OnceLock<DeliveriesEnd>>,
+}
+
+pub(crate) struct Ears {
+    shared: Arc<Shared>,
+    asks: UnboundedReceiver<Ask>,
+    /// To ourselves, for streams that say when they are dropped.
+    ears: WeakUnboundedSender<Ask>,
+    pushes: (UnboundedSender<PushInfo>, UnboundedReceiver<PushInfo>),
+    link: Option<Link>,
+    sleepers: BTreeMap<u64, Sleeper>,
+    listeners: Vec<Listener>,
+    fronts: HashMap<u64, Front>,
+    asked_at: tokio::time::Instant,
+}
+
+impl Ears {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        asks: UnboundedReceiver<Ask>,
+        ears: WeakUnboundedSender<Ask>,
+    ) -> Ears {
+        Ears {
+            shared,
+            asks,
+            ears,
+            pushes: unbounded_channel(),
+            link: None,
+            sleepers: BTreeMap::new(),
+            listeners: Vec::new(),
+            fronts: HashMap::new(),
+            asked_at: tokio::time::Instant::now(),
+        }
+    }
+
+    /// Listens until the backend is dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let wake_at = self.wake_at();
+            tokio::select! {
+                ask = self.asks.recv() => match ask {
+                    Some(ask) => self.asked(ask).await,
+                    None => return,
+                },
+                Some(push) = self.pushes.1.recv() => self.pushed(push).await,
+                () = tokio::time::sleep_until(wake_at) => {
+                    for sleeper in self.sleepers.values_mut() {
+                        sleeper.ask = true;
+                    }
+                }
+            }
+            // All that is there already goes into one call.
+            while let Ok(ask) = self.asks.try_recv() {
+                self.asked(ask).await;
+            }
+            while let Ok(push) = self.pushes.1.try_recv() {
+                self.pushed(push).await;
+            }
+            self.expire();
+            self.ask_for_jobs().await;
+        }
+    }
+
+    /// When to look again although nothing was heard.
+    fn wake_at(&self) -> tokio::time::Instant {
+        let now = tokio::time::Instant::now();
+        if self.sleepers.is_empty() && self.link.is_some() {
+            return now + Duration::from_secs(3_600);
+        }
+        if self.link.is_none() {
+            let idle = self.sleepers.is_empty() && self.listeners.is_empty();
+            return now + if idle { Duration::from_secs(3_600) } else { PAUSE };
+        }
+        let (elapsed, moment) = (self.shared.clock.elapsed(), self.shared.clock.now());
+        let ends = self.sleepers.values().map(|sleeper| (sleeper.until - elapsed).get());
+        let dues = self.sleepers.values().filter_map(|sleeper| Some((sleeper.next? - moment).get()));
+        let first = ends.chain(dues).fold(ASK_AGAIN.as_secs_f64(), f64::min);
+        let again = self.asked_at + ASK_AGAIN;
+        // A deadline that was not met, because a clock stands still, is looked at again after a moment and not at once.
+        again.min(now + Duration::from_secs_f64(first.max(0.001)))
+    }
+
+    async fn asked(&mut self, ask: Ask) {
+        match ask {
+            Ask::Sleep { number, pop, until, to } => {
+                self.sleepers.insert(number, Sleeper { pop, until, to, ask: true, next: None });
+            }
+            Ask::Awake { number } => {
+                if self.sleepers.remove(&number).is_some() {
+                    self.wake(number).await;
+                }
+            }
+            Ask::LookAgain => {
+                for sleeper in self.sleepers.values_mut() {
+                    sleeper.ask = true;
+                }
+            }
+            Ask::Listen { after, ready } => {
+                let stream = self.listen(after).await;
+                let _ = ready.send(stream);
+            }
+            Ask::Follow { front, ready } => {
+                let stream = self.follow(front).await;
+                let _ = ready.send(stream);
+            }
+            Ask::Unfollow { front } => {
+                self.fronts.remove(&front);
+                let channel = self.front_channel(front);
+                if let Some(link) = &mut self.link {
+                    let _ = link.send(cmd("UNSUBSCRIBE").arg(channel)).await;
+                }
+                let leave = Call::from(Leave { who: Leaving::Front(front) });
+                self.aside(vec![leave]);
+            }
+        }
+    }
+
+    /// Does something that nobody waits for.
+    fn aside(&self, batch: Vec<Call>) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            if let Err(trouble) = shared.execute(batch).await {
+                tracing::warn!(%trouble, "could not clean up");
+            }
+        });
+    }
+
+    fn channel(&self) -> String {
+        self.shared.door.key(format_args!("gt:to:{}", self.shared.process))
+    }
+
+    fn front_channel(&self, front: u64) -> String {
+        self.shared.door.key(format_args!("gt:front:{front}"))
+    }
+
+    /// The connection, opened if need be, and subscribed to all that somebody here listens to.
+    async fn link(&mut self) -> Result<Link, Trouble> {
+        if let Some(link) = &self.link {
+            return Ok(link.clone());
+        }
+        // What the last connection left unread is of no use.
+        self.pushes = unbounded_channel();
+        let mut link = self.shared.door.open(Some(self.pushes.0.clone())).await?;
+        let mut subscribe = cmd("SUBSCRIBE");
+        subscribe.arg(self.channel());
+        if !self.listeners.is_empty() {
+            subscribe.arg(self.shared.door.key("gt:events"));
+        }
+        link.send(&subscribe).await?;
+        self.link = Some(link.clone());
+        self.catch_up(&mut link).await;
+        Ok(link)
+    }
+
+    /// After a lost connection, tells listeners what happened meanwhile; those that cannot be told are ended.
+    async fn catch_up(&mut self, link: &mut Link) {
+        let mut listeners = std::mem::take(&mut self.listeners);
+        for mut listener in listeners.drain(..) {
+            let missed = listener.last + 1;
+            match self.since(link, &mut listener).await {
+                Ok(()) => self.listeners.push(listener),
+                Err(_) => {
+                    let _ = listener.end.set(EventsEnd::Lagged { missed });
+                }
+            }
+        }
+    }
+
+    async fn since(&self, link: &mut Link, listener: &mut Listener) -> Result<(), BackendError> {
+        let count = Count::new(PAGE).unwrap_or(Count::ONE);
+        loop {
+            let request = Request::Since { after: listener.last, count };
+            let answer = self.shared.door.ask(link, &request.encode()).await.map_err(broken)?;
+            let happened: Happened =
+                wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
+            let happened = happened?;
+            let full = happened.len() == count.get();
+            for (position, event) in happened {
+                listener.last = position;
+                let _ = listener.to.try_send(Published { position, event: Arc::new(event) });
+            }
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    fn lost(&mut self) {
+        self.link = None;
+        for (_, front) in self.fronts.drain() {
+            let _ = front.end.set(DeliveriesEnd::Closed);
+        }
+    }
+
+    async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, BackendError> {
+        let mut link = self.link().await.map_err(broken)?;
+        let channel = self.shared.door.key("gt:events");
+        link.send(cmd("SUBSCRIBE").arg(channel)).await.map_err(broken)?;
+        let request = Request::Listen { now: Some(self.shared.clock.now()) };
+        let answer = self.shared.door.ask(&mut link, &request.encode()).await.map_err(broken)?;
+        let newest: u64 = wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
+        let (to, from) = flume::bounded(QUEUED_MAX);
+        let end = Arc::new(OnceLock::new());
+        let mut listener = Listener { last: after.unwrap_or(newest), to, end: end.clone() };
+        if after.is_some() {
+            self.since(&mut link, &mut listener).await?;
+        }
+        self.listeners.push(listener);
+        Ok(EventStream { from, end })
+    }
+
+    async fn follow(&mut self, front: u64) -> Result<DeliveryStream, BackendError> {
+        let mut link = self.link().await.map_err(broken)?;
+        link.send(cmd("SUBSCRIBE").arg(self.front_channel(front))).await.map_err(broken)?;
+        let (to, from) = flume::bounded(QUEUED_MAX);
+        let end = Arc::new(OnceLock::new());
+        self.fronts.insert(front, Front { to, end: end.clone() });
+        Ok(DeliveryStream { front, from, end, ears: self.ears.clone() })
+    }
+
+    /// Whoever waited long enough gets nothing.
+    fn expire(&mut self) {
+        let elapsed = self.shared.clock.elapsed();
+        let over: Vec<u64> = self
+            .sleepers
+            .iter()
+            .filter(|(_, it)| !it.ask && it.until <= elapsed)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in over {
+            if let Some(sleeper) = self.sleepers.remove(&number) {
+                let _ = sleeper.to.send(Ok(empty(&sleeper.pop)));
+            }
+            // The wait is over on the other side too, by its own measure; what still comes of it is handed back.
+        }
+    }
+
+    /// Asks for all that is to be asked for, in one call.
+    async fn ask_for_jobs(&mut self) {
+        if !self.sleepers.values().any(|sleeper| sleeper.ask) {
+            return;
+        }
+        let mut link = match self.link().await {
+            Ok(link) => link,
+            Err(trouble) => {
+                tracing::debug!(%trouble, "nobody to wait with");
+                return self.give_up();
+            }
+        };
+        let elapsed = self.shared.clock.elapsed();
+        let asked: Vec<u64> =
+            self.sleepers.iter().filter(|(_, it)| it.ask).map(|(number, _)| *number).collect();
+        let waits = asked.iter().filter_map(|number| {
+            let sleeper = self.sleepers.get(number)?;
+            let wait = (sleeper.until - elapsed).max(Seconds::ZERO);
+            Some(wire::Wait { number: *number, pop: sleeper.pop.clone(), wait })
+        });
+        let request = Request::Wait {
+            process: self.shared.process.clone(),
+            now: Some(self.shared.clock.now()),
+            waits: waits.collect(),
+        };
+        self.asked_at = tokio::time::Instant::now();
+        let answered =
+            tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(&mut link, &request.encode())).await;
+        let waiting: Vec<Waiting> = match answered {
+            Ok(Ok(answer)) => match wire::decode(&answer) {
+                Ok(waiting) => waiting,
+                Err(_) => return self.refuse(|| Trouble::Nonsense("what became of waits is a list")),
+            },
+            Ok(Err(trouble)) if !trouble.passes() => {
+                let said = trouble.to_string();
+                return self.refuse(|| Trouble::NoMaster(said.clone()));
+            }
+            Ok(Err(_)) | Err(_) => return self.lost(),
+        };
+        for (number, waiting) in asked.into_iter().zip(waiting) {
+            match waiting {
+                Waiting::Popped(reply) => self.deliver(number, Ok(reply)),
+                Waiting::Refused(refusal) => self.deliver(number, Err(refusal)),
+                Waiting::Asleep { next } => {
+                    if let Some(sleeper) = self.sleepers.get_mut(&number) {
+                        (sleeper.ask, sleeper.next) = (false, next);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // Those that wait no time at all are done.
+        self.expire();
+    }
+
+    /// There is no connection: whoever has waited longer than patience lasts is told.
+    fn give_up(&mut self) {
+        let elapsed = self.shared.clock.elapsed();
+        let over: Vec<u64> =
+            self.sleepers.iter().filter(|(_, it)| it.until <= elapsed).map(|(number, _)| *number).collect();
+        for number in over {
+            if let Some(sleeper) = self.sleepers.remove(&number) {
+                let _ = sleeper
+                    .to
+                    .send(Err(broken(Trouble::NoMaster("there was no connection to wait with".into()))));
+            }
+        }
+    }
+
+    fn refuse(&mut self, trouble: impl Fn() -> Trouble) {
+        let asked: Vec<u64> =
+            self.sleepers.iter().filter(|(_, it)| it.ask).map(|(number, _)| *number).collect();
+        for number in asked {
+            if let Some(sleeper) = self.sleepers.remove(&number) {
+                let _ = sleeper.to.send(Err(broken(trouble())));
+            }
+        }
+    }
+
+    /// Gives jobs to whoever waits for them. If nobody does any more, they go back.
+    fn deliver(&mut self, number: u64, reply: Result<PopReply, Refusal>) {
+        let left = match (self.sleepers.remove(&number), reply) {
+            (Some(sleeper), Err(refusal)) => {
+                let _ = sleeper.to.send(Err(refusal.into()));
+                return;
+            }
+            (None, Err(_)) => return,
+            (None, Ok(reply)) => reply,
+            (Some(sleeper), Ok(reply)) => match sleeper.to.try_send(Ok(reply)) {
+                Ok(()) => return,
+                Err(unsent) => match unsent.into_inner() {
+                    Ok(reply) => reply,
+                    Err(_) => return,
+                },
+            },
+        };
+        let back =
+            left.jobs.into_iter().map(|job| HandBack { jid: job.jid, holder: Holder::Token(job.lock.token) });
+        let back: Vec<Call> = back.map(Call::from).collect();
+        if !back.is_empty() {
+            self.aside(back);
+        }
+    }
+
+    async fn wake(&mut self, number: u64) {
+        let Some(mut link) = self.link.clone() else { return };
+        let request = Request::Awake { process: self.shared.process.clone(), number };
+        let answered =
+            tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(&mut link, &request.encode())).await;
+        if !matches!(answered, Ok(Ok(_))) {
+            self.lost();
+        }
+    }
+
+    async fn pushed(&mut self, push: PushInfo) {
+        match push.kind {
+            PushKind::Disconnection => {
+                self.lost();
+                for sleeper in self.sleepers.values_mut() {
+                    sleeper.ask = true;
+                }
+                if !self.listeners.is_empty() {
+                    // If it cannot be opened now, it is tried again soon.
+                    let _ = self.link().await;
+                }
+            }
+            PushKind::Message => {
+                let mut data = push.data.into_iter();
+                if let (Some(Value::BulkString(channel)), Some(Value::BulkString(message))) =
+                    (data.next(), data.next())
+                {
+                    self.heard(&channel, &message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn heard(&mut self, channel: &[u8], message: &[u8]) {
+        let prefix = self.shared.door.url.prefix.as_bytes();
+        let Some(channel) =
+            channel.strip_prefix(prefix).and_then(|channel| std::str::from_utf8(channel).ok())
+        else {
+            return;
+        };
+        let read = if channel == "gt:events" {
+            wire::decode(message).map(|heard| self.happened(heard))
+        } else if let Some(front) = channel.strip_prefix("gt:front:").and_then(|front| front.parse().ok()) {
+            wire::decode(message).map(|delivery| self.told(front, delivery))
+        } else if channel.starts_with("gt:to:") {
+            wire::decode(message).map(|roused| self.roused(roused))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = read {
+            tracing::warn!(%error, channel, "a message that makes no sense");
+        }
+    }
+
+    fn roused(&mut self, roused: Roused) {
+        match roused {
+            Roused::Popped { number, reply } => self.deliver(number, reply),
+            Roused::Wake(queue) => self.wake_first(&queue),
+            _ => {}
+        }
+    }
+
+    /// Those who wait for a queue are served in the order in which they came.
+    fn wake_first(&mut self, queue: &QueueName) {
+        let first = self.sleepers.values_mut().find(|it| !it.ask && it.pop.queues.contains(queue));
+        if let Some(sleeper) = first {
+            sleeper.ask = true;
+        }
+    }
+
+    fn happened(&mut self, (_, events): Heard) {
+        let events: Vec<(u64, Arc<Event>)> =
+            events.into_iter().map(|(position, event)| (position, Arc::new(event))).collect();
+        self.listeners.retain_mut(|listener| {
+            for (position, event) in &events {
+                if *position <= listener.last {
+                    continue;
+                }
+                let published = Published { position: *position, event: event.clone() };
+                match listener.to.try_send(published) {
+                    Ok(()) => listener.last = *position,
+                    Err(flume::TrySendError::Disconnected(_)) => return false,
+                    Err(flume::TrySendError::Full(_)) => {
+                        let _ = listener.end.set(EventsEnd::Lagged { missed: *position });
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+    }
+
+    fn told(&mut self, front: u64, delivery: Delivery) {
+        let Some(stream) = self.fronts.get(&front) else { return };
+        if stream.to.try_send(delivery).is_err() {
+            let _ = stream.end.set(DeliveriesEnd::Lagged);
+            self.fronts.remove(&front);
+        }
+    }
+}
+
+/// What a pop that found nothing is answered.
+fn empty(pop: &Pop) -> PopReply {
+    use geartrain_core::PopOrder;
+    let turn = match pop.order {
+        PopOrder::Strict => 0,
+        PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn,
+    };
+    PopReply { jobs: Vec::new(), turn }
+}
+
+/// Events that come over the listening connection.
+pub(crate) struct EventStream {
+    from: flume::Receiver<Published>,
+    end: Arc<OnceLock<EventsEnd>>,
+}
+
+impl Events for EventStream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, EventsEnd>> + Send + '_>> {
+        Box::pin(async move {
+            let closed = |_| self.end.get().cloned().unwrap_or(EventsEnd::Closed);
+            self.from.recv_async().await.map_err(closed)
+        })
+    }
+}
+
+/// What those are told who wait through this process.
+pub(crate) struct DeliveryStream {
+    front: u64,
+    from: flume::Receiver<Delivery>,
+    end: Arc<OnceLock<DeliveriesEnd>>,
+    ears: WeakUnboundedSender<Ask>,
+}
+
+impl Deliveries for DeliveryStream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>> {
+        Box::pin(async move {
+            let closed = |_| self.end.get().cloned().unwrap_or(DeliveriesEnd::Closed);
+            self.from.recv_async().await.map_err(closed)
+        })
+    }
+}
+
+impl Drop for DeliveryStream {
+    fn drop(&mut self) {
+        if let Some(ears) = self.ears.upgrade() {
+            let _ = ears.send(Ask::Unfollow { front: self.front });
+        }
+    }
+}

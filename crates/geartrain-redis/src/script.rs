@@ -1,0 +1,96 @@
+//! The queue's rules for Redis: the Lua of `lua/`, joined into what is sent to a Redis or printed for people.
+
+use std::sync::LazyLock;
+
+/// What many files use. These come first and share their names with all that follow.
+const SHARED: [&str; 3] =
+    [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
+
+/// The rules. Each file keeps its names to itself, because Lua takes 200 of them in one place.
+const RULES: [&str; 20] = [
+    include_str!("../lua/zset.lua"),
+    include_str!("../lua/say.lua"),
+    include_str!("../lua/order.lua"),
+    include_str!("../lua/options.lua"),
+    include_str!("../lua/stats.lua"),
+    include_str!("../lua/job.lua"),
+    include_str!("../lua/side.lua"),
+    include_str!("../lua/put.lua"),
+    include_str!("../lua/finish.lua"),
+    include_str!("../lua/pop.lua"),
+    include_str!("../lua/recur.lua"),
+    include_str!("../lua/able.lua"),
+    include_str!("../lua/change.lua"),
+    include_str!("../lua/read.lua"),
+    include_str!("../lua/events.lua"),
+    include_str!("../lua/sleep.lua"),
+    include_str!("../lua/tick.lua"),
+    include_str!("../lua/why.lua"),
+    include_str!("../lua/qless.lua"),
+    include_str!("../lua/native.lua"),
+];
+
+/// Where calls come in.
+const MAIN: &str = include_str!("../lua/main.lua");
+
+/// A function library, for a Redis that has functions.
+#[derive(Debug)]
+pub struct Library {
+    /// Its name, which is that of its one function too. It is made from the text, so that two versions live side by side.
+    pub name: String,
+    /// What `FUNCTION LOAD` is given.
+    pub text: String,
+}
+
+/// A script that is the whole queue.
+#[derive(Debug)]
+pub struct Script {
+    /// The SHA-1 of its text in hex, which is what `EVALSHA` is given.
+    pub sha: String,
+    /// What `SCRIPT LOAD` is given.
+    pub text: String,
+}
+
+/// The rules as a function library.
+pub fn library() -> &'static Library {
+    static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
+        // While a library is loaded Redis has nothing for it but a way to register functions, so the rules are defined by the first call.
+        let body = format!(
+            "{}\nlocal main\nlocal function enter(keys, arguments)\n  main = main or geartrain().main\n  return main(keys, arguments)\nend\n",
+            rules()
+        );
+        let name = format!("geartrain_{}", &sha(&body)[..16]);
+        let text = format!("#!lua name={name}\n{body}redis.register_function('{name}', enter)\n");
+        Library { name, text }
+    });
+    &LIBRARY
+}
+
+/// The rules as a script: with no keys it is a Qless script, with one it speaks our own wire.
+pub fn script() -> &'static Script {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+        let text = format!("{}\nreturn geartrain().main(KEYS, ARGV)\n", rules());
+        Script { sha: sha(&text), text }
+    });
+    &SCRIPT
+}
+
+/// The rules alone, as a local table `geartrain`, for scripts of other people's own.
+pub fn composable() -> &'static str {
+    static COMPOSABLE: LazyLock<String> =
+        LazyLock::new(|| format!("local geartrain = (function()\n{}return geartrain()\nend)()\n", rules()));
+    &COMPOSABLE
+}
+
+/// A function that defines all the rules and answers what can be called.
+fn rules() -> String {
+    let blocks = RULES.map(|file| format!("do\n{file}end\n")).concat();
+    format!(
+        "local function geartrain()\n{}{blocks}{MAIN}return {{ main = main, within = within }}\nend\n",
+        SHARED.concat()
+    )
+}
+
+fn sha(text: &str) -> String {
+    sha1_smol::Sha1::from(text).hexdigest()
+}

@@ -1,0 +1,102 @@
+//! Sample jobs and workers, so that there is something to look at.
+
+use std::time::Duration;
+
+use geartrain::{
+    Ability, Announce, AnnounceChange, Client, Error, Every, Jid, Klass, Popped, Portion, Priority, Progress,
+    Progressed, QueueName, Recur, Seconds, WorkerName,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Queue, klass, a payload, and about how long one takes.
+const WORK: [(&str, &str, &str, u64); 4] = [
+    ("mail", "welcome", r#"{"to":"ann@example.org"}"#, 120),
+    ("mail", "receipt", r#"{"order":4711}"#, 80),
+    ("images", "thumbnail", r#"{"file":"cat.png","width":320}"#, 700),
+    ("reports", "daily", r#"{"region":"north"}"#, 2_500),
+];
+
+/// Starts what puts and what works.
+pub(crate) fn start(client: &Client, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
+    for (name, queues) in
+        [("demo-1", &["mail"][..]), ("demo-2", &["mail", "images"]), ("demo-3", &["reports", "images"])]
+    {
+        spawn(tasks, stop, work(client.clone(), name, queues));
+    }
+    spawn(tasks, stop, put(client.clone()));
+}
+
+fn spawn(
+    tasks: &mut JoinSet<()>,
+    stop: &CancellationToken,
+    what: impl Future<Output = Result<(), Error>> + Send + 'static,
+) {
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            done = what => if let Err(error) = done {
+                tracing::warn!(%error, "a part of the demonstration ended");
+            }
+        }
+    });
+}
+
+/// Puts a job now and then, one of which waits for others and one of which is for later.
+async fn put(client: Client) -> Result<(), Error> {
+    let recur = Recur {
+        every: Every::Interval(Seconds::from(15)),
+        priority: Priority::from(3),
+        ..Recur::new(
+            QueueName::new("reports")?,
+            Jid::new("demo-every-15-seconds")?,
+            Klass::new("summary")?,
+            "{}",
+            Seconds::from(15),
+        )
+    };
+    client.run(recur).await?;
+    for turn in 0u64.. {
+        // Whole-number arithmetic is varied enough for a demonstration.
+        let (queue, klass, payload, _) = WORK[(turn * 7 % 10 / 3) as usize % WORK.len()];
+        let mut request = client.put(queue, klass, payload).priority((turn % 3) as f64).tag("demo");
+        if turn % 11 == 5 {
+            request = request.delay(Duration::from_secs(20));
+        }
+        request.await?;
+        tokio::time::sleep(Duration::from_millis(400 + turn * 137 % 900)).await;
+    }
+    Ok(())
+}
+
+/// Works on whatever comes, and fails at some of it.
+async fn work(client: Client, name: &str, queues: &[&str]) -> Result<(), Error> {
+    let worker = WorkerName::new(name)?;
+    let mut can = Vec::new();
+    for queue in queues {
+        can.push(Ability { queue: QueueName::new(queue)?, klass: None, attempt_max: None });
+    }
+    client.run(Announce { worker, change: AnnounceChange::Only(can) }).await?;
+    for turn in 0u64.. {
+        let queue = queues[turn as usize % queues.len()];
+        let Some(job) = client.pop_wait(queue, name, Duration::from_millis(500)).await? else { continue };
+        let took = WORK.iter().find(|work| work.1 == job.klass.as_str()).map_or(300, |work| work.3);
+        for part in 1..=4 {
+            tokio::time::sleep(Duration::from_millis(took / 4)).await;
+            tell(&client, &job, part).await?;
+        }
+        match turn % 13 {
+            6 => client.fail(&job, "demo-failure", "every thirteenth job of a demonstration fails").await?,
+            9 => drop(client.retry(&job, Duration::from_secs(5)).await?),
+            _ => drop(client.complete(&job).await?),
+        }
+    }
+    Ok(())
+}
+
+async fn tell(client: &Client, job: &Popped, part: u64) -> Result<(), Error> {
+    let progress = Progressed { portion: Portion::new(part, 4)?, seconds_left: None };
+    let holder = geartrain::Holder::Token(job.lock.token);
+    client.run(Progress { jid: job.jid.clone(), holder, progress }).await
+}
