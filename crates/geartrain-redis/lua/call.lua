@@ -15,7 +15,7 @@ local out      -- what is to be published, in order
 
 -- The rules, by what they are about. They are declared together because they know each other, and in tables because a chunk may have 200 locals only.
 local zset, say, order, option, stats, job, side, put, pop, finish = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-local change, recur, read, able, tick, why, events, sleep, qless, native = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+local change, recur, read, able, tick, why, events, sleep, large, qless, native = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Says no. Nothing has been changed when this is called.
 local function refuse(kind, fields)

@@ -20,6 +20,11 @@ local function positions()
   return tonumber(stored[1]) or 0, tonumber(stored[2]) or 0, tonumber(stored[3]) or 0
 end
 
+function events.last()
+  local last = positions()
+  return last
+end
+
 local function event_bytes(text)
   return EVENT_BYTES + #text
 end

@@ -11,7 +11,7 @@ end
 -- Tells everybody: events first, then those who wait for jobs, then Qless's channels, then whoever sleeps.
 local function tell()
   if #out.events > 0 then events.publish() end
-  for _, told in ipairs(out.told) do call('PUBLISH', key.told .. exact(told.front), pack(told.delivery)) end
+  for at = 1, #out.told, 2 do call('PUBLISH', out.told[at], out.told[at + 1]) end
   local ql = out.ql
   for at = 1, out.count, 2 do call('PUBLISH', ql[at], ql[at + 1]) end
   if next(out.woken) then sleep.wake() end

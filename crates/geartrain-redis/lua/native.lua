@@ -2,6 +2,7 @@
 
 local BATCH_MAX = 10000
 local VERSION = 1
+local PORTION_MAX = 9223372036854774784 -- the largest double that is a number of 63 bits
 
 -- The one entry of an enum's variant: its name and what is in it.
 local function variant(value)
@@ -20,10 +21,22 @@ local function list_of(value)
   return type(value) == 'table' and value or {}
 end
 
+-- The numbers of a waiter. Where a double cannot hold them, they are found in the request once more, by the way there.
+local function waiter_of(numbers, way)
+  for place = 1, #numbers do
+    if large.is(numbers[place]) then
+      local found = large.request()[2].Batch[known.place][2]
+      for _, step in ipairs(way) do found = found[step] end
+      return found
+    end
+  end
+  return numbers
+end
+
 local function terms_of(value)
   if type(value) ~= 'table' then return nil end
   local terms = {
-    unique = value[1], attach = value[2], lives = value[3] == 'WhileAwaited' and value[3] or nil,
+    unique = value[1], attach = value[2] and waiter_of(value[2], { 'Put', 13, 2 }), lives = value[3] == 'WhileAwaited' and value[3] or nil,
     afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6], attempt_max = value[7],
     backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
   }
@@ -394,7 +407,7 @@ function operations.UntagRecurring(fields)
 end
 
 function operations.Attach(fields)
-  local jid, waiter = fields[1], fields[2]
+  local jid, waiter = fields[1], waiter_of(fields[2], { 'Attach', 2 })
   local of = job.load(jid)
   if of and job.is_unfinished(of) then
     side.attach(of, waiter)
@@ -406,12 +419,20 @@ function operations.Attach(fields)
 end
 
 function operations.Leave(fields)
-  return pack(side.leave_all(fields[1]))
+  local kind, who = variant(fields[1])
+  if kind == 'Front' then
+    who = waiter_of({ who }, { 'Leave', 1 })
+    who = { who.Front or who[1] }
+  elseif who then
+    who = waiter_of(who, { 'Leave', 1, kind })
+  end
+  return pack(side.leave_all(kind, who))
 end
 
--- How far an attempt has got, as it is shown.
+-- How far an attempt has got, as it is shown. What is beyond 2^53 is rounded, and what is beyond 2^63 is as good as that.
 local function progress_of(value)
-  return { portion = { value[1][1], value[1][2] }, seconds_left = value[2] }
+  local function whole(number) return number < PORTION_MAX and number or PORTION_MAX end
+  return { portion = { whole(value[1][1]), whole(value[1][2]) }, seconds_left = value[2] }
 end
 
 function operations.Progress(fields)
@@ -522,6 +543,7 @@ function requests.Batch(calls)
   for place = 1, #calls do
     local name, fields = variant(calls[place][2])
     now = moment(calls[place][1])
+    known.place = place
     local done, reply = attempt(operations[name], fields or {})
     answers[place] = (done and named[name] or ERR) .. reply
   end
@@ -559,11 +581,17 @@ end
 
 function requests.Since(fields)
   local done, reply = attempt(events.since, fields[1], fields[2])
+  if not done and large.is(fields[1]) then
+    -- No position is that large, and it is answered as it was given.
+    local given, newest = large.request()[2].Since[1], events.last()
+    return ERR .. '\129' .. pack('CursorAhead') .. '\130' .. pack('after') .. large.pack(large.digits(given)) .. pack('newest') .. pack(newest)
+  end
   if not done then return ERR .. reply end
   return OK .. packed_array(reply)
 end
 
 function native.execute(bytes)
+  known.request = bytes
   local read_it, request = pcall(cmsgpack.unpack, bytes)
   if not read_it or type(request) ~= 'table' then complain('what came cannot be read as MessagePack') end
   if request[1] ~= VERSION then

@@ -3,7 +3,6 @@
 -- A foreign script that completes, cancels or puts a job knows nothing of all this. So whatever is kept beside a job is compared with the job when it is used.
 
 local RESULT_BYTES = 128
-local EXACT_MAX = 9007199254740992
 
 function side.check(terms)
   check_span('timeout', terms.attempt_max)
@@ -95,18 +94,9 @@ end
 
 -- Those who wait for a job ----------------------------------------------------------------------------------------------------------------------------
 
+-- A waiter as text that sorts as its numbers do.
 local function waiter_text(waiter)
-  for part = 1, 3 do
-    local number = waiter[part]
-    if type(number) ~= 'number' or number < 0 or number >= EXACT_MAX then
-      bad('waiter', 'must be numbers below 2^53, because Redis knows no larger ones exactly')
-    end
-  end
-  return string.format('%014x%014x%014x', waiter[1], waiter[2], waiter[3])
-end
-
-local function waiter_of(text)
-  return { tonumber(text:sub(1, 14), 16), tonumber(text:sub(15, 28), 16), tonumber(text:sub(29, 42), 16) }
+  return large.digits(waiter[1]) .. large.digits(waiter[2]) .. large.digits(waiter[3])
 end
 
 local function stop_waiting(text, jid)
@@ -118,7 +108,7 @@ end
 function side.awaited_by(text)
   local found = zset.ask('ZRANGEBYLEX', key.waiters, '[' .. text, '(' .. text .. '\255', 'LIMIT', 0, 1)[1]
   if not found then return nil end
-  local jid = found:sub(43)
+  local jid = found:sub(49)
   local state = call('HGET', key.job .. jid, 'state')
   if state and state ~= 'complete' and state ~= 'failed' then return jid end
   -- A foreign script ended it and told nobody.
@@ -146,9 +136,11 @@ end
 function side.tell(of, told)
   if of.waits == 0 then return 0 end
   local waiters = call('LRANGE', key.waiting .. of.jid, 0, -1)
+  local rest = pack(of.jid) .. pack(told)
   for _, text in ipairs(waiters) do
-    local waiter = waiter_of(text)
-    out.told[#out.told + 1] = { front = waiter[1], delivery = { waiter = waiter, jid = of.jid, told = told } }
+    local front, connection, number = text:sub(1, 16), text:sub(17, 32), text:sub(33)
+    out.told[#out.told + 1] = key.told .. large.text(front)
+    out.told[#out.told + 1] = '\147\147' .. large.pack(front) .. large.pack(connection) .. large.pack(number) .. rest
   end
   return #waiters
 end
@@ -173,23 +165,14 @@ function side.detach(text, jid)
 end
 
 -- Those who leave do so in the order of their numbers. Answers how many they were.
-function side.leave_all(who)
-  local first, inside = '', nil
-  if who ~= 'Everyone' then
-    local kind
-    kind, inside = next(who)
-    if kind == 'One' then
-      first = waiter_text(inside)
-    elseif kind == 'Connection' then
-      first = waiter_text({ inside[1], inside[2], 0 }):sub(1, 28)
-    else
-      first = waiter_text({ inside, 0, 0 }):sub(1, 14)
-    end
-  end
+-- kind: One, Connection, Front or Everyone; who: as many numbers as it takes
+function side.leave_all(kind, who)
+  local first = ''
+  for place = 1, kind == 'Everyone' and 0 or #who do first = first .. large.digits(who[place]) end
   local low, high = '-', '+'
   if first ~= '' then low, high = '[' .. first, '(' .. first .. '\255' end
   local leaving = zset.ask('ZRANGEBYLEX', key.waiters, low, high)
-  for _, found in ipairs(leaving) do side.detach(found:sub(1, 42), found:sub(43)) end
+  for _, found in ipairs(leaving) do side.detach(found:sub(1, 48), found:sub(49)) end
   return #leaving
 end
 

@@ -7,9 +7,10 @@ const SHARED: [&str; 3] =
     [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
 
 /// The rules. Each file keeps its names to itself, because Lua takes 200 of them in one place.
-const RULES: [&str; 20] = [
+const RULES: [&str; 21] = [
     include_str!("../lua/zset.lua"),
     include_str!("../lua/say.lua"),
+    include_str!("../lua/large.lua"),
     include_str!("../lua/order.lua"),
     include_str!("../lua/options.lua"),
     include_str!("../lua/stats.lua"),

@@ -1,17 +1,41 @@
-//! A Redis that holds our script obeys every rule.
+//! Our Lua in a real Redis, behind the driver, obeys every rule.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+mod support;
 
+use std::sync::Arc;
+
+use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, Seconds};
+use geartrain_core::Answer;
 use geartrain_redis::RedisBackend;
-use geartrain_testkit::peers::RedisServer;
+use support::Server;
 
-/// One for all cases; each has a prefix of its own.
-static REDIS: LazyLock<RedisServer> = LazyLock::new(|| RedisServer::start(&[]));
+/// A queue in a Redis of its own.
+struct OwnRedis {
+    backend: RedisBackend,
+    _server: Server,
+}
+
+impl Backend for OwnRedis {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.backend.execute(batch)
+    }
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.backend.pop_or_wait(pop, wait)
+    }
+    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        self.backend.subscribe()
+    }
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        self.backend.subscribe_from(after)
+    }
+    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+        self.backend.follow(front)
+    }
+}
 
 geartrain_testkit::conformance!(|clock| {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let url = format!("{}?prefix=case{number}:", REDIS.url()).parse().expect("it is a URL");
-    Arc::new(pollster::block_on(RedisBackend::with_clock(url, clock)).expect("the Redis is there"))
+    let server = Server::start();
+    let url = server.url().parse().expect("it is a URL");
+    let backend = pollster::block_on(RedisBackend::with_clock(url, clock)).expect("a server that was just started can be reached");
+    Arc::new(OwnRedis { backend, _server: server })
 });
