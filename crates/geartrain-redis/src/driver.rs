@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Answers, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds,
+    Answer, Backend, BackendError, Call, Clock, Command, Deliveries, Events, Payload, Pending, Pop, PopReply,
+    Refusal, Seconds,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -148,7 +149,7 @@ impl Shared {
                 return Err(trouble);
             }
             tracing::debug!(%trouble, ?pause, "sending again");
-            self.on_runtime(tokio::time::sleep(pause)).await?;
+            self.on_runtime(async move { tokio::time::sleep(pause).await }).await?;
             pause = (pause * 2).min(PAUSE.1);
         }
     }
@@ -160,7 +161,12 @@ impl Shared {
         }
         let mut answers = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
-            let rest = batch.split_off(batch.len().min(BATCH_MAX));
+            if let Some(refusal) = too_large(&batch[0].command) {
+                answers.push(Err(refusal));
+                batch.remove(0);
+                continue;
+            }
+            let rest = batch.split_off(one_call(&batch));
             let asked = batch.len();
             let answer = self.ask(Request::Batch(batch)).await?;
             let answered: Answers = wire::decode(&answer).map_err(wire::BadWire::from)?;
@@ -172,6 +178,49 @@ impl Shared {
         }
         Ok(answers)
     }
+}
+
+/// The largest payload, chunk or result, as everywhere.
+const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// The most bytes of payloads in one call, unless one alone has more.
+const CALL_BYTES_MAX: usize = 8 << 20;
+
+/// How many commands from the beginning of a batch go into one call.
+fn one_call(batch: &[Call]) -> usize {
+    let mut bytes = 0;
+    for (place, call) in batch.iter().enumerate().take(BATCH_MAX) {
+        bytes += payloads(&call.command).map(|(_, payload)| payload.bytes().len()).sum::<usize>();
+        if place > 0 && bytes > CALL_BYTES_MAX {
+            return place;
+        }
+    }
+    batch.len().min(BATCH_MAX)
+}
+
+/// Refused here: what is over the limit as bytes may be far more as the text that is sent.
+fn too_large(command: &Command) -> Option<Refusal> {
+    let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
+    Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max: PAYLOAD_BYTES_MAX })
+}
+
+/// What a command carries, and what it is called.
+fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)> {
+    let (payload, other) = match command {
+        Command::Put(put) => (Some(&put.payload), None),
+        Command::Heartbeat(heartbeat) => (heartbeat.payload.as_ref(), None),
+        Command::Complete(complete) => (complete.payload.as_ref(), complete.result.as_deref()),
+        Command::Fail(fail) => (fail.payload.as_ref(), fail.result.as_deref()),
+        Command::Recur(recur) => (Some(&recur.payload), None),
+        Command::UpdateRecurring(update) => (update.payload.as_ref(), None),
+        _ => (None, None),
+    };
+    let chunk = match command {
+        Command::Chunk(chunk) => Some(("chunk", &chunk.bytes)),
+        _ => None,
+    };
+    let result = other.map(|outcome| ("result", &outcome.bytes));
+    payload.map(|payload| ("payload", payload)).into_iter().chain(result).chain(chunk)
 }
 
 impl Backend for RedisBackend {

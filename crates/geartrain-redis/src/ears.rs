@@ -256,16 +256,21 @@ impl Ears {
 
     async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, BackendError> {
         let mut link = self.link().await.map_err(broken)?;
+        let (to, from) = flume::bounded(QUEUED_MAX);
+        let end = Arc::new(OnceLock::new());
+        let mut listener = Listener { last: after.unwrap_or(0), to, end: end.clone() };
+        if after.is_some() {
+            // Before anything is asked to be kept: what is not kept is refused.
+            self.since(&mut link, &mut listener).await?;
+        }
         let channel = self.shared.door.key("gt:events");
         link.send(cmd("SUBSCRIBE").arg(channel)).await.map_err(broken)?;
         let request = Request::Listen { now: Some(self.shared.clock.now()) };
         let answer = self.shared.door.ask(&mut link, &request.encode()).await.map_err(broken)?;
         let newest: u64 = wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
-        let (to, from) = flume::bounded(QUEUED_MAX);
-        let end = Arc::new(OnceLock::new());
-        let mut listener = Listener { last: after.unwrap_or(newest), to, end: end.clone() };
-        if after.is_some() {
-            self.since(&mut link, &mut listener).await?;
+        match after {
+            None => listener.last = newest,
+            Some(_) => self.since(&mut link, &mut listener).await?,
         }
         self.listeners.push(listener);
         Ok(EventStream { from, end })
@@ -508,7 +513,7 @@ fn empty(pop: &Pop) -> PopReply {
     use geartrain_core::PopOrder;
     let turn = match pop.order {
         PopOrder::Strict => 0,
-        PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn,
+        PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % pop.queues.len().max(1),
     };
     PopReply { jobs: Vec::new(), turn }
 }

@@ -3,9 +3,9 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The longest argument: a payload of the largest size, and some room for what is around it.
-pub(crate) const BULK_BYTES_MAX: usize = (64 << 20) + (1 << 20);
+pub(crate) const BULK_BYTES_MAX: usize = 3 * (64 << 20);
 /// The largest request.
-pub(crate) const REQUEST_BYTES_MAX: usize = 2 * BULK_BYTES_MAX;
+pub(crate) const REQUEST_BYTES_MAX: usize = BULK_BYTES_MAX + (BULK_BYTES_MAX / 2);
 /// The most arguments of a request.
 pub(crate) const ARGUMENTS_MAX: usize = 1 << 20;
 /// The longest request in the form of a line.
