@@ -1,7 +1,7 @@
 //! A queue on Redis, on Valkey or on a geartrain server, as a backend.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,11 @@ use geartrain_core::{
     Refusal, Seconds,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::clock::SharedClock;
-use crate::ears::{Ask, Ears};
+use crate::ears::{Ask, Closed, Ears};
 use crate::link::{Door, Link, Trouble};
 use crate::url::RedisUrl;
 
@@ -59,6 +60,7 @@ impl RedisBackend {
             current: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
             handle: runtime.handle().clone(),
+            closing: Arc::default(),
         });
         let (ears, asks) = unbounded_channel();
         let again = ears.downgrade();
@@ -91,6 +93,7 @@ pub(crate) struct Shared {
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
     handle: Handle,
+    pub(crate) closing: Arc<Closing>,
 }
 
 impl Shared {
@@ -225,7 +228,10 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
 
 impl Backend for RedisBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
-        Box::pin(async move { self.shared.execute(batch).await.map_err(broken) })
+        Box::pin(async move {
+            self.shared.closing.over().await;
+            self.shared.execute(batch).await.map_err(broken)
+        })
     }
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
@@ -234,7 +240,7 @@ impl Backend for RedisBackend {
             let number = self.waits.fetch_add(1, Ordering::Relaxed);
             let until = self.shared.clock.elapsed() + wait;
             self.tell(Ask::Sleep { number, pop, until, to })?;
-            let _awake = OnDrop { ears: &self.ears, last: Some(Ask::Awake { number }) };
+            let _awake = self.shared.closing.on_drop(self.ears.downgrade(), Closed::Wait { number });
             answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?
         })
     }
@@ -271,16 +277,50 @@ impl RedisBackend {
     }
 }
 
-/// Says one last thing, however a wait ends.
-struct OnDrop<'a> {
-    ears: &'a UnboundedSender<Ask>,
-    last: Option<Ask>,
+/// What was let go of, and the other side has not been told yet.
+///
+/// Whoever drops a stream or stops waiting cannot wait for that; the next command does, so that what was dropped before it is over.
+#[derive(Default)]
+pub(crate) struct Closing {
+    count: AtomicUsize,
+    done: Notify,
 }
 
-impl Drop for OnDrop<'_> {
+impl Closing {
+    /// Tells the other side when the guard is dropped.
+    pub(crate) fn on_drop(self: &Arc<Closing>, ears: WeakUnboundedSender<Ask>, what: Closed) -> CloseOnDrop {
+        CloseOnDrop { closing: self.clone(), ears, what }
+    }
+
+    /// The other side was told.
+    pub(crate) fn told(&self) {
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        self.done.notify_waiters();
+    }
+
+    async fn over(&self) {
+        while self.count.load(Ordering::SeqCst) > 0 {
+            let done = self.done.notified();
+            if self.count.load(Ordering::SeqCst) > 0 {
+                done.await;
+            }
+        }
+    }
+}
+
+pub(crate) struct CloseOnDrop {
+    closing: Arc<Closing>,
+    ears: WeakUnboundedSender<Ask>,
+    what: Closed,
+}
+
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        if let Some(last) = self.last.take() {
-            let _ = self.ears.send(last);
+        if let Some(ears) = self.ears.upgrade() {
+            self.closing.count.fetch_add(1, Ordering::SeqCst);
+            if ears.send(Ask::Close(self.what)).is_err() {
+                self.closing.told();
+            }
         }
     }
 }

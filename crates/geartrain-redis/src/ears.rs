@@ -13,7 +13,7 @@ use geartrain_core::{
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
-use crate::driver::{Shared, broken};
+use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::link::{Link, Trouble};
 
 /// How often whoever waits asks again: foreign scripts wake nobody.
@@ -34,11 +34,18 @@ const PAGE: i64 = 1_000;
 /// What is asked of the listening connection.
 pub(crate) enum Ask {
     Sleep { number: u64, pop: Pop, until: Seconds, to: flume::Sender<Result<PopReply, BackendError>> },
-    Awake { number: u64 },
+    Close(Closed),
     Listen { after: Option<u64>, ready: flume::Sender<Result<EventStream, BackendError>> },
     Follow { front: u64, ready: flume::Sender<Result<DeliveryStream, BackendError>> },
-    Unfollow { front: u64 },
     LookAgain,
+}
+
+/// What somebody has let go of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Closed {
+    Wait { number: u64 },
+    Events,
+    Front { front: u64 },
 }
 
 /// Somebody who waits for a job.
@@ -147,10 +154,9 @@ impl Ears {
             Ask::Sleep { number, pop, until, to } => {
                 self.sleepers.insert(number, Sleeper { pop, until, to, ask: true, next: None });
             }
-            Ask::Awake { number } => {
-                if self.sleepers.remove(&number).is_some() {
-                    self.wake(number).await;
-                }
+            Ask::Close(what) => {
+                self.close(what).await;
+                self.shared.closing.told();
             }
             Ask::LookAgain => {
                 for sleeper in self.sleepers.values_mut() {
@@ -165,15 +171,37 @@ impl Ears {
                 let stream = self.follow(front).await;
                 let _ = ready.send(stream);
             }
-            Ask::Unfollow { front } => {
-                self.fronts.remove(&front);
-                let channel = self.front_channel(front);
-                if let Some(link) = &mut self.link {
-                    let _ = link.send(cmd("UNSUBSCRIBE").arg(channel)).await;
+        }
+    }
+
+    async fn close(&mut self, what: Closed) {
+        let channel = match what {
+            Closed::Wait { number } => {
+                if self.sleepers.remove(&number).is_some() {
+                    self.wake(number).await;
                 }
-                let leave = Call::from(Leave { who: Leaving::Front(front) });
-                self.aside(vec![leave]);
+                return;
             }
+            Closed::Events => {
+                self.listeners.retain(|listener| !listener.to.is_disconnected());
+                if !self.listeners.is_empty() {
+                    return;
+                }
+                self.shared.door.key("gt:events")
+            }
+            Closed::Front { front } => {
+                self.fronts.remove(&front);
+                let leave = Call::from(Leave { who: Leaving::Front(front) });
+                if let Err(trouble) = self.shared.execute(vec![leave]).await {
+                    tracing::warn!(%trouble, "those who waited here could not leave");
+                }
+                self.front_channel(front)
+            }
+        };
+        if let Some(mut link) = self.link.clone()
+            && link.send(cmd("UNSUBSCRIBE").arg(channel)).await.is_err()
+        {
+            self.lost();
         }
     }
 
@@ -273,7 +301,8 @@ impl Ears {
             Some(_) => self.since(&mut link, &mut listener).await?,
         }
         self.listeners.push(listener);
-        Ok(EventStream { from, end })
+        let guard = self.shared.closing.on_drop(self.ears.clone(), Closed::Events);
+        Ok(EventStream { from, end, _guard: guard })
     }
 
     async fn follow(&mut self, front: u64) -> Result<DeliveryStream, BackendError> {
@@ -282,7 +311,8 @@ impl Ears {
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.fronts.insert(front, Front { to, end: end.clone() });
-        Ok(DeliveryStream { front, from, end, ears: self.ears.clone() })
+        let guard = self.shared.closing.on_drop(self.ears.clone(), Closed::Front { front });
+        Ok(DeliveryStream { from, end, _guard: guard })
     }
 
     /// Whoever waited long enough gets nothing.
@@ -520,8 +550,10 @@ fn empty(pop: &Pop) -> PopReply {
 
 /// Events that come over the listening connection.
 pub(crate) struct EventStream {
+    /// Dropped first: then nobody takes what is told.
     from: flume::Receiver<Published>,
     end: Arc<OnceLock<EventsEnd>>,
+    _guard: CloseOnDrop,
 }
 
 impl Events for EventStream {
@@ -535,10 +567,9 @@ impl Events for EventStream {
 
 /// What those are told who wait through this process.
 pub(crate) struct DeliveryStream {
-    front: u64,
     from: flume::Receiver<Delivery>,
     end: Arc<OnceLock<DeliveriesEnd>>,
-    ears: WeakUnboundedSender<Ask>,
+    _guard: CloseOnDrop,
 }
 
 impl Deliveries for DeliveryStream {
@@ -547,13 +578,5 @@ impl Deliveries for DeliveryStream {
             let closed = |_| self.end.get().cloned().unwrap_or(DeliveriesEnd::Closed);
             self.from.recv_async().await.map_err(closed)
         })
-    }
-}
-
-impl Drop for DeliveryStream {
-    fn drop(&mut self) {
-        if let Some(ears) = self.ears.upgrade() {
-            let _ = ears.send(Ask::Unfollow { front: self.front });
-        }
     }
 }
