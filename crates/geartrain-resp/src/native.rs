@@ -1,6 +1,6 @@
 //! Our own calls: batches of commands, waits for jobs, and events, as docs/formats/wire.md tells.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -156,6 +156,8 @@ pub(crate) struct Waits {
     /// Those that somebody still wants, with their process and how they are ended.
     wanted: HashMap<u64, (Bytes, CancellationToken)>,
     under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Waited> + Send>>>,
+    /// Those that were over as soon as they had begun.
+    over_already: VecDeque<Waited>,
 }
 
 impl Waits {
@@ -191,8 +193,18 @@ impl Waits {
         }
     }
 
+    /// Sends new waits to the backend. Done before their caller is told that it sleeps: what is put afterwards is for those who sleep.
+    pub(crate) async fn send(&mut self) {
+        while let Some(Some(waited)) = self.under_way.next().now_or_never() {
+            self.over_already.push_back(waited);
+        }
+    }
+
     /// The next wait that is over.
     pub(crate) async fn next(&mut self) -> Waited {
+        if let Some(waited) = self.over_already.pop_front() {
+            return waited;
+        }
         match self.under_way.next().await {
             Some(waited) => waited,
             None => std::future::pending().await,
@@ -200,7 +212,7 @@ impl Waits {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.under_way.is_empty() && self.over_already.is_empty()
     }
 
     /// What is told of a wait that is over. If nobody wants it any more, what came of it goes back.
@@ -231,6 +243,9 @@ impl Waits {
     pub(crate) async fn end_all(&mut self, backend: &dyn Backend) {
         for (_, (_, enough)) in self.wanted.drain() {
             enough.cancel();
+        }
+        while let Some(waited) = self.over_already.pop_front() {
+            self.over(waited, backend).await;
         }
         while let Some(waited) = self.under_way.next().await {
             self.over(waited, backend).await;
