@@ -380,6 +380,7 @@ where
                     },
                     Slot::Native(asked) => Ready::Native(asked.reply(&mut answers, backend, waits)),
                 }));
+                self.waits.send().await;
             }
             Err(error) => {
                 let text = trouble(&error);

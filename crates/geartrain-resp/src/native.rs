@@ -1,6 +1,6 @@
 //! Our own calls: batches of commands, waits for jobs, and events, as docs/formats/wire.md tells.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,6 +19,9 @@ use crate::channels::Push;
 const NAME: &[u8] = b"geartrain_";
 /// How many waits of one connection may be under way.
 const WAITS_MAX: usize = 10_000;
+
+/// How many waits that are over are remembered.
+const TOLD_MAX: usize = 1_000;
 
 /// Reads `FCALL geartrain_<hash> 1 <prefix> <request>`, or says what is wrong with it.
 pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
@@ -156,11 +159,15 @@ pub(crate) struct Waits {
     /// Those that somebody still wants, with their process and how they are ended.
     wanted: HashMap<u64, (Bytes, CancellationToken)>,
     under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Waited> + Send>>>,
+    /// Those that were over as soon as they had begun.
+    over_already: VecDeque<Waited>,
+    /// The last that were told what came of them: whoever asks again for one of these has not read it yet.
+    told: VecDeque<u64>,
 }
 
 impl Waits {
     fn has(&self, number: u64) -> bool {
-        self.wanted.contains_key(&number)
+        self.wanted.contains_key(&number) || self.told.contains(&number)
     }
 
     fn begin(&mut self, process: &str, wait: Wait, backend: &Arc<dyn Backend>) -> Waiting {
@@ -191,8 +198,18 @@ impl Waits {
         }
     }
 
+    /// Sends new waits to the backend. Done before their caller is told that it sleeps: what is put afterwards is for those who sleep.
+    pub(crate) async fn send(&mut self) {
+        while let Some(Some(waited)) = self.under_way.next().now_or_never() {
+            self.over_already.push_back(waited);
+        }
+    }
+
     /// The next wait that is over.
     pub(crate) async fn next(&mut self) -> Waited {
+        if let Some(waited) = self.over_already.pop_front() {
+            return waited;
+        }
         match self.under_way.next().await {
             Some(waited) => waited,
             None => std::future::pending().await,
@@ -200,7 +217,7 @@ impl Waits {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.under_way.is_empty() && self.over_already.is_empty()
     }
 
     /// What is told of a wait that is over. If nobody wants it any more, what came of it goes back.
@@ -217,6 +234,8 @@ impl Waits {
         };
         match (wanted, reply) {
             (Some((channel, _)), reply) => {
+                self.told.truncate(TOLD_MAX - 1);
+                self.told.push_front(number);
                 Some(Push::new(channel, wire::encode(&Roused::Popped { number, reply }).into()))
             }
             (None, Ok(reply)) => {
@@ -231,6 +250,9 @@ impl Waits {
     pub(crate) async fn end_all(&mut self, backend: &dyn Backend) {
         for (_, (_, enough)) in self.wanted.drain() {
             enough.cancel();
+        }
+        while let Some(waited) = self.over_already.pop_front() {
+            self.over(waited, backend).await;
         }
         while let Some(waited) = self.under_way.next().await {
             self.over(waited, backend).await;

@@ -183,10 +183,7 @@ impl Peer {
     /// The next value, or none if the connection ends.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
-            let mut rest = &self.incoming[..];
-            if let Some(value) = parse(&mut rest) {
-                let used = self.incoming.len() - rest.len();
-                self.incoming.advance(used);
+            if let Some(value) = take(&mut self.incoming) {
                 return Some(value);
             }
             match self.stream.read_buf(&mut self.incoming).await {
@@ -209,6 +206,15 @@ impl Peer {
             _ => panic!("not a message: {value:?}"),
         }
     }
+}
+
+/// Takes the next value out of what was read, if all of it is there.
+pub(crate) fn take(incoming: &mut BytesMut) -> Option<Value> {
+    let mut rest = &incoming[..];
+    let value = parse(&mut rest)?;
+    let used = incoming.len() - rest.len();
+    incoming.advance(used);
+    Some(value)
 }
 
 fn parse(rest: &mut &[u8]) -> Option<Value> {
