@@ -1,6 +1,6 @@
 //! The server, until it is told to stop; and the script for those who have a Redis instead.
 
-use std::io::{self, Write};
+use std::io;
 
 use geartrain::script;
 use geartrain_server::{Server, Settings, StartError};
@@ -16,7 +16,10 @@ use crate::output::Output;
 pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
     let filter = EnvFilter::try_new(&args.log)
         .map_err(|error| Failure::Usage(format!("--log {:?} makes no sense: {error}", args.log)))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(out.err_is_terminal).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(out.err_is_terminal)
+        .with_writer(io::stderr);
     match args.log_form {
         LogForm::Human => log.with_target(false).init(),
         LogForm::Json => log.json().init(),
