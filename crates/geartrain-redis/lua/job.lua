@@ -101,7 +101,7 @@ end
 local function entry_at(at)
   if known.entry_moment ~= at then
     known.entry_moment = at
-    known.entry_text = '[' .. string.format('%.14g', floor(at)) .. ','
+    known.entry_text = '[' .. exact(floor(at)) .. ','
   end
   return known.entry_text
 end

@@ -161,6 +161,10 @@ local function packed_popped(of, whole)
     .. '\147' .. pack(of.worker, of.lock:match('^%d+') .. '.0', of.deadline) .. pack(particulars) .. (whole and pack(job_of(of.jid)) or NIL)
 end
 
+local function packed_whole(of)
+  return packed_popped(of, true)
+end
+
 -- The operations: each takes its fields and answers packed bytes ------------------------------------------------------------------------------------------
 
 local operations = {}
@@ -185,10 +189,9 @@ end
 -- Pops, and answers the packed reply and how many jobs are in it.
 local function pop_from_fields(fields)
   local kind, inside = variant(fields[4] or 'Strict')
-  local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind, turn = inside and inside[1] or 0 })
-  local count, whole = #popped, fields[5]
-  for place = 1, count do popped[place] = packed_popped(popped[place], whole) end
-  return '\146' .. packed_array(popped) .. pack(turn), count
+  local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind,
+    turn = inside and inside[1] or 0, show = fields[5] and packed_whole or packed_popped })
+  return '\146' .. packed_array(popped) .. pack(turn), #popped
 end
 
 function operations.Pop(fields)

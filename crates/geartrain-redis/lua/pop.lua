@@ -164,8 +164,8 @@ local function expired_jobs(queue, max)
   return all
 end
 
-local function hand_out(of, worker, deadline, deadline_text)
-  local jid, queue = of.jid, of.queue
+local function hand_out(of, asked, deadline, deadline_text)
+  local jid, queue, worker = of.jid, of.queue, asked.worker
   stats.measure('wait', queue, tonumber(of.time) or now)
   local token = job.new_token(now)
   if of.grace then call('SADD', key.warned .. worker, jid) end
@@ -187,11 +187,12 @@ local function hand_out(of, worker, deadline, deadline_text)
   end
   if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
   if known.tracked ~= false then say.milestone(jid, 'Popped') end
-  return of
+  -- It is shown as it is now: before the pop is over its lock may have expired.
+  return asked.show and asked.show(of) or of
 end
 
 -- Hands out up to `wanted` jobs of one queue.
-local function pop_from(queue, wanted, worker, popped)
+local function pop_from(queue, wanted, asked, popped)
   wanted = open_places(queue, wanted)
   if wanted == 0 then return end
   local deadline = finite(now + option.heartbeat(queue))
@@ -206,19 +207,19 @@ local function pop_from(queue, wanted, worker, popped)
   local waiting = wanted - #taken
   recur.spawn(queue, waiting)
   pop.promote(queue, waiting)
-  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, worker, deadline, deadline_text) end
+  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, asked, deadline, deadline_text) end
   local late = { left = LATE_MAX }
   known.wanted = waiting
   for _ = 1, waiting do
     local of = next_in_time(queue, late)
     if not of then break end
     take_first(queue, of.jid)
-    popped[#popped + 1] = hand_out(of, worker, deadline, deadline_text)
+    popped[#popped + 1] = hand_out(of, asked, deadline, deadline_text)
   end
 end
 
 -- Hands out the job that matters most among the queues, and says which of them it came from.
-local function pop_by_priority(queues, turn, worker, popped)
+local function pop_by_priority(queues, turn, asked, popped)
   local best, best_at, best_priority, over
   local late = { left = LATE_MAX }
   known.wanted = 1
@@ -243,11 +244,11 @@ local function pop_by_priority(queues, turn, worker, popped)
   if not best then return nil end
   if over then take_over(best) else take_first(best.queue, best.jid) end
   local deadline = finite(now + option.heartbeat(best.queue))
-  popped[#popped + 1] = hand_out(best, worker, deadline, exact(deadline))
+  popped[#popped + 1] = hand_out(best, asked, deadline, exact(deadline))
   return best_at
 end
 
--- asked: queues, worker, count, order, turn. Answers the jobs, each as it is now, and where the next pop begins.
+-- asked: queues, worker, count, order, turn, and show, which makes of a job that is handed out what is answered. Answers these, and where the next pop begins.
 function pop.pop(asked)
   local queues, worker, count = asked.queues, asked.worker, asked.count
   at_least_one('queues', queues)
@@ -262,12 +263,12 @@ function pop.pop(asked)
   if all_paused then return popped, turn end
   finish.seen(worker)
   if asked.order == 'Strict' then
-    for _, queue in ipairs(queues) do pop_from(queue, count - #popped, worker, popped) end
+    for _, queue in ipairs(queues) do pop_from(queue, count - #popped, asked, popped) end
   elseif asked.order == 'RoundRobin' then
     local at, empty = turn, 0
     while #popped < count and empty < #queues do
       local before = #popped
-      pop_from(queues[at + 1], 1, worker, popped)
+      pop_from(queues[at + 1], 1, asked, popped)
       at = (at + 1) % #queues
       if #popped > before then
         turn, empty = at, 0
@@ -277,7 +278,7 @@ function pop.pop(asked)
     end
   else
     while #popped < count do
-      local at = pop_by_priority(queues, turn, worker, popped)
+      local at = pop_by_priority(queues, turn, asked, popped)
       if not at then break end
       turn = (at + 1) % #queues
     end
