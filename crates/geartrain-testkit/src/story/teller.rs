@@ -402,8 +402,8 @@ impl Teller {
     }
 
     fn priority(&mut self) -> Priority {
-        let most = if self.tame { 3.0 } else { 1e10 };
-        let priority = self.one(&[0.0, 0.0, 1.0, 1.0, 2.0, -1.0, 0.1, 0.05, 2.7, -0.5, most]);
+        let wild = if self.tame { [0.25, 0.75, 3.0] } else { [0.1, 0.05, 1e10] };
+        let priority = self.one(&[0.0, 0.0, 1.0, 1.0, 2.0, -1.0, wild[0], wild[1], 2.7, -0.5, wild[2]]);
         Priority::new(priority).expect("it is finite")
     }
 
@@ -530,7 +530,12 @@ impl Teller {
         } else if self.percent(3) && !matches!(order, PopOrder::Priority { .. }) {
             queues.push(queues[0].clone());
         }
-        Pop { queues, worker: self.worker(), count: self.count(), order, whole: self.percent(30) }.into()
+        let mut count = self.count();
+        if self.tame && count.get() > 1 {
+            // Locks of one pop have one deadline.
+            count = Count::ONE;
+        }
+        Pop { queues, worker: self.worker(), count, order, whole: self.percent(30) }.into()
     }
 
     fn peek(&mut self) -> Command {
