@@ -40,15 +40,16 @@ impl RedisBackend {
     /// Connects. That the queue is there is seen to; that it stays there is not.
     pub async fn connect(url: RedisUrl) -> Result<RedisBackend, BackendError> {
         let clock = Arc::new(SharedClock::new());
-        RedisBackend::start(Door::new(url, Some(clock.clone())), clock).await
+        RedisBackend::start(Door::new(url, Some(clock.clone())), clock, false).await
     }
 
-    /// The same with a clock of one's own, which nobody puts right.
+    /// The same with a clock of one's own, which nobody puts right. Commands then also wait until the other side knows who waits for jobs, so that what happens in
+    /// a test is exactly what it says.
     pub async fn with_clock(url: RedisUrl, clock: Arc<dyn Clock>) -> Result<RedisBackend, BackendError> {
-        RedisBackend::start(Door::new(url, None), clock).await
+        RedisBackend::start(Door::new(url, None), clock, true).await
     }
 
-    async fn start(door: Door, clock: Arc<dyn Clock>) -> Result<RedisBackend, BackendError> {
+    async fn start(door: Door, clock: Arc<dyn Clock>, exact: bool) -> Result<RedisBackend, BackendError> {
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name("geartrain-redis").enable_all().build();
         let runtime =
@@ -60,14 +61,15 @@ impl RedisBackend {
             current: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
             handle: runtime.handle().clone(),
-            closing: Arc::default(),
+            unsettled: Arc::default(),
+            exact,
         });
         let (ears, asks) = unbounded_channel();
-        let again = ears.downgrade();
+        let (again, unsettled) = (ears.downgrade(), shared.unsettled.clone());
         shared.clock.on_jump(Box::new(move || {
             if let Some(ears) = again.upgrade() {
                 // If nobody listens any more, nobody waits for anything either.
-                let _ = ears.send(Ask::LookAgain);
+                unsettled.ask(&ears, Ask::LookAgain);
             }
         }));
         runtime.spawn(Ears::new(shared.clone(), asks, ears.downgrade()).run());
@@ -93,7 +95,9 @@ pub(crate) struct Shared {
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
     handle: Handle,
-    pub(crate) closing: Arc<Closing>,
+    pub(crate) unsettled: Arc<Unsettled>,
+    /// Whether commands wait until it is known who waits for jobs.
+    pub(crate) exact: bool,
 }
 
 impl Shared {
@@ -229,7 +233,7 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
 impl Backend for RedisBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
-            self.shared.closing.over().await;
+            self.shared.unsettled.over().await;
             self.shared.execute(batch).await.map_err(broken)
         })
     }
@@ -239,8 +243,13 @@ impl Backend for RedisBackend {
             let (to, answer) = flume::bounded(1);
             let number = self.waits.fetch_add(1, Ordering::Relaxed);
             let until = self.shared.clock.elapsed() + wait;
-            self.tell(Ask::Sleep { number, pop, until, to })?;
-            let _awake = self.shared.closing.on_drop(self.ears.downgrade(), Closed::Wait { number });
+            let sleep = Ask::Sleep { number, pop, until, to };
+            if self.shared.exact {
+                self.shared.unsettled.ask(&self.ears, sleep);
+            } else {
+                self.tell(sleep)?;
+            }
+            let _awake = self.shared.unsettled.on_drop(self.ears.downgrade(), Closed::Wait { number });
             answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?
         })
     }
@@ -277,24 +286,36 @@ impl RedisBackend {
     }
 }
 
-/// What was let go of, and the other side has not been told yet.
+/// What the other side has not been told yet.
 ///
 /// Whoever drops a stream or stops waiting cannot wait for that; the next command does, so that what was dropped before it is over.
 #[derive(Default)]
-pub(crate) struct Closing {
+pub(crate) struct Unsettled {
     count: AtomicUsize,
     done: Notify,
 }
 
-impl Closing {
-    /// Tells the other side when the guard is dropped.
-    pub(crate) fn on_drop(self: &Arc<Closing>, ears: WeakUnboundedSender<Ask>, what: Closed) -> CloseOnDrop {
-        CloseOnDrop { closing: self.clone(), ears, what }
+impl Unsettled {
+    /// Asks for something that the next command waits for.
+    fn ask(&self, ears: &UnboundedSender<Ask>, ask: Ask) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if ears.send(ask).is_err() {
+            self.settled(1);
+        }
     }
 
-    /// The other side was told.
-    pub(crate) fn told(&self) {
-        self.count.fetch_sub(1, Ordering::SeqCst);
+    /// Asks for something when the guard is dropped.
+    pub(crate) fn on_drop(
+        self: &Arc<Unsettled>,
+        ears: WeakUnboundedSender<Ask>,
+        what: Closed,
+    ) -> CloseOnDrop {
+        CloseOnDrop { unsettled: self.clone(), ears, what }
+    }
+
+    /// So many are settled.
+    pub(crate) fn settled(&self, count: usize) {
+        self.count.fetch_sub(count, Ordering::SeqCst);
         self.done.notify_waiters();
     }
 
@@ -309,7 +330,7 @@ impl Closing {
 }
 
 pub(crate) struct CloseOnDrop {
-    closing: Arc<Closing>,
+    unsettled: Arc<Unsettled>,
     ears: WeakUnboundedSender<Ask>,
     what: Closed,
 }
@@ -317,10 +338,7 @@ pub(crate) struct CloseOnDrop {
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         if let Some(ears) = self.ears.upgrade() {
-            self.closing.count.fetch_add(1, Ordering::SeqCst);
-            if ears.send(Ask::Close(self.what)).is_err() {
-                self.closing.told();
-            }
+            self.unsettled.ask(&ears, Ask::Close(self.what));
         }
     }
 }

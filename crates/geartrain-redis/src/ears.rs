@@ -81,6 +81,8 @@ pub(crate) struct Ears {
     listeners: Vec<Listener>,
     fronts: HashMap<u64, Front>,
     asked_at: tokio::time::Instant,
+    /// How many things that the next command waits for were dealt with.
+    settled: usize,
 }
 
 impl Ears {
@@ -99,6 +101,7 @@ impl Ears {
             listeners: Vec::new(),
             fronts: HashMap::new(),
             asked_at: tokio::time::Instant::now(),
+            settled: 0,
         }
     }
 
@@ -127,6 +130,7 @@ impl Ears {
             }
             self.expire();
             self.ask_for_jobs().await;
+            self.shared.unsettled.settled(std::mem::take(&mut self.settled));
         }
     }
 
@@ -153,12 +157,14 @@ impl Ears {
         match ask {
             Ask::Sleep { number, pop, until, to } => {
                 self.sleepers.insert(number, Sleeper { pop, until, to, ask: true, next: None });
+                self.settled += usize::from(self.shared.exact);
             }
             Ask::Close(what) => {
                 self.close(what).await;
-                self.shared.closing.told();
+                self.settled += 1;
             }
             Ask::LookAgain => {
+                self.settled += 1;
                 for sleeper in self.sleepers.values_mut() {
                     sleeper.ask = true;
                 }
@@ -301,7 +307,7 @@ impl Ears {
             Some(_) => self.since(&mut link, &mut listener).await?,
         }
         self.listeners.push(listener);
-        let guard = self.shared.closing.on_drop(self.ears.clone(), Closed::Events);
+        let guard = self.shared.unsettled.on_drop(self.ears.clone(), Closed::Events);
         Ok(EventStream { from, end, _guard: guard })
     }
 
@@ -311,7 +317,7 @@ impl Ears {
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.fronts.insert(front, Front { to, end: end.clone() });
-        let guard = self.shared.closing.on_drop(self.ears.clone(), Closed::Front { front });
+        let guard = self.shared.unsettled.on_drop(self.ears.clone(), Closed::Front { front });
         Ok(DeliveryStream { from, end, _guard: guard })
     }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use geartrain_core::engine::{Effects, Engine, Limits};
-use geartrain_core::{Answer, Backend, Call, Command, Event, Jobs, Listing, Reason, Refusal, Reply, Timestamp};
+use geartrain_core::{
+    Answer, Backend, Call, Command, Event, Jobs, Listing, Reason, Refusal, Reply, Timestamp,
+};
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::peers::RedisServer;
