@@ -392,16 +392,18 @@ where
         }
     }
 
-    /// Writes what can be written into the output, as long as that is not too much.
+    /// Writes what can be written into the output, as long as that is not too much: what the peer has been told already, and then replies.
     fn make_replies(&mut self) {
-        self.hear();
-        while self.out.bytes.len() < OUTPUT_BYTES_MAX
-            && let Some(ready) = self.ready.pop_front()
-        {
-            match ready {
-                Ready::Error(text) => self.out.error(&text),
-                Ready::Qless(asked, answer) => qless::write(&mut self.out, &asked, answer),
-                Ready::Native(reply) => self.out.bulk(reply),
+        while self.out.bytes.len() < OUTPUT_BYTES_MAX {
+            if let Some(push) = self.session.take_push() {
+                push.write(&mut self.out);
+                continue;
+            }
+            match self.ready.pop_front() {
+                Some(Ready::Error(text)) => self.out.error(&text),
+                Some(Ready::Qless(asked, answer)) => qless::write(&mut self.out, &asked, answer),
+                Some(Ready::Native(reply)) => self.out.bulk(reply),
+                None => return,
             }
         }
     }
