@@ -171,7 +171,7 @@ end
 
 -- What becomes of one job of a worker that died.
 function able.crash(of, evidence)
-  job.append(of.jid, job.worker_entry('"crashed",', of.worker))
+  job.append(of.jid, job.worker_entry('crashed', of.worker))
   local remaining = finish.spend(of)
   of.terms = of.terms or {}
   local crashes = (of.terms.crashes or 0) + 1

@@ -49,10 +49,21 @@ local function begin(of_prefix)
       events = ours .. 'events', warned = ours .. 'warned:',
     }
   end
-  known = { quoted = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
+  known = { keys = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
     days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, history = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
+end
+
+-- The keys of a queue's sorted sets.
+local function keys_of(queue)
+  local keys = known.keys[queue]
+  if not keys then
+    local at = key.queue .. queue
+    keys = { work = at .. '-work', locks = at .. '-locks', scheduled = at .. '-scheduled', depends = at .. '-depends', recur = at .. '-recur' }
+    known.keys[queue] = keys
+  end
+  return keys
 end
 
 -- The moment at which a command is given; the clock of Redis if its caller does not say.

@@ -13,10 +13,7 @@ local NO_BYTES = '{"$bytes":""}' -- an empty payload
 local ARGUMENTS_MAX = 2000
 
 -- A text as JSON.
-local function quote(text)
-  if text:find('[%c"\\/\127]') then return cjson.encode(text) end
-  return '"' .. text .. '"'
-end
+local quote = cjson.encode
 
 -- The same for names, which come again and again within one call.
 local function quote_name(name)

@@ -5,9 +5,10 @@ local DROPPED_MAX = 1000 -- old jobs that one completion removes at the most
 -- The job that somebody says they hold.
 local function claimed(jid, holder)
   local of = job.existing(jid)
-  job.check_holder(of, holder)
+  if not job.is_held(of, holder) then job.refuse_holder(of, holder) end
   return of
 end
+finish.claimed = claimed
 
 local function seen(worker)
   if known.seen[worker] ~= now then
@@ -18,14 +19,15 @@ end
 finish.seen = seen
 
 local function lock(queue, jid, deadline)
-  zset.add(key.queue .. queue .. '-locks', deadline, jid)
+  zset.add(keys_of(queue).locks, deadline, jid)
   local first = known.locks[queue]
   if first and deadline < first then known.locks[queue] = deadline end
 end
 finish.lock = lock
 
 function finish.heartbeat(asked)
-  local of = claimed(asked.jid, asked.holder)
+  local of = job.load_held(asked.jid)
+  if not job.is_held(of, asked.holder) then job.refuse_holder(of, asked.holder) end
   local deadline = finite(now + option.heartbeat(of.queue))
   if asked.data then
     call('HSET', of.at, 'expires', deadline, 'data', asked.data)
@@ -40,9 +42,9 @@ end
 
 -- Lets the jobs go that waited for this one alone, in the order of their jids.
 local function release_dependents(jid)
-  local dependents = call('SMEMBERS', key.job .. jid .. '-dependents')
-  if #dependents == 0 then return end
-  for _, dependent in ipairs(sorted(dependents)) do
+  local of_it = key.job .. jid .. '-dependents'
+  if call('EXISTS', of_it) == 0 then return end
+  for _, dependent in ipairs(sorted(call('SMEMBERS', of_it))) do
     local at = key.job .. dependent .. '-dependencies'
     if call('SREM', at, jid) == 1 and call('EXISTS', at) == 0 then
       local of = job.load(dependent)
@@ -62,7 +64,7 @@ local function release_dependents(jid)
       end
     end
   end
-  call('DEL', key.job .. jid .. '-dependents')
+  call('DEL', of_it)
 end
 
 -- Forgets a complete job, as Qless does: what others depend on and who tracks it is left alone.
@@ -83,7 +85,12 @@ local function drop_old()
     complete = { count = call('ZCARD', key.completed), first = tonumber(first[2]) or huge }
     known.complete = complete
   end
-  local oldest, max = finite(now - option.number('jobs-history')), option.count('jobs-history-count')
+  local keep = known.keep
+  if not keep then
+    keep = { age = option.number('jobs-history'), count = option.count('jobs-history-count') }
+    known.keep = keep
+  end
+  local oldest, max = finite(now - keep.age), keep.count
   if complete.first > oldest and complete.count <= max then return end
   local old = zset.ask('ZRANGEBYSCORE', key.completed, '-inf', exact(oldest), 'LIMIT', 0, DROPPED_MAX)
   for _, jid in ipairs(old) do drop(jid) end
@@ -97,12 +104,11 @@ end
 
 -- asked: jid, holder, queue, data, next { queue, delay, depends, cycles }, result
 function finish.complete(asked)
-  local of = job.existing(asked.jid)
-  local held, refusal = pcall(job.check_holder, of, asked.holder)
-  if not held then
+  local of = job.load_held(asked.jid)
+  if not job.is_held(of, asked.holder) then
     local how = job.ended(of, asked.holder)
     if how and how ~= 'failed' and (how == 'complete') == (asked.next == nil) then return how end
-    error(refusal)
+    job.refuse_holder(of, asked.holder)
   end
   job.check_queue(of, asked.queue)
   local on = asked.next
@@ -116,13 +122,15 @@ function finish.complete(asked)
 
   local jid, queue, worker = of.jid, of.queue, of.worker
   local token = job.token(of)
-  zset.remove(key.queue .. queue .. '-locks', jid)
+  zset.remove(keys_of(queue).locks, jid)
   zset.remove(key.worker .. worker .. ':jobs', jid)
   stats.measure('run', queue, tonumber(of.time) or now)
   if known.tracked ~= false then say.milestone(jid, 'Completed') end
   if of.grace then job.unwarn(of) end
-  if of.attempt then side.end_attempt(of) end
-  if of.terms then side.let_go(of) end
+  if of.terms then
+    side.end_attempt(of)
+    side.let_go(of)
+  end
   if on then return finish.advance(of, token, asked, open) end
 
   say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"completed","queue":' .. quote_name(queue) .. '}')
@@ -144,7 +152,7 @@ function finish.complete(asked)
     if now < complete.first then complete.first = now end
   end
   release_dependents(jid)
-  side.conclude(of, 'Completed', asked.result)
+  if of.terms then side.conclude(of, 'Completed', asked.result) end
   drop_old()
   return 'complete'
 end
@@ -186,7 +194,7 @@ function finish.advance(of, token, asked, open)
   elseif how == 'scheduled' then
     put.schedule(of, due)
   else
-    order.enter(on.queue, jid, tonumber(of.priority), now)
+    order.enter(on.queue, jid, tonumber(call('HGET', of.at, 'priority')) or 0, now)
     side.enter(of)
   end
   side.take_key(of)
@@ -228,11 +236,10 @@ end
 
 -- asked: jid, holder, group, message, data, result
 function finish.fail(asked)
-  local of = job.existing(asked.jid)
-  local held, refusal = pcall(job.check_holder, of, asked.holder)
-  if not held then
+  local of = job.load_held(asked.jid)
+  if not job.is_held(of, asked.holder) then
     if job.ended(of, asked.holder) == 'failed' then return end
-    error(refusal)
+    job.refuse_holder(of, asked.holder)
   end
   side.check_result(of, asked.result)
   local jid, worker, group, message = of.jid, of.worker, asked.group, asked.message
@@ -259,7 +266,7 @@ function finish.give_up(of, group, message, by, failure)
     say.event('Failed', { jid = jid, queue = of.queue, worker = last, group = group, message = message, by = by })
   end
   job.append(jid, job.failed_entry(group))
-  into_group(of, failure or job.failure_text(group, message, now, ''), group, of.ended and of.state == 'running' and '' or nil)
+  into_group(of, failure or job.failure_text(group, message, now, ''), group, of.state == 'running' and '' or nil)
   side.conclude(of, { Failed = { group = group, message = message } })
 end
 
@@ -285,9 +292,9 @@ end
 -- Puts a job back into its queue after an attempt that came to nothing. The hash goes on to name the worker and the deadline, as in Qless.
 function finish.try_again(of, delay, failure)
   local queue, jid = of.queue, of.jid
-  zset.remove(key.queue .. queue .. '-locks', jid)
+  zset.remove(keys_of(queue).locks, jid)
   side.end_attempt(of)
-  if of.ended then call('HDEL', of.at, 'gt-ended') end
+  job.forget_ended(of)
   of.state = delay > 0 and 'scheduled' or 'waiting'
   if failure then
     call('HSET', of.at, 'state', of.state, 'failure', failure)
@@ -334,10 +341,10 @@ function finish.timeout(jids)
   for _, of in ipairs(all) do
     local jid, queue = of.jid, of.queue
     job.append(jid, job.timed_out_entry())
-    zset.remove(key.queue .. queue .. '-locks', jid)
+    zset.remove(keys_of(queue).locks, jid)
     job.unwarn(of)
     side.end_attempt(of)
-    if of.ended then call('HDEL', of.at, 'gt-ended') end
+    job.forget_ended(of)
     call('HSET', of.at, 'state', 'stalled', 'expires', '0')
     of.state = 'stalled'
     order.enter_first(queue, jid)
@@ -357,7 +364,7 @@ function finish.to_front(of, crashed)
   if worker ~= '' and say.listening() then
     say.event('HandedBack', { jid = jid, queue = queue, worker = worker, crashed = crashed })
   end
-  zset.remove(key.queue .. queue .. '-locks', jid)
+  zset.remove(keys_of(queue).locks, jid)
   zset.remove(key.worker .. worker .. ':jobs', jid)
   job.unwarn(of)
   side.end_attempt(of)
@@ -371,7 +378,7 @@ end
 
 function finish.hand_back(asked)
   local of = claimed(asked.jid, asked.holder)
-  job.append(of.jid, job.worker_entry('"handed-back",', of.worker))
+  job.append(of.jid, job.worker_entry('handed-back', of.worker))
   finish.to_front(of, false)
 end
 

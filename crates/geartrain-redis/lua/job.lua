@@ -3,23 +3,52 @@
 local CYCLE_WALK_MAX = 10000
 local HISTORY_BYTES_MAX = 262144
 
-local FIELDS = { 'state', 'queue', 'worker', 'expires', 'time', 'klass', 'priority', 'retries', 'remaining', 'grace', 'scheduled', 'history',
-  'gt-lock', 'gt-ended', 'gt-terms', 'gt-waits', 'gt-attempt', 'data' }
+-- What is read of a job: a lookup of a field that is not there goes through all of them, so that no more are asked for than are needed.
+local HELD = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'gt-lock' }
+local WAITING = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'data' }
+local ALL = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'gt-lock', 'expires', 'scheduled',
+  'gt-ended', 'data' }
+
+local function unpacked(more)
+  return more and cmsgpack.unpack(more) or nil
+end
 
 -- A job as its hash has it; none if there is none. With `data` only if that is asked for, because it may be large.
 function job.load(jid, with_data)
   local at = key.job .. jid
-  local found = call('HMGET', at, unpack(FIELDS, 1, with_data and 18 or 17))
-  local state = found[1]
-  if not state then return nil end
-  local of = {
-    jid = jid, at = at, state = state, queue = found[2] or '', worker = found[3] or '', expires = found[4] or '', time = found[5] or '0',
-    klass = found[6] or '', priority = found[7] or '0', retries = found[8] or '0', remaining = found[9] or '0', grace = found[10] == '1',
-    scheduled = found[11], lock = found[13], ended = found[14], terms = found[15] and cmsgpack.unpack(found[15]),
-    waits = tonumber(found[16]) or 0, attempt = found[17], data = found[18],
+  local found = call('HMGET', at, unpack(ALL, 1, with_data and 15 or 14))
+  if not found[1] then return nil end
+  local terms = unpacked(found[7])
+  return {
+    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '', time = found[4] or '0', retries = found[5] or '0',
+    grace = found[6] == '1', terms = terms, waits = terms and terms.waits or 0, remaining = found[8] or '0', priority = found[9] or '0',
+    klass = found[10] or '', lock = found[11], expires = found[12] or '', scheduled = found[13], ended = found[14], data = found[15],
   }
-  if found[12] then job.migrate(of, found[12]) end
-  return of
+end
+
+-- As much of a job as whoever hands it out must know.
+function job.load_waiting(jid)
+  local at = key.job .. jid
+  local found = call('HMGET', at, unpack(WAITING))
+  if not found[1] then return nil end
+  local terms = unpacked(found[7])
+  return {
+    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '', time = found[4] or '0', retries = found[5] or '0',
+    grace = found[6] == '1', terms = terms, waits = terms and terms.waits or 0, remaining = found[8] or '0', priority = found[9] or '0',
+    klass = found[10] or '', data = found[11],
+  }
+end
+
+-- As much of a job as its holder may ask about.
+function job.load_held(jid)
+  local at = key.job .. jid
+  local found = call('HMGET', at, unpack(HELD))
+  if not found[1] then refuse('NoSuchJob', { jid = jid }) end
+  local terms = unpacked(found[7])
+  return {
+    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '', time = found[4] or '0', retries = found[5] or '0',
+    grace = found[6] == '1', terms = terms, waits = terms and terms.waits or 0, lock = found[8],
+  }
 end
 
 function job.exists(jid)
@@ -72,7 +101,7 @@ end
 local function entry_at(at)
   if known.entry_moment ~= at then
     known.entry_moment = at
-    known.entry_text = '[' .. string.format('%.14g', floor(at)) .. ','
+    known.entry_text = '[' .. exact(floor(at)) .. ','
   end
   return known.entry_text
 end
@@ -81,7 +110,12 @@ end
 function job.append(jid, ...)
   local at = key.job .. jid .. '-history'
   local count = call('RPUSH', at, ...)
-  local max = floor(option.number('max-job-history'))
+  if count == 1 then job.migrate(jid) end
+  local max = known.history_max
+  if not max then
+    max = floor(option.number('max-job-history'))
+    known.history_max = max
+  end
   if max > 0 and count > max then
     local first = call('LINDEX', at, 0)
     if max == 1 then
@@ -93,16 +127,43 @@ function job.append(jid, ...)
   end
 end
 
-function job.put_entry(queue, at)
-  return entry_at(at or now) .. '"put",{"q":' .. quote_name(queue) .. '}]'
+-- The first entry of a job that was not there.
+function job.begin_history(jid, entry)
+  call('RPUSH', key.job .. jid .. '-history', entry)
 end
 
+-- Entries that many jobs of a batch have alike are made once, for as long as the beginning is the same.
+local function entry_with(before, what, name, behind)
+  local start = entry_at(before)
+  local made = known.entries
+  if made.start ~= start then
+    made = { start = start }
+    known.entries = made
+  end
+  local of = made[what]
+  if not of then
+    of = {}
+    made[what] = of
+  end
+  local text = of[name]
+  if not text then
+    text = start .. what .. (name ~= '' and quote_name(name) or '') .. behind
+    of[name] = text
+  end
+  return text
+end
+
+function job.put_entry(queue, at)
+  return entry_with(at or now, '"put",{"q":', queue, '}]')
+end
+
+-- what: popped, handed-back or crashed
 function job.worker_entry(what, worker)
-  return entry_at(now) .. what .. '{"worker":' .. quote_name(worker) .. '}]'
+  return entry_with(now, '"' .. what .. '",{"worker":', worker, '}]')
 end
 
 function job.done_entry()
-  return entry_at(now) .. '"done"]'
+  return entry_with(now, '"done"', '', ']')
 end
 
 function job.timed_out_entry()
@@ -135,25 +196,25 @@ function job.bound_history(jid)
   end
 end
 
--- Turns a history in the form of older scripts into a list.
-function job.migrate(of, text)
+-- Turns a history in the form of older scripts, if there is one, into the beginning of the list.
+function job.migrate(jid)
+  local at = key.job .. jid
+  local text = call('HGET', at, 'history')
+  if not text then return end
   local entries = {}
+  local function add(moment, what, name, value)
+    if type(moment) ~= 'number' then return end
+    local fields = name and value and ',{"' .. name .. '":' .. cjson.encode(value) .. '}' or ''
+    entries[#entries + 1] = '[' .. string.format('%.14g', floor(moment)) .. ',"' .. what .. '"' .. fields .. ']'
+  end
   for _, stay in ipairs(cjson.decode(text)) do
-    local function add(moment, what, name, value)
-      if type(moment) ~= 'number' then return end
-      local fields = name and value and ',{"' .. name .. '":' .. cjson.encode(value) .. '}' or ''
-      entries[#entries + 1] = '[' .. string.format('%.14g', floor(moment)) .. ',"' .. what .. '"' .. fields .. ']'
-    end
     add(stay.put, 'put', 'q', stay.q)
     add(stay.popped, 'popped', 'worker', stay.worker)
     add(stay.failed, 'failed')
     add(stay.done, 'done')
   end
-  if #entries > 0 then
-    -- They are older than whatever is in the list.
-    for place = #entries, 1, -1 do call('LPUSH', of.at .. '-history', entries[place]) end
-  end
-  call('HDEL', of.at, 'history')
+  for place = #entries, 1, -1 do call('LPUSH', at .. '-history', entries[place]) end
+  call('HDEL', at, 'history')
 end
 
 -- Tags ----------------------------------------------------------------------------------------------------------------------------------------------
@@ -270,16 +331,17 @@ function job.token(of)
   return nil
 end
 
--- Refuses anybody but who holds the job.
-function job.check_holder(of, holder)
-  if holder.token then
-    if job.token(of) ~= holder.token then refuse('LockLost', { jid = of.jid, state = job.stands(of) }) end
-    return
-  end
+-- Whether somebody holds the job.
+function job.is_held(of, holder)
+  if holder.token then return job.token(of) == holder.token end
+  return of.state == 'running' and of.worker == holder.worker
+end
+
+-- Refuses somebody who does not.
+function job.refuse_holder(of, holder)
+  if holder.token then refuse('LockLost', { jid = of.jid, state = job.stands(of) }) end
   if of.state ~= 'running' then refuse('NotRunning', { jid = of.jid, state = job.stands(of), qless = of.state }) end
-  if of.worker ~= holder.worker then
-    refuse('HeldByAnother', { jid = of.jid, worker = holder.worker, holder = of.worker })
-  end
+  refuse('HeldByAnother', { jid = of.jid, worker = holder.worker, holder = of.worker })
 end
 
 function job.check_queue(of, given)
@@ -288,23 +350,29 @@ end
 
 -- How the attempt with this token ended, if it did and no later one has.
 function job.ended(of, holder)
-  local token, how = (of.ended or ''):match('^(%d+) (%a+)$')
-  if holder.token and token == holder.token then return how end
+  if not holder.token then return nil end
+  local token, how = (call('HGET', of.at, 'gt-ended') or ''):match('^(%d+) (%a+)$')
+  if token == holder.token then return how end
   return nil
 end
 
--- What is known of the attempt under way: its deadline and how far it got.
+-- Forgets it, because a later attempt is over.
+function job.forget_ended(of)
+  call('HDEL', of.at, 'gt-ended')
+end
+
+-- What is known of the attempt under way: its deadline and how far it got. That of an earlier one does not count.
 function job.attempt(of)
-  local token = of.attempt and job.token(of)
-  if not token then return {} end
-  local attempt = cmsgpack.unpack(of.attempt)
-  return attempt.token == token and attempt or {}
+  local attempt = of.terms and of.terms.attempt
+  if attempt and attempt.token == job.token(of) then return attempt end
+  return {}
 end
 
 function job.set_attempt(of, token, attempt)
   attempt.token = token
-  of.attempt = pack(attempt)
-  call('HSET', of.at, 'gt-attempt', of.attempt)
+  of.terms = of.terms or {}
+  of.terms.attempt = attempt
+  side.write(of)
 end
 
 -- A worker that was warned about a job no longer has it.

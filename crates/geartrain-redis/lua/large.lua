@@ -68,8 +68,9 @@ function large.digits(number)
   return string.format('%016x', number)
 end
 
+-- Redis's library makes negative ones of those with 64 bits.
 function large.is(number)
-  return type(number) ~= 'number' or number >= EXACT_MAX
+  return type(number) ~= 'number' or number < 0 or number >= EXACT_MAX
 end
 
 -- As MessagePack.

@@ -57,7 +57,9 @@ local function result_of(value)
 end
 
 local function page_from(value)
-  return value and value[1] or 0, value and value[2] or 25
+  local offset, count = value and value[1] or 0, value and value[2] or 25
+  -- One of 64 bits comes out negative, and is beyond every list.
+  return offset >= 0 and offset or OFFSET_MAX + 1, count
 end
 
 -- What jobs look like -----------------------------------------------------------------------------------------------------------------------------------
@@ -152,16 +154,15 @@ local function jobs_of(jids)
   return all
 end
 
--- What a worker is handed, by its places; by names where something is left out between others.
-local function popped_of(of, whole)
-  local token = of.lock:match('^%d+') .. '.0'
-  local particulars = (of.terms or of.waits > 0 or of.attempt) and side.particulars(of) or nil
-  local queue, data = of.queue, of.data or ''
-  local priority, retries, remaining = tonumber(of.priority) or 0, tonumber(of.retries) or 0, floor(tonumber(of.remaining) or 0)
-  return {
-    jid = of.jid, queue = queue, klass = of.klass, payload = data, priority = priority, retries = retries, remaining = remaining,
-    lock = { of.worker, token, of.deadline }, particulars = particulars, job = whole and job_of(of.jid) or nil,
-  }
+-- What a worker is handed, packed by its places.
+local function packed_popped(of, whole)
+  local particulars = of.terms and side.particulars(of) or nil
+  return '\154' .. pack(of.jid, of.queue, of.klass, of.data or '', tonumber(of.priority) or 0, tonumber(of.retries) or 0, floor(tonumber(of.remaining) or 0))
+    .. '\147' .. pack(of.worker, of.lock:match('^%d+') .. '.0', of.deadline) .. pack(particulars) .. (whole and pack(job_of(of.jid)) or NIL)
+end
+
+local function packed_whole(of)
+  return packed_popped(of, true)
 end
 
 -- The operations: each takes its fields and answers packed bytes ------------------------------------------------------------------------------------------
@@ -169,26 +170,32 @@ end
 local operations = {}
 native.operations = operations
 
+-- One table for all puts, because they are the most frequent.
+local putting = {}
+local CREATED = pack('Created')
+
 function operations.Put(fields)
   local data, retries, tags = fields[4], fields[7], fields[8]
   check_payload(data)
   check_retries(retries)
   if tags then at_most('tags', #tags, TAGS_MAX) end
-  return pack(put.put({ queue = fields[1], jid = fields[2], klass = fields[3], data = data, delay = fields[5] or 0, priority = fields[6],
-    retries = retries, tags = tags, depends = fields[9] or {}, caller = fields[10], existing = fields[11] or 'Keep',
-    cycles = fields[12], terms = terms_of(fields[13]) }))
+  putting.queue, putting.jid, putting.klass, putting.data, putting.delay = fields[1], fields[2], fields[3], data, fields[5] or 0
+  putting.priority, putting.retries, putting.tags, putting.depends = fields[6], retries, tags, list_of(fields[9])
+  putting.caller, putting.existing, putting.cycles, putting.terms = fields[10], fields[11], fields[12], fields[13] and terms_of(fields[13])
+  local done = put.put(putting)
+  return done == 'Created' and CREATED or pack(done)
 end
 
+-- Pops, and answers the packed reply and how many jobs are in it.
 local function pop_from_fields(fields)
   local kind, inside = variant(fields[4] or 'Strict')
-  local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind, turn = inside and inside[1] or 0 })
-  local jobs = {}
-  for place, of in ipairs(popped) do jobs[place] = popped_of(of, fields[5]) end
-  return { jobs, turn }
+  local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind,
+    turn = inside and inside[1] or 0, show = fields[5] and packed_whole or packed_popped })
+  return '\146' .. packed_array(popped) .. pack(turn), #popped
 end
 
 function operations.Pop(fields)
-  return pack(pop_from_fields(fields))
+  return (pop_from_fields(fields))
 end
 
 function operations.Peek(fields)
@@ -431,13 +438,12 @@ end
 
 -- How far an attempt has got, as it is shown. What is beyond 2^53 is rounded, and what is beyond 2^63 is as good as that.
 local function progress_of(value)
-  local function whole(number) return number < PORTION_MAX and number or PORTION_MAX end
+  local function whole(number) return number >= 0 and number < PORTION_MAX and number or PORTION_MAX end
   return { portion = { whole(value[1][1]), whole(value[1][2]) }, seconds_left = value[2] }
 end
 
 function operations.Progress(fields)
-  local of = job.existing(fields[1])
-  job.check_holder(of, holder_of(fields[2]))
+  local of = finish.claimed(fields[1], holder_of(fields[2]))
   local progress = progress_of(fields[3])
   local token, attempt = job.token(of), job.attempt(of)
   attempt.progress = progress
@@ -450,8 +456,7 @@ end
 
 function operations.Chunk(fields)
   check_payload(fields[4], 'chunk')
-  local of = job.existing(fields[1])
-  job.check_holder(of, holder_of(fields[2]))
+  local of = finish.claimed(fields[1], holder_of(fields[2]))
   return pack(side.tell(of, { Chunk = { fields[3], fields[4] } }))
 end
 
@@ -534,17 +539,19 @@ local requests = {}
 function requests.Batch(calls)
   if #calls > BATCH_MAX then complain('a batch has at most ' .. BATCH_MAX .. ' commands, this one has ' .. #calls) end
   -- Whether it can be read is looked at before anything is done.
+  local names, all = {}, {}
   for place = 1, #calls do
     local name, fields = variant(calls[place][2])
     if not operations[name] then complain('there is no command ' .. tostring(name)) end
     if fields ~= nil and type(fields) ~= 'table' then complain('the fields of ' .. name .. ' are no list') end
+    names[place], all[place] = name, fields or {}
   end
   local answers = {}
   for place = 1, #calls do
-    local name, fields = variant(calls[place][2])
+    local name, fields = names[place], all[place]
     now = moment(calls[place][1])
     known.place = place
-    local done, reply = attempt(operations[name], fields or {})
+    local done, reply = attempt(operations[name], fields)
     answers[place] = (done and named[name] or ERR) .. reply
   end
   return packed_array(answers)
@@ -552,11 +559,19 @@ end
 
 -- Each wait pops. One that finds nothing sleeps, and says when something falls due.
 local function wait(process, number, asked)
-  local done, reply = attempt(pop_from_fields, asked)
+  local count
+  local function once()
+    local reply
+    reply, count = pop_from_fields(asked)
+    return reply
+  end
+  local done, reply = attempt(once)
+  -- Whoever waits for one job does not make the holders of others wait for their warning.
+  while done and count == 0 and asked[3] > 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
   if not done then return '\129' .. pack('Refused') .. reply end
-  if #reply[1] > 0 or asked[3] == 0 then
+  if count > 0 or asked[3] == 0 then
     sleep.awake(process, number)
-    return pack({ Popped = reply })
+    return '\129' .. pack('Popped') .. reply
   end
   sleep.sleep(process, number, asked[1])
   return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
@@ -580,12 +595,12 @@ function requests.Listen(fields)
 end
 
 function requests.Since(fields)
-  local done, reply = attempt(events.since, fields[1], fields[2])
-  if not done and large.is(fields[1]) then
+  if large.is(fields[1]) then
     -- No position is that large, and it is answered as it was given.
     local given, newest = large.request()[2].Since[1], events.last()
     return ERR .. '\129' .. pack('CursorAhead') .. '\130' .. pack('after') .. large.pack(large.digits(given)) .. pack('newest') .. pack(newest)
   end
+  local done, reply = attempt(events.since, fields[1], fields[2])
   if not done then return ERR .. reply end
   return OK .. packed_array(reply)
 end

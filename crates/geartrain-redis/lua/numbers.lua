@@ -16,6 +16,16 @@ local function exact(number)
   return string.format('%.17g', number)
 end
 
+-- A number for a hash. Small whole ones, which nearly all are, are not written anew each time.
+local small = {}
+local function stored(number)
+  local text = small[number]
+  if text then return text end
+  text = exact(number)
+  if number >= 0 and number <= 100 and number % 1 == 0 then small[number] = text end
+  return text
+end
+
 -- The next moment that a double can tell from this one.
 local function after(at)
   if at == 0 then return 5e-324 end

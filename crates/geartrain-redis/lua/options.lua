@@ -20,6 +20,7 @@ function option.all()
     known.no_options = next(chosen) == nil
     known.numbers = {}
     known.holds = {}
+    known.history_max, known.keep = nil, nil
     known.places = {}
   end
   return chosen
@@ -51,7 +52,6 @@ end
 
 -- How long a lock lasts in a queue.
 function option.heartbeat(queue)
-  local chosen = option.all()
   local hold = known.holds[queue]
   if not hold then
     hold = of_queue(queue, 'heartbeat') or option.number('heartbeat')
@@ -95,7 +95,7 @@ function option.set(name, value)
   say.log('{"option":' .. quote(name) .. ',"event":"config_set","value":' .. quote(value) .. '}')
   if say.listening() then say.event('ConfigSet', { option = name, value = value }) end
   call('HSET', key.config, name, value)
-  known.options = nil
+  known.options, known.history_max, known.keep, known.holds = nil, nil, nil, {}
 end
 
 function option.unset(name)
@@ -103,5 +103,5 @@ function option.unset(name)
   say.log('{"event":"config_unset","option":' .. quote(name) .. '}')
   if say.listening() then say.event('ConfigUnset', { option = name }) end
   call('HDEL', key.config, name)
-  known.options = nil
+  known.options, known.history_max, known.keep, known.holds = nil, nil, nil, {}
 end

@@ -22,14 +22,31 @@ local function memory(queue)
   return of
 end
 
+-- The highest score below an entry's own that was given to other moments. As long as its own stay above that, they meet nobody's.
+local function clear_of(entry, list)
+  local highest = -huge
+  for at = 1, #list do
+    local other = list[at]
+    if other ~= entry and other.high < entry.low and other.high > highest then highest = other.high end
+  end
+  return highest
+end
+
 -- A score that no job which came before and has this nominal score was given, just below theirs.
 local function unused(queue, nominal)
   local of = memory(queue)
   of.changed = true
-  local entry = of.by[nominal]
+  local list, entry = of.list, of.by[nominal]
+  if entry then
+    local score = down(entry.low)
+    entry.clear = entry.clear or clear_of(entry, list)
+    if score > entry.clear then
+      entry.low = score
+      return score
+    end
+  end
   local score = entry and down(entry.low) or nominal
-  local list = of.list
-  local again = #list > (entry and 1 or 0)
+  local again = true
   while again do
     again = false
     for at = 1, #list do
@@ -41,16 +58,17 @@ local function unused(queue, nominal)
     end
   end
   if entry then
-    entry.low = score
-  else
-    entry = { nominal = nominal, high = score, low = score }
-    if #list >= MOMENTS_MAX then
-      of.by[list[1].nominal] = nil
-      table.remove(list, 1)
-    end
-    list[#list + 1] = entry
-    of.by[nominal] = entry
+    entry.low, entry.clear = score, nil
+    return score
   end
+  if #list >= MOMENTS_MAX then
+    of.by[list[1].nominal] = nil
+    table.remove(list, 1)
+  end
+  for at = 1, #list do list[at].clear = nil end
+  entry = { nominal = nominal, high = score, low = score }
+  list[#list + 1] = entry
+  of.by[nominal] = entry
   return score
 end
 
@@ -61,7 +79,7 @@ end
 
 local function into_work(queue, jid, score)
   known.ahead[queue] = nil
-  zset.add(key.queue .. queue .. '-work', score, jid)
+  zset.add(keys_of(queue).work, score, jid)
   stir(queue)
 end
 

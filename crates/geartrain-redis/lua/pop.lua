@@ -26,7 +26,7 @@ end
 
 -- Jobs whose lock has expired, the longest expired first.
 local function expired(queue, max)
-  local at = key.queue .. queue .. '-locks'
+  local at = keys_of(queue).locks
   if max <= 0 or pop.first_of(known.locks, queue, at) > now then return {} end
   known.locks[queue] = nil
   return zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max)
@@ -35,7 +35,7 @@ pop.expired = expired
 
 -- Makes up to `max` due jobs of a queue waiting, the longest due first. All of them, if not given.
 function pop.promote(queue, max)
-  local at = key.queue .. queue .. '-scheduled'
+  local at = keys_of(queue).scheduled
   if max and max <= 0 or pop.first_of(known.due, queue, at) > now then return end
   known.due[queue] = nil
   for _, jid in ipairs(zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)) do
@@ -55,7 +55,7 @@ local function first_waiting(queue)
   if not ahead or ahead.at > #ahead then
     local count = ahead and ahead.count * 4 or known.wanted or 1
     if count > AHEAD_MAX then count = AHEAD_MAX end
-    ahead = zset.ask('ZREVRANGE', key.queue .. queue .. '-work', 0, count - 1)
+    ahead = zset.ask('ZREVRANGE', keys_of(queue).work, 0, count - 1)
     ahead.at, ahead.count = 1, count
     known.ahead[queue] = ahead
   end
@@ -64,7 +64,7 @@ end
 
 -- Takes the first job out of work.
 local function take_first(queue, jid)
-  zset.remove(key.queue .. queue .. '-work', jid)
+  zset.remove(keys_of(queue).work, jid)
   local ahead = known.ahead[queue]
   if ahead then ahead.at = ahead.at + 1 end
 end
@@ -80,7 +80,7 @@ local function next_in_time(queue, late)
       jid = first_waiting(queue)
       if not jid then return nil end
     end
-    local of = job.load(jid, true)
+    local of = job.load_waiting(jid)
     if not of then
       take_first(queue, jid) -- a foreign script left it behind
     elseif side.late_since(of) then
@@ -131,10 +131,7 @@ end
 -- Ends the attempt of a holder that was warned, or that gets no warning.
 local function take_over(of)
   if option.number('grace-period') <= 0 then warn(of) end
-  if of.ended then
-    call('HDEL', of.at, 'gt-ended')
-    of.ended = nil
-  end
+  job.forget_ended(of)
   finish.spend(of)
 end
 
@@ -157,7 +154,7 @@ end
 local function expired_jobs(queue, max)
   local all = {}
   for _, jid in ipairs(expired(queue, max)) do
-    local of = job.load(jid, true)
+    local of = job.load_waiting(jid)
     if of and of.state == 'running' and of.queue == queue then
       all[#all + 1] = of
     else
@@ -167,20 +164,20 @@ local function expired_jobs(queue, max)
   return all
 end
 
-local function hand_out(of, worker, deadline)
-  local jid, queue = of.jid, of.queue
+local function hand_out(of, asked, deadline, deadline_text)
+  local jid, queue, worker = of.jid, of.queue, asked.worker
   stats.measure('wait', queue, tonumber(of.time) or now)
   local token = job.new_token(now)
   if of.grace then call('SADD', key.warned .. worker, jid) end
   if of.worker ~= '' and of.worker ~= worker then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
-  if of.attempt then side.end_attempt(of) end
+  if of.terms then side.end_attempt(of) end
   local lock = job.lock_text(token, worker)
-  call('HSET', of.at, 'worker', worker, 'expires', deadline, 'state', 'running', 'time', job.time_text(), 'gt-lock', lock)
-  job.append(jid, job.worker_entry('"popped",', worker))
+  call('HSET', of.at, 'worker', worker, 'expires', deadline_text, 'state', 'running', 'time', job.time_text(), 'gt-lock', lock)
+  job.append(jid, job.worker_entry('popped', worker))
   zset.add(key.worker .. worker .. ':jobs', deadline, jid)
   finish.lock(queue, jid, deadline)
-  of.worker, of.expires, of.state, of.time, of.lock, of.deadline = worker, deadline, 'running', job.time_text(), lock, deadline
-  able.start(queue)
+  of.worker, of.state, of.time, of.lock, of.deadline = worker, 'running', job.time_text(), lock, deadline
+  if able.limits(queue) then able.start(queue) end
   if of.terms then side.leave(of) end
   local attempt_max = able.attempt_max(of, worker)
   if attempt_max then
@@ -190,14 +187,16 @@ local function hand_out(of, worker, deadline)
   end
   if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
   if known.tracked ~= false then say.milestone(jid, 'Popped') end
-  return of
+  -- It is shown as it is now: before the pop is over its lock may have expired.
+  return asked.show and asked.show(of) or of
 end
 
 -- Hands out up to `wanted` jobs of one queue.
-local function pop_from(queue, wanted, worker, popped)
+local function pop_from(queue, wanted, asked, popped)
   wanted = open_places(queue, wanted)
   if wanted == 0 then return end
   local deadline = finite(now + option.heartbeat(queue))
+  local deadline_text = exact(deadline)
   local taken = {}
   for _, of in ipairs(expired_jobs(queue, wanted)) do
     if examine(of) then
@@ -208,19 +207,19 @@ local function pop_from(queue, wanted, worker, popped)
   local waiting = wanted - #taken
   recur.spawn(queue, waiting)
   pop.promote(queue, waiting)
-  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, worker, deadline) end
+  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, asked, deadline, deadline_text) end
   local late = { left = LATE_MAX }
   known.wanted = waiting
   for _ = 1, waiting do
     local of = next_in_time(queue, late)
     if not of then break end
     take_first(queue, of.jid)
-    popped[#popped + 1] = hand_out(of, worker, deadline)
+    popped[#popped + 1] = hand_out(of, asked, deadline, deadline_text)
   end
 end
 
 -- Hands out the job that matters most among the queues, and says which of them it came from.
-local function pop_by_priority(queues, turn, worker, popped)
+local function pop_by_priority(queues, turn, asked, popped)
   local best, best_at, best_priority, over
   local late = { left = LATE_MAX }
   known.wanted = 1
@@ -244,11 +243,12 @@ local function pop_by_priority(queues, turn, worker, popped)
   end
   if not best then return nil end
   if over then take_over(best) else take_first(best.queue, best.jid) end
-  popped[#popped + 1] = hand_out(best, worker, finite(now + option.heartbeat(best.queue)))
+  local deadline = finite(now + option.heartbeat(best.queue))
+  popped[#popped + 1] = hand_out(best, asked, deadline, exact(deadline))
   return best_at
 end
 
--- asked: queues, worker, count, order, turn. Answers the jobs, each as it is now, and where the next pop begins.
+-- asked: queues, worker, count, order, turn, and show, which makes of a job that is handed out what is answered. Answers these, and where the next pop begins.
 function pop.pop(asked)
   local queues, worker, count = asked.queues, asked.worker, asked.count
   at_least_one('queues', queues)
@@ -263,12 +263,12 @@ function pop.pop(asked)
   if all_paused then return popped, turn end
   finish.seen(worker)
   if asked.order == 'Strict' then
-    for _, queue in ipairs(queues) do pop_from(queue, count - #popped, worker, popped) end
+    for _, queue in ipairs(queues) do pop_from(queue, count - #popped, asked, popped) end
   elseif asked.order == 'RoundRobin' then
     local at, empty = turn, 0
     while #popped < count and empty < #queues do
       local before = #popped
-      pop_from(queues[at + 1], 1, worker, popped)
+      pop_from(queues[at + 1], 1, asked, popped)
       at = (at + 1) % #queues
       if #popped > before then
         turn, empty = at, 0
@@ -278,12 +278,20 @@ function pop.pop(asked)
     end
   else
     while #popped < count do
-      local at = pop_by_priority(queues, turn, worker, popped)
+      local at = pop_by_priority(queues, turn, asked, popped)
       if not at then break end
       turn = (at + 1) % #queues
     end
   end
   return popped, turn
+end
+
+-- Whether a pop would look at a lock that has expired.
+function pop.has_expired(queues)
+  for _, queue in ipairs(queues) do
+    if open_places(queue, 1) > 0 and #expired(queue, 1) > 0 then return true end
+  end
+  return false
 end
 
 -- Which jobs a pop would hand out.
@@ -293,7 +301,7 @@ function pop.peek(queue, count)
   recur.spawn(queue, wanted)
   pop.promote(queue, wanted)
   if wanted > 0 then
-    for _, jid in ipairs(zset.ask('ZREVRANGE', key.queue .. queue .. '-work', 0, wanted - 1)) do jids[#jids + 1] = jid end
+    for _, jid in ipairs(zset.ask('ZREVRANGE', keys_of(queue).work, 0, wanted - 1)) do jids[#jids + 1] = jid end
   end
   return jids
 end

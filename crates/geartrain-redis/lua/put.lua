@@ -18,7 +18,7 @@ local function leave_to_be_put(of, asked, open)
   elseif of.state == 'running' then
     job.unwarn(of)
     side.end_attempt(of)
-    if of.ended then call('HDEL', of.at, 'gt-ended') end
+    job.forget_ended(of)
   elseif of.state == 'failed' then
     -- The new queue, not the old one, as in Qless.
     job.leave_group(of, failure, asked.queue)
@@ -28,6 +28,8 @@ local function leave_to_be_put(of, asked, open)
   job.detach(of)
   if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
 end
+
+local NOTHING = {}
 
 -- asked: queue, jid, klass, data, delay, priority, retries, tags, depends, caller, existing, cycles, terms
 function put.put(asked)
@@ -49,10 +51,9 @@ function put.put(asked)
   end
 
   local delay = asked.delay
-  local log = '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}'
-  say.on(key.log, log)
+  say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}')
   if say.listening() then say.event('Put', { jid = jid, queue = queue }) end
-  job.append(jid, job.put_entry(queue))
+  if of then job.append(jid, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
   local priority, retries, tags = asked.priority, asked.retries, asked.tags
   if of then
     leave_to_be_put(of, asked)
@@ -67,8 +68,8 @@ function put.put(asked)
     -- Nothing of what a foreign script left behind belongs to a new job.
     of = { jid = jid, at = at, waits = 0, new = true }
   end
-  priority, retries, tags = priority or 0, retries or 5, tags or {}
-  job.index_tags(jid, tags)
+  priority, retries, tags = priority or 0, retries or 5, tags or NOTHING
+  if #tags > 0 then job.index_tags(jid, tags) end
 
   local depends = false
   if open then
@@ -77,36 +78,37 @@ function put.put(asked)
   if #asked.depends > 0 or not of.new then depends = call('SCARD', at .. '-dependencies') > 0 end
   local due = delay > 0 and finite(now + delay) or nil
   local state = depends and 'depends' or due and 'scheduled' or 'waiting'
-  call('HSET', at, 'jid', jid, 'klass', asked.klass, 'data', asked.data, 'priority', priority, 'tags', list_text(tags), 'state', state,
-    'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time', job.time_text())
+  call('HSET', at, 'jid', jid, 'klass', asked.klass, 'data', asked.data, 'priority', stored(priority), 'tags', list_text(tags), 'state', state,
+    'worker', '', 'expires', '0', 'queue', queue, 'retries', stored(retries), 'remaining', stored(retries), 'time', job.time_text())
   of.state, of.queue, of.klass, of.worker = state, queue, asked.klass, ''
 
   if terms then
     of.terms = side.kept(terms)
+    of.terms.waits = of.waits > 0 and of.waits or nil
     side.write(of)
-  else
+  elseif of.terms then
     side.renew(of)
   end
   if depends then
-    zset.add(key.queue .. queue .. '-depends', now, jid)
+    zset.add(keys_of(queue).depends, now, jid)
     if due then call('HSET', at, 'scheduled', due) end
   elseif due then
     put.schedule(of, due)
   else
     order.enter(queue, jid, priority, now)
-    side.enter(of)
+    if of.terms then side.enter(of) end
   end
   job.register(queue)
-  say.milestone(jid, 'Put')
+  if known.tracked ~= false then say.milestone(jid, 'Put') end
   if terms and terms.attach then side.attach(of, terms.attach) end
-  side.take_key(of)
+  if of.terms then side.take_key(of) end
   return of.new and 'Created' or 'Replaced'
 end
 
 -- Onto the schedule of its queue.
 function put.schedule(of, due)
   local queue = of.queue
-  zset.add(key.queue .. queue .. '-scheduled', due, of.jid)
+  zset.add(keys_of(queue).scheduled, due, of.jid)
   local first = known.due[queue]
   if first and due < first then known.due[queue] = due end
   -- Whoever sleeps must know that something falls due.

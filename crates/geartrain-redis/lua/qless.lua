@@ -1,5 +1,8 @@
 -- Qless's own API: texts in, JSON out, and its words for what is wrong.
 
+local NAME_BYTES_MAX = 512
+local GROUP_BYTES_MAX = 4160
+
 local function need(value, text)
   if value == nil or value == false then complain(text) end
   return value
@@ -19,9 +22,34 @@ end
 
 -- Reads JSON, in the words of the library that does if it cannot.
 local function decode(text)
+  if not text then complain('Expected JSON but found nothing') end
   local read, value = pcall(cjson.decode, text)
   if not read then complain((tostring(value):gsub('^user_script:%d+: ', ''))) end
   return value
+end
+
+-- Whether a text is UTF-8. Others could not be shown to our own callers, and a queue with such a job in it could not be popped by them.
+local function is_utf8(text)
+  if not text:find('[\128-\255]') then return true end
+  for _, sequence in ipairs({ '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]' }) do
+    text = text:gsub(sequence, ' ')
+  end
+  return not text:find('[\128-\255]')
+end
+
+local function need_utf8(text, what)
+  if not is_utf8(text) then complain(what .. ' must be UTF-8') end
+  return text
+end
+
+-- A name that is to be kept.
+local function need_name(name, missing, what, max)
+  need(name, missing)
+  max = max or NAME_BYTES_MAX
+  if #name == 0 or #name > max or name:find('%z') then complain('a ' .. what .. ' must have 1 to ' .. max .. ' bytes and no NUL') end
+  return need_utf8(name, 'a ' .. what)
 end
 
 local function need_list(text, what)
@@ -29,6 +57,7 @@ local function need_list(text, what)
   if type(list) ~= 'table' then complain(what .. ' must be a list') end
   for _, member in ipairs(list) do
     if type(member) ~= 'string' and type(member) ~= 'number' then complain(what .. ' must be a list of names') end
+    need_name(tostring(member), what, what:match('"(.-)s?"') or 'name')
   end
   return list
 end
@@ -148,11 +177,12 @@ local function put_or_requeue(arguments, existing)
   -- The older form has no worker, and so an odd number of arguments.
   local worker, first = '', 0
   if #arguments % 2 == 0 then worker, first = arguments[1], 1 end
-  local queue = need(arguments[first + 1], NO_QUEUE)
-  local jid = need(arguments[first + 2], existing == 'Require' and NO_JID or 'Put(): Arg "jid" missing')
-  local klass = need(arguments[first + 3], 'Put(): Arg "klass" missing')
+  local queue = need_name(arguments[first + 1], NO_QUEUE, 'queue')
+  local jid = need_name(arguments[first + 2], existing == 'Require' and NO_JID or 'Put(): Arg "jid" missing', 'jid')
+  local klass = need_name(arguments[first + 3], 'Put(): Arg "klass" missing', 'klass')
   local data = arguments[first + 4]
   if decode(data) == false then complain('Put(): Arg "data" missing or not JSON: false') end
+  need_utf8(data, 'data')
   local delay = need_number(arguments[first + 5], 'Put(): Arg "delay" not a number: ')
   local options = options_from(arguments, first + 6)
   local retries = options.retries and need_number(options.retries, 'Put(): Arg "retries" not a number: ')
@@ -175,14 +205,15 @@ function commands.requeue(arguments)
   return put_or_requeue(arguments, 'Require')
 end
 
+local function shown(of)
+  return document(of.jid)
+end
+
 function commands.pop(arguments)
-  local queue = need(arguments[1], NO_QUEUE)
-  local worker = need(arguments[2], 'Pop(): Arg "worker" missing')
+  local queue = need_name(arguments[1], NO_QUEUE, 'queue')
+  local worker = need_name(arguments[2], 'Pop(): Arg "worker" missing', 'worker')
   local count = need_count(arguments[3], 'Pop(): Arg "count" missing or not a number: ')
-  local popped = pop.pop({ queues = { queue }, worker = worker, count = count, order = 'Strict' })
-  local jids = {}
-  for place, of in ipairs(popped) do jids[place] = of.jid end
-  return documents(jids)
+  return cjson.encode((pop.pop({ queues = { queue }, worker = worker, count = count, order = 'Strict', show = shown })))
 end
 
 function commands.peek(arguments)
@@ -193,7 +224,7 @@ end
 function commands.heartbeat(arguments)
   local jid = need(arguments[1], NO_JID)
   local worker = need(arguments[2], 'Heatbeat(): Arg "worker" missing')
-  local data = arguments[3] and cjson.encode(decode(arguments[3]))
+  local data = arguments[3] and cjson.encode(decode(need_utf8(arguments[3], 'data')))
   check_payload(data)
   return finish.heartbeat({ jid = jid, holder = { worker = worker }, data = data })
 end
@@ -204,6 +235,7 @@ function commands.complete(arguments)
   local queue = need(arguments[3], 'Complete(): Arg "queue" missing')
   local data = need(arguments[4], 'Complete(): Arg "data" missing or not JSON: nil')
   decode(data)
+  need_utf8(data, 'data')
   check_payload(data)
   local options = {}
   for at = 5, #arguments - 1, 2 do options[arguments[at]] = arguments[at + 1] end
@@ -211,7 +243,7 @@ function commands.complete(arguments)
   local depends = options.depends and need_names(options.depends, 'Complete(): Arg "depends"')
   local on
   if options.next then
-    on = { queue = options.next, delay = delay or 0, depends = depends or {}, cycles = 'Accept' }
+    on = { queue = need_name(options.next, NO_QUEUE, 'queue'), delay = delay or 0, depends = depends or {}, cycles = 'Accept' }
   else
     if delay then complain('Complete(): "delay" cannot be used without a "next".') end
     if depends then complain('Complete(): "depends" cannot be used without a "next".') end
@@ -222,9 +254,9 @@ end
 function commands.fail(arguments)
   local jid = need(arguments[1], NO_JID)
   local worker = need(arguments[2], 'Fail(): Arg "worker" missing')
-  local group = need(arguments[3], 'Fail(): Arg "group" missing')
-  local message = need(arguments[4], 'Fail(): Arg "message" missing')
-  local data = arguments[5] and cjson.encode(decode(arguments[5]))
+  local group = need_name(arguments[3], 'Fail(): Arg "group" missing', 'group', GROUP_BYTES_MAX)
+  local message = need_utf8(need(arguments[4], 'Fail(): Arg "message" missing'), 'message')
+  local data = arguments[5] and cjson.encode(decode(need_utf8(arguments[5], 'data')))
   check_payload(data)
   check_size('message', message)
   finish.fail({ jid = jid, holder = { worker = worker }, group = group, message = message, data = data })
@@ -236,6 +268,8 @@ function commands.retry(arguments)
   local queue = need(arguments[2], 'Retry(): Arg "queue" missing')
   local worker = need(arguments[3], 'Retry(): Arg "worker" missing')
   local delay = need_number(arguments[4] or '0', 'Retry(): Arg "delay" not a number: ')
+  if arguments[5] then need_name(arguments[5], '', 'group', GROUP_BYTES_MAX) end
+  if arguments[6] then need_utf8(arguments[6], 'message') end
   check_size('message', arguments[6])
   return finish.retry({ jid = jid, holder = { worker = worker }, queue = queue, delay = delay, group = arguments[5], message = arguments[6] })
 end
@@ -250,7 +284,7 @@ function commands.cancel(arguments)
 end
 
 function commands.unfail(arguments)
-  local queue = need(arguments[1], NO_QUEUE)
+  local queue = need_name(arguments[1], NO_QUEUE, 'queue')
   local group = need(arguments[2], 'Unfail(): Arg "group" missing')
   local count = need_count(arguments[3] or '25', 'Unfail(): Arg "count" not a number: ')
   if count == 0 then bad('count', 'must be at least 1') end
@@ -288,6 +322,8 @@ function commands.log(arguments)
   local message = need(arguments[2], "Log(): Argument 'message' missing")
   local data = arguments[3]
   if data and type(decode(data)) ~= 'table' then complain('Log(): Argument "data" must be a JSON object: ' .. data) end
+  need_utf8(message, 'message')
+  need_utf8(data or '', 'data')
   change.log(jid, message, data)
 end
 
@@ -309,7 +345,9 @@ function commands.tag(arguments)
   local command = need(arguments[1], 'Tag(): Arg "command" must be "add", "remove", "get" or "top"')
   if command == 'add' or command == 'remove' then
     local jid = need(arguments[2], 'Tag(): Arg "jid" missing')
-    return cjson.encode((command == 'add' and change.add_tags or change.remove_tags)(jid, from(arguments, 3)))
+    local tags = from(arguments, 3)
+    for _, tag in ipairs(tags) do need_name(tag, '', 'tag') end
+    return cjson.encode((command == 'add' and change.add_tags or change.remove_tags)(jid, tags))
   elseif command == 'get' then
     local tag = need(arguments[2], 'Tag(): Arg "tag" missing')
     local offset = need_count(arguments[3] or '0', 'Tag(): Arg "offset" not a number: ')
@@ -405,12 +443,13 @@ commands['config.unset'] = function(arguments)
 end
 
 function commands.recur(arguments)
-  local queue = need(arguments[1], NO_QUEUE)
-  local jid = need(arguments[2], 'RecurringJob On(): Arg "jid" missing')
-  local klass = need(arguments[3], 'RecurringJob On(): Arg "klass" missing')
+  local queue = need_name(arguments[1], NO_QUEUE, 'queue')
+  local jid = need_name(arguments[2], 'RecurringJob On(): Arg "jid" missing', 'jid')
+  local klass = need_name(arguments[3], 'RecurringJob On(): Arg "klass" missing', 'klass')
   local data = arguments[4]
   local kind = need(arguments[5], 'RecurringJob On(): Arg "spec" missing')
   decode(data)
+  need_utf8(data, 'data')
   if kind ~= 'interval' then complain('Recur(): schedule type "' .. kind .. '" unknown') end
   local interval = need_number(arguments[6], 'Recur(): Arg "interval" not a number: ')
   local offset = need_number(arguments[7], 'Recur(): Arg "offset" not a number: ')
@@ -450,9 +489,9 @@ commands['recur.update'] = function(arguments)
       changes.backlog = need_number(value, 'Recur(): Arg "backlog" not a number: ')
     elseif field == 'data' then
       decode(value)
-      changes.data = value
+      changes.data = need_utf8(value, 'data')
     elseif field == 'klass' or field == 'queue' then
-      changes[field] = value
+      changes[field] = need_name(value, '', field)
     else
       complain('Recur(): Unrecognized option "' .. field .. '"')
     end
@@ -462,7 +501,9 @@ commands['recur.update'] = function(arguments)
 end
 
 commands['recur.tag'] = function(arguments)
-  return cjson.encode(recur.tag(need(arguments[1], NO_RECURRING), from(arguments, 2)))
+  local jid, tags = need(arguments[1], NO_RECURRING), from(arguments, 2)
+  for _, tag in ipairs(tags) do need_name(tag, '', 'tag') end
+  return cjson.encode(recur.tag(jid, tags))
 end
 
 commands['recur.untag'] = function(arguments)

@@ -120,7 +120,13 @@ end
 
 -- Entries of a history as they are stored.
 function read.history(jid)
-  return call('LRANGE', key.job .. jid .. '-history', 0, -1)
+  local at = key.job .. jid .. '-history'
+  local entries = call('LRANGE', at, 0, -1)
+  if #entries == 0 then
+    job.migrate(jid)
+    entries = call('LRANGE', at, 0, -1)
+  end
+  return entries
 end
 
 -- The tracked jobs that exist, and those that are gone, in the order of tracking.

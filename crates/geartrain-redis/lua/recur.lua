@@ -120,13 +120,13 @@ local function spawn_one(of, moment)
   call('HSET', key.job .. jid, 'jid', jid, 'klass', of.klass, 'data', of.data, 'priority', of.priority, 'tags', of.tags_text,
     'state', 'waiting', 'worker', '', 'expires', '0', 'queue', of.queue, 'retries', of.retries, 'remaining', of.retries,
     'time', string.format('%.20f', moment), 'spawned_from_jid', of.jid)
-  job.append(jid, job.put_entry(of.queue, moment))
+  job.begin_history(jid, job.put_entry(of.queue, moment))
   order.enter(of.queue, jid, of.priority, moment)
 end
 
 -- Makes the jobs that are due, the longest due first, but no more than wanted.
 function recur.spawn(queue, wanted)
-  local at = key.queue .. queue .. '-recur'
+  local at = keys_of(queue).recur
   if wanted <= 0 or pop.first_of(known.recurring, queue, at) > now then return end
   known.recurring[queue] = nil
   local due = zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'WITHSCORES', 'LIMIT', 0, wanted)

@@ -14,9 +14,9 @@ end
 function side.write(of)
   if next(of.terms) == nil then
     of.terms = nil
-    call('HDEL', of.at, 'gt-terms')
+    call('HDEL', of.at, 'gt-more')
   else
-    call('HSET', of.at, 'gt-terms', pack(of.terms))
+    call('HSET', of.at, 'gt-more', pack(of.terms))
   end
 end
 
@@ -71,10 +71,10 @@ end
 
 -- The attempt at a job is over, and with it its deadline.
 function side.end_attempt(of)
-  if of.attempt then
-    zset.remove(key.deadlines, of.jid)
-    call('HDEL', of.at, 'gt-attempt')
-    of.attempt = nil
+  if of.terms and of.terms.attempt then
+    if of.terms.attempt.deadline then zset.remove(key.deadlines, of.jid) end
+    of.terms.attempt = nil
+    side.write(of)
   end
 end
 
@@ -129,7 +129,14 @@ function side.attach(of, waiter)
   if there then return end
   zset.add(key.waiters, 0, text .. of.jid)
   call('RPUSH', key.waiting .. of.jid, text)
-  of.waits = call('HINCRBY', of.at, 'gt-waits', 1)
+  side.set_waits(of, of.waits + 1)
+end
+
+function side.set_waits(of, waits)
+  of.waits = waits
+  of.terms = of.terms or {}
+  of.terms.waits = waits > 0 and waits or nil
+  side.write(of)
 end
 
 -- Tells everybody who waits for a job, and says how many they are.
@@ -145,13 +152,11 @@ function side.tell(of, told)
   return #waiters
 end
 
--- Lets all go who wait for a job.
+-- Lets all go who wait for a job. That nobody does is still to be written.
 function side.dismiss(of)
   if of.waits == 0 then return end
   for _, text in ipairs(call('LRANGE', key.waiting .. of.jid, 0, -1)) do zset.remove(key.waiters, text .. of.jid) end
   call('DEL', key.waiting .. of.jid)
-  call('HDEL', of.at, 'gt-waits')
-  of.waits = 0
 end
 
 -- One leaves.
@@ -159,8 +164,7 @@ function side.detach(text, jid)
   stop_waiting(text, jid)
   local of = job.load(jid)
   if not of then return end
-  of.waits = call('LLEN', key.waiting .. jid)
-  if of.waits == 0 then call('HDEL', of.at, 'gt-waits') else call('HSET', of.at, 'gt-waits', of.waits) end
+  side.set_waits(of, call('LLEN', key.waiting .. jid))
   side.abandon_if_unwanted(of)
 end
 
@@ -190,7 +194,7 @@ function side.forget(of)
     side.let_go(of)
     side.leave(of)
   end
-  if of.attempt then zset.remove(key.deadlines, of.jid) end
+  if of.terms and of.terms.attempt then zset.remove(key.deadlines, of.jid) end
   side.dismiss(of)
 end
 
@@ -248,19 +252,28 @@ end
 
 -- What is to be done when a job was just completed for good, or failed.
 function side.conclude(of, how, outcome)
-  if not of.terms and of.waits == 0 then return end
+  if not of.terms then return end
   outcome = outcome or { how == 'Completed' and 0 or 1, NO_BYTES }
   side.tell(of, { Ended = { how, outcome } })
   side.dismiss(of)
+  if of.waits > 0 then side.set_waits(of, 0) end
   if not of.terms then return end
   if of.terms.result_for then keep_result(of, how, outcome) end
   if of.terms.afterwards == 'Forget' and #job.dependents(of.jid) == 0 then job.remove(of) end
 end
 
+-- Whether anything is true of a job beyond who waits for it and what is known of its attempt.
+function side.is_particular(terms)
+  for name in pairs(terms) do
+    if name ~= 'waits' and name ~= 'attempt' then return true end
+  end
+  return false
+end
+
 -- What is shown of a job beyond Qless; none if nothing is.
 function side.particulars(of)
   local terms, attempt = of.terms or {}, job.attempt(of)
-  if next(terms) == nil and of.waits == 0 and not attempt.deadline and not attempt.progress then return nil end
+  if not side.is_particular(terms) and of.waits == 0 and not attempt.deadline and not attempt.progress then return nil end
   return {
     unique = terms.unique, submissions = 1 + (terms.joined or 0), attached = of.waits,
     lives = terms.lives or 'Always', afterwards = terms.afterwards or 'Keep', result_for = terms.result_for,

@@ -131,7 +131,7 @@ local function summary(kind, id)
   local histogram = {}
   for place = 1, #buckets do histogram[place] = tonumber(counts[place]) or 0 end
   local deviation = 0
-  if total > 1 then deviation = (vk / (total - 1)) ^ 0.5 end
+  if total > 1 then deviation = math.sqrt(vk / (total - 1)) end
   return { count = total, mean = tonumber(stored[2]) or 0, std = deviation, histogram = histogram }
 end
 

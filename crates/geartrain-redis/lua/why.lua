@@ -1,5 +1,6 @@
 -- Why a job does not run.
 
+local CLOCKS_DIFFER = 1e6 -- seconds
 local HELD_MAX = 5 -- how many of those that hold a queue's places are named
 
 local function failed(of)
@@ -41,14 +42,9 @@ end
 local function before(of, due)
   local at = key.queue .. of.queue
   if not due then return zset.ask('ZREVRANK', at .. '-work', of.jid) or 0 end
-  -- Those of at least its priority: the moments of its own take away less than what is between whole priorities.
-  local priority = tonumber(of.priority)
-  local ahead = 0
-  for _, jid in ipairs(zset.ask('ZREVRANGEBYSCORE', at .. '-work', '+inf', exact(priority - 1))) do
-    local state, other = unpack(call('HMGET', key.job .. jid, 'state', 'priority'))
-    if state == 'stalled' or (tonumber(other) or 0) >= priority then ahead = ahead + 1 end
-  end
-  return ahead + (zset.ask('ZRANK', at .. '-scheduled', of.jid) or 0)
+  -- Those of at least its priority, as far as a score tells: down to where its own would be after all that wait, with room for clocks that differ.
+  local lowest = tonumber(of.priority) - ((now > 0 and now or 0) + CLOCKS_DIFFER) / 1e10
+  return zset.ask('ZCOUNT', at .. '-work', exact(lowest), '+inf') + (zset.ask('ZRANK', at .. '-scheduled', of.jid) or 0)
 end
 
 -- What keeps a job from running that may.

@@ -4,8 +4,8 @@ mod support;
 
 use std::sync::Arc;
 
-use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, Seconds};
 use geartrain_core::Answer;
+use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, Seconds};
 use geartrain_redis::RedisBackend;
 use support::Server;
 
@@ -36,6 +36,7 @@ impl Backend for OwnRedis {
 geartrain_testkit::conformance!(|clock| {
     let server = Server::start();
     let url = server.url().parse().expect("it is a URL");
-    let backend = pollster::block_on(RedisBackend::with_clock(url, clock)).expect("a server that was just started can be reached");
+    let backend = pollster::block_on(RedisBackend::with_clock(url, clock))
+        .expect("a server that was just started can be reached");
     Arc::new(OwnRedis { backend, _server: server })
 });

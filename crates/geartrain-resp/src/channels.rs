@@ -292,8 +292,14 @@ impl Channels {
         }
         let mut audience = self.audience();
         let Some(listeners) = audience.of(kind).get_mut(name) else { return };
-        if listeners.remove(&connection).is_some() && tells_events(kind, name) {
-            self.subscriptions.fetch_sub(1, Ordering::SeqCst);
+        if listeners.remove(&connection).is_some()
+            && tells_events(kind, name)
+            && self.subscriptions.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            // The crier looks up, and stops listening. If it has much to do, it looks up soon anyway.
+            if let Some(orders) = &lock(&self.crier).orders {
+                let _ = orders.try_send(Order::Tell(oneshot::channel().0));
+            }
         }
         if listeners.is_empty() {
             audience.of(kind).remove(name);

@@ -2,8 +2,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The longest argument. A payload of the largest size, 64 MiB, is a third longer where it is written as base64, and has something around it.
-pub(crate) const BULK_BYTES_MAX: usize = 128 << 20;
+/// The longest argument. A payload and a result of the largest size, 64 MiB each, are a third longer where they are written as base64, and have something around them.
+pub(crate) const BULK_BYTES_MAX: usize = 192 << 20;
 /// The largest request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 256 << 20;
 /// The most arguments of a request.

@@ -20,6 +20,9 @@ const NAME: &[u8] = b"geartrain_";
 /// How many waits of one connection may be under way.
 const WAITS_MAX: usize = 10_000;
 
+/// How many waits that are over are remembered.
+const TOLD_MAX: usize = 1_000;
+
 /// Reads `FCALL geartrain_<hash> 1 <prefix> <request>`, or says what is wrong with it.
 pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
     let [_, name, keys, rest @ ..] = request else {
@@ -159,11 +162,13 @@ pub(crate) struct Waits {
     under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Waited> + Send>>>,
     /// Those that were over as soon as they had begun.
     over_already: VecDeque<Waited>,
+    /// The last that were told what came of them: whoever asks again for one of these has not read it yet.
+    told: VecDeque<u64>,
 }
 
 impl Waits {
     fn has(&self, number: u64) -> bool {
-        self.wanted.contains_key(&number)
+        self.wanted.contains_key(&number) || self.told.contains(&number)
     }
 
     fn begin(&mut self, process: &str, wait: Wait, backend: &Arc<dyn Backend>) -> Waiting {
@@ -239,6 +244,8 @@ impl Waits {
             hand_back(jobs, backend).await;
             return None;
         };
+        self.told.truncate(TOLD_MAX - 1);
+        self.told.push_front(number);
         let message = wire::encode(&Roused::Popped { number, reply });
         Some((Push::new(channel, message.into()), jobs))
     }

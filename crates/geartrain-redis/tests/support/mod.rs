@@ -30,7 +30,10 @@ impl Server {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("geartrain-redis-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a temporary directory can be made");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free").port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|free| free.local_addr())
+            .expect("a port is free")
+            .port();
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .arg("--dir")
