@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::wire::Request as WireRequest;
-use geartrain_core::{Answer, BackendError, Call, Command};
+use geartrain_core::{Answer, BackendError, Call, Command, HandBack};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -100,6 +100,8 @@ pub(crate) struct Connection<R, W> {
     out: Output,
     /// How much of the output has been written.
     written: usize,
+    /// Jobs that the peer waited for, and where in the output it is told so. If it goes before that was written, they are nobody's.
+    untold: Vec<(usize, Vec<HandBack>)>,
     /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
     ended: bool,
 }
@@ -111,7 +113,7 @@ enum Happened {
     Written(std::io::Result<usize>),
     Read(std::io::Result<usize>),
     Told(crate::channels::Push),
-    Waited((u64, Option<Result<geartrain_core::PopReply, BackendError>>)),
+    Waited(native::Waited),
     Stop,
     Late,
 }
@@ -135,7 +137,7 @@ where
             session: Session::new(number, shared.clone()),
             stop,
             shared,
-            parser: Parser::new(if trusted { REQUEST_BYTES_MAX } else { STRANGER_BYTES_MAX }),
+            parser: Parser::new(request_bytes_max(trusted)),
             incoming: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
             held: None,
@@ -145,6 +147,7 @@ where
             waits: Waits::default(),
             out: Output::default(),
             written: 0,
+            untold: Vec::new(),
             ended: false,
         }
     }
@@ -153,6 +156,8 @@ where
     pub(crate) async fn serve(mut self) {
         self.converse().await;
         self.waits.end_all(&*self.shared.backend).await;
+        let untold = self.untold.into_iter().filter(|(end, _)| *end > self.written);
+        native::hand_back(untold.flat_map(|(_, jobs)| jobs).collect(), &*self.shared.backend).await;
         // The peer may have gone before.
         let _ = self.writer.shutdown().await;
     }
@@ -191,13 +196,14 @@ where
             let happened = tokio::select! {
                 biased;
                 () = cut => Happened::Cut,
-                () = landed(batches), if ready.is_empty() && !batches.is_empty() => Happened::Landed,
-                written = writer.write(&out.bytes[*written..]), if !out.bytes.is_empty() => Happened::Written(written),
-                read = reader.read_buf(incoming), if may_read => Happened::Read(read),
-                push = ear.next(), if room => Happened::Told(push),
-                waited = waits.next(), if room && !waits.is_empty() => Happened::Waited(waited),
                 () = stop.cancelled(), if !stopping => Happened::Stop,
                 () = &mut farewell, if stopping => Happened::Late,
+                () = landed(batches), if ready.is_empty() && !batches.is_empty() => Happened::Landed,
+                waited = waits.next(), if room && !waits.is_empty() => Happened::Waited(waited),
+                push = ear.next(), if room => Happened::Told(push),
+                written = writer.write(&out.bytes[*written..]), if !out.bytes.is_empty() => Happened::Written(written),
+                // Last, so that whoever never stops asking does not keep the rest from happening.
+                read = reader.read_buf(incoming), if may_read => Happened::Read(read),
             };
             match happened {
                 Happened::Cut => {
@@ -216,9 +222,10 @@ where
                 Happened::Told(push) => push.write(&mut self.out),
                 Happened::Waited(waited) => {
                     self.shared.channels.told().await;
-                    if let Some(push) = self.waits.over(waited, &*self.shared.backend).await {
+                    if let Some((push, jobs)) = self.waits.over(waited, &*self.shared.backend).await {
                         self.hear();
                         push.write(&mut self.out);
+                        self.untold.push((self.out.bytes.len(), jobs));
                     }
                 }
                 Happened::Stop => {
@@ -284,9 +291,7 @@ where
             } else {
                 words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
             }
-            if self.session.trusted {
-                self.parser.allow(REQUEST_BYTES_MAX);
-            }
+            self.parser.allow(request_bytes_max(self.session.trusted));
         }
         self.send().await;
     }
@@ -392,16 +397,18 @@ where
         }
     }
 
-    /// Writes what can be written into the output, as long as that is not too much.
+    /// Writes what can be written into the output, as long as that is not too much: what the peer has been told already, and then replies.
     fn make_replies(&mut self) {
-        self.hear();
-        while self.out.bytes.len() < OUTPUT_BYTES_MAX
-            && let Some(ready) = self.ready.pop_front()
-        {
-            match ready {
-                Ready::Error(text) => self.out.error(&text),
-                Ready::Qless(asked, answer) => qless::write(&mut self.out, &asked, answer),
-                Ready::Native(reply) => self.out.bulk(reply),
+        while self.out.bytes.len() < OUTPUT_BYTES_MAX {
+            if let Some(push) = self.session.take_push() {
+                push.write(&mut self.out);
+                continue;
+            }
+            match self.ready.pop_front() {
+                Some(Ready::Error(text)) => self.out.error(&text),
+                Some(Ready::Qless(asked, answer)) => qless::write(&mut self.out, &asked, answer),
+                Some(Ready::Native(reply)) => self.out.bulk(reply),
+                None => return,
             }
         }
     }
@@ -419,6 +426,7 @@ where
             return;
         }
         self.written = 0;
+        self.untold.clear();
         if self.out.bytes.capacity() > READ_BYTES_MAX {
             self.out.bytes = Vec::new();
         } else {
@@ -436,12 +444,22 @@ where
     }
 }
 
+/// Returns when the answers of the first batch are there. The others are asked as well, because they may have something in hand that the first one needs,
+/// a turn to connect say.
 async fn landed(batches: &mut VecDeque<Batch>) {
-    poll_fn(|context| match batches.front_mut() {
-        Some(batch) => batch.poll(context),
-        None => Poll::Pending,
+    poll_fn(|context| {
+        let mut is_first_ready = None;
+        for batch in batches.iter_mut() {
+            let is_ready = batch.poll(context).is_ready();
+            is_first_ready.get_or_insert(is_ready);
+        }
+        if is_first_ready == Some(true) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+fn request_bytes_max(trusted: bool) -> usize {
+    if trusted { REQUEST_BYTES_MAX } else { STRANGER_BYTES_MAX }
 }
 
 /// Whether a request asks the queue something, rather than this front.

@@ -151,7 +151,8 @@ async fn newest(backend: &dyn Backend) -> Result<u64, BackendError> {
     }
 }
 
-type Waited = (u64, Option<Result<PopReply, BackendError>>);
+/// A wait that is over, and what came of it; nothing if nobody wanted it any more.
+pub(crate) type Waited = (u64, Option<Result<PopReply, BackendError>>);
 
 /// The waits of one connection.
 #[derive(Default)]
@@ -220,8 +221,12 @@ impl Waits {
         self.under_way.is_empty() && self.over_already.is_empty()
     }
 
-    /// What is told of a wait that is over. If nobody wants it any more, what came of it goes back.
-    pub(crate) async fn over(&mut self, (number, reply): Waited, backend: &dyn Backend) -> Option<Push> {
+    /// What is told of a wait that is over, and the jobs that are given with it. If nobody wants them any more, they go back.
+    pub(crate) async fn over(
+        &mut self,
+        (number, reply): Waited,
+        backend: &dyn Backend,
+    ) -> Option<(Push, Vec<HandBack>)> {
         let wanted = self.wanted.remove(&number);
         let reply = match reply? {
             Ok(reply) => Ok(reply),
@@ -232,18 +237,17 @@ impl Waits {
                 return None;
             }
         };
-        match (wanted, reply) {
-            (Some((channel, _)), reply) => {
-                self.told.truncate(TOLD_MAX - 1);
-                self.told.push_front(number);
-                Some(Push::new(channel, wire::encode(&Roused::Popped { number, reply }).into()))
-            }
-            (None, Ok(reply)) => {
-                hand_back(reply, backend).await;
-                None
-            }
-            (None, Err(_)) => None,
-        }
+        let popped = reply.iter().flat_map(|reply| &reply.jobs);
+        let jobs = popped.map(|job| HandBack { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) });
+        let jobs: Vec<HandBack> = jobs.collect();
+        let Some((channel, _)) = wanted else {
+            hand_back(jobs, backend).await;
+            return None;
+        };
+        self.told.truncate(TOLD_MAX - 1);
+        self.told.push_front(number);
+        let message = wire::encode(&Roused::Popped { number, reply });
+        Some((Push::new(channel, message.into()), jobs))
     }
 
     /// Ends all waits. What comes of them in this moment goes back.
@@ -260,15 +264,12 @@ impl Waits {
     }
 }
 
-async fn hand_back(reply: PopReply, backend: &dyn Backend) {
-    if reply.jobs.is_empty() {
+/// Gives jobs back that nobody will work on.
+pub(crate) async fn hand_back(jobs: Vec<HandBack>, backend: &dyn Backend) {
+    if jobs.is_empty() {
         return;
     }
-    let back = reply
-        .jobs
-        .into_iter()
-        .map(|popped| HandBack { jid: popped.jid, holder: Holder::Token(popped.lock.token) }.into());
-    if let Err(error) = backend.execute(back.collect()).await {
+    if let Err(error) = backend.execute(jobs.into_iter().map(Call::from).collect()).await {
         tracing::warn!("jobs that nobody waits for any more come back when their locks expire: {error}");
     }
 }

@@ -263,7 +263,7 @@ async fn nonsense_hurts_nobody_but_its_sender() {
             match chance.u8(..5) {
                 0 => bytes[at] = chance.u8(..),
                 1 => bytes.insert(at, chance.u8(..)),
-                2 => drop(bytes.remove(at)),
+                2 if bytes.len() > 1 => drop(bytes.remove(at)),
                 3 => bytes.truncate(at.max(1)),
                 _ => {
                     let other = chance.usize(..bytes.len());

@@ -185,7 +185,7 @@ fn other_bytes(argument: &[u8]) -> Option<Payload> {
 pub(super) fn fields(argument: &[u8]) -> Result<String, Complaint> {
     let object = json::rewrite(argument).map_err(|malformed| malformed.to_string())?;
     if object.first() != Some(&b'{') {
-        return Err("Log(): Argument 'data' must be a JSON object".to_owned());
+        return Err(format!("Log(): Argument \"data\" must be a JSON object: {}", shown(argument)));
     }
-    String::from_utf8(object).map_err(|_| "Log(): Argument 'data' must be UTF-8".to_owned())
+    String::from_utf8(object).map_err(|_| "Log(): Argument \"data\" must be UTF-8".to_owned())
 }

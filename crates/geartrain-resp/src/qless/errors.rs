@@ -53,9 +53,12 @@ pub(crate) fn message(verb: Verb, refusal: &Refusal) -> String {
             Verb::Retry => format!("Retry(): Job {jid} has been given to another worker: {holder}"),
             _ => refusal.to_string(),
         },
-        Refusal::WrongQueue { jid, queue, .. } if verb == Verb::Complete => {
-            format!("Complete(): Job {jid} running in another queue: {queue}")
-        }
+        Refusal::WrongQueue { jid, queue, .. } => match verb {
+            Verb::Complete => format!("Complete(): Job {jid} running in another queue: {queue}"),
+            // Qless does not look. Callers know these words from completing.
+            Verb::Retry => format!("Retry(): Job {jid} running in another queue: {queue}"),
+            _ => refusal.to_string(),
+        },
         Refusal::NotInDepends { jid, qless, .. } => not_in_depends(jid, qless),
         Refusal::IsDependency { jid, dependent } => {
             format!("Cancel(): {jid} is a dependency of {dependent} but is not mentioned to be canceled")

@@ -193,6 +193,35 @@ impl Peer {
         }
     }
 
+    /// The next value, which is a text of any bytes.
+    pub(crate) async fn bytes(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(bytes) = take_bulk(&mut self.incoming) {
+                return bytes;
+            }
+            let read = self.stream.read_buf(&mut self.incoming).await.unwrap();
+            assert!(read > 0, "the connection ended");
+        }
+    }
+
+    /// The next value, which is a message of any bytes.
+    pub(crate) async fn push(&mut self) -> (String, Vec<u8>) {
+        loop {
+            // Only the head is looked at before all of it is there: the texts behind it are read one by one.
+            let whole = take(&mut self.incoming.clone()).is_some();
+            if whole && self.incoming.starts_with(b">3\r\n") {
+                self.incoming.advance(4);
+                let kind = self.bytes().await;
+                let (channel, message) = (self.bytes().await, self.bytes().await);
+                assert_eq!(kind, b"message");
+                return (String::from_utf8(channel).unwrap(), message);
+            }
+            assert!(!whole, "not a push: {:?}", self.incoming);
+            let read = self.stream.read_buf(&mut self.incoming).await.unwrap();
+            assert!(read > 0, "the connection ended");
+        }
+    }
+
     /// A message's channel and text.
     pub(crate) async fn message(&mut self) -> (String, String) {
         let value = self.read().await;
@@ -215,6 +244,21 @@ pub(crate) fn take(incoming: &mut BytesMut) -> Option<Value> {
     let used = incoming.len() - rest.len();
     incoming.advance(used);
     Some(value)
+}
+
+/// The same for a text, every byte as it is.
+fn take_bulk(incoming: &mut BytesMut) -> Option<Vec<u8>> {
+    let end = incoming.windows(2).position(|two| two == b"\r\n")?;
+    let head = String::from_utf8_lossy(&incoming[..end]).into_owned();
+    let length: usize =
+        head.strip_prefix('$').unwrap_or_else(|| panic!("not a text: {head}")).parse().unwrap();
+    if incoming.len() < end + 4 + length {
+        return None;
+    }
+    incoming.advance(end + 2);
+    let bytes = incoming.split_to(length).to_vec();
+    incoming.advance(2);
+    Some(bytes)
 }
 
 fn parse(rest: &mut &[u8]) -> Option<Value> {

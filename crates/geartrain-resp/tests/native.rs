@@ -1,0 +1,246 @@
+//! Our own calls: batches, waits, events and deliveries.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Peer, Server, Value};
+use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Wait, Waiting};
+use geartrain_core::{
+    Answer, Backend, Call, Count, Delivery, Event, Get, Holder, Jid, Klass, Length, Pop, Put, PutReply,
+    QueueName, Refusal, Reply, Seconds, StateName, Terms, Timestamp, Told, Waiter, WorkerName,
+};
+use geartrain_resp::{Front, Options};
+use geartrain_store::{StoreBackend, SystemClock};
+use tokio_util::sync::CancellationToken;
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+fn put(jid: &str) -> Put {
+    Put::new(queue("q"), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}")
+}
+
+fn pop() -> Pop {
+    Pop::new(queue("q"), WorkerName::new("w").unwrap())
+}
+
+fn call(request: &Request) -> Vec<u8> {
+    common::request(&[&b"FCALL"[..], b"geartrain_abc", b"1", b"", &request.encode()])
+}
+
+/// Asks something whose answer is bytes.
+async fn ask<T: serde::de::DeserializeOwned>(peer: &mut Peer, request: &Request) -> T {
+    peer.send(&call(request)).await;
+    wire::decode(&peer.bytes().await).unwrap()
+}
+
+fn wait(number: u64) -> Request {
+    let wait = Wait { number, pop: pop(), wait: Seconds::from(1000) };
+    Request::Wait { process: "p".into(), now: None, waits: vec![wait] }
+}
+
+async fn state(server: &Server, jid: &str) -> StateName {
+    let get = Call::from(Get { jid: Jid::new(jid).unwrap() });
+    match server.backend.execute(vec![get]).await.unwrap().remove(0) {
+        Ok(Reply::Get(Some(job))) => job.state.name(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A peer as our driver has one, to wait and listen with.
+async fn driver(server: &Server) -> Peer {
+    let mut peer = server.peer().await;
+    peer.ask(&["HELLO", "3"]).await;
+    peer.ask(&["SUBSCRIBE", "gt:to:p"]).await;
+    peer
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_command_by_command() {
+    let server = Server::start().await;
+    let mut peer = server.peer().await;
+    let batch = Request::Batch(vec![
+        Call { now: Some(Timestamp::from(7)), command: put("j").into() },
+        Call::from(Length { queue: queue("q") }),
+        Call::from(geartrain_core::HandBack {
+            jid: Jid::new("nobody").unwrap(),
+            holder: Holder::Worker(WorkerName::new("w").unwrap()),
+        }),
+    ]);
+    let answers: Vec<Answer> = ask(&mut peer, &batch).await;
+    let refused = Refusal::NoSuchJob { jid: Jid::new("nobody").unwrap() };
+    assert_eq!(answers, [Ok(Reply::Put(PutReply::Created)), Ok(Reply::Length(1)), Err(refused)]);
+    let nothing: Vec<Answer> = ask(&mut peer, &Request::Batch(vec![])).await;
+    assert_eq!(nothing, []);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn our_calls_and_qlesss_are_answered_in_order() {
+    let server = Server::start().await;
+    let mut peer = server.qless().await;
+    let length = Request::Batch(vec![Call::from(Length { queue: queue("q") })]);
+    let calls =
+        [peer.call("put 0 w q a k {} 0"), call(&length), peer.call("put 0 w q b k {} 0"), call(&length)];
+    peer.send(&calls.concat()).await;
+    assert_eq!(peer.read().await, "a".into());
+    assert_eq!(wire::decode::<Vec<Answer>>(&peer.bytes().await).unwrap(), [Ok(Reply::Length(1))]);
+    assert_eq!(peer.read().await, "b".into());
+    assert_eq!(wire::decode::<Vec<Answer>>(&peer.bytes().await).unwrap(), [Ok(Reply::Length(2))]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_read_changes_nothing_and_is_told_why() {
+    let server = Server::start().await;
+    let mut peer = server.peer().await;
+    let good = Request::Batch(vec![put("j").into()]).encode();
+    for (words, error) in [
+        (vec![&b"FCALL"[..], b"other", b"1", b"", &good], "ERR Function not found"),
+        (
+            vec![b"FCALL", b"geartrain_x", b"0", &good],
+            "ERR a call of geartrain has one key, the prefix, and one argument, the request",
+        ),
+        (
+            vec![b"FCALL", b"geartrain_x", b"1", b"prefix", &good],
+            "ERR a geartrain server has one namespace: the prefix must be empty",
+        ),
+        (
+            vec![b"FCALL", b"geartrain_x", b"1", b"", b"\x92\x07\xc0"],
+            "ERR this is version 7 of the wire, and version 1 is spoken here",
+        ),
+    ] {
+        assert_eq!(peer.ask(&words).await, Value::error(error));
+    }
+    let cut = &good[..good.len() - 1];
+    let error = peer.ask(&[&b"FCALL_RO"[..], b"geartrain_x", b"1", b"", cut]).await;
+    assert!(error.text().starts_with("ERR what came cannot be read"), "{error:?}");
+    peer.send(&call(&wait(1))).await;
+    assert_eq!(peer.read().await, Value::error("ERR to wait for jobs takes RESP3"));
+    let answers: Vec<Answer> =
+        ask(&mut peer, &Request::Batch(vec![Length { queue: queue("q") }.into()])).await;
+    assert_eq!(answers, [Ok(Reply::Length(0))]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn whoever_waits_is_told_when_there_is_a_job() {
+    let server = Server::start().await;
+    let mut waiting = driver(&server).await;
+    let asleep: Vec<Waiting> = ask(&mut waiting, &wait(7)).await;
+    assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    // Asking again goes on waiting, and is still one wait.
+    let asleep: Vec<Waiting> = ask(&mut waiting, &wait(7)).await;
+    assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    server.backend.execute(vec![put("a").into(), put("b").into()]).await.unwrap();
+    let (channel, message) = waiting.push().await;
+    assert_eq!(channel, "gt:to:p");
+    match wire::decode(&message).unwrap() {
+        Roused::Popped { number: 7, reply: Ok(reply) } => assert_eq!(reply.jobs[0].jid.to_string(), "a"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(state(&server, "b").await, StateName::Waiting);
+    let popped: Vec<Waiting> = ask(&mut waiting, &wait(8)).await;
+    assert!(matches!(&popped[..], [Waiting::Popped(reply)] if reply.jobs[0].jid.to_string() == "b"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_it_is_told_so_or_when_its_connection_does() {
+    let server = Server::start().await;
+    let mut waiting = driver(&server).await;
+    let _: Vec<Waiting> = ask(&mut waiting, &wait(1)).await;
+    let _: Vec<Waiting> = ask(&mut waiting, &wait(2)).await;
+    let (): () = ask(&mut waiting, &Request::Awake { process: "p".into(), number: 1 }).await;
+    server.backend.execute(vec![put("a").into()]).await.unwrap();
+    let (_, message) = waiting.push().await;
+    assert!(matches!(wire::decode(&message).unwrap(), Roused::Popped { number: 2, .. }));
+    let _: Vec<Waiting> = ask(&mut waiting, &wait(3)).await;
+    drop(waiting);
+    // When the front has ended, so has every wait, and a job is nobody's or was handed back.
+    let backend = server.backend.clone();
+    server.end().await;
+    backend.execute(vec![put("b").into()]).await.unwrap();
+    let get = Call::from(Get { jid: Jid::new("b").unwrap() });
+    match backend.execute(vec![get]).await.unwrap().remove(0) {
+        Ok(Reply::Get(Some(job))) => assert_eq!(job.state.name(), StateName::Waiting),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn events_are_heard_and_can_be_asked_for_again() {
+    let server = Server::start().await;
+    let mut peer = driver(&server).await;
+    peer.ask(&["SUBSCRIBE", "gt:events"]).await;
+    let newest: u64 = ask(&mut peer, &Request::Listen { now: None }).await;
+    server.backend.execute(vec![put("a").into(), put("b").into()]).await.unwrap();
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        let (channel, message) = peer.push().await;
+        assert_eq!(channel, "gt:events");
+        let (ql, heard): Heard = wire::decode(&message).unwrap();
+        assert_eq!(ql, 0);
+        events.extend(heard);
+    }
+    let put_event = |jid: &str| Event::Put { jid: Jid::new(jid).unwrap(), queue: queue("q") };
+    assert!(newest < events[0].0 && events[0].0 < events[1].0);
+    assert_eq!(
+        events.iter().map(|(_, event)| event.clone()).collect::<Vec<_>>(),
+        [put_event("a"), put_event("b")]
+    );
+    let since = |after, count| Request::Since { after, count: Count::new(count).unwrap() };
+    let happened: Happened = ask(&mut peer, &since(newest, 10)).await;
+    assert_eq!(happened.unwrap(), events);
+    let happened: Happened = ask(&mut peer, &since(newest, 1)).await;
+    assert_eq!(happened.unwrap(), events[..1]);
+    let happened: Happened = ask(&mut peer, &since(events[1].0 + 1, 1)).await;
+    assert!(matches!(happened, Err(Refusal::CursorAhead { .. })), "{happened:?}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn those_who_wait_for_a_job_to_end_are_told_over_their_front() {
+    let server = Server::start().await;
+    let mut peer = driver(&server).await;
+    peer.ask(&["SUBSCRIBE", "gt:front:5"]).await;
+    let waiter = Waiter { front: 5, connection: 1, number: 9 };
+    let terms = Terms { attach: Some(waiter), ..Terms::default() };
+    let awaited = Put { terms: Some(Box::new(terms)), ..put("j") };
+    let cancel = geartrain_core::Cancel { jids: vec![Jid::new("j").unwrap()] };
+    let batch = Request::Batch(vec![awaited.into(), cancel.into()]);
+    peer.send(&call(&batch)).await;
+    // Told before the reply to the call that brought it about.
+    let (channel, message) = peer.push().await;
+    assert_eq!(channel, "gt:front:5");
+    let delivery: Delivery = wire::decode(&message).unwrap();
+    assert_eq!((delivery.waiter, delivery.jid.to_string().as_str()), (waiter, "j"));
+    assert!(matches!(delivery.told, Told::Ended(..)));
+    assert_eq!(wire::decode::<Vec<Answer>>(&peer.bytes().await).unwrap().len(), 2);
+    peer.ask(&["UNSUBSCRIBE", "gt:front:5"]).await;
+    server.end().await;
+}
+
+#[tokio::test]
+async fn the_same_is_spoken_over_a_socket_file() {
+    let scratch = geartrain_testkit::peers::Scratch::new("resp");
+    let path = scratch.path().join("socket");
+    let backend = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());
+    let front = Front::new(backend, Arc::new(SystemClock), Options::default());
+    let stop = CancellationToken::new();
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let serving = tokio::spawn({
+        let stop = stop.clone();
+        async move { front.serve_unix(listener, stop).await }
+    });
+    let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stream, b"PING\r\n").await.unwrap();
+    let mut reply = [0; 7];
+    tokio::io::AsyncReadExt::read_exact(&mut stream, &mut reply).await.unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+    stop.cancel();
+    serving.await.unwrap();
+}
