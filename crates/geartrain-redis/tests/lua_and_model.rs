@@ -4,6 +4,8 @@
 //! come at one moment, one job is popped at a time, priorities are whole and not huge, and a story ends where only the order of jobs differs.
 //! `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many.
 
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
 mod support;
 
 use geartrain_core::engine::Limits;

@@ -1,5 +1,7 @@
 //! What is particular to a Redis: others write there too, nobody keeps the time, and whoever sleeps hears of jobs by a message.
 
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
 mod support;
 
 use geartrain_core::wire::{self, Answers, Heard, Request, Roused, Waiting};
