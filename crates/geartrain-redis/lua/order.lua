@@ -13,8 +13,8 @@ local function memory(queue)
   local stored = call('GET', key.order .. queue)
   local flat = stored and cmsgpack.unpack(stored) or {}
   of = { by = {}, list = {} }
-  for at = 1, #flat, 3 do
-    local entry = { nominal = flat[at], high = flat[at + 1], low = flat[at + 2] }
+  for at = 1, #flat, 4 do
+    local entry = { nominal = flat[at], high = flat[at + 1], low = flat[at + 2], lasts = flat[at + 3] }
     of.list[#of.list + 1] = entry
     of.by[entry.nominal] = entry
   end
@@ -32,8 +32,16 @@ local function clear_of(entry, list)
   return highest
 end
 
+-- Moments come and go, but the one that a change of priority gives is met again and again, so the last few of those are not forgotten for the others.
+local function forget_one(of)
+  local list, at = of.list, 1
+  while list[at].lasts and at < MOMENTS_MAX / 2 do at = at + 1 end
+  of.by[list[at].nominal] = nil
+  table.remove(list, at)
+end
+
 -- A score that no job which came before and has this nominal score was given, just below theirs.
-local function unused(queue, nominal)
+local function unused(queue, nominal, lasts)
   local of = memory(queue)
   of.changed = true
   local list, entry = of.list, of.by[nominal]
@@ -61,12 +69,9 @@ local function unused(queue, nominal)
     entry.low, entry.clear = score, nil
     return score
   end
-  if #list >= MOMENTS_MAX then
-    of.by[list[1].nominal] = nil
-    table.remove(list, 1)
-  end
+  if #list >= MOMENTS_MAX then forget_one(of) end
   for at = 1, #list do list[at].clear = nil end
-  entry = { nominal = nominal, high = score, low = score }
+  entry = { nominal = nominal, high = score, low = score, lasts = lasts }
   list[#list + 1] = entry
   of.by[nominal] = entry
   return score
@@ -90,7 +95,7 @@ end
 
 -- Into work, at an ordering moment.
 function order.enter(queue, jid, priority, at)
-  into_work(queue, jid, unused(queue, finite(priority - at / 1e10)))
+  into_work(queue, jid, unused(queue, finite(priority - at / 1e10), at == 0))
 end
 
 -- Before everything, and behind those that are there already.
@@ -154,8 +159,8 @@ function order.settle()
     if of.changed then
       local flat, n = {}, 0
       for _, entry in ipairs(of.list) do
-        flat[n + 1], flat[n + 2], flat[n + 3] = entry.nominal, entry.high, entry.low
-        n = n + 3
+        flat[n + 1], flat[n + 2], flat[n + 3], flat[n + 4] = entry.nominal, entry.high, entry.low, entry.lasts or false
+        n = n + 4
       end
       call('SET', key.order .. queue, pack(flat))
     end

@@ -1,19 +1,21 @@
 //! A queue on Redis, on Valkey or on a geartrain server, as a backend.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Answers, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds,
+    Answer, Backend, BackendError, Call, Clock, Command, Deliveries, Events, Payload, Pending, Pop, PopReply,
+    Refusal, Seconds,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::clock::SharedClock;
-use crate::ears::{Ask, Ears};
+use crate::ears::{Ask, Closed, Ears};
 use crate::link::{Door, Link, Trouble};
 use crate::url::RedisUrl;
 
@@ -58,6 +60,7 @@ impl RedisBackend {
             current: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
             handle: runtime.handle().clone(),
+            closing: Arc::default(),
         });
         let (ears, asks) = unbounded_channel();
         let again = ears.downgrade();
@@ -90,6 +93,7 @@ pub(crate) struct Shared {
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
     handle: Handle,
+    pub(crate) closing: Arc<Closing>,
 }
 
 impl Shared {
@@ -148,7 +152,7 @@ impl Shared {
                 return Err(trouble);
             }
             tracing::debug!(%trouble, ?pause, "sending again");
-            self.on_runtime(tokio::time::sleep(pause)).await?;
+            self.on_runtime(async move { tokio::time::sleep(pause).await }).await?;
             pause = (pause * 2).min(PAUSE.1);
         }
     }
@@ -160,7 +164,12 @@ impl Shared {
         }
         let mut answers = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
-            let rest = batch.split_off(batch.len().min(BATCH_MAX));
+            if let Some(refusal) = too_large(&batch[0].command) {
+                answers.push(Err(refusal));
+                batch.remove(0);
+                continue;
+            }
+            let rest = batch.split_off(one_call(&batch));
             let asked = batch.len();
             let answer = self.ask(Request::Batch(batch)).await?;
             let answered: Answers = wire::decode(&answer).map_err(wire::BadWire::from)?;
@@ -174,9 +183,55 @@ impl Shared {
     }
 }
 
+/// The largest payload, chunk or result, as everywhere.
+const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// The most bytes of payloads in one call, unless one alone has more.
+const CALL_BYTES_MAX: usize = 8 << 20;
+
+/// How many commands from the beginning of a batch go into one call.
+fn one_call(batch: &[Call]) -> usize {
+    let mut bytes = 0;
+    for (place, call) in batch.iter().enumerate().take(BATCH_MAX) {
+        bytes += payloads(&call.command).map(|(_, payload)| payload.bytes().len()).sum::<usize>();
+        if place > 0 && bytes > CALL_BYTES_MAX {
+            return place;
+        }
+    }
+    batch.len().min(BATCH_MAX)
+}
+
+/// Refused here: what is over the limit as bytes may be far more as the text that is sent.
+fn too_large(command: &Command) -> Option<Refusal> {
+    let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
+    Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max: PAYLOAD_BYTES_MAX })
+}
+
+/// What a command carries, and what it is called.
+fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)> {
+    let (payload, other) = match command {
+        Command::Put(put) => (Some(&put.payload), None),
+        Command::Heartbeat(heartbeat) => (heartbeat.payload.as_ref(), None),
+        Command::Complete(complete) => (complete.payload.as_ref(), complete.result.as_deref()),
+        Command::Fail(fail) => (fail.payload.as_ref(), fail.result.as_deref()),
+        Command::Recur(recur) => (Some(&recur.payload), None),
+        Command::UpdateRecurring(update) => (update.payload.as_ref(), None),
+        _ => (None, None),
+    };
+    let chunk = match command {
+        Command::Chunk(chunk) => Some(("chunk", &chunk.bytes)),
+        _ => None,
+    };
+    let result = other.map(|outcome| ("result", &outcome.bytes));
+    payload.map(|payload| ("payload", payload)).into_iter().chain(result).chain(chunk)
+}
+
 impl Backend for RedisBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
-        Box::pin(async move { self.shared.execute(batch).await.map_err(broken) })
+        Box::pin(async move {
+            self.shared.closing.over().await;
+            self.shared.execute(batch).await.map_err(broken)
+        })
     }
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
@@ -185,7 +240,7 @@ impl Backend for RedisBackend {
             let number = self.waits.fetch_add(1, Ordering::Relaxed);
             let until = self.shared.clock.elapsed() + wait;
             self.tell(Ask::Sleep { number, pop, until, to })?;
-            let _awake = OnDrop { ears: &self.ears, last: Some(Ask::Awake { number }) };
+            let _awake = self.shared.closing.on_drop(self.ears.downgrade(), Closed::Wait { number });
             answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?
         })
     }
@@ -222,16 +277,50 @@ impl RedisBackend {
     }
 }
 
-/// Says one last thing, however a wait ends.
-struct OnDrop<'a> {
-    ears: &'a UnboundedSender<Ask>,
-    last: Option<Ask>,
+/// What was let go of, and the other side has not been told yet.
+///
+/// Whoever drops a stream or stops waiting cannot wait for that; the next command does, so that what was dropped before it is over.
+#[derive(Default)]
+pub(crate) struct Closing {
+    count: AtomicUsize,
+    done: Notify,
 }
 
-impl Drop for OnDrop<'_> {
+impl Closing {
+    /// Tells the other side when the guard is dropped.
+    pub(crate) fn on_drop(self: &Arc<Closing>, ears: WeakUnboundedSender<Ask>, what: Closed) -> CloseOnDrop {
+        CloseOnDrop { closing: self.clone(), ears, what }
+    }
+
+    /// The other side was told.
+    pub(crate) fn told(&self) {
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        self.done.notify_waiters();
+    }
+
+    async fn over(&self) {
+        while self.count.load(Ordering::SeqCst) > 0 {
+            let done = self.done.notified();
+            if self.count.load(Ordering::SeqCst) > 0 {
+                done.await;
+            }
+        }
+    }
+}
+
+pub(crate) struct CloseOnDrop {
+    closing: Arc<Closing>,
+    ears: WeakUnboundedSender<Ask>,
+    what: Closed,
+}
+
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        if let Some(last) = self.last.take() {
-            let _ = self.ears.send(last);
+        if let Some(ears) = self.ears.upgrade() {
+            self.closing.count.fetch_add(1, Ordering::SeqCst);
+            if ears.send(Ask::Close(self.what)).is_err() {
+                self.closing.told();
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use geartrain_core::{
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
-use crate::driver::{Shared, broken};
+use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::link::{Link, Trouble};
 
 /// How often whoever waits asks again: foreign scripts wake nobody.
@@ -34,11 +34,18 @@ const PAGE: i64 = 1_000;
 /// What is asked of the listening connection.
 pub(crate) enum Ask {
     Sleep { number: u64, pop: Pop, until: Seconds, to: flume::Sender<Result<PopReply, BackendError>> },
-    Awake { number: u64 },
+    Close(Closed),
     Listen { after: Option<u64>, ready: flume::Sender<Result<EventStream, BackendError>> },
     Follow { front: u64, ready: flume::Sender<Result<DeliveryStream, BackendError>> },
-    Unfollow { front: u64 },
     LookAgain,
+}
+
+/// What somebody has let go of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Closed {
+    Wait { number: u64 },
+    Events,
+    Front { front: u64 },
 }
 
 /// Somebody who waits for a job.
@@ -147,10 +154,9 @@ impl Ears {
             Ask::Sleep { number, pop, until, to } => {
                 self.sleepers.insert(number, Sleeper { pop, until, to, ask: true, next: None });
             }
-            Ask::Awake { number } => {
-                if self.sleepers.remove(&number).is_some() {
-                    self.wake(number).await;
-                }
+            Ask::Close(what) => {
+                self.close(what).await;
+                self.shared.closing.told();
             }
             Ask::LookAgain => {
                 for sleeper in self.sleepers.values_mut() {
@@ -165,15 +171,37 @@ impl Ears {
                 let stream = self.follow(front).await;
                 let _ = ready.send(stream);
             }
-            Ask::Unfollow { front } => {
-                self.fronts.remove(&front);
-                let channel = self.front_channel(front);
-                if let Some(link) = &mut self.link {
-                    let _ = link.send(cmd("UNSUBSCRIBE").arg(channel)).await;
+        }
+    }
+
+    async fn close(&mut self, what: Closed) {
+        let channel = match what {
+            Closed::Wait { number } => {
+                if self.sleepers.remove(&number).is_some() {
+                    self.wake(number).await;
                 }
-                let leave = Call::from(Leave { who: Leaving::Front(front) });
-                self.aside(vec![leave]);
+                return;
             }
+            Closed::Events => {
+                self.listeners.retain(|listener| !listener.to.is_disconnected());
+                if !self.listeners.is_empty() {
+                    return;
+                }
+                self.shared.door.key("gt:events")
+            }
+            Closed::Front { front } => {
+                self.fronts.remove(&front);
+                let leave = Call::from(Leave { who: Leaving::Front(front) });
+                if let Err(trouble) = self.shared.execute(vec![leave]).await {
+                    tracing::warn!(%trouble, "those who waited here could not leave");
+                }
+                self.front_channel(front)
+            }
+        };
+        if let Some(mut link) = self.link.clone()
+            && link.send(cmd("UNSUBSCRIBE").arg(channel)).await.is_err()
+        {
+            self.lost();
         }
     }
 
@@ -256,19 +284,25 @@ impl Ears {
 
     async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, BackendError> {
         let mut link = self.link().await.map_err(broken)?;
+        let (to, from) = flume::bounded(QUEUED_MAX);
+        let end = Arc::new(OnceLock::new());
+        let mut listener = Listener { last: after.unwrap_or(0), to, end: end.clone() };
+        if after.is_some() {
+            // Before anything is asked to be kept: what is not kept is refused.
+            self.since(&mut link, &mut listener).await?;
+        }
         let channel = self.shared.door.key("gt:events");
         link.send(cmd("SUBSCRIBE").arg(channel)).await.map_err(broken)?;
         let request = Request::Listen { now: Some(self.shared.clock.now()) };
         let answer = self.shared.door.ask(&mut link, &request.encode()).await.map_err(broken)?;
         let newest: u64 = wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
-        let (to, from) = flume::bounded(QUEUED_MAX);
-        let end = Arc::new(OnceLock::new());
-        let mut listener = Listener { last: after.unwrap_or(newest), to, end: end.clone() };
-        if after.is_some() {
-            self.since(&mut link, &mut listener).await?;
+        match after {
+            None => listener.last = newest,
+            Some(_) => self.since(&mut link, &mut listener).await?,
         }
         self.listeners.push(listener);
-        Ok(EventStream { from, end })
+        let guard = self.shared.closing.on_drop(self.ears.clone(), Closed::Events);
+        Ok(EventStream { from, end, _guard: guard })
     }
 
     async fn follow(&mut self, front: u64) -> Result<DeliveryStream, BackendError> {
@@ -277,7 +311,8 @@ impl Ears {
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.fronts.insert(front, Front { to, end: end.clone() });
-        Ok(DeliveryStream { front, from, end, ears: self.ears.clone() })
+        let guard = self.shared.closing.on_drop(self.ears.clone(), Closed::Front { front });
+        Ok(DeliveryStream { from, end, _guard: guard })
     }
 
     /// Whoever waited long enough gets nothing.
@@ -508,15 +543,17 @@ fn empty(pop: &Pop) -> PopReply {
     use geartrain_core::PopOrder;
     let turn = match pop.order {
         PopOrder::Strict => 0,
-        PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn,
+        PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % pop.queues.len().max(1),
     };
     PopReply { jobs: Vec::new(), turn }
 }
 
 /// Events that come over the listening connection.
 pub(crate) struct EventStream {
+    /// Dropped first: then nobody takes what is told.
     from: flume::Receiver<Published>,
     end: Arc<OnceLock<EventsEnd>>,
+    _guard: CloseOnDrop,
 }
 
 impl Events for EventStream {
@@ -530,10 +567,9 @@ impl Events for EventStream {
 
 /// What those are told who wait through this process.
 pub(crate) struct DeliveryStream {
-    front: u64,
     from: flume::Receiver<Delivery>,
     end: Arc<OnceLock<DeliveriesEnd>>,
-    ears: WeakUnboundedSender<Ask>,
+    _guard: CloseOnDrop,
 }
 
 impl Deliveries for DeliveryStream {
@@ -542,13 +578,5 @@ impl Deliveries for DeliveryStream {
             let closed = |_| self.end.get().cloned().unwrap_or(DeliveriesEnd::Closed);
             self.from.recv_async().await.map_err(closed)
         })
-    }
-}
-
-impl Drop for DeliveryStream {
-    fn drop(&mut self) {
-        if let Some(ears) = self.ears.upgrade() {
-            let _ = ears.send(Ask::Unfollow { front: self.front });
-        }
     }
 }

@@ -6,4 +6,5 @@ pub mod clock;
 pub mod conformance;
 pub mod disk;
 pub mod model;
+pub mod peers;
 pub mod story;

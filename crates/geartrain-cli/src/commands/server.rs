@@ -16,7 +16,10 @@ use crate::output::Output;
 pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
     let filter = EnvFilter::try_new(&args.log)
         .map_err(|error| Failure::Usage(format!("--log {:?} makes no sense: {error}", args.log)))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(out.err_is_terminal)
+        .with_writer(io::stderr);
     match args.log_form {
         LogForm::Human => log.with_target(false).init(),
         LogForm::Json => log.json().init(),
@@ -59,7 +62,11 @@ Try:  geartrain{with} put mail welcome '{{\"to\":\"ann\"}}'
 Stop it with Ctrl-C: what was acknowledged stays.",
         env!("CARGO_PKG_VERSION"),
     );
-    out.line(&serde_json::json!({ "ready": true, "resp": address.to_string(), "store": kept }), &text)?;
+    if out.json {
+        out.line(&serde_json::json!({ "ready": true, "resp": address.to_string(), "store": kept }), "")?;
+    } else {
+        writeln!(out.out, "{text}")?;
+    }
     out.out.flush()
 }
 

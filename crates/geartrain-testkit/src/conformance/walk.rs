@@ -87,6 +87,29 @@ impl Watch {
             let seen = self.seen();
             (seen.jobs.iter().cloned().collect(), seen.now)
         };
+        // Jobs may move while they are looked at, because somebody waits for them: then they are looked at again.
+        loop {
+            let (jobs, answers) = self.read(&names, now).await?;
+            let (around, able) = self.surroundings(&jobs, now).await?;
+            if self.read(&names, now).await? != (jobs.clone(), answers.clone()) {
+                continue;
+            }
+            for why in &answers {
+                let job = &jobs[&why.jid];
+                let placed = job.queue.as_ref();
+                let around = placed.map(|queue| &around[queue]);
+                let able = placed.map_or(0, |queue| able[&(queue.clone(), job.klass.clone())]);
+                agrees(now, job, why, around, able, &jobs);
+            }
+            return Ok(());
+        }
+    }
+
+    async fn read(
+        &self,
+        names: &[Jid],
+        now: Timestamp,
+    ) -> Result<(BTreeMap<Jid, Job>, Vec<WhyReply>), Surprise> {
         let (mut jobs, mut answers) = (BTreeMap::new(), Vec::new());
         for part in names.chunks(BATCH_JOBS) {
             let calls = part.iter().flat_map(|name| {
@@ -112,6 +135,15 @@ impl Watch {
                 }
             }
         }
+        Ok((jobs, answers))
+    }
+
+    /// What there is around the jobs: their queues, and how many can do each kind.
+    async fn surroundings(
+        &self,
+        jobs: &BTreeMap<Jid, Job>,
+        now: Timestamp,
+    ) -> Result<(Queued, Able), Surprise> {
         let mut around = BTreeMap::new();
         let mut able = BTreeMap::new();
         for job in jobs.values() {
@@ -124,14 +156,7 @@ impl Watch {
                 entry.insert(self.look(now.get(), RollCall { queue: queue.clone(), klass }).await?);
             }
         }
-        for why in &answers {
-            let job = &jobs[&why.jid];
-            let placed = job.queue.as_ref();
-            let around = placed.map(|queue| &around[queue]);
-            let able = placed.map_or(0, |queue| able[&(queue.clone(), job.klass.clone())]);
-            agrees(now, job, why, around, able, &jobs);
-        }
-        Ok(())
+        Ok((around, able))
     }
 
     async fn around(&self, queue: &QueueName) -> Result<Around, Surprise> {
@@ -154,6 +179,9 @@ impl Watch {
         Ok(O::answer(reply).ok_or("a reply answers another command")?)
     }
 }
+
+type Queued = BTreeMap<QueueName, Around>;
+type Able = BTreeMap<(QueueName, Klass), u64>;
 
 /// What is said about why a job does not run is what everything else says.
 fn agrees(

@@ -17,7 +17,7 @@ use geartrain_core::{Command, Timestamp};
 
 pub use coverage::Coverage;
 pub use shrink::shrink;
-pub use teller::tell;
+pub use teller::{tell, tell_tamely};
 pub use tokens::Tokens;
 pub use world::{queues, readings};
 

@@ -1,0 +1,42 @@
+//! Our Lua in a real Redis, behind the driver, obeys every rule.
+
+mod support;
+
+use std::sync::Arc;
+
+use geartrain_core::Answer;
+use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, Seconds};
+use geartrain_redis::RedisBackend;
+use support::Server;
+
+/// A queue in a Redis of its own.
+struct OwnRedis {
+    backend: RedisBackend,
+    _server: Server,
+}
+
+impl Backend for OwnRedis {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.backend.execute(batch)
+    }
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.backend.pop_or_wait(pop, wait)
+    }
+    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        self.backend.subscribe()
+    }
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        self.backend.subscribe_from(after)
+    }
+    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+        self.backend.follow(front)
+    }
+}
+
+geartrain_testkit::conformance!(|clock| {
+    let server = Server::start();
+    let url = server.url().parse().expect("it is a URL");
+    let backend = pollster::block_on(RedisBackend::with_clock(url, clock))
+        .expect("a server that was just started can be reached");
+    Arc::new(OwnRedis { backend, _server: server })
+});

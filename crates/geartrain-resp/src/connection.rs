@@ -1,0 +1,485 @@
+//! One peer: reads requests, has them done in batches, and writes the replies in the order of the requests.
+//!
+//! All calls that have been read go to the backend as one batch, and while it works the next ones are read and sent after it. What is not a call of the
+//! queue (a *word*) waits until everything before it is answered, so that it takes effect in its turn.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use geartrain_core::wire::Request as WireRequest;
+use geartrain_core::{Answer, BackendError, Call, Command};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::frame::{Output, Parser, REQUEST_BYTES_MAX, Request, STRANGER_BYTES_MAX};
+use crate::front::Shared;
+use crate::native::{self, Waits};
+use crate::qless;
+use crate::session::Session;
+use crate::words;
+
+/// How many batches of one connection may be under way.
+const BATCHES_MAX: usize = 4;
+/// How much a batch may weigh. A call weighs as much as the jobs that it may answer with.
+const BATCH_WEIGHT_MAX: usize = 1024;
+/// How much may wait to be written before no more replies are made, and then nothing more is read.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// How much is read at once: little from those who say little.
+const READ_BYTES_MIN: usize = 4 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// What is under way at the backend.
+type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
+type Landed = Result<Vec<Answer>, BackendError>;
+
+/// What becomes of one request.
+enum Slot {
+    /// It could not be understood.
+    Error(String),
+    /// It is one call of the batch, asked by a Qless client.
+    Qless(qless::Asked),
+    /// It is as many calls as our driver asked for at once.
+    Native(native::Asked),
+}
+
+/// A reply that can be written.
+enum Ready {
+    Error(String),
+    Qless(qless::Asked, Answer),
+    Native(Vec<u8>),
+}
+
+/// Requests that are done together.
+struct Batch {
+    slots: Vec<Slot>,
+    flight: Flight,
+    landed: Option<Landed>,
+}
+
+impl Batch {
+    /// Asks whether the answers are there. The first time sends the calls, so batches are asked once in the order of their requests.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.landed.is_none()
+            && let Poll::Ready(landed) = self.flight.as_mut().poll(context)
+        {
+            self.landed = Some(landed);
+        }
+        if self.landed.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Calls that are not sent yet.
+#[derive(Default)]
+struct Gathered {
+    calls: Vec<Call>,
+    slots: Vec<Slot>,
+    weight: usize,
+}
+
+/// One peer.
+pub(crate) struct Connection<R, W> {
+    reader: R,
+    writer: W,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    session: Session,
+    parser: Parser,
+    incoming: BytesMut,
+    read_bytes: usize,
+    /// A word that waits for its turn.
+    held: Option<Request>,
+    gathered: Gathered,
+    batches: VecDeque<Batch>,
+    ready: VecDeque<Ready>,
+    waits: Waits,
+    out: Output,
+    /// How much of the output has been written.
+    written: usize,
+    /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
+    ended: bool,
+}
+
+/// What happened first.
+enum Happened {
+    Cut,
+    Landed,
+    Written(std::io::Result<usize>),
+    Read(std::io::Result<usize>),
+    Told(crate::channels::Push),
+    Waited((u64, Option<Result<geartrain_core::PopReply, BackendError>>)),
+    Stop,
+    Late,
+}
+
+impl<R, W> Connection<R, W>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+{
+    pub(crate) fn new(
+        reader: R,
+        writer: W,
+        shared: Arc<Shared>,
+        number: u64,
+        stop: CancellationToken,
+    ) -> Connection<R, W> {
+        let trusted = shared.options.password.is_none();
+        Connection {
+            reader,
+            writer,
+            session: Session::new(number, shared.clone()),
+            stop,
+            shared,
+            parser: Parser::new(if trusted { REQUEST_BYTES_MAX } else { STRANGER_BYTES_MAX }),
+            incoming: BytesMut::new(),
+            read_bytes: READ_BYTES_MIN,
+            held: None,
+            gathered: Gathered::default(),
+            batches: VecDeque::new(),
+            ready: VecDeque::new(),
+            waits: Waits::default(),
+            out: Output::default(),
+            written: 0,
+            ended: false,
+        }
+    }
+
+    /// Serves the peer until it hangs up or the front stops.
+    pub(crate) async fn serve(mut self) {
+        self.converse().await;
+        self.waits.end_all(&*self.shared.backend).await;
+        // The peer may have gone before.
+        let _ = self.writer.shutdown().await;
+    }
+
+    async fn converse(&mut self) {
+        let farewell = tokio::time::sleep(self.shared.options.farewell);
+        tokio::pin!(farewell);
+        let mut stopping = false;
+        loop {
+            self.take_up().await;
+            self.make_replies();
+            if self.is_done() {
+                break;
+            }
+            let room = self.out.bytes.len() < OUTPUT_BYTES_MAX;
+            let may_read = !self.ended && room && self.held.is_none() && self.batches.len() < BATCHES_MAX;
+            if may_read {
+                let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
+                self.incoming.reserve(wanted);
+            }
+            let Connection {
+                reader,
+                writer,
+                incoming,
+                batches,
+                out,
+                written,
+                ready,
+                session,
+                stop,
+                waits,
+                ..
+            } = self;
+            let (ear, cut) = session.ear();
+            // The losing branches are dropped half-way: reading, writing and listening lose nothing by that, and the batches are kept.
+            let happened = tokio::select! {
+                biased;
+                () = cut => Happened::Cut,
+                () = landed(batches), if ready.is_empty() && !batches.is_empty() => Happened::Landed,
+                written = writer.write(&out.bytes[*written..]), if !out.bytes.is_empty() => Happened::Written(written),
+                read = reader.read_buf(incoming), if may_read => Happened::Read(read),
+                push = ear.next(), if room => Happened::Told(push),
+                waited = waits.next(), if room && !waits.is_empty() => Happened::Waited(waited),
+                () = stop.cancelled(), if !stopping => Happened::Stop,
+                () = &mut farewell, if stopping => Happened::Late,
+            };
+            match happened {
+                Happened::Cut => {
+                    tracing::info!(
+                        "connection {} did not keep up with what it subscribed to",
+                        self.session.number
+                    );
+                    return;
+                }
+                Happened::Landed => self.land().await,
+                Happened::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
+                // Whoever cannot be written to does not want to hear more.
+                Happened::Written(_) | Happened::Late => return,
+                Happened::Read(Ok(0) | Err(_)) => self.ended = true,
+                Happened::Read(Ok(bytes)) => self.adapt(bytes),
+                Happened::Told(push) => push.write(&mut self.out),
+                Happened::Waited(waited) => {
+                    self.shared.channels.told().await;
+                    if let Some(push) = self.waits.over(waited, &*self.shared.backend).await {
+                        self.hear();
+                        push.write(&mut self.out);
+                    }
+                }
+                Happened::Stop => {
+                    stopping = true;
+                    self.ended = true;
+                    farewell.as_mut().reset(tokio::time::Instant::now() + self.shared.options.farewell);
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing left to do for this peer.
+    fn is_done(&self) -> bool {
+        (self.ended || self.session.closing)
+            && self.held.is_none()
+            && self.batches.is_empty()
+            && self.ready.is_empty()
+            && self.out.bytes.is_empty()
+    }
+
+    /// Whether everything before the next request is answered.
+    fn is_idle(&self) -> bool {
+        self.gathered.slots.is_empty() && self.batches.is_empty() && self.ready.is_empty()
+    }
+
+    /// Deals with all requests that have been read, as far as there is room.
+    async fn take_up(&mut self) {
+        while !self.session.closing {
+            let request = match self.held.take() {
+                Some(request) => request,
+                None if self.batches.len() >= BATCHES_MAX => break,
+                None => match self.parser.next(&mut self.incoming) {
+                    Ok(Some(request)) => request,
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.gathered.slots.push(Slot::Error(format!("ERR Protocol error: {error}")));
+                        self.incoming.clear();
+                        self.ended = true;
+                        break;
+                    }
+                },
+            };
+            if self.session.may_call() && is_call(&request[0]) {
+                self.gather(&request);
+                if self.gathered.weight >= BATCH_WEIGHT_MAX {
+                    self.send().await;
+                }
+                continue;
+            }
+            if self.session.may_call() && is_native(&request[0]) && self.gather_native(&request) {
+                if self.gathered.weight >= BATCH_WEIGHT_MAX {
+                    self.send().await;
+                }
+                continue;
+            }
+            if !self.is_idle() || self.out.bytes.len() >= OUTPUT_BYTES_MAX {
+                self.held = Some(request);
+                break;
+            }
+            self.hear();
+            if self.session.may_call() && is_native(&request[0]) {
+                self.answer_native(&request).await;
+            } else {
+                words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+            }
+            if self.session.trusted {
+                self.parser.allow(REQUEST_BYTES_MAX);
+            }
+        }
+        self.send().await;
+    }
+
+    /// Adds a call to those that will be sent next.
+    fn gather(&mut self, request: &[Bytes]) {
+        match words::call(request, &self.shared) {
+            Ok((call, asked)) => {
+                self.gathered.weight += weight(&call.command);
+                self.gathered.calls.push(call);
+                self.gathered.slots.push(Slot::Qless(asked));
+            }
+            Err(error) => {
+                self.gathered.weight += 1;
+                self.gathered.slots.push(Slot::Error(error));
+            }
+        }
+    }
+
+    /// The same for a call of ours; false if it is not about commands, and so has to wait for its turn.
+    fn gather_native(&mut self, request: &[Bytes]) -> bool {
+        let read = native::read(request).and_then(|request| match &request {
+            WireRequest::Wait { .. } if !self.session.three => {
+                Err("ERR to wait for jobs takes RESP3".to_owned())
+            }
+            _ => Ok(request),
+        });
+        match read.map(|request| native::commands(request, &self.waits)) {
+            Ok(None) => return false,
+            Ok(Some((calls, asked))) => {
+                self.gathered.weight += calls.iter().map(|call| weight(&call.command)).sum::<usize>().max(1);
+                self.gathered.calls.extend(calls);
+                self.gathered.slots.push(Slot::Native(asked));
+            }
+            Err(error) => {
+                self.gathered.weight += 1;
+                self.gathered.slots.push(Slot::Error(error));
+            }
+        }
+        true
+    }
+
+    /// Answers a call of ours that is not about commands.
+    async fn answer_native(&mut self, request: &[Bytes]) {
+        let request = match native::read(request) {
+            Ok(request) => request,
+            Err(error) => return self.out.error(&error),
+        };
+        match native::answer(request, &*self.shared.backend, &mut self.waits).await {
+            Ok(reply) => self.out.bulk(reply),
+            Err(error) => self.out.error(&trouble(&error)),
+        }
+    }
+
+    /// Sends what has been gathered.
+    async fn send(&mut self) {
+        let Gathered { calls, slots, .. } = std::mem::take(&mut self.gathered);
+        if slots.is_empty() {
+            return;
+        }
+        self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
+        let backend = self.shared.backend.clone();
+        let flight: Flight = if calls.is_empty() {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        } else {
+            Box::pin(async move { backend.execute(calls).await })
+        };
+        let mut batch = Batch { slots, flight, landed: None };
+        poll_fn(|context| {
+            // Whether it is done at once does not matter here.
+            let _ = batch.poll(context);
+            Poll::Ready(())
+        })
+        .await;
+        self.batches.push_back(batch);
+    }
+
+    /// Takes the answers of the first batch, when everybody has been told what it brought about.
+    async fn land(&mut self) {
+        let Some(batch) = self.batches.pop_front() else { return };
+        self.shared.channels.told().await;
+        match batch.landed.unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(answers) => {
+                let mut answers = answers.into_iter();
+                let (backend, waits) = (&self.shared.backend, &mut self.waits);
+                self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
+                    Slot::Error(error) => Ready::Error(error),
+                    Slot::Qless(asked) => match answers.next() {
+                        Some(answer) => Ready::Qless(asked, answer),
+                        None => Ready::Error("ERR the backend answered too little".to_owned()),
+                    },
+                    Slot::Native(asked) => Ready::Native(asked.reply(&mut answers, backend, waits)),
+                }));
+                self.waits.send().await;
+            }
+            Err(error) => {
+                let text = trouble(&error);
+                self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
+                    Slot::Error(error) => Ready::Error(error),
+                    Slot::Qless(_) | Slot::Native(_) => Ready::Error(text.clone()),
+                }));
+            }
+        }
+    }
+
+    /// Writes what can be written into the output, as long as that is not too much.
+    fn make_replies(&mut self) {
+        self.hear();
+        while self.out.bytes.len() < OUTPUT_BYTES_MAX
+            && let Some(ready) = self.ready.pop_front()
+        {
+            match ready {
+                Ready::Error(text) => self.out.error(&text),
+                Ready::Qless(asked, answer) => qless::write(&mut self.out, &asked, answer),
+                Ready::Native(reply) => self.out.bulk(reply),
+            }
+        }
+    }
+
+    /// Writes what the peer has been told already, which comes before the replies to what brought it about.
+    fn hear(&mut self) {
+        while let Some(push) = self.session.take_push() {
+            push.write(&mut self.out);
+        }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written < self.out.bytes.len() {
+            return;
+        }
+        self.written = 0;
+        if self.out.bytes.capacity() > READ_BYTES_MAX {
+            self.out.bytes = Vec::new();
+        } else {
+            self.out.bytes.clear();
+        }
+    }
+
+    /// Reads more at once from those who say much, and less from those who do not.
+    fn adapt(&mut self, bytes: usize) {
+        if bytes >= self.read_bytes {
+            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
+        } else if bytes < self.read_bytes / 4 {
+            self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
+        }
+    }
+}
+
+async fn landed(batches: &mut VecDeque<Batch>) {
+    poll_fn(|context| match batches.front_mut() {
+        Some(batch) => batch.poll(context),
+        None => Poll::Pending,
+    })
+    .await;
+}
+
+/// Whether a request asks the queue something, rather than this front.
+fn is_call(name: &[u8]) -> bool {
+    matches!(name.len(), 4..=10)
+        && [&b"evalsha"[..], b"eval", b"evalsha_ro", b"eval_ro"]
+            .iter()
+            .any(|call| name.eq_ignore_ascii_case(call))
+}
+
+/// Whether a request is one of our own calls.
+fn is_native(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"fcall") || name.eq_ignore_ascii_case(b"fcall_ro")
+}
+
+/// How many jobs a call may answer with.
+fn weight(command: &Command) -> usize {
+    match command {
+        Command::Pop(pop) => pop.count.get().max(1),
+        Command::Peek(peek) => peek.count.get().max(1),
+        Command::GetMany(many) => many.jids.len().max(1),
+        Command::Tracked(_) => BATCH_WEIGHT_MAX,
+        Command::Jobs(jobs) => 1 + jobs.page.count.get() / 16,
+        _ => 1,
+    }
+}
+
+/// What a caller is told if the backend has no answers.
+pub(crate) fn trouble(error: &BackendError) -> String {
+    if let BackendError::Refused(refusal) = error {
+        return qless::error(&refusal.to_string());
+    }
+    let mut text = format!("ERR {error}");
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    tracing::warn!("{text}");
+    text
+}

@@ -1,0 +1,274 @@
+//! Our own calls: batches of commands, waits for jobs, and events, as docs/formats/wire.md tells.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use geartrain_core::wire::{self, Happened, Request, Roused, Wait, Waiting};
+use geartrain_core::{
+    Answer, Backend, BackendError, Call, Event, HandBack, Holder, PopReply, Refusal, Reply, Seconds,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::channels::Push;
+
+/// What the functions' names begin with that are ours.
+const NAME: &[u8] = b"geartrain_";
+/// How many waits of one connection may be under way.
+const WAITS_MAX: usize = 10_000;
+
+/// How many waits that are over are remembered.
+const TOLD_MAX: usize = 1_000;
+
+/// Reads `FCALL geartrain_<hash> 1 <prefix> <request>`, or says what is wrong with it.
+pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
+    let [_, name, keys, rest @ ..] = request else {
+        return Err("ERR wrong number of arguments for 'fcall' command".to_owned());
+    };
+    if !name.starts_with(NAME) {
+        return Err("ERR Function not found".to_owned());
+    }
+    let (true, [prefix, request]) = (keys == "1", rest) else {
+        return Err(
+            "ERR a call of geartrain has one key, the prefix, and one argument, the request".to_owned()
+        );
+    };
+    if !prefix.is_empty() {
+        return Err("ERR a geartrain server has one namespace: the prefix must be empty".to_owned());
+    }
+    Request::decode(request).map_err(|error| format!("ERR {error}"))
+}
+
+/// What a call of ours becomes part of a batch as.
+pub(crate) enum Asked {
+    /// So many commands.
+    Batch(usize),
+    /// Waits, and whether there is a pop for each. Those that find nothing to pop begin.
+    Wait { process: String, waits: Vec<(Wait, bool)> },
+}
+
+/// The commands of a call, and what is done with their answers; none if it is not about commands.
+pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, Asked)> {
+    match request {
+        Request::Batch(calls) => {
+            let count = calls.len();
+            Some((calls, Asked::Batch(count)))
+        }
+        Request::Wait { process, now, waits: asked } => {
+            // Who waits already does not pop again: it would go before those who wait longer.
+            let asked: Vec<(Wait, bool)> = asked
+                .into_iter()
+                .map(|wait| {
+                    let is_new = !waits.has(wait.number);
+                    (wait, is_new)
+                })
+                .collect();
+            let pops = asked.iter().filter(|(_, is_new)| *is_new);
+            let calls = pops.map(|(wait, _)| Call { now, command: wait.pop.clone().into() }).collect();
+            Some((calls, Asked::Wait { process, waits: asked }))
+        }
+        _ => None,
+    }
+}
+
+impl Asked {
+    /// The reply, as bytes; and what could not be popped is waited for.
+    pub(crate) fn reply(
+        self,
+        answers: &mut impl Iterator<Item = Answer>,
+        backend: &Arc<dyn Backend>,
+        waiting: &mut Waits,
+    ) -> Vec<u8> {
+        match self {
+            Asked::Batch(count) => wire::encode(&answers.take(count).collect::<Vec<_>>()),
+            Asked::Wait { process, waits } => {
+                let became = waits.into_iter().map(|(wait, is_new)| {
+                    if !is_new {
+                        return Waiting::Asleep { next: None };
+                    }
+                    match answers.next() {
+                        Some(Err(refusal)) => Waiting::Refused(refusal),
+                        Some(Ok(Reply::Pop(reply)))
+                            if !reply.jobs.is_empty() || wait.pop.count.get() == 0 =>
+                        {
+                            Waiting::Popped(reply)
+                        }
+                        _ => waiting.begin(&process, wait, backend),
+                    }
+                });
+                wire::encode(&became.collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+/// Answers what is not about commands.
+pub(crate) async fn answer(
+    request: Request,
+    backend: &dyn Backend,
+    waits: &mut Waits,
+) -> Result<Vec<u8>, BackendError> {
+    match request {
+        Request::Awake { number, .. } => {
+            waits.end(number);
+            Ok(wire::encode(&()))
+        }
+        Request::Listen { .. } => {
+            // From the first subscription on events are kept, whether or not it goes on.
+            drop(backend.subscribe().await?);
+            newest(backend).await.map(|newest| wire::encode(&newest))
+        }
+        Request::Since { after, count } => {
+            let happened: Happened = match backend.subscribe_from(after).await {
+                Ok(mut stream) => {
+                    let mut happened = Vec::new();
+                    // What has happened comes without waiting.
+                    while happened.len() < count.get()
+                        && let Some(Ok(published)) = stream.next().now_or_never()
+                    {
+                        happened.push((published.position, Event::clone(&published.event)));
+                    }
+                    Ok(happened)
+                }
+                Err(BackendError::Refused(refusal)) => Err(refusal),
+                Err(error) => return Err(error),
+            };
+            Ok(wire::encode(&happened))
+        }
+        _ => Err(Refusal::Unsupported { operation: "do what a newer driver asks", backend: "chosen" }.into()),
+    }
+}
+
+/// The position of the last event: whoever asks for what comes after the end of all positions is told.
+async fn newest(backend: &dyn Backend) -> Result<u64, BackendError> {
+    match backend.subscribe_from(u64::MAX).await {
+        Err(BackendError::Refused(Refusal::CursorAhead { newest, .. })) => Ok(newest),
+        Err(error) => Err(error),
+        Ok(_) => Ok(u64::MAX),
+    }
+}
+
+type Waited = (u64, Option<Result<PopReply, BackendError>>);
+
+/// The waits of one connection.
+#[derive(Default)]
+pub(crate) struct Waits {
+    /// Those that somebody still wants, with their process and how they are ended.
+    wanted: HashMap<u64, (Bytes, CancellationToken)>,
+    under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Waited> + Send>>>,
+    /// Those that were over as soon as they had begun.
+    over_already: VecDeque<Waited>,
+    /// The last that were told what came of them: whoever asks again for one of these has not read it yet.
+    told: VecDeque<u64>,
+}
+
+impl Waits {
+    fn has(&self, number: u64) -> bool {
+        self.wanted.contains_key(&number) || self.told.contains(&number)
+    }
+
+    fn begin(&mut self, process: &str, wait: Wait, backend: &Arc<dyn Backend>) -> Waiting {
+        if wait.wait <= Seconds::ZERO || self.has(wait.number) {
+            return Waiting::Asleep { next: None };
+        }
+        if self.wanted.len() >= WAITS_MAX {
+            let why = format!("of one connection must be at most {WAITS_MAX}");
+            return Waiting::Refused(Refusal::BadArgument { what: "waits", why });
+        }
+        let (enough, backend) = (CancellationToken::new(), backend.clone());
+        let channel = format!("gt:to:{process}").into();
+        self.wanted.insert(wait.number, (channel, enough.clone()));
+        self.under_way.push(Box::pin(async move {
+            tokio::select! {
+                // Looked at first, so that a job that was handed out already is not lost.
+                biased;
+                reply = backend.pop_or_wait(wait.pop, wait.wait) => (wait.number, Some(reply)),
+                () = enough.cancelled() => (wait.number, None),
+            }
+        }));
+        Waiting::Asleep { next: None }
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some((_, enough)) = self.wanted.remove(&number) {
+            enough.cancel();
+        }
+    }
+
+    /// Sends new waits to the backend. Done before their caller is told that it sleeps: what is put afterwards is for those who sleep.
+    pub(crate) async fn send(&mut self) {
+        while let Some(Some(waited)) = self.under_way.next().now_or_never() {
+            self.over_already.push_back(waited);
+        }
+    }
+
+    /// The next wait that is over.
+    pub(crate) async fn next(&mut self) -> Waited {
+        if let Some(waited) = self.over_already.pop_front() {
+            return waited;
+        }
+        match self.under_way.next().await {
+            Some(waited) => waited,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.under_way.is_empty() && self.over_already.is_empty()
+    }
+
+    /// What is told of a wait that is over. If nobody wants it any more, what came of it goes back.
+    pub(crate) async fn over(&mut self, (number, reply): Waited, backend: &dyn Backend) -> Option<Push> {
+        let wanted = self.wanted.remove(&number);
+        let reply = match reply? {
+            Ok(reply) => Ok(reply),
+            Err(BackendError::Refused(refusal)) => Err(refusal),
+            Err(error) => {
+                // A process that waits asks again soon, and then gets an error.
+                tracing::warn!("a wait has failed: {error}");
+                return None;
+            }
+        };
+        match (wanted, reply) {
+            (Some((channel, _)), reply) => {
+                self.told.truncate(TOLD_MAX - 1);
+                self.told.push_front(number);
+                Some(Push::new(channel, wire::encode(&Roused::Popped { number, reply }).into()))
+            }
+            (None, Ok(reply)) => {
+                hand_back(reply, backend).await;
+                None
+            }
+            (None, Err(_)) => None,
+        }
+    }
+
+    /// Ends all waits. What comes of them in this moment goes back.
+    pub(crate) async fn end_all(&mut self, backend: &dyn Backend) {
+        for (_, (_, enough)) in self.wanted.drain() {
+            enough.cancel();
+        }
+        while let Some(waited) = self.over_already.pop_front() {
+            self.over(waited, backend).await;
+        }
+        while let Some(waited) = self.under_way.next().await {
+            self.over(waited, backend).await;
+        }
+    }
+}
+
+async fn hand_back(reply: PopReply, backend: &dyn Backend) {
+    if reply.jobs.is_empty() {
+        return;
+    }
+    let back = reply
+        .jobs
+        .into_iter()
+        .map(|popped| HandBack { jid: popped.jid, holder: Holder::Token(popped.lock.token) }.into());
+    if let Err(error) = backend.execute(back.collect()).await {
+        tracing::warn!("jobs that nobody waits for any more come back when their locks expire: {error}");
+    }
+}

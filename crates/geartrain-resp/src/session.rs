@@ -1,0 +1,131 @@
+//! What is remembered of one peer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use geartrain_core::BackendError;
+
+use crate::channels::{Ear, Kind, Push};
+use crate::front::Shared;
+
+/// How many channels and patterns one peer may listen to.
+const SUBSCRIPTIONS_MAX: usize = 10_000;
+
+/// One peer, as far as its requests have changed what is known of it.
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    shared: Arc<Shared>,
+    /// It has said the password, or need not.
+    pub(crate) trusted: bool,
+    /// It understands RESP3, and so may ask things while it listens.
+    pub(crate) three: bool,
+    /// It is to be cut off when it has heard its last reply.
+    pub(crate) closing: bool,
+    channels: BTreeSet<Bytes>,
+    patterns: BTreeSet<Bytes>,
+    ear: Ear,
+}
+
+impl Session {
+    pub(crate) fn new(number: u64, shared: Arc<Shared>) -> Session {
+        Session {
+            number,
+            trusted: shared.options.password.is_none(),
+            shared,
+            three: false,
+            closing: false,
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            ear: Ear::new(),
+        }
+    }
+
+    /// Whether its calls may go to the queue right away. Otherwise they are looked at one by one, and turned down.
+    pub(crate) fn may_call(&self) -> bool {
+        self.trusted && !self.only_listens()
+    }
+
+    /// In RESP2 replies and messages cannot be told apart, so whoever listens can do little else.
+    pub(crate) fn only_listens(&self) -> bool {
+        !self.three && self.subscriptions() > 0
+    }
+
+    /// How many channels and patterns it listens to.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// What it is told, and when it is cut off.
+    pub(crate) fn ear(&mut self) -> (&mut Ear, impl Future<Output = ()> + use<>) {
+        let cut = self.ear.mouth.is_cut();
+        (&mut self.ear, cut)
+    }
+
+    pub(crate) fn take_push(&mut self) -> Option<Push> {
+        self.ear.take()
+    }
+
+    /// Begins to listen. None if it listens to too much already.
+    pub(crate) async fn subscribe(&mut self, kind: Kind, name: &Bytes) -> Option<Result<(), BackendError>> {
+        if self.of(kind).contains(name) {
+            return Some(Ok(()));
+        }
+        if self.subscriptions() >= SUBSCRIPTIONS_MAX {
+            return None;
+        }
+        // A name of its own: it would keep all that was read with it in memory.
+        let name = Bytes::copy_from_slice(name);
+        let subscribed = self.shared.channels.subscribe(self.number, &self.ear.mouth, kind, &name).await;
+        if subscribed.is_ok() {
+            self.of(kind).insert(name);
+        }
+        Some(subscribed)
+    }
+
+    /// Listens no longer.
+    pub(crate) fn unsubscribe(&mut self, kind: Kind, name: &Bytes) {
+        if self.of(kind).remove(name) {
+            self.shared.channels.unsubscribe(self.number, kind, name);
+        }
+    }
+
+    /// All that it listens to.
+    pub(crate) fn listens_to(&mut self, kind: Kind) -> Vec<Bytes> {
+        self.of(kind).iter().cloned().collect()
+    }
+
+    /// Listens to nothing any more.
+    pub(crate) fn unsubscribe_all(&mut self) {
+        for kind in Kind::ALL {
+            for name in self.listens_to(kind) {
+                self.unsubscribe(kind, &name);
+            }
+        }
+    }
+
+    fn of(&mut self, kind: Kind) -> &mut BTreeSet<Bytes> {
+        match kind {
+            Kind::Channel => &mut self.channels,
+            Kind::Pattern => &mut self.patterns,
+        }
+    }
+
+    /// Its name, as it said itself.
+    pub(crate) fn name(&self) -> String {
+        self.shared.peers().get(&self.number).map(|(_, name)| name.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn rename(&self, name: String) {
+        if let Some(peer) = self.shared.peers().get_mut(&self.number) {
+            peer.1 = name;
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.unsubscribe_all();
+        self.shared.peers().remove(&self.number);
+    }
+}

@@ -1,0 +1,508 @@
+//! What is asked of this front rather than of the queue: who one is, what one listens to, and what libraries want to know before they begin.
+
+use bytes::Bytes;
+use geartrain_core::{Call, GetRecurring, Jid, Reply};
+
+use crate::channels::Kind;
+use crate::connection::trouble;
+use crate::flush;
+use crate::frame::{Output, Protocol};
+use crate::front::Shared;
+use crate::qless;
+use crate::session::Session;
+
+/// All words, for those who ask. Calls of the queue are among them.
+const WORDS: [&str; 37] = [
+    "auth",
+    "client",
+    "command",
+    "config",
+    "dbsize",
+    "echo",
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "evalsha_ro",
+    "fcall",
+    "fcall_ro",
+    "flushall",
+    "flushdb",
+    "function",
+    "hello",
+    "info",
+    "keys",
+    "ping",
+    "psubscribe",
+    "pubsub",
+    "punsubscribe",
+    "quit",
+    "reset",
+    "role",
+    "script",
+    "select",
+    "subscribe",
+    "time",
+    "unsubscribe",
+    "zscore",
+    // These are known in order to be refused in their own words.
+    "multi",
+    "exec",
+    "discard",
+    "watch",
+    "unwatch",
+    "publish",
+];
+
+/// How many of them are refused.
+const REFUSED: usize = 6;
+
+/// What libraries take this for: they read it, and choose what they send by it.
+const REDIS_VERSION: &str = "7.0.0";
+
+const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+const NO_AUTH: &str = "NOAUTH Authentication required.";
+const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Reads `EVALSHA <sha> 0 <command> <now> …` and its kin.
+pub(crate) fn call(request: &[Bytes], shared: &Shared) -> Result<(Call, qless::Asked), String> {
+    let [name, script, keys, arguments @ ..] = request else { return Err(wrong_number(&request[0])) };
+    let by_sha = name[4..].first().is_some_and(|letter| letter.eq_ignore_ascii_case(&b's'));
+    if by_sha && !shared.scripts.has(script) {
+        return Err(NO_SCRIPT.to_owned());
+    }
+    let count = std::str::from_utf8(keys).ok().and_then(|keys| keys.parse::<i64>().ok());
+    match count {
+        None => return Err("ERR value is not an integer or out of range".to_owned()),
+        Some(count) if count < 0 => return Err("ERR Number of keys can't be negative".to_owned()),
+        Some(count) if usize::try_from(count).is_ok_and(|count| count > arguments.len()) => {
+            return Err("ERR Number of keys can't be greater than number of args".to_owned());
+        }
+        Some(_) => {}
+    }
+    if !by_sha {
+        shared.scripts.load(script);
+    }
+    if count != Some(0) {
+        return Err(qless::error("No Keys should be provided"));
+    }
+    qless::decode(arguments).map_err(|complaint| qless::error(&complaint))
+}
+
+fn wrong_number(name: &[u8]) -> String {
+    format!("ERR wrong number of arguments for '{}' command", shown(name).to_ascii_lowercase())
+}
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned()
+}
+
+/// Answers one word.
+pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
+    let name = request[0].to_ascii_lowercase();
+    let arguments = &request[1..];
+    if !session.trusted && !matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset") {
+        return out.error(NO_AUTH);
+    }
+    let listening: &[&[u8]] =
+        &[b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"];
+    if session.only_listens() && !listening.contains(&&name[..]) {
+        return out.error(&format!(
+            "ERR Can't execute '{}': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+            shown(&name)
+        ));
+    }
+    match (&name[..], arguments) {
+        (b"ping", []) if session.only_listens() => {
+            out.array(2);
+            out.bulk("pong");
+            out.bulk("");
+        }
+        (b"ping", [text]) if session.only_listens() => {
+            out.array(2);
+            out.bulk("pong");
+            out.bulk(text);
+        }
+        (b"ping", []) => out.simple("PONG"),
+        (b"ping" | b"echo", [text]) => out.bulk(text),
+        (b"quit", _) => {
+            session.closing = true;
+            out.simple("OK");
+        }
+        (b"reset", []) => reset(session, shared, out),
+        (b"hello", _) => hello(arguments, session, shared, out),
+        (b"auth", [password]) => auth(b"default", password, session, shared, out),
+        (b"auth", [user, password]) => auth(user, password, session, shared, out),
+        (b"select", [database]) if database == "0" => out.simple("OK"),
+        (b"select", [_]) => out.error("ERR DB index is out of range: there is only database 0"),
+        (b"client", [word, rest @ ..]) => client(word, rest, session, shared, out),
+        (b"command", _) => command(arguments, out),
+        (b"config", [word, patterns @ ..]) if is(word, "get") && !patterns.is_empty() => out.map(0),
+        (b"info", _) => out.bulk(info(shared)),
+        (b"time", []) => {
+            let now = shared.clock.now().get();
+            out.array(2);
+            out.bulk(format!("{:.0}", now.floor()));
+            out.bulk(format!("{:.0}", ((now - now.floor()) * 1e6).floor()));
+        }
+        (b"role", []) => {
+            out.array(3);
+            out.bulk("master");
+            out.integer(0);
+            out.array(0);
+        }
+        (b"function", [word, rest @ ..]) => function(word, rest, out),
+        (b"script", [word, rest @ ..]) => script(word, rest, shared, out),
+        (b"subscribe", [_, ..]) => subscribe(Kind::Channel, arguments, session, out).await,
+        (b"psubscribe", [_, ..]) => subscribe(Kind::Pattern, arguments, session, out).await,
+        (b"unsubscribe", _) => unsubscribe(Kind::Channel, arguments, session, out),
+        (b"punsubscribe", _) => unsubscribe(Kind::Pattern, arguments, session, out),
+        (b"pubsub", [word, rest @ ..]) => pubsub(word, rest, shared, out),
+        (b"zscore", [key, member]) => zscore(key, member, shared, out).await,
+        (b"dbsize", []) => match flush::count(&*shared.backend).await {
+            Ok(count) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
+            Err(error) => out.error(&trouble(&error)),
+        },
+        (b"keys", [pattern]) if shared.options.allow_flush => match flush::keys(&*shared.backend, pattern).await {
+            Ok(keys) => {
+                out.array(keys.len());
+                keys.iter().for_each(|key| out.bulk(key));
+            }
+            Err(error) => out.error(&trouble(&error)),
+        },
+        (b"flushdb" | b"flushall", [] | [_]) if shared.options.allow_flush => {
+            let flushed = flush::flush(&*shared.backend).await;
+            shared.channels.told().await;
+            match flushed {
+                Ok(()) => out.simple("OK"),
+                Err(error) => out.error(&trouble(&error)),
+            }
+        }
+        (b"keys" | b"flushdb" | b"flushall", _) if !shared.options.allow_flush => out.error(&format!(
+            "ERR {} is not allowed here: geartrain must be started so that it allows flushing",
+            shown(&name).to_ascii_uppercase()
+        )),
+        _ if WORDS[..WORDS.len() - REFUSED].iter().any(|word| word.as_bytes() == name) => {
+            out.error(&wrong_number(&name));
+        }
+        _ => out.error(&format!(
+            "ERR geartrain does not know the command '{}': it is a job queue that answers the Qless API, as scripts are called, \
+             and what Redis libraries ask when they connect",
+            shown(&request[0])
+        )),
+    }
+}
+
+fn is(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn reset(session: &mut Session, shared: &Shared, out: &mut Output) {
+    session.unsubscribe_all();
+    session.trusted = shared.options.password.is_none();
+    session.three = false;
+    session.rename(String::new());
+    out.protocol = Protocol::Two;
+    out.simple("RESET");
+}
+
+fn auth(user: &[u8], password: &[u8], session: &mut Session, shared: &Shared, out: &mut Output) {
+    match &shared.options.password {
+        None => out.error("ERR AUTH is not needed: no password is set here"),
+        Some(_) if !is_password(user, password, shared) => out.error(WRONG_PASS),
+        Some(_) => {
+            session.trusted = true;
+            out.simple("OK");
+        }
+    }
+}
+
+/// There is one user, whose name Redis made up.
+fn is_password(user: &[u8], password: &[u8], shared: &Shared) -> bool {
+    // Compared by digests, so that how long it takes says nothing about how much of it is right.
+    let digest = |text: &[u8]| sha1_smol::Sha1::from(text).digest().bytes();
+    let right = shared.options.password.as_ref().map(|right| digest(right.as_bytes()));
+    user == b"default" && right.is_none_or(|right| right == digest(password))
+}
+
+fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
+    let mut protocol = out.protocol;
+    let mut rest = arguments;
+    if let [version, more @ ..] = arguments {
+        protocol = match &version[..] {
+            b"2" => Protocol::Two,
+            b"3" => Protocol::Three,
+            _ => return out.error("NOPROTO unsupported protocol version"),
+        };
+        rest = more;
+    }
+    let (mut trusted, mut name) = (session.trusted, None);
+    loop {
+        match rest {
+            [] => break,
+            [word, user, password, more @ ..] if is(word, "auth") => {
+                if shared.options.password.is_some() {
+                    if !is_password(user, password, shared) {
+                        return out.error(WRONG_PASS);
+                    }
+                    trusted = true;
+                }
+                rest = more;
+            }
+            [word, given, more @ ..] if is(word, "setname") => {
+                name = Some(given);
+                rest = more;
+            }
+            _ => return out.error("ERR Syntax error in HELLO"),
+        }
+    }
+    if !trusted {
+        return out.error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
+    }
+    if let Some(name) = name {
+        match client_name(name) {
+            Ok(name) => session.rename(name),
+            Err(error) => return out.error(error),
+        }
+    }
+    session.trusted = trusted;
+    session.three = protocol == Protocol::Three;
+    out.protocol = protocol;
+    out.map(7);
+    out.bulk("server");
+    out.bulk("redis");
+    out.bulk("version");
+    out.bulk(REDIS_VERSION);
+    out.bulk("proto");
+    out.integer(if session.three { 3 } else { 2 });
+    out.bulk("id");
+    out.integer(i64::try_from(session.number).unwrap_or(i64::MAX));
+    out.bulk("mode");
+    out.bulk("standalone");
+    out.bulk("role");
+    out.bulk("master");
+    out.bulk("modules");
+    out.array(0);
+}
+
+fn client_name(name: &[u8]) -> Result<String, &'static str> {
+    const NAME_BYTES_MAX: usize = 512;
+    match std::str::from_utf8(name) {
+        Ok(name) if name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(name.to_owned())
+        }
+        _ => Err("ERR a client's name has at most 512 bytes, and no blanks or special characters"),
+    }
+}
+
+fn client(word: &[u8], rest: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
+    let line = |number: &u64, (address, name): &(String, String)| {
+        format!("id={number} addr={address} name={name} db=0\n")
+    };
+    match (&word.to_ascii_lowercase()[..], rest) {
+        (b"setname", [name]) => match client_name(name) {
+            Ok(name) => {
+                session.rename(name);
+                out.simple("OK");
+            }
+            Err(error) => out.error(error),
+        },
+        (b"getname", []) => match session.name() {
+            name if name.is_empty() => out.nil(),
+            name => out.bulk(name),
+        },
+        (b"setinfo", [_, _]) | (b"no-evict" | b"no-touch", [_]) => out.simple("OK"),
+        (b"id", []) => out.integer(i64::try_from(session.number).unwrap_or(i64::MAX)),
+        (b"info", []) => {
+            let peers = shared.peers();
+            out.bulk(peers.get(&session.number).map(|peer| line(&session.number, peer)).unwrap_or_default());
+        }
+        (b"list", []) => out.bulk(shared.peers().iter().map(|(number, peer)| line(number, peer)).collect::<String>()),
+        _ => out.error(&format!(
+            "ERR geartrain does not know CLIENT {} with {} arguments: it knows ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT and NO-TOUCH",
+            shown(word),
+            rest.len()
+        )),
+    }
+}
+
+fn command(arguments: &[Bytes], out: &mut Output) {
+    let describe = |out: &mut Output, word: &str| {
+        out.array(6);
+        out.bulk(word);
+        out.integer(-1);
+        out.array(0);
+        (0..3).for_each(|_| out.integer(0));
+    };
+    let known = &WORDS[..WORDS.len() - REFUSED];
+    match arguments {
+        [] => {
+            out.array(known.len());
+            known.iter().for_each(|word| describe(out, word));
+        }
+        [word] if is(word, "count") => out.integer(known.len() as i64),
+        [word] if is(word, "list") => {
+            out.array(known.len());
+            known.iter().for_each(|word| out.bulk(word));
+        }
+        [word, ..] if is(word, "docs") => out.map(0),
+        [word, names @ ..] if is(word, "info") => {
+            out.array(names.len());
+            for name in names {
+                match known.iter().find(|word| is(name, word)) {
+                    Some(word) => describe(out, word),
+                    None => out.nil(),
+                }
+            }
+        }
+        _ => out
+            .error("ERR geartrain knows COMMAND, COMMAND COUNT, COMMAND LIST, COMMAND INFO and COMMAND DOCS"),
+    }
+}
+
+fn info(shared: &Shared) -> String {
+    use std::sync::atomic::Ordering::Relaxed;
+    let uptime = (shared.clock.now() - shared.started).get().max(0.0);
+    format!(
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ngeartrain_version:{}\r\nprocess_id:{}\r\n\
+         uptime_in_seconds:{uptime:.0}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n\
+         # Stats\r\ntotal_connections_received:{}\r\ntotal_queue_calls:{}\r\n\
+         pubsub_channels:{}\r\npubsub_patterns:{}\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
+         # Cluster\r\ncluster_enabled:0\r\n",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id(),
+        shared.peers().len(),
+        shared.connections(),
+        shared.calls.load(Relaxed),
+        shared.channels.names(None).len(),
+        shared.channels.patterns(),
+    )
+}
+
+fn script(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
+    match (&word.to_ascii_lowercase()[..], rest) {
+        (b"load", [body]) => out.bulk(shared.scripts.load(body)),
+        (b"exists", [_, ..]) => {
+            out.array(rest.len());
+            rest.iter().for_each(|sha| out.integer(i64::from(shared.scripts.has(sha))));
+        }
+        (b"flush", []) => {
+            shared.scripts.flush();
+            out.simple("OK");
+        }
+        (b"flush", [how]) if is(how, "sync") || is(how, "async") => {
+            shared.scripts.flush();
+            out.simple("OK");
+        }
+        (b"kill", []) => out.error("NOTBUSY No scripts in execution right now."),
+        _ => out.error("ERR geartrain knows SCRIPT LOAD, SCRIPT EXISTS, SCRIPT FLUSH and SCRIPT KILL"),
+    }
+}
+
+/// Libraries are taken and named, and never run.
+fn function(word: &[u8], rest: &[Bytes], out: &mut Output) {
+    match (&word.to_ascii_lowercase()[..], rest) {
+        (b"load", [body]) => load(body, out),
+        (b"load", [how, body]) if is(how, "replace") => load(body, out),
+        (b"list", _) => out.array(0),
+        (b"dump", []) => out.nil(),
+        (b"flush", [] | [_]) | (b"delete", [_]) => out.simple("OK"),
+        (b"stats", []) => {
+            out.map(2);
+            out.bulk("running_script");
+            out.nil();
+            out.bulk("engines");
+            out.map(0);
+        }
+        _ => {
+            out.error("ERR geartrain knows FUNCTION LOAD, LIST, DUMP, DELETE, FLUSH and STATS, and runs none")
+        }
+    }
+}
+
+/// The library's name stands in the first line of its text.
+fn load(body: &[u8], out: &mut Output) {
+    let first = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let words = first.strip_prefix(b"#!").unwrap_or_default().split(u8::is_ascii_whitespace);
+    match words.filter_map(|word| word.strip_prefix(b"name=")).find(|name| !name.is_empty()) {
+        Some(name) => out.bulk(name),
+        None => out.error("ERR a library begins with a line like #!lua name=<name>"),
+    }
+}
+
+async fn subscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut Output) {
+    for name in names {
+        match session.subscribe(kind, name).await {
+            Some(Ok(())) => confirm(
+                if kind == Kind::Channel { "subscribe" } else { "psubscribe" },
+                Some(name),
+                session.subscriptions(),
+                out,
+            ),
+            Some(Err(error)) => return out.error(&trouble(&error)),
+            None => return out.error("ERR too many subscriptions: a connection may have 10000"),
+        }
+    }
+}
+
+fn unsubscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut Output) {
+    let word = if kind == Kind::Channel { "unsubscribe" } else { "punsubscribe" };
+    let all = session.listens_to(kind);
+    let names = if names.is_empty() { &all[..] } else { names };
+    if names.is_empty() {
+        return confirm(word, None, session.subscriptions(), out);
+    }
+    for name in names {
+        session.unsubscribe(kind, name);
+        confirm(word, Some(name), session.subscriptions(), out);
+    }
+}
+
+fn confirm(word: &str, name: Option<&Bytes>, count: usize, out: &mut Output) {
+    out.push(3);
+    out.bulk(word);
+    match name {
+        Some(name) => out.bulk(name),
+        None => out.nil(),
+    }
+    out.integer(count as i64);
+}
+
+fn pubsub(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
+    match (&word.to_ascii_lowercase()[..], rest) {
+        (b"channels", [] | [_]) => {
+            let names = shared.channels.names(rest.first().map(|pattern| &pattern[..]));
+            out.array(names.len());
+            names.iter().for_each(|name| out.bulk(name));
+        }
+        (b"numsub", _) => {
+            out.array(2 * rest.len());
+            for name in rest {
+                out.bulk(name);
+                out.integer(shared.channels.count(name) as i64);
+            }
+        }
+        (b"numpat", []) => out.integer(shared.channels.patterns() as i64),
+        _ => out.error("ERR geartrain knows PUBSUB CHANNELS, PUBSUB NUMSUB and PUBSUB NUMPAT"),
+    }
+}
+
+/// When a recurring job makes its next one: the one thing that a Qless client reads from a key rather than through the API.
+async fn zscore(key: &[u8], member: &[u8], shared: &Shared, out: &mut Output) {
+    let queue = key.strip_prefix(b"ql:q:").and_then(|rest| rest.strip_suffix(b"-recur"));
+    let Some(queue) = queue else {
+        return out.error("ERR geartrain knows ZSCORE only of ql:q:<queue>-recur, where recurring jobs say when the next is due");
+    };
+    let Some(jid) = std::str::from_utf8(member).ok().and_then(|member| Jid::new(member).ok()) else {
+        return out.nil();
+    };
+    match shared.backend.execute(vec![GetRecurring { jid }.into()]).await {
+        Ok(answers) => match answers.into_iter().next() {
+            Some(Ok(Reply::GetRecurring(Some(found)))) if found.queue.as_str().as_bytes() == queue => {
+                out.double(found.next.get());
+            }
+            Some(Err(refusal)) => out.error(&format!("ERR {refusal}")),
+            _ => out.nil(),
+        },
+        Err(error) => out.error(&trouble(&error)),
+    }
+}

@@ -1,0 +1,245 @@
+//! What is published, to whom, in which order, and when: before the reply of the call that brought it about.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+
+use common::{Peer, Server, Value};
+
+/// The messages that a peer has got, up to one that is published on purpose.
+async fn heard(listener: &mut Peer, caller: &mut Peer) -> Vec<String> {
+    caller.qless("config.unset 0 the-end").await;
+    let mut heard = Vec::new();
+    loop {
+        let (channel, text) = listener.message().await;
+        if text.contains("the-end") {
+            return heard;
+        }
+        let event = serde_json::from_str::<serde_json::Value>(&text).ok();
+        let event = event.and_then(|event| Some(event.get("event")?.as_str()?.to_owned()));
+        let channel = channel.strip_prefix("ql:").unwrap();
+        heard.push(event.map_or(channel.to_owned(), |event| format!("{channel}({event})")));
+    }
+}
+
+#[tokio::test]
+async fn the_order_within_one_call_is_that_of_the_table() {
+    let server = Server::start().await;
+    let mut listener = server.peer().await;
+    listener.ask(&["PSUBSCRIBE", "*"]).await;
+    let mut peer = server.qless().await;
+    let pop = "pop 0 q w 1";
+    for (name, before, call, expected) in [
+        (
+            "put of a running job by another worker",
+            vec![pop],
+            "put 0 other q j k {} 0",
+            "log(put) w:w(lock_lost) log(lock_lost) put",
+        ),
+        ("put of a running job by its holder", vec![pop], "put 0 w q j k {} 0", "log(put) put"),
+        ("pop", vec![], pop, "popped"),
+        ("complete", vec![pop], "complete 0 j w q {}", "completed log(completed)"),
+        ("advance", vec![pop], "complete 0 j w q {} next r", "completed log(advanced)"),
+        ("fail", vec![pop], "fail 0 j w g m", "log(failed) failed"),
+        ("cancel", vec![pop], "cancel 0 j", "log(canceled) w:w(canceled) canceled"),
+        ("timeout", vec![pop], "timeout 0 j", "w:w(lock_lost) log(lock_lost)"),
+        ("expiry, warning", vec![pop], "pop 60 q v 1", "stalled w:w(lock_lost) log(lock_lost)"),
+        ("expiry, exhausted", vec![pop, "pop 60 q v 1"], "pop 70 q v 1", "failed log(failed)"),
+        (
+            "expiry with grace 0, exhausted",
+            vec![pop, "config.set 0 grace-period 0"],
+            "pop 60 q v 1",
+            "stalled w:w(lock_lost) log(lock_lost) failed log(failed)",
+        ),
+        ("retry, exhausted", vec![pop], "retry 0 j q w", "failed"),
+        ("heartbeat", vec![pop], "heartbeat 0 j w", ""),
+        ("priority", vec![], "priority 0 j 7", ""),
+        ("tag", vec![], "tag 0 add j t", ""),
+        ("log", vec![], "log 0 j m", ""),
+        ("pause", vec![], "pause 0 elsewhere", ""),
+        ("recur", vec![], "recur 0 elsewhere r k {} interval 1 0", ""),
+        ("untrack", vec![], "track 0 untrack j", "untrack"),
+        ("track again", vec![], "track 0 track j", "track"),
+        ("cancel of nobody", vec![], "cancel 0 nobody", "log(canceled)"),
+        ("config", vec![], "config.set 0 a b", "log(config_set)"),
+    ] {
+        peer.qless("put 0 w q j k {} 0 retries 0").await;
+        peer.qless("track 0 track j").await;
+        for call in before {
+            peer.qless(call).await;
+        }
+        heard(&mut listener, &mut peer).await;
+        let reply = peer.qless(call).await;
+        assert!(!matches!(reply, Value::Error(_)), "{name}: {reply:?}");
+        assert_eq!(heard(&mut listener, &mut peer).await.join(" "), expected, "{name}");
+        peer.qless("cancel 0 j").await;
+        peer.qless("config.unset 0 grace-period").await;
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_retry_that_is_not_the_last_publishes_nothing_and_neither_does_unfail() {
+    let server = Server::start().await;
+    let mut listener = server.peer().await;
+    listener.ask(&["PSUBSCRIBE", "ql:*"]).await;
+    let mut peer = server.qless().await;
+    for call in ["put 0 w q j k {} 0", "track 0 track j", "pop 0 q w 1"] {
+        peer.qless(call).await;
+    }
+    heard(&mut listener, &mut peer).await;
+    assert_eq!(peer.qless("retry 0 j q w").await, 4.into());
+    peer.qless("pop 0 q w 1").await;
+    peer.qless("fail 0 j w g m").await;
+    assert_eq!(peer.qless("unfail 0 q g").await, 1.into());
+    assert_eq!(heard(&mut listener, &mut peer).await.join(" "), "popped log(failed) failed");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn whoever_unsubscribes_after_the_reply_has_got_every_message() {
+    let server = Server::start().await;
+    let mut peer = server.qless().await;
+    for round in 0..50 {
+        let mut listener = server.peer().await;
+        listener.ask(&["SUBSCRIBE", "ql:log"]).await;
+        let calls: Vec<u8> =
+            (0..20).flat_map(|number| peer.call(&format!("put 0 w q {round}-{number} k {{}} 0"))).collect();
+        peer.send(&calls).await;
+        for _ in 0..20 {
+            peer.read().await;
+        }
+        listener.send(&common::request(&["UNSUBSCRIBE", "ql:log"])).await;
+        for number in 0..20 {
+            let (_, text) = listener.message().await;
+            assert!(text.contains(&format!("\"{round}-{number}\"")), "{text}");
+        }
+        assert_eq!(listener.read().await.items()[0], "unsubscribe".into());
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn in_resp3_messages_are_pushes_and_come_before_the_callers_own_reply() {
+    let server = Server::start().await;
+    let mut peer = server.qless().await;
+    peer.ask(&["HELLO", "3"]).await;
+    let subscribed = peer.ask(&["SUBSCRIBE", "ql:log"]).await;
+    assert_eq!(subscribed, Value::Push(vec!["subscribe".into(), "ql:log".into(), 1.into()]));
+    let message = |jid: &str| {
+        let text = format!(r#"{{"jid":"{jid}","event":"put","queue":"q"}}"#);
+        Value::Push(vec!["message".into(), "ql:log".into(), Value::Bulk(text)])
+    };
+    let calls = [peer.call("put 0 w q a k {} 0"), peer.call("get 0 nobody")].concat();
+    peer.send(&calls).await;
+    assert_eq!(peer.read().await, message("a"));
+    assert_eq!(peer.read().await, "a".into());
+    assert_eq!(peer.read().await, Value::Nil);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_subscription_takes_effect_in_its_turn() {
+    let server = Server::start().await;
+    let mut peer = server.qless().await;
+    peer.ask(&["HELLO", "3"]).await;
+    let calls = [
+        peer.call("put 0 w q before k {} 0"),
+        common::request(&["SUBSCRIBE", "ql:log"]),
+        peer.call("put 0 w q between k {} 0"),
+        common::request(&["UNSUBSCRIBE"]),
+        peer.call("put 0 w q after k {} 0"),
+    ];
+    peer.send(&calls.concat()).await;
+    assert_eq!(peer.read().await, "before".into());
+    assert_eq!(peer.read().await.items()[0], "subscribe".into());
+    assert!(peer.message().await.1.contains("between"));
+    assert_eq!(peer.read().await, "between".into());
+    assert_eq!(peer.read().await.items()[0], "unsubscribe".into());
+    assert_eq!(peer.read().await, "after".into());
+    server.end().await;
+}
+
+#[tokio::test]
+async fn channels_and_patterns_come_and_go() {
+    let server = Server::start().await;
+    let mut peer = server.peer().await;
+    let mut other = server.qless().await;
+    peer.send(&common::request(&["SUBSCRIBE", "ql:log", "ql:put", "ql:log"])).await;
+    for (name, count) in [("ql:log", 1), ("ql:put", 2), ("ql:log", 2)] {
+        assert_eq!(peer.read().await, Value::Array(vec!["subscribe".into(), name.into(), count.into()]));
+    }
+    let pattern = peer.ask(&["PSUBSCRIBE", "ql:[l]og"]).await;
+    assert_eq!(pattern, Value::Array(vec!["psubscribe".into(), "ql:[l]og".into(), 3.into()]));
+    assert_eq!(other.ask(&["PUBSUB", "CHANNELS"]).await, Value::array(["ql:log", "ql:put"]));
+    assert_eq!(other.ask(&["PUBSUB", "CHANNELS", "*put"]).await, Value::array(["ql:put"]));
+    assert_eq!(
+        other.ask(&["PUBSUB", "NUMSUB", "ql:log", "x"]).await,
+        Value::Array(vec!["ql:log".into(), 1.into(), "x".into(), 0.into()])
+    );
+    assert_eq!(other.ask(&["PUBSUB", "NUMPAT"]).await, 1.into());
+    // To the channel first, then to the pattern.
+    other.qless("put 0 w q j k {} 0").await;
+    assert_eq!(peer.read().await.items()[0], "message".into());
+    let matched = peer.read().await;
+    assert_eq!(matched.items()[..3], ["pmessage".into(), "ql:[l]og".into(), "ql:log".into()]);
+    // In RESP2 whoever listens can do little else.
+    let refused = peer.ask(&["ECHO", "x"]).await;
+    assert!(refused.text().starts_with("ERR Can't execute 'echo'"), "{refused:?}");
+    assert_eq!(peer.ask(&["PING"]).await, Value::array(["pong", ""]));
+    assert_eq!(peer.ask(&["PING", "x"]).await, Value::array(["pong", "x"]));
+    peer.send(&common::request(&["UNSUBSCRIBE"])).await;
+    assert_eq!(peer.read().await.items()[1..], ["ql:log".into(), 2.into()]);
+    assert_eq!(peer.read().await.items()[1..], ["ql:put".into(), 1.into()]);
+    assert_eq!(peer.ask(&["PUNSUBSCRIBE", "x"]).await.items()[1..], ["x".into(), 1.into()]);
+    assert_eq!(peer.ask(&["PUNSUBSCRIBE"]).await.items()[1..], ["ql:[l]og".into(), 0.into()]);
+    assert_eq!(
+        peer.ask(&["UNSUBSCRIBE"]).await,
+        Value::Array(vec!["unsubscribe".into(), Value::Nil, 0.into()])
+    );
+    assert_eq!(peer.ask(&["ECHO", "x"]).await, "x".into());
+    assert_eq!(other.ask(&["PUBSUB", "CHANNELS"]).await, Value::Array(vec![]));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn whoever_goes_away_listens_no_longer() {
+    let server = Server::start().await;
+    let mut other = server.qless().await;
+    let mut peer = server.peer().await;
+    peer.ask(&["SUBSCRIBE", "ql:log"]).await;
+    drop(peer);
+    // The server hears of it when it reads or writes; nothing is lost if that takes a moment.
+    while other.ask(&["PUBSUB", "NUMSUB", "ql:log"]).await.items()[1] != 0.into() {
+        other.qless("put 0 w q j k {} 0").await;
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_listener_that_does_not_read_is_cut_off_and_the_others_are_not() {
+    let server = Server::start().await;
+    let mut sleeper = server.peer().await;
+    sleeper.ask(&["SUBSCRIBE", "ql:log"]).await;
+    let mut listener = server.peer().await;
+    listener.ask(&["SUBSCRIBE", "ql:log"]).await;
+    let mut peer = server.qless().await;
+    let message = "m".repeat(1 << 20);
+    let rounds = 100;
+    for number in 0..rounds {
+        peer.qless(&format!("put 0 w q j{number} k {{}} 0")).await;
+        peer.qless("pop 0 q w 1").await;
+        let jid = format!("j{number}");
+        assert_eq!(peer.qless_words(&["fail", "0", &jid, "w", "g", &message]).await, jid.as_str().into());
+        for _ in 0..2 {
+            assert!(listener.message().await.1.contains(&jid));
+        }
+    }
+    // What was on its way comes, and then the end.
+    let mut heard = 0;
+    while sleeper.next().await.is_some() {
+        heard += 1;
+    }
+    assert!(heard < 2 * rounds, "{heard}");
+    assert_eq!(peer.ask(&["PUBSUB", "NUMSUB", "ql:log"]).await.items()[1], 1.into());
+    server.end().await;
+}

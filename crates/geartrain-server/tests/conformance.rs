@@ -1,0 +1,74 @@
+//! A geartrain server obeys every rule, seen through the driver.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+
+use geartrain::{RedisBackend, RedisUrl};
+use geartrain_core::{Answer, Backend, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds};
+use geartrain_resp::{Front, Options};
+use geartrain_store::StoreBackend;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// The driver, and the server that it talks to.
+struct Served {
+    driver: Option<RedisBackend>,
+    stop: CancellationToken,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Served {
+    fn start(clock: Arc<dyn Clock>) -> Served {
+        let stop = CancellationToken::new();
+        let (address, addresses) = mpsc::channel();
+        let (stopped, its_clock) = (stop.clone(), clock.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+                address.send(listener.local_addr().expect("it is bound")).expect("the test waits for it");
+                let store = StoreBackend::in_memory(its_clock.clone()).expect("a thread can be started");
+                Front::new(Arc::new(store), its_clock, Options::default()).serve_tcp(listener, stopped).await;
+            });
+        });
+        let address: SocketAddr = addresses.recv().expect("the server starts");
+        let url: RedisUrl = format!("redis://{address}").parse().expect("it is a URL");
+        let driver = pollster::block_on(RedisBackend::with_clock(url, clock)).expect("the server is there");
+        Served { driver: Some(driver), stop, thread: Some(thread) }
+    }
+
+    fn driver(&self) -> &RedisBackend {
+        self.driver.as_ref().expect("it is there until the end")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.driver = None;
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server does not panic");
+        }
+    }
+}
+
+impl Backend for Served {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.driver().execute(batch)
+    }
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.driver().pop_or_wait(pop, wait)
+    }
+    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        self.driver().subscribe()
+    }
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        self.driver().subscribe_from(after)
+    }
+    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+        self.driver().follow(front)
+    }
+}
+
+geartrain_testkit::conformance!(|clock| Arc::new(Served::start(clock)));

@@ -1,0 +1,156 @@
+//! Real servers for tests to talk to: started on free ports, ended with the test, however it ends.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("this machine has a free port");
+    listener.local_addr().expect("it listens on it").port()
+}
+
+/// Runs a server as long as something holds the other end of its standard input, so that it does not outlive a test that is killed.
+const KEEPER: &str = r#""$@" & pid=$!; echo "pid $pid"; cat >/dev/null; kill -9 $pid 2>/dev/null; wait"#;
+
+/// A directory of a test's own, gone with it.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new one, with a word in its name.
+    pub fn new(word: &str) -> Scratch {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            std::env::temp_dir().join(format!("geartrain-{word}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("there is room for a directory");
+        Scratch(directory)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A Redis, or a Sentinel.
+#[derive(Debug)]
+pub struct RedisServer {
+    keeper: Option<Child>,
+    pid: u32,
+    port: u16,
+    arguments: Vec<String>,
+    scratch: Scratch,
+}
+
+impl RedisServer {
+    /// A Redis that keeps nothing, with further arguments as on its command line.
+    pub fn start(arguments: &[&str]) -> RedisServer {
+        RedisServer::with_arguments(arguments.iter().map(|argument| (*argument).to_owned()).collect())
+    }
+
+    fn with_arguments(arguments: Vec<String>) -> RedisServer {
+        // Somebody may take the port between us and the server; then another one is tried.
+        for _ in 0..5 {
+            let scratch = Scratch::new("redis");
+            let mut server = RedisServer {
+                keeper: None,
+                pid: 0,
+                port: free_port(),
+                arguments: arguments.clone(),
+                scratch,
+            };
+            if server.run() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start with {arguments:?}");
+    }
+
+    /// Whether it got as far as to take connections.
+    fn run(&mut self) -> bool {
+        let mut command = Command::new("sh");
+        command.args(["-c", KEEPER, "sh", "redis-server"]);
+        // A file among the arguments, as a Sentinel has, comes first.
+        let file = self.arguments.first().filter(|argument| !argument.starts_with("--"));
+        command.args(file);
+        command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+        command.arg("--dir").arg(self.scratch.path());
+        if file.is_none() {
+            command.args(["--save", "", "--appendonly", "no"]);
+        }
+        command.args(self.arguments.iter().skip(usize::from(file.is_some())));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut keeper = command.spawn().expect("there is a shell");
+        let mut lines = BufReader::new(keeper.stdout.take().expect("it was piped")).lines();
+        let mut ready = false;
+        for line in lines.by_ref().map_while(Result::ok) {
+            if let Some(pid) = line.strip_prefix("pid ") {
+                self.pid = pid.parse().expect("a process has a number");
+            }
+            if line.contains("not found") {
+                panic!("redis-server is missing: install the package redis-server");
+            }
+            if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
+                ready = true;
+                break;
+            }
+        }
+        // What it says from now on is read, so that it never waits for a reader, and dropped.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        self.keeper = Some(keeper);
+        if !ready {
+            self.end();
+        }
+        ready
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The same as a URL.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &std::path::Path {
+        self.scratch.path()
+    }
+
+    /// Ends it with `kill -9`.
+    pub fn kill(&mut self) {
+        self.end();
+    }
+
+    /// Starts it again on the same port, with what it kept.
+    pub fn start_again(&mut self) {
+        self.end();
+        assert!(self.run(), "redis-server does not start again");
+    }
+
+    fn end(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            // Its standard input is closed, and then it kills the server and waits for it.
+            drop(keeper.stdin.take());
+            let _ = keeper.wait();
+        }
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
