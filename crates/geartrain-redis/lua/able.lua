@@ -141,7 +141,7 @@ function able.gone(worker, evidence)
   check_size('evidence', evidence, EVIDENCE_BYTES_MAX)
   local warned = key.warned .. worker
   local found, held = {}, {}
-  for _, jid in ipairs(zset.ask('ZRANGE', key.worker .. worker .. ':jobs', 0, -1)) do found[jid] = true end
+  for _, jid in ipairs(zset.ask('ZRANGE', jobs_of(worker), 0, -1)) do found[jid] = true end
   for _, jid in ipairs(call('SMEMBERS', warned)) do
     found[jid] = found[jid] or 'warned'
   end
@@ -171,7 +171,7 @@ end
 
 -- What becomes of one job of a worker that died.
 function able.crash(of, evidence)
-  job.append(of.jid, job.worker_entry('crashed', of.worker))
+  job.append(of.jid, job.crashed_entry(of.worker))
   local remaining = finish.spend(of)
   of.terms = of.terms or {}
   local crashes = (of.terms.crashes or 0) + 1

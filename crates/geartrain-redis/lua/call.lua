@@ -49,7 +49,7 @@ local function begin(of_prefix)
       events = ours .. 'events', warned = ours .. 'warned:',
     }
   end
-  known = { keys = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
+  known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
     days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, history = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
@@ -64,6 +64,16 @@ local function keys_of(queue)
     known.keys[queue] = keys
   end
   return keys
+end
+
+-- The key of the list of a worker's jobs.
+local function jobs_of(worker)
+  local at = known.jobs[worker]
+  if not at then
+    at = key.worker .. worker .. ':jobs'
+    known.jobs[worker] = at
+  end
+  return at
 end
 
 -- The moment at which a command is given; the clock of Redis if its caller does not say.

@@ -34,7 +34,7 @@ function finish.heartbeat(asked)
   else
     call('HSET', of.at, 'expires', deadline)
   end
-  zset.add(key.worker .. of.worker .. ':jobs', deadline, of.jid)
+  zset.add(jobs_of(of.worker), deadline, of.jid)
   lock(of.queue, of.jid, deadline)
   seen(of.worker)
   return deadline
@@ -121,9 +121,10 @@ function finish.complete(asked)
   end
 
   local jid, queue, worker = of.jid, of.queue, of.worker
-  local token = job.token(of)
+  local token = asked.holder.token or job.token(of)
   zset.remove(keys_of(queue).locks, jid)
-  zset.remove(key.worker .. worker .. ':jobs', jid)
+  zset.remove(jobs_of(worker), jid)
+  order.freed(queue)
   stats.measure('run', queue, tonumber(of.time) or now)
   if known.tracked ~= false then say.milestone(jid, 'Completed') end
   if of.grace then job.unwarn(of) end
@@ -208,8 +209,9 @@ local function into_group(of, failure, group, ended, data)
   zset.remove(key.queue .. of.queue .. '-locks', jid)
   zset.remove(key.queue .. of.queue .. '-scheduled', jid)
   known.ahead[of.queue] = nil
+  if of.state == 'running' then order.freed(of.queue) end
   job.unwarn(of)
-  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
   stats.failed(of.queue)
   local fields = { 'state', 'failed', 'worker', '', 'expires', '', 'failure', failure }
   if ended then
@@ -249,7 +251,7 @@ function finish.fail(asked)
   end
   say.milestone(jid, 'Failed')
   job.append(jid, job.failed_entry(group, worker))
-  local token = job.token(of)
+  local token = asked.holder.token or job.token(of)
   into_group(of, job.failure_text(group, message, floor(now), worker), group, token and token .. ' failed' or '', asked.data)
   side.conclude(of, { Failed = { group = group, message = message } }, asked.result)
 end
@@ -285,7 +287,7 @@ function finish.spend(of)
     call('HDEL', of.at, 'grace')
     of.grace = false
   end
-  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', of.jid) end
+  if of.worker ~= '' then zset.remove(jobs_of(of.worker), of.jid) end
   return remaining
 end
 
@@ -293,6 +295,7 @@ end
 function finish.try_again(of, delay, failure)
   local queue, jid = of.queue, of.jid
   zset.remove(keys_of(queue).locks, jid)
+  order.freed(queue)
   side.end_attempt(of)
   job.forget_ended(of)
   of.state = delay > 0 and 'scheduled' or 'waiting'
@@ -365,7 +368,7 @@ function finish.to_front(of, crashed)
     say.event('HandedBack', { jid = jid, queue = queue, worker = worker, crashed = crashed })
   end
   zset.remove(keys_of(queue).locks, jid)
-  zset.remove(key.worker .. worker .. ':jobs', jid)
+  zset.remove(jobs_of(worker), jid)
   job.unwarn(of)
   side.end_attempt(of)
   call('HSET', of.at, 'state', 'waiting', 'worker', '', 'expires', '0')
@@ -378,7 +381,7 @@ end
 
 function finish.hand_back(asked)
   local of = claimed(asked.jid, asked.holder)
-  job.append(of.jid, job.worker_entry('handed-back', of.worker))
+  job.append(of.jid, job.handed_back_entry(of.worker))
   finish.to_front(of, false)
 end
 

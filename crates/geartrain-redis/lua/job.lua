@@ -2,6 +2,7 @@
 
 local CYCLE_WALK_MAX = 10000
 local HISTORY_BYTES_MAX = 262144
+local EXACT_MAX = 9007199254740992 -- up to here each whole number is a double
 
 -- What is read of a job: a lookup of a field that is not there goes through all of them, so that no more are asked for than are needed.
 local HELD = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'gt-lock' }
@@ -157,9 +158,16 @@ function job.put_entry(queue, at)
   return entry_with(at or now, '"put",{"q":', queue, '}]')
 end
 
--- what: popped, handed-back or crashed
-function job.worker_entry(what, worker)
-  return entry_with(now, '"' .. what .. '",{"worker":', worker, '}]')
+function job.popped_entry(worker)
+  return entry_with(now, '"popped",{"worker":', worker, '}]')
+end
+
+function job.handed_back_entry(worker)
+  return entry_with(now, '"handed-back",{"worker":', worker, '}]')
+end
+
+function job.crashed_entry(worker)
+  return entry_with(now, '"crashed",{"worker":', worker, '}]')
 end
 
 function job.done_entry()
@@ -305,24 +313,27 @@ end
 
 -- Locks and who holds them --------------------------------------------------------------------------------------------------------------------------
 
--- A number that no attempt was given, even if Redis forgot the last ones: by then the clock has gone on.
-function job.new_token(at)
-  local last = known.token
-  if not last then last = tonumber(call('GET', key.token)) or 0 end
-  local token = last + 1
-  local clock = floor(at * 1e6)
-  if clock > token and clock < 9007199254740992 then token = clock end
-  known.token = token
-  known.new_tokens = true
-  return token
+-- The last three digits of numbers, because tokens of one call follow on each other and differ in those.
+local last_digits = {}
+for number = 0, 999 do last_digits[number] = string.format('%03d', number) end
+
+-- A number, as text, that no attempt was given, even if Redis forgot the last ones: by then the clock has gone on.
+function job.new_token()
+  local token = (known.token or tonumber(call('GET', key.token)) or 0) + 1
+  local clock = floor(now * 1e6)
+  if clock > token and clock < EXACT_MAX then token = clock end
+  known.token, known.new_tokens = token, true
+  local last = token % 1000
+  local first = (token - last) / 1000
+  if known.token_first ~= first then
+    known.token_first = first
+    known.token_text = first > 0 and string.format('%.0f', first) or ''
+  end
+  if first == 0 then return tostring(token) end
+  return known.token_text .. last_digits[last]
 end
 
--- What is written beside a lock. A foreign script that hands the job out changes the worker or the time, and the token is then good for nothing.
-function job.lock_text(token, worker)
-  return string.format('%.0f', token) .. ' ' .. job.time_text() .. ' ' .. worker
-end
-
--- The token of the attempt that holds a job, as text; none if a foreign script handed it out.
+-- The token of the attempt that holds a job, as text; none if a foreign script handed it out: that changed the worker or the time.
 function job.token(of)
   local lock = of.lock
   if not lock or of.state ~= 'running' then return nil end
@@ -333,7 +344,8 @@ end
 
 -- Whether somebody holds the job.
 function job.is_held(of, holder)
-  if holder.token then return job.token(of) == holder.token end
+  local token = holder.token
+  if token then return of.state == 'running' and of.lock == token .. ' ' .. of.time .. ' ' .. of.worker end
   return of.state == 'running' and of.worker == holder.worker
 end
 
@@ -390,13 +402,14 @@ function job.detach(of)
   zset.remove(at .. '-scheduled', jid)
   zset.remove(at .. '-depends', jid)
   known.ahead[queue] = nil
+  if of.state == 'running' then order.freed(queue) end
 end
 
 -- Removes a job and all that knows of it, but for whoever tracks it.
 function job.remove(of)
   local jid = of.jid
   local tags, failure = job.more(of, 'tags', 'failure')
-  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
   job.unwarn(of)
   job.detach(of)
   if of.state == 'failed' then job.leave_group(of, failure, of.queue) end

@@ -1,5 +1,6 @@
 -- Our own API: one MessagePack request, one MessagePack reply, as docs/formats/wire.md tells. Fields are read by their places, because nil leaves holes in Lua's lists.
 
+local match = string.match
 local BATCH_MAX = 10000
 local VERSION = 1
 local PORTION_MAX = 9223372036854774784 -- the largest double that is a number of 63 bits
@@ -12,7 +13,7 @@ end
 
 local function holder_of(value)
   local kind, who = variant(value)
-  if kind == 'Token' then return { token = tostring(who):match('^%d+') or '' } end
+  if kind == 'Token' then return { token = match(who, '^%d+') or '' } end
   return { worker = who }
 end
 
@@ -131,6 +132,13 @@ local function tags_from(text)
   return tags
 end
 
+-- A whole number, as our own callers know it. A Qless caller may have given another, and a negative one.
+local function count_of(text)
+  local count = floor(number_of(text) or 0)
+  if count < -1 then return -1 end
+  return count < 2147483647 and count or 2147483647
+end
+
 local function job_of(jid)
   local of = job.load(jid, true)
   if not of then return nil end
@@ -140,25 +148,71 @@ local function job_of(jid)
   local history = {}
   for place, text in ipairs(read.history(jid)) do history[place] = happened_of(text) end
   return {
-    jid = jid, klass = of.klass, queue = of.queue ~= '' and of.queue or nil, state = state, priority = tonumber(of.priority) or 0,
-    retries = tonumber(of.retries) or 0, remaining = floor(tonumber(of.remaining) or 0), payload = of.data or '', tags = tags_from(tags),
+    jid = jid, klass = of.klass, queue = of.queue ~= '' and of.queue or nil, state = state, priority = number_of(of.priority) or 0,
+    retries = math.max(count_of(of.retries), 0), remaining = count_of(of.remaining), payload = of.data or '', tags = tags_from(tags),
     history = history, past_failure = name ~= 'Failed' and failure or nil, spawned_from = parent or nil,
     dependents = job.dependents(jid), tracked = say.is_tracked(jid), particulars = side.particulars(of),
     qless = { state = of.state, worker = of.worker ~= '' and of.worker or nil, expires = tonumber(of.expires) or 0 },
   }
 end
 
-local function jobs_of(jids)
+local function documents_of(jids)
   local all = {}
   for _, jid in ipairs(jids) do all[#all + 1] = job_of(jid) end
   return all
 end
 
+-- A text as MessagePack. Redis's library does the same, but takes longer than the rest of a pop for the many that are short.
+local heads = {}
+for length = 0, 31 do heads[length] = string.char(160 + length) end
+for length = 32, 255 do heads[length] = '\217' .. string.char(length) end
+
+local function packed_text(text)
+  local head = heads[#text]
+  if head then return head .. text end
+  return pack(text)
+end
+
+-- The same for names, and for numbers as a hash has them: a batch has few different ones.
+local function packed_name(name)
+  local packed = known.packed[name]
+  if not packed then
+    packed = pack(name)
+    known.packed[name] = packed
+  end
+  return packed
+end
+
+local function packed_number(text)
+  local packed = known.packed_numbers[text]
+  if not packed then
+    packed = pack(number_of(text) or 0)
+    known.packed_numbers[text] = packed
+  end
+  return packed
+end
+
+-- The same for counts.
+local function packed_count(text)
+  local packed = known.packed_counts[text]
+  if not packed then
+    packed = pack(count_of(text))
+    known.packed_counts[text] = packed
+  end
+  return packed
+end
+
+local function packed_retries(text)
+  return text:sub(1, 1) == '-' and '\0' or packed_count(text)
+end
+
 -- What a worker is handed, packed by its places.
 local function packed_popped(of, whole)
-  local particulars = of.terms and side.particulars(of) or nil
-  return '\154' .. pack(of.jid, of.queue, of.klass, of.data or '', tonumber(of.priority) or 0, tonumber(of.retries) or 0, floor(tonumber(of.remaining) or 0))
-    .. '\147' .. pack(of.worker, of.lock:match('^%d+') .. '.0', of.deadline) .. pack(particulars) .. (whole and pack(job_of(of.jid)) or NIL)
+  local particulars = of.terms and side.particulars(of)
+  return '\154' .. packed_text(of.jid) .. packed_name(of.queue) .. packed_name(of.klass) .. packed_text(of.data or '')
+    .. packed_number(of.priority) .. packed_retries(of.retries) .. packed_count(of.remaining)
+    .. '\147' .. packed_name(of.worker) .. packed_text(of.token .. '.0') .. packed_number(of.deadline)
+    .. (particulars and pack(particulars) or NIL) .. (whole and pack(job_of(of.jid)) or NIL)
 end
 
 local function packed_whole(of)
@@ -199,7 +253,7 @@ function operations.Pop(fields)
 end
 
 function operations.Peek(fields)
-  return pack(jobs_of(pop.peek(fields[1], fields[2] or 1)))
+  return pack(documents_of(pop.peek(fields[1], fields[2] or 1)))
 end
 
 function operations.Heartbeat(fields)
@@ -207,11 +261,15 @@ function operations.Heartbeat(fields)
   return pack(finish.heartbeat({ jid = fields[1], holder = holder_of(fields[2]), data = fields[3] }))
 end
 
+-- The same for completions.
+local completing = {}
+local COMPLETED = { complete = pack('Complete'), waiting = pack('Waiting'), scheduled = pack('Scheduled'), depends = pack('Depends') }
+
 function operations.Complete(fields)
   check_payload(fields[4])
-  local how = finish.complete({ jid = fields[1], holder = holder_of(fields[2]), queue = fields[3], data = fields[4], next = next_of(fields[5]),
-    result = result_of(fields[6]) })
-  return pack(how:sub(1, 1):upper() .. how:sub(2))
+  completing.jid, completing.holder, completing.queue, completing.data = fields[1], holder_of(fields[2]), fields[3], fields[4]
+  completing.next, completing.result = fields[5] and next_of(fields[5]), fields[6] and result_of(fields[6])
+  return COMPLETED[finish.complete(completing)]
 end
 
 function operations.Fail(fields)
@@ -264,7 +322,7 @@ end
 
 function operations.Tracked()
   local there, gone = read.tracked()
-  return pack({ jobs = jobs_of(there), expired = gone })
+  return pack({ jobs = documents_of(there), expired = gone })
 end
 
 function operations.AddTags(fields)
@@ -289,7 +347,7 @@ function operations.Get(fields)
 end
 
 function operations.GetMany(fields)
-  return pack(jobs_of(fields[1]))
+  return pack(documents_of(fields[1]))
 end
 
 function operations.Length(fields)

@@ -90,12 +90,19 @@ function option.get(name)
   return option.listed[name], false
 end
 
+-- What was read of options is read again. Where more jobs may run now, whoever waits for them is woken.
+local function changed(name)
+  known.options, known.history_max, known.keep, known.holds = nil, nil, nil, {}
+  local queue = name:match('^(.+)%-max%-concurrency$') or name:match('^max%-concurrency%-(.+)$')
+  if queue then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', keys_of(queue).work) end
+end
+
 function option.set(name, value)
   option.check(name, value)
   say.log('{"option":' .. quote(name) .. ',"event":"config_set","value":' .. quote(value) .. '}')
   if say.listening() then say.event('ConfigSet', { option = name, value = value }) end
   call('HSET', key.config, name, value)
-  known.options, known.history_max, known.keep, known.holds = nil, nil, nil, {}
+  changed(name)
 end
 
 function option.unset(name)
@@ -103,5 +110,5 @@ function option.unset(name)
   say.log('{"event":"config_unset","option":' .. quote(name) .. '}')
   if say.listening() then say.event('ConfigUnset', { option = name }) end
   call('HDEL', key.config, name)
-  known.options, known.history_max, known.keep, known.holds = nil, nil, nil, {}
+  changed(name)
 end

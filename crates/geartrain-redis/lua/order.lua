@@ -82,6 +82,11 @@ local function stir(queue)
   out.woken[queue] = (out.woken[queue] or 0) + 1
 end
 
+-- A job of a queue no longer runs. Where only so many may, another may now.
+function order.freed(queue)
+  if queue ~= '' and option.concurrency(queue) then stir(queue) end
+end
+
 local function into_work(queue, jid, score)
   known.ahead[queue] = nil
   zset.add(keys_of(queue).work, score, jid)

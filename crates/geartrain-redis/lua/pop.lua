@@ -118,7 +118,7 @@ local function warn(of)
   if of.worker ~= '' then
     say.lock_lost(jid, of.worker)
     if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
-    zset.remove(key.worker .. of.worker .. ':jobs', jid)
+    zset.remove(jobs_of(of.worker), jid)
     -- The end of a worker takes those along that it was warned about.
     call('SADD', key.warned .. of.worker, jid)
   end
@@ -167,22 +167,22 @@ end
 local function hand_out(of, asked, deadline, deadline_text)
   local jid, queue, worker = of.jid, of.queue, asked.worker
   stats.measure('wait', queue, tonumber(of.time) or now)
-  local token = job.new_token(now)
+  local token = job.new_token()
   if of.grace then call('SADD', key.warned .. worker, jid) end
-  if of.worker ~= '' and of.worker ~= worker then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  if of.worker ~= '' and of.worker ~= worker then zset.remove(jobs_of(of.worker), jid) end
   if of.terms then side.end_attempt(of) end
-  local lock = job.lock_text(token, worker)
+  local lock = token .. ' ' .. job.time_text() .. ' ' .. worker
   call('HSET', of.at, 'worker', worker, 'expires', deadline_text, 'state', 'running', 'time', job.time_text(), 'gt-lock', lock)
-  job.append(jid, job.worker_entry('popped', worker))
-  zset.add(key.worker .. worker .. ':jobs', deadline, jid)
+  job.append(jid, job.popped_entry(worker))
+  zset.add(jobs_of(worker), deadline, jid)
   finish.lock(queue, jid, deadline)
-  of.worker, of.state, of.time, of.lock, of.deadline = worker, 'running', job.time_text(), lock, deadline
+  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', job.time_text(), lock, token, deadline
   if able.limits(queue) then able.start(queue) end
   if of.terms then side.leave(of) end
   local attempt_max = able.attempt_max(of, worker)
   if attempt_max then
     local ends = finite(now + attempt_max)
-    job.set_attempt(of, lock:match('^%d+'), { deadline = ends })
+    job.set_attempt(of, token, { deadline = ends })
     zset.add(key.deadlines, ends, jid)
   end
   if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end

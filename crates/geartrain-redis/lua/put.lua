@@ -26,7 +26,7 @@ local function leave_to_be_put(of, asked, open)
   side.let_go(of)
   side.leave(of)
   job.detach(of)
-  if of.worker ~= '' then zset.remove(key.worker .. of.worker .. ':jobs', jid) end
+  if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
 end
 
 local NOTHING = {}

@@ -88,8 +88,8 @@ local function forget_old_workers()
   local oldest = finite(now - option.number('max-worker-age'))
   local old = zset.ask('ZRANGEBYSCORE', key.workers, '-inf', exact(oldest))
   for _, worker in ipairs(old) do
-    zset.settle(key.worker .. worker .. ':jobs')
-    call('DEL', key.worker .. worker .. ':jobs')
+    zset.settle(jobs_of(worker))
+    call('DEL', jobs_of(worker))
     zset.remove(key.workers, worker)
     known.seen[worker] = nil
     able.forget(worker)
@@ -100,7 +100,7 @@ function read.workers()
   forget_old_workers()
   local all = {}
   for place, worker in ipairs(zset.ask('ZREVRANGE', key.workers, 0, -1)) do
-    local at = key.worker .. worker .. ':jobs'
+    local at = jobs_of(worker)
     all[place] = {
       name = worker, jobs = zset.ask('ZCOUNT', at, exact(now), exact(finite(now + WORKER_AHEAD))),
       stalled = call('ZCOUNT', at, '-inf', exact(now)),
@@ -111,7 +111,7 @@ end
 
 function read.worker_jobs(worker)
   forget_old_workers()
-  local at = key.worker .. worker .. ':jobs'
+  local at = jobs_of(worker)
   return {
     jobs = zset.ask('ZREVRANGEBYSCORE', at, exact(finite(now + WORKER_AHEAD)), exact(now)),
     stalled = call('ZREVRANGEBYSCORE', at, exact(now), '-inf'),

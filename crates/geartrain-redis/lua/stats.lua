@@ -53,10 +53,13 @@ function stats.drop_old(queue, days, new)
   end
 end
 
+local named_seconds = {}
+for second = 0, 59 do named_seconds[second] = 's' .. second end
+
 -- What a span of time is counted under.
 local function bucket(span)
   local seconds = floor(span)
-  if seconds < 60 then return 's' .. exact(seconds) end
+  if seconds < 60 then return named_seconds[seconds] or 's' .. exact(seconds) end
   if seconds < 3600 then return 'm' .. floor(seconds / 60) end
   if seconds < DAY then return 'h' .. floor(seconds / 3600) end
   return 'd' .. exact(floor(seconds / DAY))
@@ -77,10 +80,16 @@ function stats.measure(kind, queue, since)
   if total == 1 then
     spans.mean, spans.vk = span, 0
   else
-    local off = finite(span - mean)
-    mean = finite(mean + off / total)
-    spans.vk = finite(spans.vk + finite((span - mean) * off))
-    spans.mean = mean
+    local off = span - mean
+    local new = mean + off / total
+    local vk = spans.vk + (span - new) * off
+    -- Only what is finite is nought less itself.
+    if vk - vk ~= 0 or new - new ~= 0 then
+      off = finite(off)
+      new = finite(mean + off / total)
+      vk = finite(spans.vk + finite((span - new) * off))
+    end
+    spans.mean, spans.vk = new, vk
   end
   local name = bucket(span)
   spans.buckets[name] = (spans.buckets[name] or 0) + 1

@@ -1,0 +1,308 @@
+//! What is particular to a Redis: others write there too, nobody keeps the time, and whoever sleeps hears of jobs by a message.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod support;
+
+use geartrain_core::wire::{self, Answers, Heard, Request, Roused, Waiting};
+use geartrain_core::{
+    Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Event, Get, HandBack,
+    Holder, Jid, Klass, Leave, Leaving, Pop, Put, PutReply, QueueName, Reply, Seconds, SetConfig, Terms,
+    Tick, Timestamp, Token, UniqueKey, Waiter, WorkerName,
+};
+use geartrain_redis::script;
+use redis::Connection;
+use support::Server;
+
+/// A Redis with our library in it.
+struct Queue {
+    connection: Connection,
+    server: Server,
+}
+
+impl Queue {
+    fn start() -> Queue {
+        let server = Server::start();
+        let mut connection = server.connect();
+        redis::cmd("FUNCTION").arg("LOAD").arg(&script::library().text).exec(&mut connection).unwrap();
+        Queue { connection, server }
+    }
+
+    fn ask<T: serde::de::DeserializeOwned>(&mut self, request: &Request) -> T {
+        let name = &script::library().name;
+        let answer: Vec<u8> = redis::cmd("FCALL")
+            .arg(name)
+            .arg(1)
+            .arg("")
+            .arg(request.encode())
+            .query(&mut self.connection)
+            .unwrap();
+        wire::decode(&answer).unwrap()
+    }
+
+    fn batch(&mut self, now: i32, commands: Vec<Command>) -> Vec<Answer> {
+        let now = Some(Timestamp::from(now));
+        self.ask::<Answers>(&Request::Batch(
+            commands.into_iter().map(|command| Call { now, command }).collect(),
+        ))
+    }
+
+    fn at(&mut self, now: i32, command: impl Into<Command>) -> Reply {
+        self.batch(now, vec![command.into()]).remove(0).unwrap()
+    }
+
+    /// Pops up to so many jobs, and says which, and with which tokens.
+    fn pop(&mut self, now: i32, count: i64) -> Vec<(String, Token)> {
+        let count = geartrain_core::Count::new(count).unwrap();
+        match self.at(now, Pop { count, ..Pop::new(queue(), worker("w")) }) {
+            Reply::Pop(reply) => {
+                reply.jobs.into_iter().map(|job| (job.jid.to_string(), job.lock.token)).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wait(&mut self, process: &str, number: u64) -> Waiting {
+        let wait = wire::Wait { number, pop: Pop::new(queue(), worker("w")), wait: Seconds::from(10) };
+        let request =
+            Request::Wait { process: process.into(), now: Some(Timestamp::ZERO), waits: vec![wait] };
+        self.ask::<Vec<Waiting>>(&request).remove(0)
+    }
+
+    /// What a foreign script would do.
+    fn redis(&mut self, words: &[&str]) {
+        redis::cmd(words[0]).arg(&words[1..]).exec(&mut self.connection).unwrap();
+    }
+
+    fn keys(&mut self, pattern: &str) -> Vec<String> {
+        let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut self.connection).unwrap();
+        keys.sort();
+        keys
+    }
+}
+
+fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+fn worker(name: &str) -> WorkerName {
+    WorkerName::new(name).unwrap()
+}
+
+fn jid(name: &str) -> Jid {
+    Jid::new(name).unwrap()
+}
+
+fn put(name: &str) -> Put {
+    Put::new(queue(), jid(name), Klass::new("k").unwrap(), "{}")
+}
+
+fn with_terms(name: &str, terms: Terms) -> Put {
+    Put { terms: Some(Box::new(terms)), ..put(name) }
+}
+
+/// The next message on the one channel that somebody listens to.
+fn message<T: serde::de::DeserializeOwned>(listening: &mut redis::PubSub<'_>) -> T {
+    wire::decode(&listening.get_message().unwrap().get_payload::<Vec<u8>>().unwrap()).unwrap()
+}
+
+#[test]
+fn each_job_wakes_one_wait() {
+    let mut queue_system = Queue::start();
+    let mut ears = queue_system.server.connect();
+    let mut listening = ears.as_pubsub();
+    listening.subscribe("gt:to:p").unwrap();
+    for number in [1, 2, 3] {
+        assert_eq!(queue_system.wait("p", number), Waiting::Asleep { next: None });
+    }
+    queue_system.batch(0, vec![put("a").into(), put("b").into()]);
+    for _ in 0..2 {
+        assert_eq!(message::<Roused>(&mut listening), Roused::Wake(queue()));
+    }
+    let asleep: Vec<String> =
+        redis::cmd("ZRANGE").arg("gt:sleep:q").arg(0).arg(-1).query(&mut queue_system.connection).unwrap();
+    assert_eq!(asleep, ["0000000000000003 p"]);
+    let Waiting::Popped(reply) = queue_system.wait("p", 1) else { panic!("there are jobs") };
+    assert_eq!(reply.jobs[0].jid, jid("a"));
+    queue_system.ask::<()>(&Request::Awake { process: "p".into(), number: 3 });
+    assert_eq!(queue_system.keys("gt:sleep:*"), Vec::<String>::new());
+}
+
+#[test]
+fn a_process_that_is_gone_keeps_nobody_asleep() {
+    let mut queue_system = Queue::start();
+    let mut ears = queue_system.server.connect();
+    let mut listening = ears.as_pubsub();
+    listening.subscribe("gt:to:here").unwrap();
+    queue_system.wait("gone", 1);
+    queue_system.wait("here", 1);
+    queue_system.at(0, put("a"));
+    assert_eq!(message::<Roused>(&mut listening), Roused::Wake(queue()));
+}
+
+#[test]
+fn whoever_sleeps_knows_when_something_falls_due() {
+    let mut queue_system = Queue::start();
+    queue_system.at(0, Put { delay: Seconds::from(50), ..put("a") });
+    assert_eq!(queue_system.wait("p", 1), Waiting::Asleep { next: Some(Timestamp::from(50)) });
+}
+
+#[test]
+fn events_say_how_many_messages_of_qless_follow() {
+    let mut queue_system = Queue::start();
+    let mut ears = queue_system.server.connect();
+    let mut listening = ears.as_pubsub();
+    listening.subscribe("gt:events").unwrap();
+    queue_system.at(0, put("unheard"));
+    let newest: u64 = queue_system.ask(&Request::Listen { now: Some(Timestamp::ZERO) });
+    queue_system.batch(0, vec![put("a").into(), put("b").into()]);
+    let event = |name| Event::Put { jid: jid(name), queue: queue() };
+    let (following, events) = message::<Heard>(&mut listening);
+    assert_eq!((following, events), (2, vec![(newest + 1, event("a")), (newest + 2, event("b"))]));
+}
+
+#[test]
+fn jobs_of_one_moment_keep_their_order_within_calls_and_across_them() {
+    let mut queue_system = Queue::start();
+    let names: Vec<String> = (0..400).map(|number| format!("{}-{number}", number * 7 % 10)).collect();
+    for part in names.chunks(100) {
+        queue_system.batch(1_794_770_000, part.iter().map(|name| put(name).into()).collect());
+    }
+    let popped: Vec<String> =
+        queue_system.pop(1_794_770_001, 1_000).into_iter().map(|(jid, _)| jid).collect();
+    assert_eq!(popped, names);
+}
+
+#[test]
+fn those_given_back_go_first_and_by_token() {
+    let mut queue_system = Queue::start();
+    queue_system.batch(0, ["a", "b", "c", "d"].map(|name| put(name).into()).to_vec());
+    let held = queue_system.pop(1, 3);
+    for place in [1, 0, 2] {
+        let (name, token) = &held[place];
+        queue_system.at(2, HandBack { jid: jid(name), holder: Holder::Token(*token) });
+    }
+    let again: Vec<String> = queue_system.pop(3, 9).into_iter().map(|(jid, _)| jid).collect();
+    assert_eq!(again, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn no_token_is_given_twice_even_if_the_last_one_is_forgotten() {
+    let mut queue_system = Queue::start();
+    queue_system.batch(100, ["a", "b", "c"].map(|name| put(name).into()).to_vec());
+    let first = queue_system.pop(100, 1)[0].1;
+    assert!(first.number() >= 100_000_000, "{first}");
+    let second = queue_system.pop(50, 1)[0].1;
+    assert!(second > first, "the clock went back: {second} after {first}");
+    queue_system.redis(&["DEL", "gt:token"]);
+    let third = queue_system.pop(101, 1)[0].1;
+    assert!(third > second, "{third} after {second}");
+}
+
+#[test]
+fn a_key_is_free_once_a_foreign_script_has_ended_its_job() {
+    let mut queue_system = Queue::start();
+    let terms = Terms { unique: UniqueKey::new(b"key").ok(), ..Terms::default() };
+    assert_eq!(queue_system.at(0, with_terms("a", terms.clone())), Reply::Put(PutReply::Created));
+    let joined = Reply::Put(PutReply::Coalesced { jid: jid("a") });
+    assert_eq!(queue_system.at(0, with_terms("b", terms.clone())), joined);
+    queue_system.redis(&["HSET", "ql:j:a", "state", "complete", "queue", ""]);
+    assert_eq!(queue_system.at(0, with_terms("b", terms.clone())), Reply::Put(PutReply::Created));
+    queue_system.redis(&["DEL", "ql:j:b"]);
+    assert_eq!(queue_system.at(0, with_terms("c", terms)), Reply::Put(PutReply::Created));
+}
+
+#[test]
+fn whoever_waited_for_what_a_foreign_script_ended_may_wait_for_something_else() {
+    let mut queue_system = Queue::start();
+    let waiter = Waiter { front: u64::MAX - 1, connection: u64::MAX, number: 1 << 60 };
+    queue_system.batch(0, vec![put("a").into(), put("b").into()]);
+    assert_eq!(queue_system.at(0, Attach { jid: jid("a"), waiter }), Reply::Attach(AttachReply::Attached));
+    assert!(queue_system.batch(0, vec![Attach { jid: jid("b"), waiter }.into()])[0].is_err());
+    queue_system.redis(&["DEL", "ql:j:a"]);
+    assert_eq!(queue_system.at(0, Attach { jid: jid("b"), waiter }), Reply::Attach(AttachReply::Attached));
+    assert_eq!(queue_system.at(0, Leave { who: Leaving::Front(u64::MAX - 1) }), Reply::Leave(1));
+    assert_eq!(queue_system.keys("gt:wait*"), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_foreign_script_made_untrue_is_no_longer_due() {
+    let mut queue_system = Queue::start();
+    let late = Terms { expires: Some(Timestamp::from(10)), ..Terms::default() };
+    let slow = Terms { attempt_max: Some(Seconds::from(10)), ..Terms::default() };
+    queue_system.batch(0, vec![with_terms("slow", slow).into()]);
+    queue_system.pop(0, 1);
+    queue_system.at(0, with_terms("late", late));
+    // A foreign script cancels one, and hands the other on to somebody else.
+    queue_system.redis(&["DEL", "ql:j:late"]);
+    queue_system.redis(&["HSET", "ql:j:slow", "worker", "other", "time", "5.00000000000000000000"]);
+    let tick = queue_system.at(100, Tick { count: geartrain_core::Count::MAX });
+    assert_eq!(tick, Reply::Tick(geartrain_core::TickReply { done: 0, next: None }));
+    assert_eq!(queue_system.keys("gt:deadlines"), Vec::<String>::new());
+    assert_eq!(queue_system.keys("gt:expiries"), Vec::<String>::new());
+}
+
+#[test]
+fn a_worker_that_a_foreign_script_forgot_can_do_nothing() {
+    let mut queue_system = Queue::start();
+    let ability = geartrain_core::Ability { queue: queue(), klass: None, attempt_max: None };
+    queue_system.at(0, Announce { worker: worker("w"), change: AnnounceChange::Can(vec![ability]) });
+    let call = geartrain_core::RollCall { queue: queue(), klass: None };
+    assert_eq!(queue_system.at(0, call.clone()), Reply::RollCall(1));
+    queue_system.redis(&["ZREM", "ql:workers", "w"]);
+    assert_eq!(queue_system.at(0, call), Reply::RollCall(0));
+}
+
+#[test]
+fn what_a_foreign_script_left_behind_in_a_queue_is_passed_over() {
+    let mut queue_system = Queue::start();
+    queue_system.redis(&["ZADD", "ql:q:q-work", "9", "ghost"]);
+    queue_system.redis(&["ZADD", "ql:q:q-locks", "-5", "ghost"]);
+    queue_system.at(0, put("a"));
+    assert_eq!(queue_system.pop(0, 5).len(), 1);
+    assert_eq!(queue_system.keys("ql:q:q-work"), Vec::<String>::new());
+}
+
+#[test]
+fn a_retry_of_fractions_and_a_negative_one_are_shown_as_counts() {
+    let mut queue_system = Queue::start();
+    queue_system.at(0, put("a"));
+    queue_system.redis(&["HSET", "ql:j:a", "retries", "-2.5", "remaining", "2.7"]);
+    let Reply::Get(Some(job)) = queue_system.at(0, Get { jid: jid("a") }) else { panic!("it is there") };
+    assert_eq!((job.retries, job.remaining), (0, 2));
+    assert_eq!(queue_system.pop(0, 1).len(), 1);
+}
+
+#[test]
+fn a_payload_of_a_qless_client_is_replaced_and_kept_as_bytes() {
+    let mut queue_system = Queue::start();
+    queue_system.at(0, Put { payload: (&[0xff, 0][..]).into(), ..put("a") });
+    let data: String =
+        redis::cmd("HGET").arg("ql:j:a").arg("data").query(&mut queue_system.connection).unwrap();
+    assert_eq!(data, r#"{"$bytes":"/wA="}"#);
+    let (_, token) = queue_system.pop(0, 1)[0].clone();
+    let complete =
+        Complete { payload: Some("[ 1 ]".into()), ..Complete::new(jid("a"), Holder::Token(token)) };
+    queue_system.at(1, complete);
+    let Reply::Get(Some(job)) = queue_system.at(1, Get { jid: jid("a") }) else { panic!("it is there") };
+    assert_eq!(job.payload.bytes(), b"[ 1 ]");
+}
+
+#[test]
+fn old_jobs_are_dropped_a_thousand_at_a_time() {
+    let mut queue_system = Queue::start();
+    let names: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
+    queue_system.batch(0, names.iter().map(|name| put(name).into()).collect());
+    let held = queue_system.pop(0, 2_000);
+    let complete = |(name, token): &(String, Token)| Complete::new(jid(name), Holder::Token(*token)).into();
+    queue_system.batch(1, held.iter().take(1_499).map(complete).collect());
+    queue_system.at(2, SetConfig { option: "jobs-history-count".into(), value: "10".into() });
+    queue_system.batch(3, vec![complete(&held[1_499])]);
+    let left: i64 = redis::cmd("ZCARD").arg("ql:completed").query(&mut queue_system.connection).unwrap();
+    assert_eq!(left, 500);
+    queue_system.at(4, put("last"));
+    let (name, token) = queue_system.pop(4, 1)[0].clone();
+    queue_system.at(5, Complete::new(jid(&name), Holder::Token(token)));
+    let left: i64 = redis::cmd("ZCARD").arg("ql:completed").query(&mut queue_system.connection).unwrap();
+    assert_eq!(left, 10);
+}
