@@ -3,9 +3,12 @@
 //! The programs, and what they have to print, are in peers/qless-py.
 
 use std::io::{BufRead, BufReader, Lines};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use geartrain_server::{Server, Settings};
+use tokio::runtime::Runtime;
 
 /// All that the client can do, with times moved by hand.
 #[test]
@@ -56,7 +59,11 @@ fn a_worker_hears_that_its_job_was_taken_away() {
 
 /// Runs it against everyone who has to pass for a Qless.
 fn on_each_peer(check: impl Fn(u16)) {
+    // First where the client runs its own script, which shows that what is expected is what Qless does.
     check(Redis::start().port);
+    check(Geartrain::start("memory:").port());
+    let redis = Redis::start();
+    check(Geartrain::start(&redis.url()).port());
 }
 
 #[track_caller]
@@ -181,11 +188,49 @@ impl Redis {
         }
         None
     }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
 }
 
 impl Drop for Redis {
     fn drop(&mut self) {
         end(&mut self.child);
+    }
+}
+
+/// A geartrain server, which is stopped with this.
+struct Geartrain {
+    runtime: Runtime,
+    server: Option<Server>,
+}
+
+impl Geartrain {
+    fn start(store: &str) -> Geartrain {
+        let settings = Settings {
+            store: store.to_owned(),
+            resp: SocketAddr::from(([127, 0, 0, 1], 0)),
+            password: None,
+            insecure: false,
+            allow_flush: false,
+            demo: false,
+        };
+        let runtime = Runtime::new().expect("threads can be started");
+        let server = runtime.block_on(Server::start(&settings)).expect("the server starts");
+        Geartrain { runtime, server: Some(server) }
+    }
+
+    fn port(&self) -> u16 {
+        self.server.as_ref().expect("it runs until the end").resp().port()
+    }
+}
+
+impl Drop for Geartrain {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
     }
 }
 
