@@ -1,0 +1,246 @@
+//! Programs with the real Qless client for Python see the same, whoever answers at the port.
+//!
+//! The programs, and what they have to print, are in peers/qless-py.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use geartrain_server::{Server, Settings};
+use tokio::runtime::Runtime;
+
+/// All that the client can do, with times moved by hand.
+#[test]
+fn a_client_sees_what_it_sees_on_redis() {
+    on_each_peer(|port| {
+        let printed = Program::start("client.py", port, &[]).output();
+        assert_same_lines(&printed, include_str!("../../../peers/qless-py/client.expected"));
+    });
+}
+
+/// The client's own worker class at its jobs: done, handed on, given back, failed, and waited for by another.
+#[test]
+fn a_worker_does_its_jobs() {
+    on_each_peer(|port| {
+        let queues = ["--name", "peer", "--queue", "errands", "--queue", "goal"];
+        let mut worker = Program::start("worker.py", port, &queues);
+        assert_eq!(worker.line().as_deref(), Some("ready"));
+        let printed = Program::start("errands.py", port, &["--queue", "errands"]).output();
+        assert_same_lines(&printed, include_str!("../../../peers/qless-py/errands.expected"));
+        worker.end_input();
+        assert_eq!(worker.line(), None, "it stops when it is told to");
+        assert_eq!(worker.exit_code(), Some(0));
+    });
+}
+
+/// A worker is told on its channel that the job it is at was taken away, and stops working on it.
+#[test]
+fn a_worker_hears_that_its_job_was_taken_away() {
+    on_each_peer(|port| {
+        let mut worker = Program::start("worker.py", port, &["--name", "peer", "--queue", "linger"]);
+        assert_eq!(worker.line().as_deref(), Some("ready"));
+        let mut taker = Program::start("take_away.py", port, &["--queue", "linger"]);
+        // Should the taker give up, the worker is told to stop, and then has not said that it lost anything.
+        let mut taker_printed = taker.printed.take().expect("nobody has read it");
+        let worker_input = worker.input.take();
+        let watch = std::thread::spawn(move || {
+            let end = taker_printed.next();
+            drop(worker_input);
+            assert!(end.is_none(), "it prints nothing");
+        });
+        let lost = worker.line().expect("it says which one it lost");
+        assert!(lost.starts_with("lost linger-"), "{lost}");
+        assert_eq!(worker.exit_code(), Some(3));
+        drop(taker);
+        watch.join().expect("the watch saw nothing wrong");
+    });
+}
+
+/// Runs it against everyone who has to pass for a Qless.
+fn on_each_peer(check: impl Fn(u16)) {
+    // First where the client runs its own script, which shows that what is expected is what Qless does.
+    check(Redis::start().port);
+    check(Geartrain::start("memory:").port());
+    let redis = Redis::start();
+    check(Geartrain::start(&redis.url()).port());
+}
+
+#[track_caller]
+fn assert_same_lines(printed: &str, expected: &str) {
+    for (number, (printed, expected)) in printed.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(printed, expected, "in line {}", number + 1);
+    }
+    assert_eq!(
+        printed.lines().count(),
+        expected.lines().count(),
+        "what both have is the same, but one goes on"
+    );
+}
+
+/// One of the programs in peers/qless-py, while it runs. It is ended with this.
+struct Program {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    printed: Option<Lines<BufReader<ChildStdout>>>,
+}
+
+impl Program {
+    fn start(name: &str, port: u16, arguments: &[&str]) -> Program {
+        let mut child = Command::new(python())
+            .arg(programs().join(name))
+            .arg("--port")
+            .arg(port.to_string())
+            .args(arguments)
+            // Nothing is written beside the programs, nor left outside the target directory.
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TMPDIR", env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the interpreter that was just installed can be started");
+        let input = child.stdin.take();
+        let printed = child.stdout.take().map(|output| BufReader::new(output).lines());
+        Program { name: name.to_owned(), child, input, printed }
+    }
+
+    /// The next line that it prints; nothing when it has ended.
+    fn line(&mut self) -> Option<String> {
+        let printed = self.printed.as_mut().expect("nobody else reads it");
+        printed.next().transpose().expect("it prints text")
+    }
+
+    fn end_input(&mut self) {
+        self.input = None;
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().expect("it was started here").code()
+    }
+
+    /// All that it prints, when it has ended well.
+    fn output(mut self) -> String {
+        let mut output = String::new();
+        while let Some(line) = self.line() {
+            output.push_str(&line);
+            output.push('\n');
+        }
+        assert_eq!(
+            self.exit_code(),
+            Some(0),
+            "{} failed; it said why, and had printed:\n{output}",
+            self.name
+        );
+        output
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers/qless-py")
+}
+
+/// The interpreter that has the client, which is installed into the target directory first if it is not there yet.
+fn python() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../qless-py");
+    let setup = Command::new(programs().join("setup")).arg(directory).stderr(Stdio::inherit()).output();
+    let setup = setup.expect("python3 is there (on Debian and Ubuntu: apt-get install python3 python3-venv)");
+    assert!(setup.status.success(), "the Qless client for Python cannot be installed; setup said why");
+    PathBuf::from(String::from_utf8(setup.stdout).expect("its path is text").trim_end())
+}
+
+/// A Redis of our own, which is ended with this.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start() -> Redis {
+        // Between asking which port is free and using it, somebody else may take it.
+        (0..10).find_map(|_| Redis::try_start(free_port())).expect("a Redis starts on one of ten free ports")
+    }
+
+    fn try_start(port: u16) -> Option<Redis> {
+        let mut child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--save", "", "--dir", env!("CARGO_TARGET_TMPDIR")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("redis-server is there (on Debian and Ubuntu: apt-get install redis-server)");
+        let mut log = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let redis = Redis { child, port };
+        let mut line = String::new();
+        while log.read_line(&mut line).expect("a Redis logs text") > 0 {
+            if line.contains("Ready to accept connections") {
+                // Somebody has to go on reading, or it waits with its next line for ever.
+                std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+                return Some(redis);
+            }
+            line.clear();
+        }
+        None
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// A geartrain server, which is stopped with this.
+struct Geartrain {
+    runtime: Runtime,
+    server: Option<Server>,
+}
+
+impl Geartrain {
+    fn start(store: &str) -> Geartrain {
+        let settings = Settings {
+            store: store.to_owned(),
+            resp: SocketAddr::from(([127, 0, 0, 1], 0)),
+            password: None,
+            insecure: false,
+            allow_flush: false,
+            demo: false,
+        };
+        let runtime = Runtime::new().expect("threads can be started");
+        let server = runtime.block_on(Server::start(&settings)).expect("the server starts");
+        Geartrain { runtime, server: Some(server) }
+    }
+
+    fn port(&self) -> u16 {
+        self.server.as_ref().expect("it runs until the end").resp().port()
+    }
+}
+
+impl Drop for Geartrain {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+    }
+}
+
+/// Ends a process that was started here, unless it has ended by itself.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it is bound").port()
+}
