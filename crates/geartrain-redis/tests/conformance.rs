@@ -33,7 +33,7 @@ impl Backend for OwnRedis {
     }
 }
 
-geartrain_testkit::conformance!(|clock| {
+geartrain_testkit::conformance!(one_double: |clock| {
     let server = Server::start();
     let url = server.url().parse().expect("it is a URL");
     let backend = pollster::block_on(RedisBackend::with_clock(url, clock))

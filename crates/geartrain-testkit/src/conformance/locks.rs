@@ -243,13 +243,13 @@ pub async fn a_warning_sticks_until_a_take_over_or_a_retry(system: System) -> Ch
 /// A take-over uses the warning up: the next holder is warned in turn.
 pub async fn a_take_over_or_a_retry_uses_the_warning_up(system: System) -> Checked {
     system.run(0, put("mail", "taken"), "w1").await?;
-    system.run(0, put("mail", "retried"), "w1").await?;
+    system.run(0, put("mail", "then"), "w1").await?;
     system.pop(60, "mail", "w2", 2).await?;
-    system.at(61, retry("retried", "w1")).await?;
-    assert_eq!(system.pop(70, "mail", "w2", 2).await?, ["taken", "retried"]);
+    system.at(61, retry("then", "w1")).await?;
+    assert_eq!(system.pop(70, "mail", "w2", 2).await?, ["taken", "then"]);
     assert_eq!(system.pop(130, "mail", "w3", 2).await?, NONE);
     assert_eq!(system.stats("mail", 0).await?.retries, 4);
-    assert_eq!(system.pop(140, "mail", "w3", 2).await?, ["taken", "retried"]);
+    assert_eq!(system.pop(140, "mail", "w3", 2).await?, ["taken", "then"]);
     Ok(())
 }
 

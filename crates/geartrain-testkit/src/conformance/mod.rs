@@ -41,7 +41,7 @@ pub mod unique;
 pub mod waiting;
 pub mod why;
 
-pub use system::{Checked, System, Unexpected, check};
+pub use system::{Checked, Order, System, Unexpected, check};
 
 /// What every theme is written with.
 mod prelude {
@@ -62,15 +62,24 @@ macro_rules! cases {
         /// ```text
         /// geartrain_testkit::conformance!(|clock| Arc::new(StoreBackend::in_memory(clock).expect("…")));
         /// ```
+        ///
+        /// With `one_double:` before it, the backend is one that folds priority and moment into one double and lists equals by name, as Redis does, and
+        /// the cases about order expect that.
         #[macro_export]
         macro_rules! conformance {
-            ($dollar backend:expr) => {
+            (one_double: $dollar backend:expr) => {
+                $crate::conformance!($crate::conformance::Order::OneDouble, $dollar backend);
+            };
+            ($dollar order:expr, $dollar backend:expr) => {
                 $($(
                     #[test]
                     fn $case() {
-                        $crate::conformance::check($crate::conformance::$theme::$case, $dollar backend);
+                        $crate::conformance::check($crate::conformance::$theme::$case, $dollar order, $dollar backend);
                     }
                 )*)*
+            };
+            ($dollar backend:expr) => {
+                $crate::conformance!($crate::conformance::Order::Exact, $dollar backend);
             };
         }
     };

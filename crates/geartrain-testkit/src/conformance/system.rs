@@ -38,11 +38,12 @@ impl<E: Into<Surprise>> From<E> for Unexpected {
 /// Runs one case on a fresh backend, and looks at every job along the way. A backend's tests come here through [`conformance!`](crate::conformance!).
 pub fn check<F: Future<Output = Checked>>(
     case: impl FnOnce(System) -> F,
+    order: Order,
     backend: impl FnOnce(Arc<ManualClock>) -> Arc<dyn Backend>,
 ) {
     let clock = ManualClock::new();
     let watch = Watch::new(backend(clock.clone()), clock.clone());
-    let system = System { backend: watch.clone(), clock };
+    let system = System { backend: watch.clone(), clock, order };
     let checked = pollster::block_on(async {
         case(system).await?;
         Ok(watch.walk().await?)
@@ -52,6 +53,15 @@ pub fn check<F: Future<Output = Checked>>(
     }
 }
 
+/// How a backend tells jobs apart that nearly are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By priority, then by moment, then by when they came.
+    Exact,
+    /// Waiting jobs by one double that holds priority and moment, then by when they came; other lists by moment, then by name.
+    OneDouble,
+}
+
 /// One backend, and the clock that it goes by.
 ///
 /// Commands bring their own moment, because that is what nearly all rules are about; only those about waiting and
@@ -59,12 +69,21 @@ pub fn check<F: Future<Output = Checked>>(
 pub struct System {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<ManualClock>,
+    pub(crate) order: Order,
 }
 
 /// Early enough that to look at anything then moves no job and forgets no worker.
 pub(crate) const LONG_AGO: f64 = -1e12;
 
 impl System {
+    /// Equals of one list, named as they came, in the order in which they are listed.
+    pub(crate) fn equals<const N: usize>(&self, mut names: [&'static str; N]) -> [&'static str; N] {
+        if self.order == Order::OneDouble {
+            names.sort_unstable();
+        }
+        names
+    }
+
     /// Gives one command at a moment.
     pub(crate) async fn at<O: Operation>(
         &self,

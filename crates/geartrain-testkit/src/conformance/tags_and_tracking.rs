@@ -39,9 +39,10 @@ pub async fn tagged_jobs_are_listed_in_the_order_of_tagging(system: System) -> C
     for (now, name) in [(5, "b"), (5, "a"), (3, "c")] {
         system.at(now, put_tagged(name, ["t"])).await?;
     }
-    assert_eq!(texts(system.ask(tagged("t")).await?.jids), ["c", "b", "a"]);
+    let [first, second] = system.equals(["b", "a"]);
+    assert_eq!(texts(system.ask(tagged("t")).await?.jids), ["c", first, second]);
     system.at(9, add_tags("c", ["t"])).await?;
-    assert_eq!(texts(system.ask(tagged("t")).await?.jids), ["b", "a", "c"]);
+    assert_eq!(texts(system.ask(tagged("t")).await?.jids), [first, second, "c"]);
     Ok(())
 }
 

@@ -384,7 +384,7 @@ mod tests {
     use geartrain_store::StoreBackend;
 
     use super::*;
-    use crate::conformance::system::{Checked, System, check};
+    use crate::conformance::system::{Checked, Order, System, check};
     use crate::conformance::words::*;
 
     /// A backend that says of every job that it is next.
@@ -427,6 +427,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a at 0")]
     fn a_wrong_reason_is_noticed_in_a_case_that_does_not_ask() {
-        check(a_job_runs_and_ends, lie);
+        check(a_job_runs_and_ends, Order::Exact, lie);
     }
 }
