@@ -52,7 +52,7 @@ fn errands(worker_port: u16, client_port: u16, listener_port: u16) {
 /// A worker is told on its channel that the job it is at was taken away, and stops working on it.
 #[test]
 fn a_worker_hears_that_its_job_was_taken_away() {
-    on_each_peer(|port| take_away(port));
+    on_each_peer(take_away);
 }
 
 fn take_away(port: u16) {
