@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts jobs for workers, waits until each has ended, and prints what became of them.
 
-    errands.py --port PORT --queue QUEUE        with somebody working on QUEUE and on the queue `goal`
+    errands.py --port PORT --queue QUEUE [--listen PORT]        with somebody working on QUEUE and on the queue `goal`
 
 Each goes another way: see jobs.py. What it prints is in errands.expected if the worker is called `peer` and is a Python one.
 """
@@ -29,10 +29,11 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument('--port', type=int, required=True)
     arguments.add_argument('--queue', required=True)
+    arguments.add_argument('--listen', type=int, help='where to hear what happened, if not at the same port')
     arguments = arguments.parse_args()
     client = connect(arguments.port, 'errands')
     began = time.time()
-    log = client.redis.pubsub()
+    log = connect(arguments.listen or arguments.port, 'errands').redis.pubsub()
     log.subscribe('ql:log')
     # The first message says that from now on everything is heard.
     log.get_message(timeout=60)

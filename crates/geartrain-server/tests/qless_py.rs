@@ -22,39 +22,56 @@ fn a_client_sees_what_it_sees_on_redis() {
 /// The client's own worker class at its jobs: done, handed on, given back, failed, and waited for by another.
 #[test]
 fn a_worker_does_its_jobs() {
-    on_each_peer(|port| {
-        let queues = ["--name", "peer", "--queue", "errands", "--queue", "goal"];
-        let mut worker = Program::start("worker.py", port, &queues);
-        assert_eq!(worker.line().as_deref(), Some("ready"));
-        let printed = Program::start("errands.py", port, &["--queue", "errands"]).output();
-        assert_same_lines(&printed, include_str!("../../../peers/qless-py/errands.expected"));
-        worker.end_input();
-        assert_eq!(worker.line(), None, "it stops when it is told to");
-        assert_eq!(worker.exit_code(), Some(0));
-    });
+    on_each_peer(|port| errands(port, port, port));
+}
+
+/// On one Redis, what was put with Qless's own script is worked on with ours, and the other way round.
+#[test]
+fn jobs_flow_both_ways_between_two_scripts_on_one_redis() {
+    let redis = Redis::start();
+    let geartrain = Geartrain::start(&redis.url());
+    errands(geartrain.port(), redis.port, redis.port);
+    let redis = Redis::start();
+    let geartrain = Geartrain::start(&redis.url());
+    errands(redis.port, geartrain.port(), redis.port);
+}
+
+/// A worker at one port does what is put at another, and it is heard of at a third.
+fn errands(worker_port: u16, client_port: u16, listener_port: u16) {
+    let queues = ["--name", "peer", "--queue", "errands", "--queue", "goal"];
+    let mut worker = Program::start("worker.py", worker_port, &queues);
+    assert_eq!(worker.line().as_deref(), Some("ready"));
+    let listen = ["--queue", "errands", "--listen", &listener_port.to_string()];
+    let printed = Program::start("errands.py", client_port, &listen).output();
+    assert_same_lines(&printed, include_str!("../../../peers/qless-py/errands.expected"));
+    worker.end_input();
+    assert_eq!(worker.line(), None, "it stops when it is told to");
+    assert_eq!(worker.exit_code(), Some(0));
 }
 
 /// A worker is told on its channel that the job it is at was taken away, and stops working on it.
 #[test]
 fn a_worker_hears_that_its_job_was_taken_away() {
-    on_each_peer(|port| {
-        let mut worker = Program::start("worker.py", port, &["--name", "peer", "--queue", "linger"]);
-        assert_eq!(worker.line().as_deref(), Some("ready"));
-        let mut taker = Program::start("take_away.py", port, &["--queue", "linger"]);
-        // Should the taker give up, the worker is told to stop, and then has not said that it lost anything.
-        let mut taker_printed = taker.printed.take().expect("nobody has read it");
-        let worker_input = worker.input.take();
-        let watch = std::thread::spawn(move || {
-            let end = taker_printed.next();
-            drop(worker_input);
-            assert!(end.is_none(), "it prints nothing");
-        });
-        let lost = worker.line().expect("it says which one it lost");
-        assert!(lost.starts_with("lost linger-"), "{lost}");
-        assert_eq!(worker.exit_code(), Some(3));
-        drop(taker);
-        watch.join().expect("the watch saw nothing wrong");
+    on_each_peer(take_away);
+}
+
+fn take_away(port: u16) {
+    let mut worker = Program::start("worker.py", port, &["--name", "peer", "--queue", "linger"]);
+    assert_eq!(worker.line().as_deref(), Some("ready"));
+    let mut taker = Program::start("take_away.py", port, &["--queue", "linger"]);
+    // Should the taker give up, the worker is told to stop, and then has not said that it lost anything.
+    let mut taker_printed = taker.printed.take().expect("nobody has read it");
+    let worker_input = worker.input.take();
+    let watch = std::thread::spawn(move || {
+        let end = taker_printed.next();
+        drop(worker_input);
+        assert!(end.is_none(), "it prints nothing");
     });
+    let lost = worker.line().expect("it says which one it lost");
+    assert!(lost.starts_with("lost linger-"), "{lost}");
+    assert_eq!(worker.exit_code(), Some(3));
+    drop(taker);
+    watch.join().expect("the watch saw nothing wrong");
 }
 
 /// Runs it against everyone who has to pass for a Qless.
