@@ -17,6 +17,17 @@ local out      -- what is to be published, in order
 local zset, say, order, option, stats, job, side, put, pop, finish = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 local change, recur, read, able, tick, why, events, sleep, large, qless, native = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 
+-- Defines the rules of a table when one of them is first asked for: a script is run anew by every call, and needs few of them.
+local function lazily(rules, define)
+  setmetatable(rules, {
+    __index = function(_, name)
+      setmetatable(rules, nil)
+      define()
+      return rules[name]
+    end,
+  })
+end
+
 -- Says no. Nothing has been changed when this is called.
 local function refuse(kind, fields)
   error({ refused = kind, fields = fields })

@@ -313,9 +313,9 @@ end
 
 -- Locks and who holds them --------------------------------------------------------------------------------------------------------------------------
 
--- The last three digits of numbers, because tokens of one call follow on each other and differ in those.
+-- The last three digits of numbers, because tokens of one call follow on each other and differ in those. A script is defined anew by every call, so that
+-- nothing is made before it is asked for, here and elsewhere.
 local last_digits = {}
-for number = 0, 999 do last_digits[number] = string.format('%03d', number) end
 
 -- A number, as text, that no attempt was given, even if Redis forgot the last ones: by then the clock has gone on.
 function job.new_token()
@@ -330,7 +330,12 @@ function job.new_token()
     known.token_text = first > 0 and string.format('%.0f', first) or ''
   end
   if first == 0 then return tostring(token) end
-  return known.token_text .. last_digits[last]
+  local digits = last_digits[last]
+  if not digits then
+    digits = string.format('%03d', last)
+    last_digits[last] = digits
+  end
+  return known.token_text .. digits
 end
 
 -- The token of the attempt that holds a job, as text; none if a foreign script handed it out: that changed the worker or the time.

@@ -2,8 +2,8 @@
 
 -- Writes all that is pending.
 local function settle()
-  stats.settle()
-  order.settle()
+  if next(known.days) then stats.settle() end
+  if next(known.order) then order.settle() end
   if known.new_tokens then call('SET', key.token, string.format('%.0f', known.token)) end
   for at in pairs(pending) do zset.settle(at) end
 end

@@ -164,13 +164,16 @@ end
 
 -- A text as MessagePack. Redis's library does the same, but takes longer than the rest of a pop for the many that are short.
 local heads = {}
-for length = 0, 31 do heads[length] = string.char(160 + length) end
-for length = 32, 255 do heads[length] = '\217' .. string.char(length) end
 
 local function packed_text(text)
-  local head = heads[#text]
-  if head then return head .. text end
-  return pack(text)
+  local length = #text
+  if length > 255 then return pack(text) end
+  local head = heads[length]
+  if not head then
+    head = length < 32 and string.char(160 + length) or '\217' .. string.char(length)
+    heads[length] = head
+  end
+  return head .. text
 end
 
 -- The same for names, and for numbers as a hash has them: a batch has few different ones.
@@ -589,8 +592,17 @@ local function attempt(execute, ...)
 end
 
 local OK, ERR = '\129' .. pack('Ok'), '\129' .. pack('Err')
-local named = {}
-for name in pairs(operations) do named[name] = OK .. '\129' .. pack(name) end
+local heads_of_answers = {}
+
+-- What comes before the answer of an operation.
+local function answered(name)
+  local head = heads_of_answers[name]
+  if not head then
+    head = OK .. '\129' .. pack(name)
+    heads_of_answers[name] = head
+  end
+  return head
+end
 
 local requests = {}
 
@@ -610,7 +622,7 @@ function requests.Batch(calls)
     now = moment(calls[place][1])
     known.place = place
     local done, reply = attempt(operations[name], fields)
-    answers[place] = (done and named[name] or ERR) .. reply
+    answers[place] = (done and answered(name) or ERR) .. reply
   end
   return packed_array(answers)
 end

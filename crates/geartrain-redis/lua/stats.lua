@@ -54,12 +54,18 @@ function stats.drop_old(queue, days, new)
 end
 
 local named_seconds = {}
-for second = 0, 59 do named_seconds[second] = 's' .. second end
 
 -- What a span of time is counted under.
 local function bucket(span)
   local seconds = floor(span)
-  if seconds < 60 then return named_seconds[seconds] or 's' .. exact(seconds) end
+  if seconds < 60 then
+    local name = named_seconds[seconds]
+    if not name then
+      name = 's' .. exact(seconds)
+      if seconds >= 0 then named_seconds[seconds] = name end
+    end
+    return name
+  end
   if seconds < 3600 then return 'm' .. floor(seconds / 60) end
   if seconds < DAY then return 'h' .. floor(seconds / 3600) end
   return 'd' .. exact(floor(seconds / DAY))
@@ -126,14 +132,17 @@ function stats.settle()
 end
 
 -- The names of the figures in a histogram, in order.
-local buckets = {}
-for second = 0, 59 do buckets[#buckets + 1] = 's' .. second end
-for minute = 1, 59 do buckets[#buckets + 1] = 'm' .. minute end
-for hour = 1, 23 do buckets[#buckets + 1] = 'h' .. hour end
-for day = 1, 6 do buckets[#buckets + 1] = 'd' .. day end
+local function bucket_names()
+  local names = {}
+  for second = 0, 59 do names[#names + 1] = 's' .. second end
+  for minute = 1, 59 do names[#names + 1] = 'm' .. minute end
+  for hour = 1, 23 do names[#names + 1] = 'h' .. hour end
+  for day = 1, 6 do names[#names + 1] = 'd' .. day end
+  return names
+end
 
 local function summary(kind, id)
-  local at = key.stats .. kind .. ':' .. id
+  local at, buckets = key.stats .. kind .. ':' .. id, bucket_names()
   local stored = call('HMGET', at, 'total', 'mean', 'vk')
   local counts = call('HMGET', at, unpack(buckets))
   local total, vk = tonumber(stored[1]) or 0, tonumber(stored[3]) or 0

@@ -6,29 +6,29 @@ use std::sync::LazyLock;
 const SHARED: [&str; 3] =
     [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
 
-/// The rules. Each file keeps its names to itself, because Lua takes 200 of them in one place.
-const RULES: [&str; 21] = [
-    include_str!("../lua/zset.lua"),
-    include_str!("../lua/say.lua"),
-    include_str!("../lua/large.lua"),
-    include_str!("../lua/order.lua"),
-    include_str!("../lua/options.lua"),
-    include_str!("../lua/stats.lua"),
-    include_str!("../lua/job.lua"),
-    include_str!("../lua/side.lua"),
-    include_str!("../lua/put.lua"),
-    include_str!("../lua/finish.lua"),
-    include_str!("../lua/pop.lua"),
-    include_str!("../lua/recur.lua"),
-    include_str!("../lua/able.lua"),
-    include_str!("../lua/change.lua"),
-    include_str!("../lua/read.lua"),
-    include_str!("../lua/events.lua"),
-    include_str!("../lua/sleep.lua"),
-    include_str!("../lua/tick.lua"),
-    include_str!("../lua/why.lua"),
-    include_str!("../lua/qless.lua"),
-    include_str!("../lua/native.lua"),
+/// The rules, each file with the table that it fills. A file keeps its other names to itself, because Lua takes 200 of them in one place.
+const RULES: [(&str, &str); 21] = [
+    ("zset", include_str!("../lua/zset.lua")),
+    ("say", include_str!("../lua/say.lua")),
+    ("large", include_str!("../lua/large.lua")),
+    ("order", include_str!("../lua/order.lua")),
+    ("option", include_str!("../lua/options.lua")),
+    ("stats", include_str!("../lua/stats.lua")),
+    ("job", include_str!("../lua/job.lua")),
+    ("side", include_str!("../lua/side.lua")),
+    ("put", include_str!("../lua/put.lua")),
+    ("finish", include_str!("../lua/finish.lua")),
+    ("pop", include_str!("../lua/pop.lua")),
+    ("recur", include_str!("../lua/recur.lua")),
+    ("able", include_str!("../lua/able.lua")),
+    ("change", include_str!("../lua/change.lua")),
+    ("read", include_str!("../lua/read.lua")),
+    ("events", include_str!("../lua/events.lua")),
+    ("sleep", include_str!("../lua/sleep.lua")),
+    ("tick", include_str!("../lua/tick.lua")),
+    ("why", include_str!("../lua/why.lua")),
+    ("qless", include_str!("../lua/qless.lua")),
+    ("native", include_str!("../lua/native.lua")),
 ];
 
 /// Where calls come in.
@@ -85,7 +85,7 @@ pub fn composable() -> &'static str {
 
 /// A function that defines all the rules and answers what can be called.
 fn rules() -> String {
-    let blocks = RULES.map(|file| format!("do\n{file}end\n")).concat();
+    let blocks = RULES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
     format!(
         "local function geartrain()\n{}{blocks}{MAIN}return {{ main = main, within = within }}\nend\n",
         SHARED.concat()
