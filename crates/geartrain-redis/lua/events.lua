@@ -29,6 +29,15 @@ local function event_bytes(text)
   return EVENT_BYTES + #text
 end
 
+-- How many messages of this call go over channels that all may listen to: a worker's own is not among them.
+local function announced()
+  local workers, count = prefix .. 'ql:w:', 0
+  for at = 1, out.count, 2 do
+    if string.sub(out.ql[at], 1, #workers) ~= workers then count = count + 1 end
+  end
+  return count
+end
+
 -- Gives positions to what happened, keeps it, and publishes it.
 function events.publish()
   local last, dropped, bytes = positions()
@@ -49,7 +58,7 @@ function events.publish()
     count = count - 1
   end
   call('HSET', key.counts, 'events-last', last, 'events-dropped', dropped, 'events-bytes', bytes)
-  call('PUBLISH', key.events, '\146' .. pack(out.count / 2) .. packed_array(kept))
+  call('PUBLISH', key.events, '\146' .. pack(announced()) .. packed_array(kept))
   out.events = {}
 end
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Waiting};
 use geartrain_core::{
-    BackendError, Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, HandBack,
-    Holder, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Seconds, Timestamp,
+    BackendError, Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, Get, HandBack,
+    Holder, Jid, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds, Timestamp,
 };
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::driver::{CloseOnDrop, Shared, broken};
+use crate::foreign::{self, CHANNELS};
 use crate::link::{Link, Trouble};
 
 /// How often whoever waits asks again: foreign scripts wake nobody.
@@ -30,6 +31,9 @@ const QUEUED_MAX: usize = 100_000;
 
 /// How many events are asked for at once.
 const PAGE: i64 = 1_000;
+
+/// Positions of a Redis times two to this power are ours, which leaves room between them for events of foreign scripts, that have none.
+const ROOM_BITS: u32 = 10;
 
 /// What is asked of the listening connection.
 pub(crate) enum Ask {
@@ -79,6 +83,10 @@ pub(crate) struct Ears {
     link: Option<Link>,
     sleepers: BTreeMap<u64, Sleeper>,
     listeners: Vec<Listener>,
+    /// How far positions of the other side are shifted to be ours; none where there are no foreign scripts.
+    room_bits: u32,
+    /// How many messages that come next on Qless's channels were announced by our own script.
+    announced: u64,
     fronts: HashMap<u64, Front>,
     asked_at: tokio::time::Instant,
     /// How many things that the next command waits for were dealt with.
@@ -99,6 +107,8 @@ impl Ears {
             link: None,
             sleepers: BTreeMap::new(),
             listeners: Vec::new(),
+            room_bits: 0,
+            announced: 0,
             fronts: HashMap::new(),
             asked_at: tokio::time::Instant::now(),
             settled: 0,
@@ -181,7 +191,7 @@ impl Ears {
     }
 
     async fn close(&mut self, what: Closed) {
-        let channel = match what {
+        let channels = match what {
             Closed::Wait { number } => {
                 if self.sleepers.remove(&number).is_some() {
                     self.wake(number).await;
@@ -193,7 +203,7 @@ impl Ears {
                 if !self.listeners.is_empty() {
                     return;
                 }
-                self.shared.door.key("gt:events")
+                self.event_channels()
             }
             Closed::Front { front } => {
                 self.fronts.remove(&front);
@@ -201,11 +211,11 @@ impl Ears {
                 if let Err(trouble) = self.shared.execute(vec![leave]).await {
                     tracing::warn!(%trouble, "those who waited here could not leave");
                 }
-                self.front_channel(front)
+                vec![self.front_channel(front)]
             }
         };
         if let Some(mut link) = self.link.clone()
-            && link.send(cmd("UNSUBSCRIBE").arg(channel)).await.is_err()
+            && link.send(cmd("UNSUBSCRIBE").arg(channels)).await.is_err()
         {
             self.lost();
         }
@@ -225,6 +235,12 @@ impl Ears {
         self.shared.door.key(format_args!("gt:to:{}", self.shared.process))
     }
 
+    /// All that events come over.
+    fn event_channels(&self) -> Vec<String> {
+        let foreign = if self.room_bits > 0 { &CHANNELS[..] } else { &[] };
+        ["gt:events"].iter().chain(foreign).map(|channel| self.shared.door.key(channel)).collect()
+    }
+
     fn front_channel(&self, front: u64) -> String {
         self.shared.door.key(format_args!("gt:front:{front}"))
     }
@@ -237,12 +253,12 @@ impl Ears {
         // What the last connection left unread is of no use.
         self.pushes = unbounded_channel();
         let mut link = self.shared.door.open(Some(self.pushes.0.clone())).await?;
-        let mut subscribe = cmd("SUBSCRIBE");
-        subscribe.arg(self.channel());
+        self.announced = 0;
+        self.room_bits = if self.shared.door.is_geartrain(&mut link).await? { 0 } else { ROOM_BITS };
+        link.send(cmd("SUBSCRIBE").arg(self.channel())).await?;
         if !self.listeners.is_empty() {
-            subscribe.arg(self.shared.door.key("gt:events"));
+            link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await?;
         }
-        link.send(&subscribe).await?;
         self.link = Some(link.clone());
         self.catch_up(&mut link).await;
         Ok(link)
@@ -265,19 +281,33 @@ impl Ears {
     async fn since(&self, link: &mut Link, listener: &mut Listener) -> Result<(), BackendError> {
         let count = Count::new(PAGE).unwrap_or(Count::ONE);
         loop {
-            let request = Request::Since { after: listener.last, count };
+            let request = Request::Since { after: listener.last >> self.room_bits, count };
             let answer = self.shared.door.ask(link, &request.encode()).await.map_err(broken)?;
             let happened: Happened =
                 wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
-            let happened = happened?;
+            let happened = happened.map_err(|refusal| self.shifted(listener.last, refusal))?;
             let full = happened.len() == count.get();
             for (position, event) in happened {
+                let position = position << self.room_bits;
                 listener.last = position;
                 let _ = listener.to.try_send(Published { position, event: Arc::new(event) });
             }
             if !full {
                 return Ok(());
             }
+        }
+    }
+
+    /// A refusal in our positions.
+    fn shifted(&self, asked: u64, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::CursorTooOld { oldest, .. } => {
+                Refusal::CursorTooOld { after: asked, oldest: oldest << self.room_bits }
+            }
+            Refusal::CursorAhead { newest, .. } => {
+                Refusal::CursorAhead { after: asked, newest: newest << self.room_bits }
+            }
+            other => other,
         }
     }
 
@@ -297,13 +327,12 @@ impl Ears {
             // Before anything is asked to be kept: what is not kept is refused.
             self.since(&mut link, &mut listener).await?;
         }
-        let channel = self.shared.door.key("gt:events");
-        link.send(cmd("SUBSCRIBE").arg(channel)).await.map_err(broken)?;
+        link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await.map_err(broken)?;
         let request = Request::Listen { now: Some(self.shared.clock.now()) };
         let answer = self.shared.door.ask(&mut link, &request.encode()).await.map_err(broken)?;
         let newest: u64 = wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
         match after {
-            None => listener.last = newest,
+            None => listener.last = newest << self.room_bits,
             Some(_) => self.since(&mut link, &mut listener).await?,
         }
         self.listeners.push(listener);
@@ -469,14 +498,14 @@ impl Ears {
                 if let (Some(Value::BulkString(channel)), Some(Value::BulkString(message))) =
                     (data.next(), data.next())
                 {
-                    self.heard(&channel, &message);
+                    self.heard(&channel, &message).await;
                 }
             }
             _ => {}
         }
     }
 
-    fn heard(&mut self, channel: &[u8], message: &[u8]) {
+    async fn heard(&mut self, channel: &[u8], message: &[u8]) {
         let prefix = self.shared.door.url.prefix.as_bytes();
         let Some(channel) =
             channel.strip_prefix(prefix).and_then(|channel| std::str::from_utf8(channel).ok())
@@ -490,6 +519,7 @@ impl Ears {
         } else if channel.starts_with("gt:to:") {
             wire::decode(message).map(|roused| self.roused(roused))
         } else {
+            self.overheard(channel, message).await;
             Ok(())
         };
         if let Err(error) = read {
@@ -513,11 +543,41 @@ impl Ears {
         }
     }
 
-    fn happened(&mut self, (_, events): Heard) {
-        let events: Vec<(u64, Arc<Event>)> =
-            events.into_iter().map(|(position, event)| (position, Arc::new(event))).collect();
+    /// A message on one of Qless's channels: announced by our own script, or else said by a foreign one.
+    async fn overheard(&mut self, channel: &str, message: &[u8]) {
+        // A worker's own channel is counted too, but nobody here listens to that.
+        if self.announced > 0 {
+            self.announced -= 1;
+            return;
+        }
+        let queue = match foreign::failed_job(channel, message) {
+            Some(jid) => self.queue_of(jid).await,
+            None => None,
+        };
+        if let Some(event) = foreign::event(channel, message, queue) {
+            let last = self.listeners.iter().map(|listener| listener.last).max().unwrap_or(0);
+            self.tell_listeners(&[(last + 1, Arc::new(event))]);
+        }
+    }
+
+    async fn queue_of(&self, jid: Jid) -> Option<QueueName> {
+        let answers = self.shared.execute(vec![Call::from(Get { jid })]).await.ok()?;
+        match answers.into_iter().next() {
+            Some(Ok(Reply::Get(Some(job)))) => job.queue,
+            _ => None,
+        }
+    }
+
+    fn happened(&mut self, (announced, events): Heard) {
+        self.announced = announced;
+        let shift = |(position, event): (u64, Event)| (position << self.room_bits, Arc::new(event));
+        let events: Vec<(u64, Arc<Event>)> = events.into_iter().map(shift).collect();
+        self.tell_listeners(&events);
+    }
+
+    fn tell_listeners(&mut self, events: &[(u64, Arc<Event>)]) {
         self.listeners.retain_mut(|listener| {
-            for (position, event) in &events {
+            for (position, event) in events {
                 if *position <= listener.last {
                     continue;
                 }

@@ -3,6 +3,7 @@
 mod clock;
 mod driver;
 mod ears;
+mod foreign;
 mod link;
 pub mod script;
 mod url;

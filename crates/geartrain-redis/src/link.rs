@@ -200,6 +200,13 @@ impl Door {
         Err(Trouble::NoMaster(format!("no node of the Cluster has slot {slot}")))
     }
 
+    /// Whether the other side is a geartrain server, which nobody shares with foreign scripts.
+    pub(crate) async fn is_geartrain(&self, link: &mut Link) -> Result<bool, Trouble> {
+        let info = link.send(cmd("INFO").arg("server")).await?;
+        let info: String = redis::from_redis_value(info).map_err(|_| Trouble::Nonsense("INFO is a text"))?;
+        Ok(info.contains("geartrain_version:"))
+    }
+
     /// Sends a request of ours, and reads what comes back. If our library is not there, it is loaded first.
     pub(crate) async fn ask(&self, link: &mut Link, request: &[u8]) -> Result<Vec<u8>, Trouble> {
         loop {
