@@ -6,74 +6,72 @@
 local MOMENTS_MAX = 16
 local TIMED_OUT = 1e308 -- scores above this are of jobs that were timed out
 
--- What is remembered of a queue: the nominal scores last met, and for each the highest and the lowest that was given.
+-- What is remembered of a queue: the nominal scores last met, and for each the highest and the lowest that was given, and whether it is one that lasts.
+-- They are one flat list, as it is stored, because a call that puts one job would take longer to make something better of it than to look through it.
 local function memory(queue)
   local of = known.order[queue]
   if of then return of end
   local stored = call('GET', key.order .. queue)
-  local flat = stored and cmsgpack.unpack(stored) or {}
-  of = { by = {}, list = {} }
-  for at = 1, #flat, 4 do
-    local entry = { nominal = flat[at], high = flat[at + 1], low = flat[at + 2], lasts = flat[at + 3] }
-    of.list[#of.list + 1] = entry
-    of.by[entry.nominal] = entry
-  end
+  of = { flat = stored and cmsgpack.unpack(stored) or {} }
   known.order[queue] = of
   return of
 end
 
--- The highest score below an entry's own that was given to other moments. As long as its own stay above that, they meet nobody's.
-local function clear_of(entry, list)
-  local highest = -huge
-  for at = 1, #list do
-    local other = list[at]
-    if other ~= entry and other.high < entry.low and other.high > highest then highest = other.high end
+-- Where in the list a nominal score is; none if it is not.
+local function place_of(flat, nominal)
+  for at = #flat - 3, 1, -4 do
+    if flat[at] == nominal then return at end
   end
-  return highest
+  return nil
+end
+
+-- The entry that was used last is at hand, with the highest score below its own that was given to others: as long as its own stay above that, they meet nobody's.
+local function keep_at_hand(of, at)
+  local flat, highest = of.flat, -huge
+  local low = flat[at + 2]
+  for other = 1, #flat, 4 do
+    local high = flat[other + 1]
+    if other ~= at and high < low and high > highest then highest = high end
+  end
+  of.nominal, of.at, of.clear = flat[at], at, highest
 end
 
 -- Moments come and go, but the one that a change of priority gives is met again and again, so the last few of those are not forgotten for the others.
-local function forget_one(of)
-  local list, at = of.list, 1
-  while list[at].lasts and at < MOMENTS_MAX / 2 do at = at + 1 end
-  of.by[list[at].nominal] = nil
-  table.remove(list, at)
+local function forget_one(flat)
+  local at = 1
+  while flat[at + 3] and at < MOMENTS_MAX * 2 do at = at + 4 end
+  for _ = 1, 4 do table.remove(flat, at) end
 end
 
 -- A score that no job which came before and has this nominal score was given, just below theirs.
 local function unused(queue, nominal, lasts)
   local of = memory(queue)
   of.changed = true
-  local list, entry = of.list, of.by[nominal]
-  if entry then
-    local score = down(entry.low)
-    entry.clear = entry.clear or clear_of(entry, list)
-    if score > entry.clear then
-      entry.low = score
-      return score
-    end
+  local flat = of.flat
+  local at = of.nominal == nominal and of.at or place_of(flat, nominal)
+  local score = at and down(flat[at + 2]) or nominal
+  if at and at == of.at and score > of.clear then
+    flat[at + 2] = score
+    return score
   end
-  local score = entry and down(entry.low) or nominal
   local again = true
   while again do
     again = false
-    for at = 1, #list do
-      local other = list[at]
-      if other ~= entry and other.low <= score and score <= other.high then
-        score = down(other.low)
+    for other = 1, #flat, 4 do
+      if other ~= at and flat[other + 2] <= score and score <= flat[other + 1] then
+        score = down(flat[other + 2])
         again = true
       end
     end
   end
-  if entry then
-    entry.low, entry.clear = score, nil
-    return score
+  if at then
+    flat[at + 2] = score
+  else
+    if #flat >= MOMENTS_MAX * 4 then forget_one(flat) end
+    at = #flat + 1
+    flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = nominal, score, score, lasts
   end
-  if #list >= MOMENTS_MAX then forget_one(of) end
-  for at = 1, #list do list[at].clear = nil end
-  entry = { nominal = nominal, high = score, low = score, lasts = lasts }
-  list[#list + 1] = entry
-  of.by[nominal] = entry
+  keep_at_hand(of, at)
   return score
 end
 
@@ -148,21 +146,9 @@ function order.enter_front(queue, jid, priority, token)
   into_work(queue, jid, score)
 end
 
--- Forgets that a job was at the front.
-function order.leave_front(queue, jid, priority)
-  zset.remove(key.first .. queue .. ':' .. exact(priority), jid)
-end
-
 -- Writes down what is remembered.
 function order.settle()
   for queue, of in pairs(known.order) do
-    if of.changed then
-      local flat, n = {}, 0
-      for _, entry in ipairs(of.list) do
-        flat[n + 1], flat[n + 2], flat[n + 3], flat[n + 4] = entry.nominal, entry.high, entry.low, entry.lasts or false
-        n = n + 4
-      end
-      call('SET', key.order .. queue, pack(flat))
-    end
+    if of.changed then call('SET', key.order .. queue, pack(of.flat)) end
   end
 end
