@@ -177,6 +177,25 @@ impl Token {
     pub fn number(self) -> u64 {
         self.number
     }
+
+    /// The text of it, written at the end of a buffer: tokens are written often, and formatting is slow.
+    pub(crate) fn write(self, buffer: &mut [u8; 32]) -> &str {
+        let mut at = buffer.len();
+        let mut digits = |mut number: u64, at: &mut usize| loop {
+            *at -= 1;
+            buffer[*at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        };
+        digits(self.hint.into(), &mut at);
+        at -= 1;
+        let dot = at;
+        digits(self.number, &mut at);
+        buffer[dot] = b'.';
+        std::str::from_utf8(&buffer[at..]).expect("digits and a dot are ASCII")
+    }
 }
 
 impl PartialEq for Token {

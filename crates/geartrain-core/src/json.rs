@@ -11,10 +11,12 @@ pub const DEPTH_MAX: usize = 1_000;
 /// assert!(!is_json(b"hello"));
 /// ```
 pub fn is_json(bytes: &[u8]) -> bool {
-    if std::str::from_utf8(bytes).is_err() {
-        return false;
-    }
-    let mut scan = Scan { bytes, at: 0 };
+    std::str::from_utf8(bytes).is_ok_and(is_json_text)
+}
+
+/// The same of a text.
+pub fn is_json_text(text: &str) -> bool {
+    let mut scan = Scan { bytes: text.as_bytes(), at: 0 };
     scan.value().is_some() && scan.blanks().is_none()
 }
 
@@ -115,6 +117,8 @@ impl Scan<'_> {
     fn string(&mut self) -> Option<()> {
         self.take(b'"')?;
         loop {
+            let rest = self.bytes.get(self.at..)?;
+            self.at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
             match self.next()? {
                 b'"' => return Some(()),
                 b'\\' => match self.next()? {

@@ -81,7 +81,7 @@ impl Payload {
     /// ```
     pub fn to_json(&self) -> Cow<'_, str> {
         match self.text() {
-            Some(text) if json::is_json(text.as_bytes()) && wrapped(text).is_none() => text.into(),
+            Some(text) if json::is_json_text(text) && wrapped(text).is_none() => text.into(),
             _ => wrap(self.bytes()).into(),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use geartrain_core::wire::{self, Answers, Request};
+use geartrain_core::wire::{self, Request};
 use geartrain_core::{
     Answer, Backend, BackendError, Call, Clock, Command, Deliveries, Events, Payload, Pending, Pop, PopReply,
     Refusal, Seconds,
@@ -176,7 +176,7 @@ impl Shared {
             let rest = batch.split_off(one_call(&batch));
             let asked = batch.len();
             let answer = self.ask(Request::Batch(batch)).await?;
-            let answered: Answers = wire::decode(&answer).map_err(wire::BadWire::from)?;
+            let answered = wire::decode_answers(&answer)?;
             if answered.len() != asked {
                 return Err(Trouble::Nonsense("there are not as many answers as commands"));
             }

@@ -83,7 +83,7 @@ impl Asked {
         waiting: &mut Waits,
     ) -> Vec<u8> {
         match self {
-            Asked::Batch(count) => wire::encode(&answers.take(count).collect::<Vec<_>>()),
+            Asked::Batch(count) => wire::encode_answers(&answers.take(count).collect::<Vec<_>>()),
             Asked::Wait { process, waits } => {
                 let became = waits.into_iter().map(|(wait, is_new)| {
                     if !is_new {

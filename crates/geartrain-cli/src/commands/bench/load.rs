@@ -60,7 +60,8 @@ impl Load {
     pub(super) fn new(client: Client, queue: QueueName) -> Result<Load, Failure> {
         let names = || Ok::<_, BadName>((Klass::new("app.jobs.Welcome")?, WorkerName::new(queue.as_str())?));
         let (klass, worker) = names().map_err(Error::from)?;
-        let payload = vec![b'x'; PAYLOAD_BYTES].into();
+        // JSON, as most payloads are.
+        let payload = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES - 2)).into();
         Ok(Load { client, queue, klass, worker, payload, jids: Jids::new(), longest: Duration::ZERO })
     }
 

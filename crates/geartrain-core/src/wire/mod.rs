@@ -8,6 +8,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod hot;
+
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
@@ -132,11 +134,17 @@ pub enum BadWire {
 impl Request {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        encode(&(VERSION, self))
+        match self {
+            Request::Batch(calls) => hot::write_batch(calls),
+            other => encode(&(VERSION, other)),
+        }
     }
 
     /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Request, BadWire> {
+        if let Some(calls) = hot::read_batch(bytes) {
+            return Ok(Request::Batch(calls));
+        }
         // The version is looked at first: of another one, nothing else can be read.
         match bytes {
             [0x92, VERSION, rest @ ..] => Ok(decode(rest)?),
@@ -148,17 +156,32 @@ impl Request {
     }
 }
 
-/// Anything as bytes.
+/// The answers to a batch, as bytes.
+pub fn encode_answers(answers: &[Answer]) -> Vec<u8> {
+    hot::write_answers(answers)
+}
+
+/// The answers to a batch, from bytes.
+pub fn decode_answers(bytes: &[u8]) -> Result<Answers, BadWire> {
+    match hot::read_answers(bytes) {
+        Some(answers) => Ok(answers),
+        None => Ok(decode(bytes)?),
+    }
+}
+
+/// Anything else as bytes.
 pub fn encode(thing: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128);
-    // All of our types are made of numbers, texts and lists of known length, and memory takes any bytes.
-    thing
-        .serialize(&mut rmp_serde::Serializer::new(&mut bytes))
-        .expect("our own types can be written to memory");
+    write(thing, &mut bytes);
     bytes
 }
 
-/// Anything from bytes.
+fn write(thing: &impl Serialize, to: &mut Vec<u8>) {
+    // All of our types are made of numbers, texts and lists of known length, and memory takes any bytes.
+    thing.serialize(&mut rmp_serde::Serializer::new(to)).expect("our own types can be written to memory");
+}
+
+/// Anything else from bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
     rmp_serde::from_slice(bytes)
 }

@@ -1,0 +1,535 @@
+//! The same bytes, faster: puts, pops and completes as nearly everybody sends them, and how they are nearly always answered.
+//!
+//! What is not of that kind is left to serde, command by command. Whoever reads here either reads exactly what serde would, or says that it did not read it.
+
+use crate::{
+    Answer, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, Klass, Lock,
+    Outcome, Payload, Pop, PopOrder, PopReply, Popped, Priority, Put, PutReply, QueueName, Reply, Seconds,
+    Tag, Timestamp, Token, WorkerName,
+};
+
+use serde::Deserialize;
+
+/// `[1, {"Batch": [`, without how many there are.
+const BATCH: &[u8] = b"\x92\x01\x81\xa5Batch";
+
+const CREATED: &[u8] = b"\x81\xa2Ok\x81\xa3Put\xa7Created";
+const COMPLETED: &[u8] = b"\x81\xa2Ok\x81\xa8Complete\xa8Complete";
+const POPPED: &[u8] = b"\x81\xa2Ok\x81\xa3Pop\x92";
+
+/// A batch of calls.
+pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
+    let mut to = Writer(Vec::with_capacity(32 + calls.len() * 256));
+    to.0.extend_from_slice(BATCH);
+    to.array(calls.len());
+    for Call { now, command } in calls {
+        to.array(2);
+        match now {
+            Some(now) => to.double(now.get()),
+            None => to.nil(),
+        }
+        match command {
+            Command::Put(put) if put.terms.is_none() => to.put(put),
+            Command::Pop(pop) => to.pop(pop),
+            Command::Complete(complete) if complete.next.is_none() && complete.result.is_none() => {
+                to.complete(complete)
+            }
+            other => to.any(other),
+        }
+    }
+    to.0
+}
+
+/// Reads a batch; none if it is not one, or makes no sense. Serde then says why.
+pub(super) fn read_batch(bytes: &[u8]) -> Option<Vec<Call>> {
+    let mut from = Reader::new(bytes.strip_prefix(BATCH)?);
+    let count = from.array()?;
+    // Nobody is given room for more than what came could hold.
+    let mut calls = Vec::with_capacity(count.min(from.bytes.len() / 4));
+    for _ in 0..count {
+        calls.push(from.call()?);
+    }
+    from.bytes.is_empty().then_some(calls)
+}
+
+/// The answers to a batch.
+pub(super) fn write_answers(answers: &[Answer]) -> Vec<u8> {
+    let mut to = Writer(Vec::with_capacity(16 + answers.len() * 32));
+    to.array(answers.len());
+    for answer in answers {
+        match answer {
+            Ok(Reply::Put(PutReply::Created)) => to.0.extend_from_slice(CREATED),
+            Ok(Reply::Complete(CompleteReply::Complete)) => to.0.extend_from_slice(COMPLETED),
+            Ok(Reply::Pop(reply))
+                if reply.jobs.iter().all(|job| job.particulars.is_none() && job.job.is_none()) =>
+            {
+                to.0.extend_from_slice(POPPED);
+                to.array(reply.jobs.len());
+                reply.jobs.iter().for_each(|job| to.popped(job));
+                to.integer(reply.turn as u64);
+            }
+            other => to.any(other),
+        }
+    }
+    to.0
+}
+
+/// Reads the answers to a batch; none if they make no sense, and serde says why.
+pub(super) fn read_answers(bytes: &[u8]) -> Option<Vec<Answer>> {
+    let mut from = Reader::new(bytes);
+    let count = from.array()?;
+    let mut answers = Vec::with_capacity(count.min(bytes.len() / 4));
+    for _ in 0..count {
+        answers.push(from.answer()?);
+    }
+    from.bytes.is_empty().then_some(answers)
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn nil(&mut self) {
+        self.0.push(0xc0);
+    }
+
+    fn array(&mut self, count: usize) {
+        match count {
+            0..16 => self.0.push(0x90 | count as u8),
+            16..0x1_0000 => {
+                self.0.push(0xdc);
+                self.0.extend_from_slice(&(count as u16).to_be_bytes());
+            }
+            _ => {
+                self.0.push(0xdd);
+                self.0.extend_from_slice(&(count as u32).to_be_bytes());
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        match text.len() {
+            bytes @ 0..32 => self.0.push(0xa0 | bytes as u8),
+            bytes @ 32..0x100 => self.0.extend_from_slice(&[0xd9, bytes as u8]),
+            bytes @ 0x100..0x1_0000 => {
+                self.0.push(0xda);
+                self.0.extend_from_slice(&(bytes as u16).to_be_bytes());
+            }
+            bytes => {
+                self.0.push(0xdb);
+                self.0.extend_from_slice(&(bytes as u32).to_be_bytes());
+            }
+        }
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn double(&mut self, number: f64) {
+        self.0.push(0xcb);
+        self.0.extend_from_slice(&number.to_bits().to_be_bytes());
+    }
+
+    fn integer(&mut self, number: u64) {
+        match number {
+            0..128 => self.0.push(number as u8),
+            128..0x100 => self.0.extend_from_slice(&[0xcc, number as u8]),
+            0x100..0x1_0000 => {
+                self.0.push(0xcd);
+                self.0.extend_from_slice(&(number as u16).to_be_bytes());
+            }
+            0x1_0000..0x1_0000_0000 => {
+                self.0.push(0xce);
+                self.0.extend_from_slice(&(number as u32).to_be_bytes());
+            }
+            _ => {
+                self.0.push(0xcf);
+                self.0.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+    }
+
+    fn any(&mut self, thing: &impl serde::Serialize) {
+        super::write(thing, &mut self.0);
+    }
+
+    fn jid(&mut self, jid: &Jid) {
+        jid.with_str(|text| self.text(text));
+    }
+
+    fn token(&mut self, token: Token) {
+        let mut text = [0; 32];
+        self.text(token.write(&mut text));
+    }
+
+    fn payload(&mut self, payload: &Payload) {
+        self.text(&payload.to_json());
+    }
+
+    fn put(&mut self, put: &Put) {
+        self.0.extend_from_slice(b"\x81\xa3Put\x9d");
+        self.text(put.queue.as_str());
+        self.jid(&put.jid);
+        self.text(put.klass.as_str());
+        self.payload(&put.payload);
+        self.double(put.delay.get());
+        match put.priority {
+            Some(priority) => self.double(priority.get()),
+            None => self.nil(),
+        }
+        match put.retries {
+            Some(retries) => self.integer(retries.into()),
+            None => self.nil(),
+        }
+        match &put.tags {
+            Some(tags) => {
+                self.array(tags.len());
+                tags.iter().for_each(|tag| self.text(tag.as_str()));
+            }
+            None => self.nil(),
+        }
+        self.array(put.depends.len());
+        put.depends.iter().for_each(|jid| self.jid(jid));
+        match &put.caller {
+            Some(caller) => self.text(caller.as_str()),
+            None => self.nil(),
+        }
+        self.text(match put.existing {
+            Existing::Keep => "Keep",
+            Existing::Replace => "Replace",
+            Existing::Require => "Require",
+        });
+        self.text(match put.cycles {
+            Cycles::Refuse => "Refuse",
+            Cycles::Accept => "Accept",
+        });
+        self.nil();
+    }
+
+    fn pop(&mut self, pop: &Pop) {
+        self.0.extend_from_slice(b"\x81\xa3Pop\x95");
+        self.array(pop.queues.len());
+        pop.queues.iter().for_each(|queue| self.text(queue.as_str()));
+        self.text(pop.worker.as_str());
+        self.integer(pop.count.get() as u64);
+        self.any(&pop.order);
+        self.0.push(if pop.whole { 0xc3 } else { 0xc2 });
+    }
+
+    fn complete(&mut self, complete: &Complete) {
+        self.0.extend_from_slice(b"\x81\xa8Complete\x96");
+        self.jid(&complete.jid);
+        match &complete.holder {
+            Holder::Token(token) => {
+                self.0.extend_from_slice(b"\x81\xa5Token");
+                self.token(*token);
+            }
+            Holder::Worker(worker) => {
+                self.0.extend_from_slice(b"\x81\xa6Worker");
+                self.text(worker.as_str());
+            }
+        }
+        match &complete.queue {
+            Some(queue) => self.text(queue.as_str()),
+            None => self.nil(),
+        }
+        match &complete.payload {
+            Some(payload) => self.payload(payload),
+            None => self.nil(),
+        }
+        self.nil();
+        self.nil();
+    }
+
+    fn popped(&mut self, job: &Popped) {
+        self.array(10);
+        self.jid(&job.jid);
+        self.text(job.queue.as_str());
+        self.text(job.klass.as_str());
+        self.payload(&job.payload);
+        self.double(job.priority.get());
+        self.integer(job.retries.into());
+        match u64::try_from(job.remaining) {
+            Ok(remaining) => self.integer(remaining),
+            Err(_) => self.any(&job.remaining),
+        }
+        self.array(3);
+        self.text(job.lock.worker.as_str());
+        self.token(job.lock.token);
+        self.double(job.lock.expires.get());
+        self.nil();
+        self.nil();
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    // The names read last: in a batch one follows itself again and again, and a name that is shared costs less than one that is made.
+    queue: Option<QueueName>,
+    klass: Option<Klass>,
+    worker: Option<WorkerName>,
+}
+
+macro_rules! shared_name {
+    ($method:ident, $type:ident) => {
+        fn $method(&mut self) -> Option<$type> {
+            let text = self.text()?;
+            match &self.$method {
+                Some(last) if last.as_str() == text => Some(last.clone()),
+                _ => {
+                    let name = $type::new(text).ok()?;
+                    self.$method = Some(name.clone());
+                    Some(name)
+                }
+            }
+        }
+    };
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, queue: None, klass: None, worker: None }
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(*byte)
+    }
+
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(count)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+
+    fn number_of(&mut self, bytes: usize) -> Option<u64> {
+        Some(self.take(bytes)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// Passes over these bytes, if they come next.
+    fn passes(&mut self, expected: &[u8]) -> bool {
+        match self.bytes.strip_prefix(expected) {
+            Some(rest) => {
+                self.bytes = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn is_nil(&mut self) -> bool {
+        self.passes(&[0xc0])
+    }
+
+    fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        if self.is_nil() { Some(None) } else { read(self).map(Some) }
+    }
+
+    fn array(&mut self) -> Option<usize> {
+        match self.byte()? {
+            byte @ 0x90..=0x9f => Some(usize::from(byte & 0x0f)),
+            0xdc => self.number_of(2).map(|count| count as usize),
+            0xdd => self.number_of(4).map(|count| count as usize),
+            _ => None,
+        }
+    }
+
+    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.array()?;
+        let mut list = Vec::with_capacity(count.min(self.bytes.len()));
+        for _ in 0..count {
+            list.push(read(self)?);
+        }
+        Some(list)
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let bytes = match self.byte()? {
+            byte @ 0xa0..=0xbf => usize::from(byte & 0x1f),
+            0xd9 => self.number_of(1)? as usize,
+            0xda => self.number_of(2)? as usize,
+            0xdb => self.number_of(4)? as usize,
+            _ => return None,
+        };
+        std::str::from_utf8(self.take(bytes)?).ok()
+    }
+
+    fn integer(&mut self) -> Option<u64> {
+        match self.byte()? {
+            byte @ 0..=0x7f => Some(byte.into()),
+            0xcc => self.number_of(1),
+            0xcd => self.number_of(2),
+            0xce => self.number_of(4),
+            0xcf => self.number_of(8),
+            _ => None,
+        }
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        match self.bytes.first()? {
+            0xcb => {
+                self.byte()?;
+                self.number_of(8).map(f64::from_bits)
+            }
+            // A script writes a number that happens to be whole as an integer.
+            _ => self.integer().map(|number| number as f64),
+        }
+    }
+
+    /// What serde makes of what comes next.
+    fn any<T: for<'de> Deserialize<'de>>(&mut self) -> Option<T> {
+        let mut from = rmp_serde::Deserializer::new(std::io::Cursor::new(self.bytes));
+        let thing = T::deserialize(&mut from).ok()?;
+        self.take(usize::try_from(from.position()).ok()?)?;
+        Some(thing)
+    }
+
+    shared_name!(queue, QueueName);
+    shared_name!(klass, Klass);
+    shared_name!(worker, WorkerName);
+
+    fn jid(&mut self) -> Option<Jid> {
+        Jid::new(self.text()?).ok()
+    }
+
+    fn payload(&mut self) -> Option<Payload> {
+        self.text().map(Payload::from_json)
+    }
+
+    fn token(&mut self) -> Option<Token> {
+        self.text()?.parse().ok()
+    }
+
+    fn call(&mut self) -> Option<Call> {
+        if self.array()? != 2 {
+            return None;
+        }
+        let now = self.option(|from| Timestamp::new(from.double()?).ok())?;
+        let before = self.bytes;
+        let command = self.command().or_else(|| {
+            self.bytes = before;
+            self.any()
+        })?;
+        Some(Call { now, command })
+    }
+
+    /// One of the frequent commands.
+    fn command(&mut self) -> Option<Command> {
+        if self.passes(b"\x81\xa3Put\x9d") {
+            self.put().map(Command::Put)
+        } else if self.passes(b"\x81\xa8Complete\x96") {
+            self.complete().map(Command::Complete)
+        } else if self.passes(b"\x81\xa3Pop\x95") {
+            self.pop().map(Command::Pop)
+        } else {
+            None
+        }
+    }
+
+    fn put(&mut self) -> Option<Put> {
+        Some(Put {
+            queue: self.queue()?,
+            jid: self.jid()?,
+            klass: self.klass()?,
+            payload: self.payload()?,
+            delay: Seconds::new(self.double()?).ok()?,
+            priority: self.option(|from| Priority::new(from.double()?).ok())?,
+            retries: self.option(|from| from.integer()?.try_into().ok())?,
+            tags: self.option(|from| from.list(|from| Tag::new(from.text()?).ok()))?,
+            depends: self.list(Reader::jid)?,
+            caller: self.option(Reader::worker)?,
+            existing: match self.text()? {
+                "Keep" => Existing::Keep,
+                "Replace" => Existing::Replace,
+                "Require" => Existing::Require,
+                _ => return None,
+            },
+            cycles: match self.text()? {
+                "Refuse" => Cycles::Refuse,
+                "Accept" => Cycles::Accept,
+                _ => return None,
+            },
+            terms: if self.is_nil() { None } else { return None },
+        })
+    }
+
+    fn pop(&mut self) -> Option<Pop> {
+        Some(Pop {
+            queues: self.list(Reader::queue)?,
+            worker: self.worker()?,
+            count: Count::new(self.integer()?.try_into().ok()?).ok()?,
+            order: if self.passes(b"\xa6Strict") { PopOrder::Strict } else { self.any()? },
+            whole: match self.byte()? {
+                0xc2 => false,
+                0xc3 => true,
+                _ => return None,
+            },
+        })
+    }
+
+    fn complete(&mut self) -> Option<Complete> {
+        Some(Complete {
+            jid: self.jid()?,
+            holder: if self.passes(b"\x81\xa5Token") {
+                Holder::Token(self.token()?)
+            } else if self.passes(b"\x81\xa6Worker") {
+                Holder::Worker(self.worker()?)
+            } else {
+                return None;
+            },
+            queue: self.option(Reader::queue)?,
+            payload: self.option(Reader::payload)?,
+            next: if self.is_nil() { None } else { return None },
+            result: if self.is_nil() { None::<Box<Outcome>> } else { return None },
+        })
+    }
+
+    fn answer(&mut self) -> Option<Answer> {
+        if self.passes(CREATED) {
+            return Some(Ok(Reply::Put(PutReply::Created)));
+        }
+        if self.passes(COMPLETED) {
+            return Some(Ok(Reply::Complete(CompleteReply::Complete)));
+        }
+        let before = self.bytes;
+        if self.passes(POPPED)
+            && let Some(reply) = self.pop_reply()
+        {
+            return Some(Ok(Reply::Pop(reply)));
+        }
+        self.bytes = before;
+        self.any()
+    }
+
+    fn pop_reply(&mut self) -> Option<PopReply> {
+        Some(PopReply { jobs: self.list(Reader::popped)?, turn: self.integer()?.try_into().ok()? })
+    }
+
+    fn popped(&mut self) -> Option<Popped> {
+        if self.array()? != 10 {
+            return None;
+        }
+        let job = Popped {
+            jid: self.jid()?,
+            queue: self.queue()?,
+            klass: self.klass()?,
+            payload: self.payload()?,
+            priority: Priority::new(self.double()?).ok()?,
+            retries: self.integer()?.try_into().ok()?,
+            remaining: self.integer()?.try_into().ok()?,
+            lock: self.lock()?,
+            particulars: None,
+            job: None,
+        };
+        (self.is_nil() && self.is_nil()).then_some(job)
+    }
+
+    fn lock(&mut self) -> Option<Lock> {
+        if self.array()? != 3 {
+            return None;
+        }
+        Some(Lock {
+            worker: self.worker()?,
+            token: self.token()?,
+            expires: Timestamp::new(self.double()?).ok()?,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! What is read and written fast on the wire is, byte for byte, what serde reads and writes.
+
+use geartrain_core::wire::{self, Request};
+use geartrain_core::{Answer, Call};
+use geartrain_testkit::model::Model;
+use geartrain_testkit::story::{Step, Tokens, limits, tell};
+
+#[test]
+fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
+    for seed in 0..200 {
+        let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
+        let (mut calls, mut answers): (Vec<Call>, Vec<Answer>) = (Vec::new(), Vec::new());
+        for Step { number, now, command } in tell(seed) {
+            let command = tokens.command(&command);
+            let (answer, _) = model.run(now, &command);
+            tokens.learn(number, &answer);
+            calls.push(Call { now: (number % 3 > 0).then_some(now), command });
+            answers.push(answer);
+        }
+        let request = Request::Batch(calls);
+        let bytes = request.encode();
+        assert_eq!(bytes, wire::encode(&(wire::VERSION, &request)), "seed {seed}");
+        assert_eq!(Request::decode(&bytes).expect("it was just written"), request, "seed {seed}");
+        assert_eq!(wire::decode::<(u8, Request)>(&bytes).expect("serde reads it too").1, request, "seed {seed}");
+
+        let bytes = wire::encode_answers(&answers);
+        assert_eq!(bytes, wire::encode(&answers), "seed {seed}");
+        assert_eq!(wire::decode_answers(&bytes).expect("they were just written"), answers, "seed {seed}");
+        assert_eq!(wire::decode::<Vec<Answer>>(&bytes).expect("serde reads them too"), answers, "seed {seed}");
+    }
+}
+
+/// Whatever bytes come, they are read or refused, and what is read can be written again.
+#[test]
+fn bytes_that_were_tampered_with_are_read_or_refused() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    for seed in 0..40 {
+        let calls: Vec<Call> =
+            tell(seed).into_iter().take(40).map(|step| Call { now: Some(step.now), command: step.command }).collect();
+        let good = Request::Batch(calls).encode();
+        for _ in 0..200 {
+            let mut bytes = good.clone();
+            for _ in 0..rng.usize(1..4) {
+                let at = rng.usize(..bytes.len());
+                bytes[at] = rng.u8(..);
+            }
+            bytes.truncate(rng.usize(bytes.len() / 2..=bytes.len()));
+            if let Ok(read) = Request::decode(&bytes) {
+                assert_eq!(Request::decode(&read.encode()).expect("it was just written"), read);
+            }
+            let _ = wire::decode_answers(&bytes);
+        }
+    }
+}
