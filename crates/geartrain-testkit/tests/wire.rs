@@ -21,12 +21,20 @@ fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
         let bytes = request.encode();
         assert_eq!(bytes, wire::encode(&(wire::VERSION, &request)), "seed {seed}");
         assert_eq!(Request::decode(&bytes).expect("it was just written"), request, "seed {seed}");
-        assert_eq!(wire::decode::<(u8, Request)>(&bytes).expect("serde reads it too").1, request, "seed {seed}");
+        assert_eq!(
+            wire::decode::<(u8, Request)>(&bytes).expect("serde reads it too").1,
+            request,
+            "seed {seed}"
+        );
 
         let bytes = wire::encode_answers(&answers);
         assert_eq!(bytes, wire::encode(&answers), "seed {seed}");
         assert_eq!(wire::decode_answers(&bytes).expect("they were just written"), answers, "seed {seed}");
-        assert_eq!(wire::decode::<Vec<Answer>>(&bytes).expect("serde reads them too"), answers, "seed {seed}");
+        assert_eq!(
+            wire::decode::<Vec<Answer>>(&bytes).expect("serde reads them too"),
+            answers,
+            "seed {seed}"
+        );
     }
 }
 
@@ -35,8 +43,11 @@ fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
 fn bytes_that_were_tampered_with_are_read_or_refused() {
     let mut rng = fastrand::Rng::with_seed(7);
     for seed in 0..40 {
-        let calls: Vec<Call> =
-            tell(seed).into_iter().take(40).map(|step| Call { now: Some(step.now), command: step.command }).collect();
+        let calls: Vec<Call> = tell(seed)
+            .into_iter()
+            .take(40)
+            .map(|step| Call { now: Some(step.now), command: step.command })
+            .collect();
         let good = Request::Batch(calls).encode();
         for _ in 0..200 {
             let mut bytes = good.clone();
