@@ -14,6 +14,7 @@ mod event;
 mod job;
 pub mod json;
 mod names;
+mod number;
 mod payload;
 mod terms;
 mod time;
@@ -29,6 +30,7 @@ pub use job::*;
 pub use names::{
     BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName,
 };
+pub use number::read_number;
 pub use payload::{Payload, Place};
 pub use terms::*;
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};

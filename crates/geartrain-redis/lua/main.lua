@@ -24,7 +24,8 @@ local function run(of_prefix, execute, ...)
   settle()
   tell()
   if done then return reply end
-  if type(reply) == 'table' and reply.text then return { err = 'ERR user_script:1: ' .. reply.text } end
+  -- Redis would end the text at a NUL.
+  if type(reply) == 'table' and reply.text then return { err = 'ERR user_script:1: ' .. reply.text:gsub('%z', ' ') } end
   error(reply)
 end
 

@@ -47,9 +47,10 @@ local function down(score)
   return score - step
 end
 
--- A finite number, if a text is one.
+-- A finite number, if a text is one: decimal, with or without an exponent, or whole in hex. Lua reads fractions in hex too, and nothing behind a NUL.
 local function number_of(text)
   local number = tonumber(text)
-  if number and number == number and number < huge and number > -huge then return number end
-  return nil
+  if not number or number ~= number or number >= huge or number <= -huge then return nil end
+  if type(text) == 'string' and text:find('[%zxX]') and not text:find('^%s*[-+]?0[xX]%x+%s*$') then return nil end
+  return number
 end

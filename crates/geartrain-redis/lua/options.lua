@@ -80,7 +80,7 @@ function option.check(name, value)
     bad('option', 'must have 1 to ' .. OPTION_BYTES_MAX .. ' bytes and no NUL')
   end
   if value and is_numeric(name) and not number_of(value) then
-    bad('value', 'of ' .. name .. ' must be a finite number, not ' .. quote(value))
+    bad('value', 'of ' .. name .. ' must be a finite number, not ' .. value)
   end
 end
 

@@ -2,30 +2,78 @@
 
 local NAME_BYTES_MAX = 512
 local GROUP_BYTES_MAX = 4160
+local COUNT_MAX = 100000
+local SHOWN_BYTES_MAX = 1024
+local JSON_DEPTH_MAX = 1000
+local LOG_DEPTH_MAX = 900 -- what is logged is encoded again inside of documents, inside of lists, all of which may have 1,000
+local ODD_SHOWN_MAX = 20
 
 local function need(value, text)
   if value == nil or value == false then complain(text) end
   return value
 end
 
--- A finite number, or a complaint that ends with what was given instead.
-local function need_number(value, text)
-  return number_of(value) or complain(text .. tostring(value))
+-- An argument as a message shows it.
+local function shown(argument)
+  if not argument then return 'nil' end
+  return #argument > SHOWN_BYTES_MAX and argument:sub(1, SHOWN_BYTES_MAX) or argument
 end
 
--- A whole number from 0 to what anybody can want.
+-- A finite number, or a complaint that ends with what was given instead. Minus nought is nought.
+local function need_number(value, text)
+  return (number_of(value) or complain(text .. shown(value))) + 0
+end
+
+-- A whole number that is kept in 32 bits.
+local function need_whole(value, text, what)
+  local number = need_number(value, text)
+  if number < 0 or number % 1 ~= 0 or number > 4294967295 then
+    complain(what .. ' must be a whole number that is not negative and fits 32 bits, not ' .. shown(value))
+  end
+  return number
+end
+
+-- How many.
 local function need_count(value, text)
   local number = need_number(value, text)
-  if number < 0 or number % 1 ~= 0 then complain(text .. tostring(value)) end
+  if number < 0 or number % 1 ~= 0 or number > COUNT_MAX then
+    complain('a count is a whole number from 0 to ' .. COUNT_MAX .. ', not ' .. shown(value))
+  end
+  return number
+end
+
+-- From where on.
+local function need_offset(value, text)
+  local number = need_number(value, text)
+  if number < 0 or number % 1 ~= 0 then complain('an offset is a whole number that is not negative, not ' .. shown(value)) end
   return number < OFFSET_MAX and number or OFFSET_MAX
 end
 
--- Reads JSON, in the words of the library that does if it cannot.
-local function decode(text)
-  if not text then complain('Expected JSON but found nothing') end
-  local read, value = pcall(cjson.decode, text)
+-- Whether there is a number in a text that lacks digits before or behind its point. The library takes those.
+local function lacks_digits(text)
+  return text:find('%d%.%D') or text:find('%d%.$') or text:find('%-%.')
+end
+
+-- Reads JSON, in the words of the library that does if it cannot. What JSON has no words for, such as NaN, is refused; the library is asked to with
+-- settings of our own, because other scripts share its own.
+local function decode(text, depth)
+  local strict = cjson.new()
+  strict.decode_invalid_numbers(false)
+  strict.decode_max_depth(depth or JSON_DEPTH_MAX)
+  local read, value = pcall(strict.decode, text)
   if not read then complain((tostring(value):gsub('^user_script:%d+: ', ''))) end
+  if lacks_digits(text) and lacks_digits((text:gsub('\\.', ''):gsub('"[^"]*"', ''))) then
+    complain('Expected a digit on both sides of a point')
+  end
   return value
+end
+
+-- Reads JSON and writes it again, as Qless does with data that comes with a heartbeat or a failure.
+local function rewritten(text, depth)
+  local value = decode(text, depth)
+  local written, again = pcall(cjson.encode, value)
+  if not written then complain((tostring(again):gsub('^user_script:%d+: ', ''))) end
+  return again, value
 end
 
 -- Whether a text is UTF-8. Others could not be shown to our own callers, and a queue with such a job in it could not be popped by them.
@@ -44,35 +92,42 @@ local function need_utf8(text, what)
   return text
 end
 
--- A name that is to be kept.
+-- A name.
 local function need_name(name, missing, what, max)
   need(name, missing)
   max = max or NAME_BYTES_MAX
-  if #name == 0 or #name > max or name:find('%z') then complain('a ' .. what .. ' must have 1 to ' .. max .. ' bytes and no NUL') end
-  return need_utf8(name, 'a ' .. what)
+  need_utf8(name, 'a ' .. what)
+  if #name == 0 then complain('a ' .. what .. ' needs at least one byte') end
+  if #name > max then complain('a ' .. what .. ' has at most ' .. max .. ' bytes, this one has ' .. #name) end
+  if name:find('%z') then complain('a ' .. what .. ' must not hold a NUL byte') end
+  return name
 end
 
-local function need_list(text, what)
-  local list = decode(text)
-  if type(list) ~= 'table' then complain(what .. ' must be a list') end
-  for _, member in ipairs(list) do
-    if type(member) ~= 'string' and type(member) ~= 'number' then complain(what .. ' must be a list of names') end
-    need_name(tostring(member), what, what:match('"(.-)s?"') or 'name')
-  end
-  return list
-end
-
--- Names are texts, also where a caller wrote numbers.
-local function need_names(text, what)
-  local names = need_list(text, what)
-  for place, name in ipairs(names) do names[place] = tostring(name) end
+local function need_all(names, what)
+  for _, name in ipairs(names) do need_name(name, nil, what) end
   return names
+end
+
+-- A list of names in JSON. They are texts, also where a caller wrote numbers.
+local function need_names(text, option, what)
+  local names = decode(text)
+  -- An object without fields is how Qless writes an empty list.
+  if type(names) ~= 'table' or (#names == 0 and next(names) ~= nil) then complain(option .. ' must be a JSON list of strings') end
+  for place, name in ipairs(names) do
+    if type(name) == 'number' and number_of(name) then names[place] = tostring(name)
+    elseif type(name) ~= 'string' then complain(option .. ' must be a JSON list of strings') end
+  end
+  return need_all(names, what)
 end
 
 -- Options given as words and values behind the other arguments. The last one of a name counts.
 local function options_from(arguments, first)
   if (#arguments - first + 1) % 2 ~= 0 then
-    complain('Odd number of additional args: ' .. table.concat(arguments, ',', first))
+    local words = {}
+    for at = first, #arguments do
+      if #words < ODD_SHOWN_MAX then words[#words + 1] = shown(arguments[at]) end
+    end
+    complain('Odd number of additional args: ' .. table.concat(words, ' '))
   end
   local found = {}
   for at = first, #arguments, 2 do found[arguments[at]] = arguments[at + 1] end
@@ -173,22 +228,21 @@ qless.commands = commands
 
 local NO_QUEUE, NO_JID, NO_RECURRING = 'Queue(): no queue name provided', 'Job(): no jid provided', 'Recurring(): no jid provided'
 
-local function put_or_requeue(arguments, existing)
-  -- The older form has no worker, and so an odd number of arguments.
-  local worker, first = '', 0
-  if #arguments % 2 == 0 then worker, first = arguments[1], 1 end
-  local queue = need_name(arguments[first + 1], NO_QUEUE, 'queue')
-  local jid = need_name(arguments[first + 2], existing == 'Require' and NO_JID or 'Put(): Arg "jid" missing', 'jid')
-  local klass = need_name(arguments[first + 3], 'Put(): Arg "klass" missing', 'klass')
-  local data = arguments[first + 4]
+-- first: where in the arguments the queue is.
+local function put_or_requeue(arguments, worker, first, existing)
+  if worker ~= '' then need_name(worker, nil, 'worker') end
+  local queue = need_name(arguments[first], NO_QUEUE, 'queue')
+  local jid = need_name(arguments[first + 1], 'Put(): Arg "jid" missing', 'jid')
+  local klass = need_name(arguments[first + 2], 'Put(): Arg "klass" missing', 'klass')
+  local data = need(arguments[first + 3], 'Put(): Arg "data" missing')
   if decode(data) == false then complain('Put(): Arg "data" missing or not JSON: false') end
   need_utf8(data, 'data')
-  local delay = need_number(arguments[first + 5], 'Put(): Arg "delay" not a number: ')
-  local options = options_from(arguments, first + 6)
-  local retries = options.retries and need_number(options.retries, 'Put(): Arg "retries" not a number: ')
-  local tags = options.tags and need_list(options.tags, 'Put(): Arg "tags"')
+  local delay = need_number(arguments[first + 4], 'Put(): Arg "delay" not a number: ')
+  local options = options_from(arguments, first + 5)
+  local retries = options.retries and need_whole(options.retries, 'Put(): Arg "retries" not a number: ', 'retries')
+  local tags = options.tags and need_names(options.tags, 'tags', 'tag')
   local priority = options.priority and need_number(options.priority, 'Put(): Arg "priority" not a number')
-  local depends = options.depends and need_names(options.depends, 'Put(): Arg "depends"') or {}
+  local depends = options.depends and need_names(options.depends, 'depends', 'jid') or {}
   check_payload(data)
   check_retries(retries)
   at_most('tags', tags and #tags or 0, TAGS_MAX)
@@ -198,14 +252,18 @@ local function put_or_requeue(arguments, existing)
 end
 
 function commands.put(arguments)
-  return put_or_requeue(arguments, 'Replace')
+  -- The older form has no worker, and so an odd number of arguments.
+  if #arguments % 2 == 1 then return put_or_requeue(arguments, '', 1, 'Replace') end
+  return put_or_requeue(arguments, arguments[1] or '', 2, 'Replace')
 end
 
 function commands.requeue(arguments)
-  return put_or_requeue(arguments, 'Require')
+  local jid = need_name(arguments[3], NO_JID, 'jid')
+  if not job.exists(jid) then refuse('NoSuchJob', { jid = jid }) end
+  return put_or_requeue(arguments, arguments[1], 2, 'Require')
 end
 
-local function shown(of)
+local function with_document(of)
   return document(of.jid)
 end
 
@@ -213,26 +271,26 @@ function commands.pop(arguments)
   local queue = need_name(arguments[1], NO_QUEUE, 'queue')
   local worker = need_name(arguments[2], 'Pop(): Arg "worker" missing', 'worker')
   local count = need_count(arguments[3], 'Pop(): Arg "count" missing or not a number: ')
-  return cjson.encode((pop.pop({ queues = { queue }, worker = worker, count = count, order = 'Strict', show = shown })))
+  return cjson.encode((pop.pop({ queues = { queue }, worker = worker, count = count, order = 'Strict', show = with_document })))
 end
 
 function commands.peek(arguments)
-  local queue = need(arguments[1], NO_QUEUE)
+  local queue = need_name(arguments[1], NO_QUEUE, 'queue')
   return documents(pop.peek(queue, need_count(arguments[2], 'Peek(): Arg "count" missing or not a number: ')))
 end
 
 function commands.heartbeat(arguments)
-  local jid = need(arguments[1], NO_JID)
-  local worker = need(arguments[2], 'Heatbeat(): Arg "worker" missing')
-  local data = arguments[3] and cjson.encode(decode(need_utf8(arguments[3], 'data')))
+  local jid = need_name(arguments[1], NO_JID, 'jid')
+  local worker = need_name(arguments[2], 'Heatbeat(): Arg "worker" missing', 'worker')
+  local data = arguments[3] and need_utf8(rewritten(arguments[3]), 'data')
   check_payload(data)
   return finish.heartbeat({ jid = jid, holder = { worker = worker }, data = data })
 end
 
 function commands.complete(arguments)
-  local jid = need(arguments[1], NO_JID)
-  local worker = need(arguments[2], 'Complete(): Arg "worker" missing')
-  local queue = need(arguments[3], 'Complete(): Arg "queue" missing')
+  local jid = need_name(arguments[1], NO_JID, 'jid')
+  local worker = need_name(arguments[2], 'Complete(): Arg "worker" missing', 'worker')
+  local queue = need_name(arguments[3], 'Complete(): Arg "queue" missing', 'queue')
   local data = need(arguments[4], 'Complete(): Arg "data" missing or not JSON: nil')
   decode(data)
   need_utf8(data, 'data')
@@ -240,7 +298,7 @@ function commands.complete(arguments)
   local options = {}
   for at = 5, #arguments - 1, 2 do options[arguments[at]] = arguments[at + 1] end
   local delay = options.delay and need_number(options.delay, 'Complete(): Arg "delay" not a number: ')
-  local depends = options.depends and need_names(options.depends, 'Complete(): Arg "depends"')
+  local depends = options.depends and need_names(options.depends, 'depends', 'jid')
   local on
   if options.next then
     on = { queue = need_name(options.next, NO_QUEUE, 'queue'), delay = delay or 0, depends = depends or {}, cycles = 'Accept' }
@@ -252,11 +310,11 @@ function commands.complete(arguments)
 end
 
 function commands.fail(arguments)
-  local jid = need(arguments[1], NO_JID)
-  local worker = need(arguments[2], 'Fail(): Arg "worker" missing')
+  local jid = need_name(arguments[1], NO_JID, 'jid')
+  local worker = need_name(arguments[2], 'Fail(): Arg "worker" missing', 'worker')
   local group = need_name(arguments[3], 'Fail(): Arg "group" missing', 'group', GROUP_BYTES_MAX)
-  local message = need_utf8(need(arguments[4], 'Fail(): Arg "message" missing'), 'message')
-  local data = arguments[5] and cjson.encode(decode(need_utf8(arguments[5], 'data')))
+  local message = need_utf8(need(arguments[4], 'Fail(): Arg "message" missing'), 'a message')
+  local data = arguments[5] and need_utf8(rewritten(arguments[5]), 'data')
   check_payload(data)
   check_size('message', message)
   finish.fail({ jid = jid, holder = { worker = worker }, group = group, message = message, data = data })
@@ -264,66 +322,66 @@ function commands.fail(arguments)
 end
 
 function commands.retry(arguments)
-  local jid = need(arguments[1], NO_JID)
-  local queue = need(arguments[2], 'Retry(): Arg "queue" missing')
-  local worker = need(arguments[3], 'Retry(): Arg "worker" missing')
+  local jid = need_name(arguments[1], NO_JID, 'jid')
+  local queue = need_name(arguments[2], 'Retry(): Arg "queue" missing', 'queue')
+  local worker = need_name(arguments[3], 'Retry(): Arg "worker" missing', 'worker')
   local delay = need_number(arguments[4] or '0', 'Retry(): Arg "delay" not a number: ')
   if arguments[5] then need_name(arguments[5], '', 'group', GROUP_BYTES_MAX) end
-  if arguments[6] then need_utf8(arguments[6], 'message') end
+  if arguments[6] then need_utf8(arguments[6], 'a message') end
   check_size('message', arguments[6])
   return finish.retry({ jid = jid, holder = { worker = worker }, queue = queue, delay = delay, group = arguments[5], message = arguments[6] })
 end
 
 function commands.timeout(arguments)
-  finish.timeout(arguments)
+  finish.timeout(need_all(arguments, 'jid'))
 end
 
 function commands.cancel(arguments)
-  finish.cancel(arguments)
+  finish.cancel(need_all(arguments, 'jid'))
   return arguments
 end
 
 function commands.unfail(arguments)
   local queue = need_name(arguments[1], NO_QUEUE, 'queue')
-  local group = need(arguments[2], 'Unfail(): Arg "group" missing')
+  local group = need_name(arguments[2], 'Unfail(): Arg "group" missing', 'group', GROUP_BYTES_MAX)
   local count = need_count(arguments[3] or '25', 'Unfail(): Arg "count" not a number: ')
   if count == 0 then bad('count', 'must be at least 1') end
   return finish.unfail(queue, group, count)
 end
 
 function commands.priority(arguments)
-  local jid = need(arguments[1], NO_JID)
+  local jid = need_name(arguments[1], NO_JID, 'jid')
   local priority = need_number(arguments[2], 'Priority(): Arg "priority" missing or not a number: ')
   change.priority(jid, priority)
   return priority
 end
 
 function commands.depends(arguments)
-  local jid = need(arguments[1], NO_JID)
+  local jid = need_name(arguments[1], NO_JID, 'jid')
   local command = need(arguments[2], 'Depends(): Arg "command" missing')
+  local others = from(arguments, 3)
+  local known_word = command == 'on' or command == 'off'
+  local all = command == 'off' and others[1] == 'all'
+  if known_word and not all then need_all(others, 'jid') end
   local of = job.load(jid)
   if not of or of.state ~= 'depends' then
     complain('Depends(): Job ' .. jid .. ' not in the depends state: ' .. (of and of.state or 'false'))
   end
-  if command == 'on' then
-    change.depend(jid, { on = from(arguments, 3) }, 'Accept')
-  elseif command == 'off' and arguments[3] == 'all' then
-    change.depend(jid, {}, 'Accept')
-  elseif command == 'off' then
-    change.depend(jid, { off = from(arguments, 3) }, 'Accept')
-  else
-    complain('Depends(): Argument "command" must be "on" or "off"')
-  end
+  if not known_word then complain('Depends(): Argument "command" must be "on" or "off"') end
+  change.depend(jid, all and {} or { [command] = others }, 'Accept')
   return 1
 end
 
 function commands.log(arguments)
-  local jid = need(arguments[1], "Log(): Argument 'jid' missing")
-  local message = need(arguments[2], "Log(): Argument 'message' missing")
+  local jid = need_name(arguments[1], "Log(): Argument 'jid' missing", 'jid')
+  local message = need_utf8(need(arguments[2], "Log(): Argument 'message' missing"), 'a message')
   local data = arguments[3]
-  if data and type(decode(data)) ~= 'table' then complain('Log(): Argument "data" must be a JSON object: ' .. data) end
-  need_utf8(message, 'message')
-  need_utf8(data or '', 'data')
+  if data then
+    -- What could not be written again could not be shown, and nor could the job.
+    local _, fields = rewritten(data, LOG_DEPTH_MAX)
+    if type(fields) ~= 'table' then complain('Log(): Argument "data" must be a JSON object: ' .. shown(data)) end
+    need_utf8(data, 'Log(): Argument "data"')
+  end
   change.log(jid, message, data)
 end
 
@@ -334,99 +392,101 @@ function commands.track(arguments)
     for place, jid in ipairs(there) do jobs[place] = document(jid) end
     return cjson.encode({ jobs = jobs, expired = gone })
   end
-  local jid = need(arguments[2], 'Track(): Arg "jid" missing')
+  local jid = need_name(arguments[2], 'Track(): Arg "jid" missing', 'jid')
   if not job.exists(jid) then complain('Track(): Job does not exist') end
   local word = arguments[1]:lower()
-  if word ~= 'track' and word ~= 'untrack' then complain('Track(): Unknown action "' .. arguments[1] .. '"') end
+  if word ~= 'track' and word ~= 'untrack' then complain('Track(): Unknown action "' .. shown(arguments[1]) .. '"') end
   return change.track(jid, word == 'track') and '1' or '0'
 end
 
 function commands.tag(arguments)
   local command = need(arguments[1], 'Tag(): Arg "command" must be "add", "remove", "get" or "top"')
   if command == 'add' or command == 'remove' then
-    local jid = need(arguments[2], 'Tag(): Arg "jid" missing')
-    local tags = from(arguments, 3)
-    for _, tag in ipairs(tags) do need_name(tag, '', 'tag') end
+    local jid = need_name(arguments[2], 'Tag(): Arg "jid" missing', 'jid')
+    local tags = need_all(from(arguments, 3), 'tag')
     return cjson.encode((command == 'add' and change.add_tags or change.remove_tags)(jid, tags))
   elseif command == 'get' then
-    local tag = need(arguments[2], 'Tag(): Arg "tag" missing')
-    local offset = need_count(arguments[3] or '0', 'Tag(): Arg "offset" not a number: ')
+    local tag = need_name(arguments[2], 'Tag(): Arg "tag" missing', 'tag')
+    local offset = need_offset(arguments[3] or '0', 'Tag(): Arg "offset" not a number: ')
     local count = need_count(arguments[4] or '25', 'Tag(): Arg "count" not a number: ')
     local total, jobs = read.tagged(tag, offset, count)
     return cjson.encode({ total = total, jobs = jobs })
   elseif command == 'top' then
-    local offset = need_count(arguments[2] or '0', 'Tag(): Arg "offset" not a number: ')
+    local offset = need_offset(arguments[2] or '0', 'Tag(): Arg "offset" not a number: ')
     return cjson.encode(read.top_tags(offset, need_count(arguments[3] or '25', 'Tag(): Arg "count" not a number: ')))
   end
   complain('Tag(): First argument must be "add", "remove" or "get"')
 end
 
 function commands.get(arguments)
-  local found = document(need(arguments[1], NO_JID))
+  local found = document(need_name(arguments[1], NO_JID, 'jid'))
   return found and cjson.encode(found) or false
 end
 
 function commands.multiget(arguments)
-  return documents(arguments)
+  return documents(need_all(arguments, 'jid'))
 end
 
 function commands.length(arguments)
-  return read.length(need(arguments[1], NO_QUEUE))
+  return read.length(need_name(arguments[1], NO_QUEUE, 'queue'))
 end
 
 function commands.jobs(arguments)
   local state = need(arguments[1], 'Jobs(): Arg "state" missing')
   local queue, first = nil, 2
   if state ~= 'complete' then
-    queue, first = need(arguments[2], 'Jobs(): Arg "queue" missing'), 3
+    queue, first = need_name(arguments[2], 'Jobs(): Arg "queue" missing', 'queue'), 3
   end
-  local offset = need_count(arguments[first] or '0', 'Jobs(): Arg "offset" not a number: ')
+  local offset = need_offset(arguments[first] or '0', 'Jobs(): Arg "offset" not a number: ')
   local count = need_count(arguments[first + 1] or '25', 'Jobs(): Arg "count" not a number: ')
   -- There is no listing of waiting jobs in Qless.
   local jids = state ~= 'waiting' and read.jobs(state, queue, offset, count)
-  return jids or complain('Jobs(): Unknown type "' .. state .. '"')
+  return jids or complain('Jobs(): Unknown type "' .. shown(state) .. '"')
 end
 
 function commands.failed(arguments)
   if not arguments[1] then return cjson.encode(read.failures()) end
-  local start = need_count(arguments[2] or '0', 'Failed(): Arg "start" is not a number: ')
+  local group = need_name(arguments[1], nil, 'group', GROUP_BYTES_MAX)
+  local start = need_offset(arguments[2] or '0', 'Failed(): Arg "start" is not a number: ')
   local limit = need_count(arguments[3] or '25', 'Failed(): Arg "limit" is not a number: ')
-  local total, jobs = read.failed(arguments[1], start, limit)
+  local total, jobs = read.failed(group, start, limit)
   return cjson.encode({ total = total, jobs = jobs })
 end
 
 function commands.queues(arguments)
+  if arguments[1] then need_name(arguments[1], nil, 'queue') end
   local all = read.queues(arguments[1])
   return cjson.encode(arguments[1] and all[1] or all)
 end
 
 function commands.workers(arguments)
+  if arguments[1] then need_name(arguments[1], nil, 'worker') end
   return cjson.encode(arguments[1] and read.worker_jobs(arguments[1]) or read.workers())
 end
 
 function commands.stats(arguments)
-  local queue = need(arguments[1], NO_QUEUE)
+  local queue = need_name(arguments[1], NO_QUEUE, 'queue')
   return cjson.encode(stats.report(queue, need_number(arguments[2], 'Stats(): Arg "date" missing or not a number: ')))
 end
 
 function commands.pause(arguments)
-  change.pause(arguments, true)
+  change.pause(need_all(arguments, 'queue'), true)
 end
 
 function commands.unpause(arguments)
-  change.pause(arguments, false)
+  change.pause(need_all(arguments, 'queue'), false)
 end
 
 commands['queue.forget'] = function(arguments)
-  change.forget_queues(arguments)
+  change.forget_queues(need_all(arguments, 'queue'))
 end
 
 commands['worker.deregister'] = function(arguments)
-  change.forget_workers(arguments)
+  change.forget_workers(need_all(arguments, 'worker'))
 end
 
 commands['config.get'] = function(arguments)
-  if arguments[1] then return (option.get(arguments[1])) end
+  if arguments[1] then return (option.get(need_utf8(arguments[1], 'an option'))) end
   local all = {}
   for name, value in pairs(option.listed) do all[name] = value end
   for name, value in pairs(option.all()) do all[name] = value end
@@ -434,12 +494,12 @@ commands['config.get'] = function(arguments)
 end
 
 commands['config.set'] = function(arguments)
-  local name = need(arguments[1], 'config.set(): Arg "option" missing')
-  option.set(name, need(arguments[2], 'config.set(): Arg "value" missing'))
+  local name = need_utf8(need(arguments[1], 'config.set(): Arg "option" missing'), 'an option')
+  option.set(name, need_utf8(need(arguments[2], 'config.set(): Arg "value" missing'), 'a value'))
 end
 
 commands['config.unset'] = function(arguments)
-  option.unset(need(arguments[1], 'config.unset(): Arg "option" missing'))
+  option.unset(need_utf8(need(arguments[1], 'config.unset(): Arg "option" missing'), 'an option'))
 end
 
 function commands.recur(arguments)
@@ -450,50 +510,52 @@ function commands.recur(arguments)
   local kind = need(arguments[5], 'RecurringJob On(): Arg "spec" missing')
   decode(data)
   need_utf8(data, 'data')
-  if kind ~= 'interval' then complain('Recur(): schedule type "' .. kind .. '" unknown') end
+  if kind ~= 'interval' then complain('Recur(): schedule type "' .. shown(kind) .. '" unknown') end
   local interval = need_number(arguments[6], 'Recur(): Arg "interval" not a number: ')
   local offset = need_number(arguments[7], 'Recur(): Arg "offset" not a number: ')
   if interval <= 0 then complain('Recur(): Arg "interval" must be greater than 0') end
   local options = options_from(arguments, 8)
-  local tags = need_list(options.tags or '[]', 'Recur(): Arg "tags"')
+  local tags = options.tags and need_names(options.tags, 'tags', 'tag') or {}
   local priority = need_number(options.priority or '0', 'Recur(): Arg "priority" not a number: ')
-  local retries = need_number(options.retries or '0', 'Recur(): Arg "retries" not a number: ')
-  local backlog = need_number(options.backlog or '0', 'Recur(): Arg "backlog" not a number: ')
+  local retries = need_whole(options.retries or '0', 'Recur(): Arg "retries" not a number: ', 'retries')
+  local backlog = need_whole(options.backlog or '0', 'Recur(): Arg "backlog" not a number: ', 'backlog')
   recur.recur({ queue = queue, jid = jid, klass = klass, data = data, interval = interval, offset = offset, tags = tags,
     priority = priority, retries = retries, backlog = backlog })
   return jid
 end
 
 function commands.unrecur(arguments)
-  recur.unrecur(need(arguments[1], NO_RECURRING))
+  recur.unrecur(need_name(arguments[1], NO_RECURRING, 'jid'))
   return 1
 end
 
 commands['recur.get'] = function(arguments)
-  local of = recur.get(need(arguments[1], NO_RECURRING))
+  local of = recur.get(need_name(arguments[1], NO_RECURRING, 'jid'))
   if not of then return false end
   return cjson.encode({ jid = of.jid, klass = of.klass, state = 'recur', queue = of.queue, priority = of.priority, interval = of.interval,
     retries = of.retries, count = of.count, data = of.data, tags = of.tags, backlog = of.backlog })
 end
 
 commands['recur.update'] = function(arguments)
-  local jid = need(arguments[1], NO_RECURRING)
+  local jid = need_name(arguments[1], NO_RECURRING, 'jid')
   recur.existing(jid)
   local changes = {}
   for at = 2, #arguments, 2 do
     local field, value = arguments[at], arguments[at + 1]
-    if not value then complain('No value provided for ' .. field) end
-    if field == 'priority' or field == 'retries' or field == 'interval' then
+    if not value then complain('No value provided for ' .. shown(field)) end
+    if field == 'retries' then
+      changes.retries = need_whole(value, 'Recur(): Arg "retries" must be a number: ', 'retries')
+    elseif field == 'priority' or field == 'interval' then
       changes[field] = need_number(value, 'Recur(): Arg "' .. field .. '" must be a number: ')
     elseif field == 'backlog' then
-      changes.backlog = need_number(value, 'Recur(): Arg "backlog" not a number: ')
+      changes.backlog = need_whole(value, 'Recur(): Arg "backlog" not a number: ', 'backlog')
     elseif field == 'data' then
       decode(value)
       changes.data = need_utf8(value, 'data')
     elseif field == 'klass' or field == 'queue' then
-      changes[field] = need_name(value, '', field)
+      changes[field] = need_name(value, nil, field)
     else
-      complain('Recur(): Unrecognized option "' .. field .. '"')
+      complain('Recur(): Unrecognized option "' .. shown(field) .. '"')
     end
   end
   recur.update(jid, changes)
@@ -501,21 +563,22 @@ commands['recur.update'] = function(arguments)
 end
 
 commands['recur.tag'] = function(arguments)
-  local jid, tags = need(arguments[1], NO_RECURRING), from(arguments, 2)
-  for _, tag in ipairs(tags) do need_name(tag, '', 'tag') end
-  return cjson.encode(recur.tag(jid, tags))
+  local jid = need_name(arguments[1], NO_RECURRING, 'jid')
+  return cjson.encode(recur.tag(jid, need_all(from(arguments, 2), 'tag')))
 end
 
 commands['recur.untag'] = function(arguments)
-  return cjson.encode(recur.untag(need(arguments[1], NO_RECURRING), from(arguments, 2)))
+  local jid = need_name(arguments[1], NO_RECURRING, 'jid')
+  return cjson.encode(recur.untag(jid, need_all(from(arguments, 2), 'tag')))
 end
 
 -- Lists without members are objects in Qless; the encoder sees to that, if it is as it was when Redis started it.
 function qless.execute(arguments)
   local command = need(arguments[1], 'Must provide a command')
-  local execute = need(commands[command], 'Unknown command ' .. command)
+  local execute = need(commands[command], 'Unknown command ' .. shown(command))
   now = number_of(arguments[2])
   if not now then complain('Arg "now" missing or not a number: nil') end
+  now = now + 0
   local done, reply = pcall(execute, from(arguments, 3))
   if done then return reply end
   if type(reply) == 'table' and reply.refused then complain(in_words(command, reply)) end

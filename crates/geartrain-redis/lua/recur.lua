@@ -4,7 +4,7 @@ local INTERVAL_MIN = 0.001
 local RECURRING_BYTES_MAX = 490
 
 local function check_interval(interval)
-  if interval < INTERVAL_MIN then bad('interval', 'must be at least ' .. INTERVAL_MIN .. ' s, not ' .. exact(interval)) end
+  if interval < INTERVAL_MIN then bad('interval', 'must be at least ' .. INTERVAL_MIN .. ' s') end
 end
 
 local function load(jid)

@@ -82,6 +82,15 @@ impl Qless {
         (reply, heard)
     }
 
+    /// The job's hash has these fields, each as `name=value`.
+    fn assert_job_has(&mut self, jid: &str, fields: &[&str]) {
+        let flat = redis::cmd("HGETALL").arg(format!("ql:j:{jid}")).query(&mut self.connection).unwrap();
+        let found = pairs(flat, true);
+        for field in fields {
+            assert!(found.iter().any(|found| found == field), "{field} is not in {found:#?}");
+        }
+    }
+
     /// Keys and what is in them, as text.
     fn dump(&mut self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut self.connection).unwrap();
@@ -178,7 +187,17 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
     assert!(lines.contains(&"ql:q:q-locks: a=80".to_owned()), "{lines:#?}");
     assert!(lines.contains(&"ql:s:stats:0:q: retries=1".to_owned()), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.starts_with("ql:w:w1")), "{lines:#?}");
+    let warned = [
+        "state=running",
+        "worker=w1",
+        "expires=70",
+        "grace=1",
+        "remaining=5",
+        "time=10.00000000000000000000",
+    ];
+    qless.assert_job_has("a", &warned);
     assert_eq!(qless.heard("heartbeat 75 a w1"), (Value::Int(135), nothing()));
+    qless.assert_job_has("a", &["worker=w1", "expires=135", "grace=1"]);
     assert_eq!(qless.json("pop 135 q w2 1")[0]["remaining"], 4);
     assert!(qless.error("heartbeat 136 a w1").contains("Heartbeat(): Job a given out to another worker: w2"));
     assert_eq!(
@@ -187,6 +206,18 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
     );
     let lines = qless.dump("ql:*");
     assert!(lines.contains(&"ql:q:r-scheduled: a=145".to_owned()), "{lines:#?}");
+    let advanced = [
+        "state=waiting",
+        "queue=r",
+        "worker=",
+        "expires=0",
+        "remaining=5",
+        "data=[]",
+        "failure={}",
+        "time=140.00000000000000000000",
+    ];
+    qless.assert_job_has("a", &advanced);
+    assert!(!lines.iter().any(|line| line.contains("grace=")), "taking it over ended the grace: {lines:#?}");
     let job = qless.json("get 140 a");
     assert_eq!(
         (&job["state"], &job["remaining"], &job["data"]),
@@ -203,6 +234,15 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
             ]
         )
     );
+    let failed = [
+        r#"failure={"group":"g","message":"oops","when":147,"worker":"w3"}"#,
+        "state=failed",
+        "queue=r",
+        "worker=",
+        "expires=",
+    ];
+    qless.assert_job_has("a", &failed);
+    assert_eq!(qless.dump("ql:f*"), ["ql:f:g: a", "ql:failures: g"]);
     let failure = json!({"group": "g", "message": "oops", "when": 147, "worker": "w3"});
     assert_eq!(qless.json("get 150 a")["failure"], failure);
     assert_eq!(qless.text("failed 150"), r#"{"g":1}"#);
@@ -248,7 +288,7 @@ fn what_is_wrong_is_said_in_the_words_that_clients_look_for() {
         ("put 0", "Queue(): no queue name provided"),
         ("put 0 w q", r#"Put(): Arg "jid" missing"#),
         ("put 0 q a", r#"Put(): Arg "jid" missing"#),
-        ("put 0 q a k", "Expected JSON but found nothing"),
+        ("put 0 q a k", r#"Put(): Arg "data" missing"#),
         ("put 0 w q a k false 0", r#"Put(): Arg "data" missing or not JSON: false"#),
         ("put 0 w q a k } 0", "Expected value but found T_OBJ_END at character 1"),
         ("put 0 w q a k {} soon", r#"Put(): Arg "delay" not a number: soon"#),
@@ -262,7 +302,7 @@ fn what_is_wrong_is_said_in_the_words_that_clients_look_for() {
         ("pop 0 q", r#"Pop(): Arg "worker" missing"#),
         ("pop 0 q w", r#"Pop(): Arg "count" missing or not a number: nil"#),
         ("pop 0 q w some", r#"Pop(): Arg "count" missing or not a number: some"#),
-        ("pop 0 q w -1", r#"Pop(): Arg "count" missing or not a number: -1"#),
+        ("pop 0 q w -1", "a count is a whole number from 0 to 100000, not -1"),
         ("peek 0", "Queue(): no queue name provided"),
         ("peek 0 q some", r#"Peek(): Arg "count" missing or not a number: some"#),
         ("heartbeat 0", "Job(): no jid provided"),
@@ -389,9 +429,9 @@ fn names_that_nobody_could_be_shown_are_refused() {
     let mut qless = Qless::start();
     let long = "x".repeat(513);
     for (call, said) in [
-        (["put", "0", "w", "", "a", "k", "{}", "0"], "a queue must have 1 to 512 bytes and no NUL"),
-        (["put", "0", "w", "q", &long, "k", "{}", "0"], "a jid must have 1 to 512 bytes and no NUL"),
-        (["put", "0", "w", "q", "a", "k\0", "{}", "0"], "a klass must have 1 to 512 bytes and no NUL"),
+        (["put", "0", "w", "", "a", "k", "{}", "0"], "a queue needs at least one byte"),
+        (["put", "0", "w", "q", &long, "k", "{}", "0"], "a jid has at most 512 bytes, this one has 513"),
+        (["put", "0", "w", "q", "a", "k\0", "{}", "0"], "a klass must not hold a NUL byte"),
     ] {
         let error = qless.call(&call).unwrap_err();
         assert!(error.contains(said), "{error}");

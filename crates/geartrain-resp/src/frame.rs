@@ -274,7 +274,10 @@ impl Output {
     /// An error, which begins with a word in capitals. It is one line, whatever names are in it.
     pub(crate) fn error(&mut self, text: &str) {
         self.bytes.push(b'-');
-        self.bytes.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        // As a Redis has it: the end of a line would end the error too early, and a NUL does there.
+        let text = text.trim_end_matches(['\r', '\n']);
+        let blank = |byte| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte };
+        self.bytes.extend(text.bytes().map(blank));
         self.bytes.extend_from_slice(b"\r\n");
     }
 

@@ -186,7 +186,7 @@ async fn a_requeue_looks_for_the_job_before_it_looks_at_the_rest() {
     expect(
         &server,
         &[
-            ("requeue 0", Value::wrong("Queue(): no queue name provided")),
+            ("requeue 0", Value::wrong("Job(): no jid provided")),
             ("requeue 0 w q", Value::wrong("Job(): no jid provided")),
             ("requeue 0 w q j", missing.clone()),
             ("requeue 0 w q j k {} 0", missing),
@@ -599,7 +599,7 @@ async fn options_and_what_can_be_wrong() {
             ("config.set 0", Value::wrong("config.set(): Arg \"option\" missing")),
             ("config.set 0 heartbeat", Value::wrong("config.set(): Arg \"value\" missing")),
             ("config.unset 0", Value::wrong("config.unset(): Arg \"option\" missing")),
-            ("config.set 0 heartbeat soon", Value::wrong("value of heartbeat must be a finite number, not \"soon\"")),
+            ("config.set 0 heartbeat soon", Value::wrong("value of heartbeat must be a finite number, not soon")),
             ("config.set 0 heartbeat 100", Value::Nil),
             ("config.get 0 heartbeat", "100".into()),
             ("config.unset 0 heartbeat", Value::Nil),

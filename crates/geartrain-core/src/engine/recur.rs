@@ -188,6 +188,6 @@ fn check_every(every: &Every) -> Result<(), Refusal> {
     if interval.get() >= INTERVAL_MIN {
         return Ok(());
     }
-    let why = format!("must be at least {INTERVAL_MIN} s, not {interval}");
+    let why = format!("must be at least {INTERVAL_MIN} s");
     Err(Refusal::BadArgument { what: "interval", why })
 }

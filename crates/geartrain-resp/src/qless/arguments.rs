@@ -39,15 +39,32 @@ impl<'a> Arguments<'a> {
         if self.get(at).is_none() { Ok(default) } else { self.number(at, complaint) }
     }
 
+    /// How many, or this complaint.
+    pub(super) fn count(self, at: usize, complaint: &str) -> Result<Count, Complaint> {
+        let number = self.number(at, complaint)?;
+        let count = (number.fract() == 0.0).then(|| Count::new(number as i64).ok()).flatten();
+        count.ok_or_else(|| {
+            format!("a count is a whole number from 0 to {}, not {}", Count::MAX.get(), self.shown(at))
+        })
+    }
+
+    /// The same where it may be left out.
+    pub(super) fn count_or(self, at: usize, default: Count, complaint: &str) -> Result<Count, Complaint> {
+        if self.get(at).is_none() { Ok(default) } else { self.count(at, complaint) }
+    }
+
     /// Where in a list to begin, and how many to show.
     pub(super) fn page(self, at: usize, offset: &str, count: &str) -> Result<Page, Complaint> {
-        let default = Page::default();
         let from = self.number_or(at, 0.0, offset)?;
-        let count = self.number_or(at + 1, default.count.get() as f64, count)?;
         if from < 0.0 || from.fract() != 0.0 {
-            return Err(format!("an offset is a whole number that is not negative, not {from}"));
+            let given = self.shown(at);
+            return Err(format!("an offset is a whole number that is not negative, not {given}"));
         }
-        Ok(Page { offset: from as usize, count: read_count(count)? })
+        Ok(Page { offset: from as usize, count: self.count_or(at + 1, Page::default().count, count)? })
+    }
+
+    fn shown(self, at: usize) -> String {
+        self.get(at).map_or("nil".to_owned(), |text| shown(text))
     }
 }
 
@@ -58,7 +75,7 @@ impl<'a> Options<'a> {
     /// Refuses a name without a value.
     pub(super) fn new(words: &'a [Bytes]) -> Result<Options<'a>, Complaint> {
         if !words.len().is_multiple_of(2) {
-            let words: Vec<_> = words.iter().take(20).map(|word| String::from_utf8_lossy(word)).collect();
+            let words: Vec<_> = words.iter().take(20).map(|word| shown(word)).collect();
             return Err(format!("Odd number of additional args: {}", words.join(" ")));
         }
         Ok(Options(words))
@@ -77,6 +94,23 @@ impl<'a> Options<'a> {
     pub(super) fn number(&self, name: &str, complaint: &str) -> Result<Option<f64>, Complaint> {
         self.get(name).map(|value| read_number(Some(value), complaint)).transpose()
     }
+
+    /// The same for a number that is kept in 32 bits.
+    pub(super) fn whole(&self, name: &str, complaint: &str) -> Result<Option<u32>, Complaint> {
+        self.get(name).map(|value| read_whole(name, value, complaint)).transpose()
+    }
+
+    /// The entries of a JSON list of texts, each read in this way, if the option is given.
+    pub(super) fn list<T>(
+        &self,
+        name: &str,
+        read: impl Fn(&[u8]) -> Result<T, Complaint>,
+    ) -> Result<Option<Vec<T>>, Complaint> {
+        let Some(json) = self.get(name) else { return Ok(None) };
+        let texts = json::texts(json).map_err(|malformed| malformed.to_string())?;
+        let texts = texts.ok_or_else(|| format!("{name} must be a JSON list of strings"))?;
+        texts.iter().map(|text| read(text)).collect::<Result<_, _>>().map(Some)
+    }
 }
 
 pub(super) fn read_number(argument: Option<&Bytes>, complaint: &str) -> Result<f64, Complaint> {
@@ -90,19 +124,14 @@ pub(super) fn shown(argument: &[u8]) -> String {
     String::from_utf8_lossy(&argument[..argument.len().min(SHOWN_BYTES_MAX)]).into_owned()
 }
 
-pub(super) fn read_count(number: f64) -> Result<Count, Complaint> {
-    if number.fract() != 0.0 {
-        return Err(format!("a count is a whole number from 0 to {}, not {number}", Count::MAX.get()));
-    }
-    Count::new(number as i64).map_err(|error| error.to_string())
-}
-
 /// A whole number that is kept in 32 bits.
-pub(super) fn read_whole(what: &str, number: f64) -> Result<u32, Complaint> {
+pub(super) fn read_whole(what: &str, argument: &Bytes, complaint: &str) -> Result<u32, Complaint> {
+    let number = read_number(Some(argument), complaint)?;
     let whole =
         (number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number)).then_some(number as u32);
     whole.ok_or_else(|| {
-        format!("{what} must be a whole number that is not negative and fits 32 bits, not {number}")
+        let given = shown(argument);
+        format!("{what} must be a whole number that is not negative and fits 32 bits, not {given}")
     })
 }
 
@@ -149,13 +178,6 @@ pub(super) fn each<'a, T>(
     arguments.into_iter().map(|argument| read(argument)).collect()
 }
 
-/// A JSON list of texts, if the option is given.
-pub(super) fn list(what: &str, json: Option<&Bytes>) -> Result<Option<Vec<Vec<u8>>>, Complaint> {
-    let Some(json) = json else { return Ok(None) };
-    let texts = json::texts(json).map_err(|malformed| malformed.to_string())?;
-    texts.map(Some).ok_or_else(|| format!("{what} must be a JSON list of strings"))
-}
-
 /// Data as it is kept: the very bytes, but for those that stand for other bytes.
 pub(super) fn data(argument: &Bytes) -> Result<Payload, Complaint> {
     json::check(argument).map_err(|malformed| malformed.to_string())?;
@@ -181,11 +203,10 @@ fn other_bytes(argument: &[u8]) -> Option<Payload> {
     Some(Payload::from_json(&object)).filter(|payload| payload.bytes() != object.as_bytes())
 }
 
-/// The fields that somebody logs: an object.
+/// The fields that somebody logs: an object, or a list, whose entries are fields called 1, 2 and so on.
 pub(super) fn fields(argument: &[u8]) -> Result<String, Complaint> {
-    let object = json::rewrite(argument).map_err(|malformed| malformed.to_string())?;
-    if object.first() != Some(&b'{') {
-        return Err(format!("Log(): Argument \"data\" must be a JSON object: {}", shown(argument)));
-    }
+    let object = json::rewrite_fields(argument).map_err(|malformed| malformed.to_string())?;
+    let object = object
+        .ok_or_else(|| format!("Log(): Argument \"data\" must be a JSON object: {}", shown(argument)))?;
     String::from_utf8(object).map_err(|_| "Log(): Argument \"data\" must be UTF-8".to_owned())
 }

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use geartrain_core::{
     AddTags, AllConfig, Call, Cancel, Command, Complete, Cycles, Depend, DependChange, Every, Existing, Fail,
     Failed, Failures, ForgetQueues, ForgetWorkers, Get, GetConfig, GetMany, GetRecurring, Heartbeat, Holder,
-    Jid, Jobs, Length, Listing, Log, Next, Pause, Peek, Pop, Priority, Put, Queues, Recur, RemoveTags,
+    Jid, Jobs, Length, Listing, Log, Next, Page, Pause, Peek, Pop, Priority, Put, Queues, Recur, RemoveTags,
     Resume, Retry, SetConfig, SetPriority, Stats, TagRecurring, Tagged, Timeout, Timestamp, TopTags, Track,
     Tracked, Unfail, Unrecur, UnsetConfig, UntagRecurring, UpdateRecurring, WorkerJobs, Workers,
 };
 
 use super::arguments::{
-    Arguments, Complaint, Options, data, each, fields, group, jid, klass, list, queue, read_count,
-    read_number, read_whole, rewritten, seconds, shown, tag, text, worker,
+    Arguments, Complaint, Options, data, each, fields, group, jid, klass, queue, read_number, read_whole,
+    rewritten, seconds, shown, tag, text, worker,
 };
 use super::{Asked, Echo, Verb, number};
 
@@ -98,14 +98,10 @@ fn put(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn requeue(arguments: Arguments<'_>) -> Decoded {
-    arguments.need(1, NO_QUEUE)?;
-    let given = arguments.need(2, NO_JID)?;
+    let job = jid(arguments.need(2, NO_JID)?)?;
     match read_put(Arguments(arguments.rest(1)), arguments.get(0), Existing::Require) {
         Ok((put, echo)) => ask_echo(put, Verb::Requeue, Echo::Text(echo)),
-        Err(complaint) => {
-            let jid = jid(given)?;
-            look_first(Get { jid: jid.clone() }, Verb::Requeue, jid, complaint)
-        }
+        Err(complaint) => look_first(Get { jid: job.clone() }, Verb::Requeue, job, complaint),
     }
 }
 
@@ -115,37 +111,34 @@ fn read_put(
     caller: Option<&Bytes>,
     existing: Existing,
 ) -> Result<(Put, Bytes), Complaint> {
-    let in_queue = arguments.need(0, NO_QUEUE)?;
+    // Nobody is called nothing, and a holder that is called something differs from that.
+    let caller = caller.filter(|name| !name.is_empty()).map(|name| worker(name)).transpose()?;
+    let in_queue = queue(arguments.need(0, NO_QUEUE)?)?;
     let given = arguments.need(1, "Put(): Arg \"jid\" missing")?;
-    let of_klass = arguments.need(2, "Put(): Arg \"klass\" missing")?;
+    let job = jid(given)?;
+    let of_klass = klass(arguments.need(2, "Put(): Arg \"klass\" missing")?)?;
     let json = arguments.need(3, "Put(): Arg \"data\" missing")?;
     if json.trim_ascii() == b"false" {
         return Err("Put(): Arg \"data\" missing or not JSON: false".to_owned());
     }
     let payload = data(json)?;
-    let delay = arguments.number(4, "Put(): Arg \"delay\" not a number: ")?;
+    let delay = seconds(arguments.number(4, "Put(): Arg \"delay\" not a number: ")?)?;
     let options = Options::new(arguments.rest(5))?;
-    let retries = options.number("retries", "Put(): Arg \"retries\" not a number: ")?;
-    let tags = list("tags", options.get("tags"))?;
-    let priority = options.number("priority", "Put(): Arg \"priority\" not a number")?;
-    let depends = list("depends", options.get("depends"))?;
     let put = Put {
-        delay: seconds(delay)?,
-        priority: priority.map(read_priority).transpose()?,
-        retries: retries.map(|retries| read_whole("retries", retries)).transpose()?,
-        tags: tags.map(|tags| tags.iter().map(|text| tag(text)).collect()).transpose()?,
-        depends: jids(depends)?,
-        // Nobody is called nothing, and a holder that is called something differs from that.
-        caller: caller.filter(|name| !name.is_empty()).map(|name| worker(name)).transpose()?,
+        delay,
+        retries: options.whole("retries", "Put(): Arg \"retries\" not a number: ")?,
+        tags: options.list("tags", tag)?,
+        priority: options
+            .number("priority", "Put(): Arg \"priority\" not a number")?
+            .map(read_priority)
+            .transpose()?,
+        depends: options.list("depends", jid)?.unwrap_or_default(),
+        caller,
         existing,
         cycles: Cycles::Accept,
-        ..Put::new(queue(in_queue)?, jid(given)?, klass(of_klass)?, payload)
+        ..Put::new(in_queue, job, of_klass, payload)
     };
     Ok((put, given.clone()))
-}
-
-fn jids(texts: Option<Vec<Vec<u8>>>) -> Result<Vec<Jid>, Complaint> {
-    texts.unwrap_or_default().iter().map(|text| jid(text)).collect()
 }
 
 fn read_priority(number: f64) -> Result<Priority, Complaint> {
@@ -153,13 +146,13 @@ fn read_priority(number: f64) -> Result<Priority, Complaint> {
 }
 
 fn complete(arguments: Arguments<'_>) -> Decoded {
-    let given = arguments.need(0, NO_JID)?;
-    let by = arguments.need(1, "Complete(): Arg \"worker\" missing")?;
-    let in_queue = arguments.need(2, "Complete(): Arg \"queue\" missing")?;
+    let job = jid(arguments.need(0, NO_JID)?)?;
+    let by = worker(arguments.need(1, "Complete(): Arg \"worker\" missing")?)?;
+    let in_queue = queue(arguments.need(2, "Complete(): Arg \"queue\" missing")?)?;
     let payload = data(arguments.need(3, "Complete(): Arg \"data\" missing or not JSON: nil")?)?;
     let options = Options::lenient(arguments.rest(4));
     let delay = options.number("delay", "Complete(): Arg \"delay\" not a number: ")?;
-    let depends = list("depends", options.get("depends"))?;
+    let depends = options.list("depends", jid)?;
     let next = options.get("next");
     if next.is_none() && delay.is_some() {
         return Err("Complete(): \"delay\" cannot be used without a \"next\".".to_owned());
@@ -170,16 +163,16 @@ fn complete(arguments: Arguments<'_>) -> Decoded {
     let next = next.map(|next| {
         Ok::<_, Complaint>(Next {
             delay: seconds(delay.unwrap_or_default())?,
-            depends: jids(depends)?,
+            depends: depends.unwrap_or_default(),
             cycles: Cycles::Accept,
             ..Next::new(queue(next)?)
         })
     });
     let complete = Complete {
-        queue: Some(queue(in_queue)?),
+        queue: Some(in_queue),
         payload: Some(payload),
         next: next.transpose()?,
-        ..Complete::new(jid(given)?, Holder::Worker(worker(by)?))
+        ..Complete::new(job, Holder::Worker(by))
     };
     ask(complete, Verb::Complete)
 }
@@ -190,56 +183,56 @@ fn cancel(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn unfail(arguments: Arguments<'_>) -> Decoded {
-    let to = arguments.need(0, NO_QUEUE)?;
-    let of = arguments.need(1, "Unfail(): Arg \"group\" missing")?;
-    let count = arguments.number_or(2, 25.0, "Unfail(): Arg \"count\" not a number: ")?;
-    ask(Unfail { queue: queue(to)?, group: group(of)?, count: read_count(count)? }, Verb::Other)
+    let queue = queue(arguments.need(0, NO_QUEUE)?)?;
+    let group = group(arguments.need(1, "Unfail(): Arg \"group\" missing")?)?;
+    let count = arguments.count_or(2, Page::default().count, "Unfail(): Arg \"count\" not a number: ")?;
+    ask(Unfail { queue, group, count }, Verb::Other)
 }
 
 fn pop(arguments: Arguments<'_>) -> Decoded {
-    let from = arguments.need(0, NO_QUEUE)?;
-    let by = arguments.need(1, "Pop(): Arg \"worker\" missing")?;
-    let count = arguments.number(2, "Pop(): Arg \"count\" missing or not a number: ")?;
-    let pop = Pop { count: read_count(count)?, whole: true, ..Pop::new(queue(from)?, worker(by)?) };
-    ask(pop, Verb::Other)
+    let from = queue(arguments.need(0, NO_QUEUE)?)?;
+    let by = worker(arguments.need(1, "Pop(): Arg \"worker\" missing")?)?;
+    let count = arguments.count(2, "Pop(): Arg \"count\" missing or not a number: ")?;
+    ask(Pop { count, whole: true, ..Pop::new(from, by) }, Verb::Other)
 }
 
 fn peek(arguments: Arguments<'_>) -> Decoded {
-    let from = arguments.need(0, NO_QUEUE)?;
-    let count = arguments.number(1, "Peek(): Arg \"count\" missing or not a number: ")?;
-    ask(Peek { queue: queue(from)?, count: read_count(count)? }, Verb::Other)
+    let queue = queue(arguments.need(0, NO_QUEUE)?)?;
+    let count = arguments.count(1, "Peek(): Arg \"count\" missing or not a number: ")?;
+    ask(Peek { queue, count }, Verb::Other)
 }
 
 fn heartbeat(arguments: Arguments<'_>) -> Decoded {
-    let given = arguments.need(0, NO_JID)?;
-    let by = arguments.need(1, "Heatbeat(): Arg \"worker\" missing")?;
+    let jid = jid(arguments.need(0, NO_JID)?)?;
+    let by = worker(arguments.need(1, "Heatbeat(): Arg \"worker\" missing")?)?;
     let payload = arguments.get(2).map(rewritten).transpose()?;
-    ask(Heartbeat { jid: jid(given)?, holder: Holder::Worker(worker(by)?), payload }, Verb::Heartbeat)
+    ask(Heartbeat { jid, holder: Holder::Worker(by), payload }, Verb::Heartbeat)
 }
 
 fn fail(arguments: Arguments<'_>) -> Decoded {
     let given = arguments.need(0, NO_JID)?;
-    let by = arguments.need(1, "Fail(): Arg \"worker\" missing")?;
-    let of = arguments.need(2, "Fail(): Arg \"group\" missing")?;
-    let message = arguments.need(3, "Fail(): Arg \"message\" missing")?;
+    let job = jid(given)?;
+    let by = worker(arguments.need(1, "Fail(): Arg \"worker\" missing")?)?;
+    let of = group(arguments.need(2, "Fail(): Arg \"group\" missing")?)?;
+    let message = text("a message", arguments.need(3, "Fail(): Arg \"message\" missing")?)?;
     let payload = arguments.get(4).map(rewritten).transpose()?;
-    let holder = Holder::Worker(worker(by)?);
-    let fail = Fail { payload, ..Fail::new(jid(given)?, holder, group(of)?, text("a message", message)?) };
+    let fail = Fail { payload, ..Fail::new(job, Holder::Worker(by), of, message) };
     ask_echo(fail, Verb::Fail, Echo::Text(given.clone()))
 }
 
 fn retry(arguments: Arguments<'_>) -> Decoded {
-    let given = arguments.need(0, NO_JID)?;
-    let in_queue = arguments.need(1, "Retry(): Arg \"queue\" missing")?;
-    let by = arguments.need(2, "Retry(): Arg \"worker\" missing")?;
+    let job = jid(arguments.need(0, NO_JID)?)?;
+    let in_queue = queue(arguments.need(1, "Retry(): Arg \"queue\" missing")?)?;
+    let by = worker(arguments.need(2, "Retry(): Arg \"worker\" missing")?)?;
     let delay = arguments.number_or(3, 0.0, "Retry(): Arg \"delay\" not a number: ")?;
+    let of = arguments.get(4).map(|of| group(of)).transpose()?;
     let message = arguments.get(5).map(|message| text("a message", message).map(str::to_owned));
     let retry = Retry {
-        queue: Some(queue(in_queue)?),
+        queue: Some(in_queue),
         delay: seconds(delay)?,
-        group: arguments.get(4).map(|of| group(of)).transpose()?,
+        group: of,
         message: message.transpose()?,
-        ..Retry::new(jid(given)?, Holder::Worker(worker(by)?))
+        ..Retry::new(job, Holder::Worker(by))
     };
     ask(retry, Verb::Retry)
 }
@@ -249,14 +242,14 @@ fn timeout(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn priority(arguments: Arguments<'_>) -> Decoded {
-    let given = arguments.need(0, NO_JID)?;
+    let jid = jid(arguments.need(0, NO_JID)?)?;
     let number = arguments.number(1, "Priority(): Arg \"priority\" missing or not a number: ")?;
-    let set = SetPriority { jid: jid(given)?, priority: read_priority(number)? };
+    let set = SetPriority { jid, priority: read_priority(number)? };
     ask_echo(set, Verb::Priority, Echo::Number(number))
 }
 
 fn depends(arguments: Arguments<'_>) -> Decoded {
-    let given = arguments.need(0, NO_JID)?;
+    let job = jid(arguments.need(0, NO_JID)?)?;
     let word = arguments.need(1, "Depends(): Arg \"command\" missing")?;
     let others = arguments.rest(2);
     let change = match &word[..] {
@@ -264,19 +257,18 @@ fn depends(arguments: Arguments<'_>) -> Decoded {
         b"off" if others.first().is_some_and(|all| all == "all") => DependChange::OffAll,
         b"off" => DependChange::Off(each(others, jid)?),
         _ => {
-            let jid = jid(given)?;
             let complaint = "Depends(): Argument \"command\" must be \"on\" or \"off\"".to_owned();
-            return look_first(Get { jid: jid.clone() }, Verb::Depends, jid, complaint);
+            return look_first(Get { jid: job.clone() }, Verb::Depends, job, complaint);
         }
     };
-    ask(Depend { jid: jid(given)?, change, cycles: Cycles::Accept }, Verb::Depends)
+    ask(Depend { jid: job, change, cycles: Cycles::Accept }, Verb::Depends)
 }
 
 fn log(arguments: Arguments<'_>) -> Decoded {
-    let given = arguments.need(0, "Log(): Argument 'jid' missing")?;
-    let message = arguments.need(1, "Log(): Argument 'message' missing")?;
+    let jid = jid(arguments.need(0, "Log(): Argument 'jid' missing")?)?;
+    let message = text("a message", arguments.need(1, "Log(): Argument 'message' missing")?)?.to_owned();
     let data = arguments.get(2).map(|data| fields(data)).transpose()?;
-    ask(Log { jid: jid(given)?, message: text("a message", message)?.to_owned(), data }, Verb::Log)
+    ask(Log { jid, message, data }, Verb::Log)
 }
 
 fn track(arguments: Arguments<'_>) -> Decoded {
@@ -303,8 +295,8 @@ fn tag_words(arguments: Arguments<'_>) -> Decoded {
         b"add" => ask(AddTags { jid: job()?, tags: each(arguments.rest(2), tag)? }, Verb::Tag),
         b"remove" => ask(RemoveTags { jid: job()?, tags: each(arguments.rest(2), tag)? }, Verb::Tag),
         b"get" => {
-            let of = arguments.need(1, "Tag(): Arg \"tag\" missing")?;
-            ask(Tagged { page: page(2)?, tag: tag(of)? }, Verb::Tag)
+            let tag = tag(arguments.need(1, "Tag(): Arg \"tag\" missing")?)?;
+            ask(Tagged { tag, page: page(2)? }, Verb::Tag)
         }
         b"top" => ask(TopTags { page: page(1)? }, Verb::Tag),
         _ => Err("Tag(): First argument must be \"add\", \"remove\" or \"get\"".to_owned()),
@@ -331,7 +323,7 @@ fn jobs(arguments: Arguments<'_>) -> Decoded {
     if state == "complete" {
         return ask(Jobs { which: Listing::Complete, page: page(1)? }, Verb::Other);
     }
-    let of = arguments.need(1, "Jobs(): Arg \"queue\" missing")?;
+    let of = queue(arguments.need(1, "Jobs(): Arg \"queue\" missing")?)?;
     let page = page(2)?;
     let which: fn(_) -> Listing = match &state[..] {
         b"running" => Listing::Running,
@@ -341,14 +333,14 @@ fn jobs(arguments: Arguments<'_>) -> Decoded {
         b"recurring" => Listing::Recurring,
         _ => return Err(format!("Jobs(): Unknown type \"{}\"", shown(state))),
     };
-    ask(Jobs { which: which(queue(of)?), page }, Verb::Other)
+    ask(Jobs { which: which(of), page }, Verb::Other)
 }
 
 fn failed(arguments: Arguments<'_>) -> Decoded {
     let Some(of) = arguments.get(0) else { return ask(Failures, Verb::Other) };
     let (start, limit) =
         ("Failed(): Arg \"start\" is not a number: ", "Failed(): Arg \"limit\" is not a number: ");
-    ask(Failed { page: arguments.page(1, start, limit)?, group: group(of)? }, Verb::Other)
+    ask(Failed { group: group(of)?, page: arguments.page(1, start, limit)? }, Verb::Other)
 }
 
 fn queues(arguments: Arguments<'_>) -> Decoded {
@@ -366,10 +358,10 @@ fn workers(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn stats(arguments: Arguments<'_>) -> Decoded {
-    let of = arguments.need(0, NO_QUEUE)?;
+    let queue = queue(arguments.need(0, NO_QUEUE)?)?;
     let date = arguments.number(1, "Stats(): Arg \"date\" missing or not a number: ")?;
     let date = Timestamp::new(date).map_err(|error| error.to_string())?;
-    ask(Stats { queue: queue(of)?, date }, Verb::Other)
+    ask(Stats { queue, date }, Verb::Other)
 }
 
 fn pause(arguments: Arguments<'_>) -> Decoded {
@@ -396,9 +388,8 @@ fn config_get(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn config_set(arguments: Arguments<'_>) -> Decoded {
-    let option = arguments.need(0, "config.set(): Arg \"option\" missing")?;
-    let value = arguments.need(1, "config.set(): Arg \"value\" missing")?;
-    let (option, value) = (text("an option", option)?.to_owned(), text("a value", value)?.to_owned());
+    let option = text("an option", arguments.need(0, "config.set(): Arg \"option\" missing")?)?.to_owned();
+    let value = text("a value", arguments.need(1, "config.set(): Arg \"value\" missing")?)?.to_owned();
     ask(SetConfig { option, value }, Verb::Other)
 }
 
@@ -408,33 +399,32 @@ fn config_unset(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn recur(arguments: Arguments<'_>) -> Decoded {
-    let in_queue = arguments.need(0, NO_QUEUE)?;
+    let in_queue = queue(arguments.need(0, NO_QUEUE)?)?;
     let given = arguments.need(1, "RecurringJob On(): Arg \"jid\" missing")?;
-    let of_klass = arguments.need(2, "RecurringJob On(): Arg \"klass\" missing")?;
+    let job = jid(given)?;
+    let of_klass = klass(arguments.need(2, "RecurringJob On(): Arg \"klass\" missing")?)?;
     let spec = arguments.need(4, "RecurringJob On(): Arg \"spec\" missing")?;
     let payload = data(arguments.need(3, "RecurringJob On(): Arg \"data\" missing")?)?;
     if spec != "interval" {
         return Err(format!("Recur(): schedule type \"{}\" unknown", shown(spec)));
     }
     let interval = arguments.number(5, "Recur(): Arg \"interval\" not a number: ")?;
-    let offset = arguments.number(6, "Recur(): Arg \"offset\" not a number: ")?;
+    let offset = seconds(arguments.number(6, "Recur(): Arg \"offset\" not a number: ")?)?;
     if interval <= 0.0 {
         return Err("Recur(): Arg \"interval\" must be greater than 0".to_owned());
     }
     let options = Options::new(arguments.rest(7))?;
-    let tags = list("tags", options.get("tags"))?.unwrap_or_default();
-    let option = |name: &str| {
-        let number = options.number(name, &format!("Recur(): Arg \"{name}\" not a number: "))?;
-        Ok::<f64, Complaint>(number.unwrap_or_default())
-    };
-    let (priority, retries, backlog) = (option("priority")?, option("retries")?, option("backlog")?);
+    let tags = options.list("tags", tag)?.unwrap_or_default();
+    let priority = options.number("priority", "Recur(): Arg \"priority\" not a number: ")?;
+    let retries = options.whole("retries", "Recur(): Arg \"retries\" not a number: ")?;
+    let backlog = options.whole("backlog", "Recur(): Arg \"backlog\" not a number: ")?;
     let recur = Recur {
-        offset: seconds(offset)?,
-        priority: read_priority(priority)?,
-        retries: read_whole("retries", retries)?,
-        tags: tags.iter().map(|text| tag(text)).collect::<Result<_, _>>()?,
-        backlog: read_whole("backlog", backlog)?,
-        ..Recur::new(queue(in_queue)?, jid(given)?, klass(of_klass)?, payload, seconds(interval)?)
+        offset,
+        priority: read_priority(priority.unwrap_or_default())?,
+        retries: retries.unwrap_or_default(),
+        tags,
+        backlog: backlog.unwrap_or_default(),
+        ..Recur::new(in_queue, job, of_klass, payload, seconds(interval)?)
     };
     ask_echo(recur, Verb::Other, Echo::Text(given.clone()))
 }
@@ -470,14 +460,15 @@ fn read_update(jid: Jid, words: &[Bytes]) -> Result<UpdateRecurring, Complaint> 
     for pair in words.chunks(2) {
         let name = shown(&pair[0]);
         let value = pair.get(1).ok_or_else(|| format!("No value provided for {name}"))?;
-        let number = || read_number(Some(value), &format!("Recur(): Arg \"{name}\" must be a number: "));
+        let complaint = format!("Recur(): Arg \"{name}\" must be a number: ");
+        let number = || read_number(Some(value), &complaint);
         match &name[..] {
             "priority" => update.priority = Some(read_priority(number()?)?),
-            "retries" => update.retries = Some(read_whole("retries", number()?)?),
+            "retries" => update.retries = Some(read_whole("retries", value, &complaint)?),
             "interval" => update.every = Some(Every::Interval(seconds(number()?)?)),
             "backlog" => {
-                let number = read_number(Some(value), "Recur(): Arg \"backlog\" not a number: ")?;
-                update.backlog = Some(read_whole("backlog", number)?);
+                let complaint = "Recur(): Arg \"backlog\" not a number: ";
+                update.backlog = Some(read_whole("backlog", value, complaint)?);
             }
             "data" => update.payload = Some(data(value)?),
             "klass" => update.klass = Some(klass(value)?),

@@ -5,6 +5,9 @@ use std::io::Write;
 /// How deep JSON may be nested.
 const DEPTH_MAX: usize = 1000;
 
+/// How deep what is logged may be: it is shown inside of documents, inside of lists, and a Redis has to get all of that below 1,000.
+const LOG_DEPTH_MAX: usize = 900;
+
 /// A text that is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
@@ -33,6 +36,37 @@ pub(crate) fn rewrite(json: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(out)
 }
 
+/// The same for the fields of an object, or for a list, whose entries become fields called 1, 2 and so on. None if it is neither.
+pub(crate) fn rewrite_fields(json: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+    let mut reader = Reader { json, at: 0 };
+    let mut out = Vec::with_capacity(json.len());
+    reader.value(DEPTH_MAX - LOG_DEPTH_MAX, Some(&mut out))?;
+    reader.end()?;
+    match out.first() {
+        Some(b'{') => Ok(Some(out)),
+        Some(b'[') => entries_as_fields(&out).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn entries_as_fields(list: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut reader = Reader { json: list, at: 1 };
+    let mut out = Vec::with_capacity(2 * list.len());
+    let mut number = 0;
+    while reader.peek() != Some(b']') {
+        out.push(if number == 0 { b'{' } else { b',' });
+        number += 1;
+        // Writing into memory cannot fail.
+        let _ = write!(out, "\"{number}\":");
+        reader.value(1, Some(&mut out))?;
+        if reader.peek() == Some(b',') {
+            reader.at += 1;
+        }
+    }
+    out.push(b'}');
+    Ok(out)
+}
+
 /// The entries of a list of texts. Numbers are texts too; an empty object is an empty list, because that is how Qless writes one. None if it is anything
 /// else.
 pub(crate) fn texts(json: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Malformed> {
@@ -55,7 +89,10 @@ pub(crate) fn texts(json: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Malformed> {
             Some(b'"') => texts.push(reader.string()?),
             Some(b'-' | b'0'..=b'9') => {
                 let mut text = Vec::new();
-                write_number(&mut text, reader.number()?);
+                match reader.number() {
+                    Ok(number) => write_number(&mut text, number),
+                    Err(_) => return Ok(None),
+                }
                 texts.push(text);
             }
             _ => return Ok(None),
@@ -278,7 +315,8 @@ impl Reader<'_> {
         self.at += 1;
         loop {
             let rest = &self.json[self.at..];
-            let Some(plain) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) else {
+            // Qless's reader takes any byte in a string but a NUL.
+            let Some(plain) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0)) else {
                 self.at = self.json.len();
                 return self.unexpected("the end of a string");
             };
@@ -286,6 +324,10 @@ impl Reader<'_> {
             self.at += plain + 1;
             if rest[plain] == b'"' {
                 return Ok(());
+            }
+            if rest[plain] == 0 {
+                self.at -= 1;
+                return self.unexpected("the end of a string");
             }
             let escape = self.json.get(self.at).copied();
             self.at += 1;
@@ -378,7 +420,8 @@ pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
 pub(crate) fn write_number(out: &mut Vec<u8>, number: f64) {
     // Writing into memory cannot fail.
     if number.fract() == 0.0 && number.abs() < 1e14 {
-        let _ = write!(out, "{}", number as i64);
+        let sign = if number == 0.0 && number.is_sign_negative() { "-" } else { "" };
+        let _ = write!(out, "{sign}{}", number as i64);
         return;
     }
     let rounded = format!("{number:.13e}");
@@ -409,7 +452,7 @@ mod tests {
         for (number, text) in [
             (1352375274.12349, "1352375274.1235"),
             (60.0, "60"),
-            (-0.0, "0"),
+            (-0.0, "-0"),
             (0.1, "0.1"),
             (-2.5, "-2.5"),
             (1e20, "1e+20"),
@@ -468,6 +511,7 @@ mod tests {
             "\"\\udc00\"",
             "[] []",
             "nul",
+            "\"a\0b\"",
             "'a'",
             "[}",
             "{]",
@@ -494,9 +538,24 @@ mod tests {
         assert_eq!(texts(r#"["a", 7, "b\"", 1e20]"#), some(&["a", "7", "b\"", "1e+20"]));
         assert_eq!(texts("[]"), some(&[]));
         assert_eq!(texts(" { } "), some(&[]));
-        for wrong in ["{\"a\":1}", "[[]]", "[null]", "[true]", "\"a\"", "null", "7"] {
+        for wrong in ["{\"a\":1}", "[[]]", "[null]", "[true]", "\"a\"", "null", "7", "[1e999]"] {
             assert_eq!(texts(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_list_becomes_fields_with_numbers() {
+        let fields =
+            |json: &str| rewrite_fields(json.as_bytes()).map(|out| String::from_utf8(out.unwrap()).unwrap());
+        assert_eq!(fields(" {\"a\": []} ").unwrap(), r#"{"a":{}}"#);
+        assert_eq!(fields("[]").unwrap(), "{}");
+        assert_eq!(fields(r#"["a,]", [1, 2], {"b": 3}]"#).unwrap(), r#"{"1":"a,]","2":[1,2],"3":{"b":3}}"#);
+        for neither in ["7", "null", "\"{\""] {
+            assert_eq!(rewrite_fields(neither.as_bytes()), Ok(None), "{neither}");
+        }
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(fields(&nested(900)).is_ok());
+        assert_eq!(fields(&nested(901)), Err(Malformed::TooDeep));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use geartrain_core::{Event, QueueName, Refusal, Seconds, SetConfig, Setting, UnsetConfig};
+use geartrain_core::{Event, QueueName, Refusal, Seconds, SetConfig, Setting, UnsetConfig, read_number};
 
 use super::{Model, bad_argument};
 
@@ -47,7 +47,7 @@ pub(super) fn validate(option: &str, value: Option<&str>) -> Result<(), Refusal>
 }
 
 fn parse(value: &str) -> Option<f64> {
-    value.trim().parse().ok().filter(|number: &f64| number.is_finite())
+    read_number(value.as_bytes())
 }
 
 /// A span of time that may have left the finite numbers (decision 5).

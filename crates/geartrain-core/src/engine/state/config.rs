@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::stats::Keep;
-use crate::{Refusal, Seconds, Setting};
+use crate::{Refusal, Seconds, Setting, read_number};
 
 /// As long as a failure group, because it may hold a queue's name just so.
 const OPTION_BYTES_MAX: usize = crate::GROUP_BYTES_MAX;
@@ -75,7 +75,7 @@ pub(crate) fn check(option: &str, value: Option<&str>) -> Result<(), Refusal> {
     }
     match value {
         Some(value) if is_numeric(option) && number(value).is_none() => {
-            bad("value", format!("of {option} must be a finite number, not {value:?}"))
+            bad("value", format!("of {option} must be a finite number, not {value}"))
         }
         _ => Ok(()),
     }
@@ -96,7 +96,7 @@ pub(crate) fn queues_of(option: &str) -> impl Iterator<Item = &str> {
 }
 
 fn number(value: &str) -> Option<f64> {
-    value.trim().parse().ok().filter(|number: &f64| number.is_finite())
+    read_number(value.as_bytes())
 }
 
 impl Config {
@@ -148,9 +148,11 @@ impl Numbers {
     fn read(chosen: &BTreeMap<String, String>) -> Numbers {
         let get = |option: &str| {
             let default = LISTED.iter().chain(&UNLISTED).find(|(known, _)| *known == option);
-            let value = chosen.get(option).map(String::as_str).or(default.map(|(_, value)| *value));
-            value
-                .and_then(number)
+            // What earlier versions took for a number and this one does not counts as not set.
+            chosen
+                .get(option)
+                .and_then(|value| number(value))
+                .or_else(|| default.and_then(|(_, value)| number(value)))
                 .expect("an option that is read is in a table, and numeric ones are numbers")
         };
         // As a count, what is negative is 0 and a fraction is dropped.

@@ -1,0 +1,658 @@
+//! A geartrain server and a Redis with our script answer the same Qless calls in the same way: replies, errors and messages.
+//!
+//! Where Redis orders equals by jid, as docs/formats/redis.md says, the two differ, and so no two calls of a story have one moment, and one job is popped
+//! at a time. `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many.
+
+mod faces {
+    pub(crate) mod face;
+    pub(crate) mod teller;
+}
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use faces::face::{Came, Connection, Said, Served};
+use faces::teller::{Call, Teller};
+use geartrain_redis::script;
+use geartrain_testkit::peers::RedisServer;
+use geartrain_testkit::story::shrink;
+use serde_json::Value as Json;
+
+const STORIES: u64 = 104;
+const CALLS: usize = 220;
+
+/// What goes before the message of every error.
+const PREFIX: &str = "ERR user_script:1: ";
+
+/// All of Qless's.
+const COMMANDS: &str = "cancel complete config.get config.set config.unset depends fail failed get heartbeat jobs \
+    length log multiget pause peek pop priority put queue.forget queues recur recur.get recur.tag \
+    recur.untag recur.update requeue retry stats tag timeout track unfail unpause unrecur \
+    worker.deregister workers";
+
+#[test]
+fn both_faces_answer_the_same_whatever_they_are_asked() {
+    let redis = RedisServer::start(&[]);
+    let seeds = match number_from("GEARTRAIN_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number_from("GEARTRAIN_STORIES").unwrap_or(STORIES),
+    };
+    // How often each command was done.
+    let mut done: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+    let told = seeds.end - seeds.start;
+    let mut calls = 0;
+    for seed in seeds {
+        let (story, lived) = live(&redis, seed, |call, reply| {
+            if let (Some(command), false) = (call.words.first(), matches!(reply, Said::Error(_))) {
+                *done.entry(command.clone()).or_default() += 1;
+            }
+        });
+        calls += story.len();
+        if let Err(why) = lived {
+            report(&redis, seed, story, &why);
+        }
+    }
+    println!("{told} stories, {calls} calls");
+    if told >= STORIES {
+        assert!(calls >= 30_000, "{calls} calls are too few");
+        for command in COMMANDS.split(' ') {
+            let times = done.get(command.as_bytes()).copied().unwrap_or_default();
+            assert!(times > 20, "{command} was done {times} times only");
+        }
+    }
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
+}
+
+fn report(redis: &RedisServer, seed: u64, story: Vec<Call>, why: &str) -> ! {
+    let short = shrink(story, |calls| live_through(redis, calls).is_err());
+    let calls: Vec<String> = short.iter().map(Call::to_string).collect();
+    let short_why = live_through(redis, &short).err().unwrap_or_default();
+    panic!("GEARTRAIN_SEED={seed} goes wrong: {why}\n\nCut short:\n\n{}\n\n{short_why}\n", calls.join("\n"));
+}
+
+/// Both, with nothing in them.
+struct Pair {
+    server: Connection,
+    redis: Connection,
+    _served: Served,
+}
+
+impl Pair {
+    fn new(redis: &RedisServer) -> Pair {
+        let served = Served::start();
+        let server = Connection::open(served.address);
+        let mut redis = Connection::open(SocketAddr::from(([127, 0, 0, 1], redis.port())));
+        redis.ask(&[b"FLUSHALL"]);
+        Pair { server, redis, _served: served }
+    }
+
+    /// Makes a call to both, and answers what it came to, unless that differs.
+    fn ask(&mut self, call: &Call) -> Result<Came, String> {
+        let mut request: Vec<&[u8]> = vec![b"EVALSHA", script::script().sha.as_bytes(), b"0"];
+        request.extend(call.words.iter().map(Vec::as_slice));
+        self.server.begin(&request);
+        self.redis.begin(&request);
+        let (server, redis) = (self.server.end(), self.redis.end());
+        if is_same(&server.reply, &redis.reply) && server.heard == redis.heard {
+            return Ok(redis);
+        }
+        Err(format!("{call}\n--- server\n{}\n--- redis\n{}", shown(&server), shown(&redis)))
+    }
+}
+
+/// Makes up a story while it is lived. The calls, and where the two differed.
+fn live(
+    redis: &RedisServer,
+    seed: u64,
+    mut told: impl FnMut(&Call, &Said),
+) -> (Vec<Call>, Result<(), String>) {
+    let (mut pair, mut teller, mut story) = (Pair::new(redis), Teller::new(seed), Vec::new());
+    for _ in 0..CALLS {
+        let call = teller.call();
+        story.push(call.clone());
+        match pair.ask(&call) {
+            Ok(came) => {
+                if let Said::Bulk(reply) = &came.reply {
+                    teller.learn(reply);
+                }
+                told(&call, &came.reply);
+            }
+            Err(why) => return (story, Err(why)),
+        }
+    }
+    for call in teller.readings() {
+        story.push(call.clone());
+        match pair.ask(&call) {
+            Ok(came) => told(&call, &came.reply),
+            Err(why) => return (story, Err(why)),
+        }
+    }
+    (story, Ok(()))
+}
+
+/// Lives through a story that was made up before.
+fn live_through(redis: &RedisServer, story: &[Call]) -> Result<(), String> {
+    let mut pair = Pair::new(redis);
+    story.iter().try_for_each(|call| pair.ask(call).map(drop))
+}
+
+fn shown(came: &Came) -> String {
+    let heard = came.heard.iter().map(|(channel, text)| {
+        format!("\n  {} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(text))
+    });
+    format!("{}{}", came.reply, heard.collect::<String>())
+}
+
+/// Whether two replies say the same. In JSON the order of keys is free.
+fn is_same(server: &Said, redis: &Said) -> bool {
+    match (server, redis) {
+        (Said::Error(server), Said::Error(redis)) => {
+            match (server.strip_prefix(PREFIX), redis.strip_prefix(PREFIX)) {
+                // In which words JSON is malformed is everybody's own affair.
+                (Some(server), Some(redis)) => {
+                    server == redis || is_about_json(server) && is_about_json(redis)
+                }
+                _ => false,
+            }
+        }
+        (Said::Bulk(server), Said::Bulk(redis)) => {
+            match (serde_json::from_slice(server), serde_json::from_slice(redis)) {
+                (Ok(server), Ok(redis)) => comparable(server) == comparable(redis),
+                // Not JSON, or nested deeper than this test can read. With the keys in another order, it is made of the same bytes.
+                _ => sorted(server) == sorted(redis),
+            }
+        }
+        _ => server == redis,
+    }
+}
+
+fn sorted(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.sort_unstable();
+    bytes
+}
+
+fn is_about_json(message: &str) -> bool {
+    let begins = [
+        "Expected ",
+        "Found too many nested data structures",
+        "The number at",
+        "Cannot serialise",
+        "JSON parser",
+    ];
+    begins.iter().any(|beginning| message.starts_with(beginning))
+}
+
+/// JSON in which `data`, which may have been written again and is JSON in a text, does not hang on the order of keys either.
+fn comparable(json: Json) -> Json {
+    match json {
+        Json::Array(list) => Json::Array(list.into_iter().map(comparable).collect()),
+        Json::Object(fields) => Json::Object(
+            fields
+                .into_iter()
+                .map(|(key, value)| match &value {
+                    Json::String(text) if key == "data" => {
+                        let data = serde_json::from_str(text).map(comparable);
+                        (key, data.unwrap_or(value))
+                    }
+                    _ => (key, comparable(value)),
+                })
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+/// A call whose words are separated by blanks.
+fn said(words: &str) -> Call {
+    Call { words: words.split(' ').map(|word| word.as_bytes().to_vec()).collect() }
+}
+
+/// A call of whatever words.
+fn of(words: &[&[u8]]) -> Call {
+    Call { words: words.iter().map(|word| word.to_vec()).collect() }
+}
+
+impl Pair {
+    /// Both say this, and what they say.
+    #[track_caller]
+    fn both(&mut self, call: &Call) -> Came {
+        self.ask(call).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same for a call whose words are separated by blanks.
+    #[track_caller]
+    fn say(&mut self, words: &str) -> Came {
+        self.both(&said(words))
+    }
+}
+
+fn bulk(text: &str) -> Said {
+    Said::Bulk(text.into())
+}
+
+#[test]
+fn the_worked_trace_of_the_specification_is_the_same_on_both_faces() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let lost = r#"{"jid":"a","event":"lock_lost","worker":"w1"}"#;
+    let held = Said::Error(format!("{PREFIX}Heartbeat(): Job a given out to another worker: w2"));
+    let heard = |messages: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {
+        messages.iter().map(|(channel, text)| ((*channel).into(), (*text).into())).collect()
+    };
+    // A reply that is not here is a document, of which both have the same.
+    for (words, reply, messages) in [
+        (
+            r#"put 0 w1 q a k {"x":[]} 0 priority 5 tags ["t"]"#,
+            Some(bulk("a")),
+            heard(&[("ql:log", r#"{"jid":"a","event":"put","queue":"q"}"#)]),
+        ),
+        ("pop 10 q w1 1", None, heard(&[])),
+        ("pop 70 q w2 1", Some(bulk("{}")), heard(&[("ql:w:w1", lost), ("ql:log", lost)])),
+        ("heartbeat 75 a w1", Some(Said::Number(135)), heard(&[])),
+        ("pop 135 q w2 1", None, heard(&[])),
+        ("heartbeat 136 a w1", Some(held), heard(&[])),
+        (
+            "complete 140 a w2 q [] next r delay 5",
+            Some(bulk("scheduled")),
+            heard(&[("ql:log", r#"{"jid":"a","to":"r","event":"advanced","queue":"q"}"#)]),
+        ),
+        ("get 140 a", None, heard(&[])),
+        ("pop 146 r w3 1", None, heard(&[])),
+        (
+            "fail 147.8 a w3 g oops",
+            Some(bulk("a")),
+            heard(&[(
+                "ql:log",
+                r#"{"message":"oops","jid":"a","group":"g","event":"failed","worker":"w3"}"#,
+            )]),
+        ),
+        ("get 148 a", None, heard(&[])),
+        ("failed 150", Some(bulk(r#"{"g":1}"#)), heard(&[])),
+        (
+            "cancel 151 a",
+            Some(Said::List(vec![bulk("a")])),
+            heard(&[("ql:log", r#"{"jid":"a","queue":"r","event":"canceled","worker":""}"#)]),
+        ),
+        ("get 152 a", Some(Said::Nil), heard(&[])),
+        ("stats 152 q 0", None, heard(&[])),
+        ("stats 152 r 0", None, heard(&[])),
+        ("queues 152", None, heard(&[])),
+        ("workers 152", None, heard(&[])),
+        ("tag 152 top", Some(bulk("{}")), heard(&[])),
+    ] {
+        let came = pair.say(words);
+        if let Some(reply) = reply {
+            assert_eq!(came.reply, reply, "{words}");
+        }
+        assert_eq!(came.heard, messages, "{words}");
+    }
+}
+
+#[test]
+fn what_is_not_quite_a_call_is_refused_by_both() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let sha = script::script().sha.as_bytes();
+    let unknown = [b'0'; 40];
+    // None where the words are a Redis's own, or our driver's, and only that it is refused counts.
+    for (request, message) in [
+        (vec![&b"EVALSHA"[..], sha, b"0"], Some("ERR user_script:1: Must provide a command")),
+        (
+            vec![b"EVALSHA", sha, b"0", b"put"],
+            Some("ERR user_script:1: Arg \"now\" missing or not a number: nil"),
+        ),
+        (
+            vec![b"EVALSHA", sha, b"2", b"a", b"b", b"get", b"0", b"a"],
+            Some("ERR user_script:1: No Keys should be provided"),
+        ),
+        (vec![b"EVALSHA", sha, b"1", b"a", b"get", b"0", b"a"], None),
+        (vec![b"EVALSHA", sha, b"1", b"", b"get", b"0", b"a"], None),
+        (vec![b"EVALSHA", sha, b"-1", b"get", b"0", b"a"], None),
+        (vec![b"EVALSHA", sha, b"9", b"get", b"0", b"a"], None),
+        (vec![b"EVALSHA", sha, b"some", b"get", b"0", b"a"], None),
+        (vec![b"EVALSHA", sha], None),
+        (
+            vec![b"EVALSHA", &unknown, b"0", b"get", b"0", b"a"],
+            Some("NOSCRIPT No matching script. Please use EVAL."),
+        ),
+        (
+            vec![b"EVALSHA", b"short", b"0", b"get", b"0", b"a"],
+            Some("NOSCRIPT No matching script. Please use EVAL."),
+        ),
+    ] {
+        let replies = [pair.server.ask(&request).reply, pair.redis.ask(&request).reply];
+        let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        for reply in replies {
+            let Said::Error(text) = reply else { panic!("{shown:?} is answered {reply}") };
+            assert!(message.is_none_or(|message| text == message), "{shown:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn both_take_the_same_for_json() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let mut texts: Vec<String> = [
+        "",
+        " ",
+        "{",
+        "}",
+        "[1,]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{a:1}",
+        "[1 2]",
+        "01",
+        "-01",
+        "1.",
+        "1.e5",
+        "[-.5]",
+        ".5",
+        "+1",
+        "-",
+        "1e",
+        "1e+",
+        "0x10",
+        "nan",
+        "NaN",
+        "-nan",
+        "inf",
+        "Infinity",
+        "-Infinity",
+        "tru",
+        "nullx",
+        "\"a",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\ud800\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\udc00\"",
+        "[] []",
+        "'a'",
+        "[}",
+        "{]",
+        ",",
+        "/**/1",
+        "\u{b}1",
+        "\u{feff}1",
+        "\0",
+        "1\0",
+        "\"a\0b\"",
+        "null",
+        "true",
+        "\"\"",
+        "\"\n\t\u{7f}\"",
+        "\"\\u0000\\u001f\\u007f\\/\\b\"",
+        "\"\\ud83d\\ude00\"",
+        " { \"a\" : [ ] , \"b\":[1, 2.50] } ",
+        "-0",
+        "[-0.0]",
+        "1E5",
+        "1e-7",
+        "12345678901234567890",
+        "0.1",
+        "123456.789012345678",
+        "1e300",
+        "1e999",
+        "-1e999",
+        "\"1. -.5 nan\"",
+        "{\"1. \":\"\\\"-.5\"}",
+        "[1.5,-0.5]",
+        "{\"\":{}}",
+        "[[],{},[[]]]",
+        "{\"1\":2,\"3\":[null,false]}",
+    ]
+    .map(str::to_owned)
+    .into();
+    texts.extend([899, 900, 901, 999, 1000, 1001, 5000].map(nested));
+    let mut now = 0;
+    for text in &texts {
+        let mut call = |words: &[&str]| {
+            now += 1;
+            let mut all: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+            all.insert(1, now.to_string().into_bytes());
+            pair.both(&Call { words: all })
+        };
+        call(&["put", "w", "q", "j", "k", text, "0"]);
+        call(&["put", "w", "q", "j", "k", "{}", "0", "tags", text]);
+        call(&["put", "w", "q", "j", "k", "{}", "0", "depends", text]);
+        call(&["get", "j"]);
+        call(&["put", "w", "q", "j", "k", "{}", "0"]);
+        call(&["depends", "j", "off", "all"]);
+        call(&["pop", "q", "w", "1"]);
+        call(&["heartbeat", "j", "w", text]);
+        call(&["log", "j", "said", text]);
+        call(&["multiget", "j"]);
+        call(&["fail", "j", "w", "g", "m", text]);
+        call(&["get", "j"]);
+        call(&["recur", "q", "n", "k", text, "interval", "60", "1000000", "tags", text]);
+        call(&["recur.update", "n", "data", text]);
+        call(&["recur.get", "n"]);
+        call(&["cancel", "j"]);
+    }
+}
+
+#[test]
+fn both_take_the_same_for_a_number_and_a_name() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let long = "x".repeat(513);
+    let mut now = 0;
+    for text in [
+        "",
+        " ",
+        "0",
+        " 12.5 ",
+        "\t-7\n",
+        "\u{b}3\u{c}",
+        "+3",
+        ".5",
+        "5.",
+        "1e2",
+        "1E-2",
+        "0x10",
+        "-0XfF",
+        "0x",
+        "0xg",
+        "0x1.8",
+        "0x1p4",
+        "0x-1",
+        "nan",
+        "inf",
+        "-inf",
+        "infinity",
+        "1e999",
+        "-0",
+        ".",
+        "1 2",
+        "1a",
+        "--1",
+        "+-1",
+        "1\0",
+        "\0",
+        "１",
+        "\u{a0}1",
+        "1e",
+        "1_0",
+        "2147483647",
+        "2147483648",
+        "4294967295",
+        "4294967296",
+        "100000",
+        "100001",
+        "1e15",
+        "-1",
+        "0.5",
+        "0.001",
+        "0.0009",
+        "all",
+        "é",
+        "a b",
+        "a\nb",
+        "\u{7f}",
+        "a/b",
+        "\"",
+        &long[..512],
+        &long[..490],
+        &long[..491],
+        &long,
+        "\u{1f600}",
+    ] {
+        let mut call = |words: &[&[u8]]| {
+            now += 1;
+            let mut all = words.to_vec();
+            let moment = now.to_string();
+            all.insert(1, moment.as_bytes());
+            pair.both(&of(&all))
+        };
+        for bytes in [text.as_bytes(), &[text.as_bytes(), b"\xff"].concat()] {
+            call(&[b"put", b"w", b"q", b"j", b"k", b"{}", bytes]);
+            for option in [&b"priority"[..], b"retries"] {
+                call(&[b"put", b"w", b"q", b"j", b"k", b"{}", b"0", option, bytes]);
+                call(&[b"recur", b"q", b"n", b"k", b"{}", b"interval", b"60", b"1e6", option, bytes]);
+                call(&[b"recur.update", b"n", option, bytes]);
+            }
+            call(&[b"recur", b"q", b"n", b"k", b"{}", b"interval", b"60", b"1e6", b"backlog", bytes]);
+            call(&[b"recur", b"q", b"n", b"k", b"{}", b"interval", bytes, b"1e6"]);
+            call(&[b"recur", b"q", b"n", b"k", b"{}", b"interval", b"60", bytes]);
+            call(&[b"recur.update", b"n", b"interval", bytes]);
+            call(&[b"recur.get", b"n"]);
+            call(&[b"unrecur", b"n"]);
+            call(&[b"priority", b"j", bytes]);
+            call(&[b"get", b"j"]);
+            call(&[b"peek", b"q", bytes]);
+            call(&[b"unfail", b"q", b"g", bytes]);
+            call(&[b"jobs", b"complete", bytes, bytes]);
+            call(&[b"failed", b"g", b"0", bytes]);
+            call(&[b"tag", b"top", bytes]);
+            call(&[b"stats", b"q", bytes]);
+            for option in [&b"heartbeat"[..], b"max-job-history", b"q-max-concurrency", b"colour"] {
+                call(&[b"config.set", option, bytes]);
+                call(&[b"config.get", option]);
+            }
+            call(&[b"pop", b"q", b"w", b"1"]);
+            call(&[b"heartbeat", b"j", b"w"]);
+            call(&[b"retry", b"j", b"q", b"w", bytes]);
+            for option in [&b"heartbeat"[..], b"max-job-history", b"q-max-concurrency"] {
+                call(&[b"config.unset", option]);
+            }
+            call(&[b"get", b"j"]);
+            call(&[b"cancel", b"j"]);
+            // And the same as names.
+            call(&[b"put", bytes, b"q", b"j", b"k", b"{}", b"0"]);
+            call(&[b"put", b"w", bytes, b"j", b"k", b"{}", b"0"]);
+            call(&[b"put", b"w", b"q", bytes, b"k", b"{}", b"0"]);
+            call(&[b"put", b"w", b"q", b"j", bytes, b"{}", b"0"]);
+            call(&[b"tag", b"add", b"j", bytes]);
+            call(&[b"tag", b"get", bytes]);
+            call(&[b"track", b"track", bytes]);
+            call(&[b"recur", b"q", bytes, b"k", b"{}", b"interval", b"60", b"1e6"]);
+            call(&[b"unrecur", bytes]);
+            for words in [
+                &[&b"get"[..], bytes][..],
+                &[b"multiget", bytes],
+                &[b"length", bytes],
+                &[b"queues", bytes],
+                &[b"workers", bytes],
+                &[b"failed", bytes],
+                &[b"config.get", bytes],
+                &[b"config.set", bytes, b"1"],
+                &[b"config.unset", bytes],
+                &[b"jobs", bytes, b"q"],
+                &[b"jobs", b"running", bytes],
+                &[b"timeout", bytes],
+                &[b"pop", bytes, b"w", b"1"],
+                &[b"pop", b"q", bytes, b"1"],
+                &[b"heartbeat", bytes, b"w"],
+                &[b"heartbeat", b"j", bytes],
+                &[b"complete", bytes, b"w", b"q", b"{}"],
+                &[b"complete", b"j", bytes, b"q", b"{}"],
+                &[b"complete", b"j", b"w", bytes, b"{}"],
+                &[b"complete", b"j", b"w", b"q", b"{}", b"next", bytes],
+                &[b"fail", b"j", b"w", bytes, b"m"],
+                &[b"fail", b"j", b"w", b"g", bytes],
+                &[b"log", b"j", bytes],
+                &[b"depends", b"j", b"on", bytes],
+                &[b"depends", b"j", bytes],
+                &[b"pause", bytes],
+                &[b"unpause", bytes],
+                &[b"queue.forget", bytes],
+                &[b"worker.deregister", bytes],
+                &[b"cancel", bytes, b"j"],
+                &[bytes],
+            ] {
+                call(words);
+            }
+            call(&[b"get", b"j"]);
+            call(&[b"cancel", b"j"]);
+        }
+    }
+}
+
+#[test]
+fn both_have_the_same_limits() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let tags = |count: usize| (0..count).map(|tag| format!("\"t{tag}\"")).collect::<Vec<_>>().join(",");
+    pair.say("put 0 w q j k {} 0");
+    for count in [999, 1000, 1001] {
+        pair.say(&format!("put 1 w q j k {{}} 0 tags [{}]", tags(count)));
+        pair.say(&format!("recur 2 q n k {{}} interval 60 60 tags [{}]", tags(count)));
+        pair.say("tag 3 add j more");
+        pair.say("recur.tag 3 n more");
+        pair.say("get 3 j");
+        pair.say("recur.get 3 n");
+        let named = tags(count).replace(['"', ','], " ").replace("  ", " ");
+        pair.say(&format!("tag 4 remove j {}", named.trim()));
+        pair.say(&format!("recur.untag 4 n {}", named.trim()));
+    }
+    for bytes in [65_535, 65_536, 65_537] {
+        let text = "x".repeat(bytes);
+        pair.say(&format!("log 5 j {text}"));
+        pair.say(&format!("log 5 j m {{\"a\":\"{}\"}}", &text[8..]));
+        pair.say("get 5 j");
+    }
+    for bytes in [4160, 4161] {
+        let text = "x".repeat(bytes);
+        pair.say(&format!("config.set 6 {text} v"));
+        pair.say(&format!("config.unset 6 {text}"));
+        pair.say(&format!("failed 6 {text}"));
+    }
+    for command in ["pause", "unpause", "queue.forget", "worker.deregister", "cancel", "timeout", "multiget"]
+    {
+        pair.say(&format!("{command} 7"));
+    }
+    pair.say("timeout 8 j j");
+    pair.say("pop 8 q w 1");
+    pair.say("timeout 9 j j");
+    pair.say("cancel 10 j j");
+}
+
+/// docs/resp.md lists these. Whoever makes them the same takes them off the list.
+#[test]
+fn what_differs_is_what_the_documents_say() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let not_utf8 = of(&[b"put", b"0", b"w", b"q", b"j", b"k", b"\"\xff\"", b"0"]);
+    assert!(pair.ask(&not_utf8).is_err());
+    let blanks = of(&[b"put", b"1", b"w", b"q", b"b", b"k", b"{ \"$bytes\" : \"aGk=\" }", b"0"]);
+    pair.both(&blanks);
+    let data = |came: Came| {
+        let Said::Bulk(bytes) = came.reply else { panic!("{}", came.reply) };
+        serde_json::from_slice::<Json>(&bytes).expect("a document is JSON")["data"].clone()
+    };
+    let get: [&[u8]; 6] = [b"EVALSHA", script::script().sha.as_bytes(), b"0", b"get", b"2", b"b"];
+    assert_eq!(data(pair.server.ask(&get)), "{\"$bytes\":\"aGk=\"}");
+    assert_eq!(data(pair.redis.ask(&get)), "{ \"$bytes\" : \"aGk=\" }");
+    // Put at one moment, due at one moment: by arrival here, by jid there.
+    pair.say("put 3 w r second k {} 5");
+    pair.say("put 3 w r first k {} 5");
+    assert!(pair.ask(&said("jobs 4 scheduled r")).is_err());
+}
