@@ -26,7 +26,8 @@ struct Two {
 
 impl Two {
     fn start() -> Two {
-        let redis = RedisServer::start(&[]);
+        // It has on its disk whatever it has answered.
+        let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
         let runtime = Runtime::new().unwrap();
         let settings = Settings {
             store: redis.url(),
@@ -174,5 +175,39 @@ fn whoever_waits_for_a_job_that_somebody_else_completes_hears_no_lie() {
     assert!(late.is_err(), "{late:?}");
     let again = two.runtime.block_on(two.here.wait_for(&jid("a"), Some(LONG))).unwrap_err();
     assert!(again.to_string().contains("is complete"), "{again}");
+    two.stop();
+}
+
+#[test]
+fn both_go_on_when_their_redis_was_away() {
+    let mut two = Two::start();
+    let mut events = two.run(two.there.events());
+    let (asks, works) = (two.here.clone(), two.there.clone());
+    let sleeping = two.runtime.spawn(async move { works.pop_wait("later", "w1", LONG).await });
+    let put = asks.put("sums", "add", "[1,1]").jid("sum").keep_result(LONG);
+    let awaited = two.run(asks.put_and_follow(put));
+    let waiting = two.runtime.spawn(awaited.end(Some(LONG)));
+
+    two.redis.kill();
+    let (late, puts) = (two.here.clone(), two.there.clone());
+    // Asked while it is away: answered when it is back.
+    let popping = two.runtime.spawn(async move { late.pop("sums", "w2").await });
+    let putting = two.runtime.spawn(async move { puts.put("later", "k", "{}").jid("later").await });
+    two.redis.start_again();
+
+    let job = two.runtime.block_on(popping).unwrap().unwrap().unwrap();
+    two.run(two.there.complete(&job));
+    two.runtime.block_on(putting).unwrap().unwrap();
+    assert!(two.runtime.block_on(waiting).unwrap().unwrap().is_completed());
+    assert_eq!(two.runtime.block_on(sleeping).unwrap().unwrap().unwrap().jid, jid("later"));
+    let mut seen = std::collections::BTreeSet::new();
+    while !(seen.contains("put") && seen.contains("completed")) {
+        match &*two.runtime.block_on(events.next()).unwrap().event {
+            Event::Put { jid, .. } if jid.to_string() == "later" => seen.insert("put"),
+            Event::Completed { jid, .. } if jid.to_string() == "sum" => seen.insert("completed"),
+            _ => false,
+        };
+    }
+    drop((events, asks));
     two.stop();
 }
