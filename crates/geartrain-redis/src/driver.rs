@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::clock::SharedClock;
-use crate::ears::{Ask, Closed, Ears};
+use crate::ears::{Ask, Closed, Ears, Unheard};
 use crate::link::{Door, Link, Trouble};
 use crate::url::RedisUrl;
 
@@ -81,6 +81,20 @@ impl RedisBackend {
 
 const NAME: &str = "redis";
 
+/// How long something is tried again.
+struct Patience {
+    begun: Instant,
+    lasts: Duration,
+    /// Before the next time.
+    pause: Duration,
+}
+
+impl Patience {
+    fn new(lasts: Duration) -> Patience {
+        Patience { begun: Instant::now(), lasts, pause: PAUSE.0 }
+    }
+}
+
 pub(crate) fn broken(trouble: Trouble) -> BackendError {
     BackendError::Broken { backend: NAME, source: Box::new(trouble) }
 }
@@ -137,8 +151,7 @@ impl Shared {
     /// Sends a request until it is answered, or until patience is over.
     pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, Trouble> {
         let request = request.encode();
-        let begun = Instant::now();
-        let mut pause = PAUSE.0;
+        let mut patience = Patience::new(self.door.url.patience);
         loop {
             let trouble = match self.link().await {
                 Err(trouble) => trouble,
@@ -152,13 +165,19 @@ impl Shared {
                     }
                 },
             };
-            if !trouble.passes() || begun.elapsed() + pause > self.door.url.patience {
-                return Err(trouble);
-            }
-            tracing::debug!(%trouble, ?pause, "sending again");
-            self.on_runtime(async move { tokio::time::sleep(pause).await }).await?;
-            pause = (pause * 2).min(PAUSE.1);
+            self.bear(&mut patience, trouble).await?;
         }
+    }
+
+    /// Waits a little before something is tried again. If it would be in vain, or patience is over, the trouble is the answer.
+    async fn bear(&self, patience: &mut Patience, trouble: Trouble) -> Result<(), Trouble> {
+        let pause = patience.pause;
+        if !trouble.passes() || patience.begun.elapsed() + pause > patience.lasts {
+            return Err(trouble);
+        }
+        tracing::debug!(%trouble, ?pause, "trying again");
+        patience.pause = (pause * 2).min(PAUSE.1);
+        self.on_runtime(async move { tokio::time::sleep(pause).await }).await
     }
 
     pub(crate) async fn execute(self: &Arc<Shared>, mut batch: Vec<Call>) -> Result<Vec<Answer>, Trouble> {
@@ -264,10 +283,8 @@ impl Backend for RedisBackend {
 
     fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
         Box::pin(async move {
-            let (ready, answer) = flume::bounded(1);
-            self.tell(Ask::Follow { front, ready })?;
-            Ok(Box::new(answer.recv_async().await.map_err(|_| broken(Trouble::Gone))??)
-                as Box<dyn Deliveries>)
+            let stream = self.heard(|ready| Ask::Follow { front, ready }).await?;
+            Ok(Box::new(stream) as Box<dyn Deliveries>)
         })
     }
 }
@@ -279,10 +296,27 @@ impl RedisBackend {
 
     fn listen(&self, after: Option<u64>) -> Pending<'_, Box<dyn Events>> {
         Box::pin(async move {
-            let (ready, answer) = flume::bounded(1);
-            self.tell(Ask::Listen { after, ready })?;
-            Ok(Box::new(answer.recv_async().await.map_err(|_| broken(Trouble::Gone))??) as Box<dyn Events>)
+            let stream = self.heard(|ready| Ask::Listen { after, ready }).await?;
+            Ok(Box::new(stream) as Box<dyn Events>)
         })
+    }
+
+    /// Asks for a stream until there is one, or until patience is over.
+    async fn heard<T>(
+        &self,
+        ask: impl Fn(flume::Sender<Result<T, Unheard>>) -> Ask,
+    ) -> Result<T, BackendError> {
+        let mut patience = Patience::new(self.shared.door.url.patience);
+        loop {
+            let (ready, answer) = flume::bounded(1);
+            self.tell(ask(ready))?;
+            let trouble = match answer.recv_async().await.map_err(|_| broken(Trouble::Gone))? {
+                Ok(stream) => return Ok(stream),
+                Err(Unheard::Refused(refusal)) => return Err(refusal.into()),
+                Err(Unheard::Trouble(trouble)) => trouble,
+            };
+            self.shared.bear(&mut patience, trouble).await.map_err(broken)?;
+        }
     }
 }
 

@@ -29,6 +29,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How many events or deliveries may wait to be taken.
 const QUEUED_MAX: usize = 100_000;
 
+/// How often it is said again that somebody listens: where nobody says so for a day, events are no longer kept.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1_800);
+
 /// How many events are asked for at once.
 const PAGE: i64 = 1_000;
 
@@ -39,9 +42,23 @@ const ROOM_BITS: u32 = 10;
 pub(crate) enum Ask {
     Sleep { number: u64, pop: Pop, until: Seconds, to: flume::Sender<Result<PopReply, BackendError>> },
     Close(Closed),
-    Listen { after: Option<u64>, ready: flume::Sender<Result<EventStream, BackendError>> },
-    Follow { front: u64, ready: flume::Sender<Result<DeliveryStream, BackendError>> },
+    Listen { after: Option<u64>, ready: flume::Sender<Result<EventStream, Unheard>> },
+    Follow { front: u64, ready: flume::Sender<Result<DeliveryStream, Unheard>> },
     LookAgain,
+}
+
+/// Why somebody cannot listen.
+pub(crate) enum Unheard {
+    /// What they ask for is not kept.
+    Refused(Refusal),
+    /// There is no answer.
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for Unheard {
+    fn from(trouble: Trouble) -> Unheard {
+        Unheard::Trouble(trouble)
+    }
 }
 
 /// What somebody has let go of.
@@ -69,6 +86,24 @@ struct Listener {
     end: Arc<OnceLock<EventsEnd>>,
 }
 
+impl Listener {
+    /// Tells one event, unless it is known already. False if it is not taken, and then no more are.
+    fn tell(&mut self, position: u64, event: &Arc<Event>) -> bool {
+        if position <= self.last {
+            return true;
+        }
+        match self.to.try_send(Published { position, event: event.clone() }) {
+            Ok(()) => self.last = position,
+            Err(flume::TrySendError::Disconnected(_)) => return false,
+            Err(flume::TrySendError::Full(_)) => {
+                let _ = self.end.set(EventsEnd::Lagged { missed: position });
+                return false;
+            }
+        }
+        true
+    }
+}
+
 struct Front {
     to: flume::Sender<Delivery>,
     end: Arc<OnceLock<DeliveriesEnd>>,
@@ -89,6 +124,9 @@ pub(crate) struct Ears {
     announced: u64,
     fronts: HashMap<u64, Front>,
     asked_at: tokio::time::Instant,
+    listened_at: tokio::time::Instant,
+    /// Since when there is no connection, although somebody waits.
+    lost_at: Option<tokio::time::Instant>,
     /// How many things that the next command waits for were dealt with.
     settled: usize,
 }
@@ -111,6 +149,8 @@ impl Ears {
             announced: 0,
             fronts: HashMap::new(),
             asked_at: tokio::time::Instant::now(),
+            listened_at: tokio::time::Instant::now(),
+            lost_at: None,
             settled: 0,
         }
     }
@@ -140,6 +180,7 @@ impl Ears {
             }
             self.expire();
             self.ask_for_jobs().await;
+            self.keep_listening().await;
             self.shared.unsettled.settled(std::mem::take(&mut self.settled));
         }
     }
@@ -148,7 +189,11 @@ impl Ears {
     fn wake_at(&self) -> tokio::time::Instant {
         let now = tokio::time::Instant::now();
         if self.sleepers.is_empty() && self.link.is_some() {
-            return now + Duration::from_secs(3_600);
+            return if self.listeners.is_empty() {
+                now + Duration::from_secs(3_600)
+            } else {
+                self.listened_at + LISTEN_AGAIN
+            };
         }
         if self.link.is_none() {
             let idle = self.sleepers.is_empty() && self.listeners.is_empty();
@@ -166,6 +211,10 @@ impl Ears {
     async fn asked(&mut self, ask: Ask) {
         match ask {
             Ask::Sleep { number, pop, until, to } => {
+                if self.sleepers.is_empty() {
+                    // How long there was no connection when nobody needed one does not count.
+                    self.lost_at = None;
+                }
                 self.sleepers.insert(number, Sleeper { pop, until, to, ask: true, next: None });
                 self.settled += usize::from(self.shared.exact);
             }
@@ -208,6 +257,10 @@ impl Ears {
             Closed::Front { front } => {
                 self.fronts.remove(&front);
                 let leave = Call::from(Leave { who: Leaving::Front(front) });
+                if self.link.is_none() {
+                    // It may take as long as patience lasts, and others wait for us.
+                    return self.aside(vec![leave]);
+                }
                 if let Err(trouble) = self.shared.execute(vec![leave]).await {
                     tracing::warn!(%trouble, "those who waited here could not leave");
                 }
@@ -250,7 +303,10 @@ impl Ears {
         if let Some(link) = &self.link {
             return Ok(link.clone());
         }
-        // What the last connection left unread is of no use.
+        // What the last connection left unread may be jobs that were given to us.
+        while let Ok(push) = self.pushes.1.try_recv() {
+            self.message(push).await;
+        }
         self.pushes = unbounded_channel();
         let mut link = self.shared.door.open(Some(self.pushes.0.clone())).await?;
         self.announced = 0;
@@ -259,42 +315,73 @@ impl Ears {
         if !self.listeners.is_empty() {
             link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await?;
         }
+        self.catch_up(&mut link).await?;
         self.link = Some(link.clone());
-        self.catch_up(&mut link).await;
+        self.lost_at = None;
         Ok(link)
     }
 
-    /// After a lost connection, tells listeners what happened meanwhile; those that cannot be told are ended.
-    async fn catch_up(&mut self, link: &mut Link) {
-        let mut listeners = std::mem::take(&mut self.listeners);
-        for mut listener in listeners.drain(..) {
-            let missed = listener.last + 1;
+    /// After a lost connection, tells listeners what happened meanwhile; those for whom it is not kept are ended.
+    async fn catch_up(&mut self, link: &mut Link) -> Result<(), Trouble> {
+        let mut behind = std::mem::take(&mut self.listeners);
+        while let Some(mut listener) = behind.pop() {
             match self.since(link, &mut listener).await {
-                Ok(()) => self.listeners.push(listener),
-                Err(_) => {
-                    let _ = listener.end.set(EventsEnd::Lagged { missed });
+                Ok(true) => self.listeners.push(listener),
+                Ok(false) => {}
+                Err(Unheard::Refused(_)) => {
+                    let _ = listener.end.set(EventsEnd::Lagged { missed: listener.last + 1 });
                 }
+                Err(Unheard::Trouble(trouble)) => {
+                    // The next connection tells them.
+                    self.listeners.push(listener);
+                    self.listeners.append(&mut behind);
+                    return Err(trouble);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a listener what happened after the last that it heard. False if it does not take it, and then it has ended.
+    async fn since(&self, link: &mut Link, listener: &mut Listener) -> Result<bool, Unheard> {
+        let count = Count::new(PAGE).unwrap_or(Count::ONE);
+        loop {
+            let request = Request::Since { after: listener.last >> self.room_bits, count };
+            let answer = self.ask(link, &request).await?;
+            let happened: Happened =
+                wire::decode(&answer).map_err(wire::BadWire::from).map_err(Trouble::from)?;
+            let refused = |refusal| Unheard::Refused(self.shifted(listener.last, refusal));
+            let happened = happened.map_err(refused)?;
+            let full = happened.len() == count.get();
+            for (position, event) in happened {
+                if !listener.tell(position << self.room_bits, &Arc::new(event)) {
+                    return Ok(false);
+                }
+            }
+            if !full {
+                return Ok(true);
             }
         }
     }
 
-    async fn since(&self, link: &mut Link, listener: &mut Listener) -> Result<(), BackendError> {
-        let count = Count::new(PAGE).unwrap_or(Count::ONE);
-        loop {
-            let request = Request::Since { after: listener.last >> self.room_bits, count };
-            let answer = self.shared.door.ask(link, &request.encode()).await.map_err(broken)?;
-            let happened: Happened =
-                wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
-            let happened = happened.map_err(|refusal| self.shifted(listener.last, refusal))?;
-            let full = happened.len() == count.get();
-            for (position, event) in happened {
-                let position = position << self.room_bits;
-                listener.last = position;
-                let _ = listener.to.try_send(Published { position, event: Arc::new(event) });
-            }
-            if !full {
-                return Ok(());
-            }
+    /// Asks over the listening connection. Whoever listens is waited for by nobody, but we are.
+    async fn ask(&self, link: &mut Link, request: &Request) -> Result<Vec<u8>, Trouble> {
+        let answered = tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(link, &request.encode())).await;
+        answered.unwrap_or_else(|_| Err(Trouble::Silent(ANSWER_MAX)))
+    }
+
+    /// Says now and then that somebody listens; and if there is no connection to listen to, opens one.
+    async fn keep_listening(&mut self) {
+        if self.listeners.is_empty() {
+            return;
+        }
+        let Ok(mut link) = self.link().await else { return };
+        if self.listened_at.elapsed() < LISTEN_AGAIN {
+            return;
+        }
+        self.listened_at = tokio::time::Instant::now();
+        if self.ask(&mut link, &Request::Listen { now: Some(self.shared.clock.now()) }).await.is_err() {
+            self.lost();
         }
     }
 
@@ -313,13 +400,14 @@ impl Ears {
 
     fn lost(&mut self) {
         self.link = None;
+        self.lost_at.get_or_insert_with(tokio::time::Instant::now);
         for (_, front) in self.fronts.drain() {
             let _ = front.end.set(DeliveriesEnd::Closed);
         }
     }
 
-    async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, BackendError> {
-        let mut link = self.link().await.map_err(broken)?;
+    async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, Unheard> {
+        let mut link = self.link().await?;
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         let mut listener = Listener { last: after.unwrap_or(0), to, end: end.clone() };
@@ -327,22 +415,28 @@ impl Ears {
             // Before anything is asked to be kept: what is not kept is refused.
             self.since(&mut link, &mut listener).await?;
         }
-        link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await.map_err(broken)?;
+        link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await?;
         let request = Request::Listen { now: Some(self.shared.clock.now()) };
-        let answer = self.shared.door.ask(&mut link, &request.encode()).await.map_err(broken)?;
-        let newest: u64 = wire::decode(&answer).map_err(|error| broken(wire::BadWire::from(error).into()))?;
-        match after {
-            None => listener.last = newest << self.room_bits,
+        let answer = self.ask(&mut link, &request).await?;
+        let newest: u64 = wire::decode(&answer).map_err(wire::BadWire::from).map_err(Trouble::from)?;
+        let hears = match after {
+            None => {
+                listener.last = newest << self.room_bits;
+                true
+            }
             Some(_) => self.since(&mut link, &mut listener).await?,
+        };
+        if hears {
+            self.listeners.push(listener);
         }
-        self.listeners.push(listener);
+        self.listened_at = tokio::time::Instant::now();
         let guard = self.shared.unsettled.on_drop(self.ears.clone(), Closed::Events);
         Ok(EventStream { from, end, _guard: guard })
     }
 
-    async fn follow(&mut self, front: u64) -> Result<DeliveryStream, BackendError> {
-        let mut link = self.link().await.map_err(broken)?;
-        link.send(cmd("SUBSCRIBE").arg(self.front_channel(front))).await.map_err(broken)?;
+    async fn follow(&mut self, front: u64) -> Result<DeliveryStream, Unheard> {
+        let mut link = self.link().await?;
+        link.send(cmd("SUBSCRIBE").arg(self.front_channel(front))).await?;
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.fronts.insert(front, Front { to, end: end.clone() });
@@ -376,7 +470,7 @@ impl Ears {
             Ok(link) => link,
             Err(trouble) => {
                 tracing::debug!(%trouble, "nobody to wait with");
-                return self.give_up();
+                return self.give_up(&trouble);
             }
         };
         let elapsed = self.shared.clock.elapsed();
@@ -393,18 +487,16 @@ impl Ears {
             waits: waits.collect(),
         };
         self.asked_at = tokio::time::Instant::now();
-        let answered =
-            tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(&mut link, &request.encode())).await;
-        let waiting: Vec<Waiting> = match answered {
-            Ok(Ok(answer)) => match wire::decode(&answer) {
+        let waiting: Vec<Waiting> = match self.ask(&mut link, &request).await {
+            Ok(answer) => match wire::decode(&answer) {
                 Ok(waiting) => waiting,
                 Err(_) => return self.refuse(|| Trouble::Nonsense("what became of waits is a list")),
             },
-            Ok(Err(trouble)) if !trouble.passes() => {
+            Err(trouble) if !trouble.passes() => {
                 let said = trouble.to_string();
                 return self.refuse(|| Trouble::NoMaster(said.clone()));
             }
-            Ok(Err(_)) | Err(_) => return self.lost(),
+            Err(_) => return self.lost(),
         };
         for (number, waiting) in asked.into_iter().zip(waiting) {
             match waiting {
@@ -422,18 +514,19 @@ impl Ears {
         self.expire();
     }
 
-    /// There is no connection: whoever has waited longer than patience lasts is told.
-    fn give_up(&mut self) {
+    /// There is no connection: whoever has waited long enough is told, and everybody when patience is over.
+    fn give_up(&mut self, trouble: &Trouble) {
+        let lost_at = *self.lost_at.get_or_insert_with(tokio::time::Instant::now);
+        let too_long = !trouble.passes() || lost_at.elapsed() >= self.shared.door.url.patience;
         let elapsed = self.shared.clock.elapsed();
-        let over: Vec<u64> =
-            self.sleepers.iter().filter(|(_, it)| it.until <= elapsed).map(|(number, _)| *number).collect();
-        for number in over {
-            if let Some(sleeper) = self.sleepers.remove(&number) {
-                let _ = sleeper
-                    .to
-                    .send(Err(broken(Trouble::NoMaster("there was no connection to wait with".into()))));
+        self.sleepers.retain(|_, sleeper| {
+            let over = too_long || sleeper.until <= elapsed;
+            if over {
+                let said = format!("there was no connection to wait with: {trouble}");
+                let _ = sleeper.to.send(Err(broken(Trouble::NoMaster(said))));
             }
-        }
+            !over
+        });
     }
 
     fn refuse(&mut self, trouble: impl Fn() -> Trouble) {
@@ -474,9 +567,7 @@ impl Ears {
     async fn wake(&mut self, number: u64) {
         let Some(mut link) = self.link.clone() else { return };
         let request = Request::Awake { process: self.shared.process.clone(), number };
-        let answered =
-            tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(&mut link, &request.encode())).await;
-        if !matches!(answered, Ok(Ok(_))) {
+        if self.ask(&mut link, &request).await.is_err() {
             self.lost();
         }
     }
@@ -488,20 +579,18 @@ impl Ears {
                 for sleeper in self.sleepers.values_mut() {
                     sleeper.ask = true;
                 }
-                if !self.listeners.is_empty() {
-                    // If it cannot be opened now, it is tried again soon.
-                    let _ = self.link().await;
-                }
             }
-            PushKind::Message => {
-                let mut data = push.data.into_iter();
-                if let (Some(Value::BulkString(channel)), Some(Value::BulkString(message))) =
-                    (data.next(), data.next())
-                {
-                    self.heard(&channel, &message).await;
-                }
-            }
-            _ => {}
+            _ => self.message(push).await,
+        }
+    }
+
+    async fn message(&mut self, push: PushInfo) {
+        let mut data = push.data.into_iter();
+        if push.kind == PushKind::Message
+            && let (Some(Value::BulkString(channel)), Some(Value::BulkString(message))) =
+                (data.next(), data.next())
+        {
+            self.heard(&channel, &message).await;
         }
     }
 
@@ -576,23 +665,8 @@ impl Ears {
     }
 
     fn tell_listeners(&mut self, events: &[(u64, Arc<Event>)]) {
-        self.listeners.retain_mut(|listener| {
-            for (position, event) in events {
-                if *position <= listener.last {
-                    continue;
-                }
-                let published = Published { position: *position, event: event.clone() };
-                match listener.to.try_send(published) {
-                    Ok(()) => listener.last = *position,
-                    Err(flume::TrySendError::Disconnected(_)) => return false,
-                    Err(flume::TrySendError::Full(_)) => {
-                        let _ = listener.end.set(EventsEnd::Lagged { missed: *position });
-                        return false;
-                    }
-                }
-            }
-            true
-        });
+        self.listeners
+            .retain_mut(|listener| events.iter().all(|(position, event)| listener.tell(*position, event)));
     }
 
     fn told(&mut self, front: u64, delivery: Delivery) {

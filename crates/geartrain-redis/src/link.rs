@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use geartrain_core::wire::BadWire;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
     RedisConnectionInfo, RedisError, Value, cmd,
@@ -20,6 +22,10 @@ use crate::url::{Kind, Node, RedisUrl};
 /// How long a node has to answer a call for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
+/// How often a machine that says nothing is asked whether it is there, and how often in vain before it is not.
+const PROBE: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
 /// How long replicas have to confirm what was done.
 const REPLICAS_MAX_MS: u64 = 5_000;
 
@@ -33,6 +39,9 @@ pub enum Trouble {
     /// Nobody knows which node to ask.
     #[error("no master: {0}")]
     NoMaster(String),
+    /// Nothing was heard for so long.
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
     /// What came cannot be read.
     #[error(transparent)]
     Wire(#[from] BadWire),
@@ -75,7 +84,7 @@ impl Trouble {
                         )
                     )
             }
-            Trouble::NoMaster(_) => true,
+            Trouble::NoMaster(_) | Trouble::Silent(_) => true,
             _ => false,
         }
     }
@@ -116,7 +125,20 @@ impl Door {
         if let Some(clock) = &self.clock {
             clock.follow(link.ahead().await?);
         }
+        self.functions.store(self.has_functions(&mut link).await?, Ordering::Relaxed);
         Ok(link)
+    }
+
+    /// Whether the other side has functions. It is asked with a call that does nothing: one that it does not know it repeats in its error, and a request of ours is no
+    /// text that could be read there.
+    async fn has_functions(&self, link: &mut Link) -> Result<bool, Trouble> {
+        match link.send(cmd("FCALL").arg(&script::library().name).arg(0)).await {
+            Err(Trouble::Redis(error)) if error.code().is_some() => {
+                Ok(!error.to_string().contains("unknown command"))
+            }
+            Err(trouble) => Err(trouble),
+            Ok(_) => Ok(true),
+        }
     }
 
     fn address(&self, (host, port): &Node) -> ConnectionAddr {
@@ -231,8 +253,6 @@ impl Door {
                 link.send(cmd("SCRIPT").arg("LOAD").arg(&script::script().text)).await?;
             } else if functions && said.contains("Function not found") {
                 link.send(cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(&script::library().text)).await?;
-            } else if functions && said.contains("unknown command") {
-                self.functions.store(false, Ordering::Relaxed);
             } else {
                 return Err(error.into());
             }
@@ -251,6 +271,12 @@ impl Door {
     }
 }
 
+/// Requests leave when they are whole, and a machine that is gone is noticed although nothing is sent to it.
+fn tcp() -> TcpSettings {
+    let keepalive = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(PROBES);
+    TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
+}
+
 /// A connection. Clones share it, and calls over it do not wait for each other.
 #[derive(Clone)]
 pub(crate) struct Link {
@@ -265,6 +291,7 @@ impl Link {
     ) -> Result<Link, Trouble> {
         let protocol = if pushes.is_some() { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
         let info = address.into_connection_info()?.set_redis_settings(login.set_protocol(protocol));
+        let info = info.set_tcp_settings(tcp());
         // No timeout for answers: a batch may wait for a slow disk, and a node that is gone closes the connection or is found out by keep-alive.
         let mut config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_MAX)).set_response_timeout(None);

@@ -25,29 +25,33 @@ pub(crate) struct Serving {
 impl Serving {
     /// Begins, on a thread of its own, because the program may have no executor that reads sockets. If it cannot, nobody is let in and the program works as well.
     pub(crate) fn start(backend: Arc<dyn Backend>, directory: &Path) -> Option<Serving> {
-        let socket = socket_in(directory);
+        Serving::try_start(backend, socket_in(directory))
+            .inspect_err(|error| tracing::warn!(%error, "no other process can use this directory meanwhile"))
+            .ok()
+    }
+
+    fn try_start(backend: Arc<dyn Backend>, socket: PathBuf) -> std::io::Result<Serving> {
+        // The directory is ours, so a file that is there was left by a process that is not.
+        let _ = std::fs::remove_file(&socket);
+        // Bound here and not by the thread, so that others can come in as soon as the queue is open.
+        let listener = std::os::unix::net::UnixListener::bind(&socket)?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stop = CancellationToken::new();
-        let (path, stopped) = (socket.clone(), stop.clone());
-        let serve = move || -> std::io::Result<()> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async move {
-                // The directory is ours, so a file that is there was left by a process that is not.
-                let _ = std::fs::remove_file(&path);
-                let listener = UnixListener::bind(&path)?;
-                Front::new(backend, Arc::new(SystemClock), Options::default())
-                    .serve_unix(listener, stopped)
-                    .await;
-                Ok(())
-            })
+        let stopped = stop.clone();
+        let serve = async move {
+            let listener = UnixListener::from_std(listener)?;
+            Front::new(backend, Arc::new(SystemClock), Options::default())
+                .serve_unix(listener, stopped)
+                .await;
+            Ok::<_, std::io::Error>(())
         };
         let thread = std::thread::Builder::new().name("geartrain-socket".into()).spawn(move || {
-            if let Err(error) = serve() {
-                tracing::warn!(%error, "no other process can use this directory meanwhile");
+            if let Err(error) = runtime.block_on(serve) {
+                tracing::warn!(%error, "no other process can use this directory any more");
             }
-        });
-        let thread = thread
-            .inspect_err(|error| tracing::warn!(%error, "no other process can use this directory meanwhile"));
-        Some(Serving { stop, thread: Some(thread.ok()?), socket })
+        })?;
+        Ok(Serving { stop, thread: Some(thread), socket })
     }
 }
 

@@ -1,0 +1,117 @@
+//! `geartrain server` as a process of its own, ended with the test however that ends.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use geartrain_testkit::peers::Scratch;
+use serde_json::Value;
+
+/// How long a test waits for something that must happen, and how often it looks.
+const LIMIT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(20));
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LIMIT.0, "in vain: {what}");
+        std::thread::sleep(LIMIT.1);
+    }
+}
+
+/// A server at work, with a directory of its own.
+pub(crate) struct Served {
+    child: Child,
+    address: String,
+    arguments: Vec<String>,
+    scratch: Scratch,
+}
+
+/// Starts a server with a directory of its own; or says what it said, and its exit code.
+pub(crate) fn try_start(arguments: &[&str]) -> Result<Served, (String, i32)> {
+    let scratch = Scratch::new("server");
+    let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    if !arguments.iter().any(|argument| argument == "--resp") {
+        arguments.extend(["--resp".to_owned(), "127.0.0.1:0".to_owned()]);
+    }
+    let (child, address) = spawn(&scratch, &arguments)?;
+    Ok(Served { child, address, arguments, scratch })
+}
+
+fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<(Child, String), (String, i32)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
+    command.args(["server", "--json", "--log", "error", "--data"]).arg(scratch.path().join("data"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    if line.is_empty() {
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).unwrap();
+        return Err((said, child.wait().unwrap().code().unwrap_or(-1)));
+    }
+    // What it says from now on is shown if the test fails, and never waited for.
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            eprintln!("server: {line}");
+        }
+    });
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    Ok((child, ready["resp"].as_str().unwrap().to_owned()))
+}
+
+impl Served {
+    pub(crate) fn start(arguments: &[&str]) -> Served {
+        let mut served = try_start(arguments).unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
+        // Whoever starts it again finds it at the same address.
+        if let Some(place) = served.arguments.iter().position(|argument| argument == "--resp") {
+            served.arguments[place + 1] = served.address.clone();
+        }
+        served
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Where its jobs are.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.scratch.path().join("data")
+    }
+
+    /// Ends it with `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end, and answers its exit code.
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+
+    /// Starts it again with what it kept, at the same address.
+    pub(crate) fn start_again(&mut self) {
+        self.kill();
+        let (child, address) =
+            spawn(&self.scratch, &self.arguments).unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
+        assert_eq!(address, self.address);
+        self.child = child;
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

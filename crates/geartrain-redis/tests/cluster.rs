@@ -1,0 +1,188 @@
+//! A queue on a Cluster: found by its namespace's slot, followed when the slot moves, and apart from other namespaces.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod peers;
+
+use std::sync::Arc;
+
+use geartrain_core::{
+    Backend, Call, Command, Event, Get, Jid, Klass, Operation, Pop, Put, PutReply, QueueName, Seconds,
+    StateName, WorkerName,
+};
+use geartrain_redis::{RedisBackend, RedisUrl};
+use geartrain_testkit::crowd::Crowd;
+use geartrain_testkit::peers::{RedisServer, free_port};
+use peers::{ask, until};
+use pollster::block_on;
+
+/// How long a wait may take that must not: the test does not depend on it.
+const LONG: i32 = 60;
+
+/// Three nodes, which share all slots.
+struct Cluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let node = |_| {
+            // Its bus would otherwise be on a port that there may not be, ten thousand above its own.
+            let bus = free_port().to_string();
+            (RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]), bus)
+        };
+        let nodes: Vec<(RedisServer, String)> = (0..3).map(node).collect();
+        for ((node, _), range) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
+            ask::<String>(node.port(), &["CLUSTER", "ADDSLOTSRANGE", range[0], range[1]]).unwrap();
+        }
+        for (number, (node, _)) in nodes.iter().enumerate() {
+            // Without numbers of their own they would quarrel about who has which slot.
+            ask::<String>(node.port(), &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).unwrap();
+            let (first, bus) = &nodes[0];
+            if number > 0 {
+                let met = ["CLUSTER", "MEET", "127.0.0.1", &first.port().to_string(), bus];
+                ask::<String>(node.port(), &met).unwrap();
+            }
+        }
+        let cluster = Cluster { nodes: nodes.into_iter().map(|(node, _)| node).collect() };
+        until("the nodes are one Cluster", || {
+            cluster.nodes.iter().all(|node| {
+                let info: String = ask(node.port(), &["CLUSTER", "INFO"]).unwrap();
+                info.contains("cluster_state:ok") && info.contains("cluster_size:3")
+            })
+        });
+        cluster
+    }
+
+    fn url(&self, query: &str) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+cluster://{}{query}", nodes.join(","))
+    }
+
+    fn slot(&self, prefix: &str) -> u16 {
+        ask(self.nodes[0].port(), &["CLUSTER", "KEYSLOT", prefix]).unwrap()
+    }
+
+    /// The node that has a slot.
+    fn owner(&self, slot: u16) -> usize {
+        // Their shares from the beginning; asked of the nodes themselves by what they refuse.
+        let has = |node: &RedisServer| {
+            let slots: Vec<(u16, u16, Vec<redis::Value>)> = ask(node.port(), &["CLUSTER", "SLOTS"]).unwrap();
+            let range = slots.into_iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).unwrap();
+            range.2[1] == redis::Value::Int(node.port().into())
+        };
+        self.nodes.iter().position(has).unwrap()
+    }
+
+    /// Moves a slot and all that is in it to another node, as an administrator would; and answers from where to where.
+    fn move_slot(&self, slot: u16) -> (usize, usize) {
+        let from = self.owner(slot);
+        let to = (from + 1) % self.nodes.len();
+        let name = |node: usize| ask::<String>(self.nodes[node].port(), &["CLUSTER", "MYID"]).unwrap();
+        let (from_name, to_name, slot) = (name(from), name(to), slot.to_string());
+        let tell = |node: usize, words: &[&str]| {
+            ask::<String>(self.nodes[node].port(), &[&["CLUSTER", "SETSLOT", &slot], words].concat())
+                .unwrap();
+        };
+        tell(to, &["IMPORTING", &from_name]);
+        tell(from, &["MIGRATING", &to_name]);
+        let target = self.nodes[to].port().to_string();
+        loop {
+            let keys: Vec<String> =
+                ask(self.nodes[from].port(), &["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]).unwrap();
+            if keys.is_empty() {
+                break;
+            }
+            let mut words = vec!["MIGRATE", "127.0.0.1", &target, "", "0", "10000", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            ask::<String>(self.nodes[from].port(), &words).unwrap();
+        }
+        for node in [to, from, (to + 1) % self.nodes.len()] {
+            tell(node, &["NODE", &to_name]);
+        }
+        (from, to)
+    }
+}
+
+fn connect(url: &str) -> Arc<dyn Backend> {
+    Arc::new(block_on(RedisBackend::connect(url.parse().unwrap())).unwrap())
+}
+
+fn run<O: Operation>(backend: &dyn Backend, operation: O) -> O::Reply {
+    let command: Command = operation.into();
+    let mut answers = block_on(backend.execute(vec![Call::from(command)])).unwrap();
+    O::answer(answers.remove(0).unwrap()).unwrap()
+}
+
+fn queue() -> QueueName {
+    QueueName::new("mail").unwrap()
+}
+
+fn put(jid: &str) -> Put {
+    Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}")
+}
+
+fn pop() -> Pop {
+    Pop::new(queue(), WorkerName::new("w1").unwrap())
+}
+
+#[test]
+fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
+    let cluster = Cluster::start();
+    for query in ["", "?prefix=shop"] {
+        let url = cluster.url(query);
+        let (here, there) = (connect(&url), connect(&url));
+        let mut events = block_on(here.subscribe()).unwrap();
+        let mut heard = || Event::clone(&block_on(events.next()).unwrap().event);
+
+        // Whoever sleeps in one process is woken by a put in another.
+        let sleeper = there.clone();
+        let sleeping = std::thread::spawn(move || block_on(sleeper.pop_or_wait(pop(), Seconds::from(LONG))));
+        assert_eq!(run(&*here, put("j1")), PutReply::Created);
+        assert_eq!(sleeping.join().unwrap().unwrap().jobs[0].jid.to_string(), "j1");
+        assert!(matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j1"));
+
+        // Under load, the slot goes to another node.
+        let crowd = Crowd::start(4, || connect(&url));
+        crowd.goes_on(30);
+        let prefix = url.parse::<RedisUrl>().unwrap().prefix().to_owned();
+        let slot = cluster.slot(&prefix);
+        let (from, to) = cluster.move_slot(slot);
+        crowd.goes_on(30);
+        let promises = crowd.finish();
+        assert_eq!(promises.unanswered, Vec::<String>::new());
+        promises.check(&*here);
+        until("all nodes know", || cluster.owner(slot) == to && from != to);
+
+        // Whoever was connected before is as well off as whoever comes new.
+        let sleeper = there.clone();
+        let sleeping = std::thread::spawn(move || block_on(sleeper.pop_or_wait(pop(), Seconds::from(LONG))));
+        assert_eq!(run(&*connect(&url), put("j2")), PutReply::Created);
+        assert_eq!(sleeping.join().unwrap().unwrap().jobs[0].jid.to_string(), "j2");
+        while !matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j2") {}
+    }
+}
+
+#[test]
+fn namespaces_are_apart_and_on_nodes_of_their_own() {
+    let cluster = Cluster::start();
+    // Of so many names some are on every node.
+    let mut owners = std::collections::BTreeSet::new();
+    for number in 0..12 {
+        let url = cluster.url(&format!("?prefix=n{number}"));
+        let backend = connect(&url);
+        assert_eq!(run(&*backend, put("same")), PutReply::Created, "{url}");
+        let prefix = url.parse::<RedisUrl>().unwrap().prefix().to_owned();
+        let owner = cluster.owner(cluster.slot(&prefix));
+        let key = format!("{prefix}ql:j:same");
+        assert_eq!(ask::<u8>(cluster.nodes[owner].port(), &["EXISTS", &key]).unwrap(), 1, "{key}");
+        owners.insert(owner);
+    }
+    assert_eq!(owners.len(), 3);
+    let first = connect(&cluster.url("?prefix=n0"));
+    let popped = block_on(first.pop_or_wait(pop(), Seconds::from(LONG))).unwrap();
+    assert_eq!(popped.jobs[0].jid.to_string(), "same");
+    let get = Get { jid: Jid::new("same").unwrap() };
+    let other = run(&*connect(&cluster.url("?prefix=n1")), get).unwrap();
+    assert_eq!(other.state.name(), StateName::Waiting);
+}

@@ -1,0 +1,168 @@
+//! A Redis that is killed, loses our functions, or hands over to another: clients go on by themselves, and what was acknowledged is there.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod peers;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use geartrain_core::{Backend, Jid, Klass, Pause, Pop, Put, QueueName, Seconds, WorkerName};
+use geartrain_redis::RedisBackend;
+use geartrain_testkit::crowd::Crowd;
+use geartrain_testkit::peers::{RedisServer, Scratch};
+use peers::{ask, until};
+use pollster::block_on;
+
+const CLIENTS: usize = 8;
+const JOBS: usize = 60;
+
+/// How many wait at once for nothing.
+const WAITS: usize = 10;
+
+/// A Redis that has on its disk whatever it has answered.
+const KEEPS_ALL: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+fn connect(url: &str) -> Arc<dyn Backend> {
+    Arc::new(block_on(RedisBackend::connect(url.parse().unwrap())).unwrap())
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_a_redis_that_keeps_all_is_killed() {
+    let mut redis = RedisServer::start(&KEEPS_ALL);
+    let crowd = Crowd::start(CLIENTS, || connect(&redis.url()));
+    for _ in 0..3 {
+        crowd.goes_on(JOBS);
+        redis.kill();
+        redis.start_again();
+    }
+    crowd.goes_on(JOBS);
+    let promises = crowd.finish();
+    assert_eq!(promises.unanswered, Vec::<String>::new(), "every client found the Redis again");
+    promises.check(&*connect(&redis.url()));
+}
+
+#[test]
+fn functions_and_scripts_that_are_gone_are_loaded_again() {
+    // Where there are no functions, it is a script that may be gone.
+    for (further, flush) in [(&[][..], "FUNCTION"), (&["--rename-command", "FCALL", ""], "SCRIPT")] {
+        let redis = RedisServer::start(further);
+        let crowd = Crowd::start(CLIENTS, || connect(&redis.url()));
+        for _ in 0..5 {
+            crowd.goes_on(JOBS / 2);
+            ask::<String>(redis.port(), &[flush, "FLUSH"]).unwrap();
+        }
+        crowd.goes_on(JOBS);
+        let promises = crowd.finish();
+        assert_eq!(promises.unanswered, Vec::<String>::new());
+        promises.check(&*connect(&redis.url()));
+    }
+}
+
+/// A Sentinel that watches a master.
+fn sentinel(master: u16, files: &Scratch, number: usize) -> RedisServer {
+    let file = files.path().join(format!("sentinel-{number}.conf"));
+    let text = format!(
+        "sentinel monitor main 127.0.0.1 {master} 2
+sentinel down-after-milliseconds main 500
+sentinel failover-timeout main 2000\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    RedisServer::start(&[file.to_str().unwrap(), "--sentinel"])
+}
+
+#[test]
+fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_lost() {
+    // Whoever is a replica for the first time gets everything at once and not after some seconds. The first master comes back with nothing, and is not to be made master again before
+    // it has got what the other has, only because that one was slow for a moment.
+    let mut master = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--replica-priority", "0"]);
+    let port = master.port().to_string();
+    let replica = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port]);
+    until("the replica has what the master has", || {
+        ask::<String>(replica.port(), &["INFO", "replication"])
+            .is_ok_and(|info| info.contains("master_link_status:up"))
+    });
+    let files = Scratch::new("sentinels");
+    let sentinels: Vec<RedisServer> = (0..3).map(|number| sentinel(master.port(), &files, number)).collect();
+    until("the sentinels know each other and the replica", || {
+        sentinels.iter().all(|sentinel| {
+            let known = |whom: &str| -> usize {
+                let said: Vec<redis::Value> =
+                    ask(sentinel.port(), &["SENTINEL", whom, "main"]).unwrap_or_default();
+                said.len()
+            };
+            known("REPLICAS") == 1 && known("SENTINELS") == 2
+        })
+    });
+    let nodes: Vec<String> =
+        sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
+    let url = format!("redis+sentinel://{}/main", nodes.join(","));
+
+    let confirmed = format!("{url}?replicas=1");
+    let crowd = Crowd::start(CLIENTS, || connect(&confirmed));
+    crowd.goes_on(JOBS);
+    master.kill();
+    // All of them: one that has not heard of it yet would make the new master a replica again of the old one as soon as that is back.
+    until("the sentinels agree that the replica is the master", || {
+        sentinels.iter().all(|sentinel| {
+            ask::<(String, u16)>(sentinel.port(), &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"])
+                .is_ok_and(|(_, port)| port == replica.port())
+        }) && ask::<String>(replica.port(), &["INFO", "replication"])
+            .is_ok_and(|info| info.contains("role:master"))
+    });
+    // It comes back as the replica of the other, and then there is somebody to confirm again. The sentinels would see to that too, but only after a while.
+    master.start_again();
+    ask::<String>(master.port(), &["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).unwrap();
+    crowd.goes_on(JOBS);
+    let promises = crowd.finish();
+    assert!(promises.put.len() > JOBS, "{promises:?}");
+    promises.check(&*connect(&url));
+}
+
+#[test]
+fn whoever_waits_sends_one_command_a_second() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&redis.url());
+    let calls = || -> u64 {
+        let said: String = ask(redis.port(), &["INFO", "commandstats"]).unwrap();
+        let figures = said.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:calls="));
+        figures.map_or(0, |figures| figures.split(',').next().unwrap().parse().unwrap())
+    };
+    // Something that is due and cannot be had, and something that will be, must not make anybody ask more often.
+    let (paused, queue) = (QueueName::new("paused").unwrap(), QueueName::new("empty").unwrap());
+    let put = |queue: &QueueName, jid: &str, delay: i32| Put {
+        delay: Seconds::from(delay),
+        ..Put::new(queue.clone(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}")
+    };
+    let pause = Pause { queues: vec![paused.clone()] };
+    let puts = [put(&paused, "due", 0), put(&paused, "later", 3_600)];
+    let calls_before = std::iter::once(pause.into()).chain(puts.map(Into::into));
+    block_on(backend.execute(calls_before.collect())).unwrap();
+    let pop = |worker: usize| Pop {
+        queues: vec![queue.clone(), paused.clone()],
+        ..Pop::new(queue.clone(), WorkerName::new(format!("w{worker}")).unwrap())
+    };
+    std::thread::scope(|threads| {
+        let waits: Vec<_> = (0..WAITS)
+            .map(|worker| {
+                let (backend, pop) = (backend.clone(), pop(worker));
+                threads.spawn(move || block_on(backend.pop_or_wait(pop, Seconds::from(60))))
+            })
+            .collect();
+        until("all are asleep", || {
+            ask::<usize>(redis.port(), &["ZCARD", "gt:sleep:empty"]).is_ok_and(|asleep| asleep == WAITS)
+        });
+        let (begun, before) = (Instant::now(), calls());
+        // What is counted is what happens in a time, so that here time has to pass.
+        until("some seconds have passed", || begun.elapsed() > Duration::from_secs(3));
+        let sent = calls() - before;
+        let took = begun.elapsed();
+        assert!(sent <= took.as_secs() + 1, "{sent} commands in {took:?}");
+        // They do wait: each is served.
+        let puts = (0..WAITS).map(|number| put(&queue, &format!("j{number}"), 0).into());
+        block_on(backend.execute(puts.collect())).unwrap();
+        for wait in waits {
+            assert_eq!(wait.join().unwrap().unwrap().jobs.len(), 1);
+        }
+    });
+}
