@@ -230,13 +230,23 @@ impl Ears {
             }
             Ask::Listen { after, ready } => {
                 let stream = self.listen(after).await;
-                let _ = ready.send(stream);
+                let _ = ready.send(self.checked(stream));
             }
             Ask::Follow { front, ready } => {
                 let stream = self.follow(front).await;
-                let _ = ready.send(stream);
+                let _ = ready.send(self.checked(stream));
             }
         }
+    }
+
+    /// A connection over which somebody could not begin to listen is not used again: it may be to a node that is no longer the right one.
+    fn checked<T>(&mut self, stream: Result<T, Unheard>) -> Result<T, Unheard> {
+        if let Err(Unheard::Trouble(trouble)) = &stream
+            && trouble.passes()
+        {
+            self.lost();
+        }
+        stream
     }
 
     async fn close(&mut self, what: Closed) {

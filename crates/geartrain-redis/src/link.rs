@@ -274,7 +274,11 @@ impl Door {
 /// Requests leave when they are whole, and a machine that is gone is noticed although nothing is sent to it.
 fn tcp() -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(PROBES);
-    TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    // Probes are only sent over a connection that is idle: for one with a request under way the system would try for a quarter of an hour.
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(PROBE * (PROBES + 1));
+    settings
 }
 
 /// A connection. Clones share it, and calls over it do not wait for each other.
