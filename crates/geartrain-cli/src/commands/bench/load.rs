@@ -112,6 +112,20 @@ impl Load {
         self.complete(popped).await
     }
 
+    /// Completes what is held and takes up to so many more, with one batch. Answers how to complete those.
+    async fn complete_and_pop(&mut self, held: Vec<Call>, jobs: u32) -> Result<Vec<Call>, Failure> {
+        let count = Count::new(jobs.into()).map_err(Error::from)?;
+        let mut calls = held;
+        calls.push(Pop { count, ..self.next_pop() }.into());
+        let mut completes = Vec::with_capacity(jobs as usize + 1);
+        for answer in self.send(calls).await? {
+            if let Reply::Pop(reply) = answer? {
+                completes.extend(reply.jobs.into_iter().map(|job| Call::from(completed(job))));
+            }
+        }
+        Ok(completes)
+    }
+
     /// Carries so many jobs through their whole life: that many puts at once, then pops, then completes.
     async fn lifecycles(&mut self, jobs: u32) -> Result<u64, Failure> {
         self.put(jobs).await?;
@@ -303,12 +317,18 @@ pub(super) fn together(load: &Load, window: Duration) -> Result<f64, Failure> {
     };
     let work = || {
         let mut load = load.another();
+        let mut held = Vec::new();
         let is_idle = || done.load(Ordering::Relaxed) == 0 && start.elapsed() < window + ANSWER_MAX;
         while !is_over() || is_idle() {
-            match block_on(load.work(BATCH_JOBS))? {
-                0 => thread::sleep(PAUSE),
-                more => drop(done.fetch_add(more, Ordering::Relaxed)),
+            let completed = held.len() as u64;
+            held = block_on(load.complete_and_pop(held, BATCH_JOBS))?;
+            done.fetch_add(completed, Ordering::Relaxed);
+            if completed == 0 && held.is_empty() {
+                thread::sleep(PAUSE);
             }
+        }
+        if !held.is_empty() {
+            block_on(load.count(held))?;
         }
         Ok::<(), Failure>(())
     };
