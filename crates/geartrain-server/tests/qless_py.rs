@@ -2,6 +2,9 @@
 //!
 //! The programs, and what they have to print, are in peers/qless-py.
 
+#[path = "qless_py/beside.rs"]
+mod beside;
+
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
