@@ -53,7 +53,8 @@ class Stumble:
 
 
 class Linger:
-    """Never done. Says that it began by having itself tracked, and goes on until long after the job was taken away.
+    """Never done. Says that it began by having itself tracked, and goes on until long after the job was taken away: until it is gone,
+    is no longer running, or runs for somebody else.
 
     By then the worker has ended, unless it was not told because it did not listen yet. Then it goes on with the next job.
     """
@@ -61,6 +62,11 @@ class Linger:
     @staticmethod
     def process(job):
         job.track()
-        while job.client.jobs[job.jid]:
+        while is_at(job):
             time.sleep(0.02)
         time.sleep(5)
+
+
+def is_at(job):
+    now = job.client.jobs[job.jid]
+    return now and now.state == 'running' and now.worker_name == job.worker_name

@@ -36,6 +36,7 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1_800);
 const PAGE: i64 = 1_000;
 
 /// Positions of a Redis times two to this power are ours, which leaves room between them for events of foreign scripts, that have none.
+/// When it is used up, the rest of them share the last place: none of ours may ever seem to be one that was told already.
 const ROOM_BITS: u32 = 10;
 
 /// What is asked of the listening connection.
@@ -82,16 +83,15 @@ struct Sleeper {
 
 struct Listener {
     last: u64,
+    /// Up to here it was told what is kept. What comes of that over the connection besides is the same again.
+    kept: u64,
     to: flume::Sender<Published>,
     end: Arc<OnceLock<EventsEnd>>,
 }
 
 impl Listener {
-    /// Tells one event, unless it is known already. False if it is not taken, and then no more are.
+    /// Tells one event. False if it is not taken, and then no more are.
     fn tell(&mut self, position: u64, event: &Arc<Event>) -> bool {
-        if position <= self.last {
-            return true;
-        }
         match self.to.try_send(Published { position, event: event.clone() }) {
             Ok(()) => self.last = position,
             Err(flume::TrySendError::Disconnected(_)) => return false,
@@ -368,6 +368,7 @@ impl Ears {
                     return Ok(false);
                 }
             }
+            listener.kept = listener.last;
             if !full {
                 return Ok(true);
             }
@@ -420,7 +421,7 @@ impl Ears {
         let mut link = self.link().await?;
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
-        let mut listener = Listener { last: after.unwrap_or(0), to, end: end.clone() };
+        let mut listener = Listener { last: after.unwrap_or(0), kept: 0, to, end: end.clone() };
         if after.is_some() {
             // Before anything is asked to be kept: what is not kept is refused.
             self.since(&mut link, &mut listener).await?;
@@ -432,6 +433,7 @@ impl Ears {
         let hears = match after {
             None => {
                 listener.last = newest << self.room_bits;
+                listener.kept = listener.last;
                 true
             }
             Some(_) => self.since(&mut link, &mut listener).await?,
@@ -654,8 +656,9 @@ impl Ears {
             None => None,
         };
         if let Some(event) = foreign::event(channel, message, queue) {
-            let last = self.listeners.iter().map(|listener| listener.last).max().unwrap_or(0);
-            self.tell_listeners(&[(last + 1, Arc::new(event))]);
+            let (event, room) = (Arc::new(event), (1 << self.room_bits) - 1);
+            // After what each was told last, because one may know already what others have yet to hear of.
+            self.listeners.retain_mut(|it| it.tell((it.last + 1).min(it.last | room), &event));
         }
     }
 
@@ -671,12 +674,11 @@ impl Ears {
         self.announced = announced;
         let shift = |(position, event): (u64, Event)| (position << self.room_bits, Arc::new(event));
         let events: Vec<(u64, Arc<Event>)> = events.into_iter().map(shift).collect();
-        self.tell_listeners(&events);
-    }
-
-    fn tell_listeners(&mut self, events: &[(u64, Arc<Event>)]) {
-        self.listeners
-            .retain_mut(|listener| events.iter().all(|(position, event)| listener.tell(*position, event)));
+        self.listeners.retain_mut(|listener| {
+            let kept = listener.kept;
+            let mut new = events.iter().filter(|(position, _)| *position > kept);
+            new.all(|(position, event)| listener.tell(*position, event))
+        });
     }
 
     fn told(&mut self, front: u64, delivery: Delivery) {

@@ -2,12 +2,16 @@
 //!
 //! The programs, and what they have to print, are in peers/qless-py.
 
+#[path = "qless_py/beside.rs"]
+mod beside;
+
 use std::io::{BufRead, BufReader, Lines};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use geartrain_server::{Server, Settings};
+use geartrain_testkit::peers::RedisServer;
 use tokio::runtime::Runtime;
 
 /// All that the client can do, with times moved by hand.
@@ -28,12 +32,27 @@ fn a_worker_does_its_jobs() {
 /// On one Redis, what was put with Qless's own script is worked on with ours, and the other way round.
 #[test]
 fn jobs_flow_both_ways_between_two_scripts_on_one_redis() {
-    let redis = Redis::start();
+    let redis = RedisServer::start(&[]);
     let geartrain = Geartrain::start(&redis.url());
-    errands(geartrain.port(), redis.port, redis.port);
-    let redis = Redis::start();
+    errands(geartrain.port(), redis.port(), redis.port());
+    let redis = RedisServer::start(&[]);
     let geartrain = Geartrain::start(&redis.url());
-    errands(redis.port, geartrain.port(), redis.port);
+    errands(redis.port(), geartrain.port(), redis.port());
+}
+
+/// What a worker does with one script is heard of where the other one answers.
+#[test]
+fn news_flows_both_ways_between_two_scripts_on_one_redis() {
+    let redis = RedisServer::start(&[]);
+    let geartrain = Geartrain::start(&redis.url());
+    errands(redis.port(), geartrain.port(), geartrain.port());
+    let redis = RedisServer::start(&[]);
+    let geartrain = Geartrain::start(&redis.url());
+    errands(geartrain.port(), redis.port(), geartrain.port());
+    // And everything at one side, but for the ear.
+    let redis = RedisServer::start(&[]);
+    let geartrain = Geartrain::start(&redis.url());
+    errands(redis.port(), redis.port(), geartrain.port());
 }
 
 /// A worker at one port does what is put at another, and it is heard of at a third.
@@ -52,13 +71,33 @@ fn errands(worker_port: u16, client_port: u16, listener_port: u16) {
 /// A worker is told on its channel that the job it is at was taken away, and stops working on it.
 #[test]
 fn a_worker_hears_that_its_job_was_taken_away() {
-    on_each_peer(take_away);
+    on_each_peer(|port| {
+        for how in WAYS_TO_TAKE {
+            take_away(port, port, how);
+        }
+    });
 }
 
-fn take_away(port: u16) {
-    let mut worker = Program::start("worker.py", port, &["--name", "peer", "--queue", "linger"]);
+/// It is told as well if whoever took the job away used the other script on the same Redis.
+#[test]
+fn a_worker_hears_that_its_job_was_taken_away_with_another_script() {
+    let redis = RedisServer::start(&[]);
+    let geartrain = Geartrain::start(&redis.url());
+    for how in WAYS_TO_TAKE {
+        take_away(redis.port(), geartrain.port(), how);
+        take_away(geartrain.port(), redis.port(), how);
+    }
+}
+
+const WAYS_TO_TAKE: [&str; 3] = ["cancel", "timeout", "put"];
+
+/// A worker at one port, and somebody at another who takes its jobs away until it has noticed.
+fn take_away(worker_port: u16, taker_port: u16, how: &str) {
+    // A queue for each, in which nothing is left by the one before.
+    let queue = format!("{how}-{worker_port}");
+    let mut worker = Program::start("worker.py", worker_port, &["--name", "peer", "--queue", &queue]);
     assert_eq!(worker.line().as_deref(), Some("ready"));
-    let mut taker = Program::start("take_away.py", port, &["--queue", "linger"]);
+    let mut taker = Program::start("take_away.py", taker_port, &["--queue", &queue, "--by", how]);
     // Should the taker give up, the worker is told to stop, and then has not said that it lost anything.
     let mut taker_printed = taker.printed.take().expect("nobody has read it");
     let worker_input = worker.input.take();
@@ -68,7 +107,7 @@ fn take_away(port: u16) {
         assert!(end.is_none(), "it prints nothing");
     });
     let lost = worker.line().expect("it says which one it lost");
-    assert!(lost.starts_with("lost linger-"), "{lost}");
+    assert!(lost.starts_with(&format!("lost {queue}-")), "{lost}");
     assert_eq!(worker.exit_code(), Some(3));
     drop(taker);
     watch.join().expect("the watch saw nothing wrong");
@@ -77,9 +116,9 @@ fn take_away(port: u16) {
 /// Runs it against everyone who has to pass for a Qless.
 fn on_each_peer(check: impl Fn(u16)) {
     // First where the client runs its own script, which shows that what is expected is what Qless does.
-    check(Redis::start().port);
+    check(RedisServer::start(&[]).port());
     check(Geartrain::start("memory:").port());
-    let redis = Redis::start();
+    let redis = RedisServer::start(&[]);
     check(Geartrain::start(&redis.url()).port());
 }
 
@@ -155,7 +194,8 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        end(&mut self.child);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -170,51 +210,6 @@ fn python() -> PathBuf {
     let setup = setup.expect("python3 is there (on Debian and Ubuntu: apt-get install python3 python3-venv)");
     assert!(setup.status.success(), "the Qless client for Python cannot be installed; setup said why");
     PathBuf::from(String::from_utf8(setup.stdout).expect("its path is text").trim_end())
-}
-
-/// A Redis of our own, which is ended with this.
-struct Redis {
-    child: Child,
-    port: u16,
-}
-
-impl Redis {
-    fn start() -> Redis {
-        // Between asking which port is free and using it, somebody else may take it.
-        (0..10).find_map(|_| Redis::try_start(free_port())).expect("a Redis starts on one of ten free ports")
-    }
-
-    fn try_start(port: u16) -> Option<Redis> {
-        let mut child = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--save", "", "--dir", env!("CARGO_TARGET_TMPDIR")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-server is there (on Debian and Ubuntu: apt-get install redis-server)");
-        let mut log = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let redis = Redis { child, port };
-        let mut line = String::new();
-        while log.read_line(&mut line).expect("a Redis logs text") > 0 {
-            if line.contains("Ready to accept connections") {
-                // Somebody has to go on reading, or it waits with its next line for ever.
-                std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-                return Some(redis);
-            }
-            line.clear();
-        }
-        None
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
 }
 
 /// A geartrain server, which is stopped with this.
@@ -249,15 +244,4 @@ impl Drop for Geartrain {
             self.runtime.block_on(server.stop());
         }
     }
-}
-
-/// Ends a process that was started here, unless it has ended by itself.
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
 }

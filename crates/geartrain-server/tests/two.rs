@@ -211,3 +211,42 @@ fn both_go_on_when_their_redis_was_away() {
     drop((events, asks));
     two.stop();
 }
+
+/// Events of foreign scripts have no positions of their own, and come between ours however many they are.
+#[test]
+fn nothing_of_ours_is_missed_after_many_events_of_foreign_scripts() {
+    let two = Two::start();
+    let mut events = two.run(two.here.events());
+    two.run(two.here.put("mail", "k", "{}").jid("before").into_future());
+    let mut connection = redis::Client::open(two.redis.url()).unwrap().get_connection().unwrap();
+    let mut foreign = redis::pipe();
+    for number in 0..FOREIGN {
+        foreign.publish("ql:log", format!(r#"{{"jid":"f{number}","event":"put","queue":"mail"}}"#)).ignore();
+    }
+    foreign.exec(&mut connection).unwrap();
+    two.run(two.there.put("mail", "k", "{}").jid("after").into_future());
+
+    let names = (0..FOREIGN).map(|number| format!("f{number}"));
+    let mut last = 0;
+    for name in ["before".to_owned()].into_iter().chain(names).chain(["after".to_owned()]) {
+        let next = two.runtime.block_on(async { tokio::time::timeout(LONG, events.next()).await });
+        let published = next.unwrap_or_else(|_| panic!("{name} is heard of")).unwrap();
+        assert!(
+            matches!(&*published.event, Event::Put { jid, .. } if jid.to_string() == name),
+            "{published:?}"
+        );
+        assert!(published.position >= last, "{last} {published:?}");
+        last = published.position;
+    }
+    // From the last of them on, what comes is what comes after it.
+    drop(events);
+    let mut events = two.run(two.here.events_after(last));
+    two.run(two.there.put("mail", "k", "{}").jid("later").into_future());
+    let next = two.runtime.block_on(events.next()).unwrap();
+    assert!(matches!(&*next.event, Event::Put { jid, .. } if *jid == self::jid("later")), "{next:?}");
+    drop(events);
+    two.stop();
+}
+
+/// More than there is room for between two positions.
+const FOREIGN: usize = 3_000;
