@@ -101,7 +101,7 @@ pub(crate) enum Verb {
     /// Print what happens, as it happens
     Events(EventsArgs),
 
-    /// Remove jobs; all of them or none
+    /// Remove jobs; none of them if another job depends on one
     Cancel(JidsArg),
     /// Put a job again, with its klass and payload unless you give others
     Requeue(RequeueArgs),
@@ -169,11 +169,11 @@ pub(crate) enum Verb {
 #[command(after_help = SERVER_EXAMPLES)]
 pub(crate) struct ServerArgs {
     /// The queue to serve: embedded:DIR, memory:, or a redis:// URL
-    #[arg(long, value_name = "URL", env = "GEARTRAIN_STORE", conflicts_with_all = ["data", "sync"])]
+    #[arg(long, value_name = "URL", env = "GEARTRAIN_STORE", hide_env_values = true, conflicts_with_all = ["data", "sync"])]
     pub(crate) store: Option<String>,
-    /// The directory to keep jobs in
-    #[arg(long, value_name = "DIR", env = "GEARTRAIN_DATA", default_value = "./geartrain-data")]
-    pub(crate) data: PathBuf,
+    /// The directory to keep jobs in [default: ./geartrain-data]
+    #[arg(long, value_name = "DIR", env = "GEARTRAIN_DATA")]
+    pub(crate) data: Option<PathBuf>,
     /// When what is done is forced to the disk: always, never, or every so often like 50ms
     #[arg(long, value_name = "MODE", env = "GEARTRAIN_SYNC", default_value = "always")]
     pub(crate) sync: String,
@@ -189,7 +189,7 @@ pub(crate) struct ServerArgs {
     /// Let clients remove everything with FLUSHDB, and list keys with KEYS
     #[arg(long)]
     pub(crate) allow_flush: bool,
-    /// Make sample jobs and work on them, to have something to look at
+    /// Make sample jobs and work on them, to have something to look at; in memory, unless a store or a directory is named
     #[arg(long)]
     pub(crate) demo: bool,
     /// How to write the log, which goes to stderr
@@ -218,7 +218,7 @@ pub(crate) enum LogForm {
 /// Which script to print.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  redis-cli EVAL \"$(geartrain lua)\" 0 put \"$(date +%s)\" w1 mail j1 welcome '{}' 0"
+    after_help = "Example:\n  sha=$(geartrain lua | redis-cli -x SCRIPT LOAD)\n  redis-cli EVALSHA $sha 0 put $(date +%s) w1 mail j1 welcome '{}' 0"
 )]
 pub(crate) struct LuaArgs {
     /// The library part alone, to build scripts of your own with
@@ -999,7 +999,7 @@ pub(crate) struct BackupArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   geartrain check --url embedded:./geartrain-data
-  geartrain check --salvage ./saved
+  geartrain --url embedded:./geartrain-data check --salvage ./saved
 
 No other process may have the directory meanwhile. Nothing in it is changed.
 If it is damaged the exit code is 1, and the error says where.")]

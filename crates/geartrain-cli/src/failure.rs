@@ -69,6 +69,10 @@ impl From<Error> for Failure {
             Error::Open { ref source, .. } if source.is_damage() => {
                 Failure::Unreachable(format!("{}{SALVAGE}", whole_story(&error)))
             }
+            Error::Connect { .. } if whole_story(&error).contains("NOAUTH") => Failure::Unreachable(format!(
+                "{}; name it as in redis://:PASSWORD@HOST:PORT",
+                whole_story(&error)
+            )),
             Error::Connect { .. } => Failure::Unreachable(format!(
                 "{}; start a server with `geartrain server`, or name another queue with --url, such as embedded:./geartrain-data",
                 whole_story(&error)
@@ -118,7 +122,11 @@ fn whole_story(error: &dyn std::error::Error) -> String {
     let mut story = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        story.push_str(&format!(": {cause}"));
+        // One that only passes another on says the same.
+        let said = cause.to_string();
+        if !story.ends_with(&said) {
+            story.push_str(&format!(": {said}"));
+        }
         source = cause.source();
     }
     story

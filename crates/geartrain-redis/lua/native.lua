@@ -2,6 +2,7 @@
 
 local match = string.match
 local BATCH_MAX = 10000
+local TICK_MAX = 100 -- things that are due and that one wait does
 local VERSION = 1
 local PORTION_MAX = 9223372036854774784 -- the largest double that is a number of 63 bits
 
@@ -628,7 +629,7 @@ function requests.Batch(calls)
 end
 
 -- Each wait pops. One that finds nothing sleeps, and says when something falls due.
-local function wait(process, number, asked)
+local function wait(process, number, asked, seconds)
   local count
   local function once()
     local reply
@@ -637,20 +638,22 @@ local function wait(process, number, asked)
   end
   local done, reply = attempt(once)
   -- Whoever waits for one job does not make the holders of others wait for their warning.
-  while done and count == 0 and asked[3] > 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
+  while done and count == 0 and (asked[3] or 1) > 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
   if not done then return '\129' .. pack('Refused') .. reply end
   if count > 0 or asked[3] == 0 then
     sleep.awake(process, number)
     return '\129' .. pack('Popped') .. reply
   end
-  sleep.sleep(process, number, asked[1])
+  -- Whoever asks for the last time is not to be woken any more.
+  if seconds and seconds <= 0 then sleep.awake(process, number) else sleep.sleep(process, number, asked[1]) end
   return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
 end
 
 function requests.Wait(fields)
   now = moment(fields[2])
+  if fields[4] then tick.tick(TICK_MAX) end
   local answers = {}
-  for place, one in ipairs(fields[3]) do answers[place] = wait(fields[1], one[1], one[2]) end
+  for place, one in ipairs(fields[3]) do answers[place] = wait(fields[1], one[1], one[2], one[3]) end
   return packed_array(answers)
 end
 

@@ -27,7 +27,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_s
 
 /// A queue on Redis, on Valkey or on a geartrain server.
 ///
-/// After a lost connection, a failover or a restart it connects again by itself, and sends again what was not answered: our own commands do no harm when they come twice.
+/// After a lost connection, a failover or a restart it connects again by itself, and sends again what was not answered. A put of our own kind, and a complete or fail with a token, do no harm
+/// when they come twice. A pop hands out other jobs the second time, and the first come back when their locks expire; a retry or hand-back that was done already is answered with a refusal; whatever replaces a
+/// job or counts (a Qless put, unfail, a tag's count) may be done twice.
 pub struct RedisBackend {
     shared: Arc<Shared>,
     ears: UnboundedSender<Ask>,
@@ -123,14 +125,18 @@ impl Shared {
         if let Some(link) = self.current() {
             return Ok(link);
         }
+        // On the runtime, because whoever asks may stop being polled, and must not hold the others up then.
+        let shared = self.clone();
+        self.on_runtime(async move { shared.open().await }).await?
+    }
+
+    async fn open(&self) -> Result<(u64, Link), Trouble> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let _opening = self.opening.lock().await;
         if let Some(link) = self.current() {
             return Ok(link);
         }
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let shared = self.clone();
-        let link = self.on_runtime(async move { shared.door.open(None).await }).await??;
-        let opened = (NUMBER.fetch_add(1, Ordering::Relaxed), link);
+        let opened = (NUMBER.fetch_add(1, Ordering::Relaxed), self.door.open(None).await?);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened.clone());
         Ok(opened)
     }
@@ -268,8 +274,10 @@ impl Backend for RedisBackend {
             } else {
                 self.tell(sleep)?;
             }
-            let _awake = self.shared.unsettled.on_drop(self.ears.downgrade(), Closed::Wait { number });
-            answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?
+            let mut awake = self.shared.unsettled.on_drop(self.ears.downgrade(), Closed::Wait { number });
+            let answer = answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?;
+            awake.is_over();
+            answer
         })
     }
 
@@ -344,7 +352,7 @@ impl Unsettled {
         ears: WeakUnboundedSender<Ask>,
         what: Closed,
     ) -> CloseOnDrop {
-        CloseOnDrop { unsettled: self.clone(), ears, what }
+        CloseOnDrop { unsettled: self.clone(), ears, what: Some(what) }
     }
 
     /// So many are settled.
@@ -366,13 +374,21 @@ impl Unsettled {
 pub(crate) struct CloseOnDrop {
     unsettled: Arc<Unsettled>,
     ears: WeakUnboundedSender<Ask>,
-    what: Closed,
+    /// None once there is nothing left to say.
+    what: Option<Closed>,
+}
+
+impl CloseOnDrop {
+    /// It came to its end by itself.
+    fn is_over(&mut self) {
+        self.what = None;
+    }
 }
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        if let Some(ears) = self.ears.upgrade() {
-            self.unsettled.ask(&ears, Ask::Close(self.what));
+        if let (Some(ears), Some(what)) = (self.ears.upgrade(), self.what) {
+            self.unsettled.ask(&ears, Ask::Close(what));
         }
     }
 }

@@ -10,7 +10,7 @@ use geartrain_core::{
     BackendError, Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, Get, HandBack,
     Holder, Jid, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds, Timestamp,
 };
-use redis::{PushInfo, PushKind, Value, cmd};
+use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::driver::{CloseOnDrop, Shared, broken};
@@ -22,6 +22,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long to wait before a lost connection is opened again.
 const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// How long an answer over this connection may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -165,11 +166,7 @@ impl Ears {
                     None => return,
                 },
                 Some(push) = self.pushes.1.recv() => self.pushed(push).await,
-                () = tokio::time::sleep_until(wake_at) => {
-                    for sleeper in self.sleepers.values_mut() {
-                        sleeper.ask = true;
-                    }
-                }
+                () = tokio::time::sleep_until(wake_at) => self.look_at_the_clock(),
             }
             // All that is there already goes into one call.
             while let Ok(ask) = self.asks.try_recv() {
@@ -185,6 +182,15 @@ impl Ears {
         }
     }
 
+    /// Those whose time has come ask again, and once a second all of them.
+    fn look_at_the_clock(&mut self) {
+        let all = self.asked_at.elapsed() >= ASK_AGAIN || self.link.is_none();
+        let (elapsed, moment) = (self.shared.clock.elapsed(), self.shared.clock.now());
+        for sleeper in self.sleepers.values_mut() {
+            sleeper.ask |= all || sleeper.until <= elapsed || sleeper.next.is_some_and(|next| next <= moment);
+        }
+    }
+
     /// When to look again although nothing was heard.
     fn wake_at(&self) -> tokio::time::Instant {
         let now = tokio::time::Instant::now();
@@ -197,7 +203,9 @@ impl Ears {
         }
         if self.link.is_none() {
             let idle = self.sleepers.is_empty() && self.listeners.is_empty();
-            return now + if idle { Duration::from_secs(3_600) } else { PAUSE };
+            let lost = self.lost_at.map_or(Duration::ZERO, |lost_at| lost_at.elapsed());
+            // The longer it is gone, the less often it is looked for.
+            return now + if idle { Duration::from_secs(3_600) } else { PAUSE.max(lost / 4).min(PAUSE_MAX) };
         }
         let (elapsed, moment) = (self.shared.clock.elapsed(), self.shared.clock.now());
         let ends = self.sleepers.values().map(|sleeper| (sleeper.until - elapsed).get());
@@ -267,7 +275,7 @@ impl Ears {
             Closed::Front { front } => {
                 self.fronts.remove(&front);
                 let leave = Call::from(Leave { who: Leaving::Front(front) });
-                if self.link.is_none() {
+                if self.link.is_none() || !self.shared.exact {
                     // It may take as long as patience lasts, and others wait for us.
                     return self.aside(vec![leave]);
                 }
@@ -278,7 +286,7 @@ impl Ears {
             }
         };
         if let Some(mut link) = self.link.clone()
-            && link.send(cmd("UNSUBSCRIBE").arg(channels)).await.is_err()
+            && self.say(&mut link, cmd("UNSUBSCRIBE").arg(channels)).await.is_err()
         {
             self.lost();
         }
@@ -321,9 +329,9 @@ impl Ears {
         let mut link = self.shared.door.open(Some(self.pushes.0.clone())).await?;
         self.announced = 0;
         self.room_bits = if self.shared.door.is_geartrain(&mut link).await? { 0 } else { ROOM_BITS };
-        link.send(cmd("SUBSCRIBE").arg(self.channel())).await?;
+        self.say(&mut link, cmd("SUBSCRIBE").arg(self.channel())).await?;
         if !self.listeners.is_empty() {
-            link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await?;
+            self.say(&mut link, cmd("SUBSCRIBE").arg(self.event_channels())).await?;
         }
         self.catch_up(&mut link).await?;
         self.link = Some(link.clone());
@@ -373,6 +381,12 @@ impl Ears {
                 return Ok(true);
             }
         }
+    }
+
+    /// Sends something over the listening connection.
+    async fn say(&self, link: &mut Link, command: &Cmd) -> Result<(), Trouble> {
+        let said = tokio::time::timeout(ANSWER_MAX, link.send(command)).await;
+        said.unwrap_or_else(|_| Err(Trouble::Silent(ANSWER_MAX))).map(drop)
     }
 
     /// Asks over the listening connection. Whoever listens is waited for by nobody, but we are.
@@ -426,7 +440,7 @@ impl Ears {
             // Before anything is asked to be kept: what is not kept is refused.
             self.since(&mut link, &mut listener).await?;
         }
-        link.send(cmd("SUBSCRIBE").arg(self.event_channels())).await?;
+        self.say(&mut link, cmd("SUBSCRIBE").arg(self.event_channels())).await?;
         let request = Request::Listen { now: Some(self.shared.clock.now()) };
         let answer = self.ask(&mut link, &request).await?;
         let newest: u64 = wire::decode(&answer).map_err(wire::BadWire::from).map_err(Trouble::from)?;
@@ -448,7 +462,7 @@ impl Ears {
 
     async fn follow(&mut self, front: u64) -> Result<DeliveryStream, Unheard> {
         let mut link = self.link().await?;
-        link.send(cmd("SUBSCRIBE").arg(self.front_channel(front))).await?;
+        self.say(&mut link, cmd("SUBSCRIBE").arg(self.front_channel(front))).await?;
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.fronts.insert(front, Front { to, end: end.clone() });
@@ -497,6 +511,7 @@ impl Ears {
             process: self.shared.process.clone(),
             now: Some(self.shared.clock.now()),
             waits: waits.collect(),
+            tick: !self.shared.exact,
         };
         self.asked_at = tokio::time::Instant::now();
         let waiting: Vec<Waiting> = match self.ask(&mut link, &request).await {
@@ -646,7 +661,6 @@ impl Ears {
 
     /// A message on one of Qless's channels: announced by our own script, or else said by a foreign one.
     async fn overheard(&mut self, channel: &str, message: &[u8]) {
-        // A worker's own channel is counted too, but nobody here listens to that.
         if self.announced > 0 {
             self.announced -= 1;
             return;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use geartrain_core::Clock as _;
 use geartrain_core::wire::BadWire;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -123,7 +124,7 @@ impl Door {
             }
         };
         if let Some(clock) = &self.clock {
-            clock.follow(link.ahead().await?);
+            link.ask_the_time(clock).await?;
         }
         self.functions.store(self.has_functions(&mut link).await?, Ordering::Relaxed);
         Ok(link)
@@ -142,6 +143,10 @@ impl Door {
     }
 
     fn address(&self, (host, port): &Node) -> ConnectionAddr {
+        if self.url.encrypted {
+            // If the program has chosen another one already, that is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         match self.url.encrypted {
             false => ConnectionAddr::Tcp(host.clone(), *port),
             true => {
@@ -315,20 +320,20 @@ impl Link {
         }
     }
 
-    /// By how many seconds the other side's clock is ahead, as the quickest of three answers tells.
-    async fn ahead(&mut self) -> Result<f64, Trouble> {
-        let mut best = (f64::INFINITY, 0.0);
+    /// Asks what time it is there, and takes the quickest of three answers for it.
+    pub(crate) async fn ask_the_time(&mut self, clock: &SharedClock) -> Result<(), Trouble> {
+        let mut best = (f64::INFINITY, 0.0, 0.0);
         for _ in 0..3 {
-            let before = SharedClock::own();
+            let before = clock.elapsed().get();
             let answer = self.send(&cmd("TIME")).await?;
-            let after = SharedClock::own();
+            let after = clock.elapsed().get();
             let (seconds, micros): (f64, f64) =
                 redis::from_redis_value(answer).map_err(|_| Trouble::Nonsense("TIME is two numbers"))?;
-            let ahead = seconds + micros / 1e6 - (before + after) / 2.0;
             if after - before < best.0 {
-                best = (after - before, ahead);
+                best = (after - before, seconds + micros / 1e6, (before + after) / 2.0);
             }
         }
-        Ok(best.1)
+        clock.follow(best.1, best.2);
+        Ok(())
     }
 }

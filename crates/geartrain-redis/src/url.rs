@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// assert!("redis://".parse::<RedisUrl>().is_err());
 /// # Ok::<(), geartrain_redis::BadUrl>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     pub(crate) kind: Kind,
     pub(crate) encrypted: bool,
@@ -78,6 +78,13 @@ impl std::fmt::Display for RedisUrl {
             }
             Kind::Cluster(seeds) => write!(f, "redis{secure}+cluster://{}", nodes(seeds)),
         }
+    }
+}
+
+/// Without the password, because what is shown for debugging ends up in logs.
+impl std::fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RedisUrl({self})")
     }
 }
 

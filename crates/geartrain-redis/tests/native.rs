@@ -64,8 +64,12 @@ impl Queue {
 
     fn wait(&mut self, process: &str, number: u64) -> Waiting {
         let wait = wire::Wait { number, pop: Pop::new(queue(), worker("w")), wait: Seconds::from(10) };
-        let request =
-            Request::Wait { process: process.into(), now: Some(Timestamp::ZERO), waits: vec![wait] };
+        let request = Request::Wait {
+            process: process.into(),
+            now: Some(Timestamp::ZERO),
+            waits: vec![wait],
+            tick: false,
+        };
         self.ask::<Vec<Waiting>>(&request).remove(0)
     }
 

@@ -166,3 +166,12 @@ fn whoever_waits_sends_one_command_a_second() {
         }
     });
 }
+
+/// An encrypted URL of something that does not encrypt is an error, and nothing worse.
+#[test]
+fn an_encrypted_url_of_a_plain_redis_is_an_error() {
+    let redis = RedisServer::start(&[]);
+    let url = redis.url().replace("redis://", "rediss://").parse().expect("it is a URL");
+    let connected = pollster::block_on(geartrain_redis::RedisBackend::connect(url));
+    assert!(matches!(connected, Err(geartrain_core::BackendError::Broken { .. })));
+}

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use geartrain_core::{Backend, Clock, Timestamp};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, tcp, unix};
 use tokio::task::JoinSet;
@@ -15,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 use crate::channels::Channels;
 use crate::connection::Connection;
 use crate::scripts::Scripts;
+
+/// How long a peer may be silent before it is asked whether it is still there, and how long between one such question and the next.
+const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// How long to wait when no more connections can be accepted for a while, for want of file descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -156,6 +160,9 @@ impl Listener for TcpListener {
         let (stream, address) = self.accept().await?;
         // Replies are written when they are whole; waiting for more to send would only make them late.
         stream.set_nodelay(true)?;
+        // A machine that is gone says nothing, and jobs that are sent to it would wait for their locks to expire.
+        let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&alive)?;
         let (reader, writer) = stream.into_split();
         Ok((reader, writer, address.to_string()))
     }

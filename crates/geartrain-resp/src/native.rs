@@ -57,7 +57,7 @@ pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, As
             let count = calls.len();
             Some((calls, Asked::Batch(count)))
         }
-        Request::Wait { process, now, waits: asked } => {
+        Request::Wait { process, now, waits: asked, .. } => {
             // Who waits already does not pop again: it would go before those who wait longer.
             let asked: Vec<(Wait, bool)> = asked
                 .into_iter()

@@ -39,7 +39,7 @@ async fn ask<T: serde::de::DeserializeOwned>(peer: &mut Peer, request: &Request)
 
 fn wait(number: u64) -> Request {
     let wait = Wait { number, pop: pop(), wait: Seconds::from(1000) };
-    Request::Wait { process: "p".into(), now: None, waits: vec![wait] }
+    Request::Wait { process: "p".into(), now: None, waits: vec![wait], tick: false }
 }
 
 async fn state(server: &Server, jid: &str) -> StateName {

@@ -11,17 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Queue, klass, a payload, and about how long one takes.
 const WORK: [(&str, &str, &str, u64); 4] = [
-    ("mail", "welcome", r#"{"to":"ann@example.org"}"#, 120),
-    ("mail", "receipt", r#"{"order":4711}"#, 80),
-    ("images", "thumbnail", r#"{"file":"cat.png","width":320}"#, 700),
-    ("reports", "daily", r#"{"region":"north"}"#, 2_500),
+    ("demo-mail", "welcome", r#"{"to":"ann@example.org"}"#, 120),
+    ("demo-mail", "receipt", r#"{"order":4711}"#, 80),
+    ("demo-images", "thumbnail", r#"{"file":"cat.png","width":320}"#, 700),
+    ("demo-reports", "daily", r#"{"region":"north"}"#, 2_500),
 ];
 
 /// Starts what puts and what works.
 pub(crate) fn start(client: &Client, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
-    for (name, queues) in
-        [("demo-1", &["mail"][..]), ("demo-2", &["mail", "images"]), ("demo-3", &["reports", "images"])]
-    {
+    for (name, queues) in [
+        ("demo-1", &["demo-mail"][..]),
+        ("demo-2", &["demo-mail", "demo-images"]),
+        ("demo-3", &["demo-reports", "demo-images"]),
+    ] {
         spawn(tasks, stop, work(client.clone(), name, queues));
     }
     spawn(tasks, stop, put(client.clone()));
@@ -49,7 +51,7 @@ async fn put(client: Client) -> Result<(), Error> {
         every: Every::Interval(Seconds::from(15)),
         priority: Priority::from(3),
         ..Recur::new(
-            QueueName::new("reports")?,
+            QueueName::new("demo-reports")?,
             Jid::new("demo-every-15-seconds")?,
             Klass::new("summary")?,
             "{}",

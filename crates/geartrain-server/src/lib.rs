@@ -5,6 +5,7 @@ mod sweep;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use geartrain::{Client, Place};
 use geartrain_resp::{Front, Options};
@@ -13,8 +14,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// How long connections may take to end: longer than each of them is given.
+const STOP_MAX: Duration = Duration::from_secs(15);
+
 /// What a server is to do.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// The URL of the queue that it serves.
     pub store: String,
@@ -46,6 +50,12 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    /// Somebody else has the directory.
+    #[error("another process has {directory}: stop it, or name another directory with --data")]
+    InUse {
+        /// Which.
+        directory: String,
+    },
     /// Anybody could come in.
     #[error(
         "{address} can be reached from other machines, and nobody is asked for a password: give one with --password, or say --insecure"
@@ -59,6 +69,7 @@ pub enum StartError {
 /// A server at work.
 pub struct Server {
     client: Client,
+    place: Place,
     resp: SocketAddr,
     stop: CancellationToken,
     /// Stopped after the front-ends, because it uses what they do not.
@@ -76,9 +87,14 @@ impl Server {
             TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
         let resp = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
         let client = geartrain::connect(&settings.store).await?;
+        let place = Place::of(&settings.store)?;
+        // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
+        if matches!(place, Place::Directory { .. }) && !client.is_own_directory() {
+            return Err(StartError::InUse { directory: place.to_string() });
+        }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // An engine in this process does what is due by itself.
-        if let Place::Redis(_) = Place::of(&settings.store)? {
+        if let Place::Redis(_) = place {
             tasks.spawn(sweep::sweep(client.clone(), stop.clone()));
         }
         if settings.demo {
@@ -92,8 +108,8 @@ impl Server {
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
         tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
-        tracing::info!(store = %settings.store, %resp, "ready");
-        Ok(Server { client, resp, stop, tasks })
+        tracing::info!(store = %place, %resp, "ready");
+        Ok(Server { client, place, resp, stop, tasks })
     }
 
     /// Where RESP is spoken.
@@ -101,11 +117,21 @@ impl Server {
         self.resp
     }
 
+    /// Where the queue is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Takes no more connections, answers what was read, has it kept, and closes the queue.
     pub async fn stop(mut self) {
         tracing::info!("stopping");
         self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        // A backend that answers nobody is not waited for for ever.
+        if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
+            tracing::warn!("some connections did not end in time");
+            self.tasks.abort_all();
+        }
         let client = self.client;
         // Closing waits for the disk.
         let _ = tokio::task::spawn_blocking(move || drop(client)).await;

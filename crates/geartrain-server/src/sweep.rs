@@ -20,7 +20,11 @@ pub(crate) async fn sweep(client: Client, stop: CancellationToken) {
         }
         // As long as there is more than fits, it goes on at once.
         loop {
-            match client.run(Tick { count }).await {
+            let ticked = tokio::select! {
+                () = stop.cancelled() => return,
+                ticked = client.run(Tick { count }) => ticked,
+            };
+            match ticked {
                 Ok(TickReply { done, .. }) if done >= count.get() as u64 && !stop.is_cancelled() => {}
                 Ok(_) => break,
                 Err(error) => {

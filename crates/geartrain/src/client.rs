@@ -40,6 +40,11 @@ impl Client {
         Client { backend: store.clone(), _serving: serving, store: Some(store) }
     }
 
+    /// Whether the queue is in a directory of this process.
+    pub fn is_own_directory(&self) -> bool {
+        self._serving.is_some()
+    }
+
     /// What carries out the commands.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
@@ -63,7 +68,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn backup(&self, to: &Path) -> Result<BackedUp, Error> {
-        let why = "only an embedded: queue keeps files that can be copied";
+        let why = "only the process that has an embedded: directory can copy it, and this one has none";
         let store = self.store.as_ref().ok_or(Error::Backup(OpenError::NothingKept { why }))?;
         store.backup(to).await.map_err(Error::Backup)
     }

@@ -99,7 +99,7 @@ pub enum Place {
 impl Place {
     /// The place that a URL names, whether there is anything or not.
     pub fn of(url: &str) -> Result<Place, Error> {
-        let wrong = |why: &'static str| Error::Url { url: url.to_owned(), why };
+        let wrong = |why: &'static str| Error::Url { url: without_password(url), why };
         if url == "memory:" {
             return Ok(Place::Memory);
         }
@@ -134,6 +134,25 @@ impl Place {
             }
         }
         Ok(Place::Directory { directory: directory.into(), sync, memory })
+    }
+}
+
+/// A URL as it may be shown: what stands before an `@` is nobody's business.
+fn without_password(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
+        Some((scheme, place)) => format!("{scheme}://…@{place}"),
+        None => url.to_owned(),
+    }
+}
+
+/// What a place is called where people and logs see it.
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Memory => f.write_str("memory"),
+            Place::Directory { directory, .. } => directory.display().fmt(f),
+            Place::Redis(url) => url.fmt(f),
+        }
     }
 }
 
@@ -178,6 +197,18 @@ mod tests {
             let expected = Place::Directory { directory: "data".into(), sync, memory };
             assert_eq!(Place::of(&format!("embedded:data{query}")).unwrap(), expected, "{query}");
         }
+    }
+
+    #[test]
+    fn a_password_is_shown_to_nobody() {
+        let error = Place::of("redis://ann:secret@h:70000").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#""redis://…@h:70000" is not the URL of a queue: a port is a number up to 65535"#
+        );
+        let place = Place::of("redis://ann:secret@h:7000").unwrap();
+        assert_eq!(place.to_string(), "redis://h:7000");
+        assert!(!format!("{place:?}").contains("secret"));
     }
 
     #[test]

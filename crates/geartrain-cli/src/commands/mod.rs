@@ -44,6 +44,9 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             clap_complete::generate(shell, &mut args::command(), "geartrain", &mut script);
             Ok(out.out.write_all(&script)?)
         }
+        Verb::Server(_) if cli.url_given => Err(Failure::Usage(
+            "a server is not a client of --url: name the queue that it serves with --store".to_owned(),
+        )),
         Verb::Server(args) => server::server(args, out),
         Verb::Lua(args) => server::lua(args, out),
         Verb::Check(args) => care::check(&cli.url, args, out),

@@ -2,10 +2,11 @@
 
 use std::io;
 
-use geartrain::script;
+use geartrain::{Place, script};
 use geartrain_server::{Server, Settings, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::Done;
 use crate::args::{LogForm, LuaArgs, ServerArgs};
@@ -14,8 +15,13 @@ use crate::output::Output;
 
 /// Serves until SIGTERM or SIGINT.
 pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
-    let filter = EnvFilter::try_new(&args.log)
-        .map_err(|error| Failure::Usage(format!("--log {:?} makes no sense: {error}", args.log)))?;
+    let nonsense =
+        |why: &dyn std::fmt::Display| Failure::Usage(format!("--log {:?} makes no sense: {why}", args.log));
+    // A word alone would be taken for the name of a part of the program.
+    if !args.log.contains('=') && args.log.parse::<LevelFilter>().is_err() {
+        return Err(nonsense(&"use error, warn, info, debug, trace or off"));
+    }
+    let filter = EnvFilter::try_new(&args.log).map_err(|error| nonsense(&error))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(out.err_is_terminal)
@@ -24,11 +30,19 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         LogForm::Human => log.with_target(false).init(),
         LogForm::Json => log.json().init(),
     }
-    let kept = args.store.clone().unwrap_or_else(|| args.data.display().to_string());
     let settings = Settings {
-        store: args.store.unwrap_or_else(|| format!("embedded:{}?sync={}", args.data.display(), args.sync)),
+        store: match (args.store, args.data) {
+            (Some(store), _) => store,
+            // What is only to be looked at leaves nothing behind.
+            (None, None) if args.demo => "memory:".to_owned(),
+            (None, data) => {
+                let data = data.unwrap_or_else(|| "./geartrain-data".into());
+                format!("embedded:{}?sync={}", data.display(), args.sync)
+            }
+        },
         resp: args.resp,
-        password: args.password,
+        // An empty one, as of a variable that was not set, is none.
+        password: args.password.filter(|password| !password.is_empty()),
         insecure: args.insecure,
         allow_flush: args.allow_flush,
         demo: args.demo,
@@ -39,7 +53,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let server = Server::start(&settings).await?;
-        greet(out, &server, &kept)?;
+        greet(out, &server, &settings)?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -49,17 +63,28 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
     })
 }
 
-fn greet(out: &mut Output<'_>, server: &Server, kept: &str) -> io::Result<()> {
+fn greet(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Result<()> {
+    let kept = server.place().to_string();
     let address = server.resp();
-    let url = format!("redis://{address}");
+    let password = if settings.password.is_some() { ":PASSWORD@" } else { "" };
+    let url = format!("redis://{password}{address}");
     // The default URL need not be said.
-    let with = if address.port() == 7411 { String::new() } else { format!(" --url {url}") };
+    let with = if url == "redis://127.0.0.1:7411" { String::new() } else { format!(" --url {url}") };
+    let stays = match server.place() {
+        Place::Directory { .. } => ": what was acknowledged stays",
+        _ => "",
+    };
+    let (put, pop) = match settings.demo {
+        false => ("put mail welcome '{\"to\":\"ann\"}'", "pop mail --worker me"),
+        true => ("queues", "events"),
+    };
+    let demo = if settings.demo { " A demonstration runs." } else { "" };
     let text = format!(
-        "geartrain {} is ready. Jobs are kept in {kept}.
+        "geartrain {} is ready. Jobs are kept in {kept}.{demo}
   RESP  {url}   for Qless clients, the geartrain command and Rust programs
-Try:  geartrain{with} put mail welcome '{{\"to\":\"ann\"}}'
-      geartrain{with} pop mail --worker me
-Stop it with Ctrl-C: what was acknowledged stays.",
+Try:  geartrain{with} {put}
+      geartrain{with} {pop}
+Stop it with Ctrl-C{stays}.",
         env!("CARGO_PKG_VERSION"),
     );
     if out.json {

@@ -44,6 +44,9 @@ pub enum Request {
         now: Option<Timestamp>,
         /// What it waits for. One that waits already goes on to.
         waits: Vec<Wait>,
+        /// Does what is due first, where nothing moves by itself: on a Redis.
+        #[serde(default)]
+        tick: bool,
     },
     /// Waits no longer. Answered with nil.
     Awake {
