@@ -189,7 +189,7 @@ pub(crate) struct ServerArgs {
     /// Let clients remove everything with FLUSHDB, and list keys with KEYS
     #[arg(long)]
     pub(crate) allow_flush: bool,
-    /// Make sample jobs and work on them, to have something to look at; in memory, unless a store or a directory is named
+    /// Make sample jobs and work on them; in memory, unless --store or --data is given
     #[arg(long)]
     pub(crate) demo: bool,
     /// How to write the log, which goes to stderr
