@@ -5,11 +5,24 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A port that nobody listens on now.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("this machine has a free port");
     listener.local_addr().expect("it listens on it").port()
+}
+
+/// How long a test waits for something that must happen, and how often it looks.
+const LIMIT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(20));
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LIMIT.0, "in vain: {what}");
+        std::thread::sleep(LIMIT.1);
+    }
 }
 
 /// Runs a server as long as something holds the other end of its standard input, so that it does not outlive a test that is killed.

@@ -5,22 +5,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use geartrain_testkit::peers::Scratch;
+pub(crate) use geartrain_testkit::peers::until;
 use serde_json::Value;
-
-/// How long a test waits for something that must happen, and how often it looks.
-const LIMIT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(20));
-
-/// Waits until something is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < LIMIT.0, "in vain: {what}");
-        std::thread::sleep(LIMIT.1);
-    }
-}
 
 /// A server at work, with a directory of its own.
 pub(crate) struct Served {
