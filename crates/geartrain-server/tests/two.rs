@@ -250,3 +250,16 @@ fn nothing_of_ours_is_missed_after_many_events_of_foreign_scripts() {
 
 /// More than there is room for between two positions.
 const FOREIGN: usize = 3_000;
+
+/// A foreign script tells nobody of ours that it completed a job; whoever waits finds out all the same.
+#[test]
+fn whoever_waits_finds_out_that_a_foreign_script_completed_the_job() {
+    let two = Two::start();
+    two.runtime.block_on(async {
+        let awaited = two.here.put_and_follow(two.here.put("mail", "welcome", "{}").jid("a")).await.unwrap();
+        two.foreign(&["ZREM", "ql:q:mail-work", "a"]);
+        two.foreign(&["HSET", "ql:j:a", "state", "complete", "worker", "", "queue", "", "expires", "0"]);
+        two.foreign(&["ZADD", "ql:completed", "1", "a"]);
+        assert!(awaited.end(Some(LONG)).await.unwrap().is_completed());
+    });
+}

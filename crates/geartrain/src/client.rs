@@ -42,7 +42,7 @@ impl Client {
 
     /// Whether the queue is in a directory of this process.
     pub fn is_own_directory(&self) -> bool {
-        self._serving.is_some()
+        self.store.is_some()
     }
 
     /// What carries out the commands.

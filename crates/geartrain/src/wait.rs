@@ -5,8 +5,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::{
-    Attach, AttachReply, Client, Deliveries, Error, How, Jid, Kept, Leave, Leaving, Outcome, PutReply,
-    PutRequest, Refusal, StateName, Told, Waiter, timer,
+    Attach, AttachReply, Client, Deliveries, DeliveriesEnd, Delivery, Error, How, Jid, Kept, Leave, Leaving,
+    Outcome, PutReply, PutRequest, Refusal, StateName, Told, Waiter, timer,
 };
 
 /// How a job ended, and what came out of it.
@@ -120,16 +120,22 @@ impl Awaited {
         loop {
             let next = {
                 let mut next = self.stream.next();
+                let mut look = pin!(timer::after(if self.client.is_own_directory() {
+                    Duration::MAX
+                } else {
+                    LOOK_AGAIN
+                }));
                 std::future::poll_fn(|context| match next.as_mut().poll(context) {
-                    Poll::Ready(told) => Poll::Ready(Some(told)),
+                    Poll::Ready(told) => Poll::Ready(Next::Told(told)),
                     // All that was told is heard first.
-                    Poll::Pending if self.known.is_some() => Poll::Ready(None),
-                    Poll::Pending => Poll::Pending,
+                    Poll::Pending if self.known.is_some() => Poll::Ready(Next::Nothing),
+                    Poll::Pending => look.as_mut().poll(context).map(|()| Next::Look),
                 })
                 .await
             };
             match (next, &self.known) {
-                (Some(Ok(delivery)), _) => {
+                (Next::Look, None) => self.look().await?,
+                (Next::Told(Ok(delivery)), _) => {
                     if let Told::Ended(..) = &delivery.told {
                         self.known = Some(Ok(delivery.told.clone()));
                     }
@@ -139,6 +145,20 @@ impl Awaited {
                 (_, None) => self.again().await?,
             }
         }
+    }
+
+    /// Looks whether the job has ended and nobody said so: on a Redis foreign scripts complete jobs, and know nothing of us.
+    async fn look(&mut self) -> Result<(), Error> {
+        match self.attach().await {
+            Err(Error::Refused(Refusal::NoSuchJob { jid })) => {
+                self.known = Some(Err(WaitError::Unknown { jid, state: None }));
+            }
+            attached => attached?,
+        }
+        if let Some(Err(WaitError::Unknown { state: Some(StateName::Complete), .. })) = self.known {
+            self.known = Some(Ok(Told::Ended(How::Completed, Outcome::default())));
+        }
+        Ok(())
     }
 
     /// Waits for the end, but no longer than so if a time is given. Chunks and progress are passed over.
@@ -201,6 +221,16 @@ impl Awaited {
         }
         Ok(())
     }
+}
+
+/// How often to look whether a job has ended that somebody else may have ended.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What comes first.
+enum Next {
+    Told(Result<Delivery, DeliveriesEnd>),
+    Nothing,
+    Look,
 }
 
 /// A stream of its own, and who waits through it.
