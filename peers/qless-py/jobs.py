@@ -56,13 +56,15 @@ class Linger:
     """Never done. Says that it began by having itself tracked, and goes on until long after the job was taken away: until it is gone,
     is no longer running, or runs for somebody else.
 
-    By then the worker has ended, unless it was not told because it did not listen yet. Then it goes on with the next job.
+    By then the worker has ended, unless it was not told because it did not listen yet. Then it goes on with the next job. If nobody
+    takes it away it ends all the same, so that a worker that is told to stop does.
     """
 
     @staticmethod
     def process(job):
+        began = time.monotonic()
         job.track()
-        while is_at(job):
+        while is_at(job) and time.monotonic() - began < 120:
             time.sleep(0.02)
         time.sleep(5)
 

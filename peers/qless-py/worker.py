@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 
 from qless.workers.serial import SerialWorker
 
@@ -37,15 +38,23 @@ def main():
     with tempfile.TemporaryDirectory() as sandbox:
         # The interval is how long it sleeps when there is nothing to do.
         worker = Worker(arguments.queue, client, interval=0.05, workdir=sandbox, sandbox=sandbox)
-        threading.Thread(target=stop_at_the_end_of_input, args=[worker], daemon=True).start()
+        channel = f'ql:w:{arguments.name}'
+        threading.Thread(target=stop_at_the_end_of_input, args=[worker, client, channel], daemon=True).start()
         print('ready', flush=True)
         worker.run()
 
 
-def stop_at_the_end_of_input(worker):
+def stop_at_the_end_of_input(worker, client, channel):
     # By descriptor, so that nothing is left locked in an object when the process ends in the middle of a read.
     while os.read(sys.stdin.fileno(), 1024):
         pass
+    # What the package does when it stops is to end the thread that listens. If that has not begun to, it is never told, and waited for.
+    began = time.monotonic()
+    while not client.redis.pubsub_numsub(channel)[0][1]:
+        if time.monotonic() - began > 60:
+            print(f'worker.py: for a minute nobody listened on {channel}', file=sys.stderr, flush=True)
+            os._exit(1)
+        time.sleep(0.01)
     worker.stop()
 
 
