@@ -393,6 +393,16 @@ pub enum PopOrder {
     },
 }
 
+impl PopOrder {
+    /// Where among so many queues a pop begins, and where the next one does if this one hands out nothing.
+    pub fn turn(self, queues: usize) -> usize {
+        match self {
+            PopOrder::Strict => 0,
+            PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.max(1),
+        }
+    }
+}
+
 /// What a pop handed out.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PopReply {
@@ -1103,6 +1113,13 @@ pub struct HandBack {
     pub jid: Jid,
     /// Who holds it.
     pub holder: Holder,
+}
+
+impl HandBack {
+    /// Gives back what was just handed out.
+    pub fn of(job: &Popped) -> HandBack {
+        HandBack { jid: job.jid.clone(), holder: job.holder() }
+    }
 }
 
 /// Says that a worker is dead. Each of its jobs is given back at the price of a retry and counts a crash; one that crashed too often, or has no retry left,

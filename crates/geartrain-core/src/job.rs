@@ -1,7 +1,9 @@
 //! A job, where it stands, and what has happened to it.
 
 use crate::wire::Word;
-use crate::{Group, Jid, Klass, Particulars, Payload, Priority, QueueName, Tag, Timestamp, WorkerName};
+use crate::{
+    Group, Holder, Jid, Klass, Particulars, Payload, Priority, QueueName, Tag, Timestamp, WorkerName,
+};
 
 /// Everything there is to say about one job, at one moment.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -356,4 +358,11 @@ pub struct Popped {
     pub particulars: Option<Box<Particulars>>,
     /// The whole job, if the pop asked for it.
     pub job: Option<Box<Job>>,
+}
+
+impl Popped {
+    /// Whoever was handed it, as the one who reports on it.
+    pub fn holder(&self) -> Holder {
+        Holder::Token(self.lock.token)
+    }
 }

@@ -31,7 +31,7 @@ pub use names::{
     BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName,
 };
 pub use number::read_number;
-pub use payload::{Payload, Place};
+pub use payload::{PAYLOAD_BYTES_MAX, Payload, Place};
 pub use terms::*;
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};
 pub use why::*;

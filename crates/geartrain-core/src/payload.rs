@@ -6,6 +6,9 @@ use bytes::Bytes;
 
 use crate::{base64, json};
 
+/// The largest payload, chunk or result, unless an engine is told otherwise.
+pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+
 /// Opaque bytes, cheap to clone.
 ///
 /// It is a type of its own, rather than bytes, because a store may leave large ones where they are on disk; a

@@ -19,10 +19,7 @@ function change.depend(jid, depends, cycles)
   for _, on in ipairs(depends.off or job.dependencies(jid)) do job.unlink(jid, on) end
   if call('EXISTS', of.at .. '-dependencies') == 0 then
     zset.remove(key.queue .. of.queue .. '-depends', jid)
-    call('HSET', of.at, 'state', 'waiting')
-    of.state = 'waiting'
-    order.enter(of.queue, jid, tonumber(of.priority), now)
-    side.enter(of)
+    put.release(of)
   end
 end
 

@@ -56,10 +56,7 @@ local function release_dependents(jid)
           of.state = 'scheduled'
           put.schedule(of, tonumber(of.scheduled))
         else
-          call('HSET', of.at, 'state', 'waiting')
-          of.state = 'waiting'
-          order.enter(of.queue, dependent, tonumber(of.priority), now)
-          side.enter(of)
+          put.release(of)
         end
       end
     end

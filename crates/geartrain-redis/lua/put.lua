@@ -105,6 +105,14 @@ function put.put(asked)
   return of.new and 'Created' or 'Replaced'
 end
 
+-- A job that need not wait for others any more may run.
+function put.release(of)
+  call('HSET', of.at, 'state', 'waiting')
+  of.state = 'waiting'
+  order.enter(of.queue, of.jid, tonumber(of.priority), now)
+  side.enter(of)
+end
+
 -- Onto the schedule of its queue.
 function put.schedule(of, due)
   local queue = of.queue

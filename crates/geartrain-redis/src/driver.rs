@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Command, Deliveries, Events, Payload, Pending, Pop, PopReply,
-    Refusal, Seconds,
+    Answer, Backend, BackendError, Call, Clock, Command, Deliveries, Events, PAYLOAD_BYTES_MAX, Payload,
+    Pending, Pop, PopReply, Refusal, Seconds,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -211,9 +211,6 @@ impl Shared {
         Ok(answers)
     }
 }
-
-/// The largest payload, chunk or result, as everywhere.
-const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
 /// The most bytes of payloads in one call, unless one alone has more.
 const CALL_BYTES_MAX: usize = 8 << 20;

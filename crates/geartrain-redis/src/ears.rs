@@ -8,7 +8,7 @@ use std::time::Duration;
 use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Waiting};
 use geartrain_core::{
     BackendError, Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, Get, HandBack,
-    Holder, Jid, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds, Timestamp,
+    Jid, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds, Timestamp,
 };
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
@@ -182,6 +182,10 @@ impl Ears {
         }
     }
 
+    fn all_ask(&mut self) {
+        self.sleepers.values_mut().for_each(|sleeper| sleeper.ask = true);
+    }
+
     /// Those whose time has come ask again, and once a second all of them.
     fn look_at_the_clock(&mut self) {
         let all = self.asked_at.elapsed() >= ASK_AGAIN || self.link.is_none();
@@ -232,9 +236,7 @@ impl Ears {
             }
             Ask::LookAgain => {
                 self.settled += 1;
-                for sleeper in self.sleepers.values_mut() {
-                    sleeper.ask = true;
-                }
+                self.all_ask();
             }
             Ask::Listen { after, ready } => {
                 let stream = self.listen(after).await;
@@ -274,12 +276,11 @@ impl Ears {
             }
             Closed::Front { front } => {
                 self.fronts.remove(&front);
-                let leave = Call::from(Leave { who: Leaving::Front(front) });
+                let leave = vec![Call::from(Leave { who: Leaving::Front(front) })];
                 if self.link.is_none() || !self.shared.exact {
                     // It may take as long as patience lasts, and others wait for us.
-                    return self.aside(vec![leave]);
-                }
-                if let Err(trouble) = self.shared.execute(vec![leave]).await {
+                    self.aside(leave);
+                } else if let Err(trouble) = self.shared.execute(leave).await {
                     tracing::warn!(%trouble, "those who waited here could not leave");
                 }
                 vec![self.front_channel(front)]
@@ -473,18 +474,24 @@ impl Ears {
     /// Whoever waited long enough gets nothing.
     fn expire(&mut self) {
         let elapsed = self.shared.clock.elapsed();
-        let over: Vec<u64> = self
-            .sleepers
-            .iter()
-            .filter(|(_, it)| !it.ask && it.until <= elapsed)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in over {
-            if let Some(sleeper) = self.sleepers.remove(&number) {
-                let _ = sleeper.to.send(Ok(empty(&sleeper.pop)));
+        // The wait is over on the other side too, by its own measure; what still comes of it is handed back.
+        self.end(|sleeper| !sleeper.ask && sleeper.until <= elapsed, |sleeper| Ok(empty(&sleeper.pop)));
+    }
+
+    /// Ends waits, each with an answer.
+    fn end(
+        &mut self,
+        is_over: impl Fn(&Sleeper) -> bool,
+        answer: impl Fn(&Sleeper) -> Result<PopReply, BackendError>,
+    ) {
+        self.sleepers.retain(|_, sleeper| {
+            let over = is_over(sleeper);
+            if over {
+                // Whoever stopped waiting in this instant has gone.
+                let _ = sleeper.to.send(answer(sleeper));
             }
-            // The wait is over on the other side too, by its own measure; what still comes of it is handed back.
-        }
+            !over
+        });
     }
 
     /// Asks for all that is to be asked for, in one call.
@@ -500,17 +507,18 @@ impl Ears {
             }
         };
         let elapsed = self.shared.clock.elapsed();
-        let asked: Vec<u64> =
-            self.sleepers.iter().filter(|(_, it)| it.ask).map(|(number, _)| *number).collect();
-        let waits = asked.iter().filter_map(|number| {
-            let sleeper = self.sleepers.get(number)?;
-            let wait = (sleeper.until - elapsed).max(Seconds::ZERO);
-            Some(wire::Wait { number: *number, pop: sleeper.pop.clone(), wait })
-        });
+        let asking = self.sleepers.iter().filter(|(_, sleeper)| sleeper.ask);
+        let waits: Vec<wire::Wait> = asking
+            .map(|(number, sleeper)| {
+                let wait = (sleeper.until - elapsed).max(Seconds::ZERO);
+                wire::Wait { number: *number, pop: sleeper.pop.clone(), wait }
+            })
+            .collect();
+        let asked: Vec<u64> = waits.iter().map(|wait| wait.number).collect();
         let request = Request::Wait {
             process: self.shared.process.clone(),
             now: Some(self.shared.clock.now()),
-            waits: waits.collect(),
+            waits,
             tick: !self.shared.exact,
         };
         self.asked_at = tokio::time::Instant::now();
@@ -546,24 +554,12 @@ impl Ears {
         let lost_at = *self.lost_at.get_or_insert_with(tokio::time::Instant::now);
         let too_long = !trouble.passes() || lost_at.elapsed() >= self.shared.door.url.patience;
         let elapsed = self.shared.clock.elapsed();
-        self.sleepers.retain(|_, sleeper| {
-            let over = too_long || sleeper.until <= elapsed;
-            if over {
-                let said = format!("there was no connection to wait with: {trouble}");
-                let _ = sleeper.to.send(Err(broken(Trouble::NoMaster(said))));
-            }
-            !over
-        });
+        let said = || Trouble::NoMaster(format!("there was no connection to wait with: {trouble}"));
+        self.end(|sleeper| too_long || sleeper.until <= elapsed, |_| Err(broken(said())));
     }
 
     fn refuse(&mut self, trouble: impl Fn() -> Trouble) {
-        let asked: Vec<u64> =
-            self.sleepers.iter().filter(|(_, it)| it.ask).map(|(number, _)| *number).collect();
-        for number in asked {
-            if let Some(sleeper) = self.sleepers.remove(&number) {
-                let _ = sleeper.to.send(Err(broken(trouble())));
-            }
-        }
+        self.end(|sleeper| sleeper.ask, |_| Err(broken(trouble())));
     }
 
     /// Gives jobs to whoever waits for them. If nobody does any more, they go back.
@@ -583,9 +579,7 @@ impl Ears {
                 },
             },
         };
-        let back =
-            left.jobs.into_iter().map(|job| HandBack { jid: job.jid, holder: Holder::Token(job.lock.token) });
-        let back: Vec<Call> = back.map(Call::from).collect();
+        let back: Vec<Call> = left.jobs.iter().map(|job| HandBack::of(job).into()).collect();
         if !back.is_empty() {
             self.aside(back);
         }
@@ -603,9 +597,7 @@ impl Ears {
         match push.kind {
             PushKind::Disconnection => {
                 self.lost();
-                for sleeper in self.sleepers.values_mut() {
-                    sleeper.ask = true;
-                }
+                self.all_ask();
             }
             _ => self.message(push).await,
         }
@@ -706,12 +698,7 @@ impl Ears {
 
 /// What a pop that found nothing is answered.
 fn empty(pop: &Pop) -> PopReply {
-    use geartrain_core::PopOrder;
-    let turn = match pop.order {
-        PopOrder::Strict => 0,
-        PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % pop.queues.len().max(1),
-    };
-    PopReply { jobs: Vec::new(), turn }
+    PopReply { jobs: Vec::new(), turn: pop.order.turn(pop.queues.len()) }
 }
 
 /// Events that come over the listening connection.

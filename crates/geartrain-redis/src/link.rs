@@ -111,18 +111,15 @@ impl Door {
 
     /// Connects to the node that the namespace is on.
     pub(crate) async fn open(&self, pushes: Option<UnboundedSender<PushInfo>>) -> Result<Link, Trouble> {
-        let mut link = match &self.url.kind {
-            Kind::Single(node) => self.connect(self.address(node), pushes).await?,
-            Kind::Unix(path) => self.connect(ConnectionAddr::Unix(path.clone()), pushes).await?,
+        let address = match &self.url.kind {
+            Kind::Single(node) => self.address(node),
+            Kind::Unix(path) => ConnectionAddr::Unix(path.clone()),
             Kind::Sentinel { sentinels, master } => {
-                let node = self.ask_sentinels(sentinels, master).await?;
-                self.connect(self.address(&node), pushes).await?
+                self.address(&self.ask_sentinels(sentinels, master).await?)
             }
-            Kind::Cluster(seeds) => {
-                let node = self.ask_cluster(seeds).await?;
-                self.connect(self.address(&node), pushes).await?
-            }
+            Kind::Cluster(seeds) => self.address(&self.ask_cluster(seeds).await?),
         };
+        let mut link = self.connect(address, pushes).await?;
         if let Some(clock) = &self.clock {
             link.ask_the_time(clock).await?;
         }
@@ -143,16 +140,12 @@ impl Door {
     }
 
     fn address(&self, (host, port): &Node) -> ConnectionAddr {
-        if self.url.encrypted {
-            // If the program has chosen another one already, that is as good.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+        if !self.url.encrypted {
+            return ConnectionAddr::Tcp(host.clone(), *port);
         }
-        match self.url.encrypted {
-            false => ConnectionAddr::Tcp(host.clone(), *port),
-            true => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
-        }
+        // If the program has chosen another one already, that is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
     }
 
     async fn connect(
@@ -238,12 +231,13 @@ impl Door {
     pub(crate) async fn ask(&self, link: &mut Link, request: &[u8]) -> Result<Vec<u8>, Trouble> {
         loop {
             let functions = self.functions.load(Ordering::Relaxed);
-            let call = if functions {
-                cmd("FCALL").arg(&script::library().name).take()
+            let (how, name) = if functions {
+                ("FCALL", &script::library().name)
             } else {
-                cmd("EVALSHA").arg(&script::script().sha).take()
+                ("EVALSHA", &script::script().sha)
             };
-            let answered = link.send(call.clone().arg(1).arg(self.url.prefix.as_str()).arg(request)).await;
+            let call = cmd(how).arg(name).arg(1).arg(self.url.prefix.as_str()).arg(request).take();
+            let answered = link.send(&call).await;
             let error = match answered {
                 Ok(Value::BulkString(bytes)) => {
                     self.replicate(link).await?;

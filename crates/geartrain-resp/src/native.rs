@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use geartrain_core::wire::{self, Happened, Request, Roused, Wait, Waiting};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Event, HandBack, Holder, PopReply, Refusal, Reply, Seconds,
+    Answer, Backend, BackendError, Call, Event, HandBack, PopReply, Refusal, Reply, Seconds,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -238,7 +238,7 @@ impl Waits {
             }
         };
         let popped = reply.iter().flat_map(|reply| &reply.jobs);
-        let jobs = popped.map(|job| HandBack { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) });
+        let jobs = popped.map(HandBack::of);
         let jobs: Vec<HandBack> = jobs.collect();
         let Some((channel, _)) = wanted else {
             hand_back(jobs, backend).await;

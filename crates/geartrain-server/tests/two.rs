@@ -9,7 +9,7 @@ use geartrain::{
     Client, Complete, Event, Holder, Jid, Outcome, Put, PutReply, StateName, Terms, Tick, UniqueKey,
 };
 use geartrain_server::{Server, Settings};
-use geartrain_testkit::peers::RedisServer;
+use geartrain_testkit::peers::{RedisServer, until};
 use tokio::runtime::Runtime;
 
 /// How long a wait may take that must not: the tests do not depend on it.
@@ -262,4 +262,24 @@ fn whoever_waits_finds_out_that_a_foreign_script_completed_the_job() {
         two.foreign(&["ZADD", "ql:completed", "1", "a"]);
         assert!(awaited.end(Some(LONG)).await.unwrap().is_completed());
     });
+}
+
+/// Once a wait is over, nothing is left of it: neither a server nor the Redis goes on telling anybody.
+#[test]
+fn nobody_listens_for_a_job_that_was_waited_for() {
+    let two = Two::start();
+    let listeners = || {
+        let client = redis::Client::open(two.redis.url()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let listed = redis::cmd("PUBSUB").arg("CHANNELS").arg("gt:front:*").query(&mut connection);
+        let channels: Vec<String> = listed.unwrap();
+        channels.len()
+    };
+    let awaited = two.run(two.here.put_and_follow(two.here.put("mail", "k", "{}").jid("a")));
+    assert_eq!(listeners(), 1);
+    let job = two.run(two.there.pop("mail", "w1")).unwrap();
+    two.run(two.there.complete(&job));
+    assert!(two.run(awaited.end(Some(LONG))).is_completed());
+    until("everybody has stopped listening", || listeners() == 0);
+    two.stop();
 }

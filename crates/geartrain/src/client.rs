@@ -9,8 +9,8 @@ use geartrain_store::StoreBackend;
 use crate::serving::Serving;
 use crate::{
     Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Deliveries, Ended, Error,
-    Events, Fail, Get, Group, Heartbeat, Holder, Jid, Job, Next, OpenError, Operation, Payload, Pop,
-    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
+    Events, Fail, Get, Group, Heartbeat, Jid, Job, Next, OpenError, Operation, Payload, Pop, PopReply,
+    Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
 };
 
 /// A queue, as a program uses it. Clones share the same one.
@@ -227,12 +227,12 @@ impl Client {
 
     /// Says that a job is still being worked on. Answers until when it is held.
     pub async fn heartbeat(&self, job: &Popped) -> Result<Timestamp, Error> {
-        self.run(Heartbeat { jid: job.jid.clone(), holder: held(job), payload: None }).await
+        self.run(Heartbeat { jid: job.jid.clone(), holder: job.holder(), payload: None }).await
     }
 
     /// Says that a job is done.
     pub async fn complete(&self, job: &Popped) -> Result<CompleteReply, Error> {
-        self.run(Complete::new(job.jid.clone(), held(job))).await
+        self.run(Complete::new(job.jid.clone(), job.holder())).await
     }
 
     /// Says that a job is done here, and sends it on to another queue.
@@ -248,18 +248,18 @@ impl Client {
     /// ```
     pub async fn advance(&self, job: &Popped, queue: &str) -> Result<CompleteReply, Error> {
         let next = Some(Next::new(QueueName::new(queue)?));
-        self.run(Complete { next, ..Complete::new(job.jid.clone(), held(job)) }).await
+        self.run(Complete { next, ..Complete::new(job.jid.clone(), job.holder()) }).await
     }
 
     /// Says that a job failed, and sets it aside under a kind of failure.
     pub async fn fail(&self, job: &Popped, group: &str, message: &str) -> Result<(), Error> {
-        self.run(Fail::new(job.jid.clone(), held(job), Group::new(group)?, message)).await
+        self.run(Fail::new(job.jid.clone(), job.holder(), Group::new(group)?, message)).await
     }
 
     /// Gives a job back to be tried again, at the price of one retry. Answers how many are left; -1: none were, and it failed.
     pub async fn retry(&self, job: &Popped, delay: Duration) -> Result<i64, Error> {
         let delay = delay.into();
-        self.run(Retry { delay, ..Retry::new(job.jid.clone(), held(job)) }).await
+        self.run(Retry { delay, ..Retry::new(job.jid.clone(), job.holder()) }).await
     }
 
     /// Removes a job, unless it is complete or another one waits for it. Answers whether there was one to remove.
@@ -311,8 +311,4 @@ impl Client {
     pub async fn events_after(&self, position: u64) -> Result<Box<dyn Events>, Error> {
         Ok(self.backend.subscribe_from(position).await?)
     }
-}
-
-fn held(job: &Popped) -> Holder {
-    Holder::Token(job.lock.token)
 }

@@ -54,10 +54,12 @@ const LOOK: (Duration, u32) = (Duration::from_millis(20), 100);
 
 /// Opens a directory, or the socket file of the process that has it.
 async fn open(directory: &Path, options: StoreOptions) -> Result<Client, Error> {
-    for turn in 0.. {
+    let mut looks = LOOK.1;
+    loop {
         match StoreBackend::open(directory, options.clone(), Arc::new(SystemClock)) {
             Ok(store) => return Ok(Client::of_store(Arc::new(store), directory)),
-            Err(OpenError::InUse) if turn < LOOK.1 => {
+            Err(OpenError::InUse) if looks > 0 => {
+                looks -= 1;
                 let socket = RedisUrl::of_socket(socket_in(directory));
                 if let Ok(backend) = RedisBackend::connect(socket).await {
                     return Ok(Client::new(Arc::new(backend)));
@@ -68,7 +70,6 @@ async fn open(directory: &Path, options: StoreOptions) -> Result<Client, Error> 
             Err(source) => return Err(Error::Open { directory: directory.display().to_string(), source }),
         }
     }
-    unreachable!("the last turn returns")
 }
 
 /// Where a URL says that the queue is.

@@ -32,8 +32,8 @@ pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
-    Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, QueueName, Refusal, Reply,
-    Timestamp, WorkerName,
+    Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName,
+    Refusal, Reply, Timestamp, WorkerName,
 };
 
 /// The most tags that a job may have.
@@ -56,7 +56,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { payload_bytes_max: 64 << 20, hash_seed: 0, moved_bytes_min: u32::MAX }
+        Limits { payload_bytes_max: PAYLOAD_BYTES_MAX, hash_seed: 0, moved_bytes_min: u32::MAX }
     }
 }
 

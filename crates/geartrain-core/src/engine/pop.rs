@@ -39,10 +39,7 @@ impl Engine {
                 &several[..]
             }
         };
-        let turn = match pop.order {
-            PopOrder::Strict => 0,
-            PopOrder::RoundRobin { turn } | PopOrder::Priority { turn } => turn % queues.len(),
-        };
+        let turn = pop.order.turn(queues.len());
         let mut reply = PopReply { jobs: Vec::new(), turn };
         for &queue in queues {
             self.note_asked(queue, now, fx);

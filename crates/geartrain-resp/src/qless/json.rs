@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-/// How deep JSON may be nested.
-const DEPTH_MAX: usize = 1000;
+use geartrain_core::json::DEPTH_MAX;
 
 /// How deep what is logged may be: it is shown inside of documents, inside of lists, and a Redis has to get all of that below 1,000.
 const LOG_DEPTH_MAX: usize = 900;

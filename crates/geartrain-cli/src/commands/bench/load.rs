@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use geartrain::{
-    Answer, BadName, Call, Client, Complete, Count, Error, Holder, Jid, Klass, Payload, Pop, Popped, Put,
-    QueueName, Reply, WorkerName,
+    Answer, BadName, Call, Client, Complete, Count, Error, Jid, Klass, Payload, Pop, Popped, Put, QueueName,
+    Reply, WorkerName,
 };
 use pollster::block_on;
 
@@ -163,7 +163,8 @@ impl Load {
 }
 
 pub(super) fn completed(job: Popped) -> Complete {
-    Complete::new(job.jid, Holder::Token(job.lock.token))
+    let holder = job.holder();
+    Complete::new(job.jid, holder)
 }
 
 /// What a pop found, in the reply to it.
