@@ -185,6 +185,7 @@ mod tests {
             crashes: 1,
             evidence: Some("signal 9".to_owned()),
             progress: Some(Progressed { portion: Portion::new(3, 10).unwrap(), seconds_left: Some(90) }),
+            aside: None,
         }
     }
 

@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{BackendError, Command, Deliveries, Event, Pop, PopReply, Refusal, Reply, Seconds, Timestamp};
+use crate::{
+    BackendError, Command, Deliveries, Event, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Timestamp,
+};
 
 /// Something that is going to come back from a backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -44,6 +46,15 @@ pub trait Backend: Send + Sync + 'static {
     /// in the reply. Those who wait for a queue are served in the order in which they came. Whoever drops the future
     /// stops waiting; a job that was handed out in that instant comes back when its lock expires.
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply>;
+
+    /// Waits until a pop from one of these queues would hand out a job or move an expired lock on, and says so; at once if that is so
+    /// already. False: it was not so for as long as `wait`. It takes 1 to 1,024 queues, as a pop does. To look and to lie down are one step,
+    /// so that nothing comes in between. Pops that wait are served first; if there is still something then, all who only want to be told are
+    /// told. Whoever drops the future stops waiting.
+    fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+        let _ = (queues, wait);
+        unsupported("wait for a job without popping it")
+    }
 
     /// Listens to what happens from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>>;

@@ -175,6 +175,10 @@ operations! {
     Why => Box<WhyReply>,
     /// Does what is due and what no other command does.
     Tick => TickReply,
+    /// Hands out numbers that nobody gets again. Answers the first.
+    Allot => u64,
+    /// Counts the waiting jobs of a queue by priority. Due jobs become waiting.
+    PriorityCounts => PriorityCountsReply,
 }
 
 /// How many of something are asked for at once: 0 to 100,000.
@@ -1091,6 +1095,16 @@ pub struct Progress {
     pub holder: Holder,
     /// How far.
     pub progress: Progressed,
+    /// The same in the worker's own words, for those who wait: they are told, and it is kept nowhere.
+    #[serde(default)]
+    pub said: Option<Payload>,
+}
+
+impl Progress {
+    /// So far, and not a word more.
+    pub fn new(jid: Jid, holder: Holder, progress: Progressed) -> Progress {
+        Progress { jid, holder, progress, said: None }
+    }
 }
 
 /// Sends something to those who wait for a job. It is not kept.
@@ -1247,4 +1261,31 @@ pub struct TickReply {
     pub done: u64,
     /// When there will be more to do, as far as is known now; that may be at once.
     pub next: Option<Timestamp>,
+}
+
+/// Hands out numbers that nobody gets again, also not after a restart: `count` of them, one after the other.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Allot {
+    /// Which counter: 1 to 512 bytes. Each begins at 1, and is there as soon as it is asked.
+    pub counter: String,
+    /// How many, and at least one.
+    pub count: Count,
+}
+
+/// Counts the waiting jobs of a queue by priority.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct PriorityCounts {
+    /// The queue.
+    pub queue: QueueName,
+}
+
+/// How many waiting jobs of a queue matter how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct PriorityCountsReply {
+    /// Those whose priority is above 0.
+    pub above: u64,
+    /// Those whose priority is 0.
+    pub at: u64,
+    /// Those whose priority is below 0.
+    pub below: u64,
 }

@@ -22,7 +22,13 @@ pub enum Told {
     /// The worker sent something.
     Chunk(ChunkKind, Payload),
     /// The worker got further.
-    Progress(Progressed),
+    Progress {
+        /// How far.
+        progress: Progressed,
+        /// The same in the worker's own words, if it said more.
+        #[serde(default)]
+        said: Option<Payload>,
+    },
     /// The job ended; nothing more follows.
     Ended(How, Outcome),
 }

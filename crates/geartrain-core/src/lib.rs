@@ -28,7 +28,8 @@ pub use error::*;
 pub use event::*;
 pub use job::*;
 pub use names::{
-    BadName, BadNameWhy, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName, Tag, WorkerName,
+    BadName, BadNameWhy, FUNCTION_BYTES_MAX, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName,
+    Tag, WorkerName,
 };
 pub use number::read_number;
 pub use payload::{PAYLOAD_BYTES_MAX, Payload, Place};

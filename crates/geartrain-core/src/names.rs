@@ -8,9 +8,11 @@ use std::sync::Arc;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// The longest failure group, in bytes. A group made for a queue holds that queue's name and some words, and
-/// functions of Gearman, which are queues here, may have 4096 bytes.
-pub const GROUP_BYTES_MAX: usize = 4096 + 64;
+/// The longest name of a function of Gearman, in bytes. It is the name of a queue here, and of the klass of its jobs.
+pub const FUNCTION_BYTES_MAX: usize = 4096;
+
+/// The longest failure group, in bytes. A group made for a queue holds that queue's name and some words.
+pub const GROUP_BYTES_MAX: usize = FUNCTION_BYTES_MAX + 64;
 
 /// Why a text cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +59,10 @@ fn check(what: &'static str, text: &str, max: usize) -> Result<(), BadName> {
 
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $max:expr) => {
+        name! { $(#[$doc])* $type, $what, $max, new }
+    };
+    // The last says how a name is taken that is read back, or comes from another program of ours.
+    ($(#[$doc:meta])* $type:ident, $what:literal, $max:expr, $read:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(Arc<str>);
@@ -111,7 +117,7 @@ macro_rules! name {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_str(crate::wire::Text(|text: &str| $type::new(text)))
+                from.deserialize_str(crate::wire::Text(|text: &str| $type::$read(text)))
             }
         }
 
@@ -119,6 +125,27 @@ macro_rules! name {
             type Err = BadName;
             fn from_str(text: &str) -> Result<Self, BadName> {
                 Self::new(text)
+            }
+        }
+    };
+}
+
+macro_rules! function {
+    ($type:ident, $what:literal) => {
+        impl $type {
+            #[doc = concat!("The same for a function of Gearman, whose name is that of a ", $what, " and may have 4096 bytes.")]
+            ///
+            /// ```
+            #[doc = concat!("use geartrain_core::", stringify!($type), ";")]
+            /// let long = "x".repeat(4096);
+            #[doc = concat!("assert!(", stringify!($type), "::new(&long).is_err());")]
+            #[doc = concat!("assert_eq!(", stringify!($type), "::of_function(&long)?.as_str(), long);")]
+            /// # Ok::<(), geartrain_core::BadName>(())
+            /// ```
+            pub fn of_function(text: impl AsRef<str>) -> Result<Self, BadName> {
+                let text = text.as_ref();
+                check($what, text, FUNCTION_BYTES_MAX)?;
+                Ok(Self(text.into()))
             }
         }
     };
@@ -133,12 +160,14 @@ name! {
     /// assert!(QueueName::new("").is_err());
     /// # Ok::<(), geartrain_core::BadName>(())
     /// ```
-    QueueName, "queue", NAME_BYTES_MAX
+    QueueName, "queue", NAME_BYTES_MAX, of_function
 }
+function! { QueueName, "queue" }
 name! {
     /// What code runs a job.
-    Klass, "klass", NAME_BYTES_MAX
+    Klass, "klass", NAME_BYTES_MAX, of_function
 }
+function! { Klass, "klass" }
 name! {
     /// Who works: by convention `<host>-<pid>`, but any name will do.
     WorkerName, "worker", NAME_BYTES_MAX

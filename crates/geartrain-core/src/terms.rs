@@ -5,6 +5,12 @@ use crate::{BadArgument, Group, Jid, Klass, Payload, Priority, QueueName, Second
 /// The longest unique key, in bytes.
 pub const UNIQUE_BYTES_MAX: usize = 4095;
 
+/// The most that may be carried beside a payload, in bytes.
+pub const ASIDE_BYTES_MAX: usize = 4096;
+
+/// The most retries that a job may have, which are as good as without end.
+pub const RETRIES_MAX: u32 = i32::MAX as u32;
+
 /// The longest that an attempt may be allowed to take, that a result may be kept, or that a backoff may wait: ten years.
 pub const SPAN_MAX: Seconds = Seconds::from_whole(315_360_000);
 
@@ -96,6 +102,9 @@ pub struct Terms {
     pub crashes_max: Option<u32>,
     /// Refuses the put if no worker has announced that it can do the job.
     pub roll_call: bool,
+    /// Bytes that are carried beside the payload, for the worker alone; at most 4,096.
+    #[serde(default)]
+    pub aside: Option<Payload>,
 }
 
 /// A number from 0 to 1, which stands for chance: nothing in core draws lots.
@@ -200,15 +209,20 @@ impl TryFrom<(Seconds, f64, Seconds, f64)> for Backoff {
 
 /// How much of an attempt is done: so many of so many.
 ///
+/// [`Portion::new`] keeps callers from saying what makes no sense. But workers of Gearman say such things, and what they said is
+/// passed on and kept; so what is read back is not checked again.
+///
 /// ```
 /// use geartrain_core::Portion;
 /// assert_eq!(Portion::new(1, 4)?.percent(), 25);
 /// assert!(Portion::new(0, 0).is_err());
 /// assert!(Portion::new(5, 4).is_err());
+/// assert_eq!(Portion::as_said(0, 0).percent(), 0);
+/// assert_eq!(Portion::as_said(5, 4).percent(), 100);
 /// # Ok::<(), geartrain_core::BadArgument>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "(u64, u64)")]
+#[serde(from = "(u64, u64)")]
 pub struct Portion {
     part: u64,
     whole: u64,
@@ -229,6 +243,11 @@ impl Portion {
         Ok(Portion { part, whole })
     }
 
+    /// What a worker of Gearman says, whatever it is.
+    pub fn as_said(part: u32, whole: u32) -> Portion {
+        Portion::from((u64::from(part), u64::from(whole)))
+    }
+
     /// How many are done.
     pub fn part(self) -> u64 {
         self.part
@@ -239,17 +258,17 @@ impl Portion {
         self.whole
     }
 
-    /// The same in percent, rounded down.
+    /// The same in percent, rounded down: 0 of nothing, and 100 of more than all.
     pub fn percent(self) -> u8 {
-        // At most 100, because the part is at most the whole.
-        (u128::from(self.part) * 100 / u128::from(self.whole)) as u8
+        let percent = (u128::from(self.part) * 100).checked_div(u128::from(self.whole));
+        percent.map_or(0, |percent| percent.min(100) as u8)
     }
 }
 
-impl TryFrom<(u64, u64)> for Portion {
-    type Error = BadArgument;
-    fn try_from((part, whole): (u64, u64)) -> Result<Portion, BadArgument> {
-        Portion::new(part, whole)
+/// Takes what was said and kept, without a look.
+impl From<(u64, u64)> for Portion {
+    fn from((part, whole): (u64, u64)) -> Portion {
+        Portion { part, whole }
     }
 }
 
@@ -334,6 +353,9 @@ pub struct Particulars {
     pub evidence: Option<String>,
     /// How far the attempt under way has got.
     pub progress: Option<Progressed>,
+    /// What is carried beside the payload.
+    #[serde(default)]
+    pub aside: Option<Payload>,
 }
 
 /// What a worker can do.

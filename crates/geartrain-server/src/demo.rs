@@ -99,5 +99,5 @@ async fn work(client: Client, name: &str, queues: &[&str]) -> Result<(), Error> 
 
 async fn tell(client: &Client, job: &Popped, part: u64) -> Result<(), Error> {
     let progress = Progressed { portion: Portion::new(part, 4)?, seconds_left: None };
-    client.run(Progress { jid: job.jid.clone(), holder: job.holder(), progress }).await
+    client.run(Progress::new(job.jid.clone(), job.holder(), progress)).await
 }

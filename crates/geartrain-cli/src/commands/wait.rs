@@ -92,7 +92,7 @@ async fn listen(
     while let Some(told) = by(until, awaited.next()) {
         match told? {
             Told::Chunk(kind, bytes) => heard.chunk(kind, &bytes, out)?,
-            Told::Progress(progress) if out.err_is_terminal && !out.json => {
+            Told::Progress { progress, .. } if out.err_is_terminal && !out.json => {
                 out.remark(progress_text(progress))?;
             }
             Told::Ended(how, outcome) => return Ok(Ended { jid: awaited.jid().clone(), how, outcome }),

@@ -180,7 +180,7 @@ pub(super) async fn heartbeat(client: &Client, args: HeartbeatArgs, out: &mut Ou
 
 pub(super) async fn progress(client: &Client, args: ProgressArgs, out: &mut Output<'_>) -> Done {
     let progress = Progressed { portion: args.portion, seconds_left: args.left };
-    client.run(Progress { jid: args.jid.clone(), holder: holder(args.holder)?, progress }).await?;
+    client.run(Progress::new(args.jid.clone(), holder(args.holder)?, progress)).await?;
     let view = json!({ "jid": args.jid.to_string(), "progress": ProgressView::new(progress) });
     Ok(out.line(&view, progress_text(progress))?)
 }

@@ -33,7 +33,7 @@ use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
     Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName,
-    Refusal, Reply, Timestamp, WorkerName,
+    RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
 };
 
 /// The most tags that a job may have.
@@ -268,6 +268,8 @@ impl Engine {
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
+            Command::Allot(_) => return Err(not_yet("allot numbers")),
+            Command::PriorityCounts(_) => return Err(not_yet("count jobs by priority")),
         })
     }
 
@@ -464,12 +466,16 @@ fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> 
     Ok(())
 }
 
+fn not_yet(operation: &'static str) -> Refusal {
+    Refusal::Unsupported { operation, backend: "chosen" }
+}
+
 /// Refuses more retries than a row can count.
 fn check_retries(retries: Option<u32>) -> Result<(), Refusal> {
     match retries {
-        Some(retries) if i32::try_from(retries).is_err() => Err(Refusal::BadArgument {
+        Some(retries) if retries > RETRIES_MAX => Err(Refusal::BadArgument {
             what: "retries",
-            why: format!("must be at most {}, not {retries}", i32::MAX),
+            why: format!("must be at most {RETRIES_MAX}, not {retries}"),
         }),
         _ => Ok(()),
     }

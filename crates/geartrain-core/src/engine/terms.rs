@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
 use crate::engine::state::{RESULT_BYTES, result_size};
 use crate::{
-    Afterwards, Attach, AttachReply, Chunk, Delivery, Event, How, Jid, Kept, Leave, Leaving, Lives, Outcome,
-    Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply, Terms, Timestamp,
-    Told, Waiter,
+    ASIDE_BYTES_MAX, Afterwards, Attach, AttachReply, Chunk, Delivery, Event, How, Jid, Kept, Leave, Leaving,
+    Lives, Outcome, Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply,
+    Terms, Timestamp, Told, Waiter,
 };
 
 /// What has to be done when a job ends, noted before it does.
@@ -23,6 +23,7 @@ impl Engine {
     pub(super) fn check_terms(terms: &Terms) -> Result<(), Refusal> {
         check_span("timeout", terms.attempt_max)?;
         check_span("result_for", terms.result_for)?;
+        check_size("aside", terms.aside.as_ref().map_or(0, |aside| aside.bytes().len()), ASIDE_BYTES_MAX)?;
         match terms.crashes_max {
             Some(0) => Err(Refusal::BadArgument { what: "crashes_max", why: "must be at least 1".into() }),
             _ => Ok(()),
@@ -198,11 +199,12 @@ impl Engine {
     }
 
     pub(super) fn progress(&mut self, progress: Progress, fx: &mut Effects) -> Result<(), Refusal> {
-        let Progress { jid, holder, progress } = progress;
+        let Progress { jid, holder, progress, said } = progress;
+        self.check_size("progress", said.as_ref().map_or(0, |said| said.bytes().len()))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
         self.commit(Delta::Progressed(row, progress), fx);
-        self.deliver(row, &jid, &Told::Progress(progress), fx);
+        self.deliver(row, &jid, &Told::Progress { progress, said }, fx);
         fx.tell(|| Event::Progress { jid, progress });
         Ok(())
     }

@@ -268,13 +268,13 @@ struct Reader<'a> {
 }
 
 macro_rules! shared_name {
-    ($method:ident, $type:ident) => {
+    ($method:ident, $type:ident, $read:ident) => {
         fn $method(&mut self) -> Option<$type> {
             let text = self.text()?;
             match &self.$method {
                 Some(last) if last.as_str() == text => Some(last.clone()),
                 _ => {
-                    let name = $type::new(text).ok()?;
+                    let name = $type::$read(text).ok()?;
                     self.$method = Some(name.clone());
                     Some(name)
                 }
@@ -382,9 +382,9 @@ impl<'a> Reader<'a> {
         Some(thing)
     }
 
-    shared_name!(queue, QueueName);
-    shared_name!(klass, Klass);
-    shared_name!(worker, WorkerName);
+    shared_name!(queue, QueueName, of_function);
+    shared_name!(klass, Klass, of_function);
+    shared_name!(worker, WorkerName, new);
 
     fn jid(&mut self) -> Option<Jid> {
         Jid::new(self.text()?).ok()

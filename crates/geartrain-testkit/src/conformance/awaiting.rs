@@ -261,11 +261,12 @@ pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
     system.at(1, progress("a", holding(&popped), 1, 4)).await?;
     assert_eq!(system.particulars("a").await?.progress, Some(portion(1, 4)));
     let further = Progressed { seconds_left: Some(9), ..portion(4, 4) };
-    system.at(30, Progress { jid: jid("a"), holder: held_by("w1"), progress: further }).await?;
+    system.at(30, Progress::new(jid("a"), held_by("w1"), further)).await?;
     assert_eq!(system.particulars("a").await?.progress, Some(further));
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, [event(portion(1, 4)), event(further)]).await?;
-    let last = Delivery { waiter: waiter(1), jid: jid("a"), told: Told::Progress(further) };
+    let last =
+        Delivery { waiter: waiter(1), jid: jid("a"), told: Told::Progress { progress: further, said: None } };
     follower.told(&system, [told::progress(1, "a", 1, 4), last]).await?;
     let job = system.job("a").await?;
     assert_eq!(job.state, JobState::Running { lock: popped.lock });

@@ -267,7 +267,7 @@ pub(crate) fn portion(part: u64, whole: u64) -> Progressed {
 }
 
 pub(crate) fn progress(job: &str, holder: Holder, part: u64, whole: u64) -> Progress {
-    Progress { jid: jid(job), holder, progress: portion(part, whole) }
+    Progress::new(jid(job), holder, portion(part, whole))
 }
 
 pub(crate) fn chunk(job: &str, holder: Holder, bytes: &str) -> Chunk {
@@ -394,7 +394,11 @@ pub(crate) mod told {
     }
 
     pub(crate) fn progress(by: u64, job: &str, part: u64, whole: u64) -> Delivery {
-        Delivery { waiter: waiter(by), jid: jid(job), told: Told::Progress(portion(part, whole)) }
+        Delivery {
+            waiter: waiter(by),
+            jid: jid(job),
+            told: Told::Progress { progress: portion(part, whole), said: None },
+        }
     }
 
     pub(crate) fn ended(by: u64, job: &str, how: How, code: i32, bytes: &str) -> Delivery {

@@ -23,6 +23,7 @@ pub(super) fn particulars(terms: &Terms) -> Particulars {
         attempt_max: terms.attempt_max,
         backoff: terms.backoff,
         crashes_max: terms.crashes_max,
+        aside: terms.aside.clone(),
         ..nothing()
     }
 }

@@ -89,7 +89,10 @@ impl Model {
         self.held(&progress.jid, &progress.holder, None)?;
         self.job_mut(&progress.jid).beyond.progress = Some(progress.progress);
         self.events.push(Event::Progress { jid: progress.jid.clone(), progress: progress.progress });
-        self.tell(&progress.jid, &Told::Progress(progress.progress));
+        self.tell(
+            &progress.jid,
+            &Told::Progress { progress: progress.progress, said: progress.said.clone() },
+        );
         Ok(())
     }
 

@@ -222,7 +222,7 @@ const REASONS: [&str; 15] = [
 fn name_of_told(told: &Told) -> &'static str {
     match told {
         Told::Chunk(..) => "Chunk",
-        Told::Progress(_) => "Progress",
+        Told::Progress { .. } => "Progress",
         Told::Ended(How::Completed, _) => "Ended/Completed",
         Told::Ended(How::Failed { .. }, _) => "Ended/Failed",
         Told::Ended(How::Canceled, _) => "Ended/Canceled",

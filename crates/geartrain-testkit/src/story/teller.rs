@@ -815,7 +815,7 @@ impl Teller {
         let whole = self.rng.u64(1..5);
         let portion = Portion::new(self.rng.u64(..=whole), whole).expect("it is a part of the whole");
         let seconds_left = self.maybe(50, |teller| teller.rng.u32(..100));
-        Progress { jid, holder, progress: Progressed { portion, seconds_left } }.into()
+        Progress::new(jid, holder, Progressed { portion, seconds_left }).into()
     }
 
     fn chunk(&mut self) -> Command {
@@ -1004,6 +1004,7 @@ impl Teller {
             backoff: self.maybe(35, Teller::backoff),
             crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
             roll_call: self.percent(12),
+            aside: None,
         };
         if self.percent(45) {
             let span = self.span(&[1.0, 10.0, 100.0, 3600.0]);

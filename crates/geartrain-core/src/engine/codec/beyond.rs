@@ -200,7 +200,7 @@ impl Reader<'_> {
 
     pub(crate) fn progress(&mut self) -> Read<Progressed> {
         let (part, whole) = (self.number("progress")?, self.number("progress")?);
-        let portion = Portion::new(part, whole).map_err(|_| self.misfit("progress"))?;
+        let portion = Portion::from((part, whole));
         Ok(Progressed { portion, seconds_left: self.optional("seconds left", Reader::id)? })
     }
 

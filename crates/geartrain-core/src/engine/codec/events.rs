@@ -140,7 +140,7 @@ fn read_milestone(from: &mut Reader<'_>) -> Read<Milestone> {
 
 impl Reader<'_> {
     pub(crate) fn queue(&mut self) -> Read<QueueName> {
-        self.name("queue", QueueName::new)
+        self.name("queue", QueueName::of_function)
     }
 
     pub(crate) fn worker(&mut self) -> Read<WorkerName> {

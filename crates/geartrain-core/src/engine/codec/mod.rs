@@ -245,8 +245,8 @@ fn read_name(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
     };
     let name = from.name("name", |text| {
         match kind {
-            Kind::Queue => QueueName::new(text).map(drop),
-            Kind::Klass => Klass::new(text).map(drop),
+            Kind::Queue => QueueName::of_function(text).map(drop),
+            Kind::Klass => Klass::of_function(text).map(drop),
             Kind::Worker => WorkerName::new(text).map(drop),
             Kind::Group => Group::new(text).map(drop),
         }?;

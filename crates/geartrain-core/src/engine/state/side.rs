@@ -46,6 +46,7 @@ impl State {
             crashes: side.crashes,
             evidence: side.evidence.as_deref().map(ToOwned::to_owned),
             progress: side.progress,
+            aside: side.terms.aside.clone(),
         };
         let nothing = Particulars { submissions: 1, ..Particulars::default() };
         (particulars != nothing).then(|| Box::new(particulars))
