@@ -1,0 +1,423 @@
+//! One peer: reads packets and lines, has them done in batches, and writes the answers in the order in which they were asked for.
+//!
+//! All that was read goes to the backend as one batch, and while it works the next is read and sent after it. What needs more than one call, and all of the draft,
+//! waits until everything before it is answered.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use geartrain_core::{Answer, BackendError, WorkerName};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::draft::Draft;
+use super::inbox::Inbox;
+use super::session::{Gathered, Session, Slot, trouble, write};
+use super::{Peer, Shared, admin};
+use crate::packet::{Fault, Request, Response};
+use crate::{Incoming, Parser};
+
+/// How many batches of one connection may be under way.
+const BATCHES_MAX: usize = 4;
+/// How many requests go into one batch.
+const BATCH_MAX: usize = 1_024;
+/// How much may wait to be written before nothing more is read.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// How much is read at once: little from those who say little.
+const READ_BYTES_MIN: usize = 4 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
+/// How long a peer may leave what it is sent unread.
+const UNREAD_MAX: Duration = Duration::from_secs(60);
+
+/// What is under way at the backend.
+type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
+type Landed = Result<Vec<Answer>, BackendError>;
+
+/// Requests that are done together.
+struct Batch {
+    slots: Vec<Slot>,
+    flight: Flight,
+    landed: Option<Landed>,
+}
+
+impl Batch {
+    /// Asks whether the answers are there. The first time sends the calls, so batches are asked once in the order of their requests.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.landed.is_none()
+            && let Poll::Ready(landed) = self.flight.as_mut().poll(context)
+        {
+            self.landed = Some(landed);
+        }
+        if self.landed.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// What waits until everything before it is answered.
+enum Word {
+    Request(Request),
+    Incoming(Incoming),
+}
+
+/// One peer.
+pub(crate) struct Connection<R, W> {
+    reader: R,
+    writer: W,
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    stop: CancellationToken,
+    parser: Parser,
+    incoming: BytesMut,
+    read_bytes: usize,
+    session: Session,
+    /// Set once it is known that the peer speaks the draft.
+    draft: Option<Draft>,
+    held: Option<Word>,
+    gathered: Gathered,
+    batches: VecDeque<Batch>,
+    out: BytesMut,
+    /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
+    ended: bool,
+}
+
+/// What happened first.
+enum Happened {
+    Stop,
+    Late,
+    Landed,
+    Filled,
+    Beat,
+    Written(std::io::Result<usize>),
+    Unread,
+    Read(std::io::Result<usize>),
+}
+
+impl<R, W> Connection<R, W>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+{
+    pub(crate) fn new(
+        reader: R,
+        writer: W,
+        shared: Arc<Shared>,
+        peer: Arc<Peer>,
+        worker: WorkerName,
+        inbox: Arc<Inbox>,
+        stop: CancellationToken,
+    ) -> Connection<R, W> {
+        let options = crate::Options {
+            packet_bytes_max: shared.options.packet_bytes_max,
+            draft_magic: shared.options.draft_magic,
+            ..crate::Options::default()
+        };
+        Connection {
+            reader,
+            writer,
+            inbox: inbox.clone(),
+            stop,
+            parser: Parser::server(options),
+            incoming: BytesMut::new(),
+            read_bytes: READ_BYTES_MIN,
+            session: Session::new(shared.clone(), peer, worker, inbox),
+            shared,
+            draft: None,
+            held: None,
+            gathered: Gathered::default(),
+            batches: VecDeque::new(),
+            out: BytesMut::new(),
+            ended: false,
+        }
+    }
+
+    /// Serves the peer until it hangs up or the front stops.
+    pub(crate) async fn serve(mut self) {
+        self.converse().await;
+        // Sent behind all that was asked before, so jobs that were handed out meanwhile come back as well.
+        drop(self.batches);
+        let calls = self.session.farewell();
+        if !calls.is_empty()
+            && let Err(error) = self.shared.backend.execute(calls).await
+        {
+            tracing::warn!(%error, "jobs of a worker that is gone come back when their locks expire");
+        }
+        // The peer may have gone before.
+        let _ = self.writer.shutdown().await;
+    }
+
+    async fn converse(&mut self) {
+        let farewell = tokio::time::sleep(self.shared.options.farewell);
+        let beat = tokio::time::sleep(Duration::ZERO);
+        let unread = tokio::time::sleep(UNREAD_MAX);
+        tokio::pin!(farewell, beat, unread);
+        let (mut stopping, mut beats) = (false, false);
+        loop {
+            self.take_up().await;
+            if self.is_done() {
+                return;
+            }
+            if let (false, Some(after)) = (beats, self.session.beat_after()) {
+                beats = true;
+                beat.as_mut().reset(Instant::now() + after);
+            }
+            let room = self.out.len() < OUTPUT_BYTES_MAX;
+            let may_read = !self.ended && room && self.is_open() && self.batches.len() < BATCHES_MAX;
+            if may_read {
+                let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
+                self.incoming.reserve(wanted);
+            }
+            let Connection { reader, writer, incoming, batches, out, stop, inbox, .. } = self;
+            // The losing branches are dropped half-way: reading, writing and waiting lose nothing by that, and the batches are kept.
+            let happened = tokio::select! {
+                biased;
+                () = stop.cancelled(), if !stopping => Happened::Stop,
+                () = &mut farewell, if stopping => Happened::Late,
+                () = landed(batches), if room && !batches.is_empty() => Happened::Landed,
+                () = inbox.filled(), if room => Happened::Filled,
+                written = writer.write(out), if !out.is_empty() => Happened::Written(written),
+                () = &mut unread, if !out.is_empty() => Happened::Unread,
+                () = &mut beat, if beats => Happened::Beat,
+                // Last, so that whoever never stops asking does not keep the rest from happening.
+                read = reader.read_buf(incoming), if may_read => Happened::Read(read),
+            };
+            match happened {
+                Happened::Landed => self.land(),
+                Happened::Filled => {
+                    if !self.hear() {
+                        return;
+                    }
+                }
+                Happened::Beat => {
+                    beats = false;
+                    self.session.beat(&mut self.gathered);
+                }
+                Happened::Written(Ok(bytes)) if bytes > 0 => {
+                    self.wrote(bytes);
+                    unread.as_mut().reset(Instant::now() + UNREAD_MAX);
+                }
+                // Whoever cannot be written to does not want to hear more.
+                Happened::Written(_) | Happened::Late | Happened::Unread => return,
+                Happened::Read(Ok(0) | Err(_)) => self.ended = true,
+                Happened::Read(Ok(bytes)) => {
+                    self.adapt(bytes);
+                    if self.out.is_empty() {
+                        unread.as_mut().reset(Instant::now() + UNREAD_MAX);
+                    }
+                }
+                Happened::Stop => {
+                    stopping = true;
+                    self.ended = true;
+                    farewell.as_mut().reset(Instant::now() + self.shared.options.farewell);
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing left to do for this peer.
+    fn is_done(&self) -> bool {
+        self.ended && self.is_idle() && self.held.is_none() && self.out.is_empty()
+    }
+
+    /// Whether everything that was read is answered.
+    fn is_idle(&self) -> bool {
+        self.gathered.slots.is_empty() && self.batches.is_empty()
+    }
+
+    /// Whether the next request may be looked at.
+    fn is_open(&self) -> bool {
+        self.held.is_none() && !self.draft.as_ref().is_some_and(Draft::is_waiting)
+    }
+
+    /// Deals with all requests that have been read, as far as there is room.
+    async fn take_up(&mut self) {
+        while !self.draft.as_ref().is_some_and(Draft::is_waiting) {
+            if let Some(word) = self.held.take() {
+                if !self.is_idle() || self.out.len() >= OUTPUT_BYTES_MAX {
+                    self.session.ask_for_jobs(&mut self.gathered);
+                    self.held = Some(word);
+                    break;
+                }
+                self.answer(word).await;
+                continue;
+            }
+            if self.batches.len() >= BATCHES_MAX {
+                break;
+            }
+            match self.parser.next(&mut self.incoming) {
+                Ok(Some(Incoming::Packet(packet))) => match Request::decode(packet) {
+                    Ok(request @ Request::GetStatusUnique { .. }) => self.hold(Word::Request(request)),
+                    Ok(request) => self.session.take(request, &mut self.gathered).await,
+                    Err(fault) => self.refuse(&fault),
+                },
+                Ok(Some(Incoming::Misdirected { .. })) => self.refuse(&Fault::Magic),
+                Ok(Some(incoming)) => self.hold(Word::Incoming(incoming)),
+                Ok(None) => break,
+                Err(framing) => {
+                    let mut last_word = BytesMut::new();
+                    framing.answer(self.shared.options.draft_magic, &mut last_word);
+                    self.session.ask_for_jobs(&mut self.gathered);
+                    self.gathered.slots.push(Slot::Said(last_word));
+                    self.incoming.clear();
+                    self.ended = true;
+                    break;
+                }
+            }
+            if self.gathered.weight() >= BATCH_MAX {
+                self.send().await;
+            }
+        }
+        self.send().await;
+    }
+
+    fn refuse(&mut self, fault: &Fault) {
+        self.session.ask_for_jobs(&mut self.gathered);
+        self.gathered.refuse(fault);
+    }
+
+    fn hold(&mut self, word: Word) {
+        self.session.ask_for_jobs(&mut self.gathered);
+        self.held = Some(word);
+    }
+
+    /// Answers what had to wait for its turn.
+    async fn answer(&mut self, word: Word) {
+        match word {
+            Word::Request(Request::GetStatusUnique { unique }) => {
+                admin::status_by_unique(&self.shared, unique, &mut self.out).await;
+            }
+            Word::Incoming(Incoming::Line(line)) => admin::answer(&line, &mut self.session, &mut self.out).await,
+            Word::Incoming(Incoming::Draft(packet)) => {
+                let draft = self.draft.get_or_insert_default();
+                if draft.answer(packet, &mut self.session, &mut self.out).await.is_break() {
+                    self.ended = true;
+                    self.incoming.clear();
+                }
+            }
+            Word::Request(_) | Word::Incoming(_) => {}
+        }
+        // What came while nobody could be told, because it was not known yet what the job is.
+        self.tell_rest();
+    }
+
+    /// Sends what has been gathered.
+    async fn send(&mut self) {
+        self.session.ask_for_jobs(&mut self.gathered);
+        if self.gathered.slots.is_empty() {
+            return;
+        }
+        let calls = std::mem::take(&mut self.gathered.calls);
+        let slots = std::mem::take(&mut self.gathered.slots);
+        let backend = self.shared.backend.clone();
+        let flight: Flight = if calls.is_empty() {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        } else {
+            Box::pin(async move { backend.execute(calls).await })
+        };
+        let mut batch = Batch { slots, flight, landed: None };
+        poll_fn(|context| {
+            // Whether it is done at once does not matter here.
+            let _ = batch.poll(context);
+            Poll::Ready(())
+        })
+        .await;
+        self.batches.push_back(batch);
+    }
+
+    /// Takes the answers of the first batch.
+    fn land(&mut self) {
+        let Some(batch) = self.batches.pop_front() else { return };
+        let (mut answers, error) = match batch.landed.unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(answers) => (answers.into_iter(), None),
+            Err(error) => {
+                tracing::warn!(%error, "the queue does not answer");
+                (Vec::new().into_iter(), Some(error))
+            }
+        };
+        for slot in batch.slots {
+            let answer = if slot.has_call() { answers.next() } else { None };
+            match (&slot, &error) {
+                (Slot::Submitted { number, .. }, Some(error)) => {
+                    self.session.note_answered(number.unwrap_or(0));
+                    trouble(error).encode(&mut self.out);
+                }
+                _ => self.session.land(slot, answer, &mut self.out),
+            }
+        }
+        self.tell_rest();
+    }
+
+    /// Takes what others have for this peer. Says whether the peer kept up with it.
+    fn hear(&mut self) -> bool {
+        let Some(taken) = self.inbox.take() else { return true };
+        if taken.overflown {
+            tracing::info!(peer = %self.session.peer.address, "a client did not read what it had asked for");
+            return false;
+        }
+        if taken.noop && self.session.wake() {
+            match &self.draft {
+                Some(draft) => draft.noop(&self.session, &mut self.out),
+                None => write(Response::<&[u8]>::Noop, &mut self.out),
+            }
+        }
+        self.tell(taken.deliveries);
+        if let Some(front) = taken.ended {
+            match &mut self.draft {
+                Some(draft) => draft.lose(&mut self.session, &mut self.out),
+                None => self.session.lose(front, &mut self.out),
+            }
+        }
+        true
+    }
+
+    fn tell_rest(&mut self) {
+        if self.session.has_untold() {
+            self.tell(VecDeque::new());
+        }
+    }
+
+    fn tell(&mut self, news: VecDeque<geartrain_core::Delivery>) {
+        for (awaited, told) in self.session.hear(news) {
+            match &mut self.draft {
+                Some(draft) => draft.tell(told, &self.session, &mut self.out),
+                None => self.session.tell(&awaited, told, &mut self.out),
+            }
+        }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.out.advance(bytes);
+        if self.out.is_empty() {
+            // What has been written is not needed any more; of a large answer, neither is its room.
+            self.out = if bytes > READ_BYTES_MAX { BytesMut::new() } else { std::mem::take(&mut self.out) };
+            self.out.clear();
+        }
+    }
+
+    /// Reads more at once from those who say much, and less from those who do not.
+    fn adapt(&mut self, bytes: usize) {
+        if bytes >= self.read_bytes {
+            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
+        } else if bytes < self.read_bytes / 4 {
+            self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
+        }
+    }
+}
+
+/// Returns when the answers of the first batch are there. The others are asked as well, because they may have something in hand that the first one needs,
+/// a turn to connect say.
+async fn landed(batches: &mut VecDeque<Batch>) {
+    poll_fn(|context| {
+        let mut is_first_ready = None;
+        for batch in batches.iter_mut() {
+            let is_ready = batch.poll(context).is_ready();
+            is_first_ready.get_or_insert(is_ready);
+        }
+        if is_first_ready == Some(true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

@@ -1,0 +1,362 @@
+//! One peer of the draft of 2005. Its packets carry no handles, so each is answered before the next is looked at, and while somebody waits for a job nothing else
+//! is.
+
+use std::ops::ControlFlow;
+
+use bytes::{Bytes, BytesMut};
+use geartrain_core::{
+    Answer, BackendError, Call, ChunkKind, Get, GetResult, How, Job, Kept, Outcome, PAYLOAD_BYTES_MAX, Put,
+    PutReply, Refusal, Reply, Status, StatusOf, Timestamp, Told, Waiter,
+};
+
+use super::session::{Gathered, Session, unique};
+use super::{Awaited, function};
+use crate::draft::{Code, Error, JobType, Packet, Progress, Request, Response, names};
+use crate::packet::News;
+
+/// After so many errors a peer is not worth listening to.
+const ERRORS_MAX: u32 = 100;
+/// The result that the server itself gives.
+const SERVER_RESULT: u8 = 255;
+/// What is said of a handle that names nothing.
+const UNKNOWN: Progress = Progress { numerator: 0, denominator: 0, seconds_left: u32::MAX };
+
+/// What is known of a peer of the draft.
+#[derive(Default)]
+pub(crate) struct Draft {
+    errors: u32,
+    /// The job that it waits for.
+    waiting: Option<Waiting>,
+}
+
+struct Waiting {
+    /// When the job was accepted.
+    since: Timestamp,
+    /// What the worker has sent so far.
+    parts: Vec<u8>,
+}
+
+impl Draft {
+    /// Whether it waits for a job, and is not listened to meanwhile.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Answers a packet. Breaks if it was the last.
+    pub(crate) async fn answer(
+        &mut self,
+        packet: Packet,
+        session: &mut Session,
+        out: &mut BytesMut,
+    ) -> ControlFlow<()> {
+        let kind = packet.kind;
+        let request = match Request::decode(packet) {
+            Ok(Request::WorkerDisconnect) => return ControlFlow::Break(()),
+            Ok(request) => request,
+            Err(error) => return self.refuse(error, session, out),
+        };
+        match self.serve(request, session, out).await {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(code) => self.refuse(Error { kind, code }, session, out),
+        }
+    }
+
+    fn refuse(&mut self, error: Error, session: &Session, out: &mut BytesMut) -> ControlFlow<()> {
+        self.errors += 1;
+        error.encode(session.shared.options.draft_magic, out);
+        if self.errors >= ERRORS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    async fn serve(
+        &mut self,
+        request: Request,
+        session: &mut Session,
+        out: &mut BytesMut,
+    ) -> Result<(), Code> {
+        match request {
+            Request::Noop | Request::WorkerDisconnect => {}
+            Request::WorkerConnect { names: list } => {
+                let mut functions = Vec::new();
+                for name in names(&list) {
+                    let queue = function::queue(name).map_err(|_| Code::BadName)?;
+                    if !functions.contains(&queue) {
+                        functions.push(queue);
+                    }
+                }
+                let mut gathered = Gathered::default();
+                session.can_do_only(functions, &mut gathered);
+                // If it cannot be announced, the worker still can do it.
+                let _ = execute(session, gathered.calls).await;
+            }
+            Request::WorkerSleep => session.sleep(),
+            Request::JobCreate { name, dupkey, kind, args, .. } => {
+                self.create(&name, &dupkey, kind, &args, session, out).await?;
+            }
+            Request::JobAssign => assign(session, out).await?,
+            Request::AnnounceStatus(Progress { numerator, denominator, seconds_left }) => {
+                let handle = session.held().ok_or(Code::NoCurrentJob)?;
+                let call = session.progress(&handle, numerator, denominator, seconds_left);
+                report(session, &handle, call).await?;
+            }
+            Request::AnnounceComplete { result, data } => {
+                let handle = session.held().ok_or(Code::NoCurrentJob)?;
+                let call = match result {
+                    0 => session.command(&handle, &News::Complete(data)).map(|(call, _)| call),
+                    code => session.fail(&handle, code, &data),
+                };
+                report(session, &handle, call).await?;
+            }
+            Request::JobStatus { handle } => {
+                let progress = status(session, &handle).await;
+                write(session, Response::<&[u8]>::JobStatus(progress), out);
+            }
+            Request::JobComplete { handle } => {
+                let (state, result, data) = ended(session, &handle).await;
+                write(session, Response::JobComplete { state, result, data: &data[..] }, out);
+            }
+        }
+        Ok(())
+    }
+
+    async fn create(
+        &mut self,
+        name: &[u8],
+        dupkey: &[u8],
+        kind: JobType,
+        args: &[u8],
+        session: &mut Session,
+        out: &mut BytesMut,
+    ) -> Result<(), Code> {
+        let shared = session.shared.clone();
+        if shared.closing.load(std::sync::atomic::Ordering::Acquire) {
+            return Err(Code::GoingDown);
+        }
+        let queue = function::queue(name).map_err(|_| Code::BadName)?;
+        let klass = function::klass(&queue).map_err(|_| Code::BadName)?;
+        // There is no other word for a queue that takes nothing.
+        let jid = shared.handles.next(&*shared.backend).await.map_err(|_| Code::QueueFull)?;
+        let front = shared.mail.front();
+        let number = (kind == JobType::Wait).then(|| session.next_number());
+        let waiter = number.map(|number| Waiter { front, connection: session.peer.number, number });
+        let mut put = Put::new(queue, jid.clone(), klass, args);
+        // A key of one dash means nothing else here.
+        let key = if dupkey == b"-" { geartrain_core::UniqueKey::new(dupkey).ok() } else { unique(dupkey, args) };
+        let mut terms = session.terms(&mut put, waiter, key);
+        if kind == JobType::Handle {
+            terms.result_for = Some(shared.options.result_for);
+        }
+        put.terms = Some(Box::new(terms));
+        let now = shared.clock.now();
+        let answers = shared.backend.execute(vec![Call { now: Some(now), command: put.into() }]).await;
+        let jid = match one(answers) {
+            Ok(Reply::Put(PutReply::Coalesced { jid })) => jid,
+            Ok(_) => jid,
+            Err(BackendError::Refused(Refusal::BadName(_))) => return Err(Code::BadName),
+            Err(error) => {
+                tracing::debug!(%error, "a job is refused");
+                return Err(Code::QueueFull);
+            }
+        };
+        let handle = session.handle_of(&jid);
+        let told = if kind == JobType::Handle { handle.clone() } else { Bytes::new() };
+        write(session, Response::JobCreate { handle: &told[..] }, out);
+        if let Some(number) = number {
+            session.peer.about().awaited.insert(number, Awaited { front, jid, handle });
+            session.note_answered(number);
+            self.waiting = Some(Waiting { since: now, parts: Vec::new() });
+            if front != shared.mail.front() {
+                self.lose(session, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer of the job that it waits for.
+    pub(crate) fn tell(&mut self, told: Told, session: &Session, out: &mut BytesMut) {
+        let Some(waiting) = &mut self.waiting else { return };
+        match told {
+            Told::Chunk(ChunkKind::Data, payload) => {
+                if waiting.parts.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX {
+                    waiting.parts.extend_from_slice(payload.bytes());
+                }
+            }
+            Told::Progress { progress, .. } => {
+                let progress = Progress {
+                    numerator: small(progress.portion.part()),
+                    denominator: small(progress.portion.whole()),
+                    seconds_left: progress.seconds_left.unwrap_or(0),
+                };
+                write(session, Response::<&[u8]>::JobStatus(progress), out);
+            }
+            Told::Ended(how, outcome) => {
+                let state = elapsed(waiting.since, session.shared.clock.now());
+                let (result, mut data) = result(&how, outcome);
+                if how == How::Completed && !waiting.parts.is_empty() {
+                    waiting.parts.extend_from_slice(&data);
+                    data = std::mem::take(&mut waiting.parts).into();
+                }
+                self.waiting = None;
+                write(session, Response::JobComplete { state, result, data: &data[..] }, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing more will be heard of the job that it waits for.
+    pub(crate) fn lose(&mut self, session: &mut Session, out: &mut BytesMut) {
+        session.peer.about().awaited.clear();
+        if let Some(waiting) = self.waiting.take() {
+            let state = elapsed(waiting.since, session.shared.clock.now());
+            let data = &b"the queue was started again"[..];
+            write(session, Response::JobComplete { state, result: SERVER_RESULT, data }, out);
+        }
+    }
+
+    /// Wakes the peer.
+    pub(crate) fn noop(&self, session: &Session, out: &mut BytesMut) {
+        write(session, Response::<&[u8]>::Noop, out);
+    }
+}
+
+async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
+    if session.held().is_some() {
+        return Err(Code::Busy);
+    }
+    session.get_up();
+    let mut job = None;
+    if !session.functions().is_empty() {
+        let pop = session.pop(1);
+        if let Ok(Reply::Pop(reply)) = one(execute(session, vec![pop.into()]).await) {
+            session.turn(reply.turn);
+            job = reply.jobs.into_iter().next();
+        }
+        session.shared.sleepers.asked(session.functions());
+    }
+    match job {
+        Some(job) => {
+            session.hold(&job);
+            let name = function::bytes(&job.queue);
+            write(session, Response::JobAssign { name: &name[..], args: job.payload.bytes() }, out);
+        }
+        None => write(session, Response::<&[u8]>::NoJob, out),
+    }
+    Ok(())
+}
+
+/// Reports on the job that is held. If it is not held any more, there is none.
+async fn report(session: &mut Session, handle: &[u8], call: Option<Call>) -> Result<(), Code> {
+    let call = call.ok_or(Code::NoCurrentJob)?;
+    match one(execute(session, vec![call]).await) {
+        Ok(_) => Ok(()),
+        Err(BackendError::Refused(_)) => {
+            session.let_go(handle);
+            Err(Code::NoCurrentJob)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "what a worker said is lost; its job comes back");
+            Ok(())
+        }
+    }
+}
+
+async fn status(session: &Session, handle: &[u8]) -> Progress {
+    let Some(jid) = session.jid_of(handle) else { return UNKNOWN };
+    let asked = vec![
+        Call::from(Status { of: StatusOf::Jid(jid.clone()) }),
+        Call::from(GetResult { jid: jid.clone() }),
+        Call::from(Get { jid }),
+    ];
+    let Ok(answers) = execute(session, asked).await else { return UNKNOWN };
+    let mut is_known = false;
+    for answer in answers {
+        match answer {
+            Ok(Reply::Status(Some(status))) => {
+                return status.progress.map_or(Progress::default(), |progress| Progress {
+                    numerator: small(progress.portion.part()),
+                    denominator: small(progress.portion.whole()),
+                    seconds_left: progress.seconds_left.unwrap_or(0),
+                });
+            }
+            Ok(Reply::GetResult(Some(_)) | Reply::Get(Some(_))) => is_known = true,
+            _ => {}
+        }
+    }
+    // How far it had got at last is not kept, so it counts as one thing that is done.
+    if is_known { Progress { numerator: 1, denominator: 1, seconds_left: 0 } } else { UNKNOWN }
+}
+
+/// How a job ended: how long it took, with what result, and what came out. Without the first it has not.
+async fn ended(session: &Session, handle: &[u8]) -> (u32, u8, Bytes) {
+    let unknown = (1, SERVER_RESULT, Bytes::from_static(b"unknown handle"));
+    let Some(jid) = session.jid_of(handle) else { return unknown };
+    let asked = vec![Call::from(GetResult { jid: jid.clone() }), Call::from(Get { jid })];
+    let Ok(answers) = execute(session, asked).await else { return unknown };
+    let (mut kept, mut job) = (None, None);
+    for answer in answers {
+        match answer {
+            Ok(Reply::GetResult(found)) => kept = found,
+            Ok(Reply::Get(found)) => job = found,
+            _ => {}
+        }
+    }
+    match (kept, job) {
+        (_, Some(job)) if job.state.is_unfinished() => (0, 0, Bytes::new()),
+        (Some(kept), job) => {
+            let Kept { how, outcome, ended, .. } = *kept;
+            let since = job.and_then(|job| put_at(&job)).unwrap_or(ended);
+            let (result, data) = result(&how, outcome);
+            (elapsed(since, ended), result, data)
+        }
+        (None, _) => unknown,
+    }
+}
+
+/// When a job was first put.
+fn put_at(job: &Job) -> Option<Timestamp> {
+    job.history.first().map(|entry| entry.when)
+}
+
+/// Whole seconds, rounded up, and at least one.
+fn elapsed(since: Timestamp, until: Timestamp) -> u32 {
+    // A number too large is the largest, and a negative one is nothing.
+    ((until - since).get().ceil() as u32).max(1)
+}
+
+fn result(how: &How, outcome: Outcome) -> (u8, Bytes) {
+    match how {
+        How::Completed => (u8::try_from(outcome.code).unwrap_or(0), outcome.bytes.to_shared()),
+        How::Canceled => (SERVER_RESULT, Bytes::from_static(b"cancelled")),
+        How::Failed { group, .. } => {
+            let group = group.as_str();
+            let is_used_up = ["failed-retries-", "crashed-", "timed-out-"].iter().any(|it| group.starts_with(it));
+            if is_used_up {
+                return (SERVER_RESULT, Bytes::from_static(b"retries exhausted"));
+            }
+            (u8::try_from(outcome.code).ok().filter(|code| *code > 0).unwrap_or(1), outcome.bytes.to_shared())
+        }
+        _ => (1, outcome.bytes.to_shared()),
+    }
+}
+
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+async fn execute(session: &Session, calls: Vec<Call>) -> Result<Vec<Answer>, BackendError> {
+    session.shared.backend.execute(calls).await
+}
+
+/// The only answer there is.
+fn one(answers: Result<Vec<Answer>, BackendError>) -> Result<Reply, BackendError> {
+    match answers?.pop() {
+        Some(Ok(reply)) => Ok(reply),
+        Some(Err(refusal)) => Err(refusal.into()),
+        None => Err(super::unanswered()),
+    }
+}
+
+fn write<B: AsRef<[u8]>>(session: &Session, response: Response<B>, out: &mut BytesMut) {
+    if let Err(error) = response.encode(session.shared.options.draft_magic, out) {
+        tracing::error!(%error, "a packet of the draft could not be written");
+    }
+}

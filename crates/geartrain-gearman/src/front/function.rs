@@ -1,0 +1,84 @@
+//! Functions are bytes, queues are text: what is no text is written so that it can be read back.
+
+use std::borrow::Cow;
+
+use geartrain_core::{BadName, Klass, QueueName};
+
+/// The first of the 256 characters that stand for one byte each. Nobody uses them: they are the last of a plane that is left to private use.
+const BYTES: u32 = 0x10_FF00;
+
+/// The queue that a function is.
+pub(crate) fn queue(function: &[u8]) -> Result<QueueName, BadName> {
+    QueueName::of_function(text(function))
+}
+
+/// What its jobs are done by.
+pub(crate) fn klass(queue: &QueueName) -> Result<Klass, BadName> {
+    Klass::of_function(queue.as_str())
+}
+
+/// The function that a queue is.
+pub(crate) fn bytes(queue: &QueueName) -> Cow<'_, [u8]> {
+    let text = queue.as_str();
+    if !text.chars().any(stands_for_a_byte) {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    for char in text.chars() {
+        if stands_for_a_byte(char) {
+            bytes.push((u32::from(char) - BYTES) as u8);
+        } else {
+            bytes.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+    Cow::Owned(bytes)
+}
+
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && !text.chars().any(stands_for_a_byte)
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len() * 4);
+    let byte = |byte: &u8| char::from_u32(BYTES + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            if stands_for_a_byte(char) {
+                text.extend(char.encode_utf8(&mut [0; 4]).as_bytes().iter().map(byte));
+            } else {
+                text.push(char);
+            }
+        }
+        text.extend(chunk.invalid().iter().map(byte));
+    }
+    Cow::Owned(text)
+}
+
+fn stands_for_a_byte(char: char) -> bool {
+    (BYTES..BYTES + 256).contains(&u32::from(char))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stays_as_it_is_and_everything_else_can_be_read_back() {
+        assert_eq!(queue("größe".as_bytes()).expect("a good name").as_str(), "größe");
+        let strange: [&[u8]; 4] =
+            [b"\xff\xfe", b"a\x80b", "x\u{10ff41}y".as_bytes(), b"\xf4\x8f\xbc\xff mixed \xc3"];
+        for function in strange {
+            let queue = queue(function).expect("a good name");
+            assert_eq!(bytes(&queue), function);
+        }
+    }
+
+    #[test]
+    fn two_functions_are_never_one_queue() {
+        // What stands for a byte must not be taken for the byte that it stands for.
+        let pretender = "\u{10ffff}".as_bytes();
+        assert_ne!(queue(pretender), queue(b"\xff"));
+        assert_eq!(bytes(&queue(pretender).expect("a good name")), pretender);
+    }
+}

@@ -1,0 +1,110 @@
+//! What others have for a connection: wake-ups, and news of the jobs that it waits for.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use geartrain_core::{Delivery, How, Told};
+use tokio::sync::Notify;
+
+/// How many bytes may wait for a peer that does not read, unless one thing alone has more.
+const BEHIND_BYTES_MAX: usize = 128 << 20;
+/// What each thing counts besides its bytes.
+const DELIVERY_BYTES: usize = 128;
+
+/// One connection's inbox.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    content: Mutex<Content>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Content {
+    noop: bool,
+    deliveries: VecDeque<Delivery>,
+    bytes: usize,
+    /// The stream that nothing more comes from, though jobs may be waited for through it.
+    ended: Option<u64>,
+    overflown: bool,
+}
+
+/// What is taken out of an inbox.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// The peer is to be woken.
+    pub(crate) noop: bool,
+    /// What it is told.
+    pub(crate) deliveries: VecDeque<Delivery>,
+    /// Whoever waits through this stream will not be told anything more.
+    pub(crate) ended: Option<u64>,
+    /// The peer did not read, and what it would have been told is lost.
+    pub(crate) overflown: bool,
+}
+
+impl Inbox {
+    /// Wakes the peer.
+    pub(crate) fn wake(&self) {
+        self.content().noop = true;
+        self.filled.notify_one();
+    }
+
+    /// The peer is not to be woken after all.
+    pub(crate) fn let_sleep(&self) {
+        self.content().noop = false;
+    }
+
+    /// Tells the peer something.
+    pub(crate) fn tell(&self, delivery: Delivery) {
+        let mut content = self.content();
+        let bytes = DELIVERY_BYTES + bytes_of(&delivery);
+        if content.bytes > 0 && content.bytes + bytes > BEHIND_BYTES_MAX {
+            content.overflown = true;
+        } else {
+            content.bytes += bytes;
+            content.deliveries.push_back(delivery);
+        }
+        drop(content);
+        self.filled.notify_one();
+    }
+
+    /// Nothing more comes from a stream.
+    pub(crate) fn end(&self, front: u64) {
+        self.content().ended = Some(front);
+        self.filled.notify_one();
+    }
+
+    /// Takes everything that is there, if there is anything.
+    pub(crate) fn take(&self) -> Option<Taken> {
+        let mut content = self.content();
+        if !content.noop && content.deliveries.is_empty() && content.ended.is_none() && !content.overflown {
+            return None;
+        }
+        content.bytes = 0;
+        Some(Taken {
+            noop: std::mem::take(&mut content.noop),
+            deliveries: std::mem::take(&mut content.deliveries),
+            ended: content.ended.take(),
+            overflown: content.overflown,
+        })
+    }
+
+    /// Returns when there may be something. Nothing is lost if it is dropped half-way.
+    pub(crate) async fn filled(&self) {
+        self.filled.notified().await;
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bytes_of(delivery: &Delivery) -> usize {
+    match &delivery.told {
+        Told::Chunk(_, payload) => payload.bytes().len(),
+        Told::Ended(how, outcome) => {
+            let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
+            outcome.bytes.bytes().len() + said
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,803 @@
+//! One peer of today's protocol: what it can do, what it holds, and what it waits for.
+//!
+//! Each request becomes calls to the backend, and a slot for what is answered. Answers come in the order of the requests, and each is written into its slot's place.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use geartrain_core::{
+    Ability, Afterwards, Announce, AnnounceChange, Answer, BackendError, Call, Chunk, ChunkKind, Complete,
+    Count, Delivery, Fail, Gone, Group, Heartbeat, Holder, How, Jid, Klass, Leave, Leaving, Lives, Outcome,
+    Payload, Pop, PopOrder, PopReply, Popped, Portion, Priority, Progress, Progressed, Put, PutReply,
+    QueueName, RETRIES_MAX, Refusal, Reply, Seconds, StateName, Status, StatusOf, StatusReply, Terms, Told,
+    Token, UniqueKey, Waiter, WorkerName,
+};
+use sha2::{Digest, Sha256};
+
+use super::handles::{HANDLE_BYTES_MAX, is_handle};
+use super::inbox::Inbox;
+use super::sleepers::Bed;
+use super::{Awaited, Peer, Shared, calendar, function};
+use crate::packet::{
+    Assignment, Fault, Grab, JobStatus, Mode, News, Priority as Level, Report, Request, Response, Submission,
+    names_exceptions,
+};
+
+/// The most functions that one worker can do: as many as one pop looks at.
+const FUNCTIONS_MAX: usize = 1_024;
+/// The most jobs that are asked for at once.
+const GRABS_MAX: usize = 1_000;
+/// How many of the jobs that it held a connection remembers.
+const PAST_MAX: usize = 4_096;
+/// How long a worker that says nothing is taken to be there. Its connection says for it that it is, more often than that.
+const BEAT: Duration = Duration::from_secs(20);
+/// How much of an exception is kept as what was said about a failure.
+const MESSAGE_BYTES_MAX: usize = 1_024;
+/// What a unique ID begins with that stands for a job's data. No ID that a client gives holds a NUL.
+const SAME_DATA: &[u8] = b"-\0";
+
+/// The groups that jobs fail into when their worker says so.
+pub(crate) const FAIL_GROUP: &str = "gearman-fail";
+pub(crate) const EXCEPTION_GROUP: &str = "gearman-exception";
+
+/// What becomes of a request.
+pub(crate) enum Slot {
+    /// It is answered already.
+    Said(BytesMut),
+    /// A job was put: which, and the number of whoever waits for it.
+    Submitted { jid: Jid, number: Option<u64>, front: u64 },
+    /// So many jobs were asked for at once.
+    Grabbed(Vec<Grab>),
+    /// How a job stands was asked for.
+    Status(Bytes),
+    /// It was said of a job that its worker lives.
+    Beat(Bytes),
+    /// A part of a result was sent, of this job.
+    Chunk(Bytes),
+    /// Nobody waits for an answer.
+    Silent,
+    /// The worker sleeps from here on.
+    Asleep,
+}
+
+impl Slot {
+    /// Whether the backend was asked something.
+    pub(crate) fn has_call(&self) -> bool {
+        !matches!(self, Slot::Said(_) | Slot::Asleep)
+    }
+}
+
+/// Calls that are not sent yet, and what becomes of their answers.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) slots: Vec<Slot>,
+    /// Jobs that were asked for. They are asked for last, together: reports can only make more jobs ready.
+    grabs: Vec<Grab>,
+}
+
+impl Gathered {
+    fn call(&mut self, call: impl Into<Call>, slot: Slot) {
+        self.calls.push(call.into());
+        self.slots.push(slot);
+    }
+
+    fn say(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        let mut bytes = BytesMut::new();
+        write(&mut bytes);
+        self.slots.push(Slot::Said(bytes));
+    }
+
+    /// Answers that something is wrong.
+    pub(crate) fn refuse(&mut self, fault: &Fault) {
+        self.say(|out| fault.encode(out));
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.slots.len() + self.grabs.len()
+    }
+}
+
+/// A job that the peer works on.
+struct Held {
+    jid: Jid,
+    token: Token,
+    /// The parts of a result that is kept, as long as nobody was told of them.
+    parts: Option<Vec<u8>>,
+}
+
+/// One peer.
+pub(crate) struct Session {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) peer: Arc<Peer>,
+    inbox: Arc<Inbox>,
+    pub(crate) worker: WorkerName,
+    /// Whether the backend may know it as a worker.
+    is_worker: bool,
+    /// Whether it wants to know why jobs fail.
+    exceptions: bool,
+    functions: Vec<QueueName>,
+    /// The function of the last submission: mostly it is that of the next.
+    last: Option<(Bytes, QueueName, Klass)>,
+    /// Where the next pop begins among the functions.
+    turn: usize,
+    jobs: HashMap<Bytes, Held>,
+    past: Past,
+    /// Jids that are no good as handles, by what the peer knows them as.
+    aliases: HashMap<Bytes, Jid>,
+    /// The number of the last submission of somebody who waits, and of the last that was answered.
+    submitted: u64,
+    answered: u64,
+    /// What cannot be told yet, because the submission is not answered.
+    untold: VecDeque<Delivery>,
+    is_asleep: bool,
+    bed: Option<Bed>,
+    /// How long the locks of its jobs are.
+    lock: Option<Seconds>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        peer: Arc<Peer>,
+        worker: WorkerName,
+        inbox: Arc<Inbox>,
+    ) -> Session {
+        let exceptions = shared.options.exceptions;
+        Session {
+            shared,
+            peer,
+            inbox,
+            worker,
+            is_worker: false,
+            exceptions,
+            functions: Vec::new(),
+            last: None,
+            turn: 0,
+            jobs: HashMap::new(),
+            past: Past::default(),
+            aliases: HashMap::new(),
+            submitted: 0,
+            answered: 0,
+            untold: VecDeque::new(),
+            is_asleep: false,
+            bed: None,
+            lock: None,
+        }
+    }
+
+    /// Takes a request up. What the backend has to do for it goes to the others that are gathered.
+    pub(crate) async fn take(&mut self, request: Request, to: &mut Gathered) {
+        match request {
+            Request::Grab(grab) => return self.grab(grab, to),
+            Request::Report(report) => return self.report(report, to),
+            _ => self.ask_for_jobs(to),
+        }
+        match request {
+            Request::Submit(submission) => self.submit(submission, to).await,
+            Request::CanDo { function, timeout } => self.can_do(&function, timeout, to),
+            Request::CantDo { function } => self.cannot_do(&function, to),
+            Request::ResetAbilities => self.can_do_only(Vec::new(), to),
+            Request::PreSleep => {
+                self.is_asleep = true;
+                to.slots.push(Slot::Asleep);
+            }
+            Request::SetClientId { id } => self.peer.about().id = Bytes::copy_from_slice(&id),
+            Request::GetStatus { handle } => self.ask_status(handle, to),
+            Request::SetOption { option } if names_exceptions(&option) => {
+                self.exceptions = true;
+                to.say(|out| write(Response::OptionSet { option }, out));
+            }
+            Request::SetOption { .. } => to.refuse(&Fault::UnknownOption),
+            Request::Echo { data } => to.say(|out| write(Response::Echo { data }, out)),
+            // It promises something that makes no difference.
+            Request::AllYours => {}
+            // These were dealt with, or wait for their turn.
+            Request::Grab(_) | Request::Report(_) | Request::GetStatusUnique { .. } => {}
+        }
+    }
+
+    async fn submit(&mut self, submission: Submission, to: &mut Gathered) {
+        let (queue, klass) = match &self.last {
+            Some((function, queue, klass)) if *function == submission.function => {
+                (queue.clone(), klass.clone())
+            }
+            _ => {
+                let named = function::queue(&submission.function)
+                    .and_then(|queue| Ok((function::klass(&queue)?, queue)));
+                let Ok((klass, queue)) = named else { return to.refuse(&Fault::FunctionName) };
+                let function = Bytes::copy_from_slice(&submission.function);
+                self.last = Some((function, queue.clone(), klass.clone()));
+                (queue, klass)
+            }
+        };
+        let jid = match self.shared.handles.next(&*self.shared.backend).await {
+            Ok(jid) => jid,
+            Err(error) => return to.refuse(&Fault::Storage(error.to_string())),
+        };
+        let now = self.shared.clock.now();
+        let mut put = Put::new(queue, jid.clone(), klass, &submission.data[..]);
+        put.priority = match submission.priority() {
+            Level::High => Some(Priority::from(1)),
+            Level::Normal => None,
+            Level::Low => Some(Priority::from(-1)),
+        };
+        match submission.mode {
+            Mode::Epoch(second) => put.delay = calendar::until(second, now),
+            Mode::Scheduled(calendar) => match calendar::next(calendar, now) {
+                Some(second) => put.delay = calendar::until(second, now),
+                None => return to.refuse(&Fault::Argument("No minute of the next years matches this schedule")),
+            },
+            _ => {}
+        }
+        let front = self.shared.mail.front();
+        let number = (!submission.is_background()).then(|| {
+            self.submitted += 1;
+            self.submitted
+        });
+        let waiter = number.map(|number| Waiter { front, connection: self.peer.number, number });
+        let mut terms = self.terms(&mut put, waiter, unique(&submission.unique, &submission.data));
+        if let Mode::Reduce { reducer, .. } = &submission.mode
+            && !reducer.is_empty()
+        {
+            terms.aside = Some(Payload::from(&reducer[..]));
+        }
+        if terms != Terms::default() {
+            put.terms = Some(Box::new(terms));
+        }
+        to.call(Call { now: Some(now), command: put.into() }, Slot::Submitted { jid, number, front });
+    }
+
+    /// What is asked for every job beyond Qless.
+    pub(crate) fn terms(&self, put: &mut Put, waiter: Option<Waiter>, unique: Option<UniqueKey>) -> Terms {
+        let attempts = self.shared.options.attempts_max;
+        put.retries = Some(attempts.map_or(RETRIES_MAX, |attempts| attempts.max(1) - 1));
+        let mut terms = Terms { unique, crashes_max: attempts.map(|attempts| attempts.max(1) + 1), ..Terms::default() };
+        if waiter.is_some() {
+            terms.attach = waiter;
+            terms.lives = Lives::WhileAwaited;
+            terms.afterwards = Afterwards::Forget;
+        }
+        terms
+    }
+
+    fn can_do(&mut self, function: &[u8], timeout: Option<Duration>, to: &mut Gathered) {
+        let Ok(queue) = function::queue(function) else { return to.refuse(&Fault::FunctionName) };
+        if !self.functions.contains(&queue) {
+            if self.functions.len() >= FUNCTIONS_MAX {
+                return to.refuse(&Fault::Argument("A worker can do at most 1024 functions"));
+            }
+            self.functions.push(queue.clone());
+            self.peer.about().functions.push(queue.clone());
+        }
+        let attempt_max = timeout.map(|timeout| Seconds::saturating(timeout.as_secs_f64()).min(geartrain_core::SPAN_MAX));
+        let ability = Ability { queue, klass: None, attempt_max };
+        self.announce(AnnounceChange::Can(vec![ability]), to);
+        if self.is_asleep {
+            // Lies down again, to be woken for this as well.
+            to.slots.push(Slot::Asleep);
+        }
+    }
+
+    fn cannot_do(&mut self, function: &[u8], to: &mut Gathered) {
+        let Ok(queue) = function::queue(function) else { return to.refuse(&Fault::FunctionName) };
+        self.functions.retain(|able| *able != queue);
+        self.peer.about().functions.retain(|able| *able != queue);
+        self.announce(AnnounceChange::Cannot(vec![(queue, None)]), to);
+    }
+
+    /// Takes these functions in place of all that it could do before.
+    pub(crate) fn can_do_only(&mut self, functions: Vec<QueueName>, to: &mut Gathered) {
+        self.peer.about().functions = functions.clone();
+        let ability = |queue: &QueueName| Ability { queue: queue.clone(), klass: None, attempt_max: None };
+        let abilities = functions.iter().map(ability).collect();
+        self.functions = functions;
+        self.announce(AnnounceChange::Only(abilities), to);
+    }
+
+    fn announce(&mut self, change: AnnounceChange, to: &mut Gathered) {
+        self.is_worker = true;
+        to.call(Announce { worker: self.worker.clone(), change }, Slot::Silent);
+    }
+
+    pub(crate) fn functions(&self) -> &[QueueName] {
+        &self.functions
+    }
+
+    fn grab(&mut self, grab: Grab, to: &mut Gathered) {
+        self.get_up();
+        if self.functions.is_empty() {
+            return to.say(|out| write(Response::<&[u8]>::NoJob, out));
+        }
+        to.grabs.push(grab);
+        if to.grabs.len() >= GRABS_MAX {
+            self.ask_for_jobs(to);
+        }
+    }
+
+    /// Asks for the jobs that are wanted, before anything else is done.
+    pub(crate) fn ask_for_jobs(&mut self, to: &mut Gathered) {
+        if to.grabs.is_empty() {
+            return;
+        }
+        let grabs = std::mem::take(&mut to.grabs);
+        to.call(self.pop(grabs.len()), Slot::Grabbed(grabs));
+    }
+
+    pub(crate) fn pop(&mut self, count: usize) -> Pop {
+        self.is_worker = true;
+        let order = match self.functions.len() {
+            1 => PopOrder::Strict,
+            _ => PopOrder::Priority { turn: self.turn },
+        };
+        Pop {
+            queues: self.functions.clone(),
+            worker: self.worker.clone(),
+            count: i64::try_from(count).ok().and_then(|count| Count::new(count).ok()).unwrap_or(Count::ONE),
+            order,
+            whole: false,
+        }
+    }
+
+    fn report(&mut self, report: Report, to: &mut Gathered) {
+        let Report { handle, news } = report;
+        if !self.jobs.contains_key(&handle[..]) {
+            // Of a job that it once held it may still have something to say; that is not worth an error, which would end many workers.
+            if !self.past.holds(&handle) {
+                to.refuse(&Fault::job_not_found(&news));
+            }
+            return;
+        }
+        if let Some((call, slot)) = self.command(&handle, &news) {
+            to.call(call, slot);
+        }
+    }
+
+    /// What news of a job that it holds ask of the backend. After the last of them it does not hold it any more.
+    pub(crate) fn command(&mut self, handle: &[u8], news: &News) -> Option<(Call, Slot)> {
+        let held = self.jobs.get_mut(handle)?;
+        let (jid, holder) = (held.jid.clone(), Holder::Token(held.token));
+        let call = match news {
+            News::Status { numerator, denominator } => {
+                let (part, whole) = news.progress()?;
+                let mut said = Vec::with_capacity(numerator.len() + denominator.len() + 1);
+                said.extend_from_slice(numerator);
+                said.push(0);
+                said.extend_from_slice(denominator);
+                let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
+                let progress = Progress { said: Some(said.into()), ..Progress::new(jid, holder, progress) };
+                return Some((progress.into(), Slot::Silent));
+            }
+            News::Data(bytes) => {
+                if let Some(parts) = &mut held.parts
+                    && parts.len() + bytes.len() <= geartrain_core::PAYLOAD_BYTES_MAX
+                {
+                    parts.extend_from_slice(bytes);
+                }
+                let chunk = Chunk { jid, holder, kind: ChunkKind::Data, bytes: bytes[..].into() };
+                return Some((chunk.into(), Slot::Chunk(Bytes::copy_from_slice(handle))));
+            }
+            News::Warning(bytes) => {
+                let chunk = Chunk { jid, holder, kind: ChunkKind::Warning, bytes: bytes[..].into() };
+                return Some((chunk.into(), Slot::Silent));
+            }
+            News::Complete(bytes) => {
+                // Whoever asks for a result later gets the parts that were sent before as well.
+                let parts = held.parts.take().filter(|parts| !parts.is_empty());
+                let bytes: Payload = match parts {
+                    Some(mut parts) => {
+                        parts.extend_from_slice(bytes);
+                        parts.into()
+                    }
+                    None => bytes[..].into(),
+                };
+                let result = (!bytes.bytes().is_empty()).then(|| Box::new(Outcome { code: 0, bytes }));
+                Call::from(Complete { result, ..Complete::new(jid, holder) })
+            }
+            News::Fail => failed(jid, holder, FAIL_GROUP, "its worker said that it failed", 1, &[]),
+            News::Exception(bytes) => {
+                let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]);
+                failed(jid, holder, EXCEPTION_GROUP, &text, 2, bytes)
+            }
+        };
+        self.let_go(handle);
+        Some((call, Slot::Silent))
+    }
+
+    /// Does not hold a job any more.
+    fn let_go(&mut self, handle: &[u8]) {
+        if self.jobs.remove(handle).is_some() {
+            self.past.add(handle);
+        }
+    }
+
+    /// The job that it holds, if it is one: the draft's workers have one at a time.
+    pub(crate) fn held(&self) -> Option<Bytes> {
+        self.jobs.keys().next().cloned()
+    }
+
+    /// A job that it holds ends badly, with a code of the worker's own.
+    pub(crate) fn fail(&mut self, handle: &[u8], code: u8, bytes: &[u8]) -> Option<Call> {
+        let held = self.jobs.get(handle)?;
+        let (jid, holder) = (held.jid.clone(), Holder::Token(held.token));
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]).into_owned();
+        let group = if bytes.is_empty() { FAIL_GROUP } else { EXCEPTION_GROUP };
+        let text = if text.is_empty() { format!("its worker ended it with code {code}") } else { text };
+        let call = failed(jid, holder, group, &text, code.into(), bytes);
+        self.let_go(handle);
+        Some(call)
+    }
+
+    /// A job that it holds got further, as the draft says it.
+    pub(crate) fn progress(&self, handle: &[u8], part: u32, whole: u32, seconds_left: u32) -> Option<Call> {
+        let held = self.jobs.get(handle)?;
+        let seconds_left = (seconds_left > 0).then_some(seconds_left);
+        let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left };
+        Some(Progress::new(held.jid.clone(), Holder::Token(held.token), progress).into())
+    }
+
+    fn ask_status(&mut self, handle: Bytes, to: &mut Gathered) {
+        match self.jid_of(&handle) {
+            Some(jid) => to.call(Status { of: StatusOf::Jid(jid) }, Slot::Status(handle)),
+            None => to.say(|out| write(Response::Status { handle, status: JobStatus::default() }, out)),
+        }
+    }
+
+    /// The job that a handle names, if it can name one.
+    pub(crate) fn jid_of(&self, handle: &[u8]) -> Option<Jid> {
+        if let Some(jid) = self.aliases.get(handle) {
+            return Some(jid.clone());
+        }
+        let text = std::str::from_utf8(handle).ok().filter(|text| text.len() <= HANDLE_BYTES_MAX)?;
+        Jid::new(text).ok()
+    }
+
+    /// What the peer knows a job as.
+    pub(crate) fn handle_of(&mut self, jid: &Jid) -> Bytes {
+        if is_handle(jid) {
+            return jid.to_string().into();
+        }
+        if let Some((alias, _)) = self.aliases.iter().find(|(_, known)| *known == jid) {
+            return alias.clone();
+        }
+        let alias: Bytes = format!("H:alias:{}:{}", self.peer.number, self.aliases.len() + 1).into();
+        self.aliases.insert(alias.clone(), jid.clone());
+        alias
+    }
+
+    /// Writes what has come of a request.
+    pub(crate) fn land(&mut self, slot: Slot, answer: Option<Answer>, out: &mut BytesMut) {
+        match slot {
+            Slot::Said(bytes) => out.extend_from_slice(&bytes),
+            Slot::Submitted { jid, number, front } => self.submitted(jid, number, front, answer, out),
+            Slot::Grabbed(grabs) => self.grabbed(&grabs, answer, out),
+            Slot::Status(handle) => {
+                let status = match answer {
+                    Some(Ok(Reply::Status(Some(status)))) => job_status(&status),
+                    _ => JobStatus::default(),
+                };
+                write(Response::Status { handle, status }, out);
+            }
+            Slot::Beat(handle) => {
+                if let Some(Err(_)) = answer {
+                    self.let_go(&handle);
+                }
+            }
+            Slot::Chunk(handle) => {
+                // Whoever was told of a part must not be told again at the end.
+                if let Some(Ok(Reply::Chunk(1..))) = answer
+                    && let Some(held) = self.jobs.get_mut(&handle)
+                {
+                    held.parts = None;
+                }
+            }
+            Slot::Silent => {}
+            Slot::Asleep => self.lie_down(),
+        }
+    }
+
+    fn submitted(
+        &mut self,
+        jid: Jid,
+        number: Option<u64>,
+        front: u64,
+        answer: Option<Answer>,
+        out: &mut BytesMut,
+    ) {
+        self.answered = self.answered.max(number.unwrap_or(0));
+        let jid = match answer {
+            Some(Ok(Reply::Put(PutReply::Coalesced { jid }))) => jid,
+            Some(Ok(Reply::Put(_))) => jid,
+            Some(Err(refusal)) => return fault(&refusal).encode(out),
+            _ => return Fault::Storage("The queue did not answer".to_owned()).encode(out),
+        };
+        let handle = self.handle_of(&jid);
+        write(Response::JobCreated { handle: &handle[..] }, out);
+        let Some(number) = number else { return };
+        self.peer.about().awaited.insert(number, Awaited { front, jid, handle });
+        if front != self.shared.mail.front() {
+            // It was put while the stream changed, so nobody will hear of it.
+            self.lose(front, out);
+        }
+    }
+
+    fn grabbed(&mut self, grabs: &[Grab], answer: Option<Answer>, out: &mut BytesMut) {
+        let reply = match answer {
+            Some(Ok(Reply::Pop(reply))) => reply,
+            _ => PopReply { jobs: Vec::new(), turn: self.turn },
+        };
+        self.turn = reply.turn;
+        let mut jobs = reply.jobs.into_iter();
+        for grab in grabs {
+            match jobs.next() {
+                Some(job) => {
+                    let handle = self.hold(&job);
+                    assign(*grab, &handle, &job, out);
+                }
+                None => write(Response::<&[u8]>::NoJob, out),
+            }
+        }
+        self.shared.sleepers.asked(&self.functions);
+    }
+
+    /// Holds a job from now on.
+    pub(crate) fn hold(&mut self, job: &Popped) -> Bytes {
+        let handle = self.handle_of(&job.jid);
+        let keeps = job.particulars.as_ref().is_some_and(|about| about.result_for.is_some());
+        self.lock = Some(job.lock.expires - self.shared.clock.now());
+        let held = Held { jid: job.jid.clone(), token: job.lock.token, parts: keeps.then(Vec::new) };
+        self.jobs.insert(handle.clone(), held);
+        handle
+    }
+
+    fn lie_down(&mut self) {
+        if let Some(bed) = self.bed.take() {
+            self.shared.sleepers.get_up(bed);
+        }
+        if self.is_asleep && !self.functions.is_empty() {
+            self.bed = self.shared.sleepers.lie_down(&self.inbox, &self.functions);
+        }
+    }
+
+    /// Sleeps from now on: the draft's workers say so when all before it is answered.
+    pub(crate) fn sleep(&mut self) {
+        self.is_asleep = true;
+        self.lie_down();
+    }
+
+    /// Is awake from now on.
+    pub(crate) fn get_up(&mut self) {
+        self.is_asleep = false;
+        if let Some(bed) = self.bed.take() {
+            self.shared.sleepers.get_up(bed);
+        }
+    }
+
+    /// Whether somebody who is woken has been asleep.
+    pub(crate) fn wake(&mut self) -> bool {
+        self.bed = None;
+        std::mem::take(&mut self.is_asleep)
+    }
+
+    /// What can be told of what came: of which job, and what. What is about a submission that is not answered yet has to wait.
+    pub(crate) fn hear(&mut self, news: VecDeque<Delivery>) -> Vec<(Bytes, Told)> {
+        self.untold.extend(news);
+        let mut heard = Vec::new();
+        let mut later = VecDeque::new();
+        for Delivery { waiter, jid, told } in std::mem::take(&mut self.untold) {
+            if waiter.number > self.answered {
+                later.push_back(Delivery { waiter, jid, told });
+                continue;
+            }
+            let mut about = self.peer.about();
+            let is_end = matches!(told, Told::Ended(..));
+            let handle = match about.awaited.get(&waiter.number) {
+                Some(awaited) if awaited.front == waiter.front => awaited.handle.clone(),
+                // It was told already that nothing more comes.
+                _ => continue,
+            };
+            if is_end {
+                about.awaited.remove(&waiter.number);
+            }
+            heard.push((handle, told));
+        }
+        self.untold = later;
+        heard
+    }
+
+    /// Whether something is known that cannot be told yet.
+    pub(crate) fn has_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// Tells the peer of a job that it waits for.
+    pub(crate) fn tell(&self, handle: &[u8], told: Told, out: &mut BytesMut) {
+        let bytes;
+        let news = match &told {
+            Told::Chunk(ChunkKind::Data, payload) => News::Data(payload.bytes()),
+            Told::Chunk(ChunkKind::Warning, payload) => News::Warning(payload.bytes()),
+            Told::Progress { progress, said } => {
+                let portion = progress.portion;
+                bytes = match said {
+                    Some(said) => said.bytes().to_vec(),
+                    None => format!("{}\0{}", portion.part(), portion.whole()).into_bytes(),
+                };
+                let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+                News::Status { numerator: &bytes[..at], denominator: bytes.get(at + 1..).unwrap_or(b"0") }
+            }
+            Told::Ended(How::Completed, outcome) => News::Complete(outcome.bytes.bytes()),
+            Told::Ended(How::Failed { group, message }, outcome) if self.exceptions => {
+                match outcome.bytes.bytes() {
+                    [] if group.as_str() == FAIL_GROUP || message.is_empty() => News::Fail,
+                    [] => News::Exception(message.as_bytes()),
+                    bytes => News::Exception(bytes),
+                }
+            }
+            Told::Ended(..) => News::Fail,
+            _ => return,
+        };
+        write(Response::Report(Report { handle, news }), out);
+    }
+
+    /// Nothing more will be heard of what was waited for through a stream.
+    pub(crate) fn lose(&mut self, front: u64, out: &mut BytesMut) {
+        let mut about = self.peer.about();
+        let lost: Vec<u64> =
+            about.awaited.iter().filter(|(_, it)| it.front == front).map(|(number, _)| *number).collect();
+        for number in lost {
+            if let Some(awaited) = about.awaited.remove(&number) {
+                write(Response::Report(Report { handle: &awaited.handle[..], news: News::Fail }), out);
+            }
+        }
+    }
+
+    /// When it is next to be said that the worker lives, and its jobs with it.
+    pub(crate) fn beat_after(&self) -> Option<Duration> {
+        if self.jobs.is_empty() {
+            return (!self.functions.is_empty()).then_some(BEAT);
+        }
+        // Twice within a lock, so that one may come late.
+        let half = self.lock.map_or(BEAT.as_secs_f64(), |lock| lock.get() / 3.0);
+        Some(Duration::try_from_secs_f64(half).unwrap_or_default().clamp(Duration::from_millis(100), BEAT))
+    }
+
+    /// Says that the worker lives, and that it still works on its jobs.
+    pub(crate) fn beat(&mut self, to: &mut Gathered) {
+        self.ask_for_jobs(to);
+        if !self.functions.is_empty() {
+            self.announce(AnnounceChange::Can(Vec::new()), to);
+        }
+        for (handle, held) in &self.jobs {
+            let beat = Heartbeat { jid: held.jid.clone(), holder: Holder::Token(held.token), payload: None };
+            to.call(beat, Slot::Beat(handle.clone()));
+        }
+    }
+
+    /// What is left to be said when the peer has gone.
+    pub(crate) fn farewell(&mut self) -> Vec<Call> {
+        self.get_up();
+        let mut calls = Vec::new();
+        if self.submitted > 0 {
+            let front = self.shared.mail.front();
+            let who = Leaving::Connection { front, connection: self.peer.number };
+            calls.push(Call::from(Leave { who }));
+        }
+        if self.is_worker {
+            let evidence = Some("its connection ended".to_owned());
+            calls.push(Call::from(Gone { worker: self.worker.clone(), evidence }));
+        }
+        calls
+    }
+
+    /// The number of the next submission of somebody who waits.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.submitted += 1;
+        self.submitted
+    }
+
+    /// All submissions up to this one are answered.
+    pub(crate) fn note_answered(&mut self, number: u64) {
+        self.answered = self.answered.max(number);
+    }
+}
+
+/// The jobs that a connection held and does not hold any more: the last of them, by their hashes.
+#[derive(Default)]
+struct Past {
+    hasher: RandomState,
+    hashes: VecDeque<u64>,
+}
+
+impl Past {
+    fn add(&mut self, handle: &[u8]) {
+        if self.hashes.len() >= PAST_MAX {
+            self.hashes.pop_front();
+        }
+        self.hashes.push_back(self.hasher.hash_one(handle));
+    }
+
+    fn holds(&self, handle: &[u8]) -> bool {
+        self.hashes.contains(&self.hasher.hash_one(handle))
+    }
+}
+
+/// The key that a unique ID stands for, if it stands for one.
+pub(crate) fn unique(unique: &[u8], data: &[u8]) -> Option<UniqueKey> {
+    match unique {
+        b"-" if data.is_empty() => None,
+        b"-" => UniqueKey::new([SAME_DATA, &Sha256::digest(data)[..]].concat()).ok(),
+        // None if it is empty.
+        unique => UniqueKey::new(unique).ok(),
+    }
+}
+
+/// The unique ID that a key is shown as.
+pub(crate) fn shown(key: Option<&UniqueKey>) -> &[u8] {
+    match key.map(UniqueKey::as_bytes) {
+        Some(key) if key.starts_with(SAME_DATA) => b"-",
+        // It was not put by Gearman, and cannot be said.
+        Some(key) if key.contains(&0) => b"",
+        key => key.unwrap_or_default(),
+    }
+}
+
+fn failed(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes: &[u8]) -> Call {
+    // All of these are good names.
+    let group = Group::new(group).unwrap_or_else(|_| unreachable!("a group of ours has a good name"));
+    let result = Some(Box::new(Outcome { code, bytes: bytes.into() }));
+    Call::from(Fail { result, ..Fail::new(jid, holder, group, message) })
+}
+
+fn assign(grab: Grab, handle: &[u8], job: &Popped, out: &mut BytesMut) {
+    let about = job.particulars.as_deref();
+    let function = function::bytes(&job.queue);
+    let reducer = about.and_then(|about| about.aside.as_ref()).map_or(&b""[..], Payload::bytes);
+    let assignment = Assignment {
+        grab,
+        handle,
+        function: &function[..],
+        unique: shown(about.and_then(|about| about.unique.as_ref())),
+        reducer: if reducer.contains(&0) { b"" } else { reducer },
+        data: job.payload.bytes(),
+    };
+    write(Response::Assign(assignment), out);
+}
+
+/// How an unfinished job stands.
+pub(crate) fn job_status(status: &StatusReply) -> JobStatus {
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let portion = status.progress.map(|progress| progress.portion);
+    JobStatus {
+        known: true,
+        running: status.state == StateName::Running,
+        numerator: portion.map_or(0, |portion| small(portion.part())),
+        denominator: portion.map_or(0, |portion| small(portion.whole())),
+    }
+}
+
+/// What a client is told if a job cannot be put.
+pub(crate) fn fault(refusal: &Refusal) -> Fault {
+    match refusal {
+        Refusal::QueueFull { .. } => Fault::QueueFull,
+        other => Fault::Storage(other.to_string()),
+    }
+}
+
+/// The same if the backend has no answers.
+pub(crate) fn trouble(error: &BackendError) -> Fault {
+    match error {
+        BackendError::Refused(refusal) => fault(refusal),
+        error => Fault::Storage(error.to_string()),
+    }
+}
+
+/// Writes a packet. All that is said here can be said: handles hold no NUL, and payloads are not that large.
+pub(crate) fn write<B: AsRef<[u8]>>(response: Response<B>, out: &mut BytesMut) {
+    if let Err(error) = response.encode(out) {
+        tracing::error!(%error, "a packet could not be written");
+    }
+}
