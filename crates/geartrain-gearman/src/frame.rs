@@ -1,0 +1,283 @@
+//! Which language comes in, and where its packets and lines end.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::draft;
+use crate::packet::{self, Fault, Packet, REQUEST, RESPONSE};
+
+/// Every TLS connection begins so.
+const TLS: [u8; 2] = [0x16, 0x03];
+/// Above this, a slice of what was read is kept rather than copied.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// What a [`Parser`] allows.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The most bytes of a packet's data. By default 64 MiB.
+    pub packet_bytes_max: u32,
+    /// The most bytes of a line, without its end. By default 8192; whoever reads a server's lists may need more.
+    pub line_bytes_max: usize,
+    /// What the packets of the draft begin with.
+    pub draft_magic: draft::Magic,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { packet_bytes_max: 64 << 20, line_bytes_max: 8192, draft_magic: draft::Magic::default() }
+    }
+}
+
+/// One thing that came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incoming {
+    /// A packet of today's protocol.
+    Packet(Packet),
+    /// A packet of the draft. From the first one on, nothing else comes.
+    Draft(draft::Packet),
+    /// A line, without its end.
+    Line(Bytes),
+    /// A packet with the magic of the other direction. A server answers [`Fault::Magic`] and goes on: what belongs to the packet is thrown away as it arrives.
+    Misdirected {
+        /// The number of its type.
+        kind: u32,
+    },
+}
+
+/// Bytes after which there is no telling where anything begins. The connection ends, after the [answer](Framing::answer) if there is one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Framing {
+    /// A NUL and then no magic that is known.
+    #[error("it begins with a NUL, but is no packet")]
+    UnknownMagic,
+    /// Somebody speaks TLS.
+    #[error("a TLS hello, where no TLS was expected")]
+    TlsHello,
+    /// A packet of the draft, after something else.
+    #[error("a packet of the draft on a connection that spoke today's protocol")]
+    Switched,
+    /// A line above the limit.
+    #[error("a line has at most {bytes_max} bytes")]
+    LineTooLong {
+        /// How many are allowed.
+        bytes_max: usize,
+    },
+    /// A packet of today's protocol above the limit.
+    #[error("a packet has at most {bytes_max} bytes, not {bytes}")]
+    TooLarge {
+        /// How many it announced.
+        bytes: u32,
+        /// How many are allowed.
+        bytes_max: u32,
+    },
+    /// Something was wrong with a packet of the draft: its magic, its type or its size.
+    #[error("{0}")]
+    Draft(draft::Error),
+}
+
+impl Framing {
+    /// Writes what the peer is told before the connection ends: an error where its language has one for this, else nothing.
+    pub fn answer(&self, draft_magic: draft::Magic, out: &mut BytesMut) {
+        match *self {
+            Framing::TooLarge { bytes, bytes_max } => Fault::PacketTooLarge { bytes, bytes_max }.encode(out),
+            Framing::Draft(error) => error.encode(draft_magic, out),
+            Framing::UnknownMagic | Framing::TlsHello | Framing::Switched | Framing::LineTooLong { .. } => {}
+        }
+    }
+}
+
+/// Cuts what was read into packets and lines. What comes in small pieces is looked at once, and nothing is set aside for what was only announced.
+///
+/// Data are slices of the buffer and keep all of it in memory while they live. That is right for what is answered at once; what is to be kept goes through [`unpinned`].
+#[derive(Debug)]
+pub struct Parser {
+    options: Options,
+    /// The magic of packets to this side, and of those from it.
+    ours: [u8; 4],
+    theirs: [u8; 4],
+    draft_kind_max: u8,
+    language: Option<Language>,
+    /// How many bytes of a line have been searched for its end.
+    searched: usize,
+    /// How many bytes of a refused packet are still to come.
+    refused: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    /// Packets and lines, mixed freely.
+    Today,
+    Draft,
+}
+
+/// What the next bytes are.
+enum Opening {
+    Packet,
+    Misdirected,
+    Draft,
+    Tls,
+    Line,
+    Unknown,
+}
+
+impl Parser {
+    /// For what clients and workers send.
+    pub fn server(options: Options) -> Parser {
+        Parser {
+            options,
+            ours: REQUEST,
+            theirs: RESPONSE,
+            draft_kind_max: draft::JOB_COMPLETE_RES,
+            language: None,
+            searched: 0,
+            refused: 0,
+        }
+    }
+
+    /// For what a server sends.
+    pub fn client(options: Options) -> Parser {
+        let server = Parser::server(options);
+        Parser { ours: RESPONSE, theirs: REQUEST, draft_kind_max: draft::ERROR, ..server }
+    }
+
+    /// Takes the next packet or line out of the buffer, if all of it is there. After an error it has no more to say than the same error.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
+        if self.refused > 0 {
+            let there = self.refused.min(buffer.len());
+            buffer.advance(there);
+            self.refused -= there;
+        }
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        if self.language == Some(Language::Draft) {
+            return self.draft(buffer);
+        }
+        if self.searched > 0 {
+            return self.line(buffer);
+        }
+        match self.opening(buffer) {
+            None => Ok(None),
+            Some(Opening::Packet) => self.packet(buffer, false),
+            Some(Opening::Misdirected) => self.packet(buffer, true),
+            Some(Opening::Line) => self.line(buffer),
+            Some(Opening::Draft) if self.language.is_some() => Err(Framing::Switched),
+            Some(Opening::Draft) => self.draft(buffer),
+            Some(Opening::Tls) => Err(Framing::TlsHello),
+            Some(Opening::Unknown) => Err(Framing::UnknownMagic),
+        }
+    }
+
+    /// How many more bytes are known to be on their way for the packet that the buffer begins with: a hint for reading, and no more than its sender's word.
+    pub fn wants(&self, buffer: &[u8]) -> usize {
+        let header = match (self.language, self.opening(buffer)) {
+            _ if self.refused > 0 || self.searched > 0 => return 0,
+            (Some(Language::Draft), _) | (None, Some(Opening::Draft)) => draft::HEADER_BYTES,
+            (_, Some(Opening::Packet)) => packet::HEADER_BYTES,
+            _ => return 0,
+        };
+        let whole = data_bytes(buffer, header).map_or(header, |bytes| header + bytes as usize);
+        whole.saturating_sub(buffer.len())
+    }
+
+    /// Says what the bytes begin with, as soon as that is certain.
+    fn opening(&self, bytes: &[u8]) -> Option<Opening> {
+        let seen = &bytes[..bytes.len().min(4)];
+        let draft = self.options.draft_magic.bytes();
+        if seen == self.ours {
+            Some(Opening::Packet)
+        } else if seen == draft {
+            Some(Opening::Draft)
+        } else if seen == self.theirs {
+            Some(Opening::Misdirected)
+        } else if seen.starts_with(&TLS) {
+            Some(Opening::Tls)
+        } else if [&self.ours[..], &self.theirs, &draft, &TLS].iter().any(|magic| magic.starts_with(seen)) {
+            None
+        } else {
+            Some(if seen[0] == 0 { Opening::Unknown } else { Opening::Line })
+        }
+    }
+
+    fn packet(&mut self, buffer: &mut BytesMut, misdirected: bool) -> Result<Option<Incoming>, Framing> {
+        let Some(bytes) = data_bytes(buffer, packet::HEADER_BYTES) else { return Ok(None) };
+        let bytes_max = self.options.packet_bytes_max;
+        if bytes > bytes_max {
+            return Err(Framing::TooLarge { bytes, bytes_max });
+        }
+        let (kind, bytes) =
+            (u32::from_be_bytes([buffer[4], buffer[5], buffer[6], buffer[7]]), bytes as usize);
+        if misdirected {
+            buffer.advance(packet::HEADER_BYTES);
+            self.refused = bytes;
+            self.language = Some(Language::Today);
+            return Ok(Some(Incoming::Misdirected { kind }));
+        }
+        let Some(data) = take(buffer, packet::HEADER_BYTES, bytes) else { return Ok(None) };
+        self.language = Some(Language::Today);
+        Ok(Some(Incoming::Packet(Packet { kind, data })))
+    }
+
+    fn draft(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
+        let magic = self.options.draft_magic.bytes();
+        let wrong = |kind, code| Err(Framing::Draft(draft::Error { kind, code }));
+        let seen = &buffer[..buffer.len().min(4)];
+        if !magic.starts_with(seen) {
+            return wrong(0, draft::Code::BadMagic);
+        }
+        let Some(&kind) = buffer.get(4) else { return Ok(None) };
+        if kind > self.draft_kind_max {
+            return wrong(kind, draft::Code::UnknownType);
+        }
+        let Some(bytes) = data_bytes(buffer, draft::HEADER_BYTES) else { return Ok(None) };
+        if bytes > self.options.packet_bytes_max {
+            return wrong(kind, draft::Code::TooLarge);
+        }
+        let Some(data) = take(buffer, draft::HEADER_BYTES, bytes as usize) else { return Ok(None) };
+        self.language = Some(Language::Draft);
+        Ok(Some(Incoming::Draft(draft::Packet { kind, data })))
+    }
+
+    fn line(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
+        let bytes_max = self.options.line_bytes_max;
+        let end = buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+        let seen = &buffer[..end.map_or(buffer.len(), |end| self.searched + end)];
+        // A CR at the end does not count, even while it is not known that the line ends there.
+        let line_bytes = seen.strip_suffix(b"\r").unwrap_or(seen).len();
+        if line_bytes > bytes_max {
+            return Err(Framing::LineTooLong { bytes_max });
+        }
+        if end.is_none() {
+            self.searched = buffer.len();
+            return Ok(None);
+        }
+        let end = seen.len();
+        let mut line = buffer.split_to(end + 1).freeze();
+        line.truncate(line_bytes);
+        self.searched = 0;
+        self.language = Some(Language::Today);
+        Ok(Some(Incoming::Line(line)))
+    }
+}
+
+/// The length at the end of a header, if the header is there.
+fn data_bytes(buffer: &[u8], header: usize) -> Option<u32> {
+    let length = buffer.get(header - 4..header)?;
+    Some(u32::from_be_bytes([length[0], length[1], length[2], length[3]]))
+}
+
+/// Takes a header and the data behind it, and gives the data, if all is there.
+fn take(buffer: &mut BytesMut, header: usize, bytes: usize) -> Option<Bytes> {
+    if buffer.len() - header < bytes {
+        return None;
+    }
+    buffer.advance(header);
+    // Most packets have no data, and then there is nothing to share.
+    Some(if bytes == 0 { Bytes::new() } else { buffer.split_to(bytes).freeze() })
+}
+
+/// Bytes to be kept. What was decoded is a slice of the buffer it was read into, so a hundred bytes could hold on to hundreds of thousands: this copies them. Only what is large enough to be most of a buffer
+/// stays a slice.
+pub fn unpinned(bytes: &Bytes) -> Bytes {
+    if bytes.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(bytes) } else { bytes.clone() }
+}

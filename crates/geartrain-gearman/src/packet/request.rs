@@ -1,0 +1,197 @@
+//! What clients and workers send.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::arguments::{function, leading_number, terminated_or_all, without_one_nul};
+use super::{CLIENT_ID_BYTES_MAX, Fault, Packet, REQUEST, Report, Submission, kind};
+use crate::writer::{Unwritable, Writer};
+
+/// A packet to a server.
+///
+/// ```
+/// use bytes::{Bytes, BytesMut};
+/// use geartrain_gearman::packet::{Fault, Packet, Request};
+///
+/// let packet = Packet { kind: 1, data: Bytes::from_static(b"resize") };
+/// assert_eq!(Request::decode(packet)?, Request::CanDo { function: "resize".into(), timeout: None });
+/// let mut bytes = BytesMut::new();
+/// Request::CanDo { function: "resize", timeout: None }.encode(&mut bytes).unwrap();
+/// assert_eq!(&bytes[..], b"\0REQ\0\0\0\x01\0\0\0\x06resize");
+///
+/// let unknown = Request::decode(Packet { kind: 99, data: Bytes::new() }).unwrap_err();
+/// assert_eq!((unknown.code(), unknown.to_string().as_str()), ("INVALID_COMMAND", "Command not expected"));
+/// # Ok::<(), Fault>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request<B = Bytes> {
+    /// CAN_DO, and CAN_DO_TIMEOUT if there is a timeout.
+    CanDo {
+        /// What the worker can do.
+        function: B,
+        /// How long a job of it may take, in whole milliseconds and from one second up.
+        timeout: Option<Duration>,
+    },
+    /// CANT_DO.
+    CantDo {
+        /// What the worker can no longer do.
+        function: B,
+    },
+    /// RESET_ABILITIES: it can do nothing any more.
+    ResetAbilities,
+    /// PRE_SLEEP: it waits to be woken.
+    PreSleep,
+    /// GRAB_JOB, GRAB_JOB_UNIQ and GRAB_JOB_ALL.
+    Grab(Grab),
+    /// The six packets that begin with WORK.
+    Report(Report<B>),
+    /// SET_CLIENT_ID.
+    SetClientId {
+        /// What it calls itself. Of a longer one, the first [127 bytes](CLIENT_ID_BYTES_MAX).
+        id: B,
+    },
+    /// ALL_YOURS, which asks for nothing.
+    AllYours,
+    /// The ten packets that begin with SUBMIT.
+    Submit(Submission<B>),
+    /// GET_STATUS.
+    GetStatus {
+        /// Of which job.
+        handle: B,
+    },
+    /// GET_STATUS_UNIQUE.
+    GetStatusUnique {
+        /// Of which job.
+        unique: B,
+    },
+    /// OPTION_REQ.
+    SetOption {
+        /// Which, as it was written, because the answer repeats it; see [`names_exceptions`].
+        option: B,
+    },
+    /// ECHO_REQ.
+    Echo {
+        /// What is to come back.
+        data: B,
+    },
+}
+
+/// How a worker asks for a job: what the answer is to tell about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Grab {
+    /// GRAB_JOB: handle, function and data.
+    Plain,
+    /// GRAB_JOB_UNIQ: its unique ID too.
+    Unique,
+    /// GRAB_JOB_ALL: its reducer too, if it has one.
+    All,
+}
+
+/// Whether this is the one option there is.
+pub fn names_exceptions(option: &[u8]) -> bool {
+    option.strip_suffix(b"\0").unwrap_or(option).eq_ignore_ascii_case(b"exceptions")
+}
+
+impl Request {
+    /// Understands a packet, in everything that clients in use are known to get wrong too.
+    pub fn decode(packet: Packet) -> Result<Request, Fault> {
+        let Packet { kind, mut data } = packet;
+        Ok(match kind {
+            kind::CAN_DO => Request::CanDo { function: ability(data)?, timeout: None },
+            kind::CAN_DO_TIMEOUT => {
+                let function = ability(terminated_or_all(&mut data))?;
+                Request::CanDo { function, timeout: timeout(&data) }
+            }
+            kind::CANT_DO => Request::CantDo { function: ability(data)? },
+            kind::RESET_ABILITIES => Request::ResetAbilities,
+            kind::PRE_SLEEP => Request::PreSleep,
+            kind::GRAB_JOB => Request::Grab(Grab::Plain),
+            kind::GRAB_JOB_UNIQ => Request::Grab(Grab::Unique),
+            kind::GRAB_JOB_ALL => Request::Grab(Grab::All),
+            kind::SET_CLIENT_ID => {
+                data.truncate(CLIENT_ID_BYTES_MAX);
+                Request::SetClientId { id: data }
+            }
+            kind::ALL_YOURS => Request::AllYours,
+            kind::GET_STATUS => Request::GetStatus { handle: asked(data, "A handle holds no NUL")? },
+            // One client asks with the number of the answer.
+            kind::GET_STATUS_UNIQUE | kind::STATUS_RES_UNIQUE => {
+                Request::GetStatusUnique { unique: asked(data, "A unique ID holds no NUL")? }
+            }
+            kind::OPTION_REQ => Request::SetOption { option: data },
+            kind::ECHO_REQ => Request::Echo { data },
+            kind::WORK_STATUS
+            | kind::WORK_COMPLETE
+            | kind::WORK_FAIL
+            | kind::WORK_EXCEPTION
+            | kind::WORK_DATA
+            | kind::WORK_WARNING => Request::Report(Report::decode(kind, data).ok_or(Fault::Type(kind))?),
+            kind::SUBMIT_JOB
+            | kind::SUBMIT_JOB_BG
+            | kind::SUBMIT_JOB_HIGH
+            | kind::SUBMIT_JOB_HIGH_BG
+            | kind::SUBMIT_JOB_LOW
+            | kind::SUBMIT_JOB_LOW_BG
+            | kind::SUBMIT_JOB_SCHED
+            | kind::SUBMIT_JOB_EPOCH
+            | kind::SUBMIT_REDUCE_JOB
+            | kind::SUBMIT_REDUCE_JOB_BACKGROUND => Request::Submit(Submission::decode(kind, data)?),
+            other => return Err(Fault::Type(other)),
+        })
+    }
+}
+
+impl<B: AsRef<[u8]>> Request<B> {
+    /// Appends the packet. What cannot be said in one leaves the buffer as it was.
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+        match self {
+            Request::CanDo { function, timeout: None } => {
+                begin(out, kind::CAN_DO).end_with_name("function", function)
+            }
+            Request::CanDo { function, timeout: Some(timeout) } => begin(out, kind::CAN_DO_TIMEOUT)
+                .argument("function", function)?
+                .display(timeout.as_millis())
+                .end(),
+            Request::CantDo { function } => begin(out, kind::CANT_DO).end_with_name("function", function),
+            Request::ResetAbilities => begin(out, kind::RESET_ABILITIES).end(),
+            Request::PreSleep => begin(out, kind::PRE_SLEEP).end(),
+            Request::Grab(Grab::Plain) => begin(out, kind::GRAB_JOB).end(),
+            Request::Grab(Grab::Unique) => begin(out, kind::GRAB_JOB_UNIQ).end(),
+            Request::Grab(Grab::All) => begin(out, kind::GRAB_JOB_ALL).end(),
+            Request::Report(report) => report.encode(REQUEST, out),
+            Request::SetClientId { id } => begin(out, kind::SET_CLIENT_ID).end_with(id),
+            Request::AllYours => begin(out, kind::ALL_YOURS).end(),
+            Request::Submit(submission) => submission.encode(out),
+            Request::GetStatus { handle } => begin(out, kind::GET_STATUS).end_with_name("handle", handle),
+            Request::GetStatusUnique { unique } => {
+                begin(out, kind::GET_STATUS_UNIQUE).end_with_name("unique ID", unique)
+            }
+            Request::SetOption { option } => begin(out, kind::OPTION_REQ).end_with(option),
+            Request::Echo { data } => begin(out, kind::ECHO_REQ).end_with(data),
+        }
+    }
+}
+
+fn begin(out: &mut BytesMut, kind: u32) -> Writer<'_> {
+    Writer::begin(out, &[&REQUEST, &kind.to_be_bytes()])
+}
+
+fn ability(data: Bytes) -> Result<Bytes, Fault> {
+    let name = without_one_nul(data);
+    function(&name).map(|()| name)
+}
+
+/// A name that the answer will repeat, in front of other arguments.
+fn asked(data: Bytes, wrong: &'static str) -> Result<Bytes, Fault> {
+    let name = without_one_nul(data);
+    if name.contains(&0) { Err(Fault::Argument(wrong)) } else { Ok(name) }
+}
+
+/// Milliseconds. One client sends four raw bytes instead of digits, and means by less than a second what older servers took for seconds.
+fn timeout(text: &[u8]) -> Option<Duration> {
+    match leading_number(text).unwrap_or(u64::MAX) {
+        0 => None,
+        milliseconds => Some(Duration::from_millis(milliseconds.max(1000))),
+    }
+}

@@ -1,0 +1,206 @@
+//! What a server sends.
+
+use bytes::{Bytes, BytesMut};
+
+use super::arguments::{required, small_number, terminated_or_all};
+use super::{Fault, Grab, Packet, RESPONSE, Report, kind};
+use crate::writer::{Unwritable, Writer};
+
+/// A packet from a server.
+///
+/// ```
+/// use bytes::{Bytes, BytesMut};
+/// use geartrain_gearman::packet::{Fault, Packet, Response};
+///
+/// let mut bytes = BytesMut::new();
+/// Response::JobCreated { handle: "H:lap:1" }.encode(&mut bytes).unwrap();
+/// assert_eq!(&bytes[..], b"\0RES\0\0\0\x08\0\0\0\x07H:lap:1");
+/// let packet = Packet { kind: 8, data: Bytes::from_static(b"H:lap:1") };
+/// assert_eq!(Response::decode(packet)?, Response::JobCreated { handle: "H:lap:1".into() });
+/// # Ok::<(), Fault>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response<B = Bytes> {
+    /// NOOP: there may be a job.
+    Noop,
+    /// JOB_CREATED.
+    JobCreated {
+        /// Which job it is.
+        handle: B,
+    },
+    /// NO_JOB.
+    NoJob,
+    /// JOB_ASSIGN, JOB_ASSIGN_UNIQ and JOB_ASSIGN_ALL.
+    Assign(Assignment<B>),
+    /// The six packets that begin with WORK.
+    Report(Report<B>),
+    /// STATUS_RES.
+    Status {
+        /// Which job, as it was asked for.
+        handle: B,
+        /// How it stands.
+        status: JobStatus,
+    },
+    /// STATUS_RES_UNIQUE.
+    StatusUnique {
+        /// Which job, as it was asked for.
+        unique: B,
+        /// How it stands.
+        status: JobStatus,
+        /// How many wait for its news.
+        clients: u32,
+    },
+    /// OPTION_RES.
+    OptionSet {
+        /// Which, as it was asked for.
+        option: B,
+    },
+    /// ECHO_RES.
+    Echo {
+        /// What had been sent.
+        data: B,
+    },
+    /// ERROR. A server writes a [`Fault`] instead.
+    Error {
+        /// What a program may look at.
+        code: B,
+        /// What is for people.
+        text: B,
+    },
+}
+
+/// A job for a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment<B = Bytes> {
+    /// How the worker asked. It is told no more than that: the rest of this is neither written nor read, and then empty.
+    pub grab: Grab,
+    /// Which job it is.
+    pub handle: B,
+    /// What is to be done.
+    pub function: B,
+    /// Its unique ID.
+    pub unique: B,
+    /// Who puts the parts of the result together; nobody if empty. Then whoever [asked for all](Grab::All) is answered as if they had asked for the unique ID.
+    pub reducer: B,
+    /// What it is to be done with.
+    pub data: B,
+}
+
+/// How a job stands. By default it is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct JobStatus {
+    /// Whether there is such a job.
+    pub known: bool,
+    /// Whether a worker has it.
+    pub running: bool,
+    /// What is done.
+    pub numerator: u32,
+    /// Of how much.
+    pub denominator: u32,
+}
+
+impl Response {
+    /// Understands a packet.
+    pub fn decode(packet: Packet) -> Result<Response, Fault> {
+        let Packet { kind, mut data } = packet;
+        Ok(match kind {
+            kind::NOOP => Response::Noop,
+            kind::JOB_CREATED => Response::JobCreated { handle: data },
+            kind::NO_JOB => Response::NoJob,
+            kind::JOB_ASSIGN => Response::Assign(Assignment::take(Grab::Plain, data)?),
+            kind::JOB_ASSIGN_UNIQ => Response::Assign(Assignment::take(Grab::Unique, data)?),
+            kind::JOB_ASSIGN_ALL => Response::Assign(Assignment::take(Grab::All, data)?),
+            kind::STATUS_RES => {
+                let handle = required(&mut data, "handle")?;
+                Response::Status { handle, status: JobStatus::take(&mut data)? }
+            }
+            kind::STATUS_RES_UNIQUE => {
+                let unique = required(&mut data, "unique ID")?;
+                let status = JobStatus::take(&mut data)?;
+                Response::StatusUnique { unique, status, clients: small_number(&data) }
+            }
+            kind::OPTION_RES => Response::OptionSet { option: data },
+            kind::ECHO_RES => Response::Echo { data },
+            kind::ERROR => Response::Error { code: terminated_or_all(&mut data), text: data },
+            other => Response::Report(Report::decode(other, data).ok_or(Fault::Type(other))?),
+        })
+    }
+}
+
+impl<B: AsRef<[u8]>> Response<B> {
+    /// Appends the packet. What cannot be said in one leaves the buffer as it was.
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+        match self {
+            Response::Noop => begin(out, kind::NOOP).end(),
+            Response::JobCreated { handle } => begin(out, kind::JOB_CREATED).end_with_name("handle", handle),
+            Response::NoJob => begin(out, kind::NO_JOB).end(),
+            Response::Assign(assignment) => assignment.encode(out),
+            Response::Report(report) => report.encode(RESPONSE, out),
+            Response::Status { handle, status } => {
+                let writer = begin(out, kind::STATUS_RES).argument("handle", handle)?;
+                status.encode(writer).display(status.denominator).end()
+            }
+            Response::StatusUnique { unique, status, clients } => {
+                let writer = begin(out, kind::STATUS_RES_UNIQUE).argument("unique ID", unique)?;
+                status.encode(writer).number(status.denominator).display(clients).end()
+            }
+            Response::OptionSet { option } => begin(out, kind::OPTION_RES).end_with(option),
+            Response::Echo { data } => begin(out, kind::ECHO_RES).end_with(data),
+            Response::Error { code, text } => begin(out, kind::ERROR).argument("code", code)?.end_with(text),
+        }
+    }
+}
+
+fn begin(out: &mut BytesMut, kind: u32) -> Writer<'_> {
+    Writer::begin(out, &[&RESPONSE, &kind.to_be_bytes()])
+}
+
+impl Assignment {
+    fn take(grab: Grab, mut data: Bytes) -> Result<Assignment, Fault> {
+        let handle = required(&mut data, "handle")?;
+        let function = required(&mut data, "function")?;
+        let (mut unique, mut reducer) = (Bytes::new(), Bytes::new());
+        if matches!(grab, Grab::Unique | Grab::All) {
+            unique = required(&mut data, "unique ID")?;
+        }
+        if grab == Grab::All {
+            reducer = required(&mut data, "reducer")?;
+        }
+        Ok(Assignment { grab, handle, function, unique, reducer, data })
+    }
+}
+
+impl<B: AsRef<[u8]>> Assignment<B> {
+    fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+        let kind = match self.grab {
+            Grab::Plain => kind::JOB_ASSIGN,
+            Grab::All if !self.reducer.as_ref().is_empty() => kind::JOB_ASSIGN_ALL,
+            Grab::Unique | Grab::All => kind::JOB_ASSIGN_UNIQ,
+        };
+        let writer = begin(out, kind);
+        let mut writer = writer.argument("handle", &self.handle)?.argument("function", &self.function)?;
+        if kind != kind::JOB_ASSIGN {
+            writer = writer.argument("unique ID", &self.unique)?;
+        }
+        if kind == kind::JOB_ASSIGN_ALL {
+            writer = writer.argument("reducer", &self.reducer)?;
+        }
+        writer.end_with(&self.data)
+    }
+}
+
+impl JobStatus {
+    /// Takes the four numbers, the last of which may end the packet. Servers have been seen that leave numbers empty.
+    fn take(data: &mut Bytes) -> Result<JobStatus, Fault> {
+        let known = small_number(&required(data, "known")?) != 0;
+        let running = small_number(&required(data, "running")?) != 0;
+        let numerator = small_number(&required(data, "numerator")?);
+        Ok(JobStatus { known, running, numerator, denominator: small_number(&terminated_or_all(data)) })
+    }
+
+    /// Writes all numbers but the last, which may end the packet.
+    fn encode<'a>(&self, writer: Writer<'a>) -> Writer<'a> {
+        let writer = writer.number(u8::from(self.known)).number(u8::from(self.running));
+        writer.number(self.numerator)
+    }
+}

@@ -1,0 +1,191 @@
+//! A job as a client hands it in: ten packets, one form.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::arguments::{function, leading_number, required, unique};
+use super::{Fault, REQUEST, kind};
+use crate::writer::{Unwritable, Writer};
+
+/// A job that a client hands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submission<B = Bytes> {
+    /// What is to be done.
+    pub function: B,
+    /// What makes it the same job as another of this function. Empty: nothing; `-`: its data.
+    pub unique: B,
+    /// What it is to be done with.
+    pub data: B,
+    /// How, and when.
+    pub mode: Mode<B>,
+}
+
+/// How a job is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode<B = Bytes> {
+    /// SUBMIT_JOB, SUBMIT_JOB_HIGH, SUBMIT_JOB_LOW: the client waits for news.
+    Foreground(Priority),
+    /// The same with _BG: it does not.
+    Background(Priority),
+    /// SUBMIT_JOB_SCHED: in the background, in the next minute that matches.
+    Scheduled(Calendar),
+    /// SUBMIT_JOB_EPOCH: in the background, not before so many seconds after 1970 began; 0 is at once. At most what fits 63 bits.
+    Epoch(u64),
+    /// SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND: the worker is told who puts the parts of the result together.
+    Reduce {
+        /// Who.
+        reducer: B,
+        /// Whether the client waits for no news.
+        background: bool,
+    },
+}
+
+/// Which jobs go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Priority {
+    /// After all others.
+    Low,
+    /// Where nothing was said.
+    #[default]
+    Normal,
+    /// Before all others.
+    High,
+}
+
+/// Which minutes match. What is not given matches all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Calendar {
+    /// 0 to 59.
+    pub minute: Option<u8>,
+    /// 0 to 23.
+    pub hour: Option<u8>,
+    /// Of the month, 1 to 31.
+    pub day: Option<u8>,
+    /// 1 to 12.
+    pub month: Option<u8>,
+    /// 0 to 6, beginning with Monday.
+    pub weekday: Option<u8>,
+}
+
+impl<B> Submission<B> {
+    /// Whether the client hears nothing after JOB_CREATED.
+    pub fn is_background(&self) -> bool {
+        match self.mode {
+            Mode::Foreground(_) | Mode::Reduce { background: false, .. } => false,
+            Mode::Background(_) | Mode::Scheduled(_) | Mode::Epoch(_) => true,
+            Mode::Reduce { background: true, .. } => true,
+        }
+    }
+
+    /// Which jobs it goes before.
+    pub fn priority(&self) -> Priority {
+        match self.mode {
+            Mode::Foreground(priority) | Mode::Background(priority) => priority,
+            Mode::Scheduled(_) | Mode::Epoch(_) | Mode::Reduce { .. } => Priority::Normal,
+        }
+    }
+
+    fn kind(&self) -> u32 {
+        match self.mode {
+            Mode::Foreground(Priority::High) => kind::SUBMIT_JOB_HIGH,
+            Mode::Foreground(Priority::Normal) => kind::SUBMIT_JOB,
+            Mode::Foreground(Priority::Low) => kind::SUBMIT_JOB_LOW,
+            Mode::Background(Priority::High) => kind::SUBMIT_JOB_HIGH_BG,
+            Mode::Background(Priority::Normal) => kind::SUBMIT_JOB_BG,
+            Mode::Background(Priority::Low) => kind::SUBMIT_JOB_LOW_BG,
+            Mode::Scheduled(_) => kind::SUBMIT_JOB_SCHED,
+            Mode::Epoch(_) => kind::SUBMIT_JOB_EPOCH,
+            Mode::Reduce { background: false, .. } => kind::SUBMIT_REDUCE_JOB,
+            Mode::Reduce { background: true, .. } => kind::SUBMIT_REDUCE_JOB_BACKGROUND,
+        }
+    }
+}
+
+impl Submission {
+    /// Understands the ten packets that hand in a job; other kinds are none.
+    pub(crate) fn decode(kind: u32, mut data: Bytes) -> Result<Submission, Fault> {
+        let data = &mut data;
+        let function = required(data, "function")?;
+        let unique = required(data, "unique ID")?;
+        let mode = match kind {
+            kind::SUBMIT_JOB_HIGH => Mode::Foreground(Priority::High),
+            kind::SUBMIT_JOB => Mode::Foreground(Priority::Normal),
+            kind::SUBMIT_JOB_LOW => Mode::Foreground(Priority::Low),
+            kind::SUBMIT_JOB_HIGH_BG => Mode::Background(Priority::High),
+            kind::SUBMIT_JOB_BG => Mode::Background(Priority::Normal),
+            kind::SUBMIT_JOB_LOW_BG => Mode::Background(Priority::Low),
+            kind::SUBMIT_JOB_SCHED => Mode::Scheduled(Calendar::take(data)?),
+            kind::SUBMIT_JOB_EPOCH => Mode::Epoch(epoch(&required(data, "epoch")?)?),
+            kind::SUBMIT_REDUCE_JOB | kind::SUBMIT_REDUCE_JOB_BACKGROUND => {
+                let reducer = required(data, "reducer")?;
+                // What is documented ends here. What is sent has an empty argument more.
+                if data.first() == Some(&0) {
+                    data.advance(1);
+                }
+                Mode::Reduce { reducer, background: kind == kind::SUBMIT_REDUCE_JOB_BACKGROUND }
+            }
+            other => return Err(Fault::Type(other)),
+        };
+        self::function(&function)?;
+        self::unique(&unique)?;
+        if let Mode::Reduce { reducer, .. } = &mode {
+            self::unique(reducer)?;
+        }
+        Ok(Submission { function, unique, data: std::mem::take(data), mode })
+    }
+}
+
+impl<B: AsRef<[u8]>> Submission<B> {
+    pub(crate) fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+        let writer = Writer::begin(out, &[&REQUEST, &self.kind().to_be_bytes()]);
+        let writer = writer.argument("function", &self.function)?.argument("unique ID", &self.unique)?;
+        let writer = match &self.mode {
+            Mode::Foreground(_) | Mode::Background(_) => writer,
+            Mode::Scheduled(calendar) => {
+                calendar.fields().into_iter().fold(writer, |writer, (field, ..)| match field {
+                    Some(number) => writer.number(number),
+                    None => writer.raw(&[0]),
+                })
+            }
+            Mode::Epoch(seconds) => writer.number(seconds),
+            Mode::Reduce { reducer, .. } => writer.argument("reducer", reducer)?.raw(&[0]),
+        };
+        writer.end_with(&self.data)
+    }
+}
+
+impl Calendar {
+    /// Each field as it is sent, with the numbers it may be and what is said of others.
+    fn fields(&self) -> [(Option<u8>, std::ops::RangeInclusive<u8>, &'static str); 5] {
+        [
+            (self.minute, 0..=59, "A minute is 0 to 59 or empty"),
+            (self.hour, 0..=23, "An hour is 0 to 23 or empty"),
+            (self.day, 1..=31, "A day of the month is 1 to 31 or empty"),
+            (self.month, 1..=12, "A month is 1 to 12 or empty"),
+            (self.weekday, 0..=6, "A day of the week is 0 to 6, from Monday, or empty"),
+        ]
+    }
+
+    fn take(data: &mut Bytes) -> Result<Calendar, Fault> {
+        let mut texts = [const { Bytes::new() }; 5];
+        for text in &mut texts {
+            *text = required(data, "schedule")?;
+        }
+        let mut numbers = [None; 5];
+        for ((number, text), (_, range, wrong)) in
+            numbers.iter_mut().zip(&texts).zip(Calendar::default().fields())
+        {
+            if !text.is_empty() {
+                let read = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u8>().ok());
+                *number = Some(read.filter(|read| range.contains(read)).ok_or(Fault::Argument(wrong))?);
+            }
+        }
+        let [minute, hour, day, month, weekday] = numbers;
+        Ok(Calendar { minute, hour, day, month, weekday })
+    }
+}
+
+/// Seconds since 1970. Only a moment that no clock reaches is refused: all else that is no number is a moment long past.
+fn epoch(text: &[u8]) -> Result<u64, Fault> {
+    let seconds = leading_number(text).filter(|seconds| i64::try_from(*seconds).is_ok());
+    seconds.ok_or(Fault::Argument("An epoch fits 64 bits"))
+}

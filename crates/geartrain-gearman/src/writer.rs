@@ -1,0 +1,94 @@
+//! A packet on its way into a buffer. Both generations of packets end their header with a length, which is filled in last.
+
+use std::fmt::{Display, Write};
+
+use bytes::BytesMut;
+
+/// Why something cannot be said in a packet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritable {
+    /// A NUL ends an argument, so one inside would make two of it.
+    #[error("the {0} holds a NUL")]
+    Nul(&'static str),
+    /// The length of a packet has 32 bits.
+    #[error("a packet holds less than 4 GiB")]
+    TooLarge,
+}
+
+/// Writes one packet. What cannot be written leaves the buffer as it was.
+pub(crate) struct Writer<'a> {
+    out: &'a mut BytesMut,
+    start: usize,
+    /// Where the data begins, right behind its length.
+    data: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins with a header, of which only the length is missing.
+    pub(crate) fn begin(out: &'a mut BytesMut, header: &[&[u8]]) -> Writer<'a> {
+        let start = out.len();
+        for part in header {
+            out.extend_from_slice(part);
+        }
+        out.extend_from_slice(&[0; 4]);
+        let data = out.len();
+        Writer { out, start, data }
+    }
+
+    /// An argument that others follow.
+    pub(crate) fn argument(self, name: &'static str, bytes: impl AsRef<[u8]>) -> Result<Self, Unwritable> {
+        let bytes = bytes.as_ref();
+        if bytes.contains(&0) {
+            self.out.truncate(self.start);
+            return Err(Unwritable::Nul(name));
+        }
+        self.out.extend_from_slice(bytes);
+        Ok(self.raw(&[0]))
+    }
+
+    /// A number that other arguments follow.
+    pub(crate) fn number(self, number: impl Display) -> Self {
+        self.display(number).raw(&[0])
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn raw(self, bytes: &[u8]) -> Self {
+        self.out.extend_from_slice(bytes);
+        self
+    }
+
+    /// Text as it is.
+    pub(crate) fn display(self, text: impl Display) -> Self {
+        // Writing into memory cannot fail.
+        let _ = write!(self.out, "{text}");
+        self
+    }
+
+    /// The last argument, where it names something: a NUL would be taken for the end of the name.
+    pub(crate) fn end_with_name(self, name: &'static str, bytes: impl AsRef<[u8]>) -> Result<(), Unwritable> {
+        let writer = self.argument(name, bytes)?;
+        writer.out.truncate(writer.out.len() - 1);
+        writer.end()
+    }
+
+    /// The last argument, which may hold anything.
+    pub(crate) fn end_with(self, bytes: impl AsRef<[u8]>) -> Result<(), Unwritable> {
+        let bytes = bytes.as_ref();
+        // Looked at before the copy, which would be as large.
+        if u32::try_from(self.out.len() - self.data + bytes.len()).is_err() {
+            self.out.truncate(self.start);
+            return Err(Unwritable::TooLarge);
+        }
+        self.raw(bytes).end()
+    }
+
+    /// Fills in the length.
+    pub(crate) fn end(self) -> Result<(), Unwritable> {
+        let Ok(length) = u32::try_from(self.out.len() - self.data) else {
+            self.out.truncate(self.start);
+            return Err(Unwritable::TooLarge);
+        };
+        self.out[self.data - 4..self.data].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+}
