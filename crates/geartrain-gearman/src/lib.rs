@@ -32,6 +32,7 @@
 
 pub mod draft;
 mod frame;
+pub mod front;
 pub mod packet;
 pub mod text;
 mod writer;

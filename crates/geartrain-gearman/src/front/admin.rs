@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
     Ability, Announce, AnnounceChange, BackendError, Call, Cancel, Count, ForgetQueues, GetLimits, GetMany,
-    Job, Jobs, Listing, Page, Priority, PriorityCounts, QueueCounts, QueueLimits, QueueName, Queues, Reply,
-    RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
+    Job, JobState, Jobs, Listing, Page, Priority, PriorityCounts, QueueCounts, QueueLimits, QueueName,
+    Queues, Reply, RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
 };
 
 use super::session::{Session, job_status, shown, write};
@@ -28,7 +28,9 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
         Err(Failure::Refused(refused)) => refused.write(out),
         Err(Failure::Trouble(error)) => {
             tracing::warn!(%error, "an administrator gets no answer");
-            out.extend_from_slice(format!("ERR QUEUE_ERROR {}\r\n", error.to_string().replace(' ', "+")).as_bytes());
+            out.extend_from_slice(
+                format!("ERR QUEUE_ERROR {}\r\n", error.to_string().replace(' ', "+")).as_bytes(),
+            );
         }
     }
 }
@@ -63,8 +65,13 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
                 let is_background =
                     job.particulars.as_ref().is_none_or(|about| about.lives == geartrain_core::Lives::Always);
                 let retries = (i64::from(job.retries) - job.remaining).max(0);
-                Line::Job { handle: &handle, retries: retries.unsigned_abs(), ignored: false, queued: is_background }
-                    .write(out);
+                Line::Job {
+                    handle: &handle,
+                    retries: retries.unsigned_abs(),
+                    ignored: false,
+                    queued: is_background,
+                }
+                .write(out);
             })
             .await?;
             write_end(out);
@@ -75,10 +82,15 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
         }
         Command::Jobs => {
             each_job(&shared, |job| {
-                let function = function::bytes(&job.queue);
+                let function = function_of(job);
                 let listeners = job.particulars.as_ref().map_or(0, |about| about.attached);
-                Line::Attached { function: &function, unique: unique_of(job), worker: worker_of(job), listeners }
-                    .write(out);
+                Line::Attached {
+                    function: &function,
+                    unique: unique_of(job),
+                    worker: worker_of(job),
+                    listeners,
+                }
+                .write(out);
             })
             .await?;
             write_end(out);
@@ -86,8 +98,7 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
         Command::Clients => clients(&shared, out).await?,
         Command::CancelJob { handle } => {
             let jid = session.jid_of(&handle).ok_or(Refused::UnknownJob)?;
-            let is_unfinished =
-                shared.run(Status { of: StatusOf::Jid(jid.clone()) }).await?.is_some();
+            let is_unfinished = shared.run(Status { of: StatusOf::Jid(jid.clone()) }).await?.is_some();
             if !is_unfinished || shared.run(Cancel { jids: vec![jid] }).await? == 0 {
                 return Err(Refused::UnknownJob.into());
             }
@@ -241,8 +252,9 @@ async fn clients(shared: &Shared, out: &mut BytesMut) -> Result<(), BackendError
         let jobs = shared.run(GetMany { jids }).await?;
         Line::Client { address: peer.address }.write(out);
         for job in jobs {
-            let function = function::bytes(&job.queue);
-            Line::ClientJob { function: &function, unique: unique_of(&job), worker: worker_of(&job) }.write(out);
+            let function = function_of(&job);
+            Line::ClientJob { function: &function, unique: unique_of(&job), worker: worker_of(&job) }
+                .write(out);
         }
     }
     write_end(out);
@@ -282,8 +294,14 @@ fn unique_of(job: &Job) -> &[u8] {
 }
 
 fn worker_of(job: &Job) -> Option<std::net::SocketAddr> {
-    let lock = job.lock.as_ref()?;
-    Shared::address_of(&lock.worker)?.parse().ok()
+    match &job.state {
+        JobState::Running { lock } => Shared::address_of(&lock.worker)?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn function_of(job: &Job) -> std::borrow::Cow<'_, [u8]> {
+    job.queue.as_ref().map(function::bytes).unwrap_or_default()
 }
 
 /// Answers how the job with a unique ID does, whatever its function: the one that runs, else the oldest.

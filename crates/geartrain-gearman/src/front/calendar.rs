@@ -12,7 +12,7 @@ const DAYS_MAX: usize = 9 * 366;
 
 /// How long it is until a second begins; nothing, if it has begun.
 pub(crate) fn until(second: u64, now: Timestamp) -> Seconds {
-    Seconds::saturating(second as f64 - now.get()).max(Seconds::ZERO)
+    Seconds::new(second as f64 - now.get()).unwrap_or(Seconds::ZERO).max(Seconds::ZERO)
 }
 
 /// The next minute that matches, in this machine's local time, as the second since 1970 with which it begins.

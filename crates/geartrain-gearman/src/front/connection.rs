@@ -290,7 +290,9 @@ where
             Word::Request(Request::GetStatusUnique { unique }) => {
                 admin::status_by_unique(&self.shared, unique, &mut self.out).await;
             }
-            Word::Incoming(Incoming::Line(line)) => admin::answer(&line, &mut self.session, &mut self.out).await,
+            Word::Incoming(Incoming::Line(line)) => {
+                admin::answer(&line, &mut self.session, &mut self.out).await
+            }
             Word::Incoming(Incoming::Draft(packet)) => {
                 let draft = self.draft.get_or_insert_default();
                 if draft.answer(packet, &mut self.session, &mut self.out).await.is_break() {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
     Answer, BackendError, Call, ChunkKind, Get, GetResult, How, Job, Kept, Outcome, PAYLOAD_BYTES_MAX, Put,
-    PutReply, Refusal, Reply, Status, StatusOf, Timestamp, Told, Waiter,
+    PutReply, Reply, StateName, Status, StatusOf, Timestamp, Told, Waiter,
 };
 
 use super::session::{Gathered, Session, unique};
@@ -140,7 +140,8 @@ impl Draft {
         let waiter = number.map(|number| Waiter { front, connection: session.peer.number, number });
         let mut put = Put::new(queue, jid.clone(), klass, args);
         // A key of one dash means nothing else here.
-        let key = if dupkey == b"-" { geartrain_core::UniqueKey::new(dupkey).ok() } else { unique(dupkey, args) };
+        let key =
+            if dupkey == b"-" { geartrain_core::UniqueKey::new(dupkey).ok() } else { unique(dupkey, args) };
         let mut terms = session.terms(&mut put, waiter, key);
         if kind == JobType::Handle {
             terms.result_for = Some(shared.options.result_for);
@@ -151,7 +152,6 @@ impl Draft {
         let jid = match one(answers) {
             Ok(Reply::Put(PutReply::Coalesced { jid })) => jid,
             Ok(_) => jid,
-            Err(BackendError::Refused(Refusal::BadName(_))) => return Err(Code::BadName),
             Err(error) => {
                 tracing::debug!(%error, "a job is refused");
                 return Err(Code::QueueFull);
@@ -300,7 +300,9 @@ async fn ended(session: &Session, handle: &[u8]) -> (u32, u8, Bytes) {
         }
     }
     match (kept, job) {
-        (_, Some(job)) if job.state.is_unfinished() => (0, 0, Bytes::new()),
+        (_, Some(job)) if !matches!(job.state.name(), StateName::Complete | StateName::Failed) => {
+            (0, 0, Bytes::new())
+        }
         (Some(kept), job) => {
             let Kept { how, outcome, ended, .. } = *kept;
             let since = job.and_then(|job| put_at(&job)).unwrap_or(ended);
@@ -328,7 +330,8 @@ fn result(how: &How, outcome: Outcome) -> (u8, Bytes) {
         How::Canceled => (SERVER_RESULT, Bytes::from_static(b"cancelled")),
         How::Failed { group, .. } => {
             let group = group.as_str();
-            let is_used_up = ["failed-retries-", "crashed-", "timed-out-"].iter().any(|it| group.starts_with(it));
+            let is_used_up =
+                ["failed-retries-", "crashed-", "timed-out-"].iter().any(|it| group.starts_with(it));
             if is_used_up {
                 return (SERVER_RESULT, Bytes::from_static(b"retries exhausted"));
             }

@@ -42,7 +42,8 @@ impl Handles {
                 handle.push_str(&self.prefix);
                 // Writing into a text does not fail.
                 let _ = write!(handle, "{number}");
-                return Jid::new(handle).map_err(|bad| BackendError::Refused(bad.into()));
+                return Jid::new(handle)
+                    .map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) });
             }
             let count = Count::new(BLOCK).unwrap_or(Count::MAX);
             let allot = Allot { counter: COUNTER.to_owned(), count };
@@ -50,7 +51,11 @@ impl Handles {
             match answers.pop() {
                 Some(Ok(Reply::Allot(first))) => *self.numbers() = first..first + count.get() as u64,
                 Some(Err(refusal)) => return Err(refusal.into()),
-                _ => return Err(Refusal::Unsupported { operation: "hand out numbers", backend: "chosen" }.into()),
+                _ => {
+                    return Err(
+                        Refusal::Unsupported { operation: "hand out numbers", backend: "chosen" }.into()
+                    );
+                }
             }
         }
     }

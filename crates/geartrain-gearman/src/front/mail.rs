@@ -84,7 +84,9 @@ impl Mail {
                 }
             };
             if why == DeliveriesEnd::Lagged {
-                tracing::warn!("clients that wait for jobs were told too much at once; they are told that their jobs failed");
+                tracing::warn!(
+                    "clients that wait for jobs were told too much at once; they are told that their jobs failed"
+                );
             }
             self.end(front);
         }

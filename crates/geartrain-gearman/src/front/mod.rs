@@ -11,7 +11,6 @@ mod function;
 mod handles;
 mod inbox;
 mod mail;
-mod output;
 mod session;
 mod sleepers;
 
@@ -59,7 +58,7 @@ pub struct Options {
     /// The largest packet.
     pub packet_bytes_max: u32,
     /// What packets of the draft begin with.
-    pub draft_magic: [u8; 4],
+    pub draft_magic: crate::draft::Magic,
     /// How long the draft's clients can ask for a result.
     pub result_for: Seconds,
     /// Cancelled when an administrator says `shutdown`; if there is none, the word is not known.
@@ -82,8 +81,8 @@ impl Default for Options {
             attempts_max: None,
             exceptions: false,
             packet_bytes_max: 64 << 20,
-            draft_magic: crate::draft::MAGIC,
-            result_for: Seconds::from_whole(3_600),
+            draft_magic: crate::draft::Magic::default(),
+            result_for: Seconds::from(3_600),
             shutdown: None,
             alone: false,
             tls: None,
@@ -157,7 +156,7 @@ impl Shared {
     /// What a connection is called as a worker.
     pub(crate) fn worker_name(&self, peer: &Peer) -> Result<WorkerName, BackendError> {
         let name = format!("{WORKER}{:x}-{}@{}", self.name, peer.number, peer.address);
-        WorkerName::new(name).map_err(|bad| BackendError::Refused(bad.into()))
+        WorkerName::new(name).map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) })
     }
 
     /// The address of the worker of this name, if it came in by Gearman.

@@ -13,8 +13,8 @@ use geartrain_core::{
     Ability, Afterwards, Announce, AnnounceChange, Answer, BackendError, Call, Chunk, ChunkKind, Complete,
     Count, Delivery, Fail, Gone, Group, Heartbeat, Holder, How, Jid, Klass, Leave, Leaving, Lives, Outcome,
     Payload, Pop, PopOrder, PopReply, Popped, Portion, Priority, Progress, Progressed, Put, PutReply,
-    QueueName, RETRIES_MAX, Refusal, Reply, Seconds, StateName, Status, StatusOf, StatusReply, Terms, Told,
-    Token, UniqueKey, Waiter, WorkerName,
+    QueueName, RETRIES_MAX, Refusal, Reply, SPAN_MAX, Seconds, StateName, Status, StatusOf, StatusReply,
+    Terms, Token, Told, UniqueKey, Waiter, WorkerName,
 };
 use sha2::{Digest, Sha256};
 
@@ -230,7 +230,9 @@ impl Session {
             Mode::Epoch(second) => put.delay = calendar::until(second, now),
             Mode::Scheduled(calendar) => match calendar::next(calendar, now) {
                 Some(second) => put.delay = calendar::until(second, now),
-                None => return to.refuse(&Fault::Argument("No minute of the next years matches this schedule")),
+                None => {
+                    return to.refuse(&Fault::Argument("No minute of the next years matches this schedule"));
+                }
             },
             _ => {}
         }
@@ -256,7 +258,8 @@ impl Session {
     pub(crate) fn terms(&self, put: &mut Put, waiter: Option<Waiter>, unique: Option<UniqueKey>) -> Terms {
         let attempts = self.shared.options.attempts_max;
         put.retries = Some(attempts.map_or(RETRIES_MAX, |attempts| attempts.max(1) - 1));
-        let mut terms = Terms { unique, crashes_max: attempts.map(|attempts| attempts.max(1) + 1), ..Terms::default() };
+        let mut terms =
+            Terms { unique, crashes_max: attempts.map(|attempts| attempts.max(1) + 1), ..Terms::default() };
         if waiter.is_some() {
             terms.attach = waiter;
             terms.lives = Lives::WhileAwaited;
@@ -274,7 +277,8 @@ impl Session {
             self.functions.push(queue.clone());
             self.peer.about().functions.push(queue.clone());
         }
-        let attempt_max = timeout.map(|timeout| Seconds::saturating(timeout.as_secs_f64()).min(geartrain_core::SPAN_MAX));
+        let attempt_max = timeout
+            .map(|timeout| Seconds::new(timeout.as_secs_f64()).map_or(SPAN_MAX, |it| it.min(SPAN_MAX)));
         let ability = Ability { queue, klass: None, attempt_max };
         self.announce(AnnounceChange::Can(vec![ability]), to);
         if self.is_asleep {
@@ -409,7 +413,7 @@ impl Session {
     }
 
     /// Does not hold a job any more.
-    fn let_go(&mut self, handle: &[u8]) {
+    pub(crate) fn let_go(&mut self, handle: &[u8]) {
         if self.jobs.remove(handle).is_some() {
             self.past.add(handle);
         }
@@ -691,6 +695,16 @@ impl Session {
             calls.push(Call::from(Gone { worker: self.worker.clone(), evidence }));
         }
         calls
+    }
+
+    /// The backend knows it as a worker.
+    pub(crate) fn note_worker(&mut self) {
+        self.is_worker = true;
+    }
+
+    /// Where the next pop begins among the functions.
+    pub(crate) fn turn(&mut self, turn: usize) {
+        self.turn = turn;
     }
 
     /// The number of the next submission of somebody who waits.

@@ -18,7 +18,7 @@ use super::inbox::Inbox;
 /// How long whoever was woken may take to ask for the job before more are woken.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long the backend is asked to wait at a time.
-const WATCH: Seconds = Seconds::from_whole(600);
+const WATCH: i32 = 600;
 /// How long to wait when the backend cannot be asked.
 const TROUBLE: Duration = Duration::from_secs(1);
 
@@ -66,11 +66,7 @@ impl Sleepers {
     }
 
     /// Lets somebody sleep until there is a job of one of these functions. If it is known that there is one, they are woken at once.
-    pub(crate) fn lie_down(
-        self: &Arc<Sleepers>,
-        inbox: &Arc<Inbox>,
-        functions: &[QueueName],
-    ) -> Option<Bed> {
+    pub(crate) fn lie_down(self: &Arc<Sleepers>, inbox: &Arc<Inbox>, functions: &[QueueName]) -> Option<Bed> {
         let mut lines = self.lines();
         if functions.iter().any(|function| lines.get(function).is_some_and(|line| line.ready.is_some())) {
             drop(lines);
@@ -117,7 +113,7 @@ impl Sleepers {
     /// Wakes those who sleep for a function whenever there is a job, until nobody sleeps for it.
     async fn watch(&self, function: &QueueName) {
         loop {
-            match self.backend.ready_or_wait(vec![function.clone()], WATCH).await {
+            match self.backend.ready_or_wait(vec![function.clone()], Seconds::from(WATCH)).await {
                 Ok(true) => {}
                 Ok(false) => {
                     if self.is_over(function) {
