@@ -180,6 +180,9 @@ pub(crate) struct ServerArgs {
     /// Where to speak RESP, for Qless clients, this command and Rust programs; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", env = "GEARTRAIN_RESP", default_value = "127.0.0.1:7411")]
     pub(crate) resp: std::net::SocketAddr,
+    /// Where to speak Gearman, or `off`; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", env = "GEARTRAIN_GEARMAN", default_value = "127.0.0.1:4730", value_parser = address_or_off)]
+    pub(crate) gearman: AddressOrOff,
     /// What clients must say to be let in
     #[arg(long, env = "GEARTRAIN_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
@@ -192,12 +195,48 @@ pub(crate) struct ServerArgs {
     /// Make sample jobs and work on them; in memory, unless --store or --data is given
     #[arg(long)]
     pub(crate) demo: bool,
+    /// How many attempts a job of a Gearman client has; -1 for as many as it takes
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=1_000_000), help_heading = "Gearman")]
+    pub(crate) job_retries: i64,
+    /// How many sleeping workers a job wakes at first; 0 for all of them
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Gearman")]
+    pub(crate) worker_wakeup: usize,
+    /// Tell all clients why jobs fail, and not only those who ask for it
+    #[arg(long, help_heading = "Gearman")]
+    pub(crate) exceptions: bool,
+    /// Let administrators stop the server with `shutdown`
+    #[arg(long, help_heading = "Gearman")]
+    pub(crate) allow_shutdown: bool,
+    /// The host that handles name [default: this machine's name]
+    #[arg(long, value_name = "NAME", help_heading = "Gearman")]
+    pub(crate) handle_host: Option<String>,
+    /// Speak nothing but TLS there, with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "gearman_tls_key", help_heading = "Gearman")]
+    pub(crate) gearman_tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "gearman_tls_cert", help_heading = "Gearman")]
+    pub(crate) gearman_tls_key: Option<PathBuf>,
+    /// Let only those in whose certificate one of these has signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "gearman_tls_cert", help_heading = "Gearman")]
+    pub(crate) gearman_tls_ca: Option<PathBuf>,
     /// How to write the log, which goes to stderr
     #[arg(long, value_name = "FORM", env = "GEARTRAIN_LOG_FORM", default_value = "human")]
     pub(crate) log_form: LogForm,
     /// What to log: error, warn, info, debug or trace, or a filter like info,geartrain_resp=debug
     #[arg(long, value_name = "FILTER", env = "GEARTRAIN_LOG", default_value = "info")]
     pub(crate) log: String,
+}
+
+/// Where something is spoken, if it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AddressOrOff(pub(crate) Option<std::net::SocketAddr>);
+
+fn address_or_off(text: &str) -> Result<AddressOrOff, String> {
+    if text == "off" {
+        return Ok(AddressOrOff(None));
+    }
+    let address = text.parse().map_err(|_| "give an address like 127.0.0.1:4730, or off".to_owned())?;
+    Ok(AddressOrOff(Some(address)))
 }
 
 const SERVER_EXAMPLES: &str = "Examples:

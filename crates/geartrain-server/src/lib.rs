@@ -1,6 +1,7 @@
 //! Joins one backend to the front-ends.
 
 mod demo;
+mod gearman;
 mod sweep;
 
 use std::net::SocketAddr;
@@ -24,6 +25,8 @@ pub struct Settings {
     pub store: String,
     /// Where RESP is spoken. Port 0 takes one that is free.
     pub resp: SocketAddr,
+    /// How Gearman is spoken; not at all, if not given.
+    pub gearman: Option<GearmanSettings>,
     /// What clients must say to be let in.
     pub password: Option<String>,
     /// Lets everybody in who can reach the address, although it is not this machine's own.
@@ -34,6 +37,8 @@ pub struct Settings {
     pub demo: bool,
 }
 
+pub use gearman::{GearmanSettings, TlsFiles};
+
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -42,10 +47,12 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] geartrain::Error),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: is another server running? Choose another address with --resp")]
+    #[error("cannot listen on {address}: is another server running? Choose another address with {flag}")]
     Listen {
         /// Which.
         address: SocketAddr,
+        /// What it is chosen with.
+        flag: &'static str,
         /// Why.
         #[source]
         source: std::io::Error,
@@ -57,12 +64,22 @@ pub enum StartError {
         directory: String,
     },
     /// Anybody could come in.
-    #[error(
-        "{address} can be reached from other machines, and nobody is asked for a password: give one with --password, or say --insecure"
-    )]
+    #[error("{address} can be reached from other machines, and nobody is asked {question}, or say --insecure")]
     Open {
         /// Which.
         address: SocketAddr,
+        /// For what, and how that is changed.
+        question: &'static str,
+    },
+    /// TLS cannot be spoken.
+    #[error("{what} {file} cannot be used: {why}")]
+    Tls {
+        /// What the file was to be.
+        what: &'static str,
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        why: String,
     },
 }
 
@@ -71,7 +88,10 @@ pub struct Server {
     client: Client,
     place: Place,
     resp: SocketAddr,
+    gearman: Option<SocketAddr>,
     stop: CancellationToken,
+    /// Cancelled when an administrator asks for the end.
+    quit: CancellationToken,
     /// Stopped after the front-ends, because it uses what they do not.
     tasks: JoinSet<()>,
 }
@@ -81,11 +101,15 @@ impl Server {
     pub async fn start(settings: &Settings) -> Result<Server, StartError> {
         let address = settings.resp;
         if !address.ip().is_loopback() && settings.password.is_none() && !settings.insecure {
-            return Err(StartError::Open { address });
+            let question = "for a password: give one with --password";
+            return Err(StartError::Open { address, question });
         }
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
-        let resp = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        let (listener, resp) = listen(address, "--resp").await?;
+        let quit = CancellationToken::new();
+        let gearman = match &settings.gearman {
+            Some(gearman) => Some(gearman::prepare(gearman, settings.insecure, &quit).await?),
+            None => None,
+        };
         let client = geartrain::connect(&settings.store).await?;
         let place = Place::of(&settings.store)?;
         // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
@@ -108,13 +132,30 @@ impl Server {
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
         tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
-        tracing::info!(store = %place, %resp, "ready");
-        Ok(Server { client, place, resp, stop, tasks })
+        let gearman = gearman.map(|prepared| {
+            let alone = !matches!(place, Place::Redis(_));
+            gearman::serve(prepared, alone, client.backend().clone(), &stop, &mut tasks)
+        });
+        match gearman {
+            Some(gearman) => tracing::info!(store = %place, %resp, %gearman, "ready"),
+            None => tracing::info!(store = %place, %resp, "ready"),
+        }
+        Ok(Server { client, place, resp, gearman, stop, quit, tasks })
     }
 
     /// Where RESP is spoken.
     pub fn resp(&self) -> SocketAddr {
         self.resp
+    }
+
+    /// Where Gearman is spoken.
+    pub fn gearman(&self) -> Option<SocketAddr> {
+        self.gearman
+    }
+
+    /// Returns when an administrator has asked for the end.
+    pub async fn asked_to_end(&self) {
+        self.quit.cancelled().await;
     }
 
     /// Where the queue is.
@@ -137,4 +178,11 @@ impl Server {
         let _ = tokio::task::spawn_blocking(move || drop(client)).await;
         tracing::info!("stopped");
     }
+}
+
+async fn listen(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { address, flag, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
 }

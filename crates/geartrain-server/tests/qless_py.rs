@@ -221,6 +221,7 @@ struct Geartrain {
 impl Geartrain {
     fn start(store: &str) -> Geartrain {
         let settings = Settings {
+            gearman: None,
             store: store.to_owned(),
             resp: SocketAddr::from(([127, 0, 0, 1], 0)),
             password: None,

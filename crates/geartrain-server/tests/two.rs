@@ -30,6 +30,7 @@ impl Two {
         let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
         let runtime = Runtime::new().unwrap();
         let settings = Settings {
+            gearman: None,
             store: redis.url(),
             resp: (Ipv4Addr::LOCALHOST, 0).into(),
             password: None,

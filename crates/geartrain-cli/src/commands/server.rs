@@ -3,7 +3,7 @@
 use std::io;
 
 use geartrain::{Place, script};
-use geartrain_server::{Server, Settings, StartError};
+use geartrain_server::{GearmanSettings, Server, Settings, StartError, TlsFiles};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -30,6 +30,19 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         LogForm::Human => log.with_target(false).init(),
         LogForm::Json => log.json().init(),
     }
+    let tls = args.gearman_tls_cert.zip(args.gearman_tls_key);
+    let tls =
+        tls.map(|(certificate, key)| TlsFiles { certificate, key, authorities: args.gearman_tls_ca });
+    let gearman = args.gearman.0.map(|address| GearmanSettings {
+        address,
+        host: args.handle_host,
+        // 0 is one attempt, as in the newer servers of that name.
+        attempts_max: u32::try_from(args.job_retries).ok().map(|attempts| attempts.max(1)),
+        wake: args.worker_wakeup,
+        exceptions: args.exceptions,
+        shutdown: args.allow_shutdown,
+        tls,
+    });
     let settings = Settings {
         store: match (args.store, args.data) {
             (Some(store), _) => store,
@@ -41,6 +54,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
             }
         },
         resp: args.resp,
+        gearman,
         // An empty one, as of a variable that was not set, is none.
         password: args.password.filter(|password| !password.is_empty()),
         insecure: args.insecure,
@@ -57,6 +71,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = server.asked_to_end() => {}
         }
         server.stop().await;
         Ok(())
@@ -79,16 +94,22 @@ fn greet(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Resu
         true => ("queues", "events"),
     };
     let demo = if settings.demo { " A demonstration runs." } else { "" };
+    let gearman = server.gearman().map(|at| format!("\n  Gearman  {at}   for Gearman's clients, workers and gearadmin"));
     let text = format!(
         "geartrain {} is ready. Jobs are kept in {kept}.{demo}
-  RESP  {url}   for Qless clients, the geartrain command and Rust programs
+  RESP     {url}   for Qless clients, the geartrain command and Rust programs{}
 Try:  geartrain{with} {put}
       geartrain{with} {pop}
 Stop it with Ctrl-C{stays}.",
         env!("CARGO_PKG_VERSION"),
+        gearman.unwrap_or_default(),
     );
     if out.json {
-        out.line(&serde_json::json!({ "ready": true, "resp": address.to_string(), "store": kept }), "")?;
+        let gearman = server.gearman().map(|address| address.to_string());
+        let ready = serde_json::json!({
+            "ready": true, "resp": address.to_string(), "gearman": gearman, "store": kept
+        });
+        out.line(&ready, "")?;
     } else {
         writeln!(out.out, "{text}")?;
     }

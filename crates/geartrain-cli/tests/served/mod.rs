@@ -25,6 +25,9 @@ pub(crate) fn try_start(arguments: &[&str]) -> Result<Served, (String, i32)> {
     if !arguments.iter().any(|argument| argument == "--resp") {
         arguments.extend(["--resp".to_owned(), "127.0.0.1:0".to_owned()]);
     }
+    if !arguments.iter().any(|argument| argument == "--gearman") {
+        arguments.extend(["--gearman".to_owned(), "127.0.0.1:0".to_owned()]);
+    }
     let (child, address) = spawn(&scratch, &arguments)?;
     Ok(Served { child, address, arguments, scratch })
 }
