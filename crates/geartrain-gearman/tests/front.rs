@@ -1,0 +1,220 @@
+//! Today's protocol: what clients and workers see.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+
+use common::Server;
+use geartrain_gearman::packet::{JobStatus, Mode, News, Priority, Request, Response};
+
+#[tokio::test]
+async fn a_client_hears_all_that_a_worker_says_and_then_the_result() {
+    let server = Server::start().await;
+    let (mut client, mut worker) = (server.peer().await, server.worker("resize").await);
+    let handle = client.foreground("resize", "", "cat.png").await;
+    assert_eq!(handle, "H:lap:1");
+    assert_eq!(client.status(&handle).await, JobStatus { known: true, ..JobStatus::default() });
+    let job = worker.grab().await.unwrap();
+    assert_eq!((&job.handle, &job.function[..], &job.data[..]), (&handle, &b"resize"[..], &b"cat.png"[..]));
+    worker.report(&handle, News::Status { numerator: "1.5", denominator: "abc" }).await;
+    worker.report(&handle, News::Data("half")).await;
+    worker.report(&handle, News::Warning("hot")).await;
+    worker.report(&handle, News::Complete("whole")).await;
+    let numbers = News::Status { numerator: "1.5".into(), denominator: "abc".into() };
+    assert_eq!(client.news().await, (handle.clone(), numbers));
+    assert_eq!(client.news().await, (handle.clone(), News::Data("half".into())));
+    assert_eq!(client.news().await, (handle.clone(), News::Warning("hot".into())));
+    assert_eq!(client.news().await, (handle.clone(), News::Complete("whole".into())));
+    assert_eq!(client.status(&handle).await, JobStatus::default());
+    assert_eq!(worker.grab().await, None);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_job_wakes_whoever_sleeps_and_whoever_lies_down_beside_one_is_woken_at_once() {
+    let server = Server::start().await;
+    let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
+    worker.sleep().await;
+    worker.sync().await;
+    client.background("f", "", "1").await;
+    worker.expect_noop().await;
+    // It does not ask, but lies down again: the job is still there.
+    worker.sleep().await;
+    worker.expect_noop().await;
+    let job = worker.grab().await.unwrap();
+    worker.report(&job.handle, News::Complete("")).await;
+    worker.sleep().await;
+    // Nothing is there. What it can do besides has a job.
+    client.background("g", "", "2").await;
+    worker.send(Request::CanDo { function: "g", timeout: None }).await;
+    worker.expect_noop().await;
+    assert_eq!(worker.grab().await.unwrap().data, "2");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn jobs_come_by_priority_over_all_functions() {
+    let server = Server::start().await;
+    let mut client = server.peer().await;
+    let mut worker = server.worker("a").await;
+    worker.send(Request::CanDo { function: "b", timeout: None }).await;
+    for (function, data, priority) in [
+        ("a", "low", Priority::Low),
+        ("a", "normal", Priority::Normal),
+        ("b", "high", Priority::High),
+        ("b", "low too", Priority::Low),
+    ] {
+        client.submit(function, "", data, Mode::Background(priority)).await;
+    }
+    let mut order = Vec::new();
+    while let Some(job) = worker.grab().await {
+        order.push(String::from_utf8(job.data.to_vec()).unwrap());
+    }
+    assert_eq!(order[..2], ["high", "normal"]);
+    assert_eq!(order.len(), 4);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn jobs_with_one_unique_id_are_one_job_and_everyone_gets_its_result() {
+    let server = Server::start().await;
+    let (mut one, mut other) = (server.peer().await, server.peer().await);
+    let mut worker = server.worker("f").await;
+    let handle = one.foreground("f", "same", "first").await;
+    assert_eq!(one.foreground("f", "same", "second").await, handle);
+    assert_eq!(other.foreground("f", "same", "third").await, handle);
+    assert_ne!(other.foreground("g", "same", "elsewhere").await, handle);
+    let job = worker.grab().await.unwrap();
+    assert_eq!((&job.data[..], &job.unique[..]), (&b"first"[..], &b"same"[..]));
+    worker.report(&handle, News::Complete("done")).await;
+    for client in [&mut one, &mut other] {
+        assert_eq!(client.news().await, (handle.clone(), News::Complete("done".into())));
+    }
+    // The first client handed two in, so it hears twice.
+    assert_eq!(one.news().await, (handle.clone(), News::Complete("done".into())));
+    one.sync().await;
+    assert_ne!(one.foreground("f", "same", "again").await, handle);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_goes_leaves_its_jobs_to_the_next() {
+    let server = Server::start().await;
+    let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
+    let first = client.background("f", "", "1").await;
+    let second = client.background("f", "", "2").await;
+    let third = client.background("f", "", "3").await;
+    assert_eq!(worker.grab().await.unwrap().handle, first);
+    assert_eq!(worker.grab().await.unwrap().handle, second);
+    let mut next = server.worker("f").await;
+    next.send(Request::<&str>::PreSleep).await;
+    next.expect_noop().await;
+    assert_eq!(next.grab().await.unwrap().handle, third);
+    next.sleep().await;
+    next.sync().await;
+    drop(worker);
+    next.expect_noop().await;
+    // In the order in which they had gone out.
+    assert_eq!(next.grab().await.unwrap().handle, first);
+    assert_eq!(next.grab().await.unwrap().handle, second);
+    assert_eq!(next.grab().await, None);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_waits_for_any_more_goes_unless_it_runs_or_somebody_else_needs_it() {
+    let server = Server::start().await;
+    let (mut client, mut other) = (server.peer().await, server.peer().await);
+    let mut worker = server.worker("f").await;
+    let running = client.foreground("f", "r", "running").await;
+    assert_eq!(worker.grab().await.unwrap().handle, running);
+    let queued = client.foreground("f", "q", "queued").await;
+    let needed = client.foreground("f", "n", "needed").await;
+    assert_eq!(other.background("f", "n", "needed").await, needed);
+    drop(client);
+    // It takes a moment until the server has noticed.
+    while other.status(&queued).await.known {}
+    assert!(other.status(&running).await.running);
+    assert!(other.status(&needed).await.known);
+    // A late client of a running job gets its result.
+    assert_eq!(other.foreground("f", "r", "").await, running);
+    worker.report(&running, News::Complete("late")).await;
+    assert_eq!(other.news().await, (running, News::Complete("late".into())));
+    assert_eq!(worker.grab().await.unwrap().handle, needed);
+    assert_eq!(worker.grab().await, None);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn failures_and_exceptions_reach_those_who_want_them() {
+    let server = Server::start().await;
+    let (mut plain, mut curious) = (server.peer().await, server.peer().await);
+    let mut worker = server.worker("f").await;
+    curious.send(Request::SetOption { option: "exceptions" }).await;
+    assert_eq!(curious.next().await, Response::OptionSet { option: "exceptions".into() });
+    let handle = plain.foreground("f", "u", "").await;
+    assert_eq!(curious.foreground("f", "u", "").await, handle);
+    worker.grab().await.unwrap();
+    worker.report(&handle, News::Exception("boom")).await;
+    // Some workers say both; the second is not worth an error.
+    worker.report(&handle, News::Fail).await;
+    worker.sync().await;
+    assert_eq!(plain.news().await, (handle.clone(), News::Fail));
+    assert_eq!(curious.news().await, (handle.clone(), News::Exception("boom".into())));
+    // Of a job that it never had, a worker is told that there is none.
+    worker.report(&"H:lap:999".into(), News::Complete("")).await;
+    let Response::Error { code, text } = worker.next().await else { panic!("no error") };
+    assert_eq!((&code[..], &text[..]), (&b"JOB_NOT_FOUND"[..], &b"Job given in work result not found"[..]));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn administrators_see_functions_workers_and_jobs() {
+    let server = Server::start().await;
+    let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
+    worker.send(Request::SetClientId { id: "my worker" }).await;
+    client.background("f", "u1", "").await;
+    client.submit("f", "", "", Mode::Background(Priority::High)).await;
+    client.submit("f", "", "", Mode::Background(Priority::Low)).await;
+    client.foreground("g", "u2", "").await;
+    worker.grab().await.unwrap();
+    let mut admin = server.peer().await;
+    assert_eq!(admin.list("status").await, ["f\t3\t1\t1", "g\t1\t0\t0"]);
+    assert_eq!(admin.list("prioritystatus").await, ["f\t0\t1\t1\t1", "g\t0\t1\t0\t0"]);
+    assert_eq!(
+        admin.list("workers").await,
+        ["1 127.0.0.1 - :", "2 127.0.0.1 my_worker : f", "3 127.0.0.1 - :"]
+    );
+    let mut jobs = admin.list("show jobs").await;
+    jobs.sort();
+    assert_eq!(jobs, ["H:lap:1\t0\t0\t1", "H:lap:2\t0\t0\t1", "H:lap:3\t0\t0\t1", "H:lap:4\t0\t0\t0"]);
+    let mut uniques = admin.list("show unique jobs").await;
+    uniques.sort();
+    assert_eq!(uniques, ["", "", "u1", "u2"]);
+    assert_eq!(admin.ask("cancel job H:lap:4").await, "OK");
+    assert_eq!(client.news().await, ("H:lap:4".into(), News::Fail));
+    assert_eq!(admin.ask("cancel job H:lap:4").await, "ERR UNKNOWN_JOB");
+    assert_eq!(admin.ask("create function h").await, "OK");
+    assert_eq!(admin.list("status").await, ["f\t3\t1\t1", "g\t0\t0\t0", "h\t0\t0\t0"]);
+    assert_eq!(admin.ask("drop function h").await, "OK");
+    assert_eq!(admin.ask("drop function h").await, "ERR function not found");
+    assert_eq!(
+        admin.ask("drop function f").await,
+        "ERR there are still connected workers or executing clients"
+    );
+    assert_eq!(admin.ask("maxqueue g 1").await, "OK");
+    client.background("g", "", "").await;
+    client
+        .send(Request::Submit(geartrain_gearman::packet::Submission {
+            function: "g",
+            unique: "",
+            data: "",
+            mode: Mode::Background(Priority::Normal),
+        }))
+        .await;
+    let Response::Error { code, text } = client.next().await else { panic!("no error") };
+    assert_eq!((&code[..], &text[..]), (&b"QUEUE_ERROR"[..], &b"Job queue is full"[..]));
+    assert!(admin.ask("version").await.starts_with("OK 1.1.20-geartrain-"));
+    assert_eq!(admin.ask("getpid").await, format!("OK {}", std::process::id()));
+    assert_eq!(admin.ask("shutdown").await, "ERR UNKNOWN_COMMAND Unknown+server+commandshutdown");
+    server.end().await;
+}
