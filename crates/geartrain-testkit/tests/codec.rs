@@ -7,9 +7,9 @@ use geartrain_core::engine::{
     RecurDelta,
 };
 use geartrain_core::{
-    Afterwards, Backoff, BadNameWhy, CompleteReply, Event, Every, FailedBy, Group, How, Jid, Kept, Lives,
-    Milestone, Outcome, Payload, Portion, Priority, Progressed, QueueLimits, QueueName, Rate, Seconds, Tag,
-    Terms, Timestamp, UniqueKey, Waiter, WorkerName,
+    Afterwards, Backoff, BadNameWhy, CompleteReply, Event, Every, FUNCTION_BYTES_MAX, FailedBy, Group, How,
+    Jid, Kept, Lives, Milestone, Outcome, Payload, Portion, Priority, Progressed, QueueLimits, QueueName,
+    Rate, Seconds, Tag, Terms, Timestamp, UniqueKey, Waiter, WorkerName,
 };
 use geartrain_testkit::story::{Tokens, limits, tell};
 
@@ -229,7 +229,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
     let group = || Group::new("io").unwrap();
     let mut samples = vec![
         Delta::Terms(9, Box::default()),
-        Delta::Terms(9, Box::new(terms)),
+        Delta::Terms(9, Box::new(terms.clone())),
         Delta::Merged { row: 9, result_for: None, always: true },
         Delta::Merged { row: 9, result_for: Some(Seconds::from(60)), always: false },
         Delta::Attached(9, waiter),
@@ -255,6 +255,13 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::Listening(None),
     ];
     samples.extend(events().into_iter().map(|event| Delta::Happened(Box::new(event))));
+    samples.extend([
+        Delta::Allotted("handles".into(), 1_000),
+        Delta::Terms(9, Box::new(Terms { aside: Some("sum".into()), ..Terms::default() })),
+        Delta::Terms(9, Box::new(Terms { aside: Some("".into()), ..terms })),
+        Delta::Progressed(9, Progressed { portion: Portion::as_said(0, 0), seconds_left: None }),
+        Delta::Progressed(9, Progressed { portion: Portion::as_said(5, 4), seconds_left: None }),
+    ]);
     samples
 }
 
@@ -325,7 +332,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=51), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=53), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));
@@ -381,7 +388,7 @@ fn whatever_an_engine_decides_comes_back() {
         rebuilt.check().unwrap_or_else(|wrong| panic!("story {seed}: {wrong}"));
     }
     assert!(deltas > 50_000, "only {deltas} deltas");
-    let missing: Vec<u8> = (1..=51).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
+    let missing: Vec<u8> = (1..=53).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
     assert_eq!(missing, [0; 0], "no story has these kinds");
 }
 
@@ -391,7 +398,9 @@ fn extremes_come_back() {
     let smallest = at(f64::from_bits(1));
     let long = "x".repeat(512);
     for delta in [
-        Delta::Name(Kind::Queue, long.as_str().into()),
+        Delta::Name(Kind::Worker, long.as_str().into()),
+        Delta::Name(Kind::Queue, "x".repeat(FUNCTION_BYTES_MAX).into()),
+        Delta::Name(Kind::Klass, "x".repeat(FUNCTION_BYTES_MAX).into()),
         Delta::Name(Kind::Group, "x".repeat(4160).into()),
         Delta::Seen(u32::MAX, least),
         Delta::Promote(0, most),
@@ -432,6 +441,9 @@ fn extremes_come_back() {
         Delta::Config("".into(), Some("".into())),
         Delta::Epoch(0),
         Delta::Epoch(EPOCH_MAX),
+        Delta::Allotted(long.as_str().into(), u64::MAX),
+        Delta::Terms(0, Box::new(Terms { aside: Some(vec![0xff; 4096].into()), ..Terms::default() })),
+        Delta::Progressed(0, Progressed { portion: (u64::MAX, 0).into(), seconds_left: Some(u32::MAX) }),
     ] {
         comes_back(&delta);
     }
@@ -457,7 +469,10 @@ fn every_prefix_is_cut_short() {
 fn damage_is_told_with_its_place() {
     let inf = hex(&f64::INFINITY.to_le_bytes());
     let minus_nought = hex(&(-0.0_f64).to_le_bytes());
-    let long_name = format!("01 00 8104 {}", "61".repeat(513));
+    let long_name = format!("01 02 8104 {}", "61".repeat(513));
+    let long_queue = format!("01 00 8120 {}", "61".repeat(4097));
+    let long_counter = format!("34 8104 {} 01", "61".repeat(513));
+    let long_aside = format!("35 09 00 00 00 00 00 00 00 00 8120 {}", "61".repeat(4097));
     let uuid_text = format!("16 20 {}", hex("0198c0ffee00700080000000000000ff".as_bytes()));
     let zero_priority = format!("03 02 01 61 {zero} 00 01 00 {zero} 05", zero = "00".repeat(8));
     for (bytes, at, what, why) in [
@@ -479,6 +494,7 @@ fn damage_is_told_with_its_place() {
         ("01 00 00", 2, "name", BadName(BadNameWhy::Empty)),
         ("01 02 03 610062", 2, "name", BadName(BadNameWhy::Nul)),
         (&long_name, 2, "name", BadName(BadNameWhy::TooLong { bytes: 513, max: 512 })),
+        (&long_queue, 2, "name", BadName(BadNameWhy::TooLong { bytes: 4097, max: 4096 })),
         ("01 00 01 ff", 2, "name", NotUtf8),
         ("01 00 05 6d61696c", 2, "name", CutShort { needed: 5, left: 4 }),
         ("1d ffffffffffffffffff01 61", 1, "option", CutShort { needed: u64::MAX, left: 1 }),
@@ -492,6 +508,9 @@ fn damage_is_told_with_its_place() {
         ("1d 00 02", 2, "value", Unknown(2)),
         ("03 20", 1, "bits of a put", Unknown(0x20)),
         (&zero_priority, 15, "priority", Overlong),
+        ("34 00 01", 2, "counter", Misfit),
+        (&long_counter, 516, "counter", Misfit),
+        (&long_aside, 4109, "aside", Misfit),
     ] {
         let (got, bytes) = (decoded(&unhex(bytes)).expect_err(bytes), bytes);
         // Not by `==`, for which minus nought is nought.

@@ -4,8 +4,8 @@ use super::terms::check_span;
 use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
 use crate::{
     Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Gone, Group, HandBack,
-    Jid, Klass, Pop, Priority, Put, QueueLimits, QueueName, Refusal, RollCall, Seconds, SetLimits, Timestamp,
-    WorkerName,
+    Jid, Klass, Pop, Priority, Put, QueueLimits, QueueName, RETRIES_MAX, Refusal, RollCall, Seconds,
+    SetLimits, Timestamp, WorkerName,
 };
 
 /// How long ago a worker that waits for jobs was last noted as seen, before it is again.
@@ -167,7 +167,10 @@ impl Engine {
         self.commit(Delta::Crashed { row, now, evidence: evidence.map(Into::into) }, fx);
         let (crashes, of_job) =
             self.state.side(row).map_or((0, None), |side| (side.crashes, side.terms.crashes_max));
-        let max = of_job.unwrap_or(self.state.numbers().crashes_max);
+        // Whoever put it wants it to be tried without end.
+        let is_endless = self.state.row(row).retries == RETRIES_MAX;
+        let of_all = if is_endless { 0 } else { self.state.numbers().crashes_max };
+        let max = of_job.unwrap_or(of_all);
         if max > 0 && crashes >= max {
             let group = self.group_for("crashed", row);
             let evidence = evidence.map_or(String::new(), |evidence| format!(": {evidence}"));

@@ -1,10 +1,10 @@
-//! Changing what is known of a job, a queue or an option.
+//! Changing what is known of a job, a queue, an option or a counter.
 
 use super::state::check_option;
 use super::{Delta, Effects, Engine, ITSELF, RowState, TAGS_MAX, at_least_one, at_most};
 use crate::{
-    AddTags, Depend, DependChange, Event, Log, QueueName, Refusal, RemoveTags, SetPriority, Tag, Timestamp,
-    Track, WorkerName,
+    AddTags, Allot, Depend, DependChange, Event, Log, NAME_BYTES_MAX, QueueName, Refusal, RemoveTags,
+    SetPriority, Tag, Timestamp, Track, WorkerName,
 };
 
 impl Engine {
@@ -136,4 +136,26 @@ impl Engine {
         self.commit(Delta::Config(option.into(), value.map(Into::into)), fx);
         Ok(())
     }
+
+    pub(super) fn allot(&mut self, allot: Allot, fx: &mut Effects) -> Result<u64, Refusal> {
+        let Allot { counter, count } = allot;
+        let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
+        if !is_counter(&counter) {
+            return bad("counter", format!("must have 1 to {NAME_BYTES_MAX} bytes, not {}", counter.len()));
+        }
+        if count.get() == 0 {
+            return bad("count", "must be at least 1".into());
+        }
+        let before = self.state.last_allotted(&counter);
+        let Some(last) = before.checked_add(count.get() as u64) else {
+            return bad("counter", format!("{counter} has no {} numbers left", count.get()));
+        };
+        self.commit(Delta::Allotted(counter.into(), last), fx);
+        Ok(before + 1)
+    }
+}
+
+/// Whether a text may be a counter's name.
+pub(super) fn is_counter(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len())
 }

@@ -220,6 +220,8 @@ pub enum Delta {
     Listening(Option<Timestamp>),
     /// An event is kept.
     Happened(Box<Event>),
+    /// Numbers of a counter are given out, up to this one.
+    Allotted(Box<str>, u64),
 }
 
 impl Delta {
@@ -298,7 +300,8 @@ impl Delta {
             | Delta::ResultKept(_)
             | Delta::ResultDropped(_)
             | Delta::Listening(_)
-            | Delta::Happened(_) => None,
+            | Delta::Happened(_)
+            | Delta::Allotted(..) => None,
         }
     }
 }

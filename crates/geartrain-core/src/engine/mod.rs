@@ -268,8 +268,8 @@ impl Engine {
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
-            Command::Allot(_) => return Err(not_yet("allot numbers")),
-            Command::PriorityCounts(_) => return Err(not_yet("count jobs by priority")),
+            Command::Allot(allot) => Reply::Allot(self.allot(allot, fx)?),
+            Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
         })
     }
 
@@ -289,15 +289,21 @@ impl Engine {
         dues.chain(opens).min()
     }
 
-    /// Whether a pop of this queue might find anything to do. It may be a lock to warn about, or a place that is not there.
+    /// Whether a pop of this queue would find anything to do, be it only a lock to warn about or a job that is late.
     pub fn is_ready(&self, queue: &QueueName, now: Timestamp) -> bool {
-        let Some(queue) = self.state.find_queue(queue.as_str()) else { return false };
-        let queue = self.state.queue(queue);
+        let Some(number) = self.state.find_queue(queue.as_str()) else { return false };
+        let queue = self.state.queue(number);
         let due =
             |entries: &state::Ordered<state::Timed>| entries.first().is_some_and(|first| first.at <= now);
-        !queue.paused
-            && queue.pace.is_none_or(|pace| pace.starts(now, 1) > 0)
-            && (!queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring))
+        let has_any =
+            !queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring);
+        has_any && self.open_places(number, now, 1) > 0
+    }
+
+    /// Whether that is so of one of several queues, which may be as many as a pop looks into.
+    pub fn is_any_ready(&self, queues: &[QueueName], now: Timestamp) -> Result<bool, Refusal> {
+        check_queues(queues)?;
+        Ok(queues.iter().any(|queue| self.is_ready(queue, now)))
     }
 
     /// Begins or ends the watch on a queue: whether [`Engine::stirred`] tells of it.
@@ -458,16 +464,18 @@ fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses to look into no queue, or into too many.
+fn check_queues(queues: &[QueueName]) -> Result<(), Refusal> {
+    at_least_one("queues", queues)?;
+    at_most("queues", queues.len(), QUEUES_MAX)
+}
+
 /// Refuses a list that would take long to go through for each of its entries.
 fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> {
     if count > max {
         return Err(Refusal::BadArgument { what, why: format!("must be at most {max}, not {count}") });
     }
     Ok(())
-}
-
-fn not_yet(operation: &'static str) -> Refusal {
-    Refusal::Unsupported { operation, backend: "chosen" }
 }
 
 /// Refuses more retries than a row can count.

@@ -1,8 +1,7 @@
 //! Which job a worker gets next, and all that comes due when somebody asks.
 
 use super::{
-    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, QUEUES_MAX, RowId,
-    at_least_one, at_most,
+    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, RowId, check_queues,
 };
 use crate::{
     Event, FailedBy, Group, How, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
@@ -25,8 +24,7 @@ struct Asking {
 
 impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: &Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
-        at_least_one("queues", &pop.queues)?;
-        at_most("queues", pop.queues.len(), QUEUES_MAX)?;
+        check_queues(&pop.queues)?;
         // A queue that nobody has put anything into is merely empty; but it is known that somebody asked.
         let (one, several): ([NameId; 1], Vec<NameId>);
         let queues = match &pop.queues[..] {
@@ -178,7 +176,7 @@ impl Engine {
     }
 
     /// How many jobs of a queue may be handed out now, as far as the queue goes, up to so many.
-    fn open_places(&self, queue: NameId, now: Timestamp, wanted: usize) -> usize {
+    pub(super) fn open_places(&self, queue: NameId, now: Timestamp, wanted: usize) -> usize {
         let of = self.state.queue(queue);
         if of.paused {
             return 0;

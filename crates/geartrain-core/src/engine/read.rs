@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::{Delta, Effects, Engine, NameId, RowId};
 use crate::{
-    Failed, Group, Jid, Job, Jobs, Listed, Listing, Page, QueueCounts, QueueName, Queues, Seconds, Stats,
-    StatsReply, Tag, Tagged, Timestamp, TopTags, TrackedReply, WorkerCounts, WorkerJobsReply, WorkerName,
+    Failed, Group, Jid, Job, Jobs, Listed, Listing, Page, PriorityCounts, PriorityCountsReply, QueueCounts,
+    QueueName, Queues, Seconds, Stats, StatsReply, Tag, Tagged, Timestamp, TopTags, TrackedReply,
+    WorkerCounts, WorkerJobsReply, WorkerName,
 };
 
 impl Engine {
@@ -135,6 +136,20 @@ impl Engine {
             paused: queue.paused,
             ..no_jobs(self.state.queue_name(number))
         }
+    }
+
+    pub(super) fn priority_counts(
+        &mut self,
+        now: Timestamp,
+        counts: &PriorityCounts,
+        fx: &mut Effects,
+    ) -> PriorityCountsReply {
+        let Some(queue) = self.state.find_queue(counts.queue.as_str()) else {
+            return PriorityCountsReply::default();
+        };
+        self.promote(queue, now, usize::MAX, fx);
+        let (above, at, below) = self.state.by_priority(queue);
+        PriorityCountsReply { above: above as u64, at: at as u64, below: below as u64 }
     }
 
     pub(super) fn workers(&mut self, now: Timestamp, fx: &mut Effects) -> Vec<WorkerCounts> {

@@ -1,8 +1,8 @@
 //! What can be changed about a job where it stands (section 5.3).
 
 use geartrain_core::{
-    AddTags, Depend, DependChange, Event, Jid, Listed, Log, Refusal, RemoveTags, SetPriority, Tag, Tagged,
-    Timestamp, TopTags, Track, TrackedReply, What,
+    AddTags, Allot, Depend, DependChange, Event, Jid, Listed, Log, Refusal, RemoveTags, SetPriority, Tag,
+    Tagged, Timestamp, TopTags, Track, TrackedReply, What,
 };
 
 use super::reading::page;
@@ -143,5 +143,12 @@ impl Model {
         used.sort();
         used.reverse();
         page(used.into_iter().map(|(_, tag)| tag).collect(), top.page)
+    }
+
+    pub(super) fn allot(&mut self, allot: &Allot) -> u64 {
+        let last = self.counters.entry(allot.counter.clone()).or_default();
+        let first = *last + 1;
+        *last += allot.count.get() as u64;
+        first
     }
 }

@@ -66,6 +66,8 @@ pub struct Model {
     restraints: BTreeMap<QueueName, Restraint>,
     /// When a pop last asked each queue for jobs, to within ten seconds.
     asked: BTreeMap<QueueName, Timestamp>,
+    /// The last number that each counter gave out.
+    counters: BTreeMap<String, u64>,
     arrivals: u64,
     tokens: u64,
     /// What the present command has published so far.
@@ -298,6 +300,10 @@ impl Model {
             Command::Status(status) => Reply::Status(self.status(status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why.jid)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, tick)),
+            Command::Allot(allot) => Reply::Allot(self.allot(allot)),
+            Command::PriorityCounts(counts) => {
+                Reply::PriorityCounts(self.priority_counts(now, &counts.queue))
+            }
             unknown => panic!("the model does not know {}", unknown.name()),
         })
     }
@@ -342,10 +348,17 @@ impl Model {
                 self.payload_fits(&update.payload)?;
                 recurring::validate(None, update.every.as_ref())
             }
+            Command::Progress(progress) => {
+                self.fits("progress", progress.said.as_ref().map(Payload::bytes).unwrap_or_default())
+            }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
             Command::Gone(gone) => staff::validate_evidence(gone.evidence.as_deref()),
             Command::Announce(announce) => staff::validate(&announce.change),
             Command::SetLimits(set) => restraint::validate(&set.limits),
+            Command::Allot(allot) if !(1..=512).contains(&allot.counter.len()) => {
+                Err(bad_argument("counter"))
+            }
+            Command::Allot(allot) => at_least_one("count", allot.count.get()),
             _ => Ok(()),
         }
     }

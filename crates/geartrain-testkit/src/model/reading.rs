@@ -1,14 +1,15 @@
 //! What can be looked at (section 5.4).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use geartrain_core::{
-    Failed, Group, Jid, Job, JobState, Jobs, Listed, Listing, Lock, Page, QlessFace, QueueCounts, QueueName,
-    Queues, Seconds, Timestamp, WorkerCounts, WorkerJobsReply, WorkerName,
+    Failed, Group, Jid, Job, JobState, Jobs, Listed, Listing, Lock, Page, Priority, PriorityCountsReply,
+    QlessFace, QueueCounts, QueueName, Queues, Seconds, Timestamp, WorkerCounts, WorkerJobsReply, WorkerName,
 };
 
 use super::settings::span;
-use super::{Model, Place, jids};
+use super::{Front, Model, Place, jids};
 
 /// How far ahead the list of a worker's jobs looks.
 const WORKER_AHEAD: i32 = 8_640_000;
@@ -93,6 +94,24 @@ impl Model {
         let mut found = self.failed_in(&failed.group);
         found.reverse();
         Listed { total: found.len() as u64, jids: page(found, failed.page) }
+    }
+
+    /// Those that were brought before everything count as above (rule Priorities).
+    pub(super) fn priority_counts(&mut self, now: Timestamp, queue: &QueueName) -> PriorityCountsReply {
+        self.promote(now, queue, usize::MAX);
+        let mut counts = PriorityCountsReply::default();
+        for jid in self.work(queue) {
+            let job = &self.jobs[&jid];
+            let before_all = matches!(job.place, Place::Work { front: Front::OfAll, .. });
+            let count = match job.priority.cmp(&Priority::ZERO) {
+                _ if before_all => &mut counts.above,
+                Ordering::Greater => &mut counts.above,
+                Ordering::Equal => &mut counts.at,
+                Ordering::Less => &mut counts.below,
+            };
+            *count += 1;
+        }
+        counts
     }
 
     pub(super) fn count_queues(&mut self, now: Timestamp, queues: &Queues) -> Vec<QueueCounts> {

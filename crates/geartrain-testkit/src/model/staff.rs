@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use geartrain_core::{
     Ability, Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, Failure, Gone, Group,
-    HandBack, Jid, Klass, QueueName, Refusal, Seconds, StateName, Timestamp, What, WorkerName,
+    HandBack, Jid, Klass, QueueName, RETRIES_MAX, Refusal, Seconds, StateName, Timestamp, What, WorkerName,
 };
 
 use super::terms::validate_span;
@@ -153,7 +153,9 @@ impl Model {
         beyond.crashes += 1;
         beyond.evidence = gone.evidence.clone();
         let (crashes, own_max) = (beyond.crashes, beyond.crashes_max);
-        if own_max.or(self.crashes_max()).is_some_and(|max| crashes >= max) {
+        // A job that is tried without end minds only what was said about itself.
+        let max_of_all = self.crashes_max().filter(|_| self.jobs[jid].retries != RETRIES_MAX);
+        if own_max.or(max_of_all).is_some_and(|max| crashes >= max) {
             let mut message = format!("Job was set aside after {crashes} of its workers died");
             gone.evidence.iter().for_each(|evidence| message += &format!(": {evidence}"));
             let failure = Failure { group: made_up("crashed", &queue), message, when: now, worker: None };

@@ -36,6 +36,10 @@ pub(super) fn asked_for(put: &Put) -> Option<&Terms> {
 pub(super) fn validate(terms: &Terms) -> Result<(), Refusal> {
     validate_span("timeout", terms.attempt_max)?;
     validate_span("result_for", terms.result_for)?;
+    let (bytes, max) = (terms.aside.as_ref().map_or(0, |aside| aside.bytes().len()), 4_096);
+    if bytes > max {
+        return Err(Refusal::TooLarge { what: "aside", bytes, max });
+    }
     if terms.crashes_max == Some(0) {
         return Err(bad_argument("crashes_max"));
     }

@@ -25,13 +25,16 @@ const REFUSALS: [&str; 13] = [
 ];
 
 /// What is named by those refusals that are of several kinds, and that only what goes beyond Qless meets.
-const REFUSED_THINGS: [&str; 10] = [
+const REFUSED_THINGS: [&str; 13] = [
     "abilities",
+    "aside",
     "chunk",
+    "counter",
     "crashes_max",
     "evidence",
     "expires",
     "limit",
+    "progress",
     "result",
     "result_for",
     "timeout",
@@ -271,7 +274,7 @@ const EVENTS: [&str; 33] = [
 ];
 
 /// The name of every command.
-const COMMANDS: [&str; 58] = [
+const COMMANDS: [&str; 60] = [
     "Put",
     "Pop",
     "Peek",
@@ -330,4 +333,6 @@ const COMMANDS: [&str; 58] = [
     "Status",
     "Why",
     "Tick",
+    "Allot",
+    "PriorityCounts",
 ];

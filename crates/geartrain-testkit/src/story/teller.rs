@@ -4,7 +4,7 @@ use fastrand::Rng;
 use geartrain_core::*;
 
 use super::tokens::{self, Tokens};
-use super::world::{OPTIONS, World};
+use super::world::{COUNTERS, OPTIONS, World};
 use super::{PAYLOAD_BYTES_MAX, Step, limits};
 use crate::model::Model;
 
@@ -34,7 +34,7 @@ fn tell_by(mut teller: Teller) -> Vec<Step> {
 type Make = fn(&mut Teller) -> Command;
 
 /// How often each command is told, before the story's mood.
-const WEIGHTS: [(u32, Make); 58] = [
+const WEIGHTS: [(u32, Make); 60] = [
     (160, Teller::put),
     (170, Teller::pop),
     (10, Teller::peek),
@@ -93,6 +93,8 @@ const WEIGHTS: [(u32, Make); 58] = [
     (6, Teller::status),
     (25, Teller::why),
     (40, Teller::tick),
+    (6, Teller::allot),
+    (8, Teller::priority_counts),
 ];
 
 /// The first two are in every story; any other may be left out by its mood.
@@ -408,7 +410,7 @@ impl Teller {
     }
 
     fn retries(&mut self) -> u32 {
-        self.one(&[0, 0, 1, 1, 2, 5])
+        self.one(&[0, 0, 1, 1, 2, 5, RETRIES_MAX])
     }
 
     fn delay(&mut self) -> Seconds {
@@ -812,10 +814,10 @@ impl Teller {
 
     fn progress(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
-        let whole = self.rng.u64(1..5);
-        let portion = Portion::new(self.rng.u64(..=whole), whole).expect("it is a part of the whole");
+        let portion = Portion::as_said(self.rng.u32(..6), self.rng.u32(..5));
         let seconds_left = self.maybe(50, |teller| teller.rng.u32(..100));
-        Progress::new(jid, holder, Progressed { portion, seconds_left }).into()
+        let said = self.maybe(40, |teller| if teller.percent(5) { too_large() } else { teller.payload() });
+        Progress { said, ..Progress::new(jid, holder, Progressed { portion, seconds_left }) }.into()
     }
 
     fn chunk(&mut self) -> Command {
@@ -919,6 +921,31 @@ impl Teller {
         Tick { count: Count::new(count).expect("it is not huge") }.into()
     }
 
+    fn allot(&mut self) -> Command {
+        let counter = match self.rng.u32(..30) {
+            0 => String::new(),
+            1 => "c".repeat(513),
+            2 => "c".repeat(512),
+            _ => self.one(&COUNTERS).to_owned(),
+        };
+        let good = (1..=512).contains(&counter.len());
+        // One thing wrong at a time: nobody says which of two is told.
+        let count = if good { self.one(&[0, 1, 1, 1, 2, 7, 1_000, 100_000]) } else { 1 };
+        Allot { counter, count: Count::new(count).expect("it is not huge") }.into()
+    }
+
+    fn priority_counts(&mut self) -> Command {
+        let queue = self.queue();
+        // Who has priority and moment in one double knows of whole priorities which side of nought they are on.
+        let is_whole = |job: &Job| job.queue.as_ref() != Some(&queue) || job.priority.get().fract() == 0.0;
+        let jids = self.model.jids();
+        let whole = match self.look(GetMany { jids }) {
+            Ok(Reply::GetMany(jobs)) => jobs.iter().all(is_whole),
+            _ => false,
+        };
+        if self.tame && !whole { Length { queue }.into() } else { PriorityCounts { queue }.into() }
+    }
+
     // What those are about.
 
     fn key(&mut self) -> UniqueKey {
@@ -1004,7 +1031,7 @@ impl Teller {
             backoff: self.maybe(35, Teller::backoff),
             crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
             roll_call: self.percent(12),
-            aside: None,
+            aside: self.maybe(25, |teller| Payload::from(teller.one(&["", "sum", "{}", "\0\u{ff}"]))),
         };
         if self.percent(45) {
             let span = self.span(&[1.0, 10.0, 100.0, 3600.0]);
@@ -1017,9 +1044,10 @@ impl Teller {
             terms.expires = Some(moment(self.now - self.one(&[0.0, 0.5, 10.0])));
         }
         if may_be_wrong && self.percent(4) {
-            match self.rng.u32(..3) {
+            match self.rng.u32(..4) {
                 0 => terms.attempt_max = Some(self.bad_span()),
                 1 => terms.result_for = Some(self.bad_span()),
+                2 => terms.aside = Some(Payload::from(vec![b'x'; ASIDE_BYTES_MAX + 1])),
                 _ => terms.crashes_max = Some(0),
             }
         }

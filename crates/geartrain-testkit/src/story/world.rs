@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    AllConfig, Announced, Command, Count, Failed, Failures, Get, GetConfig, GetLimits, GetRecurring,
+    AllConfig, Allot, Announced, Command, Count, Failed, Failures, Get, GetConfig, GetLimits, GetRecurring,
     GetResult, Group, Jid, Jobs, Klass, Leave, Leaving, Length, Listing, Page, Pop, QueueName, Queues,
     RollCall, Stats, Status, StatusOf, Tag, Tagged, Tick, Timestamp, TopTags, Tracked, UniqueKey, Why,
     WorkerJobs, WorkerName, Workers,
@@ -55,6 +55,9 @@ pub(super) const OPTIONS: [(&str, &[&str]); 26] = [
     ("", &["1"]),
     ("nul\0", &["1"]),
 ];
+
+/// What is counted in the world.
+pub(super) const COUNTERS: [&str; 3] = ["handles", "fronts", "\0Ä"];
 
 /// The names in the world.
 #[derive(Debug, Clone)]
@@ -132,8 +135,8 @@ pub fn queues() -> Vec<QueueName> {
 }
 
 /// Commands that bring everything to light that can be seen at the end of a story: the jobs named and those of the
-/// world, every list, every count, the figures of each day. At last every queue is emptied, all that is due is done
-/// and everybody leaves, which shows what reading does not: the order in which things come out.
+/// world, every list, every count, the figures of each day. At last every queue is emptied, all that is due is done,
+/// everybody leaves and each counter is asked once more, which shows what reading does not: the order in which things come out.
 pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
     let world = World::new();
     let page = Page { offset: 0, count: Count::MAX };
@@ -177,5 +180,7 @@ pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
     commands.push(Tick { count: Count::MAX }.into());
     commands.push(Leave { who: Leaving::Everyone }.into());
     commands.extend(jids.into_iter().map(|jid| Command::from(Why { jid: jid.clone() })));
+    let allot = |counter: &str| Command::from(Allot { counter: counter.to_owned(), count: Count::ONE });
+    commands.extend(COUNTERS.map(allot));
     commands
 }

@@ -2,10 +2,11 @@
 
 use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer, events};
+use crate::engine::change::is_counter;
 use crate::engine::delta::Delta;
 use crate::{
-    Afterwards, Backoff, How, Kept, Lives, Outcome, Portion, Priority, Progressed, QueueLimits, Rate,
-    Seconds, Terms, UniqueKey, Waiter,
+    ASIDE_BYTES_MAX, Afterwards, Backoff, How, Kept, Lives, Outcome, Payload, Portion, Priority, Progressed,
+    QueueLimits, Rate, Seconds, Terms, UniqueKey, Waiter,
 };
 
 /// The byte that a delta begins with, as in the other file.
@@ -29,6 +30,8 @@ pub(super) mod kind {
     pub(crate) const RESULT_DROPPED: u8 = 49;
     pub(crate) const LISTENING: u8 = 50;
     pub(crate) const HAPPENED: u8 = 51;
+    pub(crate) const ALLOTTED: u8 = 52;
+    pub(crate) const TERMS_AND_ASIDE: u8 = 53;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -36,7 +39,11 @@ type Read<T> = Result<T, CodecError>;
 /// Appends the bytes of a delta of this file.
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
-        Delta::Terms(row, terms) => to.byte(kind::TERMS).id(*row).terms(terms),
+        // What is carried aside came later: terms without it are written as they always were.
+        Delta::Terms(row, terms) => match &terms.aside {
+            None => to.byte(kind::TERMS).id(*row).terms(terms),
+            Some(aside) => to.byte(kind::TERMS_AND_ASIDE).id(*row).terms(terms).payload(aside),
+        },
         Delta::Merged { row, result_for, always } => {
             to.byte(kind::MERGED).id(*row).optional(*result_for, Writer::span).flag(*always)
         }
@@ -66,6 +73,7 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::ResultDropped(jid) => to.byte(kind::RESULT_DROPPED).jid(jid),
         Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
         Delta::Happened(event) => events::write(event, to.byte(kind::HAPPENED)),
+        Delta::Allotted(counter, last) => to.byte(kind::ALLOTTED).text(counter).number(*last),
         _ => unreachable!("the other file has it"),
     }
 }
@@ -111,6 +119,11 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::RESULT_DROPPED => Delta::ResultDropped(from.jid("jid")?),
         kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
         kind::HAPPENED => Delta::Happened(Box::new(events::read(from)?)),
+        kind::ALLOTTED => Delta::Allotted(from.counter()?.into(), from.number("number of a counter")?),
+        kind::TERMS_AND_ASIDE => {
+            let (row, terms) = (from.id("row")?, from.terms()?);
+            Delta::Terms(row, Box::new(Terms { aside: Some(from.aside()?), ..terms }))
+        }
         _ => return Ok(None),
     }))
 }
@@ -124,7 +137,7 @@ impl Writer<'_> {
         self.number(waiter.front).number(waiter.connection).number(waiter.number)
     }
 
-    /// What is kept of terms.
+    /// What is kept of terms, but for what is carried aside.
     pub(crate) fn terms(&mut self, terms: &Terms) -> &mut Self {
         self.optional(terms.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
         self.flag(terms.lives == Lives::WhileAwaited).flag(terms.afterwards == Afterwards::Forget);
@@ -161,7 +174,7 @@ impl Writer<'_> {
     }
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     pub(crate) fn span(&mut self, what: &'static str) -> Read<Seconds> {
         self.finite(what, Seconds::new)
     }
@@ -182,6 +195,18 @@ impl Reader<'_> {
             crashes_max: self.optional("crashes_max", Reader::id)?,
             ..Terms::default()
         })
+    }
+
+    /// What is carried beside a payload.
+    pub(crate) fn aside(&mut self) -> Read<Payload> {
+        let aside = self.payload("aside")?;
+        if aside.bytes().len() > ASIDE_BYTES_MAX { Err(self.misfit("aside")) } else { Ok(aside) }
+    }
+
+    /// A counter's name.
+    pub(crate) fn counter(&mut self) -> Read<&'a str> {
+        let counter = self.text("counter")?;
+        if is_counter(counter) { Ok(counter) } else { Err(self.misfit("counter")) }
     }
 
     pub(crate) fn waiter(&mut self) -> Read<Waiter> {

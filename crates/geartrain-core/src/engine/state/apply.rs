@@ -102,6 +102,7 @@ impl State {
             Delta::ResultDropped(jid) => self.results.drop(jid),
             Delta::Listening(listened) => self.listen(*listened),
             Delta::Happened(event) => self.happen(event),
+            Delta::Allotted(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whether all that is known agrees with itself.
 
 use super::{Flags, NONE, RowId, RowState, State, Timed, Work};
+use crate::engine::change::is_counter;
 
 impl State {
     /// Looks whether every job is in exactly one place, and every index holds what the rows say and nothing else.
@@ -16,6 +17,7 @@ impl State {
         self.check_templates()?;
         self.check_beyond()?;
         self.check_able()?;
+        self.check_counters()?;
         self.results.check()
     }
 
@@ -65,6 +67,12 @@ impl State {
             ensure(found == wanted, || format!("{what} has {found} entries for {wanted}"))?;
         }
         Ok(())
+    }
+
+    /// A counter that is known has a name and has given out a number.
+    fn check_counters(&self) -> Result<(), String> {
+        let wrong = self.counters.iter().find(|(counter, last)| !is_counter(counter) || **last == 0);
+        ensure(wrong.is_none(), || format!("counter and last number {wrong:?} make no sense"))
     }
 
     fn check_row(&self, at: RowId, expected: &mut Expected) -> Result<(), String> {

@@ -94,6 +94,8 @@ pub(crate) struct State {
     /// Workers that can do anything, by when they were seen.
     silence: BTreeSet<(Timestamp, Arc<str>, u32)>,
     happened: Happened,
+    /// The last number that each counter has given out.
+    counters: BTreeMap<Box<str>, u64>,
     /// A picture that is being taken.
     picture: Option<snapshot::Picture>,
     /// Watched queues in which something changed.
@@ -229,6 +231,7 @@ impl State {
             able: BTreeMap::new(),
             silence: BTreeSet::new(),
             happened: Happened::default(),
+            counters: BTreeMap::new(),
             picture: None,
             stirred: Vec::new(),
         }
@@ -477,6 +480,20 @@ impl State {
         let (queue, rank, entry) = (&self.queues[row.queue], rank(row.priority), Timed::of(at, row));
         queue.work.count_while(|other| other.rank <= rank)
             + queue.scheduled.count_while(|other| *other < entry)
+    }
+
+    /// How many waiting jobs of a queue have a priority above, at and below nought. Those that a timeout brought before everything have the rank of
+    /// the highest priority that there is, and count so.
+    pub(crate) fn by_priority(&self, queue: u32) -> (usize, usize, usize) {
+        let (work, nought) = (&self.queues[queue].work, rank(Priority::ZERO));
+        let above = work.count_while(|entry| entry.rank < nought);
+        let not_below = work.count_while(|entry| entry.rank <= nought);
+        (above, not_below - above, work.len() - not_below)
+    }
+
+    /// The last number that a counter has given out; 0 if it has given out none.
+    pub(crate) fn last_allotted(&self, counter: &str) -> u64 {
+        self.counters.get(counter).copied().unwrap_or_default()
     }
 
     /// How a queue did on a day; one that is not known did nothing.

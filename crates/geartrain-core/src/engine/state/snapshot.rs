@@ -19,6 +19,8 @@ use crate::{CompleteReply, Every, Kept, Payload, Place, Priority, Published, Sec
 const ELSEWHERE: u64 = 1 << 16;
 /// The same for what goes beyond Qless, which then follows the rare part.
 const BEYOND: u64 = 1 << 17;
+/// The same for what is carried beside its payload, which follows that.
+const ASIDE: u64 = 1 << 18;
 /// Stands where a job's row would, before a result.
 const RESULT: u32 = NONE;
 
@@ -172,6 +174,13 @@ impl State {
         for Published { position, event } in events {
             write_event(event, to.number(*position));
         }
+        // Where there are no counters nothing is said of them, so that programs from before there were any read the rest.
+        if !self.counters.is_empty() {
+            to.number(self.counters.len() as u64);
+            for (counter, last) in &self.counters {
+                to.text(counter).number(*last);
+            }
+        }
     }
 
     fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
@@ -204,6 +213,12 @@ impl State {
             self.happened.add(position, Arc::new(read_event(reader)?));
         }
         (self.happened.last, self.happened.dropped) = (last, dropped);
+        if !reader.is_empty() {
+            for _ in 0..reader.count(2, "counters")? {
+                let (counter, last) = (reader.counter()?, reader.number("number of a counter")?);
+                self.counters.insert(counter.into(), last);
+            }
+        }
         Ok(())
     }
 
@@ -216,7 +231,9 @@ impl State {
         let side = if row.rare == NONE { None } else { self.side(at) };
         let elsewhere = if row.payload.is_place() { ELSEWHERE } else { 0 };
         let beyond = if side.is_some() { BEYOND } else { 0 };
-        to.number(u64::from(row.flags.bits()) | elsewhere | beyond);
+        let aside = side.and_then(|side| side.terms.aside.as_ref());
+        let with_aside = if aside.is_some() { ASIDE } else { 0 };
+        to.number(u64::from(row.flags.bits()) | elsewhere | beyond | with_aside);
         to.moment(row.score);
         to.number(row.seq);
         to.moment(row.time);
@@ -237,6 +254,9 @@ impl State {
         }
         if let Some(side) = side {
             write_side(side, to);
+        }
+        if let Some(aside) = aside {
+            to.payload(aside);
         }
     }
 
@@ -347,7 +367,9 @@ impl State {
         let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
         let flags = reader.number("snapshot")?;
         let (is_elsewhere, is_beyond) = (flags & ELSEWHERE != 0, flags & BEYOND != 0);
-        let flags = Flags::from_bits(flags & !(ELSEWHERE | BEYOND)).ok_or_else(|| reader.misfit("flags"))?;
+        let has_aside = flags & ASIDE != 0;
+        let flags =
+            Flags::from_bits(flags & !(ELSEWHERE | BEYOND | ASIDE)).ok_or_else(|| reader.misfit("flags"))?;
         let (score, seq, time) =
             (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
         let priority = read_priority(reader)?;
@@ -389,8 +411,13 @@ impl State {
             *self.rare_mut(at) = rare;
         }
         if is_beyond {
-            let side = read_side(reader)?;
+            let mut side = read_side(reader)?;
+            if has_aside {
+                side.terms.aside = Some(reader.aside()?);
+            }
             self.rare_mut(at).side = Some(Box::new(side));
+        } else if has_aside {
+            return Err(reader.misfit("what is carried aside"));
         }
         Ok(())
     }
