@@ -201,15 +201,12 @@ pub enum Line<'a> {
 impl Command {
     /// Understands a line. Where nobody may stop the server by a word, `shutdown` is not known.
     pub fn parse(line: &Bytes, shutdown_allowed: bool) -> Result<Command, Refused> {
-        // A blank at the beginning ends a word that is empty.
+        // A blank at the beginning ends a word that is empty, and there is no such command.
         let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         let unknown = || Refused::UnknownCommand(line.slice_ref(first));
-        if first.is_empty() || words.next().is_none() {
-            return Err(unknown());
-        }
         // With the first word, one more than any command takes: enough to know that there are too many.
-        let arguments: Vec<&[u8]> = words.take(WORDS_MAX).collect();
+        let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        let arguments: Vec<&[u8]> = words.skip(1).take(WORDS_MAX).collect();
         let name = |bytes: &[u8]| line.slice_ref(bytes);
         let is = |word: &[u8], expected: &str| word.eq_ignore_ascii_case(expected.as_bytes());
         let Some(&command) = WORDS.iter().find(|word| is(first, word)) else { return Err(unknown()) };
