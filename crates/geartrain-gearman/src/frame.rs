@@ -140,7 +140,6 @@ impl Parser {
     }
 
     /// Takes the next packet or line out of the buffer, if all of it is there. After an error it has no more to say than the same error.
-    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
         if self.refused > 0 {
             let there = self.refused.min(buffer.len());
@@ -240,8 +239,10 @@ impl Parser {
 
     fn line(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
         let bytes_max = self.options.line_bytes_max;
-        let end = buffer[self.searched..].iter().position(|byte| *byte == b'\n');
-        let seen = &buffer[..end.map_or(buffer.len(), |end| self.searched + end)];
+        // No further than a line and its end can reach.
+        let reach = &buffer[..buffer.len().min(bytes_max.saturating_add(2))];
+        let end = reach[self.searched..].iter().position(|byte| *byte == b'\n');
+        let seen = end.map_or(reach, |end| &reach[..self.searched + end]);
         // A CR at the end does not count, even while it is not known that the line ends there.
         let line_bytes = seen.strip_suffix(b"\r").unwrap_or(seen).len();
         if line_bytes > bytes_max {
@@ -251,8 +252,8 @@ impl Parser {
             self.searched = buffer.len();
             return Ok(None);
         }
-        let end = seen.len();
-        let mut line = buffer.split_to(end + 1).freeze();
+        let whole = seen.len() + 1;
+        let mut line = buffer.split_to(whole).freeze();
         line.truncate(line_bytes);
         self.searched = 0;
         self.language = Some(Language::Today);
@@ -280,4 +281,24 @@ fn take(buffer: &mut BytesMut, header: usize, bytes: usize) -> Option<Bytes> {
 /// stays a slice.
 pub fn unpinned(bytes: &Bytes) -> Bytes {
     if bytes.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(bytes) } else { bytes.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_in_pieces_is_searched_once() {
+        let mut parser = Parser::server(Options::default());
+        let mut buffer = BytesMut::new();
+        for piece in ["sta", "t", "us"] {
+            buffer.extend_from_slice(piece.as_bytes());
+            assert_eq!(parser.next(&mut buffer), Ok(None));
+            assert_eq!(parser.searched, buffer.len());
+        }
+        buffer.extend_from_slice(b"\nx\n");
+        assert_eq!(parser.next(&mut buffer), Ok(Some(Incoming::Line(Bytes::from_static(b"status")))));
+        assert_eq!(parser.searched, 0);
+        assert_eq!(parser.next(&mut buffer), Ok(Some(Incoming::Line(Bytes::from_static(b"x")))));
+    }
 }

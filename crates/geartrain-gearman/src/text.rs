@@ -23,6 +23,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::{Bytes, BytesMut};
 
+use crate::packet;
+
 /// The most words of a command that takes any.
 const WORDS_MAX: usize = 5;
 
@@ -199,26 +201,17 @@ pub enum Line<'a> {
 impl Command {
     /// Understands a line. Where nobody may stop the server by a word, `shutdown` is not known.
     pub fn parse(line: &Bytes, shutdown_allowed: bool) -> Result<Command, Refused> {
-        // A blank at the beginning ends a word that is empty.
+        // A blank at the beginning ends a word that is empty, and there is no such command.
         let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         let unknown = || Refused::UnknownCommand(line.slice_ref(first));
-        if first.is_empty() || words.next().is_none() {
-            return Err(unknown());
-        }
-        // One more than any command takes is enough to know that there are too many.
-        let mut arguments = [&b""[..]; WORDS_MAX];
-        let mut count = 0;
-        for (place, word) in arguments.iter_mut().zip(words) {
-            *place = word;
-            count += 1;
-        }
-        let arguments = &arguments[..count];
+        // With the first word, one more than any command takes: enough to know that there are too many.
+        let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        let arguments: Vec<&[u8]> = words.skip(1).take(WORDS_MAX).collect();
         let name = |bytes: &[u8]| line.slice_ref(bytes);
         let is = |word: &[u8], expected: &str| word.eq_ignore_ascii_case(expected.as_bytes());
         let Some(&command) = WORDS.iter().find(|word| is(first, word)) else { return Err(unknown()) };
         let invalid = Refused::InvalidArguments(command);
-        Ok(match (command, arguments) {
+        Ok(match (command, &arguments[..]) {
             ("status", _) => Command::Status,
             ("prioritystatus", _) => Command::PriorityStatus,
             ("workers", _) => Command::Workers,
@@ -235,13 +228,13 @@ impl Command {
             ("show", _) => return Err(Refused::UnknownShow),
             ("cancel", [job, handle]) if is(job, "job") => Command::CancelJob { handle: name(handle) },
             ("cancel", [_, _]) => return Err(Refused::UnknownCancel),
-            ("create", [word, function]) if is(word, "function") => {
+            ("create", [word, function]) if is(word, "function") && can_be_function(function) => {
                 Command::CreateFunction { function: name(function) }
             }
             ("drop", [word, function]) if is(word, "function") => {
                 Command::DropFunction { function: name(function) }
             }
-            ("maxqueue", [function, limits @ ..]) => Command::MaxQueue {
+            ("maxqueue", [function, limits @ ..]) if can_be_function(function) => Command::MaxQueue {
                 function: name(function),
                 limits: QueueLimits::read(limits).ok_or(invalid)?,
             },
@@ -250,6 +243,10 @@ impl Command {
             _ => return Err(invalid),
         })
     }
+}
+
+fn can_be_function(name: &[u8]) -> bool {
+    packet::function(name).is_ok()
 }
 
 /// All first words there are.

@@ -11,7 +11,7 @@ mod submission;
 
 use bytes::Bytes;
 
-pub(crate) use arguments::terminated;
+pub(crate) use arguments::{function, terminated};
 pub use fault::Fault;
 pub use report::{News, Report};
 pub use request::{Grab, Request, names_exceptions};

@@ -188,7 +188,7 @@ fn asked(data: Bytes, wrong: &'static str) -> Result<Bytes, Fault> {
     if name.contains(&0) { Err(Fault::Argument(wrong)) } else { Ok(name) }
 }
 
-/// Milliseconds. One client sends four raw bytes instead of digits, and means by less than a second what older servers took for seconds.
+/// Milliseconds, raised to a second where they are less. What is no number sets no limit and is never refused: there is a client that sends four raw bytes here.
 fn timeout(text: &[u8]) -> Option<Duration> {
     match leading_number(text).unwrap_or(u64::MAX) {
         0 => None,

@@ -1,5 +1,9 @@
 //! A front-end over an engine in memory, and peers that speak to it over real sockets.
-#![allow(clippy::unwrap_used, dead_code, reason = "in a test, what goes wrong should stop it; not every test uses everything")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "in a test, what goes wrong should stop it; not every test uses everything"
+)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +12,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{Backend, Call, Clock, Operation};
 use geartrain_gearman::front::{Front, Options};
-use geartrain_gearman::packet::{Assignment, Grab, JobStatus, Mode, News, Priority, Report, Request, Response, Submission};
+use geartrain_gearman::packet::{
+    Assignment, Grab, JobStatus, Mode, News, Priority, Report, Request, Response, Submission,
+};
 use geartrain_gearman::{Incoming, Parser};
 use geartrain_store::{StoreBackend, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,28 +26,28 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A front-end at work.
-pub struct Server {
-    pub backend: Arc<dyn Backend>,
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) address: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    pub async fn start() -> Server {
+    pub(crate) async fn start() -> Server {
         Server::with(Options::default()).await
     }
 
-    pub async fn with(options: Options) -> Server {
+    pub(crate) async fn with(options: Options) -> Server {
         Server::at(Arc::new(SystemClock), options).await
     }
 
-    pub async fn at(clock: Arc<dyn Clock>, options: Options) -> Server {
+    pub(crate) async fn at(clock: Arc<dyn Clock>, options: Options) -> Server {
         let backend = Arc::new(StoreBackend::in_memory(clock.clone()).unwrap());
         Server::over(backend, clock, options).await
     }
 
-    pub async fn over(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, options: Options) -> Server {
+    pub(crate) async fn over(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, options: Options) -> Server {
         let options = Options { host: "lap".to_owned(), ..options };
         let front = Front::new(backend.clone(), clock, options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -51,12 +57,12 @@ impl Server {
         Server { backend, address, stop, task }
     }
 
-    pub async fn peer(&self) -> Peer {
+    pub(crate) async fn peer(&self) -> Peer {
         Peer::connect(self.address).await
     }
 
     /// A worker that can do this.
-    pub async fn worker(&self, function: &str) -> Peer {
+    pub(crate) async fn worker(&self, function: &str) -> Peer {
         let mut worker = self.peer().await;
         worker.send(Request::CanDo { function, timeout: None }).await;
         worker.sync().await;
@@ -64,39 +70,39 @@ impl Server {
     }
 
     /// Asks the backend itself.
-    pub async fn run<O: Operation>(&self, operation: O) -> O::Reply {
+    pub(crate) async fn run<O: Operation>(&self, operation: O) -> O::Reply {
         let answer = self.backend.execute(vec![Call::from(operation)]).await.unwrap().pop().unwrap();
         O::answer(answer.unwrap()).unwrap()
     }
 
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.cancel();
         tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 }
 
 /// Somebody who is connected.
-pub struct Peer {
-    pub stream: TcpStream,
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
     bytes: BytesMut,
     parser: Parser,
 }
 
 impl Peer {
-    pub async fn connect(address: SocketAddr) -> Peer {
+    pub(crate) async fn connect(address: SocketAddr) -> Peer {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let options = geartrain_gearman::Options { line_bytes_max: 1 << 20, ..Default::default() };
         Peer { stream, bytes: BytesMut::new(), parser: Parser::client(options) }
     }
 
-    pub async fn send<B: AsRef<[u8]>>(&mut self, request: Request<B>) {
+    pub(crate) async fn send<B: AsRef<[u8]>>(&mut self, request: Request<B>) {
         let mut out = BytesMut::new();
         request.encode(&mut out).unwrap();
         self.raw(&out).await;
     }
 
-    pub async fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) async fn raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
     }
 
@@ -114,7 +120,7 @@ impl Peer {
     }
 
     /// The next packet.
-    pub async fn next(&mut self) -> Response {
+    pub(crate) async fn next(&mut self) -> Response {
         match self.incoming().await.expect("a packet, not the end") {
             Incoming::Packet(packet) => Response::decode(packet).unwrap(),
             other => panic!("not a packet: {other:?}"),
@@ -122,7 +128,7 @@ impl Peer {
     }
 
     /// The next line.
-    pub async fn line(&mut self) -> String {
+    pub(crate) async fn line(&mut self) -> String {
         match self.incoming().await.expect("a line, not the end") {
             Incoming::Line(line) => String::from_utf8(line.to_vec()).unwrap(),
             other => panic!("not a line: {other:?}"),
@@ -130,7 +136,7 @@ impl Peer {
     }
 
     /// Asks something in text and reads a list.
-    pub async fn list(&mut self, command: &str) -> Vec<String> {
+    pub(crate) async fn list(&mut self, command: &str) -> Vec<String> {
         self.raw(format!("{command}\n").as_bytes()).await;
         let mut lines = Vec::new();
         loop {
@@ -142,18 +148,18 @@ impl Peer {
     }
 
     /// Asks something in text and reads one line.
-    pub async fn ask(&mut self, command: &str) -> String {
+    pub(crate) async fn ask(&mut self, command: &str) -> String {
         self.raw(format!("{command}\n").as_bytes()).await;
         self.line().await
     }
 
     /// Whether the server has closed the connection, having said nothing more.
-    pub async fn is_closed(&mut self) -> bool {
+    pub(crate) async fn is_closed(&mut self) -> bool {
         self.incoming().await.is_none()
     }
 
     /// Exactly these bytes come next.
-    pub async fn expect(&mut self, bytes: &[u8]) {
+    pub(crate) async fn expect(&mut self, bytes: &[u8]) {
         while self.bytes.len() < bytes.len() {
             let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
             assert!(read.expect("an answer in time").unwrap() > 0, "the end, after {:02x?}", &self.bytes[..]);
@@ -163,13 +169,13 @@ impl Peer {
     }
 
     /// Returns when everything sent before has been dealt with. Nothing may be on its way.
-    pub async fn sync(&mut self) {
+    pub(crate) async fn sync(&mut self) {
         self.send(Request::Echo { data: "sync" }).await;
         assert_eq!(self.next().await, Response::Echo { data: "sync".into() });
     }
 
     /// Hands a job in and reads its handle.
-    pub async fn submit(&mut self, function: &str, unique: &str, data: &str, mode: Mode<&str>) -> Bytes {
+    pub(crate) async fn submit(&mut self, function: &str, unique: &str, data: &str, mode: Mode<&str>) -> Bytes {
         self.send(Request::Submit(Submission { function, unique, data, mode })).await;
         match self.next().await {
             Response::JobCreated { handle } => handle,
@@ -177,16 +183,16 @@ impl Peer {
         }
     }
 
-    pub async fn foreground(&mut self, function: &str, unique: &str, data: &str) -> Bytes {
+    pub(crate) async fn foreground(&mut self, function: &str, unique: &str, data: &str) -> Bytes {
         self.submit(function, unique, data, Mode::Foreground(Priority::Normal)).await
     }
 
-    pub async fn background(&mut self, function: &str, unique: &str, data: &str) -> Bytes {
+    pub(crate) async fn background(&mut self, function: &str, unique: &str, data: &str) -> Bytes {
         self.submit(function, unique, data, Mode::Background(Priority::Normal)).await
     }
 
     /// Asks for a job.
-    pub async fn grab(&mut self) -> Option<Assignment> {
+    pub(crate) async fn grab(&mut self) -> Option<Assignment> {
         self.send(Request::<&str>::Grab(Grab::Unique)).await;
         match self.next().await {
             Response::Assign(assignment) => Some(assignment),
@@ -195,20 +201,20 @@ impl Peer {
         }
     }
 
-    pub async fn report(&mut self, handle: &Bytes, news: News<&str>) {
+    pub(crate) async fn report(&mut self, handle: &Bytes, news: News<&str>) {
         let handle = std::str::from_utf8(handle).unwrap();
         self.send(Request::Report(Report { handle, news })).await;
     }
 
     /// The next thing that is heard of a job.
-    pub async fn news(&mut self) -> (Bytes, News) {
+    pub(crate) async fn news(&mut self) -> (Bytes, News) {
         match self.next().await {
             Response::Report(Report { handle, news }) => (handle, news),
             other => panic!("no news: {other:?}"),
         }
     }
 
-    pub async fn status(&mut self, handle: &Bytes) -> JobStatus {
+    pub(crate) async fn status(&mut self, handle: &Bytes) -> JobStatus {
         self.send(Request::GetStatus { handle: &handle[..] }).await;
         match self.next().await {
             Response::Status { handle: of, status } => {
@@ -219,11 +225,11 @@ impl Peer {
         }
     }
 
-    pub async fn sleep(&mut self) {
+    pub(crate) async fn sleep(&mut self) {
         self.send(Request::<&str>::PreSleep).await;
     }
 
-    pub async fn expect_noop(&mut self) {
+    pub(crate) async fn expect_noop(&mut self) {
         assert_eq!(self.next().await, Response::Noop);
     }
 }

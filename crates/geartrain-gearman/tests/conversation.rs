@@ -1,0 +1,69 @@
+//! The draft of 2005, byte for byte.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+
+use common::Server;
+use geartrain_gearman::front::Options;
+use geartrain_testkit::clock::ManualClock;
+
+fn hex(text: &str) -> Vec<u8> {
+    text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_conversation_of_the_specification_passes_byte_for_byte() {
+    let clock = ManualClock::new();
+    clock.set(1_000.0);
+    let server = Server::at(clock.clone(), Options::default()).await;
+    let (mut worker, mut poller, mut waiter) = (server.peer().await, server.peer().await, server.peer().await);
+    // Can do resize and thumbgen; is there a job? No. Then it sleeps.
+    worker.raw(&hex("00 47 52 4d 01 00 00 00 0f 72 65 73 69 7a 65 00 74 68 75 6d 62 67 65 6e")).await;
+    worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
+    worker.expect(&hex("00 47 52 4d 07 00 00 00 00")).await;
+    worker.raw(&hex("00 47 52 4d 03 00 00 00 00")).await;
+    // A job with a dupkey, whose result is to be kept. It wakes the worker.
+    poller
+        .raw(&hex("00 47 52 4d 04 00 00 00 12 72 65 73 69 7a 65 00 75 37 2d 67 32 00 00 01 00 01 78"))
+        .await;
+    poller.expect(&hex("00 47 52 4d 05 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
+    worker.expect(&hex("00 47 52 4d 00 00 00 00 00")).await;
+    worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
+    worker.expect(&hex("00 47 52 4d 07 00 00 00 0a 72 65 73 69 7a 65 00 00 01 78")).await;
+    // 1 of 100, 30 seconds left. The busy answer comes when that has been dealt with.
+    worker.raw(&hex("00 47 52 4d 08 00 00 00 0c 00 00 00 01 00 00 00 64 00 00 00 1e")).await;
+    worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
+    worker.expect(&hex("00 47 52 4d 0e 00 00 00 06 06 07 62 75 73 79")).await;
+    poller.raw(&hex("00 47 52 4d 09 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
+    poller.expect(&hex("00 47 52 4d 0a 00 00 00 0c 00 00 00 01 00 00 00 64 00 00 00 1e")).await;
+    poller.raw(&hex("00 47 52 4d 0c 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
+    poller.expect(&hex("00 47 52 4d 0d 00 00 00 05 00 00 00 00 00")).await;
+    // A duplicate is the same job; what it brought is dropped.
+    poller
+        .raw(&hex("00 47 52 4d 04 00 00 00 14 72 65 73 69 7a 65 00 75 37 2d 67 32 00 00 01 6f 74 68 65 72"))
+        .await;
+    poller.expect(&hex("00 47 52 4d 05 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
+    clock.advance(3.2);
+    worker.raw(&hex("00 47 52 4d 0b 00 00 00 05 00 64 6f 6e 65")).await;
+    worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
+    worker.expect(&hex("00 47 52 4d 07 00 00 00 00")).await;
+    poller.raw(&hex("00 47 52 4d 0c 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
+    poller.expect(&hex("00 47 52 4d 0d 00 00 00 09 00 00 00 04 00 64 6f 6e 65")).await;
+    // A job that somebody waits for: accepted, got further, ended.
+    waiter.raw(&hex("00 47 52 4d 04 00 00 00 0b 72 65 73 69 7a 65 00 00 00 00 7a")).await;
+    waiter.expect(&hex("00 47 52 4d 05 00 00 00 00")).await;
+    worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
+    worker.expect(&hex("00 47 52 4d 07 00 00 00 08 72 65 73 69 7a 65 00 7a")).await;
+    worker.raw(&hex("00 47 52 4d 08 00 00 00 0c 00 00 00 01 00 00 00 02 00 00 00 00")).await;
+    worker.raw(&hex("00 47 52 4d 0b 00 00 00 04 03 62 61 64")).await;
+    waiter.expect(&hex("00 47 52 4d 0a 00 00 00 0c 00 00 00 01 00 00 00 02 00 00 00 00")).await;
+    waiter.expect(&hex("00 47 52 4d 0d 00 00 00 08 00 00 00 01 03 62 61 64")).await;
+    // A report without a job.
+    worker.raw(&hex("00 47 52 4d 0b 00 00 00 05 00 64 6f 6e 65")).await;
+    worker
+        .expect(&hex("00 47 52 4d 0e 00 00 00 10 0b 06 6e 6f 20 63 75 72 72 65 6e 74 20 6a 6f 62"))
+        .await;
+    worker.raw(&hex("00 47 52 4d 02 00 00 00 00")).await;
+    assert!(worker.is_closed().await);
+    server.end().await;
+}
