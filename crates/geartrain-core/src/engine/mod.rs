@@ -75,8 +75,8 @@ pub struct Effects {
     pub deliveries: Vec<Delivery>,
     /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
     pub elsewhere: bool,
-    /// Whether what is noted concerns a job that need not outlive the machine.
-    passing: bool,
+    /// Whether what is noted now concerns a job that need not outlive the machine: the engine's own mark.
+    pub passing: bool,
 }
 
 /// Changes, written down.
