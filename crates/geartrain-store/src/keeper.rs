@@ -8,7 +8,7 @@ use geartrain_core::Timestamp;
 use geartrain_core::engine::{Effects, Engine, Written};
 
 use crate::delivery::{Audience, Outcome, Outgoing};
-use crate::desk::{Desk, Threads};
+use crate::desk::{Alone, Desk, Threads};
 use crate::embedded::{Started, Store};
 use crate::host::Message;
 use crate::log;
@@ -66,7 +66,7 @@ impl Keeper {
         effects: &mut Effects,
         outgoing: Vec<Outgoing>,
         engine: &mut Engine,
-        alone: bool,
+        alone: Alone,
     ) {
         let written = effects.take_written();
         effects.deltas.clear();
@@ -86,6 +86,14 @@ impl Keeper {
         match self {
             Keeper::Nowhere(_) => Ok(()),
             Keeper::Log { scribe, .. } => scribe.reserve(bytes),
+        }
+    }
+
+    /// Whether so much can be taken down without waiting for anything.
+    pub(crate) fn is_free_for(&self, bytes: usize) -> bool {
+        match self {
+            Keeper::Nowhere(_) => true,
+            Keeper::Log { scribe, .. } => scribe.is_free_for(bytes),
         }
     }
 
@@ -181,12 +189,19 @@ impl Scribe {
         Ok(())
     }
 
+    fn is_free_for(&self, bytes: usize) -> bool {
+        self.snapshot.is_none()
+            && self.desk.is_idle()
+            && self.desk.trouble().is_none()
+            && bytes + BATCH_BYTES <= self.room
+    }
+
     fn ask_for_room(&mut self, bytes: usize) -> Result<usize, Trouble> {
         self.desk.reserve(bytes)?;
         Ok(bytes)
     }
 
-    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: bool) {
+    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: Alone) {
         let Written { bytes: body, must_be_synced } = written;
         if !body.is_empty() {
             self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
@@ -198,7 +213,7 @@ impl Scribe {
         let moves = self.spill.step(engine, body.len());
         if !(body.is_empty() && outcome.is_empty() && picture.is_none() && moves.is_none()) {
             // Nobody waits for moves, and whoever comes next should not wait for them either.
-            let alone = alone && moves.is_none();
+            let alone = if moves.is_none() { alone } else { Alone::No };
             self.desk.write(Group { body, outcome, picture, light, moves }, alone);
         }
         // The next group is the first that the snapshot does not show.
@@ -210,7 +225,7 @@ impl Scribe {
             self.snapshot = Some(bytes.len() as u64);
             self.since_snapshot = 0;
             let picture = Some(Piece { bytes, is_head: true, is_last: false, empty_files });
-            self.desk.write(Group { picture, light: true, ..Group::default() }, false);
+            self.desk.write(Group { picture, light: true, ..Group::default() }, Alone::No);
         }
     }
 
