@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use flume::{Receiver, RecvTimeoutError, Sender};
 
+use crate::delivery::Outcome;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 use crate::writer::{Group, Order, Writer};
@@ -117,6 +118,18 @@ impl Desk {
                     self.work(usize::MAX);
                 }
             }
+        }
+    }
+
+    /// Whether nothing is under way, so that whoever has something to tell can do so at once.
+    pub(crate) fn may_tell(&self) -> bool {
+        matches!(self.who, Who::Thread { shared: true, .. }) && self.is_idle() && self.trouble().is_none()
+    }
+
+    /// Tells what happened, without writing anything.
+    pub(crate) fn tell(&mut self, outcome: Outcome) {
+        if let Some(writer) = &mut *lock(&self.writer) {
+            writer.work([Order::Write(Group { outcome, light: true, ..Group::default() })], false);
         }
     }
 

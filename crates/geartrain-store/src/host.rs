@@ -157,7 +157,10 @@ impl Host {
     /// Whether a batch can be done by somebody who cannot wait: nothing is asked, under way or due, and there is room for it.
     pub(crate) fn is_free_for(&self, batch: &[Call]) -> bool {
         let bytes: usize = batch.iter().map(|call| room::for_command(&call.command, &self.engine)).sum();
+        // What must be written is better written together with what others ask for.
+        let is_passing = |call: &Call| self.engine.is_passing_command(self.clock.now(), &call.command);
         bytes <= VISIT_BYTES_MAX
+            && (self.keeper.keeps_nothing() || batch.iter().all(is_passing))
             && self.inbox.is_empty()
             && !self.fronts.has_left()
             && self.keeper.is_free_for(bytes)

@@ -25,6 +25,8 @@ const SNAPSHOT_PACE: usize = 4;
 const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
+/// How much may be put off until something must be written.
+const PUT_OFF_BYTES_MAX: usize = 64 << 10;
 /// What a batch takes besides its bytes, at the most.
 const BATCH_BYTES: usize = 8 << 10;
 
@@ -68,7 +70,11 @@ impl Keeper {
         engine: &mut Engine,
         alone: Alone,
     ) {
-        let written = effects.take_written();
+        let is_put_off = match self {
+            Keeper::Nowhere(_) => false,
+            Keeper::Log { scribe, .. } => scribe.puts_off(effects, engine),
+        };
+        let written = if is_put_off { Written::default() } else { effects.take_written() };
         effects.deltas.clear();
         let elsewhere = std::mem::take(&mut effects.elsewhere);
         let events = std::mem::take(&mut effects.events);
@@ -77,6 +83,7 @@ impl Keeper {
         let outcome = Outcome { events, last_event, deliveries, outgoing, elsewhere };
         match self {
             Keeper::Nowhere(audience) => outcome.deliver(audience),
+            Keeper::Log { scribe, .. } if is_put_off => scribe.desk.tell(outcome),
             Keeper::Log { scribe, .. } => scribe.keep(written, outcome, engine, alone),
         }
     }
@@ -87,6 +94,11 @@ impl Keeper {
             Keeper::Nowhere(_) => Ok(()),
             Keeper::Log { scribe, .. } => scribe.reserve(bytes),
         }
+    }
+
+    /// Whether nothing is written down anyway.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        matches!(self, Keeper::Nowhere(_))
     }
 
     /// Whether so much can be taken down without waiting for anything.
@@ -139,6 +151,8 @@ pub(crate) struct Scribe {
     desk: Desk,
     /// How many more bytes surely fit.
     room: usize,
+    /// How many bytes were put off, to be written with what comes next.
+    put_off: usize,
     /// How much was written since the last snapshot was begun.
     since_snapshot: u64,
     /// How large the last snapshot is.
@@ -164,6 +178,7 @@ impl Scribe {
         Ok(Scribe {
             desk: Desk::new(writer, threads)?,
             room: 0,
+            put_off: 0,
             since_snapshot: log_bytes,
             snapshot_bytes,
             snapshot_bytes_min,
@@ -189,6 +204,24 @@ impl Scribe {
         Ok(())
     }
 
+    /// Whether what happened can be told before it is written, and be written with what comes next: it concerns nothing that would be missed if the process were
+    /// gone in this instant. What is told must not overtake what is under way, and what is in a snapshot must be in the log before it.
+    fn puts_off(&mut self, effects: &Effects, engine: &Engine) -> bool {
+        let Some(written) = &effects.written else { return false };
+        let may = !written.must_be_kept
+            && !written.bytes.is_empty()
+            && written.bytes.len() <= PUT_OFF_BYTES_MAX
+            && !effects.elsewhere
+            && !engine.keeps_events()
+            && self.snapshot.is_none()
+            && self.desk.may_tell();
+        if may {
+            self.room = self.room.saturating_sub(written.bytes.len() - self.put_off);
+            self.put_off = written.bytes.len();
+        }
+        may
+    }
+
     fn is_free_for(&self, bytes: usize) -> bool {
         self.snapshot.is_none()
             && self.desk.is_idle()
@@ -202,9 +235,10 @@ impl Scribe {
     }
 
     fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: Alone) {
-        let Written { bytes: body, must_be_synced } = written;
+        let Written { bytes: body, must_be_synced, .. } = written;
         if !body.is_empty() {
-            self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
+            self.room = self.room.saturating_sub(body.len() + BATCH_BYTES - self.put_off);
+            self.put_off = 0;
             self.since_snapshot += log::padded(body.len()) as u64;
         }
         // What a light one rests on is not lost before it is told: groups are written and told in the order in which they come.

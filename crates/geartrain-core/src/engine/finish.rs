@@ -21,6 +21,7 @@ impl Engine {
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
+        fx.passing = self.is_passing(row);
         self.commit(Delta::Heartbeat { row, expires, payload: beat.payload.take() }, fx);
         self.commit(Delta::Seen(worker, now), fx);
         Ok(expires)
