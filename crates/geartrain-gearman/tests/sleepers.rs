@@ -11,7 +11,7 @@ use bytes::Bytes;
 use common::Server;
 use fastrand::Rng;
 use geartrain_core::{Jid, Klass, Put, QueueName};
-use geartrain_gearman::packet::{News, Request, Response};
+use geartrain_gearman::packet::{Mode, News, Priority, Request, Response, Submission};
 use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,8 +110,8 @@ async fn story(seed: u64) {
                 let put = Put::new(queue, jid, Klass::new("k").unwrap(), number.to_string().as_str());
                 server.run(put).await;
             }
-            1 => drop(client.foreground(function, "", &number.to_string()).await),
-            _ => drop(client.background(function, "", &number.to_string()).await),
+            1 => submit(&mut client, function, number, Mode::Foreground(Priority::Normal)).await,
+            _ => submit(&mut client, function, number, Mode::Background(Priority::Normal)).await,
         }
         if chance.u8(0..10) == 0 {
             tokio::task::yield_now().await;
@@ -124,6 +124,13 @@ async fn story(seed: u64) {
     }
     tasks.abort_all();
     server.end().await;
+}
+
+/// Hands a job in. News of earlier ones may come first.
+async fn submit(client: &mut common::Peer, function: &str, number: usize, mode: Mode<&str>) {
+    let data = number.to_string();
+    client.send(Request::Submit(Submission { function, unique: "", data: &data, mode })).await;
+    while !matches!(client.next().await, Response::JobCreated { .. }) {}
 }
 
 async fn work(

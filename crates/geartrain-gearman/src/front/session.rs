@@ -123,8 +123,8 @@ pub(crate) struct Session {
     /// What cannot be told yet, because the submission is not answered.
     untold: VecDeque<Delivery>,
     is_asleep: bool,
-    /// Whether it has slept, and is likely to do so again when there is no job.
-    has_slept: bool,
+    /// Whether it was woken and has not asked for a job since: then it is likely to lie down again soon.
+    was_woken: bool,
     bed: Option<Bed>,
     /// How long the locks of its jobs are.
     lock: Option<Seconds>,
@@ -154,7 +154,7 @@ impl Session {
             answered: 0,
             untold: VecDeque::new(),
             is_asleep: false,
-            has_slept: false,
+            was_woken: false,
             bed: None,
             lock: None,
         }
@@ -531,7 +531,6 @@ impl Session {
     }
 
     fn lie_down(&mut self) {
-        self.has_slept = true;
         if let Some(bed) = self.bed.take() {
             self.shared.sleepers.get_up(bed);
         }
@@ -540,9 +539,9 @@ impl Session {
         }
     }
 
-    /// It has asked for jobs, and nothing else after that. If it is one who sleeps, it will lie down if there are none.
-    pub(crate) fn watch_ahead(&self) {
-        if self.has_slept {
+    /// It has asked for jobs, and nothing else after that. If it was just woken, it will lie down again soon.
+    pub(crate) fn watch_ahead(&mut self) {
+        if std::mem::take(&mut self.was_woken) {
             self.shared.sleepers.watch_ahead(&self.functions);
         }
     }
@@ -564,6 +563,7 @@ impl Session {
     /// Whether somebody who is woken has been asleep.
     pub(crate) fn wake(&mut self) -> bool {
         self.bed = None;
+        self.was_woken = true;
         std::mem::take(&mut self.is_asleep)
     }
 
