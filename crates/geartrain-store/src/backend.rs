@@ -155,9 +155,10 @@ impl StoreBackend {
         keeper.wake_through(inbox.downgrade());
         let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
         let last_out = LastOut(gone.clone());
-        let mut host = Host::new(engine, clock, messages.clone(), inbox.downgrade(), keeper);
+        let under_way = Arc::default();
+        let mut host = Host::new(engine, clock, messages.clone(), inbox.downgrade(), &under_way, keeper);
         host.begin();
-        let seat = Arc::new(Seat::new(host));
+        let seat = Arc::new(Seat::new(host, under_way));
         let sits = seat.clone();
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())

@@ -9,6 +9,7 @@ use flume::{Receiver, Sender, TrySendError, WeakSender};
 use geartrain_core::{Deliveries, DeliveriesEnd, Delivery, How, Refusal, Told};
 
 use crate::host::Message;
+use crate::seat::{Unanswered, UnderWay};
 
 /// How many deliveries a follower may be behind.
 const BEHIND_MAX: usize = 10_000;
@@ -135,6 +136,7 @@ pub(crate) struct Fronts {
 /// The way to say that a stream was dropped, so that its waiters leave.
 struct Left {
     inbox: WeakSender<Message>,
+    under_way: Arc<Unanswered>,
     /// Those for which there was no room in the inbox.
     streams: Mutex<Vec<Dropped>>,
     any: AtomicBool,
@@ -144,6 +146,7 @@ struct Left {
 pub(crate) struct Dropped {
     front: u64,
     shared: Arc<Shared>,
+    _under_way: UnderWay,
 }
 
 impl Left {
@@ -152,7 +155,8 @@ impl Left {
     fn add(&self, front: u64, shared: &Arc<Shared>) {
         // If the engine is gone, everyone has left.
         let Some(inbox) = self.inbox.upgrade() else { return };
-        let dropped = Some(Dropped { front, shared: shared.clone() });
+        let dropped =
+            Some(Dropped { front, shared: shared.clone(), _under_way: UnderWay::new(&self.under_way) });
         if let Err(TrySendError::Full(Message::Left { dropped })) = inbox.try_send(Message::Left { dropped })
         {
             self.streams().extend(dropped);
@@ -169,8 +173,8 @@ impl Left {
 
 impl Fronts {
     /// Those who leave say so through an inbox.
-    pub(crate) fn new(inbox: WeakSender<Message>) -> Fronts {
-        let left = Left { inbox, streams: Mutex::default(), any: AtomicBool::new(false) };
+    pub(crate) fn new(inbox: WeakSender<Message>, under_way: Arc<Unanswered>) -> Fronts {
+        let left = Left { inbox, under_way, streams: Mutex::default(), any: AtomicBool::new(false) };
         Fronts { known: BTreeMap::new(), left: Arc::new(left) }
     }
 
@@ -242,7 +246,7 @@ mod tests {
 
     fn fronts() -> (Fronts, Receiver<Message>) {
         let (sender, inbox) = flume::bounded(1);
-        let fronts = Fronts::new(sender.downgrade());
+        let fronts = Fronts::new(sender.downgrade(), Arc::default());
         sender.try_send(Message::Moved).expect("there is room for one");
         std::mem::forget(sender);
         (fronts, inbox)

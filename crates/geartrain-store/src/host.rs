@@ -16,6 +16,7 @@ use crate::desk::Alone;
 use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
 use crate::room;
+use crate::seat::Unanswered;
 use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters, Wanted};
@@ -123,6 +124,7 @@ impl Host {
         clock: Arc<dyn Clock>,
         inbox: Receiver<Message>,
         again: WeakSender<Message>,
+        under_way: &Arc<Unanswered>,
         keeper: Keeper,
     ) -> Host {
         let effects = Effects { listening: engine.keeps_events(), ..keeper.effects() };
@@ -132,7 +134,7 @@ impl Host {
             clock,
             inbox,
             waiters: Waiters::default(),
-            fronts: Fronts::new(again),
+            fronts: Fronts::new(again, under_way.clone()),
             listeners: Listeners::default(),
             keeper,
             outgoing: Vec::new(),

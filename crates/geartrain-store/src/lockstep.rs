@@ -38,7 +38,10 @@ impl Lockstep {
         let Started { engine, scribe, .. } = store.start(clock.now())?;
         let (inbox, messages) = flume::unbounded();
         let keeper = Keeper::Log { store, scribe };
-        Ok(Lockstep { host: Host::new(engine, clock, messages, inbox.downgrade(), keeper), inbox })
+        Ok(Lockstep {
+            host: Host::new(engine, clock, messages, inbox.downgrade(), &Arc::default(), keeper),
+            inbox,
+        })
     }
 
     /// Sends a batch, which the engine takes with its next step.

@@ -19,8 +19,7 @@ const LITTLE: usize = 8;
 pub(crate) struct Seat {
     /// None when the thread has ended.
     taken: Mutex<Option<Taken>>,
-    /// How many batches were sent and are not answered.
-    under_way: Arc<AtomicUsize>,
+    under_way: Arc<Unanswered>,
 }
 
 /// The engine, and until when its thread means to sleep; for ever, if not given.
@@ -29,9 +28,18 @@ struct Taken {
     sleeps_until: Option<Instant>,
 }
 
-/// A batch that is not answered. As long as there is one, nobody else may overtake it.
-#[derive(Debug)]
-pub(crate) struct UnderWay(Arc<AtomicUsize>);
+/// How many messages were sent, of those that nobody may overtake, and are not dealt with.
+pub(crate) type Unanswered = AtomicUsize;
+
+/// A message that nobody may overtake, until it is dealt with.
+pub(crate) struct UnderWay(Arc<Unanswered>);
+
+impl UnderWay {
+    pub(crate) fn new(count: &Arc<Unanswered>) -> UnderWay {
+        count.fetch_add(1, Ordering::AcqRel);
+        UnderWay(count.clone())
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -40,14 +48,14 @@ impl Drop for UnderWay {
 }
 
 impl Seat {
-    pub(crate) fn new(host: Host) -> Seat {
-        Seat { taken: Mutex::new(Some(Taken { host, sleeps_until: None })), under_way: Arc::default() }
+    /// What the host counts as under way is counted here too.
+    pub(crate) fn new(host: Host, under_way: Arc<Unanswered>) -> Seat {
+        Seat { taken: Mutex::new(Some(Taken { host, sleeps_until: None })), under_way }
     }
 
     /// Counts a batch that is sent.
     pub(crate) fn count(&self) -> UnderWay {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        UnderWay(self.under_way.clone())
+        UnderWay::new(&self.under_way)
     }
 
     /// Has the engine's thread work until it is told to stop or nobody is left to ask, and do what is due by itself.
