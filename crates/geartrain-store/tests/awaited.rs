@@ -274,3 +274,54 @@ fn those_who_began_to_wait_through_a_stream_that_had_ended_leave_with_it() {
     drop(stream);
     assert_eq!(run(&backend, Status { of: StatusOf::Jid(jid("j1")) }), None);
 }
+
+/// A job that somebody waits for, and that leaves nothing behind.
+fn passing(number: u64) -> Terms {
+    Terms { lives: Lives::WhileAwaited, afterwards: Afterwards::Forget, ..awaited_by(1, number) }
+}
+
+#[test]
+fn a_job_that_nobody_would_miss_does_not_touch_the_disk_and_those_who_wait_are_told() {
+    let disk = SimDisk::new(1);
+    let backend = open(&disk);
+    let mut stream = follow(&backend, 1);
+    // Makes room in the log, and the names known.
+    run(&backend, put("j0", Terms::default()));
+    run(&backend, complete(&pop(&backend), ""));
+    let before = disk.operations();
+    for number in 1..=100 {
+        run(&backend, put(&format!("p{number}"), passing(number)));
+        run(&backend, complete(&pop(&backend), "done"));
+        assert!(matches!(at_once(&mut stream), Some(Ok(Delivery { told: Told::Ended(..), .. }))));
+    }
+    assert_eq!(disk.operations(), before);
+}
+
+#[test]
+fn what_was_put_off_is_written_before_what_rests_on_it() {
+    for number in 0..200 {
+        let disk = SimDisk::new(number);
+        let backend = open(&disk);
+        let _stream = follow(&backend, 1);
+        run(&backend, put("p1", passing(1)));
+        let held = pop(&backend);
+        run(&backend, put("p2", passing(2)));
+        // A key that a passing job has is not free, and a job that joins it makes it stay.
+        run(&backend, put("p3", Terms { unique: unique("k"), ..passing(3) }));
+        let keyed = Terms { unique: unique("k"), ..Terms::default() };
+        assert_eq!(run(&backend, put("j1", keyed)), PutReply::Coalesced { jid: jid("p3") });
+        run(&backend, put("j2", Terms::default()));
+        if number % 2 == 0 {
+            run(&backend, complete(&held, ""));
+        }
+        // The power goes, or only the process.
+        let disk = if number % 3 == 0 { disk.kill() } else { disk.crash() };
+        drop(backend);
+        let backend = open(&disk);
+        assert!(
+            run(&backend, Get { jid: jid("p3") }).is_some()
+                && run(&backend, Get { jid: jid("j2") }).is_some()
+        );
+        assert_eq!(run(&backend, Get { jid: jid("p2") }), None);
+    }
+}
