@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Limits};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds,
+    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, QueueName,
+    Seconds,
 };
 
 use crate::backup::{self, BackedUp};
@@ -218,6 +219,10 @@ impl Backend for StoreBackend {
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
         Box::pin(self.ask_for(move |slot| Message::Wait { pop, wait, slot }))
+    }
+
+    fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+        Box::pin(self.ask_for(move |slot| Message::Ready { queues, wait, slot }))
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {

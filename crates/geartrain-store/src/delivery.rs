@@ -27,6 +27,8 @@ pub(crate) enum Outgoing {
         answered: Answered,
     },
     Pop(RefusableSlot<PopReply>, Result<PopReply, Refusal>),
+    /// Whether there is something to pop.
+    Ready(RefusableSlot<bool>, Result<bool, Refusal>),
     /// Somebody listens from here on.
     Subscribe(RefusableSlot<Box<dyn Events>>, Result<Box<(Subscriber, Subscription)>, Refusal>),
     /// Somebody hears from here on what those are told who wait.
@@ -70,6 +72,7 @@ impl Outcome {
             match outgoing {
                 Outgoing::Batch { slot, answered } => drop(slot.send(Ok(answered))),
                 Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
+                Outgoing::Ready(slot, answer) => drop(slot.send(Ok(answer))),
                 Outgoing::Subscribe(slot, answer) => {
                     let added = answer.map(|ends| {
                         audience.subscribers.add(ends.0);
@@ -94,6 +97,7 @@ impl Outcome {
             match outgoing {
                 Outgoing::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Pop(slot, _) => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Ready(slot, _) => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Subscribe(slot, _) => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Follow(slot, _) => drop(slot.send(Err(trouble.clone()))),
             }

@@ -20,7 +20,7 @@ pub(crate) fn fetch(outcome: &mut Outcome, from: &mut PayloadReader) {
                 }
             }
             // What those are told who wait is always there.
-            Outgoing::Subscribe(..) | Outgoing::Follow(..) => {}
+            Outgoing::Ready(..) | Outgoing::Subscribe(..) | Outgoing::Follow(..) => {}
         }
     }
 }

@@ -7,16 +7,17 @@ use std::time::Duration;
 use flume::{Receiver, RecvTimeoutError, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
-    Ability, AnnounceChange, Answer, Call, Clock, Command, Count, Deliveries, Events, Leave, Leaving,
-    Outcome, Payload, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Terms, Tick, TickReply, Timestamp,
+    Answer, Call, Clock, Command, Count, Deliveries, Events, Leave, Leaving, Pop, PopReply, QueueName,
+    Refusal, Reply, Seconds, Tick, TickReply, Timestamp,
 };
 
 use crate::delivery::{Answered, Outgoing, RefusableSlot, Slot};
 use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
+use crate::room;
 use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
 use crate::trouble::Trouble;
-use crate::waiters::{Waiter, Waiters};
+use crate::waiters::{Waiter, Waiters, Wanted};
 
 /// What the thread is asked.
 pub(crate) enum Message {
@@ -28,6 +29,12 @@ pub(crate) enum Message {
         pop: Pop,
         wait: Seconds,
         slot: RefusableSlot<PopReply>,
+    },
+    /// Somebody wants to know when there is something to pop.
+    Ready {
+        queues: Vec<QueueName>,
+        wait: Seconds,
+        slot: RefusableSlot<bool>,
     },
     /// Somebody listens: from now on, or from after a position.
     Subscribe {
@@ -63,8 +70,9 @@ impl Message {
     /// About how much it makes the store write down.
     fn bytes(&self, engine: &Engine) -> usize {
         match self {
-            Message::Wait { pop, .. } => MOVED_BYTES + POPPED_BYTES * pop.count.get(),
-            _ => self.commands().map(|command| bytes_of(command, engine)).sum(),
+            Message::Wait { pop, .. } => room::for_pop(pop),
+            Message::Ready { queues, .. } => room::for_names(queues),
+            _ => self.commands().map(|command| room::for_command(command, engine)).sum(),
         }
     }
 }
@@ -211,15 +219,25 @@ impl Host {
             }
             // Whoever has gone away already is not given a job.
             Message::Wait { slot, .. } if slot.is_disconnected() => {}
+            Message::Ready { slot, .. } if slot.is_disconnected() => {}
             Message::Wait { pop, wait, slot } => {
                 let now = self.clock.now();
                 let answer = self.pop(now, pop.clone());
                 self.serve_stirred(now);
                 match answer {
                     Ok(nothing) if nothing.jobs.is_empty() && pop.count.get() > 0 && wait > Seconds::ZERO => {
-                        self.wait(now, Waiter { pop, nothing, until: self.clock.elapsed() + wait, slot });
+                        self.wait(now, wait, Wanted::Jobs { pop, nothing, slot });
                     }
                     answer => self.outgoing.push(Outgoing::Pop(slot, answer)),
+                }
+            }
+            Message::Ready { queues, wait, slot } => {
+                let now = self.clock.now();
+                // What came due meanwhile belongs to the pops that wait for it.
+                self.serve(now, self.waiters.due_queues(now));
+                match self.engine.is_any_ready(&queues, now) {
+                    Ok(false) if wait > Seconds::ZERO => self.wait(now, wait, Wanted::Word { queues, slot }),
+                    answer => self.outgoing.push(Outgoing::Ready(slot, answer)),
                 }
             }
             Message::Subscribe { after, slot } => {
@@ -315,7 +333,7 @@ impl Host {
             return;
         }
         let mut tick = Command::from(Tick { count: tick_count() });
-        if self.keeper.reserve(bytes_of(&tick, &self.engine)).is_err() {
+        if self.keeper.reserve(room::for_command(&tick, &self.engine)).is_err() {
             self.tick_pause = TROUBLE_NAP;
             return;
         }
@@ -339,12 +357,12 @@ impl Host {
     }
 
     /// Lets somebody wait.
-    fn wait(&mut self, now: Timestamp, waiter: Waiter) {
+    fn wait(&mut self, now: Timestamp, wait: Seconds, wanted: Wanted) {
         for id in self.waiters.gone() {
             self.remove(id);
         }
-        let queues = waiter.pop.queues.clone();
-        self.waiters.add(waiter);
+        let queues = wanted.queues().to_vec();
+        self.waiters.add(Waiter { wanted, until: self.clock.elapsed() + wait });
         for queue in &queues {
             self.engine.watch(queue, true, &mut self.effects);
         }
@@ -368,32 +386,52 @@ impl Host {
         }
     }
 
-    /// Serves those who wait for queues, first come first served, as long as the queues have anything.
+    /// Serves those who wait for queues, first come first served, as long as the queues have anything; and if they still have then, tells
+    /// those who only wait for word of it.
     fn serve(&mut self, now: Timestamp, queues: Vec<QueueName>) {
+        let mut looked_at = Vec::new();
         let mut queues = VecDeque::from(queues);
         while let Some(queue) = queues.pop_front() {
             // A pop stirs the queue if it hands out a job, or warns a holder: then there may be more to do.
             self.serve_one(now, &queue);
             self.note_due(now, &queue);
             queues.extend(self.engine.stirred());
+            if self.waiters.has_words() {
+                looked_at.push(queue);
+            }
+        }
+        for queue in looked_at {
+            if self.engine.is_ready(&queue, now) {
+                self.give_word(&queue);
+            }
         }
     }
 
-    /// Serves the first of those who wait for a queue, if it has anything.
+    /// Tells all who wait for it that a queue has something.
+    fn give_word(&mut self, queue: &QueueName) {
+        for id in self.waiters.words(queue) {
+            if let Wanted::Word { slot, .. } = self.remove(id).wanted {
+                self.outgoing.push(Outgoing::Ready(slot, Ok(true)));
+            }
+        }
+    }
+
+    /// Serves the first of those who wait for jobs of a queue, if it has anything.
     fn serve_one(&mut self, now: Timestamp, queue: &QueueName) {
-        while let Some(id) = self.waiters.first(queue)
+        while let Some((id, waiter)) = self.waiters.first(queue)
             && self.engine.is_ready(queue, now)
         {
-            let waiter = self.waiters.get(id);
-            if waiter.slot.is_disconnected() {
+            if waiter.is_gone() {
                 self.remove(id);
                 continue;
             }
-            match self.pop(now, waiter.pop.clone()) {
+            let Wanted::Jobs { pop, .. } = &waiter.wanted else { return };
+            match self.pop(now, pop.clone()) {
                 Ok(reply) if reply.jobs.is_empty() => {}
                 answer => {
-                    let waiter = self.remove(id);
-                    self.outgoing.push(Outgoing::Pop(waiter.slot, answer));
+                    if let Wanted::Jobs { slot, .. } = self.remove(id).wanted {
+                        self.outgoing.push(Outgoing::Pop(slot, answer));
+                    }
                 }
             }
             return;
@@ -409,7 +447,7 @@ impl Host {
     fn turn_away(&mut self) {
         while let Some(id) = self.waiters.overdue(self.clock.elapsed()) {
             let waiter = self.remove(id);
-            self.outgoing.push(Outgoing::Pop(waiter.slot, Ok(waiter.nothing)));
+            self.outgoing.push(waiter.in_vain());
         }
     }
 
@@ -513,73 +551,10 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
         match message {
             Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+            Message::Ready { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Subscribe { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Follow { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::LookAgain | Message::Moved | Message::Left { .. } | Message::Stop { .. } => {}
         }
     }
-}
-
-/// What a command that brings nothing makes the store write down, and then some.
-const MOVED_BYTES: usize = 1 << 10;
-/// The same for each job that is popped.
-const POPPED_BYTES: usize = 256;
-/// The same for each thing that a tick does.
-const TICKED_BYTES: usize = 1 << 10;
-/// The same for each thing that a worker announces, besides its names.
-const ABILITY_BYTES: usize = 32;
-
-/// About how much a command makes the store write down: what it brings, and a good deal for what it moves; nothing if it only reads.
-fn bytes_of(command: &Command, engine: &Engine) -> usize {
-    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
-    let key = |terms: &Terms| terms.unique.as_ref().map_or(0, |key| key.as_bytes().len());
-    // A result may be kept besides being told, and a message is told in an event that may be kept too.
-    let result = |result: &Option<Box<Outcome>>| result.as_ref().map_or(0, |it| 2 * it.bytes.bytes().len());
-    let message = |message: &Option<String>| message.as_ref().map_or(0, |message| 2 * message.len());
-    let ability = |of: &Ability| {
-        ABILITY_BYTES + of.queue.as_str().len() + of.klass.as_ref().map_or(0, |k| k.as_str().len())
-    };
-    let brought = match command {
-        Command::Get(_)
-        | Command::GetMany(_)
-        | Command::Length(_)
-        | Command::Stats(_)
-        | Command::GetConfig(_)
-        | Command::AllConfig(_)
-        | Command::Tagged(_)
-        | Command::TopTags(_)
-        | Command::Tracked(_)
-        | Command::Failures(_)
-        | Command::Failed(_)
-        | Command::GetRecurring(_)
-        | Command::GetLimits(_)
-        | Command::GetResult(_)
-        | Command::Status(_)
-        | Command::Why(_)
-        | Command::RollCall(_)
-        | Command::Announced(_)
-        // It is passed on and not kept.
-        | Command::Chunk(_) => return 0,
-        Command::Put(put) => put.payload.bytes().len() + put.terms.as_deref().map_or(0, key),
-        Command::Heartbeat(beat) => payload(&beat.payload),
-        Command::Complete(complete) => payload(&complete.payload) + result(&complete.result),
-        Command::Fail(fail) => 2 * fail.message.len() + payload(&fail.payload) + result(&fail.result),
-        Command::Retry(retry) => message(&retry.message),
-        // Written as evidence, and again in what is said of a job that fails for it.
-        Command::Gone(gone) => {
-            engine.held_by(&gone.worker) * (MOVED_BYTES + 2 * message(&gone.evidence))
-        }
-        Command::Announce(announce) => match &announce.change {
-            AnnounceChange::Can(all) | AnnounceChange::Only(all) => all.iter().map(ability).sum(),
-            AnnounceChange::Cannot(_) => 0,
-        },
-        Command::Tick(tick) => TICKED_BYTES * tick.count.get(),
-        Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
-        Command::Recur(recur) => recur.payload.bytes().len(),
-        Command::UpdateRecurring(update) => payload(&update.payload),
-        Command::Pop(pop) => POPPED_BYTES * pop.count.get(),
-        Command::SetConfig(set) => 2 * set.value.len(),
-        _ => 0,
-    };
-    brought + MOVED_BYTES
 }

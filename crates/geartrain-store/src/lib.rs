@@ -17,6 +17,7 @@ mod lockstep;
 pub mod log;
 mod options;
 mod payloads;
+mod room;
 mod salvage;
 mod spill;
 mod subscribers;

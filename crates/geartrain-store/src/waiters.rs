@@ -1,20 +1,59 @@
-//! Those who wait for a job, in the order in which they came.
+//! Those who wait for a job, or for word of one, in the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use geartrain_core::{Pop, PopReply, QueueName, Refusal, Seconds, Timestamp};
+use geartrain_core::{Pop, PopReply, QueueName, Seconds, Timestamp};
 
-use crate::delivery::Slot;
+use crate::delivery::{Outgoing, RefusableSlot};
 
-/// Somebody who waits for a job.
+/// Somebody who waits.
 pub(crate) struct Waiter {
-    pub(crate) pop: Pop,
-    /// What is answered if nothing comes: no jobs, and the turn as it was.
-    pub(crate) nothing: PopReply,
+    pub(crate) wanted: Wanted,
     /// When they give up, by the clock that never goes back.
     pub(crate) until: Seconds,
-    pub(crate) slot: Slot<Result<PopReply, Refusal>>,
 }
+
+/// What somebody waits for.
+pub(crate) enum Wanted {
+    /// Jobs.
+    Jobs {
+        pop: Pop,
+        /// What is answered if nothing comes: no jobs, and the turn as it was.
+        nothing: PopReply,
+        slot: RefusableSlot<PopReply>,
+    },
+    /// To be told when there is something to pop. They are no workers, and take nothing.
+    Word { queues: Vec<QueueName>, slot: RefusableSlot<bool> },
+}
+
+impl Wanted {
+    pub(crate) fn queues(&self) -> &[QueueName] {
+        match self {
+            Wanted::Jobs { pop, .. } => &pop.queues,
+            Wanted::Word { queues, .. } => queues,
+        }
+    }
+}
+
+impl Waiter {
+    pub(crate) fn is_gone(&self) -> bool {
+        match &self.wanted {
+            Wanted::Jobs { slot, .. } => slot.is_disconnected(),
+            Wanted::Word { slot, .. } => slot.is_disconnected(),
+        }
+    }
+
+    /// The answer when nothing came.
+    pub(crate) fn in_vain(self) -> Outgoing {
+        match self.wanted {
+            Wanted::Jobs { nothing, slot, .. } => Outgoing::Pop(slot, Ok(nothing)),
+            Wanted::Word { slot, .. } => Outgoing::Ready(slot, Ok(false)),
+        }
+    }
+}
+
+/// Those who wait for word are numbered from here on, so that they stand behind all others in every line.
+const FIRST_WORD: u64 = 1 << 63;
 
 /// Everyone who waits, numbered in the order in which they came.
 #[derive(Default)]
@@ -23,7 +62,8 @@ pub(crate) struct Waiters {
     by_queue: BTreeMap<QueueName, Line>,
     by_end: BTreeSet<(Seconds, u64)>,
     by_due: BTreeSet<(Timestamp, QueueName)>,
-    last: u64,
+    /// How many have ever waited.
+    came: u64,
     look_at: usize,
 }
 
@@ -41,21 +81,24 @@ impl Waiters {
     }
 
     pub(crate) fn add(&mut self, waiter: Waiter) {
-        self.last += 1;
-        for queue in &waiter.pop.queues {
-            self.by_queue.entry(queue.clone()).or_default().ids.insert(self.last);
+        self.came += 1;
+        let id = match &waiter.wanted {
+            Wanted::Jobs { .. } => self.came,
+            Wanted::Word { .. } => FIRST_WORD + self.came,
+        };
+        for queue in waiter.wanted.queues() {
+            self.by_queue.entry(queue.clone()).or_default().ids.insert(id);
         }
-        self.by_end.insert((waiter.until, self.last));
-        self.all.insert(self.last, waiter);
+        self.by_end.insert((waiter.until, id));
+        self.all.insert(id, waiter);
     }
 
-    pub(crate) fn get(&self, id: u64) -> &Waiter {
-        &self.all[&id]
-    }
-
-    /// What they wait for.
+    /// What those wait for who wait for jobs.
     pub(crate) fn pops(&self) -> impl Iterator<Item = &Pop> {
-        self.all.values().map(|waiter| &waiter.pop)
+        self.all.values().filter_map(|waiter| match &waiter.wanted {
+            Wanted::Jobs { pop, .. } => Some(pop),
+            Wanted::Word { .. } => None,
+        })
     }
 
     /// Takes one out, and tells for which queues nobody waits any more.
@@ -63,7 +106,7 @@ impl Waiters {
         let waiter = self.all.remove(&id).expect("whoever is removed waits");
         self.by_end.remove(&(waiter.until, id));
         let mut deserted = Vec::new();
-        for queue in &waiter.pop.queues {
+        for queue in waiter.wanted.queues() {
             if let Some(line) = self.by_queue.get_mut(queue) {
                 line.ids.remove(&id);
                 if line.ids.is_empty() {
@@ -76,9 +119,21 @@ impl Waiters {
         (waiter, deserted)
     }
 
-    /// The first to come of those who wait for a queue.
-    pub(crate) fn first(&self, queue: &QueueName) -> Option<u64> {
-        self.by_queue.get(queue)?.ids.first().copied()
+    /// The first of those who wait for a queue: the first to come who wants jobs, if any does.
+    pub(crate) fn first(&self, queue: &QueueName) -> Option<(u64, &Waiter)> {
+        let id = *self.by_queue.get(queue)?.ids.first()?;
+        Some((id, &self.all[&id]))
+    }
+
+    /// Whether anybody waits for word.
+    pub(crate) fn has_words(&self) -> bool {
+        self.all.last_key_value().is_some_and(|(id, _)| *id >= FIRST_WORD)
+    }
+
+    /// Those who wait for word of a queue, in the order in which they came.
+    pub(crate) fn words(&self, queue: &QueueName) -> Vec<u64> {
+        let line = self.by_queue.get(queue);
+        line.map_or(Vec::new(), |line| line.ids.range(FIRST_WORD..).copied().collect())
     }
 
     /// Notes when something next comes due in a queue, if anybody waits for it.
@@ -122,7 +177,7 @@ impl Waiters {
             return Vec::new();
         }
         let gone: Vec<u64> =
-            self.all.iter().filter(|(_, waiter)| waiter.slot.is_disconnected()).map(|(id, _)| *id).collect();
+            self.all.iter().filter(|(_, waiter)| waiter.is_gone()).map(|(id, _)| *id).collect();
         self.look_at = LOOK_AT_LEAST.max(2 * (self.all.len() - gone.len()));
         gone
     }

@@ -36,6 +36,9 @@ mod in_a_directory {
         fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
             self.backend().pop_or_wait(pop, wait)
         }
+        fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+            self.backend().ready_or_wait(queues, wait)
+        }
         fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
             self.backend().subscribe()
         }

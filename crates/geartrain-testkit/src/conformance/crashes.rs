@@ -239,6 +239,35 @@ pub async fn how_many_workers_may_die_can_be_set(system: System) -> Checked {
     Ok(())
 }
 
+/// A job that is tried without end is not set aside by the option, but is by its own terms.
+pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked {
+    system.ask(set("crashes-max", "1")).await?;
+    let endless = |name: &str| Put { retries: Some(RETRIES_MAX), ..put("mail", name) };
+    system.at(0, endless("a")).await?;
+    for now in 1..=5 {
+        assert_eq!(system.pop(now, "mail", "w1", 1).await?, ["a"]);
+        system.at(now, gone("w1")).await?;
+    }
+    let job = system.job("a").await?;
+    assert_eq!((job.state, job.remaining), (JobState::Waiting, i64::from(RETRIES_MAX) - 5));
+    assert_eq!(job.particulars.map(|particulars| particulars.crashes), Some(5));
+
+    system
+        .run(6, Put { queue: queue("post"), retries: Some(RETRIES_MAX - 1), ..put("mail", "b") }, "w1")
+        .await?;
+    system.at(7, gone("w1")).await?;
+    assert_eq!(system.state("b").await?, StateName::Failed);
+
+    let twice = Terms { crashes_max: Some(2), ..Terms::default() };
+    system.at(8, Put { queue: queue("news"), ..on_terms(endless("c"), twice) }).await?;
+    for (now, state) in [(9, StateName::Waiting), (10, StateName::Failed)] {
+        assert_eq!(system.pop(now, "news", "w1", 1).await?, ["c"]);
+        system.at(now, gone("w1")).await?;
+        assert_eq!(system.state("c").await?, state);
+    }
+    Ok(())
+}
+
 /// A job without retries fails with its worker, as one whose retries are used up; but first counts that too many died.
 pub async fn a_crash_beyond_the_last_retry_fails_the_job(system: System) -> Checked {
     let strict = Terms { crashes_max: Some(1), ..Terms::default() };

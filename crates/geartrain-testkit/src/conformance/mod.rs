@@ -25,12 +25,15 @@ pub mod cursors;
 pub mod depends;
 pub mod events;
 pub mod finish;
+pub mod functions;
 pub mod history;
 pub mod limits;
 pub mod locks;
+pub mod numbers;
 pub mod order;
 pub mod put;
 pub mod reading;
+pub mod ready;
 pub mod recur;
 pub mod several_queues;
 pub mod stats;
@@ -566,6 +569,7 @@ cases! {
         a_dead_worker_gives_back_what_has_expired,
         a_job_whose_workers_die_is_set_aside,
         how_many_workers_may_die_can_be_set,
+        a_job_tried_without_end_is_not_set_aside,
         a_crash_beyond_the_last_retry_fails_the_job,
         crashes_are_counted_across_attempts,
         too_much_evidence_is_refused,
@@ -625,6 +629,42 @@ cases! {
         a_cursor_that_is_ahead_is_refused,
         a_cursor_that_is_too_old_is_refused,
         events_are_not_kept_for_nobody,
+    }
+    ready => {
+        whoever_need_not_wait_for_word_is_told_at_once,
+        whoever_will_not_wait_for_word_is_answered_at_once,
+        all_who_wait_for_word_are_told,
+        those_who_wait_for_jobs_come_before_those_who_wait_for_word,
+        a_job_that_came_due_is_no_word_if_somebody_waited_for_it,
+        word_of_one_queue_is_enough,
+        a_wait_for_word_ends_when_its_time_is_over,
+        what_comes_due_is_word,
+        word_is_given_however_a_job_comes,
+        a_queue_that_hands_out_nothing_gives_no_word,
+        whoever_waits_for_word_is_no_worker,
+        whoever_stops_waiting_for_word_is_in_nobodys_way,
+        word_of_no_queue_or_of_too_many_is_refused,
+    }
+    numbers => {
+        a_counter_hands_out_no_number_twice,
+        each_counter_has_numbers_of_its_own,
+        bad_allotments_are_refused,
+        numbers_are_handed_out_in_silence,
+        waiting_jobs_are_counted_by_priority,
+        counting_by_priority_moves_every_due_job,
+        jobs_that_came_back_are_counted_where_they_stand,
+    }
+    functions => {
+        only_functions_have_long_names,
+        the_longest_functions_work,
+        a_waiting_worker_gets_a_job_of_the_longest_function,
+        what_is_carried_aside_stays_with_the_job,
+        a_job_put_again_carries_what_the_new_terms_say,
+        what_a_put_that_joins_carries_is_dropped,
+        too_much_aside_is_refused,
+        what_a_worker_says_is_told_and_not_kept,
+        too_much_said_is_refused,
+        progress_is_shown_as_it_was_said,
     }
     trace => {
         the_worked_trace_of_the_specification,
@@ -755,6 +795,9 @@ mod tests {
             include_str!("limits.rs"),
             include_str!("why.rs"),
             include_str!("cursors.rs"),
+            include_str!("ready.rs"),
+            include_str!("numbers.rs"),
+            include_str!("functions.rs"),
             include_str!("trace.rs"),
         ];
         let functions = files

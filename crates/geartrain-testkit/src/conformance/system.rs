@@ -279,6 +279,17 @@ impl System {
         Ok(waiter)
     }
 
+    /// Begins to wait for word of jobs in queues, of which there must not be any yet.
+    pub(crate) async fn waits_for_word<const N: usize>(
+        &self,
+        of: [&str; N],
+        wait: impl Into<f64>,
+    ) -> Result<IdleWorker<'_, bool>, Surprise> {
+        let mut waiter = IdleWorker { reply: self.backend.ready_or_wait(queues(of), seconds(wait)) };
+        waiter.still_waits(self).await?;
+        Ok(waiter)
+    }
+
     /// All that can be seen: every job that a list names, with its queue, tags, worker and figures.
     ///
     /// The queues must be registered, and the statistics are those of the day of `now`.
@@ -477,12 +488,12 @@ impl Follower {
     }
 }
 
-/// A worker that waits for a job. Whoever drops it stops the wait.
-pub(crate) struct IdleWorker<'a> {
-    pub(crate) reply: Pending<'a, PopReply>,
+/// A worker that waits for a job, or for word of one. Whoever drops it stops the wait.
+pub(crate) struct IdleWorker<'a, T = PopReply> {
+    pub(crate) reply: Pending<'a, T>,
 }
 
-impl IdleWorker<'_> {
+impl<T> IdleWorker<'_, T> {
     /// It has not been answered.
     pub(crate) async fn still_waits(&mut self, system: &System) -> Result<(), Surprise> {
         assert!(self.look().await.is_none(), "the worker was answered before it should be");
@@ -493,18 +504,20 @@ impl IdleWorker<'_> {
     }
 
     /// Its answer, if there is one yet.
-    pub(crate) async fn look(&mut self) -> Option<Result<PopReply, BackendError>> {
+    pub(crate) async fn look(&mut self) -> Option<Result<T, BackendError>> {
         look(&mut self.reply).await
     }
 
+    /// What it is answered in the end.
+    pub(crate) async fn answered(self, system: &System) -> Result<T, Surprise> {
+        Ok(soon(system, self.reply).await??)
+    }
+}
+
+impl IdleWorker<'_> {
     /// Which jobs it gets in the end.
     pub(crate) async fn served(self, system: &System) -> Result<Vec<String>, Surprise> {
         Ok(popped_jids(self.answered(system).await?))
-    }
-
-    /// What it is answered in the end.
-    pub(crate) async fn answered(self, system: &System) -> Result<PopReply, Surprise> {
-        Ok(soon(system, self.reply).await??)
     }
 }
 

@@ -338,6 +338,8 @@ fn changes(command: &Command) -> bool {
             | GetResult(_)
             | Status(_)
             | Why(_)
+            | Allot(_)
+            | PriorityCounts(_)
     )
 }
 
@@ -364,6 +366,10 @@ impl Backend for Watch {
             self.answered(&[Ok(Reply::Pop(reply.clone()))]);
             Ok(reply)
         })
+    }
+
+    fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+        self.backend.ready_or_wait(queues, wait)
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {

@@ -10,7 +10,7 @@ const FINITE: &str = "a case's numbers are finite";
 pub(crate) const NONE: [&str; 0] = [];
 
 pub(crate) fn queue(name: impl AsRef<str>) -> QueueName {
-    QueueName::new(name).expect(GOOD)
+    QueueName::of_function(name).expect(GOOD)
 }
 
 pub(crate) fn queues<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Vec<QueueName> {
@@ -30,7 +30,7 @@ pub(crate) fn jids<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Vec<Jid
 }
 
 pub(crate) fn klass(name: impl AsRef<str>) -> Klass {
-    Klass::new(name).expect(GOOD)
+    Klass::of_function(name).expect(GOOD)
 }
 
 pub(crate) fn group(name: impl AsRef<str>) -> Group {
