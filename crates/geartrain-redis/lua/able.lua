@@ -177,7 +177,8 @@ function able.crash(of, evidence)
   local crashes = (of.terms.crashes or 0) + 1
   of.terms.crashes, of.terms.evidence = crashes, evidence
   side.write(of)
-  local max = of.terms.crashes_max or option.count('crashes-max')
+  -- Whoever put a job that is tried without end set it no limit but its own.
+  local max = of.terms.crashes_max or tonumber(of.retries) ~= RETRIES_MAX and option.count('crashes-max') or 0
   if max > 0 and crashes >= max then
     local message = 'Job was set aside after ' .. crashes .. ' of its workers died' .. (evidence and ': ' .. evidence or '')
     finish.give_up(of, 'crashed-' .. of.queue, message, 'Crashes')

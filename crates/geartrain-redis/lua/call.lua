@@ -57,11 +57,11 @@ local function begin(of_prefix)
       can = ours .. 'can:', limits = ours .. 'limits', pace = ours .. 'pace', asked = ours .. 'asked',
       days = ours .. 'days:', counts = ours .. 'counts', listen = ours .. 'listen', happened = ours .. 'happened',
       sleep = ours .. 'sleep:', waits = ours .. 'waits:', to = ours .. 'to:', told = ours .. 'front:',
-      events = ours .. 'events', warned = ours .. 'warned:',
+      events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:', counters = ours .. 'counters',
     }
   end
   known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
-    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, history = {} }
+    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, history = {}, watched = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
 end

@@ -1,4 +1,7 @@
--- Changing what is known of a job or a queue.
+-- Changing what is known of a job or a queue, and counting.
+
+local COUNTER_BYTES_MAX = 512
+local ALLOTTED_MAX = 9007199254740991 -- up to here each whole number is a double of its own
 
 function change.priority(jid, priority)
   local of = job.existing(jid)
@@ -78,6 +81,18 @@ function change.pause(queues, on)
     known.paused[queue] = on
     if not on then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', key.queue .. queue .. '-work') end
   end
+end
+
+-- Hands out numbers of a counter that nobody was given, and answers the first. What a double cannot tell apart is not given.
+function change.allot(counter, count)
+  if #counter == 0 or #counter > COUNTER_BYTES_MAX then
+    bad('counter', 'must have 1 to ' .. COUNTER_BYTES_MAX .. ' bytes, not ' .. #counter)
+  end
+  if count == 0 then bad('count', 'must be at least 1') end
+  local before = tonumber(call('HGET', key.counters, counter)) or 0
+  if before + count > ALLOTTED_MAX then bad('counter', counter .. ' has no ' .. count .. ' numbers left') end
+  call('HINCRBY', key.counters, counter, count)
+  return before + 1
 end
 
 function change.forget_queues(queues)

@@ -95,10 +95,11 @@ local function bytes_of(text)
   return floor((#text - 13) / 4) * 3 - padding
 end
 
-local function check_payload(text, what)
-  if not text or #text <= PAYLOAD_BYTES_MAX then return end
+local function check_payload(text, what, max)
+  max = max or PAYLOAD_BYTES_MAX
+  if not text or #text <= max then return end
   local bytes = bytes_of(text)
-  if bytes > PAYLOAD_BYTES_MAX then refuse('TooLarge', { what = what or 'payload', bytes = bytes, max = PAYLOAD_BYTES_MAX }) end
+  if bytes > max then refuse('TooLarge', { what = what or 'payload', bytes = bytes, max = max }) end
 end
 
 -- Refuses a time that nothing could be done in, or that is beyond all plans.

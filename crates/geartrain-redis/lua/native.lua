@@ -40,7 +40,7 @@ local function terms_of(value)
   local terms = {
     unique = value[1], attach = value[2] and waiter_of(value[2], { 'Put', 13, 2 }), lives = value[3] == 'WhileAwaited' and value[3] or nil,
     afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6], attempt_max = value[7],
-    backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
+    backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil, aside = value[11],
   }
   side.check(terms)
   if next(terms) == nil then return nil end
@@ -505,13 +505,14 @@ local function progress_of(value)
 end
 
 function operations.Progress(fields)
+  check_payload(fields[4], 'progress')
   local of = finish.claimed(fields[1], holder_of(fields[2]))
   local progress = progress_of(fields[3])
   local token, attempt = job.token(of), job.attempt(of)
   attempt.progress = progress
   -- One that a foreign script handed out has no token to keep it by.
   if token then job.set_attempt(of, token, attempt) end
-  side.tell(of, { Progress = progress })
+  side.tell(of, { Progress = { progress = progress, said = fields[4] } })
   if say.listening() then say.event('Progress', { jid = of.jid, progress = progress }) end
   return NIL
 end
@@ -582,6 +583,15 @@ function operations.Tick(fields)
   return pack({ done = done, next = at })
 end
 
+function operations.Allot(fields)
+  return pack(change.allot(fields[1], fields[2]))
+end
+
+function operations.PriorityCounts(fields)
+  pop.promote(fields[1])
+  return pack(order.by_priority(fields[1]))
+end
+
 -- Requests -------------------------------------------------------------------------------------------------------------------------------------------
 
 -- Runs something that may be refused. Answers whether it was not, and what came of it.
@@ -628,8 +638,18 @@ function requests.Batch(calls)
   return packed_array(answers)
 end
 
+-- A pop of nothing: whoever waits only wants to be told when there is something.
+local function wait_to_be_told(process, queues, seconds)
+  local done, ready = attempt(pop.is_ready, queues)
+  if not done then return '\129' .. pack('Refused') .. ready end
+  if ready then return '\129' .. pack('Popped') .. '\146' .. packed_array({}) .. pack(0) end
+  if not seconds or seconds > 0 then sleep.watch(process, queues) end
+  return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(queues))
+end
+
 -- Each wait pops. One that finds nothing sleeps, and says when something falls due.
 local function wait(process, number, asked, seconds)
+  if asked[3] == 0 then return wait_to_be_told(process, asked[1], seconds) end
   local count
   local function once()
     local reply
@@ -638,9 +658,9 @@ local function wait(process, number, asked, seconds)
   end
   local done, reply = attempt(once)
   -- Whoever waits for one job does not make the holders of others wait for their warning.
-  while done and count == 0 and (asked[3] or 1) > 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
+  while done and count == 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
   if not done then return '\129' .. pack('Refused') .. reply end
-  if count > 0 or asked[3] == 0 then
+  if count > 0 then
     sleep.awake(process, number)
     return '\129' .. pack('Popped') .. reply
   end

@@ -146,6 +146,22 @@ function order.enter_front(queue, jid, priority, token)
   into_work(queue, jid, score)
 end
 
+local CLOCKS_DIFFER = 1e6 -- seconds
+
+-- Below the scores of all that wait with a priority by now, with room for clocks that differ.
+function order.below(priority)
+  return priority - ((now > 0 and now or 0) + CLOCKS_DIFFER) / 1e10
+end
+
+-- How many jobs wait with a priority above nought, at nought, and below it, as far as scores tell. Those that were timed out are above.
+function order.by_priority(queue)
+  local work = keys_of(queue).work
+  local all = zset.ask('ZCARD', work)
+  local above = call('ZCOUNT', work, '(' .. exact(2 * FRONT), '+inf')
+  local below = call('ZCOUNT', work, '-inf', '(' .. exact(order.below(0)))
+  return { above = above, at = all - above - below, below = below }
+end
+
 -- Writes down what is remembered.
 function order.settle()
   for queue, of in pairs(known.order) do

@@ -294,6 +294,19 @@ function pop.has_expired(queues)
   return false
 end
 
+-- Whether a pop would find anything to do in one of the queues, be it only a lock to warn about. Nothing changes.
+function pop.is_ready(queues)
+  at_least_one('queues', queues)
+  at_most('queues', #queues, QUEUES_MAX)
+  for _, queue in ipairs(queues) do
+    local keys = keys_of(queue)
+    local has_any = zset.ask('ZCARD', keys.work) > 0 or pop.first_of(known.locks, queue, keys.locks) <= now
+      or pop.first_of(known.due, queue, keys.scheduled) <= now or pop.first_of(known.recurring, queue, keys.recur) <= now
+    if has_any and open_places(queue, 1) > 0 then return true end
+  end
+  return false
+end
+
 -- Which jobs a pop would hand out.
 function pop.peek(queue, count)
   local jids = expired(queue, count)

@@ -3,10 +3,12 @@
 -- A foreign script that completes, cancels or puts a job knows nothing of all this. So whatever is kept beside a job is compared with the job when it is used.
 
 local RESULT_BYTES = 128
+local ASIDE_BYTES_MAX = 4096
 
 function side.check(terms)
   check_span('timeout', terms.attempt_max)
   check_span('result_for', terms.result_for)
+  check_payload(terms.aside, 'aside', ASIDE_BYTES_MAX)
   if terms.crashes_max == 0 then bad('crashes_max', 'must be at least 1') end
 end
 
@@ -279,6 +281,7 @@ function side.particulars(of)
     lives = terms.lives or 'Always', afterwards = terms.afterwards or 'Keep', result_for = terms.result_for,
     expires = terms.expires, attempt_max = terms.attempt_max, deadline = attempt.deadline, backoff = terms.backoff,
     crashes_max = terms.crashes_max, crashes = terms.crashes or 0, evidence = terms.evidence, progress = attempt.progress,
+    aside = terms.aside,
   }
 end
 
@@ -320,5 +323,6 @@ function side.kept(terms)
   return {
     unique = terms.unique, lives = terms.lives, afterwards = terms.afterwards, result_for = terms.result_for,
     expires = terms.expires, attempt_max = terms.attempt_max, backoff = terms.backoff, crashes_max = terms.crashes_max,
+    aside = terms.aside,
   }
 end

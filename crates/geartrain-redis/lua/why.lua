@@ -1,6 +1,5 @@
 -- Why a job does not run.
 
-local CLOCKS_DIFFER = 1e6 -- seconds
 local HELD_MAX = 5 -- how many of those that hold a queue's places are named
 
 local function failed(of)
@@ -42,8 +41,8 @@ end
 local function before(of, due)
   local at = key.queue .. of.queue
   if not due then return zset.ask('ZREVRANK', at .. '-work', of.jid) or 0 end
-  -- Those of at least its priority, as far as a score tells: down to where its own would be after all that wait, with room for clocks that differ.
-  local lowest = tonumber(of.priority) - ((now > 0 and now or 0) + CLOCKS_DIFFER) / 1e10
+  -- Those of at least its priority, as far as a score tells: its own would be after all that wait.
+  local lowest = order.below(tonumber(of.priority))
   return zset.ask('ZCOUNT', at .. '-work', exact(lowest), '+inf') + (zset.ask('ZRANK', at .. '-scheduled', of.jid) or 0)
 end
 

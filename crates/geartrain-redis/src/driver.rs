@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Command, Deliveries, Events, PAYLOAD_BYTES_MAX, Payload,
-    Pending, Pop, PopReply, Refusal, Seconds,
+    ASIDE_BYTES_MAX, Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, Deliveries,
+    Events, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, Seconds,
+    WorkerName,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -17,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel}
 use crate::clock::SharedClock;
 use crate::ears::{Ask, Closed, Ears, Unheard};
 use crate::link::{Door, Link, Trouble};
+use crate::sleepers::Wanted;
 use crate::url::RedisUrl;
 
 /// The most commands in one call: nobody else is served meanwhile.
@@ -82,6 +84,9 @@ impl RedisBackend {
 }
 
 const NAME: &str = "redis";
+
+/// Whoever waits only to be told is no worker, but a pop names one.
+const NOBODY: &str = "-";
 
 /// How long something is tried again.
 struct Patience {
@@ -230,8 +235,12 @@ fn one_call(batch: &[Call]) -> usize {
 /// Refused here: what is over the limit as bytes may be far more as the text that is sent.
 fn too_large(command: &Command) -> Option<Refusal> {
     let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
-    Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max: PAYLOAD_BYTES_MAX })
+    let max = if what == ASIDE { ASIDE_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
+    Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max })
 }
+
+/// What is carried beside a payload, of which there may be less.
+const ASIDE: &str = "aside";
 
 /// What a command carries, and what it is called.
 fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)> {
@@ -244,12 +253,14 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
         Command::UpdateRecurring(update) => (update.payload.as_ref(), None),
         _ => (None, None),
     };
-    let chunk = match command {
+    let beside = match command {
+        Command::Put(put) => put.terms.as_ref().and_then(|terms| Some((ASIDE, terms.aside.as_ref()?))),
         Command::Chunk(chunk) => Some(("chunk", &chunk.bytes)),
+        Command::Progress(progress) => progress.said.as_ref().map(|said| ("progress", said)),
         _ => None,
     };
     let result = other.map(|outcome| ("result", &outcome.bytes));
-    payload.map(|payload| ("payload", payload)).into_iter().chain(result).chain(chunk)
+    payload.map(|payload| ("payload", payload)).into_iter().chain(result).chain(beside)
 }
 
 impl Backend for RedisBackend {
@@ -262,19 +273,16 @@ impl Backend for RedisBackend {
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
         Box::pin(async move {
-            let (to, answer) = flume::bounded(1);
-            let number = self.waits.fetch_add(1, Ordering::Relaxed);
-            let until = self.shared.clock.elapsed() + wait;
-            let sleep = Ask::Sleep { number, pop, until, to };
-            if self.shared.exact {
-                self.shared.unsettled.ask(&self.ears, sleep);
-            } else {
-                self.tell(sleep)?;
-            }
-            let mut awake = self.shared.unsettled.on_drop(self.ears.downgrade(), Closed::Wait { number });
-            let answer = answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?;
-            awake.is_over();
-            answer
+            // On the wire, whoever waits for no jobs at all waits to be told of some.
+            if pop.count.get() == 0 { self.pop(pop).await } else { self.sleep(pop, wait, Wanted::Jobs).await }
+        })
+    }
+
+    fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+        Box::pin(async move {
+            let nothing = pop_of_nothing(queues)
+                .map_err(|bad| BackendError::Broken { backend: NAME, source: bad.into() })?;
+            self.sleep(nothing, wait, Wanted::Word).await
         })
     }
 
@@ -294,7 +302,43 @@ impl Backend for RedisBackend {
     }
 }
 
+/// What stands for whoever only wants to be told that there is something to pop.
+fn pop_of_nothing(queues: Vec<QueueName>) -> Result<Pop, BadInput> {
+    let (worker, count) = (WorkerName::new(NOBODY)?, Count::new(0)?);
+    Ok(Pop { queues, worker, count, order: PopOrder::Strict, whole: false })
+}
+
 impl RedisBackend {
+    async fn pop(&self, pop: Pop) -> Result<PopReply, BackendError> {
+        match self.execute(vec![Call::from(pop)]).await?.pop() {
+            Some(Ok(Reply::Pop(reply))) => Ok(reply),
+            Some(Err(refusal)) => Err(refusal.into()),
+            _ => Err(broken(Trouble::Nonsense("a pop is answered as a pop"))),
+        }
+    }
+
+    /// Waits until there is what is wanted, or for as long as that.
+    async fn sleep<T>(
+        &self,
+        pop: Pop,
+        wait: Seconds,
+        wanted: impl FnOnce(flume::Sender<Result<T, BackendError>>) -> Wanted,
+    ) -> Result<T, BackendError> {
+        let (to, answer) = flume::bounded(1);
+        let number = self.waits.fetch_add(1, Ordering::Relaxed);
+        let until = self.shared.clock.elapsed() + wait;
+        let sleep = Ask::Sleep { number, pop, until, wanted: wanted(to) };
+        if self.shared.exact {
+            self.shared.unsettled.ask(&self.ears, sleep);
+        } else {
+            self.tell(sleep)?;
+        }
+        let mut awake = self.shared.unsettled.on_drop(self.ears.downgrade(), Closed::Wait { number });
+        let answer = answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?;
+        awake.is_over();
+        answer
+    }
+
     fn tell(&self, ask: Ask) -> Result<(), BackendError> {
         self.ears.send(ask).map_err(|_| broken(Trouble::Gone))
     }

@@ -1,14 +1,14 @@
 //! The connection that listens: for jobs that somebody waits for, for events, and for what those are told who wait for jobs to end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Waiting};
 use geartrain_core::{
-    BackendError, Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, Get, HandBack,
-    Jid, Leave, Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds, Timestamp,
+    Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, Get, HandBack, Jid, Leave,
+    Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds,
 };
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender,
 use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::foreign::{self, CHANNELS};
 use crate::link::{Link, Trouble};
+use crate::sleepers::{Sleeper, Sleepers, Wanted};
 
 /// How often whoever waits asks again: foreign scripts wake nobody.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -42,7 +43,7 @@ const ROOM_BITS: u32 = 10;
 
 /// What is asked of the listening connection.
 pub(crate) enum Ask {
-    Sleep { number: u64, pop: Pop, until: Seconds, to: flume::Sender<Result<PopReply, BackendError>> },
+    Sleep { number: u64, pop: Pop, until: Seconds, wanted: Wanted },
     Close(Closed),
     Listen { after: Option<u64>, ready: flume::Sender<Result<EventStream, Unheard>> },
     Follow { front: u64, ready: flume::Sender<Result<DeliveryStream, Unheard>> },
@@ -69,17 +70,6 @@ pub(crate) enum Closed {
     Wait { number: u64 },
     Events,
     Front { front: u64 },
-}
-
-/// Somebody who waits for a job.
-struct Sleeper {
-    pop: Pop,
-    until: Seconds,
-    to: flume::Sender<Result<PopReply, BackendError>>,
-    /// Whether to ask for it now.
-    ask: bool,
-    /// When something falls due for it.
-    next: Option<Timestamp>,
 }
 
 struct Listener {
@@ -117,7 +107,7 @@ pub(crate) struct Ears {
     ears: WeakUnboundedSender<Ask>,
     pushes: (UnboundedSender<PushInfo>, UnboundedReceiver<PushInfo>),
     link: Option<Link>,
-    sleepers: BTreeMap<u64, Sleeper>,
+    sleepers: Sleepers,
     listeners: Vec<Listener>,
     /// How far positions of the other side are shifted to be ours; none where there are no foreign scripts.
     room_bits: u32,
@@ -144,7 +134,7 @@ impl Ears {
             ears,
             pushes: unbounded_channel(),
             link: None,
-            sleepers: BTreeMap::new(),
+            sleepers: Sleepers::default(),
             listeners: Vec::new(),
             room_bits: 0,
             announced: 0,
@@ -182,17 +172,12 @@ impl Ears {
         }
     }
 
-    fn all_ask(&mut self) {
-        self.sleepers.values_mut().for_each(|sleeper| sleeper.ask = true);
-    }
-
     /// Those whose time has come ask again, and once a second all of them.
     fn look_at_the_clock(&mut self) {
-        let all = self.asked_at.elapsed() >= ASK_AGAIN || self.link.is_none();
-        let (elapsed, moment) = (self.shared.clock.elapsed(), self.shared.clock.now());
-        for sleeper in self.sleepers.values_mut() {
-            sleeper.ask |= all || sleeper.until <= elapsed || sleeper.next.is_some_and(|next| next <= moment);
+        if self.asked_at.elapsed() >= ASK_AGAIN || self.link.is_none() {
+            return self.sleepers.all_ask();
         }
+        self.sleepers.ask_if_due(self.shared.clock.elapsed(), self.shared.clock.now());
     }
 
     /// When to look again although nothing was heard.
@@ -212,22 +197,20 @@ impl Ears {
             return now + if idle { Duration::from_secs(3_600) } else { PAUSE.max(lost / 4).min(PAUSE_MAX) };
         }
         let (elapsed, moment) = (self.shared.clock.elapsed(), self.shared.clock.now());
-        let ends = self.sleepers.values().map(|sleeper| (sleeper.until - elapsed).get());
-        let dues = self.sleepers.values().filter_map(|sleeper| Some((sleeper.next? - moment).get()));
-        let first = ends.chain(dues).fold(ASK_AGAIN.as_secs_f64(), f64::min);
+        let due = self.sleepers.first_due(elapsed, moment).map_or(f64::INFINITY, Seconds::get);
         let again = self.asked_at + ASK_AGAIN;
         // A deadline that was not met, because a clock stands still, is looked at again after a moment and not at once.
-        again.min(now + Duration::from_secs_f64(first.max(0.001)))
+        again.min(now + Duration::from_secs_f64(due.clamp(0.001, ASK_AGAIN.as_secs_f64())))
     }
 
     async fn asked(&mut self, ask: Ask) {
         match ask {
-            Ask::Sleep { number, pop, until, to } => {
+            Ask::Sleep { number, pop, until, wanted } => {
                 if self.sleepers.is_empty() {
                     // How long there was no connection when nobody needed one does not count.
                     self.lost_at = None;
                 }
-                self.sleepers.insert(number, Sleeper { pop, until, to, ask: true, next: None });
+                self.sleepers.add(number, Sleeper::new(pop, until, wanted));
                 self.settled += usize::from(self.shared.exact);
             }
             Ask::Close(what) => {
@@ -236,7 +219,7 @@ impl Ears {
             }
             Ask::LookAgain => {
                 self.settled += 1;
-                self.all_ask();
+                self.sleepers.all_ask();
             }
             Ask::Listen { after, ready } => {
                 let stream = self.listen(after).await;
@@ -262,7 +245,7 @@ impl Ears {
     async fn close(&mut self, what: Closed) {
         let channels = match what {
             Closed::Wait { number } => {
-                if self.sleepers.remove(&number).is_some() {
+                if self.sleepers.remove(number).is_some() {
                     self.wake(number).await;
                 }
                 return;
@@ -475,28 +458,12 @@ impl Ears {
     fn expire(&mut self) {
         let elapsed = self.shared.clock.elapsed();
         // The wait is over on the other side too, by its own measure; what still comes of it is handed back.
-        self.end(|sleeper| !sleeper.ask && sleeper.until <= elapsed, |sleeper| Ok(empty(&sleeper.pop)));
-    }
-
-    /// Ends waits, each with an answer.
-    fn end(
-        &mut self,
-        is_over: impl Fn(&Sleeper) -> bool,
-        answer: impl Fn(&Sleeper) -> Result<PopReply, BackendError>,
-    ) {
-        self.sleepers.retain(|_, sleeper| {
-            let over = is_over(sleeper);
-            if over {
-                // Whoever stopped waiting in this instant has gone.
-                let _ = sleeper.to.send(answer(sleeper));
-            }
-            !over
-        });
+        self.sleepers.end(|sleeper| !sleeper.is_asking() && sleeper.is_over(elapsed), || None);
     }
 
     /// Asks for all that is to be asked for, in one call.
     async fn ask_for_jobs(&mut self) {
-        if !self.sleepers.values().any(|sleeper| sleeper.ask) {
+        if !self.sleepers.any_asks() {
             return;
         }
         let mut link = match self.link().await {
@@ -506,14 +473,7 @@ impl Ears {
                 return self.give_up(&trouble);
             }
         };
-        let elapsed = self.shared.clock.elapsed();
-        let asking = self.sleepers.iter().filter(|(_, sleeper)| sleeper.ask);
-        let waits: Vec<wire::Wait> = asking
-            .map(|(number, sleeper)| {
-                let wait = (sleeper.until - elapsed).max(Seconds::ZERO);
-                wire::Wait { number: *number, pop: sleeper.pop.clone(), wait }
-            })
-            .collect();
+        let waits = self.sleepers.waits(self.shared.clock.elapsed());
         let asked: Vec<u64> = waits.iter().map(|wait| wait.number).collect();
         let request = Request::Wait {
             process: self.shared.process.clone(),
@@ -537,11 +497,7 @@ impl Ears {
             match waiting {
                 Waiting::Popped(reply) => self.deliver(number, Ok(reply)),
                 Waiting::Refused(refusal) => self.deliver(number, Err(refusal)),
-                Waiting::Asleep { next } => {
-                    if let Some(sleeper) = self.sleepers.get_mut(&number) {
-                        (sleeper.ask, sleeper.next) = (false, next);
-                    }
-                }
+                Waiting::Asleep { next } => self.sleepers.sleep(number, next),
                 _ => {}
             }
         }
@@ -555,28 +511,22 @@ impl Ears {
         let too_long = !trouble.passes() || lost_at.elapsed() >= self.shared.door.url.patience;
         let elapsed = self.shared.clock.elapsed();
         let said = || Trouble::NoMaster(format!("there was no connection to wait with: {trouble}"));
-        self.end(|sleeper| too_long || sleeper.until <= elapsed, |_| Err(broken(said())));
+        self.sleepers.end(|sleeper| too_long || sleeper.is_over(elapsed), || Some(broken(said())));
     }
 
     fn refuse(&mut self, trouble: impl Fn() -> Trouble) {
-        self.end(|sleeper| sleeper.ask, |_| Err(broken(trouble())));
+        self.sleepers.end(Sleeper::is_asking, || Some(broken(trouble())));
     }
 
-    /// Gives jobs to whoever waits for them. If nobody does any more, they go back.
+    /// Gives jobs to whoever waits for them, or the word that there are some. Jobs for which nobody waits any more go back.
     fn deliver(&mut self, number: u64, reply: Result<PopReply, Refusal>) {
-        let left = match (self.sleepers.remove(&number), reply) {
-            (Some(sleeper), Err(refusal)) => {
-                let _ = sleeper.to.send(Err(refusal.into()));
-                return;
-            }
+        let left = match (self.sleepers.remove(number), reply) {
+            (Some(sleeper), Err(refusal)) => return sleeper.end(Some(refusal.into())),
             (None, Err(_)) => return,
             (None, Ok(reply)) => reply,
-            (Some(sleeper), Ok(reply)) => match sleeper.to.try_send(Ok(reply)) {
+            (Some(sleeper), Ok(reply)) => match sleeper.give(reply) {
                 Ok(()) => return,
-                Err(unsent) => match unsent.into_inner() {
-                    Ok(reply) => reply,
-                    Err(_) => return,
-                },
+                Err(reply) => reply,
             },
         };
         let back: Vec<Call> = left.jobs.iter().map(|job| HandBack::of(job).into()).collect();
@@ -597,7 +547,7 @@ impl Ears {
         match push.kind {
             PushKind::Disconnection => {
                 self.lost();
-                self.all_ask();
+                self.sleepers.all_ask();
             }
             _ => self.message(push).await,
         }
@@ -638,16 +588,9 @@ impl Ears {
     fn roused(&mut self, roused: Roused) {
         match roused {
             Roused::Popped { number, reply } => self.deliver(number, reply),
-            Roused::Wake(queue) => self.wake_first(&queue),
+            Roused::Wake(queue) => self.sleepers.wake_first(&queue),
+            Roused::Ready(queue) => self.sleepers.rouse(&queue),
             _ => {}
-        }
-    }
-
-    /// Those who wait for a queue are served in the order in which they came.
-    fn wake_first(&mut self, queue: &QueueName) {
-        let first = self.sleepers.values_mut().find(|it| !it.ask && it.pop.queues.contains(queue));
-        if let Some(sleeper) = first {
-            sleeper.ask = true;
         }
     }
 
@@ -694,11 +637,6 @@ impl Ears {
             self.fronts.remove(&front);
         }
     }
-}
-
-/// What a pop that found nothing is answered.
-fn empty(pop: &Pop) -> PopReply {
-    PopReply { jobs: Vec::new(), turn: pop.order.turn(pop.queues.len()) }
 }
 
 /// Events that come over the listening connection.

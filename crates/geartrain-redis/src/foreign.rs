@@ -82,12 +82,14 @@ fn jid(message: &[u8]) -> Option<Jid> {
 fn logged(message: &[u8], queue_of: Option<QueueName>) -> Option<Event> {
     let said: Said = serde_json::from_slice(message).ok()?;
     let jid = said.jid.as_deref().and_then(|jid| Jid::new(jid).ok());
-    let queue = said.queue.and_then(TextOrFalse::text).and_then(|queue| QueueName::new(queue).ok());
+    let queue = said.queue.and_then(TextOrFalse::text).and_then(|queue| QueueName::of_function(queue).ok());
     let worker = said.worker.and_then(TextOrFalse::text).and_then(|worker| WorkerName::new(worker).ok());
     Some(match said.event.as_str() {
         "put" => Event::Put { jid: jid?, queue: queue? },
         "completed" => Event::Completed { jid: jid?, queue: queue? },
-        "advanced" => Event::Advanced { jid: jid?, queue: queue?, to: QueueName::new(said.to?).ok()? },
+        "advanced" => {
+            Event::Advanced { jid: jid?, queue: queue?, to: QueueName::of_function(said.to?).ok()? }
+        }
         "failed" => Event::Failed {
             jid: jid?,
             queue: queue_of?,

@@ -6,6 +6,7 @@ mod ears;
 mod foreign;
 mod link;
 pub mod script;
+mod sleepers;
 mod url;
 
 pub use driver::RedisBackend;

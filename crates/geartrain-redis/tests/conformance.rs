@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use geartrain_core::Answer;
-use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, Seconds};
+use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, QueueName, Seconds};
 use geartrain_redis::RedisBackend;
 use support::Server;
 
@@ -21,6 +21,9 @@ impl Backend for OwnRedis {
     }
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
         self.backend.pop_or_wait(pop, wait)
+    }
+    fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+        self.backend.ready_or_wait(queues, wait)
     }
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
         self.backend.subscribe()

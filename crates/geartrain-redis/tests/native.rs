@@ -6,8 +6,9 @@ mod support;
 
 use geartrain_core::wire::{self, Answers, Heard, Request, Roused, Waiting};
 use geartrain_core::{
-    Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Event, Get, HandBack,
-    Holder, Jid, Klass, Leave, Leaving, Pop, Put, PutReply, QueueName, Reply, Seconds, SetConfig, Terms,
+    Allot, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Count, Event, Get,
+    HandBack, Holder, Jid, Klass, Leave, Leaving, Pop, PopReply, Priority, PriorityCounts,
+    PriorityCountsReply, Put, PutReply, QueueName, Refusal, Reply, Seconds, SetConfig, SetPriority, Terms,
     Tick, Timestamp, Token, UniqueKey, Waiter, WorkerName,
 };
 use geartrain_redis::script;
@@ -63,7 +64,17 @@ impl Queue {
     }
 
     fn wait(&mut self, process: &str, number: u64) -> Waiting {
-        let wait = wire::Wait { number, pop: Pop::new(queue(), worker("w")), wait: Seconds::from(10) };
+        self.wait_for(process, number, Pop::new(queue(), worker("w")))
+    }
+
+    /// Waits for word that there is something to pop.
+    fn wait_for_word(&mut self, process: &str, number: u64) -> Waiting {
+        let count = Count::new(0).unwrap();
+        self.wait_for(process, number, Pop { count, ..Pop::new(queue(), worker("-")) })
+    }
+
+    fn wait_for(&mut self, process: &str, number: u64, pop: Pop) -> Waiting {
+        let wait = wire::Wait { number, pop, wait: Seconds::from(10) };
         let request = Request::Wait {
             process: process.into(),
             now: Some(Timestamp::ZERO),
@@ -142,6 +153,90 @@ fn a_process_that_is_gone_keeps_nobody_asleep() {
     queue_system.wait("here", 1);
     queue_system.at(0, put("a"));
     assert_eq!(message::<Roused>(&mut listening), Roused::Wake(queue()));
+}
+
+#[test]
+fn word_is_given_to_each_process_once_and_after_its_pops_are_woken() {
+    let mut queue_system = Queue::start();
+    let mut ears = queue_system.server.connect();
+    let mut listening = ears.as_pubsub();
+    listening.subscribe(&["gt:to:p", "gt:to:other"]).unwrap();
+    for (process, number) in [("p", 1), ("p", 2), ("other", 1)] {
+        assert_eq!(queue_system.wait_for_word(process, number), Waiting::Asleep { next: None });
+    }
+    assert_eq!(queue_system.wait("p", 3), Waiting::Asleep { next: None });
+    queue_system.batch(0, vec![put("a").into(), put("b").into()]);
+    let mut heard = || {
+        let message = listening.get_message().unwrap();
+        let roused: Roused = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
+        (message.get_channel_name().to_owned(), roused)
+    };
+    assert_eq!(heard(), ("gt:to:p".into(), Roused::Wake(queue())));
+    let mut told = [heard(), heard()];
+    told.sort_by(|one, other| one.0.cmp(&other.0));
+    let ready = |process: &str| (format!("gt:to:{process}"), Roused::Ready(queue()));
+    assert_eq!(told, [ready("other"), ready("p")]);
+    assert_eq!(queue_system.keys("gt:watch:*"), Vec::<String>::new());
+    // Nothing more was said to anybody.
+    queue_system.redis(&["PUBLISH", "gt:to:p", std::str::from_utf8(&wire::encode(&"end")).unwrap()]);
+    let message = listening.get_message().unwrap().get_payload::<Vec<u8>>().unwrap();
+    assert_eq!(wire::decode::<String>(&message).unwrap(), "end");
+}
+
+#[test]
+fn word_that_there_is_something_changes_nothing() {
+    let mut queue_system = Queue::start();
+    queue_system.at(0, put("a"));
+    let before = queue_system.keys("*");
+    let word = PopReply { jobs: Vec::new(), turn: 0 };
+    assert_eq!(queue_system.wait_for_word("p", 1), Waiting::Popped(word));
+    assert_eq!(queue_system.keys("*"), before);
+}
+
+#[test]
+fn whoever_waits_for_word_knows_when_something_falls_due() {
+    let mut queue_system = Queue::start();
+    queue_system.at(0, Put { delay: Seconds::from(50), ..put("a") });
+    assert_eq!(queue_system.wait_for_word("p", 1), Waiting::Asleep { next: Some(Timestamp::from(50)) });
+}
+
+#[test]
+fn a_counter_that_a_double_cannot_tell_apart_any_more_gives_nothing() {
+    let mut queue_system = Queue::start();
+    let allot = |count| Command::from(Allot { counter: "c".into(), count: Count::new(count).unwrap() });
+    queue_system.redis(&["HSET", "gt:counters", "c", "9007199254740989"]);
+    assert_eq!(queue_system.batch(0, vec![allot(1)]), [Ok(Reply::Allot(9007199254740990))]);
+    let answers = queue_system.batch(0, vec![allot(2), allot(1), allot(1)]);
+    assert!(
+        matches!(
+            &answers[..],
+            [
+                Err(Refusal::BadArgument { what: "counter", .. }),
+                Ok(Reply::Allot(9007199254740991)),
+                Err(Refusal::BadArgument { what: "counter", .. }),
+            ]
+        ),
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn priorities_are_told_apart_by_scores_of_today() {
+    let mut queue_system = Queue::start();
+    let today = 1_900_000_000;
+    let of = |name: &str, priority: i32| Put { priority: Some(Priority::from(priority)), ..put(name) };
+    // One that was put long ago, one that came to its priority later, and one that was given back to the front.
+    queue_system.at(1_000_000_000, of("old", 0));
+    queue_system.at(today, of("back", 0));
+    for (name, token) in queue_system.pop(today, 2) {
+        let back = HandBack { jid: jid(&name), holder: Holder::Token(token) };
+        queue_system.at(today, back);
+    }
+    let puts = [of("high", 1), of("low", -1), of("lower", -100), of("changed", 9), of("new", 0)];
+    queue_system.batch(today, puts.map(Into::into).into());
+    queue_system.at(today, SetPriority { jid: jid("changed"), priority: Priority::from(0) });
+    let counts = PriorityCountsReply { above: 1, at: 4, below: 2 };
+    assert_eq!(queue_system.at(today, PriorityCounts { queue: queue() }), Reply::PriorityCounts(counts));
 }
 
 #[test]

@@ -149,8 +149,15 @@ fn whoever_waits_sends_one_command_a_second() {
                 threads.spawn(move || block_on(backend.pop_or_wait(pop, Seconds::from(60))))
             })
             .collect();
+        let words: Vec<_> = (0..WAITS)
+            .map(|_| {
+                let (backend, queues) = (backend.clone(), vec![queue.clone(), paused.clone()]);
+                threads.spawn(move || block_on(backend.ready_or_wait(queues, Seconds::from(60))))
+            })
+            .collect();
         until("all are asleep", || {
-            ask::<usize>(redis.port(), &["ZCARD", "gt:sleep:empty"]).is_ok_and(|asleep| asleep == WAITS)
+            let asleep = |command: &str, key: &str| ask::<usize>(redis.port(), &[command, key]).unwrap_or(0);
+            asleep("ZCARD", "gt:sleep:empty") == WAITS && asleep("SCARD", "gt:watch:empty") == 1
         });
         let (begun, before) = (Instant::now(), calls());
         // What is counted is what happens in a time, so that here time has to pass.
@@ -158,11 +165,14 @@ fn whoever_waits_sends_one_command_a_second() {
         let sent = calls() - before;
         let took = begun.elapsed();
         assert!(sent <= took.as_secs() + 1, "{sent} commands in {took:?}");
-        // They do wait: each is served.
-        let puts = (0..WAITS).map(|number| put(&queue, &format!("j{number}"), 0).into());
+        // They do wait: each is served, and what is left over is word for all the others.
+        let puts = (0..=WAITS).map(|number| put(&queue, &format!("j{number}"), 0).into());
         block_on(backend.execute(puts.collect())).unwrap();
         for wait in waits {
             assert_eq!(wait.join().unwrap().unwrap().jobs.len(), 1);
+        }
+        for word in words {
+            assert!(word.join().unwrap().unwrap());
         }
     });
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::wire::Request as WireRequest;
-use geartrain_core::{Answer, BackendError, Call, Command, HandBack};
+use geartrain_core::{Answer, BackendError, Call, Command, HandBack, QueueName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,10 @@ const READ_BYTES_MAX: usize = 256 << 10;
 
 /// What is under way at the backend.
 type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
-type Landed = Result<Vec<Answer>, BackendError>;
+type Landed = Result<Answered, BackendError>;
+
+/// The answers to a batch, and what looking around brought.
+type Answered = (Vec<Answer>, Vec<native::Looked>);
 
 /// What becomes of one request.
 enum Slot {
@@ -45,6 +48,16 @@ enum Slot {
     Qless(qless::Asked),
     /// It is as many calls as our driver asked for at once.
     Native(native::Asked),
+}
+
+impl Slot {
+    /// The queues that are to be looked into besides, for each who wants to be told.
+    fn looks(&self) -> Vec<Vec<QueueName>> {
+        match self {
+            Slot::Native(asked) => asked.looks(),
+            Slot::Error(_) | Slot::Qless(_) => Vec::new(),
+        }
+    }
 }
 
 /// A reply that can be written.
@@ -322,7 +335,9 @@ where
         match read.map(|request| native::commands(request, &self.waits)) {
             Ok(None) => return false,
             Ok(Some((calls, asked))) => {
-                self.gathered.weight += calls.iter().map(|call| weight(&call.command)).sum::<usize>().max(1);
+                let looks = asked.looks().len();
+                self.gathered.weight +=
+                    (looks + calls.iter().map(|call| weight(&call.command)).sum::<usize>()).max(1);
                 self.gathered.calls.extend(calls);
                 self.gathered.slots.push(Slot::Native(asked));
             }
@@ -354,11 +369,12 @@ where
         }
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
         let backend = self.shared.backend.clone();
-        let flight: Flight = if calls.is_empty() {
-            Box::pin(std::future::ready(Ok(Vec::new())))
-        } else {
-            Box::pin(async move { backend.execute(calls).await })
-        };
+        let looks: Vec<_> = slots.iter().flat_map(Slot::looks).collect();
+        let flight: Flight = Box::pin(async move {
+            let answers = if calls.is_empty() { Vec::new() } else { backend.execute(calls).await? };
+            let looked = if looks.is_empty() { Vec::new() } else { native::look(looks, &*backend).await? };
+            Ok((answers, looked))
+        });
         let mut batch = Batch { slots, flight, landed: None };
         poll_fn(|context| {
             // Whether it is done at once does not matter here.
@@ -373,9 +389,9 @@ where
     async fn land(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
         self.shared.channels.told().await;
-        match batch.landed.unwrap_or_else(|| Ok(Vec::new())) {
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
+        match batch.landed.unwrap_or_else(|| Ok(Answered::default())) {
+            Ok((answers, looked)) => {
+                let (mut answers, mut looked) = (answers.into_iter(), looked.into_iter());
                 let (backend, waits) = (&self.shared.backend, &mut self.waits);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
@@ -383,7 +399,9 @@ where
                         Some(answer) => Ready::Qless(asked, answer),
                         None => Ready::Error("ERR the backend answered too little".to_owned()),
                     },
-                    Slot::Native(asked) => Ready::Native(asked.reply(&mut answers, backend, waits)),
+                    Slot::Native(asked) => {
+                        Ready::Native(asked.reply(&mut answers, &mut looked, backend, waits))
+                    }
                 }));
                 self.waits.send().await;
             }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use geartrain_core::wire::{self, Happened, Request, Roused, Wait, Waiting};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Event, HandBack, PopReply, Refusal, Reply, Seconds,
+    Answer, Backend, BackendError, Call, Event, HandBack, PopReply, QueueName, Refusal, Reply, Seconds,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +47,7 @@ pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
 pub(crate) enum Asked {
     /// So many commands.
     Batch(usize),
-    /// Waits, and whether there is a pop for each. Those that find nothing to pop begin.
+    /// Waits, and whether each is new: then there is a pop for it, or a look. Those that find nothing begin.
     Wait { process: String, waits: Vec<(Wait, bool)> },
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, As
                     (wait, is_new)
                 })
                 .collect();
-            let pops = asked.iter().filter(|(_, is_new)| *is_new);
+            let pops = asked.iter().filter(|(wait, is_new)| *is_new && !is_for_a_word(wait));
             let calls = pops.map(|(wait, _)| Call { now, command: wait.pop.clone().into() }).collect();
             Some((calls, Asked::Wait { process, waits: asked }))
         }
@@ -74,11 +75,51 @@ pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, As
     }
 }
 
+/// Whether somebody waits only to be told that there is something to pop.
+fn is_for_a_word(wait: &Wait) -> bool {
+    wait.pop.count.get() == 0
+}
+
+/// What they are told.
+fn word() -> PopReply {
+    PopReply { jobs: Vec::new(), turn: 0 }
+}
+
+/// Whether there is something to pop; or why that was not looked at.
+pub(crate) type Looked = Result<bool, Refusal>;
+
+/// Looks whether there is something to pop, for each of these lists of queues.
+pub(crate) async fn look(
+    looks: Vec<Vec<QueueName>>,
+    backend: &dyn Backend,
+) -> Result<Vec<Looked>, BackendError> {
+    let look = |queues| async move {
+        match backend.ready_or_wait(queues, Seconds::ZERO).await {
+            Ok(ready) => Ok(Ok(ready)),
+            Err(BackendError::Refused(refusal)) => Ok(Err(refusal)),
+            Err(error) => Err(error),
+        }
+    };
+    try_join_all(looks.into_iter().map(look)).await
+}
+
 impl Asked {
-    /// The reply, as bytes; and what could not be popped is waited for.
+    /// The queues that are to be looked into, for each who wants to be told.
+    pub(crate) fn looks(&self) -> Vec<Vec<QueueName>> {
+        match self {
+            Asked::Batch(_) => Vec::new(),
+            Asked::Wait { waits, .. } => {
+                let words = waits.iter().filter(|(wait, is_new)| *is_new && is_for_a_word(wait));
+                words.map(|(wait, _)| wait.pop.queues.clone()).collect()
+            }
+        }
+    }
+
+    /// The reply, as bytes; and what is not there yet is waited for.
     pub(crate) fn reply(
         self,
         answers: &mut impl Iterator<Item = Answer>,
+        looked: &mut impl Iterator<Item = Looked>,
         backend: &Arc<dyn Backend>,
         waiting: &mut Waits,
     ) -> Vec<u8> {
@@ -89,19 +130,28 @@ impl Asked {
                     if !is_new {
                         return Waiting::Asleep { next: None };
                     }
-                    match answers.next() {
+                    let found = if is_for_a_word(&wait) {
+                        looked.next().map(|looked| looked.map(|ready| ready.then(word)))
+                    } else {
+                        answers.next().map(|answer| answer.map(jobs))
+                    };
+                    match found {
                         Some(Err(refusal)) => Waiting::Refused(refusal),
-                        Some(Ok(Reply::Pop(reply)))
-                            if !reply.jobs.is_empty() || wait.pop.count.get() == 0 =>
-                        {
-                            Waiting::Popped(reply)
-                        }
-                        _ => waiting.begin(&process, wait, backend),
+                        Some(Ok(Some(reply))) => Waiting::Popped(reply),
+                        Some(Ok(None)) | None => waiting.begin(&process, wait, backend),
                     }
                 });
                 wire::encode(&became.collect::<Vec<_>>())
             }
         }
+    }
+}
+
+/// What a pop found, if it found any.
+fn jobs(reply: Reply) -> Option<PopReply> {
+    match reply {
+        Reply::Pop(reply) if !reply.jobs.is_empty() => Some(reply),
+        _ => None,
     }
 }
 
@@ -151,7 +201,7 @@ async fn newest(backend: &dyn Backend) -> Result<u64, BackendError> {
     }
 }
 
-/// A wait that is over, and what came of it; nothing if nobody wanted it any more.
+/// A wait that is over, and what came of it; nothing if nobody wanted it any more, or if there is no word to tell.
 pub(crate) type Waited = (u64, Option<Result<PopReply, BackendError>>);
 
 /// The waits of one connection.
@@ -179,15 +229,15 @@ impl Waits {
             let why = format!("of one connection must be at most {WAITS_MAX}");
             return Waiting::Refused(Refusal::BadArgument { what: "waits", why });
         }
-        let (enough, backend) = (CancellationToken::new(), backend.clone());
+        let (number, enough, backend) = (wait.number, CancellationToken::new(), backend.clone());
         let channel = format!("gt:to:{process}").into();
-        self.wanted.insert(wait.number, (channel, enough.clone()));
+        self.wanted.insert(number, (channel, enough.clone()));
         self.under_way.push(Box::pin(async move {
             tokio::select! {
                 // Looked at first, so that a job that was handed out already is not lost.
                 biased;
-                reply = backend.pop_or_wait(wait.pop, wait.wait) => (wait.number, Some(reply)),
-                () = enough.cancelled() => (wait.number, None),
+                reply = until_over(wait, backend) => (number, reply),
+                () = enough.cancelled() => (number, None),
             }
         }));
         Waiting::Asleep { next: None }
@@ -262,6 +312,15 @@ impl Waits {
             self.over(waited, backend).await;
         }
     }
+}
+
+/// Waits for jobs, or for the word that there are some.
+async fn until_over(wait: Wait, backend: Arc<dyn Backend>) -> Option<Result<PopReply, BackendError>> {
+    if !is_for_a_word(&wait) {
+        return Some(backend.pop_or_wait(wait.pop, wait.wait).await);
+    }
+    let ready = backend.ready_or_wait(wait.pop.queues, wait.wait).await;
+    ready.map(|ready| ready.then(word)).transpose()
 }
 
 /// Gives jobs back that nobody will work on.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::{Peer, Server, Value};
 use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Wait, Waiting};
 use geartrain_core::{
-    Answer, Backend, Call, Count, Delivery, Event, Get, Holder, Jid, Klass, Length, Pop, Put, PutReply,
-    QueueName, Refusal, Reply, Seconds, StateName, Terms, Timestamp, Told, Waiter, WorkerName,
+    Answer, Backend, Call, Count, Delivery, Event, Get, Holder, Jid, Klass, Length, Pop, PopReply, Put,
+    PutReply, QueueName, Refusal, Reply, Seconds, StateName, Terms, Timestamp, Told, Waiter, WorkerName,
 };
 use geartrain_resp::{Front, Options};
 use geartrain_store::{StoreBackend, SystemClock};
@@ -38,7 +38,16 @@ async fn ask<T: serde::de::DeserializeOwned>(peer: &mut Peer, request: &Request)
 }
 
 fn wait(number: u64) -> Request {
-    let wait = Wait { number, pop: pop(), wait: Seconds::from(1000) };
+    wait_for(number, pop(), 1000)
+}
+
+/// A wait for word that there is something to pop.
+fn wait_for_word(number: u64, seconds: i32) -> Request {
+    wait_for(number, Pop { count: Count::new(0).unwrap(), ..pop() }, seconds)
+}
+
+fn wait_for(number: u64, pop: Pop, seconds: i32) -> Request {
+    let wait = Wait { number, pop, wait: Seconds::from(seconds) };
     Request::Wait { process: "p".into(), now: None, waits: vec![wait], tick: false }
 }
 
@@ -145,6 +154,59 @@ async fn whoever_waits_is_told_when_there_is_a_job() {
     assert_eq!(state(&server, "b").await, StateName::Waiting);
     let popped: Vec<Waiting> = ask(&mut waiting, &wait(8)).await;
     assert!(matches!(&popped[..], [Waiting::Popped(reply)] if reply.jobs[0].jid.to_string() == "b"));
+    server.end().await;
+}
+
+/// What somebody is told who waited for word.
+fn word() -> PopReply {
+    PopReply { jobs: Vec::new(), turn: 0 }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_word_is_told_and_takes_nothing() {
+    let server = Server::start().await;
+    let mut waiting = driver(&server).await;
+    for seconds in [0, 1000, 1000] {
+        let asleep: Vec<Waiting> = ask(&mut waiting, &wait_for_word(7, seconds)).await;
+        assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    }
+    server.backend.execute(vec![put("a").into()]).await.unwrap();
+    let (channel, message) = waiting.push().await;
+    assert_eq!(channel, "gt:to:p");
+    assert_eq!(wire::decode::<Roused>(&message).unwrap(), Roused::Popped { number: 7, reply: Ok(word()) });
+    for (number, seconds) in [(8, 0), (9, 1000)] {
+        let told: Vec<Waiting> = ask(&mut waiting, &wait_for_word(number, seconds)).await;
+        assert_eq!(told, [Waiting::Popped(word())]);
+    }
+    assert_eq!(state(&server, "a").await, StateName::Waiting);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn word_is_of_what_the_pops_of_the_same_request_leave() {
+    let server = Server::start().await;
+    let mut waiting = driver(&server).await;
+    server.backend.execute(vec![put("a").into()]).await.unwrap();
+    let nothing = Pop { count: Count::new(0).unwrap(), ..pop() };
+    let nowhere = Pop { queues: Vec::new(), ..nothing.clone() };
+    let wait = |number, pop| Wait { number, pop, wait: Seconds::from(1000) };
+    let waits = vec![wait(1, nothing), wait(2, nowhere), wait(3, pop())];
+    let request = Request::Wait { process: "p".into(), now: None, waits, tick: false };
+    let became: Vec<Waiting> = ask(&mut waiting, &request).await;
+    assert!(
+        matches!(&became[..], [
+            Waiting::Asleep { next: None },
+            Waiting::Refused(Refusal::BadArgument { what: "queues", .. }),
+            Waiting::Popped(reply),
+        ] if reply.jobs.len() == 1),
+        "{became:?}"
+    );
+    let (): () = ask(&mut waiting, &Request::Awake { process: "p".into(), number: 1 }).await;
+    let asleep: Vec<Waiting> = ask(&mut waiting, &wait_for_word(4, 1000)).await;
+    assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    server.backend.execute(vec![put("b").into()]).await.unwrap();
+    let (_, message) = waiting.push().await;
+    assert_eq!(wire::decode::<Roused>(&message).unwrap(), Roused::Popped { number: 4, reply: Ok(word()) });
     server.end().await;
 }
 

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 
 use geartrain::{RedisBackend, RedisUrl};
-use geartrain_core::{Answer, Backend, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, Seconds};
+use geartrain_core::{
+    Answer, Backend, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, QueueName, Seconds,
+};
 use geartrain_resp::{Front, Options};
 use geartrain_store::StoreBackend;
 use tokio::net::TcpListener;
@@ -59,6 +61,9 @@ impl Backend for Served {
     }
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
         self.driver().pop_or_wait(pop, wait)
+    }
+    fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
+        self.driver().ready_or_wait(queues, wait)
     }
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
         self.driver().subscribe()

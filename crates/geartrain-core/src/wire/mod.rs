@@ -74,7 +74,7 @@ pub enum Request {
 pub struct Wait {
     /// Its number in that process.
     pub number: u64,
-    /// What is asked for.
+    /// What is asked for. One that asks for nothing waits only to be told that there is something.
     pub pop: Pop,
     /// How long it will wait.
     pub wait: Seconds,
@@ -84,7 +84,7 @@ pub struct Wait {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Waiting {
-    /// Here is something. Or the pop asked for nothing.
+    /// Here is something. Or the pop asked for nothing, and there is something to pop.
     Popped(PopReply),
     /// There is nothing yet.
     Asleep {
@@ -106,8 +106,10 @@ pub enum Roused {
         /// What came of it.
         reply: Result<PopReply, Refusal>,
     },
-    /// There may be something in this queue: ask again.
+    /// There may be something in this queue: the first who waits for a job asks again.
     Wake(QueueName),
+    /// The same, for all who wait only to be told.
+    Ready(QueueName),
 }
 
 /// Events, each with its position; or why there are none.
