@@ -1,6 +1,7 @@
 //! Joins one backend to the front-ends.
 
 mod demo;
+mod follow;
 mod sweep;
 
 use std::net::SocketAddr;
@@ -8,11 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{Client, Place};
+use geartrain_log::{LogError, LogPlace};
 use geartrain_resp::{Front, Options};
 use geartrain_store::SystemClock;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+
+use crate::follow::Follower;
 
 /// How long connections may take to end: longer than each of them is given.
 const STOP_MAX: Duration = Duration::from_secs(15);
@@ -32,6 +36,8 @@ pub struct Settings {
     pub allow_flush: bool,
     /// Makes jobs and works on them, so that there is something to look at.
     pub demo: bool,
+    /// Where to write down what becomes of every job, if anywhere.
+    pub result_log: Option<LogPlace>,
 }
 
 /// Why there is no server.
@@ -56,6 +62,12 @@ pub enum StartError {
         /// Which.
         directory: String,
     },
+    /// The result log cannot be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// There is no thread to write it.
+    #[error("the result log cannot be written")]
+    LogThread(#[source] std::io::Error),
     /// Anybody could come in.
     #[error(
         "{address} can be reached from other machines, and nobody is asked for a password: give one with --password, or say --insecure"
@@ -74,6 +86,8 @@ pub struct Server {
     stop: CancellationToken,
     /// Stopped after the front-ends, because it uses what they do not.
     tasks: JoinSet<()>,
+    /// Writes the result log, and ends after all that could have something to say.
+    follower: Option<(JoinHandle<()>, CancellationToken)>,
 }
 
 impl Server {
@@ -92,6 +106,15 @@ impl Server {
         if matches!(place, Place::Directory { .. }) && !client.is_own_directory() {
             return Err(StartError::InUse { directory: place.to_string() });
         }
+        // Before anybody is let in, so that nothing of what they do is missed.
+        let follower = match &settings.result_log {
+            Some(log) => {
+                let (follower, stop) =
+                    (Follower::attach(client.clone(), log).await?, CancellationToken::new());
+                Some((tokio::spawn(follower.follow(stop.clone())), stop))
+            }
+            None => None,
+        };
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // An engine in this process does what is due by itself.
         if let Place::Redis(_) = place {
@@ -109,7 +132,7 @@ impl Server {
         let stopped = stop.clone();
         tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
         tracing::info!(store = %place, %resp, "ready");
-        Ok(Server { client, place, resp, stop, tasks })
+        Ok(Server { client, place, resp, stop, tasks, follower })
     }
 
     /// Where RESP is spoken.
@@ -131,6 +154,12 @@ impl Server {
         if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
             tracing::warn!("some connections did not end in time");
             self.tasks.abort_all();
+        }
+        if let Some((follower, stop)) = self.follower {
+            stop.cancel();
+            if tokio::time::timeout(STOP_MAX, follower).await.is_err() {
+                tracing::warn!("the result log did not end in time: it goes on from where it was");
+            }
         }
         let client = self.client;
         // Closing waits for the disk.
