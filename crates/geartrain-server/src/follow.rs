@@ -60,6 +60,7 @@ impl Follower {
         let recorder = opened.record().map_err(StartError::LogThread)?;
         let events = subscribe(&client, &recorder, &mut position).await?;
         drop(listening);
+        client.backend().let_events_go(position);
         Ok(Follower { client, recorder, events, position, look_up: LOOK_UP_MAX })
     }
 
@@ -122,7 +123,9 @@ impl Follower {
         let results = self.results(events()).await;
         let batch = changes(heard, &jobs, &results);
         self.position = batch.position;
-        self.recorder.write(batch).await
+        let written = self.recorder.write(batch).await;
+        self.client.backend().let_events_go(self.recorder.kept());
+        written
     }
 
     /// Listens again as soon as the queue lets it.

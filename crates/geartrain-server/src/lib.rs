@@ -100,7 +100,10 @@ impl Server {
         let listener =
             TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
         let resp = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
-        let client = geartrain::connect(&settings.store).await?;
+        let client = match settings.result_log {
+            Some(_) => geartrain::connect_to_follow(&settings.store).await?,
+            None => geartrain::connect(&settings.store).await?,
+        };
         let place = Place::of(&settings.store)?;
         // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
         if matches!(place, Place::Directory { .. }) && !client.is_own_directory() {

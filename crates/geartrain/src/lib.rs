@@ -27,7 +27,7 @@ mod timer;
 mod wait;
 
 pub use client::Client;
-pub use connect::{Place, connect};
+pub use connect::{Place, connect, connect_to_follow};
 pub use geartrain_core::engine::Census;
 pub use geartrain_core::*;
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
