@@ -12,6 +12,8 @@ mod recorder;
 mod result_log;
 mod spool;
 mod sqlite;
+#[cfg(test)]
+mod tests;
 
 pub use batch::{Batch, Change, Ended, Gap, Gotten, Ledger, Started};
 pub use entry::{Ending, Entry, Query};

@@ -89,6 +89,11 @@ impl Opened {
         self.ledger.write(&Batch { changes: Vec::new(), position })
     }
 
+    #[cfg(test)]
+    pub(crate) fn limit_waiting(&mut self, bytes_max: u64) {
+        self.spool.limit(bytes_max);
+    }
+
     /// Starts to write.
     pub fn record(self) -> std::io::Result<Recorder> {
         let (sender, batches) = flume::bounded(IN_HAND_MAX);

@@ -44,8 +44,8 @@ impl Spool {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_bytes_max(self, bytes_max: u64) -> Spool {
-        Spool { bytes_max, ..self }
+    pub(crate) fn limit(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
     }
 
     /// How many batches wait.
