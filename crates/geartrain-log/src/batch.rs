@@ -115,7 +115,8 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// How many events may be missing. Positions leap when a queue is opened again, so there are often fewer; if they went back, nobody can tell.
+    /// How many positions are missing, and so how many events at the most. There are often far fewer: positions leap when a directory is opened again, and on a
+    /// Redis there is room behind each. If they went back, nobody can tell.
     pub fn missing_max(&self) -> Option<u64> {
         self.before.checked_sub(self.after)?.checked_sub(1)
     }

@@ -17,6 +17,8 @@ const IN_HAND_MAX: usize = 2;
 const PATIENCE: Duration = Duration::from_millis(250);
 /// How often to try a database that was away.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// How often to say that it still is.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Writes a log, on a thread of its own.
 pub struct Recorder {
@@ -105,6 +107,7 @@ impl Opened {
             kept: kept.clone(),
             away: None,
             again: Instant::now(),
+            said: None,
         };
         let thread =
             std::thread::Builder::new().name("result-log".to_owned()).spawn(move || writing.run())?;
@@ -121,6 +124,8 @@ struct Writing {
     away: Option<Instant>,
     /// When to try it again.
     again: Instant,
+    /// When that was last said.
+    said: Option<Instant>,
 }
 
 impl Writing {
@@ -152,7 +157,10 @@ impl Writing {
         loop {
             match self.keep(&batch) {
                 Ok(()) => break self.kept.store(batch.position, Ordering::Release),
-                Err(error) => tracing::error!(%error, "the result log cannot go on, and tries again"),
+                Err(error) => self.complain(
+                    &error,
+                    "the result log cannot go on: what happens waits in the queue, as long as that keeps it",
+                ),
             }
             // Whoever stops the server does not wait for a disk that is full: the queue keeps the events.
             if self.batches.is_disconnected() {
@@ -185,6 +193,7 @@ impl Writing {
                 if self.spool.len() == 0
                     && let Some(since) = self.away.take()
                 {
+                    self.said = None;
                     tracing::info!(away = ?since.elapsed(), "the result log has caught up");
                 }
                 true
@@ -198,9 +207,18 @@ impl Writing {
 
     fn is_away(&mut self, error: &LogError) {
         self.again = Instant::now() + TRY_AGAIN;
-        if self.away.is_none() {
-            self.away = Some(Instant::now());
-            tracing::warn!(%error, "the database of the result log is away: what happens waits for it in a file beside it");
+        self.away.get_or_insert_with(Instant::now);
+        self.complain(
+            error,
+            "the database of the result log is away: what happens waits for it in a file beside it",
+        );
+    }
+
+    /// Says what is wrong, but not all the time.
+    fn complain(&mut self, error: &LogError, what: &str) {
+        if self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+            self.said = Some(Instant::now());
+            tracing::warn!(%error, batches = self.spool.len(), "{what}");
         }
     }
 }

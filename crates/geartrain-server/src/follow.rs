@@ -211,7 +211,7 @@ async fn subscribe(
                 after,
                 before,
                 missing,
-                "the queue no longer keeps what the result log has not heard: up to so many events are missing in it"
+                "the queue no longer keeps what the result log has not heard: so many positions are missing in it"
             ),
             None => tracing::warn!(
                 after,

@@ -13,7 +13,7 @@ use geartrain_log::{LogError, LogPlace};
 use geartrain_resp::{Front, Options};
 use geartrain_store::SystemClock;
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::follow::Follower;
@@ -87,7 +87,8 @@ pub struct Server {
     /// Stopped after the front-ends, because it uses what they do not.
     tasks: JoinSet<()>,
     /// Writes the result log, and ends after all that could have something to say.
-    follower: Option<(JoinHandle<()>, CancellationToken)>,
+    follower: JoinSet<()>,
+    stop_follower: CancellationToken,
 }
 
 impl Server {
@@ -110,14 +111,10 @@ impl Server {
             return Err(StartError::InUse { directory: place.to_string() });
         }
         // Before anybody is let in, so that nothing of what they do is missed.
-        let follower = match &settings.result_log {
-            Some(log) => {
-                let (follower, stop) =
-                    (Follower::attach(client.clone(), log).await?, CancellationToken::new());
-                Some((tokio::spawn(follower.follow(stop.clone())), stop))
-            }
-            None => None,
-        };
+        let (stop_follower, mut follower) = (CancellationToken::new(), JoinSet::new());
+        if let Some(log) = &settings.result_log {
+            follower.spawn(Follower::attach(client.clone(), log).await?.follow(stop_follower.clone()));
+        }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // An engine in this process does what is due by itself.
         if let Place::Redis(_) = place {
@@ -135,7 +132,7 @@ impl Server {
         let stopped = stop.clone();
         tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
         tracing::info!(store = %place, %resp, "ready");
-        Ok(Server { client, place, resp, stop, tasks, follower })
+        Ok(Server { client, place, resp, stop, tasks, follower, stop_follower })
     }
 
     /// Where RESP is spoken.
@@ -158,11 +155,11 @@ impl Server {
             tracing::warn!("some connections did not end in time");
             self.tasks.abort_all();
         }
-        if let Some((follower, stop)) = self.follower {
-            stop.cancel();
-            if tokio::time::timeout(STOP_MAX, follower).await.is_err() {
-                tracing::warn!("the result log did not end in time: it goes on from where it was");
-            }
+        self.stop_follower.cancel();
+        let ended = async { while self.follower.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
+            tracing::warn!("the result log did not end in time: next time it goes on from where it was");
+            self.follower.abort_all();
         }
         let client = self.client;
         // Closing waits for the disk.

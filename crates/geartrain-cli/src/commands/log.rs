@@ -82,7 +82,7 @@ fn entry_row(entry: &Entry) -> [Cell; 9] {
 
 fn gap_row(gap: &Gap) -> [Cell; 9] {
     let missing = match gap.missing_max() {
-        Some(missing) => format!("up to {missing} events behind position {} were missed", gap.after),
+        Some(_) => format!("events between positions {} and {} were missed", gap.after, gap.before),
         None => {
             format!("the queue knew nothing of position {}: it is another one, or was emptied", gap.after)
         }
