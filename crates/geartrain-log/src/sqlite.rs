@@ -189,6 +189,7 @@ fn write(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<()> {
 
 /// What is done for each change.
 struct Statements<'a> {
+    known: CachedStatement<'a>,
     settle: CachedStatement<'a>,
     adopt: CachedStatement<'a>,
     start: CachedStatement<'a>,
@@ -206,6 +207,7 @@ impl<'a> Statements<'a> {
     fn prepare(connection: &'a Connection) -> rusqlite::Result<Statements<'a>> {
         let prepare = |sql: &str| connection.prepare_cached(sql);
         Ok(Statements {
+            known: prepare("SELECT 1 FROM attempts WHERE jid = ?1 LIMIT 1")?,
             // Whoever has the job now, nobody else has: an attempt of which no end was heard was lost.
             settle: prepare(
                 "UPDATE attempts SET outcome = 'lost', ended = max(coalesce(ended, ?2), coalesce(started, 0)),
@@ -256,8 +258,12 @@ impl<'a> Statements<'a> {
         let (worker, queue) = (started.worker.as_str(), started.queue.as_str());
         let (position, token) = (started.position as i64, started.token.map(|token| token as i64));
         let klass = started.klass.as_ref().map(|klass| klass.as_str());
-        self.settle.execute(params![jid, started.at, position])?;
-        let adopted = self.adopt.execute(params![jid, worker, position, queue, klass, token, started.at])?;
+        // Most jobs are done at the first attempt, and there is nothing to settle.
+        let mut adopted = 0;
+        if self.known.exists([&jid])? {
+            self.settle.execute(params![jid, started.at, position])?;
+            adopted = self.adopt.execute(params![jid, worker, position, queue, klass, token, started.at])?;
+        }
         if adopted == 0 {
             self.start.execute(params![
                 jid,

@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::StartError;
 
-/// How many events are written together at the most.
-const EVENTS_MAX: usize = 1_000;
+/// How many events are written together at the most: as many as a busy queue brings about in a tenth of a second.
+const EVENTS_MAX: usize = 8_192;
 /// How long the first of them waits for others, so that a queue with little to do is not one sync after the other.
 const LINGER: Duration = Duration::from_millis(50);
 /// How long to wait before asking a queue again that does not answer, and how often to ask it the same.
 const ASK_AGAIN: (Duration, u32) = (Duration::from_secs(1), 3);
-/// How many jobs are looked up at once: as many as this, and fewer as long as their payloads are large.
-const LOOK_UP_MAX: usize = 256;
-/// From how many bytes on payloads are large, and up to how many they are small.
-const PAYLOAD_BYTES: std::ops::Range<usize> = 1 << 20..8 << 20;
+/// How many jobs are looked up at once: so many at first, then more, because each look is a wait for the queue, and fewer as long as their payloads are large.
+const LOOK_UP: (usize, usize) = (128, 2_048);
+/// How many bytes of payloads may come with them.
+const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Follows a queue.
 pub(crate) struct Follower {
@@ -61,7 +61,7 @@ impl Follower {
         let events = subscribe(&client, &recorder, &mut position).await?;
         drop(listening);
         client.backend().let_events_go(position);
-        Ok(Follower { client, recorder, events, position, look_up: LOOK_UP_MAX })
+        Ok(Follower { client, recorder, events, position, look_up: LOOK_UP.0 })
     }
 
     /// Follows until it is told to stop, and then passes on what was said until then.
@@ -164,11 +164,9 @@ impl Follower {
                 }
             };
             let bytes: usize = found.iter().map(|job| job.payload.bytes().len()).sum();
-            if bytes >= PAYLOAD_BYTES.end {
-                self.look_up = (self.look_up / 2).max(1);
-            } else if bytes < PAYLOAD_BYTES.start {
-                self.look_up = (self.look_up * 2).min(LOOK_UP_MAX);
-            }
+            // If the next ones are like these, twice as many fit, or fewer.
+            let fit = PAYLOAD_BYTES_MAX.saturating_mul(found.len()) / bytes.max(1);
+            self.look_up = fit.clamp(1, (self.look_up * 2).min(LOOK_UP.1));
             // What a job is to do is nothing to the log, and may be large.
             jobs.extend(found.into_iter().map(|job| (job.jid.clone(), Job { payload: "".into(), ..job })));
         }
