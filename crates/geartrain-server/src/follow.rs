@@ -34,14 +34,6 @@ pub(crate) struct Follower {
     look_up: usize,
 }
 
-/// Why events come no more.
-enum End {
-    /// They may come again.
-    Interrupted,
-    /// The queue is closed.
-    Closed,
-}
-
 impl Follower {
     /// Opens the log and listens to the queue, from where the log ends. What happens after this returns is not missed.
     pub(crate) async fn attach(client: Client, log: &LogPlace) -> Result<Follower, StartError> {
@@ -70,13 +62,14 @@ impl Follower {
             let (heard, end) = self.hear(&stop).await;
             let more = !heard.is_empty();
             if more && !self.pass_on(&heard).await {
+                tracing::error!(
+                    "the result log is written no longer: start the server again, and it goes on from where it was"
+                );
                 break;
             }
             match end {
-                Some(End::Closed) => break,
-                Some(End::Interrupted) if stop.is_cancelled() => break,
-                Some(End::Interrupted) => self.listen_again(&stop).await,
-                None if stop.is_cancelled() && !more => break,
+                _ if stop.is_cancelled() && (end.is_some() || !more) => break,
+                Some(end) => self.listen_again(end, &stop).await,
                 None => {}
             }
         }
@@ -86,7 +79,7 @@ impl Follower {
     }
 
     /// Waits for events, and takes those that come right behind the first. When it was told to stop, it only takes what is there.
-    async fn hear(&mut self, stop: &CancellationToken) -> (Vec<Heard>, Option<End>) {
+    async fn hear(&mut self, stop: &CancellationToken) -> (Vec<Heard>, Option<EventsEnd>) {
         let mut heard: Vec<Heard> = Vec::new();
         let linger = tokio::time::sleep_until(Instant::now() + LINGER);
         tokio::pin!(linger);
@@ -105,12 +98,7 @@ impl Follower {
                     }
                     heard.push(Heard { published, at: SystemClock.now() });
                 }
-                Err(EventsEnd::Lagged { missed }) => {
-                    tracing::debug!(missed, "the result log was left behind and asks again");
-                    return (heard, Some(End::Interrupted));
-                }
-                Err(EventsEnd::Closed) => return (heard, Some(End::Closed)),
-                Err(_) => return (heard, Some(End::Interrupted)),
+                Err(end) => return (heard, Some(end)),
             }
         }
         (heard, None)
@@ -129,15 +117,18 @@ impl Follower {
     }
 
     /// Listens again as soon as the queue lets it.
-    async fn listen_again(&mut self, stop: &CancellationToken) {
+    async fn listen_again(&mut self, end: EventsEnd, stop: &CancellationToken) {
+        tracing::debug!(%end, "the result log asks for what it did not hear");
+        // Whoever was only too slow is let in at once.
+        let mut pause = if matches!(end, EventsEnd::Lagged { .. }) { Duration::ZERO } else { ASK_AGAIN.0 };
         loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => pause = ASK_AGAIN.0,
+            }
             match subscribe(&self.client, &self.recorder, &mut self.position).await {
                 Ok(events) => break self.events = events,
                 Err(error) => tracing::warn!(%error, "the result log cannot listen to the queue now"),
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(ASK_AGAIN.0) => {}
             }
         }
     }

@@ -24,7 +24,7 @@ struct Logged {
     runtime: Runtime,
     scratch: Scratch,
     /// Behind all of it, if that is where the queue is.
-    _redis: Option<RedisServer>,
+    redis: Option<RedisServer>,
 }
 
 impl Logged {
@@ -35,7 +35,8 @@ impl Logged {
     }
 
     fn on_redis() -> Logged {
-        let redis = RedisServer::start(&[]);
+        // It has on its disk whatever it has answered.
+        let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
         Logged::on(redis.url(), Scratch::new("logged"), Some(redis))
     }
 
@@ -52,7 +53,7 @@ impl Logged {
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(Server::start(&settings)).unwrap();
         let client = connect(&runtime, &server);
-        Logged { server: Some(server), client, settings, runtime, scratch, _redis: redis }
+        Logged { server: Some(server), client, settings, runtime, scratch, redis }
     }
 
     fn run<T>(&self, what: impl Future<Output = Result<T, geartrain::Error>>) -> T {
@@ -444,6 +445,20 @@ fn what_happens_while_a_directory_is_served_without_its_log_is_found_if_it_is_st
     logged.settings = with_log;
     logged.start_again();
     until("the log has caught up", || logged.count() == 1_100);
+    assert_eq!(logged.log().gaps(None).unwrap(), []);
+}
+
+#[test]
+fn a_redis_that_is_killed_and_started_again_costs_the_log_nothing() {
+    let mut logged = Logged::on_redis();
+    for round in 0..3 {
+        logged.lifecycles(round * 500, 500);
+        let redis = logged.redis.as_mut().unwrap();
+        redis.kill();
+        redis.start_again();
+    }
+    logged.lifecycles(1_500, 500);
+    until("the log has caught up", || logged.count() == 2_000);
     assert_eq!(logged.log().gaps(None).unwrap(), []);
 }
 
