@@ -123,7 +123,7 @@ pub(crate) enum Verb {
     Depend(DependArgs),
     /// Make a job no longer wait for others
     Undepend(UndependArgs),
-    /// Write something into a job's history
+    /// Read the result log, or write something into a job's history
     Log(LogArgs),
 
     /// Stop handing out the jobs of queues
@@ -219,6 +219,9 @@ pub(crate) struct ServerArgs {
     /// Let only those in whose certificate one of these has signed (PEM)
     #[arg(long, value_name = "FILE", requires = "gearman_tls_cert", help_heading = "Gearman")]
     pub(crate) gearman_tls_ca: Option<PathBuf>,
+    /// Write down what becomes of every job, in a database: sqlite:FILE
+    #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
+    pub(crate) result_log: Option<String>,
     /// How to write the log, which goes to stderr
     #[arg(long, value_name = "FORM", env = "GEARTRAIN_LOG_FORM", default_value = "human")]
     pub(crate) log_form: LogForm,
@@ -243,6 +246,7 @@ const SERVER_EXAMPLES: &str = "Examples:
   geartrain server                                        # keeps jobs in ./geartrain-data
   geartrain server --data /var/lib/geartrain --resp 0.0.0.0:7411 --password secret
   geartrain server --store redis://cache:6379             # a front for a Redis
+  geartrain server --result-log sqlite:./results.db       # what `geartrain log` reads
   geartrain server --demo                                 # something to look at";
 
 /// How the log is written.
@@ -289,13 +293,14 @@ const GROUPS: [(&str, &[&str]); 8] = [
             "failed",
             "tracked",
             "events",
+            "log",
         ],
     ),
     (
         "Change jobs",
         &[
             "cancel", "requeue", "unfail", "timeout", "priority", "tag", "untag", "track", "untrack",
-            "depend", "undepend", "log",
+            "depend", "undepend",
         ],
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
@@ -882,14 +887,47 @@ pub(crate) struct UndependArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "geartrain log [OPTIONS]\n       geartrain log <JID> <MESSAGE> [--data <JSON>]",
+    after_help = "Examples:
+  geartrain log --since 2h --failed
+  geartrain log --queue mail --since 2026-04-01T00:00:00Z --limit 1000 --json
+  geartrain log JID 'half way' --data '{\"page\":7}'
+
+The result log is what `geartrain server --result-log sqlite:FILE` writes: every attempt at every job, when it
+began and ended, how, and what came out. The newest are shown, the last one last."
+)]
 pub(crate) struct LogArgs {
-    /// The job
-    pub(crate) jid: Jid,
+    /// The job to whose history something is added
+    #[arg(requires = "message")]
+    pub(crate) jid: Option<Jid>,
     /// What happened
-    pub(crate) message: String,
+    #[arg(requires = "jid")]
+    pub(crate) message: Option<String>,
     /// A JSON object with more about it
-    #[arg(long, value_name = "JSON", value_parser = json_object)]
+    #[arg(long, value_name = "JSON", value_parser = json_object, requires = "jid")]
     pub(crate) data: Option<String>,
+    /// Only attempts in this queue
+    #[arg(long, conflicts_with = "jid")]
+    pub(crate) queue: Option<QueueName>,
+    /// Only those for this klass
+    #[arg(long, conflicts_with = "jid")]
+    pub(crate) klass: Option<Klass>,
+    /// Only those at this job
+    #[arg(long = "jid", value_name = "JID", conflicts_with = "jid")]
+    pub(crate) only: Option<Jid>,
+    /// Only those that ended, or began, since a moment, or so long ago like 2h
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse_ago, conflicts_with = "jid")]
+    pub(crate) since: Option<Timestamp>,
+    /// Only those that did not go well: failed, retried, lost, timed out, crashed, or expired
+    #[arg(long, conflicts_with = "jid")]
+    pub(crate) failed: bool,
+    /// How many to show
+    #[arg(long, value_name = "N", value_parser = count, default_value = "25", conflicts_with = "jid")]
+    pub(crate) limit: Count,
+    /// Where the result log is: sqlite:FILE
+    #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
+    pub(crate) result_log: Option<String>,
 }
 
 /// What to do about recurring jobs.

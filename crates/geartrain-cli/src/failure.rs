@@ -2,6 +2,7 @@
 
 use std::io;
 
+use geartrain::log::LogError;
 use geartrain::{Error, OpenError, Refusal, StateName, WaitError};
 
 use crate::duration;
@@ -113,6 +114,16 @@ impl From<OpenError> for Failure {
             OpenError::NotEmpty { .. } => Failure::Usage(story),
             OpenError::NothingKept { .. } => Failure::Refused(story),
             _ => Failure::Unreachable(story),
+        }
+    }
+}
+
+/// Of a result log.
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Failure {
+        match error {
+            LogError::Url { .. } | LogError::NotALog { .. } => Failure::Usage(error.to_string()),
+            other => Failure::Unreachable(whole_story(&other)),
         }
     }
 }

@@ -33,6 +33,18 @@ pub(crate) fn parse_ahead(text: &str) -> Result<Timestamp, String> {
     }
 }
 
+/// Reads a moment that has passed: as `parse` does, or how long ago that was, with its unit.
+pub(crate) fn parse_ago(text: &str) -> Result<Timestamp, String> {
+    match parse(text) {
+        Err(why) if text.ends_with(|c: char| c.is_ascii_lowercase()) => match duration::parse(text) {
+            Ok(span) => Ok(now() - Seconds::from(span)),
+            Err(_) => Err(format!("{why}, or how long ago it was, like 2h")),
+        },
+        Err(why) => Err(format!("{why}, or how long ago it was, like 2h")),
+        read => read,
+    }
+}
+
 /// Reads a day: `today`, `yesterday`, a date, or any moment of it. Days are UTC's.
 pub(crate) fn parse_day(text: &str) -> Result<Timestamp, String> {
     match text {
@@ -243,6 +255,17 @@ mod tests {
         }
         assert_eq!(format(at(1_775_044_800.9)), "2026-04-01T12:00:00Z");
         assert_eq!(format(at(1e20)), "100000000000000000000");
+    }
+
+    #[test]
+    fn what_was_so_long_ago_is_read() {
+        assert_eq!(parse_ago("2026-04-01T12:00:00Z"), Ok(at(1_775_044_800.0)));
+        assert_eq!(parse_ago("1775044800"), Ok(at(1_775_044_800.0)));
+        let (before, ago, after) = (now(), parse_ago("2h").unwrap(), now());
+        assert!(before - Seconds::from(7_200) <= ago && ago <= after - Seconds::from(7_200));
+        for text in ["soon", "yesterday", "-2h", "2x", ""] {
+            assert!(parse_ago(text).unwrap_err().contains("like 2h"), "{text}");
+        }
     }
 
     #[test]

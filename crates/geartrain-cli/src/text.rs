@@ -83,13 +83,13 @@ impl Cell {
         Cell { style: FAINT, ..Cell::new(&text.to_string()) }
     }
 
-    /// A state's name, in its colour.
+    /// The name of a state or of an outcome, in its colour.
     pub(crate) fn state(name: &str) -> Cell {
         let style = match name {
-            "complete" => GOOD,
+            "complete" | "completed" | "advanced" => GOOD,
             "running" => BUSY,
-            "scheduled" | "depends" | "paused" => LATER,
-            "failed" | "stalled" => BAD,
+            "scheduled" | "depends" | "paused" | "retried" | "handed-back" => LATER,
+            "failed" | "stalled" | "lost" | "timed-out" | "crashed" | "expired" | "gap" => BAD,
             _ => Style::new(),
         };
         Cell { style, ..Cell::new(name) }

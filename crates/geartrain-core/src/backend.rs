@@ -66,6 +66,12 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("resume a subscription")
     }
 
+    /// Says that whoever is to have every event has those up to a position. A backend that was told to hold events until then needs to do so no longer;
+    /// any other keeps as many as ever.
+    fn let_events_go(&self, position: u64) {
+        let _ = position;
+    }
+
     /// Hears all that those are told who wait with this number as their [front](crate::Waiter::front). Nobody else may use it. When it is
     /// dropped, they leave.
     fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {

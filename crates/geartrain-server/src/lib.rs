@@ -1,6 +1,7 @@
 //! Joins one backend to the front-ends.
 
 mod demo;
+mod follow;
 mod gearman;
 mod sweep;
 
@@ -9,11 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{Client, Place};
+use geartrain_log::{LogError, LogPlace};
 use geartrain_resp::{Front, Options};
 use geartrain_store::SystemClock;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::follow::Follower;
 
 /// How long connections may take to end: longer than each of them is given.
 const STOP_MAX: Duration = Duration::from_secs(15);
@@ -35,6 +39,8 @@ pub struct Settings {
     pub allow_flush: bool,
     /// Makes jobs and works on them, so that there is something to look at.
     pub demo: bool,
+    /// Where to write down what becomes of every job, if anywhere.
+    pub result_log: Option<LogPlace>,
 }
 
 pub use gearman::{GearmanSettings, TlsFiles};
@@ -63,6 +69,12 @@ pub enum StartError {
         /// Which.
         directory: String,
     },
+    /// The result log cannot be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// There is no thread to write it.
+    #[error("the result log cannot be written")]
+    LogThread(#[source] std::io::Error),
     /// Anybody could come in.
     #[error("{address} can be reached from other machines, and nobody is asked {question}, or say --insecure")]
     Open {
@@ -94,6 +106,9 @@ pub struct Server {
     quit: CancellationToken,
     /// Stopped after the front-ends, because it uses what they do not.
     tasks: JoinSet<()>,
+    /// Writes the result log, and ends after all that could have something to say.
+    follower: JoinSet<()>,
+    stop_follower: CancellationToken,
 }
 
 impl Server {
@@ -110,11 +125,19 @@ impl Server {
             Some(gearman) => Some(gearman::prepare(gearman, settings.insecure, &quit).await?),
             None => None,
         };
-        let client = geartrain::connect(&settings.store).await?;
+        let client = match settings.result_log {
+            Some(_) => geartrain::connect_to_follow(&settings.store).await?,
+            None => geartrain::connect(&settings.store).await?,
+        };
         let place = Place::of(&settings.store)?;
         // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
         if matches!(place, Place::Directory { .. }) && !client.is_own_directory() {
             return Err(StartError::InUse { directory: place.to_string() });
+        }
+        // Before anybody is let in, so that nothing of what they do is missed.
+        let (stop_follower, mut follower) = (CancellationToken::new(), JoinSet::new());
+        if let Some(log) = &settings.result_log {
+            follower.spawn(Follower::attach(client.clone(), log).await?.follow(stop_follower.clone()));
         }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // An engine in this process does what is due by itself.
@@ -140,7 +163,7 @@ impl Server {
             Some(gearman) => tracing::info!(store = %place, %resp, %gearman, "ready"),
             None => tracing::info!(store = %place, %resp, "ready"),
         }
-        Ok(Server { client, place, resp, gearman, stop, quit, tasks })
+        Ok(Server { client, place, resp, gearman, stop, quit, tasks, follower, stop_follower })
     }
 
     /// Where RESP is spoken.
@@ -172,6 +195,12 @@ impl Server {
         if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
             tracing::warn!("some connections did not end in time");
             self.tasks.abort_all();
+        }
+        self.stop_follower.cancel();
+        let ended = async { while self.follower.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
+            tracing::warn!("the result log did not end in time: next time it goes on from where it was");
+            self.follower.abort_all();
         }
         let client = self.client;
         // Closing waits for the disk.

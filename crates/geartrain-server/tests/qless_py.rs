@@ -228,6 +228,7 @@ impl Geartrain {
             insecure: false,
             allow_flush: false,
             demo: false,
+            result_log: None,
         };
         let runtime = Runtime::new().expect("threads can be started");
         let server = runtime.block_on(Server::start(&settings)).expect("the server starts");

@@ -37,6 +37,7 @@ impl Two {
             insecure: false,
             allow_flush: false,
             demo: false,
+            result_log: None,
         };
         let servers: Vec<Server> =
             (0..2).map(|_| runtime.block_on(Server::start(&settings)).unwrap()).collect();

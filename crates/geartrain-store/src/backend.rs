@@ -255,6 +255,11 @@ impl Backend for StoreBackend {
         Box::pin(self.ask_for(move |slot| Message::Subscribe { after: Some(after), slot }))
     }
 
+    fn let_events_go(&self, position: u64) {
+        // If the inbox is full they are held until the next time that somebody says so.
+        let _ = self.inbox.try_send(Message::LetEventsGo { position });
+    }
+
     fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
         Box::pin(self.ask_for(move |slot| Message::Follow { front, slot }))
     }

@@ -154,7 +154,11 @@ impl Store {
         let (gate, payload_bytes) = (Gate::default(), Arc::default());
         let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, _lock: lock };
         // An empty payload takes nothing anywhere.
-        let limits = Limits { moved_bytes_min: options.spill_bytes_min.max(1), ..limits };
+        let limits = Limits {
+            moved_bytes_min: options.spill_bytes_min.max(1),
+            events_held_max: options.events_held_max,
+            ..limits
+        };
         Store { premises: Arc::new(premises), options, limits, threads: Threads::Two, wake: Arc::default() }
     }
 

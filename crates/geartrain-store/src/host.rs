@@ -47,6 +47,10 @@ pub(crate) enum Message {
         front: u64,
         slot: RefusableSlot<Box<dyn Deliveries>>,
     },
+    /// Whoever is to have every event has those up to a position.
+    LetEventsGo {
+        position: u64,
+    },
     /// Somebody who followed has left: who, if there was room to say it.
     Left {
         dropped: Option<Dropped>,
@@ -271,6 +275,7 @@ impl Host {
                 // What is told from here on is for the newcomer, so it goes out later.
                 self.send();
             }
+            Message::LetEventsGo { position } => self.engine.let_events_go(position),
             Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
             // What is sent next takes it in.
             Message::Moved => {}
@@ -577,7 +582,11 @@ fn refuse(messages: Vec<Message>, trouble: &Trouble) {
             Message::Ready { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Subscribe { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Follow { slot, .. } => drop(slot.send(Err(trouble.clone()))),
-            Message::LookAgain | Message::Moved | Message::Left { .. } | Message::Stop { .. } => {}
+            Message::LetEventsGo { .. }
+            | Message::LookAgain
+            | Message::Moved
+            | Message::Left { .. }
+            | Message::Stop { .. } => {}
         }
     }
 }

@@ -32,6 +32,9 @@ pub struct StoreOptions {
     pub spill_bytes_min: u32,
     /// How long such a file becomes. A payload that is longer gets one of its own.
     pub payload_file_bytes: u64,
+    /// How many events are kept at the most, in memory and in checkpoints, for somebody who is to have every one of them, until
+    /// [they have](geartrain_core::Backend::let_events_go); 0 if there is nobody.
+    pub events_held_max: usize,
 }
 
 impl Default for StoreOptions {
@@ -43,6 +46,7 @@ impl Default for StoreOptions {
             payload_memory: 1 << 30,
             spill_bytes_min: 256,
             payload_file_bytes: 64 << 20,
+            events_held_max: 0,
         }
     }
 }

@@ -190,3 +190,40 @@ fn a_position_that_was_told_before_a_power_cut_is_good_after_it_or_refused() {
     put(&backend, 1);
     assert_eq!(next(&mut block_on(backend.subscribe_from(told)).unwrap()).1, 1);
 }
+
+#[test]
+fn events_are_held_for_whoever_is_to_have_every_one_until_they_let_go() {
+    const PUTS: usize = 15_000;
+    let disk = SimDisk::new(3);
+    let open = |events_held_max| {
+        let options =
+            StoreOptions { checkpoint_bytes_min: 4 << 10, events_held_max, ..StoreOptions::default() };
+        StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap()
+    };
+    let backend = open(12_000);
+    let mut events = block_on(backend.subscribe()).unwrap();
+    put(&backend, 0);
+    let (first, _) = next(&mut events);
+    drop(events);
+    let fill = |backend: &StoreBackend, numbers: std::ops::Range<usize>| {
+        let (queue, klass) = (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap());
+        let puts = numbers.map(|number| {
+            Call::from(Put::new(queue.clone(), Jid::new(format!("j{number}")).unwrap(), klass.clone(), "{}"))
+        });
+        assert!(block_on(backend.execute(puts.collect())).unwrap().iter().all(Result::is_ok));
+    };
+    // More than others would find, and also when it is opened again.
+    fill(&backend, 1..12_000);
+    assert_eq!(next(&mut block_on(backend.subscribe_from(first)).unwrap()).1, 1);
+    drop(backend);
+    let backend = open(12_000);
+    assert_eq!(next(&mut block_on(backend.subscribe_from(first)).unwrap()).1, 1);
+
+    // But not without end, and no longer than anybody needs them.
+    fill(&backend, 12_000..PUTS);
+    let Refusal::CursorTooOld { oldest, .. } = refusal(&backend, first) else { panic!("it is kept") };
+    assert_eq!(next(&mut block_on(backend.subscribe_from(oldest)).unwrap()).1, PUTS - 12_000 + 1);
+    backend.let_events_go(u64::MAX);
+    let Refusal::CursorTooOld { oldest, .. } = refusal(&backend, first) else { panic!("it is kept") };
+    assert_eq!(next(&mut block_on(backend.subscribe_from(oldest)).unwrap()).1, PUTS - 10_000 + 1);
+}

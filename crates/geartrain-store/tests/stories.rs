@@ -342,6 +342,7 @@ fn open(disk: &SimDisk, spills: bool) -> Result<Lockstep, String> {
         payload_memory: if spills { 0 } else { u64::MAX },
         spill_bytes_min: 0,
         payload_file_bytes: 256,
+        events_held_max: 0,
     };
     Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new())
         .map_err(|error| format!("{error:?}"))

@@ -34,10 +34,38 @@ use crate::{Client, Error, timer};
 /// # });
 /// ```
 pub async fn connect(url: &str) -> Result<Client, Error> {
+    reach(url, 0).await
+}
+
+/// How many events a directory holds for whoever is to have every one of them.
+const EVENTS_HELD_MAX: usize = 1_000_000;
+
+/// The same for somebody who is to have every event, whatever stops them on the way. A directory of this process holds the events that they have not [let
+/// go](crate::Backend::let_events_go), across restarts too, up to a million of them or 256 MB. Other queues keep as many as ever: the last 10,000.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+/// # let directory = std::env::temp_dir().join(format!("geartrain-follow-doc-{}", std::process::id()));
+/// # let url = format!("embedded:{}", directory.display());
+/// let client = geartrain::connect_to_follow(&url).await?;
+/// let mut events = client.events().await?;
+/// client.put("mail", "welcome", "{}").await?;
+/// let last = events.next().await?.position; // and once that is safe elsewhere:
+/// client.backend().let_events_go(last);
+/// # drop((events, client));
+/// # std::fs::remove_dir_all(directory)?;
+/// # Ok(()) }) }
+/// ```
+pub async fn connect_to_follow(url: &str) -> Result<Client, Error> {
+    reach(url, EVENTS_HELD_MAX).await
+}
+
+async fn reach(url: &str, events_held_max: usize) -> Result<Client, Error> {
     match Place::of(url)? {
         Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
         Place::Directory { directory, sync, memory } => {
-            let options = StoreOptions { sync, payload_memory: memory, ..StoreOptions::default() };
+            let kept = StoreOptions { sync, payload_memory: memory, ..StoreOptions::default() };
+            let options = StoreOptions { events_held_max, ..kept };
             open(&directory, options).await
         }
         Place::Redis(url) => {

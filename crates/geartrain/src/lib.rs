@@ -27,13 +27,41 @@ mod timer;
 mod wait;
 
 pub use client::Client;
-pub use connect::{Place, connect};
+pub use connect::{Place, connect, connect_to_follow};
 pub use geartrain_core::engine::Census;
 pub use geartrain_core::*;
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
 pub use put::PutRequest;
 pub use wait::{Awaited, Ended, WaitError};
+
+/// The long-term log of what became of jobs, for workers that write it themselves and for whoever reads it. A server writes it with `--result-log`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+/// # let place = std::env::temp_dir().join(format!("geartrain-facade-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&place)?;
+/// # let url = format!("sqlite:{}", place.join("results.db").display());
+/// use geartrain::log::{Query, ResultLog};
+/// let client = geartrain::connect("memory:").await?;
+/// let log = ResultLog::open(&url)?; // such as sqlite:./results.db
+///
+/// client.put("mail", "welcome", "{}").jid("j1").await?;
+/// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+/// log.start(&job)?;
+/// client.fail(&job, "smtp", "it said 451").await?;
+/// log.failed(&job, "smtp", "it said 451")?;
+///
+/// let wrong = log.entries(&Query { failed: true, ..Query::default() })?;
+/// assert_eq!(wrong[0].message.as_deref(), Some("it said 451"));
+/// # drop(log);
+/// # std::fs::remove_dir_all(place)?;
+/// # Ok(()) }) }
+/// ```
+#[cfg(feature = "log")]
+pub mod log {
+    pub use geartrain_log::{Ending, Entry, Gap, LogError, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
+}
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Done;
 use super::list::{find, so_many};
 use super::put::outcome;
-use crate::args::{DependArgs, LogArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
+use crate::args::{DependArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::count;
@@ -124,7 +124,13 @@ async fn change_dependencies(client: &Client, jid: Jid, change: DependChange, ou
     Ok(out.line(&view, people)?)
 }
 
-pub(super) async fn log(client: &Client, args: LogArgs, out: &mut Output<'_>) -> Done {
-    client.run(Log { jid: args.jid.clone(), message: args.message, data: args.data }).await?;
-    Ok(out.line(&json!({ "jid": args.jid.to_string() }), "written down")?)
+pub(super) async fn log(
+    client: &Client,
+    jid: Jid,
+    message: String,
+    data: Option<String>,
+    out: &mut Output<'_>,
+) -> Done {
+    client.run(Log { jid: jid.clone(), message, data }).await?;
+    Ok(out.line(&json!({ "jid": jid.to_string() }), "written down")?)
 }

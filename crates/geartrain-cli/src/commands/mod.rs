@@ -9,6 +9,7 @@ mod events;
 mod failed;
 mod limits;
 mod list;
+mod log;
 mod put;
 mod queue;
 mod recur;
@@ -23,7 +24,7 @@ mod work;
 
 use geartrain::{Client, Jid, Seconds, Timestamp};
 
-use crate::args::{Cli, Verb};
+use crate::args::{Cli, LogArgs, Verb};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::{args, moment};
@@ -52,6 +53,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Check(args) => care::check(&cli.url, args, out),
         Verb::Backup(args) => care::backup(&cli.url, args, out).await,
         Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
+        Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         verb => run_on(&geartrain::connect(&cli.url).await?, verb, out).await,
     }
 }
@@ -100,9 +102,12 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Untrack(args) => change::track(client, args.jid, false, out).await,
         Verb::Depend(args) => change::depend(client, args, out).await,
         Verb::Undepend(args) => change::undepend(client, args, out).await,
-        Verb::Log(args) => change::log(client, args, out).await,
+        Verb::Log(LogArgs { jid: Some(jid), message: Some(message), data, .. }) => {
+            change::log(client, jid, message, data, out).await
+        }
         Verb::Config(verb) => config::config(client, verb, out).await,
         Verb::Server(_)
+        | Verb::Log(_)
         | Verb::Lua(_)
         | Verb::Backup(_)
         | Verb::Bench(_)

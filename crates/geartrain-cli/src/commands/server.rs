@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::Done;
+use super::{Done, log};
 use crate::args::{LogForm, LuaArgs, ServerArgs};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -22,13 +22,13 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         return Err(nonsense(&"use error, warn, info, debug, trace or off"));
     }
     let filter = EnvFilter::try_new(&args.log).map_err(|error| nonsense(&error))?;
-    let log = tracing_subscriber::fmt()
+    let to_stderr = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(out.err_is_terminal)
         .with_writer(io::stderr);
     match args.log_form {
-        LogForm::Human => log.with_target(false).init(),
-        LogForm::Json => log.json().init(),
+        LogForm::Human => to_stderr.with_target(false).init(),
+        LogForm::Json => to_stderr.json().init(),
     }
     let tls = args.gearman_tls_cert.zip(args.gearman_tls_key);
     let tls =
@@ -60,6 +60,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         insecure: args.insecure,
         allow_flush: args.allow_flush,
         demo: args.demo,
+        result_log: log::place(args.result_log)?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async move {
@@ -120,6 +121,8 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         match error {
             StartError::Store(error) => error.into(),
+            StartError::Log(error) => error.into(),
+            StartError::LogThread(ref source) => Failure::Unreachable(format!("{error}: {source}")),
             StartError::Open { .. } => Failure::Usage(error.to_string()),
             StartError::Listen { ref source, .. } => Failure::Unreachable(format!("{error} ({source})")),
             other => Failure::Unreachable(other.to_string()),

@@ -30,6 +30,11 @@ impl Engine {
         self.state.happened().after(after)
     }
 
+    /// Whoever is to have every event has those up to a position: they are kept no longer than others.
+    pub fn let_events_go(&mut self, position: u64) {
+        self.state.let_events_go(position);
+    }
+
     /// Keeps the events that a command brought about, from the first one on.
     pub(super) fn keep_events(&mut self, first: usize, fx: &mut Effects) {
         for at in first..fx.events.len() {

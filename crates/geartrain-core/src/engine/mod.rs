@@ -52,11 +52,15 @@ pub struct Limits {
     pub hash_seed: u64,
     /// Payloads of so many bytes, or more, may be moved out of memory.
     pub moved_bytes_min: u32,
+    /// How many events are kept at the most for somebody who is to have every one of them, until [they have](Engine::let_events_go); 0 if there is nobody.
+    /// What others find is as much as ever, or more.
+    pub events_held_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { payload_bytes_max: PAYLOAD_BYTES_MAX, hash_seed: 0, moved_bytes_min: u32::MAX }
+        let payload_bytes_max = PAYLOAD_BYTES_MAX;
+        Limits { payload_bytes_max, hash_seed: 0, moved_bytes_min: u32::MAX, events_held_max: 0 }
     }
 }
 
@@ -173,7 +177,9 @@ impl Engine {
     pub fn new(limits: Limits) -> Engine {
         // A row counts its payload's bytes in 32 bits.
         let limits = Limits { payload_bytes_max: limits.payload_bytes_max.min(u32::MAX as usize), ..limits };
-        Engine { state: State::new(limits.hash_seed, limits.moved_bytes_min), limits }
+        let mut state = State::new(limits.hash_seed, limits.moved_bytes_min);
+        state.hold_events(limits.events_held_max);
+        Engine { state, limits }
     }
 
     /// Executes one command at a moment: refuses it and changes nothing, or answers it and appends what it did to `effects`.

@@ -24,6 +24,10 @@ pub(crate) struct Happened {
     pub(super) last: u64,
     /// The position of the last one that is not kept any more.
     pub(super) dropped: u64,
+    /// How many are kept for somebody who is to have every one. This and what follows is not state: it only says how long the past is remembered.
+    held_max: usize,
+    /// The position up to which they have them.
+    let_go: u64,
 }
 
 impl State {
@@ -48,6 +52,17 @@ impl State {
         self.happened.last = self.happened.last.max(u64::from(epoch) << EPOCH_BITS);
     }
 
+    /// So many events are kept for somebody who is to have every one.
+    pub(crate) fn hold_events(&mut self, max: usize) {
+        self.happened.held_max = max;
+    }
+
+    /// They have those up to a position.
+    pub(crate) fn let_events_go(&mut self, position: u64) {
+        self.happened.let_go = self.happened.let_go.max(position);
+        self.happened.trim();
+    }
+
     pub(super) fn happen(&mut self, event: &Event) {
         self.happened.add(self.happened.last + 1, Arc::new(event.clone()));
     }
@@ -62,11 +77,23 @@ impl Happened {
         self.last = position;
         self.bytes += size(&event);
         self.events.push_back(Published { position, event });
-        while (self.events.len() > EVENTS_MAX || self.bytes > EVENT_BYTES_MAX)
-            && let Some(oldest) = self.events.pop_front()
-        {
+        self.trim();
+    }
+
+    /// Drops the oldest, as long as there are too many.
+    fn trim(&mut self) {
+        let held_bytes_max = self.held_max.saturating_mul(EVENT_BYTES);
+        while let Some(oldest) = self.events.front() {
+            let many = self.events.len() > EVENTS_MAX || self.bytes > EVENT_BYTES_MAX;
+            let held = oldest.position > self.let_go
+                && self.events.len() <= self.held_max
+                && self.bytes <= held_bytes_max;
+            if !many || held {
+                return;
+            }
             self.bytes -= size(&oldest.event);
             self.dropped = oldest.position;
+            self.events.pop_front();
         }
     }
 

@@ -1,0 +1,313 @@
+//! A log that is written, held up, broken off and read again.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use geartrain_core::{
+    Event, HistoryEntry, Jid, Job, Klass, Popped, Published, QueueName, Timestamp, What, WorkerName,
+};
+use geartrain_testkit::peers::{Scratch, until};
+use pollster::block_on;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::{
+    Batch, Change, Ended, Ending, Entry, Gap, Heard, Ledger, LogError, LogPlace, Query, RESULT_BYTES_MAX,
+    Recorder, ResultLog, Started, changes, sqlite::Sqlite,
+};
+
+fn file(scratch: &Scratch) -> PathBuf {
+    scratch.path().join("results.db")
+}
+
+fn place(scratch: &Scratch) -> LogPlace {
+    format!("sqlite:{}", file(scratch).display()).parse().unwrap()
+}
+
+fn entries(scratch: &Scratch) -> Vec<Entry> {
+    let query = Query { limit: 1_000_000, ..Query::default() };
+    ResultLog::open_existing(&place(scratch)).unwrap().entries(&query).unwrap()
+}
+
+fn jid(number: u64) -> Jid {
+    Jid::new(format!("j{number}")).unwrap()
+}
+
+fn started(position: u64, number: u64) -> Change {
+    Change::Started(Started {
+        position,
+        jid: jid(number),
+        queue: QueueName::new("mail").unwrap(),
+        klass: Some(Klass::new("welcome").unwrap()),
+        worker: WorkerName::new("w1").unwrap(),
+        token: None,
+        at: 1_000.0 + position as f64,
+        exact: true,
+    })
+}
+
+fn ended(position: u64, number: u64, ending: Ending) -> Change {
+    Change::Ended(Ended {
+        position,
+        jid: jid(number),
+        queue: Some(QueueName::new("mail").unwrap()),
+        klass: None,
+        worker: None,
+        started: None,
+        at: 1_000.0 + position as f64,
+        exact: true,
+        ending,
+        attempted: true,
+        settled: true,
+        group: None,
+        message: None,
+    })
+}
+
+/// One attempt at one job: positions 2n and 2n + 1.
+fn attempt(number: u64) -> Batch {
+    let changes = vec![started(2 * number, number), ended(2 * number + 1, number, Ending::Completed)];
+    Batch { changes, position: 2 * number + 1 }
+}
+
+fn open(scratch: &Scratch) -> Sqlite {
+    Sqlite::open(&file(scratch), Duration::ZERO).unwrap()
+}
+
+#[test]
+fn what_comes_again_is_not_written_again() {
+    let scratch = Scratch::new("log");
+    let mut log = open(&scratch);
+    assert_eq!(log.position().unwrap(), None);
+    for _ in 0..2 {
+        (1..=3).for_each(|number| log.write(&attempt(number)).unwrap());
+    }
+    // A batch of which a part is known already.
+    let both = Batch { changes: [attempt(3).changes, attempt(4).changes].concat(), position: 9 };
+    log.write(&both).unwrap();
+    assert_eq!(log.position().unwrap(), Some(9));
+    let entries = entries(&scratch);
+    let found: Vec<_> =
+        entries.iter().map(|entry| (entry.jid.as_str(), entry.attempt, entry.ending)).collect();
+    let done = Some(Ending::Completed);
+    assert_eq!(
+        found,
+        [("j1", Some(1), done), ("j2", Some(1), done), ("j3", Some(1), done), ("j4", Some(1), done)]
+    );
+}
+
+#[test]
+fn an_attempt_of_which_no_end_was_heard_is_lost_when_the_next_begins() {
+    let scratch = Scratch::new("log");
+    let mut log = open(&scratch);
+    let warned = match ended(2, 1, Ending::Lost) {
+        Change::Ended(ended) => {
+            Change::Ended(Ended { settled: false, worker: Some(WorkerName::new("w1").unwrap()), ..ended })
+        }
+        other => other,
+    };
+    // Warned, but back in time; then silent for good; then done.
+    let changes = vec![
+        started(1, 1),
+        warned,
+        ended(3, 1, Ending::Retried),
+        started(4, 1),
+        started(5, 1),
+        ended(6, 1, Ending::Completed),
+    ];
+    log.write(&Batch { changes, position: 6 }).unwrap();
+    let found: Vec<_> = entries(&scratch).iter().map(|entry| (entry.attempt, entry.ending)).collect();
+    assert_eq!(
+        found,
+        [(Some(1), Some(Ending::Retried)), (Some(2), Some(Ending::Lost)), (Some(3), Some(Ending::Completed))]
+    );
+}
+
+#[test]
+fn a_gap_is_written_once_and_the_log_goes_on_behind_it() {
+    let scratch = Scratch::new("log");
+    let mut log = open(&scratch);
+    log.write(&attempt(10)).unwrap();
+    let gap = |after, before| Batch {
+        changes: vec![Change::Gap(Gap { after, before, noticed: 5.0 })],
+        position: before - 1,
+    };
+    let forwards = gap(21, 40);
+    (0..2).for_each(|_| log.write(&forwards).unwrap());
+    assert_eq!(log.position().unwrap(), Some(39));
+    log.write(&attempt(20)).unwrap();
+    // To a queue that was emptied, and counts from the beginning.
+    let backwards = gap(41, 2);
+    log.write(&backwards).unwrap();
+    assert_eq!(log.position().unwrap(), Some(1));
+    log.write(&attempt(1)).unwrap();
+    log.write(&backwards).unwrap();
+    log.write(&attempt(1)).unwrap();
+    let read = ResultLog::open_existing(&place(&scratch)).unwrap();
+    let missing: Vec<_> = read.gaps(None).unwrap().iter().map(Gap::missing_max).collect();
+    assert_eq!(missing, [Some(18), None]);
+    assert_eq!(read.gaps(Some(Timestamp::new(6.0).unwrap())).unwrap(), []);
+    assert_eq!(entries(&scratch).len(), 3);
+}
+
+#[test]
+fn what_the_database_does_not_take_waits_and_survives() {
+    let scratch = Scratch::new("log");
+    let (mut opened, known) = Recorder::open(&place(&scratch)).unwrap();
+    assert_eq!(known, None);
+    opened.begin_after(1).unwrap();
+    let mut lock = Connection::open(file(&scratch)).unwrap();
+    let held = lock.transaction_with_behavior(TransactionBehavior::Exclusive).unwrap();
+    let recorder = opened.record().unwrap();
+    for number in 1..=50 {
+        assert!(block_on(recorder.write(attempt(number))));
+    }
+    until("all of it is kept", || recorder.kept() == 101);
+    recorder.close();
+    assert_eq!(entries(&scratch), []);
+
+    let (opened, known) = Recorder::open(&place(&scratch)).unwrap();
+    assert_eq!(known, Some(101));
+    let recorder = opened.record().unwrap();
+    assert!(block_on(recorder.write(attempt(51))));
+    held.rollback().unwrap();
+    until("all of it is written", || entries(&scratch).len() == 51);
+    recorder.close();
+    assert!(!scratch.path().join("results.db-spool").exists());
+    assert!(entries(&scratch).iter().all(|entry| entry.attempt == Some(1)));
+}
+
+#[test]
+fn when_no_more_can_wait_nothing_is_lost_either() {
+    let scratch = Scratch::new("log");
+    let (mut opened, _) = Recorder::open(&place(&scratch)).unwrap();
+    opened.limit_waiting(1_000);
+    let mut lock = Connection::open(file(&scratch)).unwrap();
+    let held = lock.transaction_with_behavior(TransactionBehavior::Exclusive).unwrap();
+    let recorder = Arc::new(opened.record().unwrap());
+    let writer = recorder.clone();
+    let writing = std::thread::spawn(move || (1..=50).all(|number| block_on(writer.write(attempt(number)))));
+    until("some of it waits", || recorder.kept() > 0);
+    // Whoever brings more waits themselves.
+    assert!(!writing.is_finished() && recorder.kept() < 101);
+    held.rollback().unwrap();
+    assert!(writing.join().unwrap());
+    until("all of it is written", || entries(&scratch).len() == 50);
+}
+
+#[test]
+fn a_log_has_one_recorder() {
+    let scratch = Scratch::new("log");
+    let first = Recorder::open(&place(&scratch)).unwrap();
+    assert!(matches!(Recorder::open(&place(&scratch)), Err(LogError::InUse { .. })));
+    drop(first);
+    assert!(Recorder::open(&place(&scratch)).is_ok());
+}
+
+#[test]
+fn what_is_not_a_log_is_left_alone() {
+    let scratch = Scratch::new("log");
+    let missing = ResultLog::open_existing(&place(&scratch)).err().unwrap();
+    assert!(matches!(missing, LogError::Missing { .. }), "{missing}");
+    assert!(!file(&scratch).exists());
+
+    std::fs::write(file(&scratch), "this is a letter, and no database of any kind at all").unwrap();
+    let letter = ResultLog::open(&place(&scratch).to_string()).err().unwrap();
+    assert!(matches!(letter, LogError::NotALog { .. }), "{letter}");
+    std::fs::remove_file(file(&scratch)).unwrap();
+
+    Connection::open(file(&scratch)).unwrap().execute_batch("CREATE TABLE letters (text)").unwrap();
+    let before = std::fs::read(file(&scratch)).unwrap();
+    let other = ResultLog::open(&place(&scratch).to_string()).err().unwrap();
+    assert!(matches!(other, LogError::NotALog { .. }), "{other}");
+    assert_eq!(std::fs::read(file(&scratch)).unwrap(), before);
+    std::fs::remove_file(file(&scratch)).unwrap();
+
+    drop(open(&scratch));
+    Connection::open(file(&scratch)).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    let newer = ResultLog::open_existing(&place(&scratch)).err().unwrap();
+    assert!(matches!(newer, LogError::Newer { version: 2, .. }), "{newer}");
+
+    for url in ["", "results.db", "sqlite:", "postgres://host/db", "sqlite://host/x"] {
+        assert!(matches!(url.parse::<LogPlace>(), Err(LogError::Url { .. })), "{url}");
+    }
+}
+
+#[test]
+fn workers_write_themselves_and_everybody_finds_what_they_look_for() {
+    let scratch = Scratch::new("log");
+    let log = ResultLog::open(&place(&scratch).to_string()).unwrap();
+    let client = block_on(geartrain::connect("memory:")).unwrap();
+    let pop = |queue: &str, number: u64| -> Popped {
+        block_on(async { client.put(queue, "welcome", "{}").jid(&jid(number).to_string()).await }).unwrap();
+        block_on(client.pop(queue, "w1")).unwrap().unwrap()
+    };
+    let (done, wrong, under_way) = (pop("mail", 1), pop("mail", 2), pop("other", 3));
+    for job in [&done, &wrong, &under_way] {
+        log.start(job).unwrap();
+    }
+    log.completed(&done, &vec![7; RESULT_BYTES_MAX + 1]).unwrap();
+    log.failed(&wrong, "smtp", "it said 451").unwrap();
+    // Who never said that they began.
+    let unsaid = pop("mail", 4);
+    log.completed(&unsaid, b"42").unwrap();
+
+    let find = |query: Query| -> Vec<String> {
+        log.entries(&query).unwrap().into_iter().map(|entry| entry.jid).collect()
+    };
+    let query = Query::default;
+    let mut all = find(query());
+    all.sort_unstable();
+    assert_eq!(all, ["j1", "j2", "j3", "j4"]);
+    assert_eq!(find(Query { queue: Some("other".to_owned()), ..query() }), ["j3"]);
+    assert_eq!(find(Query { failed: true, ..query() }), ["j2"]);
+    assert_eq!(find(Query { jid: Some("j4".to_owned()), ..query() }), ["j4"]);
+    assert_eq!(find(Query { limit: 1, ..query() }), ["j4"]);
+    assert_eq!(find(Query { klass: Some("goodbye".to_owned()), ..query() }), Vec::<String>::new());
+    let later = Timestamp::new(1e10).unwrap();
+    assert_eq!(find(Query { since: Some(later), ..query() }), Vec::<String>::new());
+
+    let entry = |number: u64| {
+        log.entries(&Query { jid: Some(jid(number).to_string()), ..query() }).unwrap().remove(0)
+    };
+    assert!(entry(1).is_cut() && entry(1).result_bytes == RESULT_BYTES_MAX as u64 + 1);
+    assert_eq!(entry(1).outcome.unwrap().bytes.bytes().len(), RESULT_BYTES_MAX);
+    assert_eq!((entry(3).ending, entry(3).ended), (None, None));
+    assert_eq!((entry(4).started, entry(4).ending), (None, Some(Ending::Completed)));
+}
+
+#[test]
+fn a_moment_is_as_exact_as_the_history_and_the_log_together_know() {
+    let at = |seconds: f64| Timestamp::new(seconds).unwrap();
+    let (queue, worker) = (QueueName::new("mail").unwrap(), WorkerName::new("w1").unwrap());
+    let client = block_on(geartrain::connect("memory:")).unwrap();
+    block_on(async { client.put("mail", "welcome", "{}").jid("j1").await }).unwrap();
+    let job = block_on(client.get(&jid(1))).unwrap().unwrap();
+    let popped = |when: f64| HistoryEntry { when: at(when), what: What::Popped { worker: worker.clone() } };
+    let heard = |position, at| Heard {
+        published: Published {
+            position,
+            event: Arc::new(Event::Popped { jid: jid(1), queue: queue.clone(), worker: worker.clone() }),
+        },
+        at,
+    };
+    let moments = |history: Vec<HistoryEntry>, heard: &[Heard]| -> Vec<(f64, bool)> {
+        let jobs = HashMap::from([(jid(1), Job { history, ..job.clone() })]);
+        let batch = changes(heard, &jobs, &HashMap::new());
+        let moments = batch.changes.iter().map(|change| match change {
+            Change::Started(started) => (started.at, started.exact),
+            other => panic!("{other:?}"),
+        });
+        moments.collect()
+    };
+    // In the same second it is known more exactly; later, only to the second; without a history, only when it was heard.
+    assert_eq!(moments(vec![popped(10.0)], &[heard(1, at(10.7))]), [(10.7, true)]);
+    assert_eq!(moments(vec![popped(10.0)], &[heard(1, at(95.5))]), [(10.0, true)]);
+    assert_eq!(moments(vec![], &[heard(1, at(95.5))]), [(95.5, false)]);
+    // What is older than the log stands at the beginning of a history, and is passed over.
+    let history = vec![popped(5.0), popped(10.0), popped(20.0)];
+    assert_eq!(moments(history, &[heard(1, at(95.5)), heard(2, at(95.6))]), [(10.0, true), (20.0, true)]);
+}
