@@ -16,7 +16,8 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     let clock = ManualClock::new();
     clock.set(1_000.0);
     let server = Server::at(clock.clone(), Options::default()).await;
-    let (mut worker, mut poller, mut waiter) = (server.peer().await, server.peer().await, server.peer().await);
+    let (mut worker, mut poller, mut waiter) =
+        (server.peer().await, server.peer().await, server.peer().await);
     // Can do resize and thumbgen; is there a job? No. Then it sleeps.
     worker.raw(&hex("00 47 52 4d 01 00 00 00 0f 72 65 73 69 7a 65 00 74 68 75 6d 62 67 65 6e")).await;
     worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
@@ -60,9 +61,7 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     waiter.expect(&hex("00 47 52 4d 0d 00 00 00 08 00 00 00 01 03 62 61 64")).await;
     // A report without a job.
     worker.raw(&hex("00 47 52 4d 0b 00 00 00 05 00 64 6f 6e 65")).await;
-    worker
-        .expect(&hex("00 47 52 4d 0e 00 00 00 10 0b 06 6e 6f 20 63 75 72 72 65 6e 74 20 6a 6f 62"))
-        .await;
+    worker.expect(&hex("00 47 52 4d 0e 00 00 00 10 0b 06 6e 6f 20 63 75 72 72 65 6e 74 20 6a 6f 62")).await;
     worker.raw(&hex("00 47 52 4d 02 00 00 00 00")).await;
     assert!(worker.is_closed().await);
     server.end().await;

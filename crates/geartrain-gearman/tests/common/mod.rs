@@ -175,7 +175,13 @@ impl Peer {
     }
 
     /// Hands a job in and reads its handle.
-    pub(crate) async fn submit(&mut self, function: &str, unique: &str, data: &str, mode: Mode<&str>) -> Bytes {
+    pub(crate) async fn submit(
+        &mut self,
+        function: &str,
+        unique: &str,
+        data: &str,
+        mode: Mode<&str>,
+    ) -> Bytes {
         self.send(Request::Submit(Submission { function, unique, data, mode })).await;
         match self.next().await {
             Response::JobCreated { handle } => handle,
