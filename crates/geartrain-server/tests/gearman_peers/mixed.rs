@@ -19,9 +19,9 @@ fn debians_client_has_workers_of_every_library() {
         let _worker = library.worker(geartrain.port(), &["reverse", "steps", "fail", "raise"]);
         let client = |arguments: &[&str]| tools::client(geartrain.port(), arguments, b"");
         assert_eq!(client(&["-f", "reverse", "abc"]).text(), "cba", "{library:?}");
-        // Data and result are one after the other here, and a warning is a complaint.
-        let came = client(&["-f", "steps", ""]);
-        assert_eq!((came.code, came.text()), (Some(0), "onetwodone"), "{library:?}: {came:?}");
+        // Data and result are one after the other here, and a warning is a complaint. How far it was is kept for the end.
+        let came = client(&["-f", "steps", "x"]);
+        assert_eq!((came.code, came.text()), (Some(0), "onetwodone50% Complete\n"), "{library:?}: {came:?}");
         assert!(came.complaints.contains("careful"), "{library:?}: {came:?}");
         for function in ["fail", "raise"] {
             let came = client(&["-f", function, "x"]);
@@ -55,6 +55,20 @@ fn python_and_node_work_for_each_other() {
         });
         assert_eq!(ended, heard, "{of_client:?} {of_worker:?}");
     }
+}
+
+/// Every byte there is reaches a worker for Node, and a client for Node. Only what its workers answer is text, whatever they are given.
+#[test]
+fn node_gets_every_byte() {
+    let geartrain = Geartrain::start();
+    let bytes: String = (0..=0xff).rev().map(char::from).collect();
+    let job = |function: &str| json!({"submit": function, "data": bytes});
+    let _worker = Library::Gear.worker(geartrain.port(), &["echo"]);
+    let ended = Library::Gearmanode.client(geartrain.port()).run(&job("echo"));
+    assert_eq!(ended["result"], *bytes);
+    let mut worker = Library::Gearmanode.worker(geartrain.port(), &["hold"]);
+    Library::Gear.client(geartrain.port()).leave(job("hold"));
+    assert_eq!(worker.took(), bytes.chars().take(100).collect::<String>());
 }
 
 #[test]

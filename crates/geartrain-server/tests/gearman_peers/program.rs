@@ -119,21 +119,6 @@ impl Program {
         self.end();
     }
 
-    /// Waits until it has ended by itself: its exit code, and the lines that it printed since.
-    #[track_caller]
-    pub(crate) fn finish(mut self) -> (Option<i32>, Vec<String>) {
-        self.input = None;
-        let mut said = Vec::new();
-        loop {
-            match self.lines.recv_timeout(WAIT) {
-                Ok(line) => said.push(line),
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(why) => panic!("{} has not ended: {why}", self.name),
-            }
-        }
-        (self.child.wait().expect("it was started here").code(), said)
-    }
-
     fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -315,6 +300,13 @@ impl Geartrain {
     /// Where Gearman is spoken.
     pub(crate) fn port(&self) -> u16 {
         self.server().gearman().expect("it speaks Gearman").port()
+    }
+
+    /// Returns when an administrator has asked it to end.
+    #[track_caller]
+    pub(crate) fn is_asked_to_end(&self) {
+        let asked = async { tokio::time::timeout(WAIT, self.server().asked_to_end()).await };
+        self.runtime.block_on(asked).expect("it is asked to end");
     }
 
     /// A client of our own, over the server's other port.
