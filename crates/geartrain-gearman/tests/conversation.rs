@@ -66,3 +66,66 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     assert!(worker.is_closed().await);
     server.end().await;
 }
+
+/// A packet of the draft.
+fn packet(kind: u8, data: &[u8]) -> Vec<u8> {
+    [&b"\0GRM"[..], &[kind], &(data.len() as u32).to_be_bytes(), data].concat()
+}
+
+#[tokio::test]
+async fn whoever_waits_is_answered_first_and_a_job_goes_with_the_last_who_waits_for_it() {
+    let server = Server::start().await;
+    let mut waiter = server.peer().await;
+    waiter.raw(&packet(4, b"f\0key\0\0\0one")).await;
+    waiter.expect(&packet(5, b"")).await;
+    // What it asks meanwhile is answered after the job.
+    waiter.raw(&packet(9, b"H:lap:99")).await;
+    let mut modern = server.worker("f").await;
+    let job = modern.grab().await.unwrap();
+    assert_eq!((&job.unique[..], &job.data[..]), (&b"key"[..], &b"one"[..]));
+    modern.report(&job.handle, geartrain_gearman::packet::News::Data("part, ")).await;
+    modern.report(&job.handle, geartrain_gearman::packet::News::Complete("rest")).await;
+    waiter.expect(&packet(13, b"\0\0\0\x01\0part, rest")).await;
+    waiter.expect(&packet(10, b"\0\0\0\0\0\0\0\0\xff\xff\xff\xff")).await;
+    waiter.raw(&packet(4, b"f\0key\0\0\0two")).await;
+    waiter.expect(&packet(5, b"")).await;
+    drop(waiter);
+    let mut admin = server.peer().await;
+    while admin.list("show jobs").await != Vec::<String>::new() {}
+    assert_eq!(modern.grab().await, None);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn each_mistake_has_its_number() {
+    let server = Server::start().await;
+    let mut peer = server.peer().await;
+    for (kind, data, code) in [
+        (5, &b""[..], 4),
+        (8, b"too short", 5),
+        (11, b"", 5),
+        (4, b"no separators", 5),
+        (3, b"too much", 5),
+        (9, b"", 5),
+        (8, &[0; 12], 6),
+        (11, &[0], 6),
+        (4, b"f\0\0\0\x03x", 8),
+        (4, b"\0\0\0\0x", 9),
+    ] {
+        peer.raw(&packet(kind, data)).await;
+        let geartrain_gearman::Incoming::Draft(answer) = peer.incoming().await.unwrap() else { panic!() };
+        assert_eq!((answer.kind, answer.data[0], answer.data[1]), (14, kind, code), "{answer:?}");
+    }
+    // An unknown handle stops whoever polls.
+    peer.raw(&packet(12, b"H:lap:99")).await;
+    peer.expect(&packet(13, b"\0\0\0\x01\xffunknown handle")).await;
+    // After a hundred of them nobody listens any more.
+    for _ in 10..100 {
+        peer.raw(&packet(5, b"")).await;
+    }
+    for _ in 10..100 {
+        assert!(peer.incoming().await.is_some());
+    }
+    assert!(peer.is_closed().await);
+    server.end().await;
+}

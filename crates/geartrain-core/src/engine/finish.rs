@@ -50,6 +50,7 @@ impl Engine {
             None => {
                 self.check_result(row, result.as_deref())?;
                 let ending = self.ending(row);
+                fx.passing = self.is_passing(row);
                 self.milestone(row, Milestone::Completed, fx);
                 fx.tell(|| Event::Completed {
                     jid: jid.clone(),
@@ -124,6 +125,7 @@ impl Engine {
             let how = How::Failed { group: fail.group.clone(), message: fail.message.clone() };
             (ending, how)
         });
+        fx.passing = self.is_passing(row);
         fx.tell(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),

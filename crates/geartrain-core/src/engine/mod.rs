@@ -75,6 +75,8 @@ pub struct Effects {
     pub deliveries: Vec<Delivery>,
     /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
     pub elsewhere: bool,
+    /// Whether what is noted now concerns a job that need not outlive the machine: the engine's own mark.
+    pub passing: bool,
 }
 
 /// Changes, written down.
@@ -107,7 +109,7 @@ impl Effects {
             None => self.deltas.push(delta),
             Some(written) => {
                 delta.encode(&mut written.bytes);
-                written.must_be_synced |= delta.must_be_synced();
+                written.must_be_synced |= !self.passing && delta.must_be_synced();
             }
         }
     }
@@ -193,6 +195,7 @@ impl Engine {
 
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
         fx.elsewhere |= !self.state.blobs().places().is_empty();
+        fx.passing = false;
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
@@ -355,6 +358,12 @@ impl Engine {
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {
         self.state.apply(&delta);
         fx.note(delta);
+    }
+
+    /// Whether nobody can miss a job if the machine goes down: those who wait for it go down too, and it would have left nothing behind.
+    fn is_passing(&self, row: RowId) -> bool {
+        self.state.side(row).is_some_and(|side| side.terms.are_passing())
+            && self.state.dependents(row).next().is_none()
     }
 
     fn existing(&self, jid: &Jid) -> Result<RowId, Refusal> {

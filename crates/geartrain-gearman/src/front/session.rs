@@ -123,6 +123,8 @@ pub(crate) struct Session {
     /// What cannot be told yet, because the submission is not answered.
     untold: VecDeque<Delivery>,
     is_asleep: bool,
+    /// Whether it has slept, and is likely to do so again when there is no job.
+    has_slept: bool,
     bed: Option<Bed>,
     /// How long the locks of its jobs are.
     lock: Option<Seconds>,
@@ -152,6 +154,7 @@ impl Session {
             answered: 0,
             untold: VecDeque::new(),
             is_asleep: false,
+            has_slept: false,
             bed: None,
             lock: None,
         }
@@ -528,11 +531,19 @@ impl Session {
     }
 
     fn lie_down(&mut self) {
+        self.has_slept = true;
         if let Some(bed) = self.bed.take() {
             self.shared.sleepers.get_up(bed);
         }
         if self.is_asleep && !self.functions.is_empty() {
             self.bed = self.shared.sleepers.lie_down(&self.inbox, &self.functions);
+        }
+    }
+
+    /// It has asked for jobs, and nothing else after that. If it is one who sleeps, it will lie down if there are none.
+    pub(crate) fn watch_ahead(&self) {
+        if self.has_slept {
+            self.shared.sleepers.watch_ahead(&self.functions);
         }
     }
 

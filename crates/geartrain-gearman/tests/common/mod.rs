@@ -106,7 +106,7 @@ impl Peer {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    async fn incoming(&mut self) -> Option<Incoming> {
+    pub(crate) async fn incoming(&mut self) -> Option<Incoming> {
         loop {
             if let Some(incoming) = self.parser.next(&mut self.bytes).unwrap() {
                 return Some(incoming);
