@@ -14,6 +14,8 @@ use serde_json::Value;
 pub(crate) struct Served {
     child: Child,
     address: String,
+    /// Where Gearman is spoken. Another port each time, unless the test chose one.
+    gearman: Option<String>,
     arguments: Vec<String>,
     scratch: Scratch,
 }
@@ -28,11 +30,14 @@ pub(crate) fn try_start(arguments: &[&str]) -> Result<Served, (String, i32)> {
     if !arguments.iter().any(|argument| argument == "--gearman") {
         arguments.extend(["--gearman".to_owned(), "127.0.0.1:0".to_owned()]);
     }
-    let (child, address) = spawn(&scratch, &arguments)?;
-    Ok(Served { child, address, arguments, scratch })
+    let (child, address, gearman) = spawn(&scratch, &arguments)?;
+    Ok(Served { child, address, gearman, arguments, scratch })
 }
 
-fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<(Child, String), (String, i32)> {
+/// A process, and where it speaks RESP and Gearman.
+type Spawned = (Child, String, Option<String>);
+
+fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<Spawned, (String, i32)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
     command.args(["server", "--json", "--log", "error", "--data"]).arg(scratch.path().join("data"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -52,7 +57,8 @@ fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<(Child, String), (St
         }
     });
     let ready: Value = serde_json::from_str(&line).unwrap();
-    Ok((child, ready["resp"].as_str().unwrap().to_owned()))
+    let address = |name: &str| ready[name].as_str().map(str::to_owned);
+    Ok((child, address("resp").unwrap(), address("gearman")))
 }
 
 impl Served {
@@ -67,6 +73,12 @@ impl Served {
 
     pub(crate) fn address(&self) -> String {
         self.address.clone()
+    }
+
+    /// The port that speaks Gearman.
+    pub(crate) fn gearman_port(&self) -> u16 {
+        let address = self.gearman.as_ref().expect("it speaks Gearman");
+        address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address ends with a port")
     }
 
     pub(crate) fn url(&self) -> String {
@@ -94,10 +106,11 @@ impl Served {
     /// Starts it again with what it kept, at the same address.
     pub(crate) fn start_again(&mut self) {
         self.kill();
-        let (child, address) =
+        let (child, address, gearman) =
             spawn(&self.scratch, &self.arguments).unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
         assert_eq!(address, self.address);
         self.child = child;
+        self.gearman = gearman;
     }
 }
 

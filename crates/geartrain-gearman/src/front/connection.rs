@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::acknowledge::Acknowledge;
 use super::draft::Draft;
 use super::inbox::Inbox;
 use super::session::{Gathered, Session, Slot, trouble, write};
@@ -99,7 +100,7 @@ enum Happened {
 
 impl<R, W> Connection<R, W>
 where
-    R: AsyncRead + Unpin + Send,
+    R: AsyncRead + Acknowledge + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
     pub(crate) fn new(
@@ -355,6 +356,10 @@ where
             }
         }
         self.tell_rest();
+        if self.out.is_empty() {
+            // Nothing is sent that could say that this has come, and the peer may wait for that before it sends the rest.
+            self.reader.acknowledge();
+        }
     }
 
     /// Takes what others have for this peer. Says whether the peer kept up with it.

@@ -3,6 +3,7 @@
 //! A function is a queue, and its jobs are jobs like any others. Nothing here decides what becomes of a job: every packet is a command to the backend, and every
 //! packet sent is an answer or something that the backend told.
 
+mod acknowledge;
 mod admin;
 mod calendar;
 mod connection;
