@@ -110,6 +110,9 @@ impl Shared {
         if fail.payload.is_some() {
             return Err(unsupported("change a job's payload"));
         }
+        if fail.result.is_some_and(|result| !result.bytes.bytes().is_empty()) {
+            return Err(unsupported("fail a job with a result: say what went wrong in the message"));
+        }
         let news = match fail.message.as_bytes() {
             b"" => News::Fail,
             message => News::Exception(message),

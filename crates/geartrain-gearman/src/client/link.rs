@@ -36,8 +36,8 @@ struct State {
     asked: Mutex<Result<VecDeque<Asked>, Trouble>>,
     /// Told when the server says that there may be a job, and when the connection has ended.
     woken: Arc<Notify>,
-    /// Where news of jobs go.
-    news: Option<mpsc::Sender<Report>>,
+    /// Where news of jobs go. Let go of when the connection has ended, so that whoever listens hears that.
+    news: Mutex<Option<mpsc::Sender<Report>>>,
 }
 
 /// Somebody who waits for an answer.
@@ -78,7 +78,8 @@ impl Link {
         news: Option<mpsc::Sender<Report>>,
     ) -> Link {
         let (reader, writer) = tokio::io::split(stream);
-        let state = State { server, timeout, asked: Mutex::new(Ok(VecDeque::new())), woken, news };
+        let state =
+            State { server, timeout, asked: Mutex::new(Ok(VecDeque::new())), woken, news: Mutex::new(news) };
         let state = Arc::new(state);
         let reader = tokio::spawn(read(reader, state.clone())).abort_handle();
         Link { writer: tokio::sync::Mutex::new(Some(Box::new(writer))), state, reader }
@@ -267,6 +268,7 @@ impl State {
             // Whoever no longer listens need not be told.
             let _ = asked.to.send(Err(trouble.clone()));
         }
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.woken.notify_waiters();
     }
 
@@ -278,7 +280,8 @@ impl State {
                     Response::Noop => self.woken.notify_waiters(),
                     Response::Report(report) => {
                         // Whoever is slow to hear of their job keeps only this connection waiting, and its server.
-                        if let Some(news) = &self.news {
+                        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        if let Some(news) = news {
                             let _ = news.send(report).await;
                         }
                     }

@@ -12,7 +12,7 @@
 //! | `Queues`, `Length`, `RollCall`, `PriorityCounts`, `Workers`, `Announced`, `Cancel` | the lines `status`, `prioritystatus`, `workers`, `cancel job` |
 //!
 //! Everything else is refused. Servers say less than our own do, so some answers say less too: the jid of a job is chosen by the server ([`PutReply::Named`](geartrain_core::PutReply::Named)), and with several
-//! servers in the URL it ends with `@HOST:PORT`; of a job found by its jid the queue is `?`, of one found by its key the jid is; which of several queues a job is popped from is the server's choice; how many were told of a
+//! servers in the URL it ends with `@HOST:PORT`; of a job found by its jid the queue is `?`, of one found by its key the jid is; which of several queues a job is popped from is the server's choice; the kind of a failure, and how long a worker thinks that it still needs, are not passed on; how many were told of a
 //! chunk, and how many jobs a worker has, is not known and given as 0.
 //!
 //! Every submission has a unique key, made up if none was given, and is sent again when the connection was lost before the answer. So a job is done at least once, and twice only if it ended in that moment. A job that

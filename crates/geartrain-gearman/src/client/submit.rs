@@ -140,7 +140,16 @@ impl Shared {
                             self.servers.pick(place);
                             return self.taken(place, &handle, link, news, id).await;
                         }
-                        Err(failed) if failed.passes() => trouble = failed,
+                        Err(failed) if failed.passes() => {
+                            let lost = matches!(failed, Trouble::Lost { .. });
+                            trouble = failed;
+                            if Instant::now() >= until {
+                                return Err(trouble.into());
+                            }
+                            if !lost {
+                                break;
+                            }
+                        }
                         Err(failed) => {
                             self.note_done(id.as_ref()).await;
                             return Err(failed.into());

@@ -1,0 +1,115 @@
+//! The command with a Gearman server: what it can do there, and what it says it cannot.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod place;
+
+use std::time::Duration;
+
+use geartrain::{Complete, Holder, Outcome};
+use geartrain_testkit::peers::Gearmand;
+use place::Place;
+use pollster::block_on;
+
+fn url(server: &Gearmand) -> String {
+    format!("gearman://127.0.0.1:{}", server.port())
+}
+
+#[test]
+fn jobs_are_put_looked_at_and_cancelled() {
+    let (place, server) = (Place::new(), Gearmand::start(&[]));
+    let url = url(&server);
+    let at = |arguments: &[&str]| [arguments, &["--url", &url]].concat();
+    let jid = place.run(&at(&["put", "resize", "resize", "cat", "--priority", "5", "--unique", "cat-7"]));
+    let jid = jid.trim();
+    assert!(jid.starts_with("H:"), "{jid}");
+    let second = place.json(&at(&["put", "resize", "resize", "cat", "--unique", "cat-7"]));
+    assert_eq!((&second["jid"], &second["outcome"]), (&jid.into(), &"named".into()));
+    let status = place.json(&at(&["status", jid]));
+    assert_eq!((&status["state"], &status["queue"]), (&"waiting".into(), &"?".into()));
+    assert_eq!(place.json(&at(&["status", "resize", "--unique", "cat-7"]))["state"], "waiting");
+    let queues = place.json(&at(&["queues"]));
+    assert_eq!((&queues[0]["name"], &queues[0]["waiting"]), (&"resize".into(), &1.into()));
+    assert_eq!(place.json(&at(&["workers"])), serde_json::json!([]));
+
+    let popped = place.json(&at(&["pop", "resize", "--worker", "w1"]));
+    assert_eq!((&popped[0]["jid"], &popped[0]["payload"]), (&jid.into(), &"cat".into()));
+    // The lock was the command's connection.
+    let token = popped[0]["token"].as_str().unwrap();
+    let (_, error, code) = place.try_run(&at(&["complete", jid, "--token", token]));
+    assert_eq!(code, 1);
+    assert!(error.starts_with(&format!("geartrain: the lock on job {jid} is lost")), "{error}");
+    place.run(&at(&["cancel", jid]));
+    assert_eq!(place.try_run(&at(&["status", jid])).2, 1);
+}
+
+#[test]
+fn what_gearman_cannot_do_is_said_in_one_sentence() {
+    let (place, server) = (Place::new(), Gearmand::start(&[]));
+    let url = url(&server);
+    for (arguments, code, said) in [
+        (&["get", "H:a:1"][..], 1, "the gearman backend cannot show a job: ask for its status"),
+        (&["pause", "resize"], 1, "the gearman backend cannot pause a queue"),
+        (&["events"], 1, "the gearman backend cannot tell what happens"),
+        (&["put", "resize", "resize", "--every", "1h"], 1, "the gearman backend cannot make recurring jobs"),
+        (&["put", "resize", "resize", "--tag", "new"], 1, "the gearman backend cannot tag a job"),
+        (
+            &["put", "resize", "small"],
+            1,
+            "klass must be resize, as the queue is: to Gearman a job's function is all there is",
+        ),
+        (&["put", "--resubmit"], 2, "say where jobs are written down: give --record FILE"),
+    ] {
+        let (_, error, exit) = place.try_run(&[arguments, &["--url", &url]].concat());
+        assert_eq!((error.trim(), exit), (format!("geartrain: {said}").as_str(), code), "{arguments:?}");
+    }
+    let (_, error, code) =
+        place.try_run(&["server", "--store", &url, "--resp", "127.0.0.1:0", "--gearman", "off"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("to Gearman servers connect directly"), "{error}");
+}
+
+#[test]
+fn a_result_is_waited_for() {
+    let (place, server) = (Place::new(), Gearmand::start(&[]));
+    let url = url(&server);
+    let worker = url.clone();
+    let at_work = std::thread::spawn(move || {
+        block_on(async {
+            let client = geartrain::connect(&worker).await.unwrap();
+            let job = client.pop_wait("resize", "w1", Duration::from_secs(60)).await.unwrap().unwrap();
+            let result = Some(Box::new(Outcome { code: 0, bytes: "small cat".into() }));
+            client
+                .run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) })
+                .await
+                .unwrap();
+        });
+    });
+    let (out, remarks, code) =
+        place.try_run(&["put", "resize", "resize", "cat", "--wait", "60s", "--url", &url]);
+    assert_eq!((out.as_str(), remarks.as_str(), code), ("small cat", "", 0));
+    at_work.join().unwrap();
+    let late = ["put", "nobody", "nobody", "cat", "--wait", "50ms", "--url", &url];
+    assert_eq!(place.try_run(&late).2, 4);
+}
+
+#[test]
+fn what_was_lost_with_a_server_is_put_again_by_hand() {
+    let (place, mut lost, other) = (Place::new(), Gearmand::start(&[]), Gearmand::start(&[]));
+    let record = place.path("jobs.record");
+    for payload in ["1", "2"] {
+        place.run(&["put", "resize", "resize", payload, "--record", &record, "--url", &url(&lost)]);
+    }
+    let both = format!("{},127.0.0.1:{}", url(&lost), other.port());
+    let resubmit = ["put", "--resubmit", "--record", &record, "--url", &both];
+    assert_eq!(place.json(&resubmit)["known"], 2);
+    lost.kill();
+    let (out, remarks, code) = place.try_run(&resubmit);
+    assert_eq!((out.lines().count(), code), (2, 0), "{remarks}");
+    assert_eq!(remarks, "geartrain: 2 jobs put again, 0 still with a server\n");
+    let queues = place.json(&["queues", "--url", &url(&other)]);
+    assert_eq!(queues[0]["waiting"], 2);
+    let (_, error, code) = place.try_run(&["put", "--resubmit", "--record", &record, "--url", "memory:"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("are for Gearman servers"), "{error}");
+}
