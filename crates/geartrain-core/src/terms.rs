@@ -107,6 +107,16 @@ pub struct Terms {
     pub aside: Option<Payload>,
 }
 
+impl Terms {
+    /// Whether a job that asks for these is gone without a trace as soon as nobody waits for it: it lives no longer than that, is forgotten, and so is
+    /// what came out of it.
+    pub(crate) fn are_passing(&self) -> bool {
+        self.lives == Lives::WhileAwaited
+            && self.afterwards == Afterwards::Forget
+            && self.result_for.is_none()
+    }
+}
+
 /// A number from 0 to 1, which stands for chance: nothing in core draws lots.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "f64")]

@@ -97,15 +97,16 @@ async fn whoever_waits_hears_why_it_failed() {
     for server in each_kind().await {
         let backend = server.connect().await;
         let mut stream = backend.follow(WAITER.front).await.unwrap();
-        for (number, message, heard) in
-            [(1, "no such cat", "no such cat"), (2, "", "its worker, or its server, said no more than that")]
-        {
+        for (number, message, heard) in [
+            (1, "no such cat", ("gearman-exception", "no such cat")),
+            (2, "", ("gearman-fail", "its worker, or its server, said no more than that")),
+        ] {
             let attach = Some(Waiter { number, ..WAITER });
             jid_of(&backend, with_terms(put("resize", "cat"), Terms { attach, ..Terms::default() })).await;
             let job = pop_one(&backend, "resize").await.unwrap();
             run(&backend, Fail::new(job.jid.clone(), job.holder(), Group::new("cats").unwrap(), message))
                 .await;
-            let how = How::Failed { group: Group::new("gearman").unwrap(), message: heard.to_owned() };
+            let how = How::Failed { group: Group::new(heard.0).unwrap(), message: heard.1.to_owned() };
             let outcome = Outcome { code: 1, bytes: message.into() };
             assert_eq!(stream.next().await.unwrap().told, Told::Ended(how, outcome));
         }

@@ -13,12 +13,13 @@ use geartrain_core::{
 };
 
 use crate::backup::{self, BackedUp};
-use crate::delivery::{Answered, Audience, RefusableSlot, Slot};
+use crate::delivery::{Answered, Audience, BatchSlot, RefusableSlot, Slot};
 use crate::embedded::{OpenError, Premises, Started, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
 use crate::log::{Disk, chance};
 use crate::options::StoreOptions;
+use crate::seat::Seat;
 use crate::trouble::Trouble;
 
 /// How many batches wait for the engine before those who send more have to wait themselves.
@@ -27,14 +28,20 @@ const INBOX_BATCHES_MAX: usize = 16_384;
 /// The engine in this process.
 ///
 /// Dropping it shuts it down, and waits for its thread to end.
-#[derive(Debug)]
 pub struct StoreBackend {
     name: &'static str,
     inbox: Sender<Message>,
     gone: Gone,
+    seat: Arc<Seat>,
     thread: Option<JoinHandle<()>>,
     /// Where everything is kept, as long as the thread is there; nowhere if nothing is.
     premises: Weak<Premises>,
+}
+
+impl std::fmt::Debug for StoreBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreBackend").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// Whether the thread is gone, and what it can no longer answer.
@@ -148,15 +155,18 @@ impl StoreBackend {
         keeper.wake_through(inbox.downgrade());
         let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
         let last_out = LastOut(gone.clone());
-        let again = inbox.downgrade();
+        let mut host = Host::new(engine, clock, messages.clone(), inbox.downgrade(), keeper);
+        host.begin();
+        let seat = Arc::new(Seat::new(host));
+        let sits = seat.clone();
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())
             .spawn(move || {
                 let _last_out = last_out;
-                Host::new(engine, clock, messages, again, keeper).run();
+                sits.run(&messages);
             })
             .map_err(|error| broken(name, error))?;
-        Ok(StoreBackend { name, inbox, gone, thread: Some(thread), premises: Weak::new() })
+        Ok(StoreBackend { name, inbox, gone, seat, thread: Some(thread), premises: Weak::new() })
     }
 
     /// Copies everything into a directory, which must be empty or not there, while work goes on. The copy can be opened like the original, and all
@@ -199,7 +209,12 @@ impl StoreBackend {
         if self.gone.flag.load(Ordering::SeqCst) {
             self.gone.drop_what_is_left();
         }
-        answer.recv_async().await.map_err(|_| gone())?.map_err(|trouble| broken(self.name, trouble))
+        self.answer(answer).await
+    }
+
+    async fn answer<T>(&self, answer: Receiver<Result<T, Trouble>>) -> Result<T, BackendError> {
+        let answer = answer.recv_async().await;
+        answer.unwrap_or(Err(Trouble::Gone)).map_err(|trouble| broken(self.name, trouble))
     }
 
     /// The same for what may be refused.
@@ -211,7 +226,13 @@ impl StoreBackend {
 impl Backend for StoreBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
-            let Answered { answers, spent } = self.ask(|slot| Message::Batch { batch, slot }).await?;
+            let Answered { answers, spent } = match self.seat.do_now(batch, &self.inbox) {
+                Ok(answer) => self.answer(answer).await?,
+                Err(batch) => {
+                    let under_way = Some(self.seat.count());
+                    self.ask(|slot| Message::Batch { batch, slot: BatchSlot { slot, under_way } }).await?
+                }
+            };
             drop(spent);
             Ok(answers)
         })

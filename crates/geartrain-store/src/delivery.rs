@@ -4,6 +4,7 @@ use flume::Sender;
 use geartrain_core::{Answer, Call, Deliveries, Delivery, Event, Events, PopReply, Refusal};
 
 use crate::followers::{Follower, Followers, Stream};
+use crate::seat::UnderWay;
 use crate::subscribers::{Subscriber, Subscribers, Subscription};
 use crate::trouble::Trouble;
 
@@ -20,10 +21,26 @@ pub(crate) struct Answered {
     pub(crate) spent: Vec<Call>,
 }
 
+/// Where the answers to a batch go.
+pub(crate) struct BatchSlot {
+    pub(crate) slot: Slot<Answered>,
+    /// Counts it among those that are not answered.
+    pub(crate) under_way: Option<UnderWay>,
+}
+
+impl BatchSlot {
+    pub(crate) fn send(self, answered: Result<Answered, Trouble>) {
+        // Whoever hears of it may ask for the next thing at once.
+        drop(self.under_way);
+        // Whoever no longer listens for an answer does not get one.
+        let _ = self.slot.send(answered);
+    }
+}
+
 /// An answer that is ready.
 pub(crate) enum Outgoing {
     Batch {
-        slot: Slot<Answered>,
+        slot: BatchSlot,
         answered: Answered,
     },
     Pop(RefusableSlot<PopReply>, Result<PopReply, Refusal>),
@@ -70,7 +87,7 @@ impl Outcome {
         for outgoing in self.outgoing {
             // Whoever no longer listens for an answer does not get one.
             match outgoing {
-                Outgoing::Batch { slot, answered } => drop(slot.send(Ok(answered))),
+                Outgoing::Batch { slot, answered } => slot.send(Ok(answered)),
                 Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
                 Outgoing::Ready(slot, answer) => drop(slot.send(Ok(answer))),
                 Outgoing::Subscribe(slot, answer) => {
@@ -95,7 +112,7 @@ impl Outcome {
     pub(crate) fn call_off(self, trouble: &Trouble) {
         for outgoing in self.outgoing {
             match outgoing {
-                Outgoing::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+                Outgoing::Batch { slot, .. } => slot.send(Err(trouble.clone())),
                 Outgoing::Pop(slot, _) => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Ready(slot, _) => drop(slot.send(Err(trouble.clone()))),
                 Outgoing::Subscribe(slot, _) => drop(slot.send(Err(trouble.clone()))),

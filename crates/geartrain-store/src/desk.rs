@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use flume::{Receiver, RecvTimeoutError, Sender};
 
+use crate::delivery::Outcome;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 use crate::writer::{Group, Order, Writer};
@@ -25,6 +26,17 @@ pub(crate) enum Threads {
     Two,
     /// None: whoever has the engine says when something is written.
     None,
+}
+
+/// Whether whoever hands something in may write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// Nobody else has asked for anything, so handing it over would only cost time.
+    Yes,
+    /// The same, but they cannot wait for the disk.
+    IfQuick,
+    /// Others have.
+    No,
 }
 
 /// Where what is to be written is handed in.
@@ -46,6 +58,8 @@ enum Who {
         done: Arc<AtomicU64>,
         /// Whether the engine's thread may write too.
         shared: bool,
+        /// Whether it is written without waiting for the disk, whatever it is.
+        never_syncs: bool,
     },
     Nobody {
         waiting: Vec<Order>,
@@ -54,7 +68,8 @@ enum Who {
 
 impl Desk {
     pub(crate) fn new(writer: Writer, threads: Threads) -> io::Result<Desk> {
-        let (shared, trouble) = (writer.needs_no_waking(), writer.trouble());
+        let (shared, never_syncs, trouble) =
+            (writer.needs_no_waking(), writer.never_syncs(), writer.trouble());
         let writer = Arc::new(Mutex::new(Some(writer)));
         let who = match threads {
             Threads::None => Who::Nobody { waiting: Vec::new() },
@@ -65,17 +80,26 @@ impl Desk {
                 let thread = std::thread::Builder::new()
                     .name("geartrain-writer".into())
                     .spawn(move || at_work.run(&inbox))?;
-                Who::Thread { orders: Some(orders), thread: Some(thread), given: 0, done, shared }
+                Who::Thread {
+                    orders: Some(orders),
+                    thread: Some(thread),
+                    given: 0,
+                    done,
+                    shared,
+                    never_syncs,
+                }
             }
         };
         Ok(Desk { writer, who, trouble })
     }
 
     /// Has a group written: now, if nobody else waits for anything.
-    pub(crate) fn write(&mut self, group: Group, alone: bool) {
+    pub(crate) fn write(&mut self, group: Group, alone: Alone) {
         let idle = self.is_idle();
         match &mut self.who {
-            Who::Thread { shared: true, .. } if alone && idle => {
+            Who::Thread { shared: true, never_syncs, .. }
+                if idle && is_theirs(alone, group.light || *never_syncs) =>
+            {
                 if let Some(writer) = &mut *lock(&self.writer) {
                     writer.work([Order::Write(group)], false);
                 }
@@ -97,13 +121,25 @@ impl Desk {
         }
     }
 
+    /// Whether nothing is under way, so that whoever has something to tell can do so at once.
+    pub(crate) fn may_tell(&self) -> bool {
+        matches!(self.who, Who::Thread { shared: true, .. }) && self.is_idle() && self.trouble().is_none()
+    }
+
+    /// Tells what happened, without writing anything.
+    pub(crate) fn tell(&mut self, outcome: Outcome) {
+        if let Some(writer) = &mut *lock(&self.writer) {
+            writer.work([Order::Write(Group { outcome, light: true, ..Group::default() })], false);
+        }
+    }
+
     /// Why nothing is acknowledged any more, if that is so.
     pub(crate) fn trouble(&self) -> Option<&Trouble> {
         self.trouble.get()
     }
 
     /// Whether there is a thread that writes, and it has nothing to do.
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         matches!(&self.who, Who::Thread { given, done, .. } if *given == done.load(Ordering::Acquire))
     }
 
@@ -154,6 +190,15 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Whether whoever hands a group in writes it, which may be quick or not.
+fn is_theirs(alone: Alone, is_quick: bool) -> bool {
+    match alone {
+        Alone::Yes => true,
+        Alone::IfQuick => is_quick,
+        Alone::No => false,
     }
 }
 

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flume::{Receiver, RecvTimeoutError, WeakSender};
+use flume::{Receiver, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
     Answer, Call, Clock, Command, Count, Deliveries, Events, Leave, Leaving, Pop, PopReply, QueueName,
     Refusal, Reply, Seconds, Tick, TickReply, Timestamp,
 };
 
-use crate::delivery::{Answered, Outgoing, RefusableSlot, Slot};
+use crate::delivery::{Answered, BatchSlot, Outgoing, RefusableSlot, Slot};
+use crate::desk::Alone;
 use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
 use crate::room;
@@ -23,7 +24,7 @@ use crate::waiters::{Waiter, Waiters, Wanted};
 pub(crate) enum Message {
     Batch {
         batch: Vec<Call>,
-        slot: Slot<Answered>,
+        slot: BatchSlot,
     },
     Wait {
         pop: Pop,
@@ -101,10 +102,14 @@ pub(crate) struct Host {
     tick_pause: Duration,
     /// When it is next noted who waits for jobs.
     note_waiting_at: Seconds,
+    /// Whoever works is not the engine's thread, and must not wait for the disk.
+    is_visited: bool,
 }
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
 const ALONE_COMMANDS_MAX: usize = 128;
+/// What somebody writes down who cannot wait, at the most.
+const VISIT_BYTES_MAX: usize = 64 << 10;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
 const NAP: Duration = Duration::from_millis(1);
 /// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
@@ -138,24 +143,35 @@ impl Host {
             ticks: false,
             tick_pause: NAP,
             note_waiting_at: Seconds::ZERO,
+            is_visited: false,
         }
     }
 
-    /// Works until it is told to stop or nobody is left to ask, and does what is due by itself.
-    pub(crate) fn run(mut self) {
+    /// Does what is due by itself from now on.
+    pub(crate) fn begin(&mut self) {
         self.ticks = true;
         // What was read may be more than fits into memory.
         self.send();
-        loop {
-            let first = match self.sleep() {
-                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(sleep) => self.inbox.recv_timeout(sleep),
-            };
-            let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
-            if self.round(first.ok()) || stop {
-                return;
-            }
-        }
+    }
+
+    /// Whether a batch can be done by somebody who cannot wait: nothing is asked, under way or due, and there is room for it.
+    pub(crate) fn is_free_for(&self, batch: &[Call]) -> bool {
+        let bytes: usize = batch.iter().map(|call| room::for_command(&call.command, &self.engine)).sum();
+        // What must be written is better written together with what others ask for.
+        let is_passing = |call: &Call| self.engine.is_passing_command(self.clock.now(), &call.command);
+        bytes <= VISIT_BYTES_MAX
+            && (self.keeper.keeps_nothing() || batch.iter().all(is_passing))
+            && self.inbox.is_empty()
+            && !self.fronts.has_left()
+            && self.keeper.is_free_for(bytes)
+            && self.engine.next_tick().is_none_or(|due| due > self.clock.now())
+    }
+
+    /// Does what is asked by somebody who cannot wait: not for the disk either.
+    pub(crate) fn visit(&mut self, message: Message) {
+        self.is_visited = true;
+        self.round(Some(message));
+        self.is_visited = false;
     }
 
     /// Takes all that is waiting at once, so that one commit can cover it. Says whether it is told to stop.
@@ -460,7 +476,7 @@ impl Host {
     }
 
     /// How long nothing can happen by itself; none if nobody waits for anything and nothing comes due.
-    fn sleep(&self) -> Option<Duration> {
+    pub(crate) fn sleep(&self) -> Option<Duration> {
         if self.keeper.is_busy() || self.fronts.has_left() {
             return Some(Duration::ZERO);
         }
@@ -482,6 +498,11 @@ impl Host {
 
     fn pass_on(&mut self, alone: bool) {
         self.executed = 0;
+        let alone = match (alone, self.is_visited) {
+            (false, _) => Alone::No,
+            (true, false) => Alone::Yes,
+            (true, true) => Alone::IfQuick,
+        };
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, alone);
     }
 
@@ -549,7 +570,7 @@ fn until(seconds: Seconds) -> Duration {
 fn refuse(messages: Vec<Message>, trouble: &Trouble) {
     for message in messages {
         match message {
-            Message::Batch { slot, .. } => drop(slot.send(Err(trouble.clone()))),
+            Message::Batch { slot, .. } => slot.send(Err(trouble.clone())),
             Message::Wait { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Ready { slot, .. } => drop(slot.send(Err(trouble.clone()))),
             Message::Subscribe { slot, .. } => drop(slot.send(Err(trouble.clone()))),

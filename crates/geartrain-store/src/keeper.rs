@@ -8,7 +8,7 @@ use geartrain_core::Timestamp;
 use geartrain_core::engine::{Effects, Engine, Written};
 
 use crate::delivery::{Audience, Outcome, Outgoing};
-use crate::desk::{Desk, Threads};
+use crate::desk::{Alone, Desk, Threads};
 use crate::embedded::{Started, Store};
 use crate::host::Message;
 use crate::log;
@@ -25,6 +25,8 @@ const SNAPSHOT_PACE: usize = 4;
 const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
+/// How much may be put off until something must be written.
+const PUT_OFF_BYTES_MAX: usize = 64 << 10;
 /// What a batch takes besides its bytes, at the most.
 const BATCH_BYTES: usize = 8 << 10;
 
@@ -66,9 +68,13 @@ impl Keeper {
         effects: &mut Effects,
         outgoing: Vec<Outgoing>,
         engine: &mut Engine,
-        alone: bool,
+        alone: Alone,
     ) {
-        let written = effects.take_written();
+        let is_put_off = match self {
+            Keeper::Nowhere(_) => false,
+            Keeper::Log { scribe, .. } => scribe.puts_off(effects, engine),
+        };
+        let written = if is_put_off { Written::default() } else { effects.take_written() };
         effects.deltas.clear();
         let elsewhere = std::mem::take(&mut effects.elsewhere);
         let events = std::mem::take(&mut effects.events);
@@ -77,6 +83,7 @@ impl Keeper {
         let outcome = Outcome { events, last_event, deliveries, outgoing, elsewhere };
         match self {
             Keeper::Nowhere(audience) => outcome.deliver(audience),
+            Keeper::Log { scribe, .. } if is_put_off => scribe.desk.tell(outcome),
             Keeper::Log { scribe, .. } => scribe.keep(written, outcome, engine, alone),
         }
     }
@@ -86,6 +93,19 @@ impl Keeper {
         match self {
             Keeper::Nowhere(_) => Ok(()),
             Keeper::Log { scribe, .. } => scribe.reserve(bytes),
+        }
+    }
+
+    /// Whether nothing is written down anyway.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        matches!(self, Keeper::Nowhere(_))
+    }
+
+    /// Whether so much can be taken down without waiting for anything.
+    pub(crate) fn is_free_for(&self, bytes: usize) -> bool {
+        match self {
+            Keeper::Nowhere(_) => true,
+            Keeper::Log { scribe, .. } => scribe.is_free_for(bytes),
         }
     }
 
@@ -131,6 +151,8 @@ pub(crate) struct Scribe {
     desk: Desk,
     /// How many more bytes surely fit.
     room: usize,
+    /// How many bytes were put off, to be written with what comes next.
+    put_off: usize,
     /// How much was written since the last snapshot was begun.
     since_snapshot: u64,
     /// How large the last snapshot is.
@@ -156,6 +178,7 @@ impl Scribe {
         Ok(Scribe {
             desk: Desk::new(writer, threads)?,
             room: 0,
+            put_off: 0,
             since_snapshot: log_bytes,
             snapshot_bytes,
             snapshot_bytes_min,
@@ -181,15 +204,41 @@ impl Scribe {
         Ok(())
     }
 
+    /// Whether what happened can be told before it is written, and be written with what comes next: it concerns nothing that would be missed if the process were
+    /// gone in this instant. What is told must not overtake what is under way, and what is in a snapshot must be in the log before it.
+    fn puts_off(&mut self, effects: &Effects, engine: &Engine) -> bool {
+        let Some(written) = &effects.written else { return false };
+        let may = !written.must_be_kept
+            && !written.bytes.is_empty()
+            && written.bytes.len() <= PUT_OFF_BYTES_MAX
+            && !effects.elsewhere
+            && !engine.keeps_events()
+            && self.snapshot.is_none()
+            && self.desk.may_tell();
+        if may {
+            self.room = self.room.saturating_sub(written.bytes.len() - self.put_off);
+            self.put_off = written.bytes.len();
+        }
+        may
+    }
+
+    fn is_free_for(&self, bytes: usize) -> bool {
+        self.snapshot.is_none()
+            && self.desk.is_idle()
+            && self.desk.trouble().is_none()
+            && bytes + BATCH_BYTES <= self.room
+    }
+
     fn ask_for_room(&mut self, bytes: usize) -> Result<usize, Trouble> {
         self.desk.reserve(bytes)?;
         Ok(bytes)
     }
 
-    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: bool) {
-        let Written { bytes: body, must_be_synced } = written;
+    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: Alone) {
+        let Written { bytes: body, must_be_synced, .. } = written;
         if !body.is_empty() {
-            self.room = self.room.saturating_sub(body.len() + BATCH_BYTES);
+            self.room = self.room.saturating_sub(body.len() + BATCH_BYTES - self.put_off);
+            self.put_off = 0;
             self.since_snapshot += log::padded(body.len()) as u64;
         }
         // What a light one rests on is not lost before it is told: groups are written and told in the order in which they come.
@@ -198,7 +247,7 @@ impl Scribe {
         let moves = self.spill.step(engine, body.len());
         if !(body.is_empty() && outcome.is_empty() && picture.is_none() && moves.is_none()) {
             // Nobody waits for moves, and whoever comes next should not wait for them either.
-            let alone = alone && moves.is_none();
+            let alone = if moves.is_none() { alone } else { Alone::No };
             self.desk.write(Group { body, outcome, picture, light, moves }, alone);
         }
         // The next group is the first that the snapshot does not show.
@@ -210,7 +259,7 @@ impl Scribe {
             self.snapshot = Some(bytes.len() as u64);
             self.since_snapshot = 0;
             let picture = Some(Piece { bytes, is_head: true, is_last: false, empty_files });
-            self.desk.write(Group { picture, light: true, ..Group::default() }, false);
+            self.desk.write(Group { picture, light: true, ..Group::default() }, Alone::No);
         }
     }
 

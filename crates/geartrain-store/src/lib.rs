@@ -19,6 +19,7 @@ mod options;
 mod payloads;
 mod room;
 mod salvage;
+mod seat;
 mod spill;
 mod subscribers;
 mod trouble;

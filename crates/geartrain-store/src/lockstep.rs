@@ -6,7 +6,7 @@ use flume::{Receiver, Sender, TryRecvError};
 use geartrain_core::engine::Limits;
 use geartrain_core::{Answer, Call, Clock};
 
-use crate::delivery::{Answered, Slot};
+use crate::delivery::{Answered, BatchSlot, Slot};
 use crate::embedded::{OpenError, Started, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
@@ -45,7 +45,7 @@ impl Lockstep {
     pub fn send(&self, batch: Vec<Call>) -> Sent {
         let (slot, answer): (Slot<Answered>, _) = flume::bounded(1);
         // The host, which has the other end, is ours.
-        let _ = self.inbox.send(Message::Batch { batch, slot });
+        let _ = self.inbox.send(Message::Batch { batch, slot: BatchSlot { slot, under_way: None } });
         Sent { slot: answer }
     }
 

@@ -122,6 +122,11 @@ impl Writer {
         !matches!(self.mode, SyncMode::Every(_))
     }
 
+    /// Whether nothing ever waits for the disk.
+    pub(crate) fn never_syncs(&self) -> bool {
+        matches!(self.mode, SyncMode::Never)
+    }
+
     /// Those who listen, from now on.
     pub(crate) fn listen(&mut self, subscribers: Subscribers) {
         self.audience.subscribers = subscribers;

@@ -19,6 +19,8 @@ use pollster::block_on;
 
 const ROUNDS: u64 = 100;
 const LINES_MAX: usize = 400;
+/// How many numbers the process asks for at a time.
+const NUMBERS: u64 = 3;
 
 /// Tells the process what it is.
 const VICTIM: &str = "GEARTRAIN_TEST_VICTIM";
@@ -34,6 +36,8 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     // What was acknowledged, over all rounds: the directory is never emptied.
     let mut acknowledged: BTreeMap<String, String> = BTreeMap::new();
     let mut resumed = 0;
+    // The last number that anybody was handed.
+    let mut allotted = 0_u64;
     for round in 0..ROUNDS {
         // The last position that was heard of, and what was acknowledged after that.
         let (mut heard, mut since) = (None, Vec::new());
@@ -42,6 +46,12 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             if what == "heard" {
                 heard = Some(jid.parse().expect("a position is a number"));
                 since.clear();
+                continue;
+            }
+            if what == "allotted" {
+                let first: u64 = jid.parse().expect("a number is a number");
+                assert!(first > allotted, "round {round}: {first} was handed out after {allotted}");
+                allotted = first + NUMBERS - 1;
                 continue;
             }
             since.push((what.to_owned(), jid.to_owned()));
@@ -70,6 +80,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         }
     }
     assert!(acknowledged.len() > 1_000, "only {} jobs were acknowledged", acknowledged.len());
+    assert!(allotted > 1_000, "only {allotted} numbers were handed out");
     assert!(resumed > 100, "only {resumed} things happened after what was heard");
 }
 
@@ -83,8 +94,9 @@ fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
         .spawn()
         .unwrap();
     let mut output = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let is_report =
-        |line: &String| ["put ", "done ", "failed ", "heard "].iter().any(|what| line.starts_with(what));
+    let is_report = |line: &String| {
+        ["put ", "done ", "failed ", "heard ", "allotted "].iter().any(|what| line.starts_with(what))
+    };
     let mut said: Vec<String> = output.by_ref().filter(is_report).take(lines).collect();
     victim.kill().unwrap();
     // What it had said before it was killed counts as well; half a line does not.
@@ -126,6 +138,11 @@ fn work_until_killed(directory: &Path) -> ! {
         let fail = |job: &Popped| Fail::new(job.jid.clone(), holder(job), group.clone(), "odd").into();
         execute(&backend, failing.iter().map(fail).collect());
         say("failed", &failing.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
+        let allot = Allot { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
+        let Ok(Reply::Allot(first)) = execute(&backend, vec![allot.into()]).remove(0) else {
+            panic!("no number")
+        };
+        say("allotted", &[Jid::new(first.to_string()).unwrap()]);
         // What happened is there before it is acknowledged.
         if let Some((position, _)) = all_there_is(&mut *events).pop() {
             say("heard", &[Jid::new(position.to_string()).unwrap()]);

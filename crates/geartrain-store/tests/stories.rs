@@ -2,13 +2,13 @@
 //!
 //! A random story is told to a store on a simulated disk and to the model, with several commands under way at a time. At some operation the power
 //! goes, the process dies, or a write or a sync fails. What is there afterwards must be what the model knew after some command: not before the last
-//! one whose acknowledgement promised that it is kept, and not after the last one that was sent. When the engine works and when something is
+//! one whose acknowledgement promised that it is kept, and not after the last one that was sent. No number that a counter handed out comes again. When the engine works and when something is
 //! written is drawn too, and nothing else moves by itself: a seed always tells the same story. In half of the stories no payload stays in memory.
 //! `GEARTRAIN_SEED=n` tells one.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -41,7 +41,7 @@ const MISHAPS: [Mishap; 3] = [Mishap::PowerCut, Mishap::Killed, Mishap::OneFailu
 fn what_was_acknowledged_survives_whatever_the_disk_does() {
     let seed = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = seed.map_or(0..STORIES, |seed: u64| seed..seed + 1);
-    let (mut rolled_back, mut checkpoints, mut spilled) = (0, 0, 0);
+    let (mut rolled_back, mut checkpoints, mut spilled, mut numbers) = (0, 0, 0, 0);
     for seed in seeds {
         let mishap = MISHAPS[(seed % 3) as usize];
         let told = Telling::tell(seed, mishap, None)
@@ -49,12 +49,13 @@ fn what_was_acknowledged_survives_whatever_the_disk_does() {
         rolled_back += u64::from(told.rolled_back);
         checkpoints += u64::from(told.checkpointed);
         spilled += u64::from(told.spilled);
+        numbers += u64::from(told.numbers > 0);
     }
     if seed.is_none() {
         // Otherwise the stories would no longer show anything.
         assert!(
-            rolled_back > 20 && checkpoints > 50 && spilled > 100,
-            "{rolled_back} rolled back, {checkpoints} with a checkpoint, {spilled} with payloads in files"
+            rolled_back > 20 && checkpoints > 50 && spilled > 100 && numbers > 100,
+            "{rolled_back} rolled back, {checkpoints} with a checkpoint, {spilled} with payloads in files, {numbers} with numbers"
         );
     }
 }
@@ -87,6 +88,8 @@ struct Told {
     checkpointed: bool,
     /// Some payloads were in files of their own.
     spilled: bool,
+    /// How many counters had handed out numbers.
+    numbers: usize,
     /// All answers, how much the disk had to do, and what is on it.
     answers: Vec<Answer>,
     operations: u64,
@@ -110,6 +113,8 @@ struct Telling<'a> {
     failed: Option<usize>,
     /// Everyone has left since, in all that is possible.
     left: bool,
+    /// The last number that each counter handed out to somebody.
+    allotted: BTreeMap<String, u64>,
     answers: Vec<Answer>,
 }
 
@@ -151,6 +156,7 @@ impl<'a> Telling<'a> {
             sent: 0,
             failed: None,
             left: false,
+            allotted: BTreeMap::new(),
             answers: Vec::new(),
         };
         telling.go_through(&story[..end], mishap)?;
@@ -158,7 +164,7 @@ impl<'a> Telling<'a> {
         let files = disk.list().unwrap_or_default();
         let checkpointed = files.iter().any(|(name, _)| name.starts_with("checkpoint-"));
         let spilled = disk.names().iter().any(|name| name.starts_with("payloads-"));
-        let Telling { mut store, mut possible, answers, left, .. } = telling;
+        let Telling { mut store, mut possible, answers, left, mut model, allotted, .. } = telling;
         let disk = match mishap {
             // Here the store goes on by itself, on the same disk.
             Mishap::OneFailure => disk,
@@ -178,7 +184,19 @@ impl<'a> Telling<'a> {
             all_leave(&mut possible, now);
         }
         let rolled_back = compare(&mut store, &possible, now)?;
-        Ok(Told { rolled_back, checkpointed, spilled, answers, operations: disk.operations(), files })
+        let numbers = allotted.len();
+        for (counter, last) in allotted {
+            goes_on_counting(&mut store, &mut model, &counter, last)?;
+        }
+        Ok(Told {
+            rolled_back,
+            checkpointed,
+            spilled,
+            numbers,
+            answers,
+            operations: disk.operations(),
+            files,
+        })
     }
 
     fn go_through(&mut self, story: &'a [Step], mishap: Mishap) -> Result<(), String> {
@@ -258,6 +276,7 @@ impl<'a> Telling<'a> {
                     continue;
                 }
             };
+            self.notice_numbers(step, &answer)?;
             if let Some(failed) = self.failed {
                 // It was sent before the mishap and done after it, on whatever was left then.
                 self.possible.truncate(failed + 1 - self.before);
@@ -281,6 +300,29 @@ impl<'a> Telling<'a> {
             self.answers.push(answer);
         }
         Ok(())
+    }
+
+    /// Whoever is handed a number is the only one, before a mishap and after it.
+    fn notice_numbers(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
+        let (Command::Allot(allot), Ok(Reply::Allot(first))) = (&step.command, answer) else { return Ok(()) };
+        let last = self.allotted.entry(allot.counter.clone()).or_default();
+        if first <= last {
+            return Err(format!("{step}\nwas answered with {first}, and somebody has {last}"));
+        }
+        *last = first + allot.count.get() as u64 - 1;
+        Ok(())
+    }
+}
+
+/// The next number of a counter was handed out to nobody, and those in between were asked for.
+fn goes_on_counting(store: &mut Lockstep, model: &mut Model, counter: &str, last: u64) -> Result<(), String> {
+    let command = Command::from(Allot { counter: counter.to_owned(), count: Count::ONE });
+    let next = ask(store, Call { now: None, command: command.clone() })?;
+    match (next, model.run(Timestamp::ZERO, &command).0) {
+        (Ok(Reply::Allot(next)), Ok(Reply::Allot(most))) if next > last && next <= most => Ok(()),
+        (next, most) => Err(format!(
+            "{counter} goes on with {next:?} after {last}; all that was asked for ends before {most:?}"
+        )),
     }
 }
 
@@ -335,6 +377,7 @@ fn promises(command: &Command, answer: &Answer, events: &[Event]) -> bool {
         | Command::SetPriority(_)
         | Command::SetConfig(_)
         | Command::Recur(_)
+        | Command::Allot(_)
         | Command::Pause(_) => true,
         _ => false,
     }

@@ -87,6 +87,51 @@ fn every_job_is_done_once_however_many_put_and_work_at_once() {
     assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), PRODUCERS * JOBS_EACH);
 }
 
+/// Workers that pop only when they were told that there is something, as those of Gearman do: were one wake-up lost, one would sleep through a job.
+#[test]
+fn nobody_who_waits_for_word_sleeps_through_a_job() {
+    const JOBS: usize = 3_000;
+    let backend = backend();
+    let mail = || vec![QueueName::new("mail").unwrap()];
+    let done = std::thread::scope(|scope| {
+        let work = |worker: &'static str| {
+            let backend = &backend;
+            move || {
+                let mut done = Vec::new();
+                loop {
+                    let Ok(Reply::Pop(reply)) =
+                        block_on(backend.execute(vec![pop(worker).into()])).unwrap().remove(0)
+                    else {
+                        panic!("a pop is answered as a pop")
+                    };
+                    match reply.jobs.into_iter().next() {
+                        Some(job) if job.klass.as_str() == "stop" => return done,
+                        Some(job) => done.push(job.jid),
+                        None => {
+                            let told = block_on(backend.ready_or_wait(mail(), Seconds::from(60))).unwrap();
+                            assert!(told, "{worker} heard nothing for a minute");
+                        }
+                    }
+                }
+            }
+        };
+        let workers = ["w1", "w2", "w3"].map(|worker| scope.spawn(work(worker)));
+        // One at a time, so that the workers run out of jobs again and again.
+        for number in 0..JOBS {
+            block_on(backend.execute(vec![put(number)])).unwrap();
+        }
+        for stop in ["stop-1", "stop-2", "stop-3"] {
+            let (jid, klass) = (Jid::new(stop).unwrap(), Klass::new("stop").unwrap());
+            let priority = Some(Priority::from(-1));
+            let stop = Put { priority, ..Put::new(mail().remove(0), jid, klass, "") };
+            block_on(backend.execute(vec![stop.into()])).unwrap();
+        }
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(done.len(), JOBS);
+    assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), JOBS);
+}
+
 #[test]
 fn a_subscriber_that_does_not_keep_up_is_dropped_with_its_position_and_others_are_not() {
     let backend = backend();
@@ -123,10 +168,14 @@ fn whoever_waits_when_it_shuts_down_is_told_so() {
     let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(3_600));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
+    let mut word = backend.ready_or_wait(vec![QueueName::new("mail").unwrap()], Seconds::from(3_600));
+    assert!(word.as_mut().poll(&mut context).is_pending());
     let pause = Pause { queues: vec![QueueName::new("mail").unwrap()] };
     block_on(backend.execute(vec![pause.into(), put(1)])).unwrap();
     block_on(backend.shut_down());
     let error = block_on(waiting).unwrap_err();
+    assert!(matches!(error, BackendError::Broken { backend: "memory", .. }), "{error:?}");
+    let error = block_on(word).unwrap_err();
     assert!(matches!(error, BackendError::Broken { backend: "memory", .. }), "{error:?}");
     let error = block_on(backend.execute(vec![put(2)])).unwrap_err();
     assert_eq!(error.to_string(), "the memory backend cannot answer");

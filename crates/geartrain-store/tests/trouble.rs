@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use geartrain_core::*;
 use geartrain_store::log::LogOptions;
@@ -83,6 +84,32 @@ fn after_a_failed_sync_nothing_is_acknowledged_until_what_was_kept_is_read_again
         let backend = open(&disk.crash(), &clock);
         assert!((acknowledged..=20).contains(&(length(&backend) as usize)), "failing after {operations}");
     }
+}
+
+#[test]
+fn whoever_waits_for_word_goes_on_to_when_what_was_kept_is_read_again() {
+    let mut failures = 0;
+    for operations in 0..12 {
+        let (disk, clock) = (SimDisk::new(operations), ManualClock::new());
+        let backend = open(&disk, &clock);
+        let mut word = backend.ready_or_wait(vec![queue("mail")], Seconds::from(3_600));
+        assert!(word.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let elsewhere = |number: usize| {
+            let jid = Jid::new(format!("e{number}")).unwrap();
+            Put::new(queue("news"), jid, Klass::new("welcome").unwrap(), "{}").into()
+        };
+        // Once this is answered, whoever asked before it waits.
+        block_on(backend.execute(vec![elsewhere(20)])).unwrap();
+        disk.fail_after(operations);
+        let failed =
+            (0..20).filter(|number| block_on(backend.execute(vec![elsewhere(*number)])).is_err()).count();
+        assert!(failed <= 2, "{failed} failed, failing after {operations}");
+        failures += failed;
+        assert!(word.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        block_on(backend.execute(vec![put(1, 100)])).unwrap();
+        assert!(block_on(word).unwrap(), "failing after {operations}");
+    }
+    assert!(failures > 0, "nothing ever had to be read again");
 }
 
 #[test]

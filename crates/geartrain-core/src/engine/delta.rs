@@ -246,6 +246,11 @@ impl Delta {
         )
     }
 
+    /// Whether it says anything that matters once the process is gone, rather than who was there when.
+    pub fn must_be_kept(&self) -> bool {
+        !matches!(self, Delta::Name(..) | Delta::Seen(..) | Delta::Asked(..))
+    }
+
     /// The job that it changes; none if it changes no job, a new one, or others by way of something else.
     pub fn row(&self) -> Option<RowId> {
         match self {

@@ -21,6 +21,7 @@ impl Engine {
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
+        fx.passing = self.is_passing(row);
         self.commit(Delta::Heartbeat { row, expires, payload: beat.payload.take() }, fx);
         self.commit(Delta::Seen(worker, now), fx);
         Ok(expires)
@@ -50,6 +51,7 @@ impl Engine {
             None => {
                 self.check_result(row, result.as_deref())?;
                 let ending = self.ending(row);
+                fx.passing = self.is_passing(row);
                 self.milestone(row, Milestone::Completed, fx);
                 fx.tell(|| Event::Completed {
                     jid: jid.clone(),
@@ -124,6 +126,7 @@ impl Engine {
             let how = How::Failed { group: fail.group.clone(), message: fail.message.clone() };
             (ending, how)
         });
+        fx.passing = self.is_passing(row);
         fx.tell(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),

@@ -33,7 +33,7 @@ use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
     Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName,
-    RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
+    RETRIES_MAX, Refusal, Reply, Terms, Timestamp, WorkerName,
 };
 
 /// The most tags that a job may have.
@@ -75,6 +75,8 @@ pub struct Effects {
     pub deliveries: Vec<Delivery>,
     /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
     pub elsewhere: bool,
+    /// Whether what is noted now concerns a job that need not outlive the machine: the engine's own mark.
+    pub passing: bool,
 }
 
 /// Changes, written down.
@@ -84,6 +86,8 @@ pub struct Written {
     pub bytes: Vec<u8>,
     /// Whether any of them [must be synced](Delta::must_be_synced).
     pub must_be_synced: bool,
+    /// Whether any of them matters once the process is gone. If not, all of them can be written with what comes next.
+    pub must_be_kept: bool,
 }
 
 /// How much room there is at the most for what is not written down yet.
@@ -99,7 +103,7 @@ impl Effects {
     pub fn take_written(&mut self) -> Written {
         let Some(written) = &mut self.written else { return Written::default() };
         let bytes = Vec::with_capacity(written.bytes.len().min(WRITTEN_BYTES_MAX));
-        std::mem::replace(written, Written { bytes, must_be_synced: false })
+        std::mem::replace(written, Written { bytes, ..Written::default() })
     }
 
     fn note(&mut self, delta: Delta) {
@@ -107,7 +111,10 @@ impl Effects {
             None => self.deltas.push(delta),
             Some(written) => {
                 delta.encode(&mut written.bytes);
-                written.must_be_synced |= delta.must_be_synced();
+                if !self.passing {
+                    written.must_be_synced |= delta.must_be_synced();
+                    written.must_be_kept |= delta.must_be_kept();
+                }
             }
         }
     }
@@ -193,6 +200,7 @@ impl Engine {
 
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
         fx.elsewhere |= !self.state.blobs().places().is_empty();
+        fx.passing = false;
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
@@ -355,6 +363,39 @@ impl Engine {
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {
         self.state.apply(&delta);
         fx.note(delta);
+    }
+
+    /// Whether a command concerns nothing but jobs that nobody can miss if the machine goes down, or only looks at one. It may say no where the answer is yes.
+    pub fn is_passing_command(&self, now: Timestamp, command: &Command) -> bool {
+        let is_passing = |jid: &Jid| self.state.find(jid).is_some_and(|row| self.is_passing(row));
+        match command {
+            Command::Put(put) => {
+                put.terms.as_deref().is_some_and(Terms::are_passing) && put.depends.is_empty()
+            }
+            Command::Pop(pop) => {
+                let [queue] = &pop.queues[..] else { return false };
+                let Some(queue) = self.state.find_queue(queue.as_str()) else { return false };
+                let queue = self.state.queue(queue);
+                let is_due = |entries: &state::Ordered<state::Timed>| {
+                    entries.first().is_some_and(|first| first.at <= now)
+                };
+                let is_quiet = ![&queue.locks, &queue.scheduled, &queue.recurring].into_iter().any(is_due);
+                let next = queue.work.slice(0..pop.count.get());
+                is_quiet && next.iter().all(|work| self.is_passing(work.row))
+            }
+            Command::Complete(complete) => is_passing(&complete.jid),
+            Command::Fail(fail) => is_passing(&fail.jid),
+            Command::Progress(progress) => is_passing(&progress.jid),
+            Command::Heartbeat(beat) => is_passing(&beat.jid),
+            Command::Chunk(_) | Command::Status(_) | Command::Get(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether nobody can miss a job if the machine goes down: those who wait for it go down too, and it would have left nothing behind.
+    fn is_passing(&self, row: RowId) -> bool {
+        self.state.side(row).is_some_and(|side| side.terms.are_passing())
+            && self.state.dependents(row).next().is_none()
     }
 
     fn existing(&self, jid: &Jid) -> Result<RowId, Refusal> {

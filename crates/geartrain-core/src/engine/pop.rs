@@ -318,8 +318,10 @@ impl Engine {
     fn hand_out(&mut self, row: RowId, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
         let Asking { worker, now, whole } = asking;
         let expires = now + self.state.heartbeat(self.state.row(row).queue);
+        fx.passing = self.is_passing(row);
         self.commit(Delta::Pop { row, worker, now, expires }, fx);
         self.set_deadline(row, worker, now, fx);
+        fx.passing = false;
         let popped = self.state.popped(row, whole);
         fx.tell(|| Event::Popped {
             jid: popped.jid.clone(),

@@ -3,7 +3,9 @@
 use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
 };
-use crate::{Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutReply, Refusal, Seconds, Timestamp};
+use crate::{
+    Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutReply, Refusal, Seconds, Terms, Timestamp,
+};
 
 const RETRIES: u32 = 5;
 
@@ -31,6 +33,8 @@ impl Engine {
             _ => {}
         }
         let queue = self.state.find_queue(put.queue.as_str());
+        fx.passing =
+            row.is_none() && put.depends.is_empty() && put.terms.as_deref().is_some_and(Terms::are_passing);
         if let Some(terms) = &put.terms
             && let Some(joined) = self.agree(now, row, queue, terms, put, fx)?
         {

@@ -203,6 +203,7 @@ impl Engine {
         self.check_size("progress", said.as_ref().map_or(0, |said| said.bytes().len()))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
+        fx.passing = self.is_passing(row);
         self.commit(Delta::Progressed(row, progress), fx);
         self.deliver(row, &jid, &Told::Progress { progress, said }, fx);
         fx.tell(|| Event::Progress { jid, progress });

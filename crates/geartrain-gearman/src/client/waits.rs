@@ -171,15 +171,12 @@ impl Drop for Stream {
     }
 }
 
-/// What a failure is called here: Gearman has no kinds of them.
-const FAILED: &str = "gearman";
-
-/// What whoever waits is told of what a server says.
+/// What whoever waits is told of what a server says. Failures are called what our own server calls those of Gearman's workers.
 pub(crate) fn told(news: &News) -> Told {
     let payload = |bytes: &bytes::Bytes| Payload::from(unpinned(bytes));
-    let failed = |message: String, bytes: Payload| {
-        // A name that is written above cannot be a bad one; if it were, the job would still have ended.
-        let group = Group::new(FAILED).map(|group| How::Failed { group, message });
+    let failed = |group: &str, message: String, bytes: Payload| {
+        // A name that is written below cannot be a bad one; if it were, the job would still have ended.
+        let group = Group::new(group).map(|group| How::Failed { group, message });
         Told::Ended(group.unwrap_or(How::Canceled), Outcome { code: 1, bytes })
     };
     match news {
@@ -191,9 +188,13 @@ pub(crate) fn told(news: &News) -> Told {
             Told::Progress { progress, said: None }
         }
         News::Complete(data) => Told::Ended(How::Completed, Outcome { code: 0, bytes: payload(data) }),
-        News::Fail => {
-            failed("its worker, or its server, said no more than that".to_owned(), Payload::default())
+        News::Fail => failed(
+            "gearman-fail",
+            "its worker, or its server, said no more than that".to_owned(),
+            Payload::default(),
+        ),
+        News::Exception(data) => {
+            failed("gearman-exception", String::from_utf8_lossy(data).into_owned(), payload(data))
         }
-        News::Exception(data) => failed(String::from_utf8_lossy(data).into_owned(), payload(data)),
     }
 }

@@ -166,7 +166,7 @@ where
                 beat.as_mut().reset(Instant::now() + after);
             }
             let room = self.out.len() < OUTPUT_BYTES_MAX;
-            let may_read = !self.ended && room && self.is_open() && self.batches.len() < BATCHES_MAX;
+            let may_read = !self.ended && room && self.listens() && self.batches.len() < BATCHES_MAX;
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
@@ -228,9 +228,10 @@ where
         self.gathered.slots.is_empty() && self.batches.is_empty()
     }
 
-    /// Whether the next request may be looked at.
-    fn is_open(&self) -> bool {
-        self.held.is_none() && !self.draft.as_ref().is_some_and(Draft::is_waiting)
+    /// Whether more is read. While a job is waited for that is only done to notice that the peer has gone: what it says meanwhile has to wait.
+    fn listens(&self) -> bool {
+        let waits = self.draft.as_ref().is_some_and(Draft::is_waiting);
+        self.held.is_none() && (!waits || self.incoming.len() < READ_BYTES_MIN)
     }
 
     /// Deals with all requests that have been read, as far as there is room.
@@ -327,6 +328,9 @@ where
             Poll::Ready(())
         })
         .await;
+        if matches!(batch.slots.last(), Some(Slot::Grabbed(_))) {
+            self.session.watch_ahead();
+        }
         self.batches.push_back(batch);
     }
 

@@ -94,17 +94,17 @@ impl Draft {
             }
             Request::JobAssign => assign(session, out).await?,
             Request::AnnounceStatus(Progress { numerator, denominator, seconds_left }) => {
-                let handle = session.held().ok_or(Code::NoCurrentJob)?;
-                let call = session.progress(&handle, numerator, denominator, seconds_left);
-                report(session, &handle, call).await?;
+                let jid = session.held().ok_or(Code::NoCurrentJob)?;
+                let call = session.progress(&jid, numerator, denominator, seconds_left);
+                report(session, &jid, call).await?;
             }
             Request::AnnounceComplete { result, data } => {
-                let handle = session.held().ok_or(Code::NoCurrentJob)?;
+                let jid = session.held().ok_or(Code::NoCurrentJob)?;
                 let call = match result {
-                    0 => session.command(&handle, &News::Complete(data)).map(|(call, _)| call),
-                    code => session.fail(&handle, code, &data),
+                    0 => session.command(&jid, &News::Complete(data)).map(|(call, _)| call),
+                    code => session.fail(&jid, code, &data),
                 };
-                report(session, &handle, call).await?;
+                report(session, &jid, call).await?;
             }
             Request::JobStatus { handle } => {
                 let progress = status(session, &handle).await;
@@ -234,9 +234,9 @@ async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
     }
     match job {
         Some(job) => {
-            session.hold(&job);
             let name = function::bytes(&job.queue);
             write(session, Response::JobAssign { name: &name[..], args: job.payload.bytes() }, out);
+            session.hold(job);
         }
         None => write(session, Response::<&[u8]>::NoJob, out),
     }
@@ -244,12 +244,12 @@ async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
 }
 
 /// Reports on the job that is held. If it is not held any more, there is none.
-async fn report(session: &mut Session, handle: &[u8], call: Option<Call>) -> Result<(), Code> {
+async fn report(session: &mut Session, jid: &[u8], call: Option<Call>) -> Result<(), Code> {
     let call = call.ok_or(Code::NoCurrentJob)?;
     match one(execute(session, vec![call]).await) {
         Ok(_) => Ok(()),
         Err(BackendError::Refused(_)) => {
-            session.let_go(handle);
+            session.jobs.let_go(jid);
             Err(Code::NoCurrentJob)
         }
         Err(error) => {

@@ -10,6 +10,7 @@ mod draft;
 pub(crate) mod function;
 mod handles;
 mod inbox;
+mod jobs;
 mod mail;
 mod session;
 mod sleepers;
@@ -65,7 +66,7 @@ pub struct Options {
     pub shutdown: Option<CancellationToken>,
     /// Whether nobody else serves the backend: then the workers of an earlier server are gone.
     pub alone: bool,
-    /// How to speak TLS with those who do.
+    /// How to speak TLS, if that is all that is spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// How many connections there may be at once. More are turned away.
     pub connections_max: usize,
@@ -322,24 +323,21 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, st
     let Ok(worker) = shared.worker_name(&peer) else { return };
     let inbox = Arc::new(Inbox::default());
     shared.mail.add(number, inbox.clone());
-    match &shared.options.tls {
-        Some(tls) if speaks_tls(&stream).await => {
-            let acceptor = TlsAcceptor::from(tls.clone());
-            match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    let (reader, writer) = tokio::io::split(stream);
-                    Connection::new(reader, writer, shared.clone(), peer.clone(), worker, inbox, stop)
-                        .serve()
-                        .await;
-                }
-                Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS with a peer that began it"),
-                Err(_) => tracing::debug!(%address, "a peer began TLS and did not go on"),
-            }
+    let Some(tls) = shared.options.tls.clone() else {
+        let (reader, writer) = stream.into_split();
+        return Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
+    };
+    if !speaks_tls(&stream).await {
+        tracing::debug!(%address, "a peer that speaks no TLS is turned away");
+        return;
+    }
+    match tokio::time::timeout(HANDSHAKE_MAX, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let (reader, writer) = tokio::io::split(stream);
+            Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
         }
-        _ => {
-            let (reader, writer) = stream.into_split();
-            Connection::new(reader, writer, shared.clone(), peer.clone(), worker, inbox, stop).serve().await;
-        }
+        Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS with a peer that began it"),
+        Err(_) => tracing::debug!(%address, "a peer began TLS and did not go on"),
     }
 }
 

@@ -2,9 +2,7 @@
 //!
 //! Each request becomes calls to the backend, and a slot for what is answered. Answers come in the order of the requests, and each is written into its slot's place.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +10,15 @@ use bytes::{Bytes, BytesMut};
 use geartrain_core::{
     Ability, Afterwards, Announce, AnnounceChange, Answer, BackendError, Call, Chunk, ChunkKind, Complete,
     Count, Delivery, Fail, Gone, Group, Heartbeat, Holder, How, Jid, Klass, Leave, Leaving, Lives, Outcome,
-    Payload, Pop, PopOrder, PopReply, Popped, Portion, Priority, Progress, Progressed, Put, PutReply,
-    QueueName, RETRIES_MAX, Refusal, Reply, SPAN_MAX, Seconds, StateName, Status, StatusOf, StatusReply,
-    Terms, Token, Told, UniqueKey, Waiter, WorkerName,
+    PAYLOAD_BYTES_MAX, Payload, Pop, PopOrder, PopReply, Popped, Portion, Priority, Progress, Progressed,
+    Put, PutReply, QueueName, RETRIES_MAX, Refusal, Reply, SPAN_MAX, Seconds, StateName, Status, StatusOf,
+    StatusReply, Terms, Told, UniqueKey, Waiter, WorkerName,
 };
 use sha2::{Digest, Sha256};
 
 use super::handles::{HANDLE_BYTES_MAX, is_handle};
 use super::inbox::Inbox;
+use super::jobs::{Held, Jobs};
 use super::sleepers::Bed;
 use super::{Awaited, Peer, Shared, calendar, function};
 use crate::packet::{
@@ -31,8 +30,6 @@ use crate::packet::{
 const FUNCTIONS_MAX: usize = 1_024;
 /// The most jobs that are asked for at once.
 const GRABS_MAX: usize = 1_000;
-/// How many of the jobs that it held a connection remembers.
-const PAST_MAX: usize = 4_096;
 /// How long a worker that says nothing is taken to be there. Its connection says for it that it is, more often than that.
 const BEAT: Duration = Duration::from_secs(20);
 /// How much of an exception is kept as what was said about a failure.
@@ -55,9 +52,9 @@ pub(crate) enum Slot {
     /// How a job stands was asked for.
     Status(Bytes),
     /// It was said of a job that its worker lives.
-    Beat(Bytes),
+    Beat(Jid),
     /// A part of a result was sent, of this job.
-    Chunk(Bytes),
+    Chunk(Jid),
     /// Nobody waits for an answer.
     Silent,
     /// The worker sleeps from here on.
@@ -102,14 +99,6 @@ impl Gathered {
     }
 }
 
-/// A job that the peer works on.
-struct Held {
-    jid: Jid,
-    token: Token,
-    /// The parts of a result that is kept, as long as nobody was told of them.
-    parts: Option<Vec<u8>>,
-}
-
 /// One peer.
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
@@ -125,16 +114,17 @@ pub(crate) struct Session {
     last: Option<(Bytes, QueueName, Klass)>,
     /// Where the next pop begins among the functions.
     turn: usize,
-    jobs: HashMap<Bytes, Held>,
-    past: Past,
+    pub(crate) jobs: Jobs,
     /// Jids that are no good as handles, by what the peer knows them as.
-    aliases: HashMap<Bytes, Jid>,
+    aliases: HashMap<Bytes, Box<str>>,
     /// The number of the last submission of somebody who waits, and of the last that was answered.
     submitted: u64,
     answered: u64,
     /// What cannot be told yet, because the submission is not answered.
     untold: VecDeque<Delivery>,
     is_asleep: bool,
+    /// Whether it was woken and has not asked for a job since: then it is likely to lie down again soon.
+    was_woken: bool,
     bed: Option<Bed>,
     /// How long the locks of its jobs are.
     lock: Option<Seconds>,
@@ -158,13 +148,13 @@ impl Session {
             functions: Vec::new(),
             last: None,
             turn: 0,
-            jobs: HashMap::new(),
-            past: Past::default(),
+            jobs: Jobs::default(),
             aliases: HashMap::new(),
             submitted: 0,
             answered: 0,
             untold: VecDeque::new(),
             is_asleep: false,
+            was_woken: false,
             bed: None,
             lock: None,
         }
@@ -349,99 +339,77 @@ impl Session {
 
     fn report(&mut self, report: Report, to: &mut Gathered) {
         let Report { handle, news } = report;
-        if !self.jobs.contains_key(&handle[..]) {
+        let jid = match self.aliases.get(&handle) {
+            Some(jid) => Bytes::copy_from_slice(jid.as_bytes()),
+            None => handle,
+        };
+        if self.jobs.get(&jid).is_none() {
             // Of a job that it once held it may still have something to say; that is not worth an error, which would end many workers.
-            if !self.past.holds(&handle) {
+            if !self.jobs.held_once(&jid) {
                 to.refuse(&Fault::job_not_found(&news));
             }
             return;
         }
-        if let Some((call, slot)) = self.command(&handle, &news) {
+        if let Some((call, slot)) = self.command(&jid, &news) {
             to.call(call, slot);
         }
     }
 
     /// What news of a job that it holds ask of the backend. After the last of them it does not hold it any more.
-    pub(crate) fn command(&mut self, handle: &[u8], news: &News) -> Option<(Call, Slot)> {
-        let held = self.jobs.get_mut(handle)?;
-        let (jid, holder) = (held.jid.clone(), Holder::Token(held.token));
-        let call = match news {
+    pub(crate) fn command(&mut self, jid: &[u8], news: &News) -> Option<(Call, Slot)> {
+        if news.is_final() {
+            return Some((end(self.jobs.let_go(jid)?, news)?, Slot::Silent));
+        }
+        let held = self.jobs.get_mut(jid)?;
+        let (jid, holder) = held.right();
+        let chunk = |kind, bytes: &Bytes| Chunk {
+            jid: jid.clone(),
+            holder: holder.clone(),
+            kind,
+            bytes: bytes[..].into(),
+        };
+        match news {
             News::Status { numerator, denominator } => {
                 let (part, whole) = news.progress()?;
-                let mut said = Vec::with_capacity(numerator.len() + denominator.len() + 1);
-                said.extend_from_slice(numerator);
-                said.push(0);
-                said.extend_from_slice(denominator);
+                let said = [&numerator[..], &[0], denominator].concat();
                 let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
                 let progress = Progress { said: Some(said.into()), ..Progress::new(jid, holder, progress) };
-                return Some((progress.into(), Slot::Silent));
+                Some((progress.into(), Slot::Silent))
             }
             News::Data(bytes) => {
                 if let Some(parts) = &mut held.parts
-                    && parts.len() + bytes.len() <= geartrain_core::PAYLOAD_BYTES_MAX
+                    && parts.len() + bytes.len() <= PAYLOAD_BYTES_MAX
                 {
                     parts.extend_from_slice(bytes);
                 }
-                let chunk = Chunk { jid, holder, kind: ChunkKind::Data, bytes: bytes[..].into() };
-                return Some((chunk.into(), Slot::Chunk(Bytes::copy_from_slice(handle))));
+                Some((chunk(ChunkKind::Data, bytes).into(), Slot::Chunk(jid)))
             }
-            News::Warning(bytes) => {
-                let chunk = Chunk { jid, holder, kind: ChunkKind::Warning, bytes: bytes[..].into() };
-                return Some((chunk.into(), Slot::Silent));
-            }
-            News::Complete(bytes) => {
-                // Whoever asks for a result later gets the parts that were sent before as well.
-                let parts = held.parts.take().filter(|parts| !parts.is_empty());
-                let bytes: Payload = match parts {
-                    Some(mut parts) => {
-                        parts.extend_from_slice(bytes);
-                        parts.into()
-                    }
-                    None => bytes[..].into(),
-                };
-                let result = (!bytes.bytes().is_empty()).then(|| Box::new(Outcome { code: 0, bytes }));
-                Call::from(Complete { result, ..Complete::new(jid, holder) })
-            }
-            News::Fail => failed(jid, holder, FAIL_GROUP, "its worker said that it failed", 1, &[]),
-            News::Exception(bytes) => {
-                let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]);
-                failed(jid, holder, EXCEPTION_GROUP, &text, 2, bytes)
-            }
-        };
-        self.let_go(handle);
-        Some((call, Slot::Silent))
-    }
-
-    /// Does not hold a job any more.
-    pub(crate) fn let_go(&mut self, handle: &[u8]) {
-        if self.jobs.remove(handle).is_some() {
-            self.past.add(handle);
+            News::Warning(bytes) => Some((chunk(ChunkKind::Warning, bytes).into(), Slot::Silent)),
+            News::Complete(_) | News::Fail | News::Exception(_) => None,
         }
     }
 
-    /// The job that it holds, if it is one: the draft's workers have one at a time.
+    /// The job that it holds: the draft's workers have one at a time.
     pub(crate) fn held(&self) -> Option<Bytes> {
-        self.jobs.keys().next().cloned()
+        self.jobs.iter().next().map(|held| held.jid.to_string().into())
     }
 
     /// A job that it holds ends badly, with a code of the worker's own.
-    pub(crate) fn fail(&mut self, handle: &[u8], code: u8, bytes: &[u8]) -> Option<Call> {
-        let held = self.jobs.get(handle)?;
-        let (jid, holder) = (held.jid.clone(), Holder::Token(held.token));
-        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]).into_owned();
-        let group = if bytes.is_empty() { FAIL_GROUP } else { EXCEPTION_GROUP };
-        let text = if text.is_empty() { format!("its worker ended it with code {code}") } else { text };
-        let call = failed(jid, holder, group, &text, code.into(), bytes);
-        self.let_go(handle);
-        Some(call)
+    pub(crate) fn fail(&mut self, jid: &[u8], code: u8, bytes: &[u8]) -> Option<Call> {
+        let (jid, holder) = self.jobs.let_go(jid)?.right();
+        if bytes.is_empty() {
+            let message = format!("its worker ended it with code {code}");
+            return Some(failed(jid, holder, FAIL_GROUP, &message, code.into(), bytes));
+        }
+        Some(failed(jid, holder, EXCEPTION_GROUP, &message(bytes), code.into(), bytes))
     }
 
     /// A job that it holds got further, as the draft says it.
-    pub(crate) fn progress(&self, handle: &[u8], part: u32, whole: u32, seconds_left: u32) -> Option<Call> {
-        let held = self.jobs.get(handle)?;
+    pub(crate) fn progress(&self, jid: &[u8], part: u32, whole: u32, seconds_left: u32) -> Option<Call> {
+        let (jid, holder) = self.jobs.get(jid)?.right();
         let seconds_left = (seconds_left > 0).then_some(seconds_left);
         let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left };
-        Some(Progress::new(held.jid.clone(), Holder::Token(held.token), progress).into())
+        Some(Progress::new(jid, holder, progress).into())
     }
 
     fn ask_status(&mut self, handle: Bytes, to: &mut Gathered) {
@@ -453,24 +421,31 @@ impl Session {
 
     /// The job that a handle names, if it can name one.
     pub(crate) fn jid_of(&self, handle: &[u8]) -> Option<Jid> {
-        if let Some(jid) = self.aliases.get(handle) {
-            return Some(jid.clone());
-        }
-        let text = std::str::from_utf8(handle).ok().filter(|text| text.len() <= HANDLE_BYTES_MAX)?;
+        let text = match self.aliases.get(handle) {
+            Some(jid) => jid,
+            None => std::str::from_utf8(handle).ok().filter(|text| text.len() <= HANDLE_BYTES_MAX)?,
+        };
         Jid::new(text).ok()
+    }
+
+    /// Lends what the peer knows a job as.
+    pub(crate) fn with_handle<T>(&mut self, jid: &Jid, read: impl FnOnce(&[u8]) -> T) -> T {
+        jid.with_str(|text| {
+            if is_handle(text) {
+                return read(text.as_bytes());
+            }
+            if let Some((alias, _)) = self.aliases.iter().find(|(_, known)| known.as_ref() == text) {
+                return read(alias);
+            }
+            let alias: Bytes = format!("H:alias:{}:{}", self.peer.number, self.aliases.len() + 1).into();
+            self.aliases.insert(alias.clone(), text.into());
+            read(&alias)
+        })
     }
 
     /// What the peer knows a job as.
     pub(crate) fn handle_of(&mut self, jid: &Jid) -> Bytes {
-        if is_handle(jid) {
-            return jid.to_string().into();
-        }
-        if let Some((alias, _)) = self.aliases.iter().find(|(_, known)| *known == jid) {
-            return alias.clone();
-        }
-        let alias: Bytes = format!("H:alias:{}:{}", self.peer.number, self.aliases.len() + 1).into();
-        self.aliases.insert(alias.clone(), jid.clone());
-        alias
+        self.with_handle(jid, Bytes::copy_from_slice)
     }
 
     /// Writes what has come of a request.
@@ -486,15 +461,15 @@ impl Session {
                 };
                 write(Response::Status { handle, status }, out);
             }
-            Slot::Beat(handle) => {
+            Slot::Beat(jid) => {
                 if let Some(Err(_)) = answer {
-                    self.let_go(&handle);
+                    jid.with_str(|jid| self.jobs.let_go(jid.as_bytes()));
                 }
             }
-            Slot::Chunk(handle) => {
+            Slot::Chunk(jid) => {
                 // Whoever was told of a part must not be told again at the end.
                 if let Some(Ok(Reply::Chunk(1..))) = answer
-                    && let Some(held) = self.jobs.get_mut(&handle)
+                    && let Some(held) = jid.with_str(|jid| self.jobs.get_mut(jid.as_bytes()))
                 {
                     held.parts = None;
                 }
@@ -519,9 +494,9 @@ impl Session {
             Some(Err(refusal)) => return fault(&refusal).encode(out),
             _ => return Fault::Storage("The queue did not answer".to_owned()).encode(out),
         };
-        let handle = self.handle_of(&jid);
-        write(Response::JobCreated { handle: &handle[..] }, out);
+        self.with_handle(&jid, |handle| write(Response::JobCreated { handle }, out));
         let Some(number) = number else { return };
+        let handle = self.handle_of(&jid);
         self.peer.about().awaited.insert(number, Awaited { front, jid, handle });
         if front != self.shared.mail.front() {
             // It was put while the stream changed, so nobody will hear of it.
@@ -539,8 +514,8 @@ impl Session {
         for grab in grabs {
             match jobs.next() {
                 Some(job) => {
-                    let handle = self.hold(&job);
-                    assign(*grab, &handle, &job, out);
+                    self.with_handle(&job.jid, |handle| assign(*grab, handle, &job, out));
+                    self.hold(job);
                 }
                 None => write(Response::<&[u8]>::NoJob, out),
             }
@@ -549,13 +524,10 @@ impl Session {
     }
 
     /// Holds a job from now on.
-    pub(crate) fn hold(&mut self, job: &Popped) -> Bytes {
-        let handle = self.handle_of(&job.jid);
-        let keeps = job.particulars.as_ref().is_some_and(|about| about.result_for.is_some());
+    pub(crate) fn hold(&mut self, job: Popped) {
+        let keeps = job.particulars.is_some_and(|about| about.result_for.is_some());
         self.lock = Some(job.lock.expires - self.shared.clock.now());
-        let held = Held { jid: job.jid.clone(), token: job.lock.token, parts: keeps.then(Vec::new) };
-        self.jobs.insert(handle.clone(), held);
-        handle
+        self.jobs.hold(job.jid, job.lock.token, keeps);
     }
 
     fn lie_down(&mut self) {
@@ -564,6 +536,13 @@ impl Session {
         }
         if self.is_asleep && !self.functions.is_empty() {
             self.bed = self.shared.sleepers.lie_down(&self.inbox, &self.functions);
+        }
+    }
+
+    /// It has asked for jobs, and nothing else after that. If it was just woken, it will lie down again soon.
+    pub(crate) fn watch_ahead(&mut self) {
+        if std::mem::take(&mut self.was_woken) {
+            self.shared.sleepers.watch_ahead(&self.functions);
         }
     }
 
@@ -584,6 +563,7 @@ impl Session {
     /// Whether somebody who is woken has been asleep.
     pub(crate) fn wake(&mut self) -> bool {
         self.bed = None;
+        self.was_woken = true;
         std::mem::take(&mut self.is_asleep)
     }
 
@@ -675,9 +655,9 @@ impl Session {
         if !self.functions.is_empty() {
             self.announce(AnnounceChange::Can(Vec::new()), to);
         }
-        for (handle, held) in &self.jobs {
-            let beat = Heartbeat { jid: held.jid.clone(), holder: Holder::Token(held.token), payload: None };
-            to.call(beat, Slot::Beat(handle.clone()));
+        for held in self.jobs.iter() {
+            let (jid, holder) = held.right();
+            to.call(Heartbeat { jid: jid.clone(), holder, payload: None }, Slot::Beat(jid));
         }
     }
 
@@ -719,26 +699,6 @@ impl Session {
     }
 }
 
-/// The jobs that a connection held and does not hold any more: the last of them, by their hashes.
-#[derive(Default)]
-struct Past {
-    hasher: RandomState,
-    hashes: VecDeque<u64>,
-}
-
-impl Past {
-    fn add(&mut self, handle: &[u8]) {
-        if self.hashes.len() >= PAST_MAX {
-            self.hashes.pop_front();
-        }
-        self.hashes.push_back(self.hasher.hash_one(handle));
-    }
-
-    fn holds(&self, handle: &[u8]) -> bool {
-        self.hashes.contains(&self.hasher.hash_one(handle))
-    }
-}
-
 /// The key that a unique ID stands for, if it stands for one.
 pub(crate) fn unique(unique: &[u8], data: &[u8]) -> Option<UniqueKey> {
     match unique {
@@ -757,6 +717,33 @@ pub(crate) fn shown(key: Option<&UniqueKey>) -> &[u8] {
         Some(key) if key.contains(&0) => b"",
         key => key.unwrap_or_default(),
     }
+}
+
+/// What the last news of a job ask of the backend.
+fn end(held: Held, news: &News) -> Option<Call> {
+    let (jid, holder) = held.right();
+    Some(match news {
+        News::Complete(bytes) => {
+            // Whoever asks for a result later gets the parts that were sent before as well.
+            let bytes: Payload = match held.parts {
+                Some(mut parts) if !parts.is_empty() => {
+                    parts.extend_from_slice(bytes);
+                    parts.into()
+                }
+                _ => bytes[..].into(),
+            };
+            let result = (!bytes.bytes().is_empty()).then(|| Box::new(Outcome { code: 0, bytes }));
+            Call::from(Complete { result, ..Complete::new(jid, holder) })
+        }
+        News::Fail => failed(jid, holder, FAIL_GROUP, "its worker said that it failed", 1, &[]),
+        News::Exception(bytes) => failed(jid, holder, EXCEPTION_GROUP, &message(bytes), 2, bytes),
+        News::Data(_) | News::Warning(_) | News::Status { .. } => return None,
+    })
+}
+
+/// The beginning of what a worker said, as text.
+fn message(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]).into_owned()
 }
 
 fn failed(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes: &[u8]) -> Call {

@@ -65,6 +65,33 @@ impl Sleepers {
         })
     }
 
+    /// Watches these functions, for somebody who asks for a job and will lie down if there is none. What the backend is asked for at the same time costs
+    /// less than what it is asked for later.
+    pub(crate) fn watch_ahead(self: &Arc<Sleepers>, functions: &[QueueName]) {
+        let mut lines = self.lines();
+        for function in functions {
+            self.watch_if_nobody_does(function, &mut lines);
+        }
+    }
+
+    fn watch_if_nobody_does(
+        self: &Arc<Sleepers>,
+        function: &QueueName,
+        lines: &mut BTreeMap<QueueName, Line>,
+    ) {
+        if lines.contains_key(function) {
+            return;
+        }
+        lines.insert(function.clone(), Line::default());
+        let (sleepers, function) = (self.clone(), function.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = sleepers.watch(&function) => {}
+                () = sleepers.stop.cancelled() => {}
+            }
+        });
+    }
+
     /// Lets somebody sleep until there is a job of one of these functions. If it is known that there is one, they are woken at once.
     pub(crate) fn lie_down(self: &Arc<Sleepers>, inbox: &Arc<Inbox>, functions: &[QueueName]) -> Option<Bed> {
         let mut lines = self.lines();
@@ -76,17 +103,8 @@ impl Sleepers {
         let place = self.places.fetch_add(1, Ordering::Relaxed);
         let sleeper = Arc::new(Sleeper { place, inbox: inbox.clone(), functions: functions.to_vec() });
         for function in functions {
-            let is_watched = lines.contains_key(function);
+            self.watch_if_nobody_does(function, &mut lines);
             lines.entry(function.clone()).or_default().asleep.insert(place, sleeper.clone());
-            if !is_watched {
-                let (sleepers, function) = (self.clone(), function.clone());
-                tokio::spawn(async move {
-                    tokio::select! {
-                        () = sleepers.watch(&function) => {}
-                        () = sleepers.stop.cancelled() => {}
-                    }
-                });
-            }
         }
         Some(Bed(sleeper))
     }

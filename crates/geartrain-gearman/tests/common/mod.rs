@@ -106,7 +106,7 @@ impl Peer {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    async fn incoming(&mut self) -> Option<Incoming> {
+    pub(crate) async fn incoming(&mut self) -> Option<Incoming> {
         loop {
             if let Some(incoming) = self.parser.next(&mut self.bytes).unwrap() {
                 return Some(incoming);
@@ -175,7 +175,13 @@ impl Peer {
     }
 
     /// Hands a job in and reads its handle.
-    pub(crate) async fn submit(&mut self, function: &str, unique: &str, data: &str, mode: Mode<&str>) -> Bytes {
+    pub(crate) async fn submit(
+        &mut self,
+        function: &str,
+        unique: &str,
+        data: &str,
+        mode: Mode<&str>,
+    ) -> Bytes {
         self.send(Request::Submit(Submission { function, unique, data, mode })).await;
         match self.next().await {
             Response::JobCreated { handle } => handle,

@@ -178,9 +178,9 @@ pub async fn what_a_worker_says_is_told_and_not_kept(system: System) -> Checked 
     }
     let told = |said| Told::Progress { progress: portion(1, 2), said };
     let delivery = |said| Delivery { waiter: waiter(1), jid: jid("a"), told: told(said) };
-    follower.told(&system, said.map(delivery)).await?;
     let event = || Event::Progress { jid: jid("a"), progress: portion(1, 2) };
     listener.heard(&system, [event(), event(), event(), event()]).await?;
+    follower.told(&system, said.map(delivery)).await?;
     Ok(())
 }
 
@@ -199,16 +199,19 @@ pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
     let mut listener = system.listen().await?;
-    for (part, whole, percent) in [(0, 0, 0), (5, 4, 100), (7, 0, 0), (u32::MAX, 1, 100), (1, u32::MAX, 0)] {
-        let further = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
-        assert_eq!(further.portion.percent(), percent);
+    let as_said = [(0, 0), (5, 4), (7, 0), (u32::MAX, 1), (1, u32::MAX)]
+        .map(|(part, whole)| Progressed { portion: Portion::as_said(part, whole), seconds_left: None });
+    assert_eq!(as_said.map(|said| said.portion.percent()), [0, 100, 0, 100, 0]);
+    for further in as_said {
         system.at(1, Progress::new(jid("a"), holding(&popped), further)).await?;
         assert_eq!(system.particulars("a").await?.progress, Some(further));
         let status = system.ask(status("a")).await?.ok_or("an unfinished job has a status")?;
         assert_eq!(status.progress, Some(further));
-        listener.heard(&system, [Event::Progress { jid: jid("a"), progress: further }]).await?;
-        let told = Told::Progress { progress: further, said: None };
-        follower.told(&system, [Delivery { waiter: waiter(1), jid: jid("a"), told }]).await?;
     }
+    let event = |progress| Event::Progress { jid: jid("a"), progress };
+    listener.heard(&system, as_said.map(event)).await?;
+    let told = |progress| Told::Progress { progress, said: None };
+    let delivery = |progress| Delivery { waiter: waiter(1), jid: jid("a"), told: told(progress) };
+    follower.told(&system, as_said.map(delivery)).await?;
     Ok(())
 }

@@ -1,0 +1,187 @@
+//! Workers that sleep: one job wakes few of them, and nobody sleeps through a job.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::Server;
+use fastrand::Rng;
+use geartrain_core::{Jid, Klass, Put, QueueName};
+use geartrain_gearman::packet::{Mode, News, Priority, Request, Response, Submission};
+use tokio::sync::mpsc;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_job_wakes_few_of_a_thousand() {
+    const WORKERS: usize = 1_000;
+    let server = Server::start().await;
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        let mut worker = server.worker("f").await;
+        worker.sleep().await;
+        worker.sync().await;
+        workers.push(worker);
+    }
+    let (word, mut heard) = mpsc::unbounded_channel();
+    let (noops, rest) = (Arc::new(AtomicUsize::new(0)), tokio_util::sync::CancellationToken::new());
+    let mut tasks = tokio::task::JoinSet::new();
+    for mut worker in workers {
+        let (word, noops, rest) = (word.clone(), noops.clone(), rest.clone());
+        tasks.spawn(async move {
+            // Whoever hears nothing asks for an echo in the end: had they been woken, that would come first.
+            let mut asked = false;
+            loop {
+                let next = tokio::select! {
+                    next = worker.next() => next,
+                    () = rest.cancelled(), if !asked => {
+                        asked = true;
+                        worker.send(Request::Echo { data: "rest" }).await;
+                        continue;
+                    }
+                };
+                match next {
+                    Response::Noop => {
+                        noops.fetch_add(1, Ordering::Relaxed);
+                        if let Some(job) = worker.grab().await {
+                            worker.report(&job.handle, News::Complete("")).await;
+                            worker.sync().await;
+                            word.send(job.data).unwrap();
+                        }
+                    }
+                    Response::Echo { .. } => return,
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+    }
+    let mut client = server.peer().await;
+    client.background("f", "", "the only one").await;
+    let done = tokio::time::timeout(Duration::from_secs(30), heard.recv()).await.unwrap();
+    assert_eq!(done.unwrap(), "the only one");
+    rest.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    // One, unless the machine is so busy that it does not get to ask before others are woken as well.
+    let woken = noops.load(Ordering::Relaxed);
+    assert!((1..WORKERS / 4).contains(&woken), "{woken} were woken");
+    server.end().await;
+}
+
+/// Workers that do nothing unless they are woken; jobs that come in every way; workers that come, go, and learn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sleeps_through_a_job() {
+    let first = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = first.map_or(0..20, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let told = tokio::time::timeout(Duration::from_secs(60), story(seed)).await;
+        told.unwrap_or_else(|_| panic!("a job was slept through; try again with GEARTRAIN_SEED={seed}"));
+    }
+}
+
+async fn story(seed: u64) {
+    const FUNCTIONS: [&str; 3] = ["a", "b", "c"];
+    let mut chance = Rng::with_seed(seed);
+    let wake = chance.usize(0..3);
+    let options = geartrain_gearman::front::Options { wake, ..Default::default() };
+    let server = Server::with(options).await;
+    let jobs = chance.usize(20..200);
+    let (done, mut heard) = mpsc::unbounded_channel();
+    let mut tasks = tokio::task::JoinSet::new();
+    // There is always somebody for each function; the others may go.
+    for number in 0..chance.usize(3..30) {
+        let stays = number < FUNCTIONS.len();
+        let mut can: Vec<&str> = FUNCTIONS.into_iter().filter(|_| chance.bool()).collect();
+        if stays {
+            can.push(FUNCTIONS[number]);
+        }
+        tasks.spawn(work(server.address, can, stays, chance.fork(), done.clone()));
+    }
+    let mut client = server.peer().await;
+    for number in 0..jobs {
+        let function = *chance.choice(FUNCTIONS.iter()).unwrap();
+        match chance.u8(0..4) {
+            0 => {
+                let queue = QueueName::new(function).unwrap();
+                let jid = Jid::new(format!("native-{number}")).unwrap();
+                let put = Put::new(queue, jid, Klass::new("k").unwrap(), number.to_string().as_str());
+                server.run(put).await;
+            }
+            1 => submit(&mut client, function, number, Mode::Foreground(Priority::Normal)).await,
+            _ => submit(&mut client, function, number, Mode::Background(Priority::Normal)).await,
+        }
+        if chance.u8(0..10) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let mut left: std::collections::BTreeSet<Bytes> =
+        (0..jobs).map(|number| Bytes::from(number.to_string())).collect();
+    while !left.is_empty() {
+        left.remove(&heard.recv().await.unwrap());
+    }
+    tasks.abort_all();
+    server.end().await;
+}
+
+/// Hands a job in. News of earlier ones may come first.
+async fn submit(client: &mut common::Peer, function: &str, number: usize, mode: Mode<&str>) {
+    let data = number.to_string();
+    client.send(Request::Submit(Submission { function, unique: "", data: &data, mode })).await;
+    while !matches!(client.next().await, Response::JobCreated { .. }) {}
+}
+
+async fn work(
+    address: std::net::SocketAddr,
+    can: Vec<&'static str>,
+    stays: bool,
+    mut chance: Rng,
+    done: mpsc::UnboundedSender<Bytes>,
+) {
+    let mut worker = common::Peer::connect(address).await;
+    let (mut later, now): (Vec<&str>, Vec<&str>) = can.into_iter().partition(|_| !stays && chance.bool());
+    for function in now {
+        worker.send(Request::CanDo { function, timeout: None }).await;
+    }
+    loop {
+        worker.sleep().await;
+        if let Some(function) = later.pop() {
+            // It learns in its sleep.
+            worker.send(Request::CanDo { function, timeout: None }).await;
+        }
+        while worker.next().await != Response::Noop {}
+        if !stays && chance.u8(0..20) == 0 {
+            return;
+        }
+        if chance.u8(0..10) == 0 {
+            // It is woken, and lies down again without a look.
+            continue;
+        }
+        while let Some(job) = grab(&mut worker).await {
+            if !stays && chance.u8(0..20) == 0 {
+                // It goes with the job in its hands.
+                return;
+            }
+            worker.report(&job.handle, News::Complete("")).await;
+            let _ = done.send(job.data);
+            if chance.bool() {
+                break;
+            }
+        }
+    }
+}
+
+/// Asks for a job. A wake-up may come in between.
+async fn grab(worker: &mut common::Peer) -> Option<geartrain_gearman::packet::Assignment> {
+    worker.send(Request::<&str>::Grab(geartrain_gearman::packet::Grab::Unique)).await;
+    loop {
+        match worker.next().await {
+            Response::Noop => {}
+            Response::Assign(job) => return Some(job),
+            Response::NoJob => return None,
+            other => panic!("{other:?}"),
+        }
+    }
+}
