@@ -319,7 +319,7 @@ Exit codes: 0 done, 1 the queue refused, 2 bad usage, 3 no answer from the queue
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "geartrain put [OPTIONS] <QUEUE> <KLASS> [PAYLOAD]\n       geartrain put [QUEUE] [KLASS] --batch <FILE>",
+    override_usage = "geartrain put [OPTIONS] <QUEUE> <KLASS> [PAYLOAD]\n       geartrain put [QUEUE] [KLASS] --batch <FILE>\n       geartrain put --resubmit [--all] --record <FILE>",
     after_help = r#"Examples:
   geartrain put mail welcome '{"to":"a"}' --priority 5 --tag new
   geartrain put mail welcome @letter.json --in 1h30m
@@ -327,6 +327,7 @@ Exit codes: 0 done, 1 the queue refused, 2 bad usage, 3 no answer from the queue
   geartrain put mail --batch jobs.ndjson
   geartrain put reports monthly --unique 2026-04 --timeout 10m --backoff 10s..1h --keep-result
   geartrain put thumbnails make @cat.jpg --wait 30s > cat-small.jpg
+  geartrain put --resubmit --record jobs.record --url gearman://a,b    # a is lost: its jobs go to b
 
 A payload that begins with @, or is just -, can be given through standard input.
 
@@ -342,10 +343,10 @@ other JSON as it is written."#
 )]
 pub(crate) struct PutArgs {
     /// Where the job goes
-    #[arg(required_unless_present = "batch")]
+    #[arg(required_unless_present_any = ["batch", "resubmit"])]
     pub(crate) queue: Option<QueueName>,
     /// What code runs it
-    #[arg(required_unless_present = "batch")]
+    #[arg(required_unless_present_any = ["batch", "resubmit"])]
     pub(crate) klass: Option<Klass>,
     /// What that code is given: text, @FILE, or - for standard input [default: nothing]
     #[arg(conflicts_with = "batch", allow_negative_numbers = true)]
@@ -381,6 +382,15 @@ pub(crate) struct PutArgs {
     /// Put many: one JSON object per line of FILE, or of standard input if it is -
     #[arg(long, value_name = "FILE")]
     pub(crate) batch: Option<PathBuf>,
+    /// Write down what is put before it is sent, and keep it there until it is known to be done
+    #[arg(long, value_name = "FILE", help_heading = "Gearman servers")]
+    pub(crate) record: Option<PathBuf>,
+    /// Put again what is in the record and was lost with its server
+    #[arg(long, conflicts_with_all = ["queue", "klass", "payload", "batch", "every", "wait", "jid", "delay", "at", "priority", "tags", "depends", "retries", "unique", "timeout", "expires", "backoff", "crashes", "roll_call", "keep_result"], help_heading = "Gearman servers")]
+    pub(crate) resubmit: bool,
+    /// With --resubmit: also what a server does not know though it is there
+    #[arg(long, requires = "resubmit", help_heading = "Gearman servers")]
+    pub(crate) all: bool,
 }
 
 /// What a put may ask for beyond Qless.

@@ -1,89 +1,115 @@
-//! The server killed under Debian's Gearman tools.
+//! The command with a Gearman server: what it can do there, and what it says it cannot.
 
 #![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
 
-mod served;
+mod place;
 
-use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use geartrain_testkit::peers::Scratch;
-use served::{Served, until};
+use geartrain::{Complete, Holder, Outcome};
+use geartrain_testkit::peers::Gearmand;
+use place::Place;
+use pollster::block_on;
 
-/// A tool while it runs. It is ended with this.
-struct Tool(Child);
-
-impl Tool {
-    fn start(command: &mut Command) -> Tool {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Tool(command.spawn().expect("gearman is there (on Debian and Ubuntu: apt-get install gearman-tools)"))
-    }
-
-    /// All that it printed, when it has ended by itself.
-    fn output(mut self) -> String {
-        let mut output = self.0.stdout.take().unwrap();
-        let text = std::thread::spawn(move || std::io::read_to_string(&mut output).unwrap());
-        until("the tool ends", || self.0.try_wait().unwrap().is_some());
-        text.join().unwrap()
-    }
+fn url(server: &Gearmand) -> String {
+    format!("gearman://127.0.0.1:{}", server.port())
 }
 
-impl Drop for Tool {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn gearman(port: u16) -> Command {
-    let mut command = Command::new("gearman");
-    command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
-    command
-}
-
-fn gearadmin(port: u16, words: &[&str]) -> String {
-    let mut command = Command::new("gearadmin");
-    command.args(["--host", "127.0.0.1", "--port", &port.to_string()]).args(words);
-    Tool::start(&mut command).output()
-}
-
-/// Leaves a job, and answers its handle.
-fn leave(port: u16, data: &str) -> String {
-    let said = Tool::start(gearman(port).args(["-v", "-b", "-f", "work", data])).output();
-    said.trim_end().strip_prefix("Task created: ").unwrap_or_else(|| panic!("it said {said:?}")).to_owned()
-}
-
-/// What was left in the background is there after a crash, under the handles that clients know, also what a worker was at.
 #[test]
-fn jobs_in_the_background_outlive_a_server_that_is_killed() {
-    let mut server = Served::start(&["--handle-host", "here"]);
-    let scratch = Scratch::new("tools");
-    let here = |name: &str| scratch.path().join(name);
-    std::fs::write(here("here"), "").unwrap();
-    // Its job lasts until the test is over, whatever became of the worker.
-    let script = "echo >> begun; while [ -e here ]; do sleep 0.02; done";
-    let mut command = gearman(server.gearman_port());
-    command.args(["-w", "-f", "work", "--", "sh", "-c", script]).current_dir(scratch.path());
-    let worker = Tool::start(&mut command);
-    let mut handles = vec![leave(server.gearman_port(), "one ")];
-    until("the first one has begun", || here("begun").exists());
-    handles.extend(["two ", "three "].map(|data| leave(server.gearman_port(), data)));
-    assert_eq!(handles, ["H:here:1", "H:here:2", "H:here:3"]);
-    // This one is nobody's as soon as its client has nobody to ask.
-    let waiting = Tool::start(gearman(server.gearman_port()).args(["-f", "work", "nobody's "]));
-    until("it is there", || gearadmin(server.gearman_port(), &["--status"]) == "work\t4\t1\t1\n.\n");
+fn jobs_are_put_looked_at_and_cancelled() {
+    let (place, server) = (Place::new(), Gearmand::start(&[]));
+    let url = url(&server);
+    let at = |arguments: &[&str]| [arguments, &["--url", &url]].concat();
+    let jid = place.run(&at(&["put", "resize", "resize", "cat", "--priority", "5", "--unique", "cat-7"]));
+    let jid = jid.trim();
+    assert!(jid.starts_with("H:"), "{jid}");
+    let second = place.json(&at(&["put", "resize", "resize", "cat", "--unique", "cat-7"]));
+    assert_eq!((&second["jid"], &second["outcome"]), (&jid.into(), &"named".into()));
+    let status = place.json(&at(&["status", jid]));
+    assert_eq!((&status["state"], &status["queue"]), (&"waiting".into(), &"?".into()));
+    assert_eq!(place.json(&at(&["status", "resize", "--unique", "cat-7"]))["state"], "waiting");
+    let queues = place.json(&at(&["queues"]));
+    assert_eq!((&queues[0]["name"], &queues[0]["waiting"]), (&"resize".into(), &1.into()));
+    assert_eq!(place.json(&at(&["workers"])), serde_json::json!([]));
 
-    server.kill();
-    drop((worker, waiting));
-    server.start_again();
+    let popped = place.json(&at(&["pop", "resize", "--worker", "w1"]));
+    assert_eq!((&popped[0]["jid"], &popped[0]["payload"]), (&jid.into(), &"cat".into()));
+    // The lock was the command's connection.
+    let token = popped[0]["token"].as_str().unwrap();
+    let (_, error, code) = place.try_run(&at(&["complete", jid, "--token", token]));
+    assert_eq!(code, 1);
+    assert!(error.starts_with(&format!("geartrain: the lock on job {jid} is lost")), "{error}");
+    place.run(&at(&["cancel", jid]));
+    assert_eq!(place.try_run(&at(&["status", jid])).2, 1);
+}
 
-    // The worker is gone, so its job has come back.
-    let jobs = "H:here:1\t1\t0\t1\nH:here:2\t0\t0\t1\nH:here:3\t0\t0\t1\n.\n";
-    assert_eq!(gearadmin(server.gearman_port(), &["--show-jobs"]), jobs);
-    assert_eq!(gearadmin(server.gearman_port(), &["--status"]), "work\t3\t0\t0\n.\n");
-    // A handle is not given out twice.
-    let fourth = leave(server.gearman_port(), "four ");
-    assert!(!handles.contains(&fourth) && fourth != "H:here:4", "{fourth} was another job's");
-    let next = Tool::start(gearman(server.gearman_port()).args(["-w", "-f", "work", "-c", "4"]));
-    assert_eq!(next.output(), "one two three four ");
-    assert_eq!(gearadmin(server.gearman_port(), &["--status"]), "work\t0\t0\t0\n.\n");
+#[test]
+fn what_gearman_cannot_do_is_said_in_one_sentence() {
+    let (place, server) = (Place::new(), Gearmand::start(&[]));
+    let url = url(&server);
+    for (arguments, code, said) in [
+        (&["get", "H:a:1"][..], 1, "the gearman backend cannot show a job: ask for its status"),
+        (&["pause", "resize"], 1, "the gearman backend cannot pause a queue"),
+        (&["events"], 1, "the gearman backend cannot tell what happens"),
+        (&["put", "resize", "resize", "--every", "1h"], 1, "the gearman backend cannot make recurring jobs"),
+        (&["put", "resize", "resize", "--tag", "new"], 1, "the gearman backend cannot tag a job"),
+        (
+            &["put", "resize", "small"],
+            1,
+            "klass must be resize, as the queue is: to Gearman a job's function is all there is",
+        ),
+        (&["put", "--resubmit"], 2, "say where jobs are written down: give --record FILE"),
+    ] {
+        let (_, error, exit) = place.try_run(&[arguments, &["--url", &url]].concat());
+        assert_eq!((error.trim(), exit), (format!("geartrain: {said}").as_str(), code), "{arguments:?}");
+    }
+    let (_, error, code) =
+        place.try_run(&["server", "--store", &url, "--resp", "127.0.0.1:0", "--gearman", "off"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("to Gearman servers connect directly"), "{error}");
+}
+
+#[test]
+fn a_result_is_waited_for() {
+    let (place, server) = (Place::new(), Gearmand::start(&[]));
+    let url = url(&server);
+    let worker = url.clone();
+    let at_work = std::thread::spawn(move || {
+        block_on(async {
+            let client = geartrain::connect(&worker).await.unwrap();
+            let job = client.pop_wait("resize", "w1", Duration::from_secs(60)).await.unwrap().unwrap();
+            let result = Some(Box::new(Outcome { code: 0, bytes: "small cat".into() }));
+            client
+                .run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) })
+                .await
+                .unwrap();
+        });
+    });
+    let (out, remarks, code) =
+        place.try_run(&["put", "resize", "resize", "cat", "--wait", "60s", "--url", &url]);
+    assert_eq!((out.as_str(), remarks.as_str(), code), ("small cat", "", 0));
+    at_work.join().unwrap();
+    let late = ["put", "nobody", "nobody", "cat", "--wait", "50ms", "--url", &url];
+    assert_eq!(place.try_run(&late).2, 4);
+}
+
+#[test]
+fn what_was_lost_with_a_server_is_put_again_by_hand() {
+    let (place, mut lost, other) = (Place::new(), Gearmand::start(&[]), Gearmand::start(&[]));
+    let record = place.path("jobs.record");
+    for payload in ["1", "2"] {
+        place.run(&["put", "resize", "resize", payload, "--record", &record, "--url", &url(&lost)]);
+    }
+    let both = format!("{},127.0.0.1:{}", url(&lost), other.port());
+    let resubmit = ["put", "--resubmit", "--record", &record, "--url", &both];
+    assert_eq!(place.json(&resubmit)["known"], 2);
+    lost.kill();
+    let (out, remarks, code) = place.try_run(&resubmit);
+    assert_eq!((out.lines().count(), code), (2, 0), "{remarks}");
+    assert_eq!(remarks, "geartrain: 2 jobs put again, 0 still with a server\n");
+    let queues = place.json(&["queues", "--url", &url(&other)]);
+    assert_eq!(queues[0]["waiting"], 2);
+    let (_, error, code) = place.try_run(&["put", "--resubmit", "--record", &record, "--url", "memory:"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("are for Gearman servers"), "{error}");
 }

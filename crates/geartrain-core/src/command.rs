@@ -353,6 +353,11 @@ pub enum PutReply {
         /// That job.
         jid: Jid,
     },
+    /// The backend chooses jids itself, and this is the job's. It may be new, or another that stands for this put as well: the backend does not say which.
+    Named {
+        /// The one it chose.
+        jid: Jid,
+    },
 }
 
 /// Hands jobs to a worker.

@@ -125,11 +125,15 @@ impl Server {
             Some(gearman) => Some(gearman::prepare(gearman, settings.insecure, &quit).await?),
             None => None,
         };
+        let place = Place::of(&settings.store)?;
+        if let Place::Gearman(url) = &place {
+            let why = "a server keeps its jobs itself or on a Redis; to Gearman servers connect directly";
+            return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
+        }
         let client = match settings.result_log {
             Some(_) => geartrain::connect_to_follow(&settings.store).await?,
             None => geartrain::connect(&settings.store).await?,
         };
-        let place = Place::of(&settings.store)?;
         // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
         if matches!(place, Place::Directory { .. }) && !client.is_own_directory() {
             return Err(StartError::InUse { directory: place.to_string() });

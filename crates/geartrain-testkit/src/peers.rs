@@ -167,3 +167,78 @@ impl Drop for RedisServer {
         self.end();
     }
 }
+
+/// Debian's Gearman server.
+#[derive(Debug)]
+pub struct Gearmand {
+    keeper: Option<Child>,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl Gearmand {
+    /// One that keeps nothing, unless further arguments say otherwise.
+    pub fn start(arguments: &[&str]) -> Gearmand {
+        // Somebody may take the port between us and the server; then another one is tried.
+        for _ in 0..5 {
+            let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+            let mut server = Gearmand { keeper: None, port: free_port(), arguments };
+            if server.run() {
+                return server;
+            }
+        }
+        panic!("gearmand does not start with {arguments:?}: install the package gearman-job-server");
+    }
+
+    /// Whether it got as far as to take connections.
+    fn run(&mut self) -> bool {
+        let mut command = Command::new("sh");
+        // Not on every path: it is where administrators have their programs.
+        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+        command.args(["-c", KEEPER, "sh", "gearmand", "-p", &self.port.to_string(), "-L", "127.0.0.1"]);
+        command.args(["-l", "none"]).args(&self.arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut keeper = command.spawn().expect("there is a shell");
+        let mut lines = BufReader::new(keeper.stdout.take().expect("it was piped")).lines();
+        let pid = lines.next().and_then(Result::ok).unwrap_or_default();
+        let pid: u32 = pid.strip_prefix("pid ").and_then(|pid| pid.parse().ok()).expect("it says its number");
+        self.keeper = Some(keeper);
+        let begun = Instant::now();
+        // It says nothing when it is ready.
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let is_there = std::path::Path::new(&format!("/proc/{pid}")).exists();
+            if !is_there || begun.elapsed() > LIMIT.0 {
+                self.kill();
+                return false;
+            }
+            std::thread::sleep(LIMIT.1);
+        }
+        true
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends it with `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            // Its standard input is closed, and then it kills the server and waits for it.
+            drop(keeper.stdin.take());
+            let _ = keeper.wait();
+        }
+    }
+
+    /// Starts it again on the same port.
+    pub fn start_again(&mut self) {
+        self.kill();
+        assert!(self.run(), "gearmand does not start again");
+    }
+}
+
+impl Drop for Gearmand {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 use geartrain_redis::{BadUrl, RedisBackend, RedisUrl};
 use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock};
 
@@ -17,6 +18,7 @@ use crate::{Client, Error, timer};
 /// | `memory:` | in this process, and gone with it |
 /// | `embedded:DIR`, or a path with a slash in it | in this process, and kept in a directory |
 /// | `redis://HOST:PORT`, and [others](geartrain_redis::RedisUrl) | on a geartrain server, a Redis or a Valkey |
+/// | `gearman://HOST:PORT,HOST:PORT` ([more](geartrain_gearman::client::GearmanUrl)) | on one or several Gearman servers, with [what they can do](geartrain_gearman::client) |
 ///
 /// A directory belongs to one process at a time. That process lets others in through a socket file in the directory, so that the same URL works there too.
 /// With `?sync=50ms` behind a directory, what is done is forced to the disk so often, and with `?sync=never` when the system likes,
@@ -29,9 +31,21 @@ use crate::{Client, Error, timer};
 /// let error = geartrain::connect("carrier-pigeon:").await.err().expect("nobody knows such a queue");
 /// assert_eq!(
 ///     error.to_string(),
-///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, embedded:DIR or memory:"#
+///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"#
 /// );
 /// # });
+/// ```
+///
+/// On Gearman servers the server chooses the job's id, and a job's klass is its queue:
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+/// use std::time::Duration;
+/// let client = geartrain::connect("gearman://10.0.0.1,10.0.0.2").await?;
+/// let put = client.put("resize", "resize", "cat.jpg").priority(1.0);
+/// let ended = client.put_and_wait(put, Some(Duration::from_secs(30))).await?;
+/// println!("{} came out of {}", ended.outcome.bytes.bytes().len(), ended.jid);
+/// # Ok(()) }) }
 /// ```
 pub async fn connect(url: &str) -> Result<Client, Error> {
     reach(url, 0).await
@@ -70,6 +84,12 @@ async fn reach(url: &str, events_held_max: usize) -> Result<Client, Error> {
         }
         Place::Redis(url) => {
             let backend = RedisBackend::connect(url.clone()).await;
+            Ok(Client::new(Arc::new(
+                backend.map_err(|source| Error::Connect { url: url.to_string(), source })?,
+            )))
+        }
+        Place::Gearman(url) => {
+            let backend = GearmanBackend::connect(url.clone()).await;
             Ok(Client::new(Arc::new(
                 backend.map_err(|source| Error::Connect { url: url.to_string(), source })?,
             )))
@@ -123,6 +143,8 @@ pub enum Place {
     },
     /// On a geartrain server, a Redis or a Valkey.
     Redis(RedisUrl),
+    /// On one or several Gearman servers.
+    Gearman(GearmanUrl),
 }
 
 impl Place {
@@ -135,11 +157,15 @@ impl Place {
         if RedisUrl::is_one(url) {
             return url.parse().map(Place::Redis).map_err(|bad: BadUrl| wrong(bad.why()));
         }
+        if GearmanUrl::is_one(url) {
+            let parsed: Result<GearmanUrl, geartrain_gearman::client::BadUrl> = url.parse();
+            return parsed.map(Place::Gearman).map_err(|bad| wrong(bad.why()));
+        }
         let place = match url.strip_prefix("embedded:") {
             Some(place) => place,
             // A scheme that nobody knows is not taken for a directory.
             None if url.contains('/') && !url.contains("://") => url,
-            None => return Err(wrong("use redis://HOST:PORT, embedded:DIR or memory:")),
+            None => return Err(wrong("use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:")),
         };
         let (directory, query) = place.split_once('?').unwrap_or((place, ""));
         if directory.is_empty() {
@@ -181,6 +207,7 @@ impl std::fmt::Display for Place {
             Place::Memory => f.write_str("memory"),
             Place::Directory { directory, .. } => directory.display().fmt(f),
             Place::Redis(url) => url.fmt(f),
+            Place::Gearman(url) => url.fmt(f),
         }
     }
 }

@@ -199,7 +199,7 @@ impl IntoFuture for PutRequest {
             let put = self.put?;
             let jid = put.jid.clone();
             match self.client.run(put).await? {
-                PutReply::Coalesced { jid } => Ok(jid),
+                PutReply::Coalesced { jid } | PutReply::Named { jid } => Ok(jid),
                 _ => Ok(jid),
             }
         })

@@ -74,6 +74,8 @@ pub struct Awaited {
     jid: Jid,
     waiter: Waiter,
     stream: Box<dyn Deliveries>,
+    /// Whether another job stands for the one that was put.
+    joined: bool,
     /// What is known if nothing more is told: it has ended.
     known: Option<Result<Told, WaitError>>,
 }
@@ -90,9 +92,10 @@ impl Awaited {
         let (waiter, stream) = follow(client).await?;
         let put = put.attach(waiter).into_put()?;
         let jid = put.jid.clone();
-        let mut awaited = Awaited { client: client.clone(), jid, waiter, stream, known: None };
+        let mut awaited = Awaited { client: client.clone(), jid, waiter, stream, joined: false, known: None };
         match client.run(put).await? {
-            PutReply::Coalesced { jid } => awaited.jid = jid,
+            PutReply::Coalesced { jid } => (awaited.jid, awaited.joined) = (jid, true),
+            PutReply::Named { jid } => awaited.jid = jid,
             // It may have ended long ago, and then nobody is attached.
             PutReply::Existing => awaited.attach().await?,
             _ => {}
@@ -103,14 +106,20 @@ impl Awaited {
     /// Waits for a job that is there.
     pub(crate) async fn existing(client: &Client, jid: &Jid) -> Result<Awaited, Error> {
         let (waiter, stream) = follow(client).await?;
-        let mut awaited = Awaited { client: client.clone(), jid: jid.clone(), waiter, stream, known: None };
+        let mut awaited =
+            Awaited { client: client.clone(), jid: jid.clone(), waiter, stream, joined: false, known: None };
         awaited.attach().await?;
         Ok(awaited)
     }
 
-    /// The job: another than the one that was put, if that joined one with the same unique key.
+    /// The job: another than the one that was put, if that joined one with the same unique key, or if the backend chooses jids itself.
     pub fn jid(&self) -> &Jid {
         &self.jid
+    }
+
+    /// Whether that which was put joined an unfinished job with the same unique key, as far as the backend says.
+    pub fn joined(&self) -> bool {
+        self.joined
     }
 
     /// What the worker says next: a chunk, how far it got, or, at last, how the job ended.

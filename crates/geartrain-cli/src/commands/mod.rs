@@ -13,6 +13,7 @@ mod log;
 mod put;
 mod queue;
 mod recur;
+mod resubmit;
 mod server;
 mod show;
 mod status;
@@ -54,6 +55,10 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Backup(args) => care::backup(&cli.url, args, out).await,
         Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
+        Verb::Put(args) if args.resubmit => resubmit::resubmit(&cli.url, args, out).await,
+        Verb::Put(args) if args.record.is_some() => {
+            put::put(&resubmit::recorded(&cli.url, args.record.clone()).await?, args, out).await
+        }
         verb => run_on(&geartrain::connect(&cli.url).await?, verb, out).await,
     }
 }

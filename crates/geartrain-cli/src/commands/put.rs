@@ -87,6 +87,7 @@ fn terms(args: TermsArgs) -> Option<Box<Terms>> {
 fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Result<&'a Jid, Failure> {
     let (jid, remark) = match reply {
         PutReply::Coalesced { jid } => (jid, joined(jid)),
+        PutReply::Named { jid } => return Ok(jid),
         PutReply::Existing => {
             (jid, format!("job {jid} was there already and was left alone; --replace puts it again"))
         }
@@ -110,6 +111,7 @@ pub(super) fn outcome(reply: &PutReply) -> &'static str {
         PutReply::Replaced => "replaced",
         PutReply::Existing => "existing",
         PutReply::Coalesced { .. } => "coalesced",
+        PutReply::Named { .. } => "named",
         _ => "done",
     }
 }

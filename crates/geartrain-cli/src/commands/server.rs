@@ -31,8 +31,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         LogForm::Json => to_stderr.json().init(),
     }
     let tls = args.gearman_tls_cert.zip(args.gearman_tls_key);
-    let tls =
-        tls.map(|(certificate, key)| TlsFiles { certificate, key, authorities: args.gearman_tls_ca });
+    let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, authorities: args.gearman_tls_ca });
     let gearman = args.gearman.0.map(|address| GearmanSettings {
         address,
         host: args.handle_host,
@@ -95,7 +94,9 @@ fn greet(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Resu
         true => ("queues", "events"),
     };
     let demo = if settings.demo { " A demonstration runs." } else { "" };
-    let gearman = server.gearman().map(|at| format!("\n  Gearman  {at}   for Gearman's clients, workers and gearadmin"));
+    let gearman = server
+        .gearman()
+        .map(|at| format!("\n  Gearman  {at}   for Gearman's clients, workers and gearadmin"));
     let text = format!(
         "geartrain {} is ready. Jobs are kept in {kept}.{demo}
   RESP     {url}   for Qless clients, the geartrain command and Rust programs{}

@@ -27,9 +27,8 @@ pub(super) async fn put_and_wait(
 ) -> Done {
     // A wait too long to be told from one for ever is one.
     let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-    let jid = put.jid.clone();
     let awaited = client.put_and_follow(client.request(put)).await?;
-    let coalesced = *awaited.jid() != jid;
+    let coalesced = awaited.joined();
     let jid = awaited.jid().clone();
     if coalesced && !out.json {
         out.remark(joined(&jid))?;

@@ -8,7 +8,7 @@ mod admin;
 mod calendar;
 mod connection;
 mod draft;
-mod function;
+pub(crate) mod function;
 mod handles;
 mod inbox;
 mod jobs;

@@ -1,0 +1,68 @@
+//! Jobs on Gearman servers that are written down before they are put, and put again if their server is lost.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use geartrain::{BackendError, Client, Error, GearmanBackend, GearmanUrl, Place, Which};
+use serde_json::json;
+
+use super::Done;
+use crate::args::PutArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::text::count;
+use crate::view::texts;
+
+/// Servers whose jobs are written down in a file.
+fn servers(url: &str, record: Option<PathBuf>) -> Result<GearmanUrl, Failure> {
+    let Place::Gearman(url) = Place::of(url)? else {
+        let why = "--record and --resubmit are for Gearman servers, other queues keep what is put: give --url gearman://HOST:PORT";
+        return Err(Failure::Usage(why.to_owned()));
+    };
+    match record {
+        Some(record) => Ok(url.with_record(record)),
+        None if url.has_record() => Ok(url),
+        None => Err(Failure::Usage("say where jobs are written down: give --record FILE".to_owned())),
+    }
+}
+
+async fn connect(url: GearmanUrl) -> Result<GearmanBackend, Failure> {
+    let connected = GearmanBackend::connect(url.clone()).await;
+    connected.map_err(|source| Error::Connect { url: url.to_string(), source }.into())
+}
+
+/// A queue on Gearman servers, whose jobs are written down.
+pub(super) async fn recorded(url: &str, record: Option<PathBuf>) -> Result<Client, Failure> {
+    Ok(Client::new(Arc::new(connect(servers(url, record)?).await?)))
+}
+
+pub(super) async fn resubmit(url: &str, args: PutArgs, out: &mut Output<'_>) -> Done {
+    let which = if args.all { Which::All } else { Which::Lost };
+    let backend = connect(servers(url, args.record)?).await?;
+    let done = backend.resubmit(which).await.map_err(|error: BackendError| Error::from(error))?;
+    let again = texts(&done.again);
+    let view = json!({
+        "again": again, "known": done.known, "unknown": done.unknown, "nowhere": done.nowhere,
+    });
+    out.show(&view, |out| again.iter().try_for_each(|jid| writeln!(out, "{jid}")))?;
+    if !out.json {
+        out.remark(format_args!(
+            "{} put again, {} still with a server",
+            count(done.again.len() as u64, "job"),
+            done.known
+        ))?;
+        if done.unknown > 0 {
+            out.remark(format_args!(
+                "{} left alone that no server knows: done, or lost when a server was restarted; --all puts them again",
+                count(done.unknown, "job")
+            ))?;
+        }
+    }
+    if done.nowhere > 0 {
+        return Err(Failure::Unreachable(format!(
+            "{} could not be put again, because no other server answers; name one with --url gearman://LOST,OTHER",
+            count(done.nowhere, "job")
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What administrators can ask a server, as the answers to our commands.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use geartrain_core::{
+    Ability, Announcement, PriorityCountsReply, QueueCounts, QueueName, WorkerCounts, WorkerName,
+};
+
+use super::servers::Servers;
+use super::trouble::Trouble;
+use crate::front::function;
+
+/// How a function does, on all servers together.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    total: u64,
+    running: u64,
+    workers: u64,
+}
+
+/// Asks all servers for a list. Those that do not answer are left out; if none does, that is the answer.
+async fn everywhere(servers: &Servers, command: &str) -> Result<Vec<(String, Vec<Bytes>)>, Trouble> {
+    let (mut lists, mut trouble) = (Vec::new(), None);
+    for server in servers.iter() {
+        let list = async { server.link().await?.list(command).await };
+        match list.await {
+            Ok(lines) => lists.push((server.name.clone(), lines)),
+            Err(failed) => {
+                tracing::warn!(trouble = %failed, "a server is left out of the counts");
+                trouble = Some(failed);
+            }
+        }
+    }
+    match trouble {
+        Some(trouble) if lists.is_empty() => Err(trouble),
+        _ => Ok(lists),
+    }
+}
+
+/// A line of names and numbers: the function, and so many numbers.
+fn numbers<const N: usize>(line: &[u8]) -> Option<(QueueName, [u64; N])> {
+    let mut fields: Vec<&[u8]> = line.rsplitn(N + 1, |byte| *byte == b'\t').collect();
+    let queue = function::queue(fields.pop().filter(|_| fields.len() == N)?).ok()?;
+    let mut numbers = [0; N];
+    for (number, field) in numbers.iter_mut().rev().zip(fields) {
+        *number = std::str::from_utf8(field).ok()?.parse().ok()?;
+    }
+    Some((queue, numbers))
+}
+
+fn nonsense(server: &str, line: &[u8]) -> Trouble {
+    let what = format!("the line {:?}", String::from_utf8_lossy(line));
+    Trouble::Nonsense { server: server.to_owned(), what }
+}
+
+/// How each function does.
+pub(crate) async fn counts(servers: &Servers) -> Result<BTreeMap<QueueName, Counts>, Trouble> {
+    let mut all: BTreeMap<QueueName, Counts> = BTreeMap::new();
+    for (server, lines) in everywhere(servers, "status").await? {
+        for line in lines {
+            let (queue, [total, running, workers]) =
+                numbers(&line).ok_or_else(|| nonsense(&server, &line))?;
+            let counts = all.entry(queue).or_default();
+            counts.total += total;
+            counts.running += running;
+            counts.workers += workers;
+        }
+    }
+    Ok(all)
+}
+
+impl Counts {
+    pub(crate) fn total(self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn workers(self) -> u64 {
+        self.workers
+    }
+
+    /// The same as the counts of a queue. Servers do not tell jobs that wait from those that are scheduled.
+    pub(crate) fn of_queue(self, name: QueueName) -> QueueCounts {
+        QueueCounts {
+            name,
+            waiting: self.total.saturating_sub(self.running),
+            running: self.running,
+            stalled: 0,
+            scheduled: 0,
+            depends: 0,
+            recurring: 0,
+            paused: false,
+        }
+    }
+}
+
+/// How many jobs of a queue wait with each priority.
+pub(crate) async fn priorities(servers: &Servers, queue: &QueueName) -> Result<PriorityCountsReply, Trouble> {
+    let mut all = PriorityCountsReply::default();
+    for (server, lines) in everywhere(servers, "prioritystatus").await? {
+        for line in lines {
+            let (name, [high, normal, low, _]) = numbers(&line).ok_or_else(|| nonsense(&server, &line))?;
+            if name == *queue {
+                all.above += high;
+                all.at += normal;
+                all.below += low;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What each worker can do: each connection that can do anything, by the name it gave itself or else by where it comes from.
+pub(crate) async fn announced(servers: &Servers) -> Result<Vec<Announcement>, Trouble> {
+    let mut all: BTreeMap<WorkerName, Vec<Ability>> = BTreeMap::new();
+    for (server, lines) in everywhere(servers, "workers").await? {
+        for line in lines {
+            let (who, functions) = worker(&line).ok_or_else(|| nonsense(&server, &line))?;
+            if functions.is_empty() {
+                continue;
+            }
+            let who = WorkerName::new(who).map_err(|_| nonsense(&server, &line))?;
+            let abilities = all.entry(who).or_default();
+            for function in functions.split(|byte| *byte == b' ').filter(|function| !function.is_empty()) {
+                let queue = function::queue(function).map_err(|_| nonsense(&server, &line))?;
+                abilities.push(Ability { queue, klass: None, attempt_max: None });
+            }
+        }
+    }
+    let announcement = |(worker, mut abilities): (WorkerName, Vec<Ability>)| {
+        abilities.sort();
+        abilities.dedup();
+        Announcement { worker, seen: None, abilities }
+    };
+    Ok(all.into_iter().map(announcement).collect())
+}
+
+/// `FD IP ID : FUNCTION …`: who it is, and what it can do.
+fn worker(line: &[u8]) -> Option<(String, &[u8])> {
+    let text_end = line.windows(2).position(|pair| pair == b" :")?;
+    let (head, functions) = (&line[..text_end], &line[text_end + 2..]);
+    let head = String::from_utf8_lossy(head);
+    let mut words = head.splitn(3, ' ');
+    let (number, address, id) = (words.next()?, words.next()?, words.next()?);
+    let name = if id == "-" { format!("{address}#{number}") } else { id.to_owned() };
+    Some((name, functions.trim_ascii()))
+}
+
+/// How many jobs each worker has. Servers do not say that, so it is 0.
+pub(crate) fn workers(announced: Vec<Announcement>) -> Vec<WorkerCounts> {
+    announced.into_iter().map(|said| WorkerCounts { name: said.worker, jobs: 0, stalled: 0 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_from_their_end_and_nonsense_is_none() {
+        let queue = QueueName::new("a b").unwrap();
+        assert_eq!(numbers::<3>(b"a b\t3\t1\t2"), Some((queue, [3, 1, 2])));
+        for line in ["", "a", "a\t1\t2", "a\t1\t2\tx", "\t1\t2\t3", "ERR what"] {
+            assert_eq!(numbers::<3>(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_is_known_by_its_name_or_by_where_it_comes_from() {
+        let read = |line: &'static str| worker(line.as_bytes());
+        assert_eq!(read("31 10.0.0.1 w1 : a b"), Some(("w1".to_owned(), &b"a b"[..])));
+        assert_eq!(read("31 10.0.0.1 - : a"), Some(("10.0.0.1#31".to_owned(), &b"a"[..])));
+        assert_eq!(read("31 10.0.0.1 - :"), Some(("10.0.0.1#31".to_owned(), &b""[..])));
+        assert_eq!(read("31"), None);
+    }
+}

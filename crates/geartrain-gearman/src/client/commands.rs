@@ -1,0 +1,297 @@
+//! Each command as what Gearman has for it, and a refusal where it has nothing.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use geartrain_core::{
+    Answer, BackendError, Call, Cancel, Chunk, ChunkKind, Command, Complete, CompleteReply, Fail, Heartbeat,
+    Jid, Portion, Progress, Progressed, QueueName, Queues, Refusal, Reply, RollCall, SPAN_MAX, StateName,
+    StatusOf, StatusReply, Timestamp,
+};
+
+use super::trouble::{Trouble, Undone, unsupported};
+use super::{Shared, admin, names, now, submission};
+use crate::packet::{JobStatus, News, Request, Response};
+
+/// What stands where a server does not say.
+const UNSAID: &str = "?";
+
+impl Shared {
+    pub(super) async fn execute(self: &Arc<Shared>, batch: Vec<Call>) -> Result<Vec<Answer>, BackendError> {
+        let mut answers = Vec::with_capacity(batch.len());
+        for call in batch {
+            match self.run(call).await {
+                Ok(reply) => answers.push(Ok(reply)),
+                Err(Undone::Refused(refusal)) => answers.push(Err(refusal)),
+                Err(Undone::Trouble(Trouble::Refused { server, said })) => {
+                    let why = format!("was refused by the Gearman server at {server}: {said}");
+                    answers.push(Err(Refusal::BadArgument { what: "this", why }));
+                }
+                Err(Undone::Trouble(trouble)) => {
+                    // There are no answers, so nobody will ever report on what was popped.
+                    for answer in answers {
+                        if let Ok(Reply::Pop(popped)) = answer {
+                            self.give_back(popped.jobs);
+                        }
+                    }
+                    return Err(trouble.into());
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn run(self: &Arc<Shared>, call: Call) -> Result<Reply, Undone> {
+        let now = call.now.unwrap_or_else(now);
+        Ok(match call.command {
+            Command::Put(put) => Reply::Put(self.put(&put, now).await?),
+            Command::Pop(pop) => Reply::Pop(self.pop(&pop, None, pin!(std::future::pending())).await?),
+            Command::Heartbeat(heartbeat) => Reply::Heartbeat(self.heartbeat(heartbeat, now).await?),
+            Command::Complete(complete) => Reply::Complete(self.complete(complete).await?),
+            Command::Fail(fail) => {
+                self.fail(fail).await?;
+                Reply::Fail(())
+            }
+            Command::Progress(progress) => {
+                self.progress(progress).await?;
+                Reply::Progress(())
+            }
+            Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk).await?),
+            Command::Attach(attach) => Reply::Attach(self.attach(attach).await?),
+            Command::Leave(leave) => Reply::Leave(self.waits.leave(leave.who)),
+            Command::Status(status) => Reply::Status(self.status(status.of).await?),
+            Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel).await?),
+            Command::Queues(queues) => Reply::Queues(self.queues(queues).await?),
+            Command::Length(length) => {
+                let counts = admin::counts(&self.servers).await?;
+                Reply::Length(counts.get(&length.queue).map_or(0, |counts| counts.total()))
+            }
+            Command::RollCall(call) => Reply::RollCall(self.roll_call(call).await?),
+            Command::PriorityCounts(of) => {
+                Reply::PriorityCounts(admin::priorities(&self.servers, &of.queue).await?)
+            }
+            Command::Workers(_) => Reply::Workers(admin::workers(admin::announced(&self.servers).await?)),
+            Command::Announced(of) => {
+                let mut announced = admin::announced(&self.servers).await?;
+                announced.retain(|said| of.worker.as_ref().is_none_or(|worker| said.worker == *worker));
+                Reply::Announced(announced)
+            }
+            other => return Err(unsupported(operation(&other))),
+        })
+    }
+
+    async fn heartbeat(&self, heartbeat: Heartbeat, now: Timestamp) -> Result<Timestamp, Undone> {
+        if heartbeat.payload.is_some() {
+            return Err(unsupported("change a job's payload"));
+        }
+        self.held(&heartbeat.jid, &heartbeat.holder).await?;
+        Ok(now + SPAN_MAX)
+    }
+
+    async fn complete(&self, complete: Complete) -> Result<CompleteReply, Undone> {
+        let Complete { jid, holder, queue, payload, next, result } = complete;
+        if payload.is_some() {
+            return Err(unsupported("change a job's payload"));
+        }
+        if next.is_some() {
+            return Err(unsupported("send a job on to another queue"));
+        }
+        if result.as_ref().is_some_and(|result| result.code != 0) {
+            return Err(unsupported("complete a job with a code"));
+        }
+        self.check_queue(&jid, &holder, queue.as_ref()).await?;
+        let bytes = result.as_ref().map_or(&b""[..], |result| result.bytes.bytes());
+        self.report(&jid, &holder, News::Complete(bytes)).await?;
+        Ok(CompleteReply::Complete)
+    }
+
+    async fn fail(&self, fail: Fail) -> Result<(), Undone> {
+        if fail.payload.is_some() {
+            return Err(unsupported("change a job's payload"));
+        }
+        if fail.result.is_some_and(|result| !result.bytes.bytes().is_empty()) {
+            return Err(unsupported("fail a job with a result: say what went wrong in the message"));
+        }
+        let news = match fail.message.as_bytes() {
+            b"" => News::Fail,
+            message => News::Exception(message),
+        };
+        self.report(&fail.jid, &fail.holder, news).await
+    }
+
+    async fn progress(&self, progress: Progress) -> Result<(), Undone> {
+        let portion = progress.progress.portion;
+        let (numerator, denominator) = (portion.part().to_string(), portion.whole().to_string());
+        let news = News::Status { numerator: numerator.as_bytes(), denominator: denominator.as_bytes() };
+        self.report(&progress.jid, &progress.holder, news).await
+    }
+
+    async fn chunk(&self, chunk: Chunk) -> Result<u64, Undone> {
+        let news = match chunk.kind {
+            ChunkKind::Data => News::Data(chunk.bytes.bytes()),
+            ChunkKind::Warning => News::Warning(chunk.bytes.bytes()),
+        };
+        self.report(&chunk.jid, &chunk.holder, news).await?;
+        Ok(0)
+    }
+
+    /// Asks one server until it answers, or until it is too late.
+    async fn ask(&self, place: usize, request: Request<&[u8]>) -> Result<Response, Trouble> {
+        let until = Instant::now() + self.servers.timeout;
+        loop {
+            let answer = async { self.servers.get(place).link().await?.ask(request.clone()).await };
+            match answer.await {
+                Ok(response) => return Ok(response),
+                Err(trouble) => self.servers.bear(until, trouble).await?,
+            }
+        }
+    }
+
+    fn nonsense(&self, place: usize, what: &str) -> Trouble {
+        Trouble::Nonsense { server: self.servers.get(place).name.clone(), what: what.to_owned() }
+    }
+
+    /// How a job stands, by its server's word.
+    pub(super) async fn status_of(&self, jid: &Jid) -> Result<JobStatus, Undone> {
+        let (place, handle) = names::place(&self.servers, jid)?;
+        match self.ask(place, Request::GetStatus { handle: handle.as_bytes() }).await? {
+            Response::Status { status, .. } => {
+                if !status.known {
+                    self.unknown(jid).await;
+                }
+                Ok(status)
+            }
+            _ => Err(self.nonsense(place, "no status where one was asked for").into()),
+        }
+    }
+
+    async fn status(&self, of: StatusOf) -> Result<Option<StatusReply>, Undone> {
+        let unsaid = |error: geartrain_core::BadName| self.nonsense(0, &error.to_string());
+        let (jid, queue, status, clients) = match of {
+            StatusOf::Jid(jid) => {
+                let status = self.status_of(&jid).await?;
+                (jid, QueueName::new(UNSAID).map_err(unsaid)?, status, 0)
+            }
+            StatusOf::Unique(queue, key) => {
+                let (status, clients) = self.status_of_key(&submission::key_of(&key)?).await?;
+                (Jid::new(UNSAID).map_err(unsaid)?, queue, status, clients)
+            }
+            _ => return Err(unsupported("show how such a job does")),
+        };
+        let portion = Portion::as_said(status.numerator, status.denominator);
+        Ok(status.known.then(|| StatusReply {
+            jid,
+            queue,
+            state: if status.running { StateName::Running } else { StateName::Waiting },
+            progress: (status.denominator > 0).then_some(Progressed { portion, seconds_left: None }),
+            submissions: clients.max(1),
+            attached: clients,
+        }))
+    }
+
+    /// How a job with this key stands, on the first server that knows one.
+    async fn status_of_key(&self, key: &[u8]) -> Result<(JobStatus, u64), Undone> {
+        for place in self.servers.picked_first() {
+            match self.ask(place, Request::GetStatusUnique { unique: key }).await? {
+                Response::StatusUnique { status, clients, .. } if status.known => {
+                    return Ok((status, clients.into()));
+                }
+                Response::StatusUnique { .. } => {}
+                _ => return Err(self.nonsense(place, "no status where one was asked for").into()),
+            }
+        }
+        Ok((JobStatus::default(), 0))
+    }
+
+    /// Cancels what is there. A name that cannot be one is refused before anything is cancelled.
+    async fn cancel(&self, cancel: Cancel) -> Result<u64, Undone> {
+        let mut places = Vec::with_capacity(cancel.jids.len());
+        for jid in &cancel.jids {
+            let (place, handle) = names::place(&self.servers, jid)?;
+            if handle.contains(|char: char| char.is_whitespace() || char.is_control()) {
+                let why = format!("{jid} holds a blank, which no handle does");
+                return Err(Refusal::BadArgument { what: "jid", why }.into());
+            }
+            places.push((jid, place, handle));
+        }
+        let mut cancelled = 0;
+        for (jid, place, handle) in places {
+            if self.cancel_at(place, &handle).await? {
+                cancelled += 1;
+                self.unwanted(jid, place, &handle).await?;
+            }
+        }
+        Ok(cancelled)
+    }
+
+    /// Cancels one job. False: there is none.
+    pub(super) async fn cancel_at(&self, place: usize, handle: &str) -> Result<bool, Trouble> {
+        let link = self.servers.get(place).link().await?;
+        match link.line(&format!("cancel job {handle}")).await {
+            Ok(line) if line.starts_with(b"OK") => Ok(true),
+            Ok(_) => Err(self.nonsense(place, "neither that a job was cancelled nor that there is none")),
+            Err(Trouble::Refused { said, .. }) if said.contains("UNKNOWN_JOB") => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn queues(&self, asked: Queues) -> Result<Vec<geartrain_core::QueueCounts>, Undone> {
+        let mut counts = admin::counts(&self.servers).await?;
+        if let Some(queue) = asked.queue {
+            let one = counts.remove(&queue).unwrap_or_default();
+            return Ok(vec![one.of_queue(queue)]);
+        }
+        Ok(counts.into_iter().map(|(queue, counts)| counts.of_queue(queue)).collect())
+    }
+
+    async fn roll_call(&self, call: RollCall) -> Result<u64, Undone> {
+        // To Gearman a queue and what is done there are one thing.
+        if call.klass.is_some_and(|klass| klass.as_str() != call.queue.as_str()) {
+            return Ok(0);
+        }
+        let counts = admin::counts(&self.servers).await?;
+        Ok(counts.get(&call.queue).map_or(0, |counts| counts.workers()))
+    }
+}
+
+/// What a command would do, in the words of a refusal.
+fn operation(command: &Command) -> &'static str {
+    match command {
+        Command::Peek(_) => "show jobs without popping them",
+        Command::Retry(_) => "give a job back to be tried again",
+        Command::HandBack(_) => "give a job back",
+        Command::Timeout(_) => "take a job away from its worker",
+        Command::Unfail(_) | Command::Failures(_) | Command::Failed(_) => "keep jobs that failed",
+        Command::SetPriority(_) => "change a job's priority",
+        Command::Depend(_) => "let a job wait for others",
+        Command::Log(_) => "keep a job's history",
+        Command::Track(_) | Command::Tracked(_) => "track a job",
+        Command::AddTags(_) | Command::RemoveTags(_) | Command::Tagged(_) | Command::TopTags(_) => {
+            "tag a job"
+        }
+        Command::Get(_) | Command::GetMany(_) => "show a job: ask for its status",
+        Command::Jobs(_) | Command::WorkerJobs(_) => "list jobs",
+        Command::Stats(_) => "keep statistics",
+        Command::Pause(_) | Command::Resume(_) => "pause a queue",
+        Command::ForgetQueues(_) => "forget a queue",
+        Command::ForgetWorkers(_) => "forget a worker",
+        Command::GetConfig(_) | Command::AllConfig(_) | Command::SetConfig(_) | Command::UnsetConfig(_) => {
+            "keep options"
+        }
+        Command::Recur(_)
+        | Command::Unrecur(_)
+        | Command::GetRecurring(_)
+        | Command::UpdateRecurring(_)
+        | Command::TagRecurring(_)
+        | Command::UntagRecurring(_) => "make recurring jobs",
+        Command::Gone(_) => "be told that a worker is dead",
+        Command::Announce(_) => "announce what a worker can do other than by popping",
+        Command::SetLimits(_) | Command::GetLimits(_) => "limit a queue",
+        Command::GetResult(_) => "keep a result",
+        Command::Why(_) => "say why a job does not run",
+        Command::Tick(_) => "do what is due: its server does",
+        Command::Allot(_) => "hand out numbers",
+        other => other.name(),
+    }
+}

@@ -1,0 +1,131 @@
+//! Putting again what was lost with its server.
+
+use std::collections::HashMap;
+
+use geartrain_core::{Jid, Refusal};
+
+use super::Shared;
+use super::record::Open;
+use super::trouble::{Trouble, Undone};
+use crate::packet::{Request, Response};
+
+/// Which of the jobs that are not known to be done are put again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// Those whose server cannot be reached or is no longer in the URL, on another one; and those that no server is known to have taken.
+    #[default]
+    Lost,
+    /// Also those whose server is there and does not know them: it gets them anew, whether it forgot them because it was restarted or because they ended.
+    All,
+}
+
+/// What putting again came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Resubmitted {
+    /// The jobs that were put again, by their new names.
+    pub again: Vec<Jid>,
+    /// How many were left alone because their servers know them: they wait or run.
+    pub known: u64,
+    /// How many were left alone though their servers, which are there, do not know them. They have ended, or were lost when the server was restarted.
+    pub unknown: u64,
+    /// How many could be put nowhere, because no other server answers.
+    pub nowhere: u64,
+}
+
+impl Shared {
+    pub(super) async fn resubmit(&self, which: Which) -> Result<Resubmitted, Undone> {
+        let no_record = || Refusal::BadArgument {
+            what: "record",
+            why: "is missing: name the file, as in gearman://HOST?record=FILE".to_owned(),
+        };
+        let record = self.record.clone().ok_or_else(no_record)?;
+        let mut done = Resubmitted::default();
+        let mut there = HashMap::new();
+        for open in record.open().await? {
+            self.again(&open, which, &mut there, &mut done).await?;
+        }
+        record.shorten().await?;
+        Ok(done)
+    }
+
+    /// Whether a server is there, which is looked at once.
+    async fn is_there(&self, server: &str, there: &mut HashMap<String, bool>) -> bool {
+        if let Some(known) = there.get(server) {
+            return *known;
+        }
+        let is_there = match self.servers.named(server) {
+            Some(place) => self.servers.get(place).link().await.is_ok(),
+            None => false,
+        };
+        there.insert(server.to_owned(), is_there);
+        is_there
+    }
+
+    /// Puts one job again, if it is one of those.
+    async fn again(
+        &self,
+        open: &Open,
+        which: Which,
+        there: &mut HashMap<String, bool>,
+        done: &mut Resubmitted,
+    ) -> Result<(), Undone> {
+        let is_there = self.is_there(&open.server, there).await;
+        let place = self.servers.named(&open.server).filter(|_| is_there);
+        if let Some(place) = place {
+            if self.is_known(place, open.noted.unique.as_bytes()).await? {
+                done.known += 1;
+                return Ok(());
+            }
+            if open.handle.is_some() && which == Which::Lost {
+                done.unknown += 1;
+                return Ok(());
+            }
+        }
+        let without: Vec<usize> = match place {
+            // It goes to the server that may have it: there, its key sees to it that there is only one.
+            Some(place) => (0..self.servers.len()).filter(|other| *other != place).collect(),
+            None => self.unreached(there).await,
+        };
+        if without.len() == self.servers.len() {
+            done.nowhere += 1;
+            return Ok(());
+        }
+        let id = Some(open.noted.id.clone());
+        match self.submit(&open.noted.submission(), id, &without).await {
+            Ok(taken) => {
+                self.watch(&taken);
+                done.again.push(taken.jid);
+                Ok(())
+            }
+            Err(Undone::Trouble(trouble)) if trouble.passes() => {
+                tracing::warn!(%trouble, id = open.noted.id, "a job could not be put again");
+                done.nowhere += 1;
+                Ok(())
+            }
+            Err(undone) => Err(undone),
+        }
+    }
+
+    async fn unreached(&self, there: &mut HashMap<String, bool>) -> Vec<usize> {
+        let mut unreached = Vec::new();
+        for place in 0..self.servers.len() {
+            if !self.is_there(&self.servers.get(place).name, there).await {
+                unreached.push(place);
+            }
+        }
+        unreached
+    }
+
+    /// Whether a server has an unfinished job with this key. Its handle says less: servers that were restarted give the same ones to other jobs.
+    async fn is_known(&self, place: usize, unique: &[u8]) -> Result<bool, Trouble> {
+        let server = self.servers.get(place);
+        match server.link().await?.ask(Request::GetStatusUnique { unique }).await? {
+            Response::StatusUnique { status, .. } => Ok(status.known),
+            _ => {
+                let what = "no status where one was asked for".to_owned();
+                Err(Trouble::Nonsense { server: server.name.clone(), what })
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Handing jobs in, to a server that answers, and hearing what becomes of those that somebody waits for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use geartrain_core::{Attach, AttachReply, Delivery, Jid, Put, PutReply, Refusal, Timestamp, Waiter};
+use tokio::sync::mpsc;
+
+use super::link::Link;
+use super::record::{Line, Noted};
+use super::trouble::{Trouble, Undone, unsupported};
+use super::{Shared, names, submission, waits};
+use crate::packet::{Report, Request, Response, Submission};
+
+/// How much news of a job is read ahead.
+const NEWS_AHEAD: usize = 16;
+
+/// A submission that a server took.
+pub(super) struct Taken {
+    pub(super) handle: String,
+    pub(super) jid: Jid,
+    /// The connection that it went over.
+    pub(super) link: Arc<Link>,
+    /// What comes back, if somebody waits.
+    news: Option<mpsc::Receiver<Report>>,
+    /// What it is called in the record.
+    pub(super) id: Option<String>,
+}
+
+impl Shared {
+    pub(super) async fn put(self: &Arc<Shared>, put: &Put, now: Timestamp) -> Result<PutReply, Undone> {
+        let submission = submission::of(put, now)?;
+        let jid = match put.terms.as_ref().and_then(|terms| terms.attach) {
+            Some(waiter) => self.submit_awaited(submission, waiter, None).await?,
+            None => {
+                let taken = self.submit(&submission, None, &[]).await?;
+                self.watch(&taken);
+                taken.jid
+            }
+        };
+        Ok(PutReply::Named { jid })
+    }
+
+    /// Waits on for a job whose connection was lost, by submitting it again: if it is unfinished on the same server, its key makes it the same job.
+    pub(super) async fn attach(self: &Arc<Shared>, attach: Attach) -> Result<AttachReply, Undone> {
+        if self.waits.job_of(attach.waiter).as_ref() == Some(&attach.jid) {
+            return Ok(AttachReply::Attached);
+        }
+        let Some(submission) = self.waits.take_lost(&attach.jid) else {
+            return Err(unsupported("wait for a job that somebody else has put"));
+        };
+        self.submit_awaited(submission, attach.waiter, Some(attach.jid)).await?;
+        Ok(AttachReply::Attached)
+    }
+
+    /// Submits a job that somebody waits for. They may know it by the name that it had before.
+    async fn submit_awaited(
+        self: &Arc<Shared>,
+        submission: Submission,
+        waiter: Waiter,
+        known_as: Option<Jid>,
+    ) -> Result<Jid, Undone> {
+        let no_stream =
+            || Refusal::BadArgument { what: "waiter", why: "has no stream to be told through".to_owned() };
+        let to = self.waits.stream_of(waiter).ok_or_else(no_stream)?;
+        let mut taken = self.submit(&submission, None, &[]).await?;
+        let jid = known_as.unwrap_or_else(|| taken.jid.clone());
+        let Some(news) = taken.news.take() else { return Err(Trouble::Gone.into()) };
+        let (shared, job) = (self.clone(), jid.clone());
+        // It must not end before it is known to be there.
+        let (go, begin) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move {
+            if begin.await.is_ok() {
+                shared.hear(waiter, job, taken, news, to).await;
+            }
+        });
+        if self.waits.add(waiter, jid.clone(), submission, task.abort_handle()) {
+            let _ = go.send(());
+        }
+        Ok(jid)
+    }
+
+    /// Passes on what comes, until the job has ended or the connection has.
+    async fn hear(
+        &self,
+        waiter: Waiter,
+        jid: Jid,
+        taken: Taken,
+        mut news: mpsc::Receiver<Report>,
+        to: mpsc::Sender<Delivery>,
+    ) {
+        while let Some(Report { handle, news }) = news.recv().await {
+            if handle != taken.handle {
+                continue;
+            }
+            let ended = news.is_final();
+            if ended {
+                self.note_done(taken.id.as_ref()).await;
+                self.waits.ended(waiter);
+            }
+            let delivery = Delivery { waiter, jid: jid.clone(), told: waits::told(&news) };
+            if to.send(delivery).await.is_err() || ended {
+                return;
+            }
+        }
+        self.waits.lost(waiter);
+    }
+
+    /// Hands a job in: to the server that was picked, or to the next that answers. What was not answered is sent again, with the same key. Servers that are to be left out are.
+    ///
+    /// If there is a record, it says where the job goes before the job goes there. `noted` is what it is called there already.
+    pub(super) async fn submit(
+        &self,
+        submission: &Submission,
+        noted: Option<String>,
+        without: &[usize],
+    ) -> Result<Taken, Undone> {
+        let until = Instant::now() + self.servers.timeout;
+        let mut id = noted;
+        let mut sent_to = None;
+        loop {
+            let mut trouble = Trouble::Gone;
+            for place in self.servers.picked_first().filter(|place| !without.contains(place)) {
+                // Once more to the same one if the connection was lost: it may only have been an old one.
+                for _ in 0..2 {
+                    let (link, news) = match self.link_for(place, submission).await {
+                        Ok(opened) => opened,
+                        Err(failed) => {
+                            trouble = failed;
+                            break;
+                        }
+                    };
+                    if sent_to != Some(place) {
+                        self.note_sent(submission, &mut id, place).await?;
+                        sent_to = Some(place);
+                    }
+                    match hand_in(&link, submission).await {
+                        Ok(handle) => {
+                            self.servers.pick(place);
+                            return self.taken(place, &handle, link, news, id).await;
+                        }
+                        Err(failed) if failed.passes() => {
+                            let lost = matches!(failed, Trouble::Lost { .. });
+                            trouble = failed;
+                            if Instant::now() >= until {
+                                return Err(trouble.into());
+                            }
+                            if !lost {
+                                break;
+                            }
+                        }
+                        Err(failed) => {
+                            self.note_done(id.as_ref()).await;
+                            return Err(failed.into());
+                        }
+                    }
+                }
+            }
+            self.servers.bear(until, trouble).await?;
+        }
+    }
+
+    /// The connection for a submission: one of its own, if somebody waits for what comes.
+    async fn link_for(
+        &self,
+        place: usize,
+        submission: &Submission,
+    ) -> Result<(Arc<Link>, Option<mpsc::Receiver<Report>>), Trouble> {
+        let server = self.servers.get(place);
+        if submission.is_background() {
+            return Ok((server.link().await?, None));
+        }
+        let (to, news) = mpsc::channel(NEWS_AHEAD);
+        let link = server.open(Arc::default(), Some(to)).await?;
+        match link.ask(Request::SetOption { option: b"exceptions" }).await {
+            // A server that knows no such option says of a failure only that it is one.
+            Ok(_) | Err(Trouble::Refused { .. }) => Ok((Arc::new(link), Some(news))),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn taken(
+        &self,
+        place: usize,
+        handle: &Bytes,
+        link: Arc<Link>,
+        news: Option<mpsc::Receiver<Report>>,
+        id: Option<String>,
+    ) -> Result<Taken, Undone> {
+        let jid = names::jid(&self.servers, place, handle)?;
+        let handle = String::from_utf8_lossy(handle).into_owned();
+        if let (Some(record), Some(id)) = (&self.record, &id) {
+            let taken = Line::Taken { id: id.clone(), handle: handle.clone() };
+            // The server has it. Without this line it may be put again later, with the same key.
+            if let Err(trouble) = record.write(vec![taken]).await {
+                tracing::warn!(%trouble, %jid, "the record does not say that a job was taken");
+            }
+        }
+        Ok(Taken { handle, jid, link, news, id })
+    }
+
+    async fn note_sent(
+        &self,
+        submission: &Submission,
+        id: &mut Option<String>,
+        place: usize,
+    ) -> Result<(), Trouble> {
+        let Some(record) = &self.record else { return Ok(()) };
+        let server = &self.servers.get(place).name;
+        let line = match id {
+            Some(id) => Line::Sent { id: id.clone(), server: server.clone() },
+            None => {
+                let noted = Noted::new(submission, server).ok_or(Trouble::Gone)?;
+                *id = Some(noted.id.clone());
+                Line::Put(Box::new(noted))
+            }
+        };
+        record.write(vec![line]).await
+    }
+
+    /// Says in the record that a job is done.
+    pub(super) async fn note_done(&self, id: Option<&String>) {
+        if let (Some(record), Some(id)) = (&self.record, id)
+            && let Err(trouble) = record.write(vec![Line::Done { id: id.clone() }]).await
+        {
+            tracing::warn!(%trouble, id, "the record does not say that a job is done");
+        }
+    }
+}
+
+async fn hand_in(link: &Link, submission: &Submission) -> Result<Bytes, Trouble> {
+    let borrowed = Submission {
+        function: &submission.function[..],
+        unique: &submission.unique[..],
+        data: &submission.data[..],
+        mode: match &submission.mode {
+            crate::packet::Mode::Foreground(priority) => crate::packet::Mode::Foreground(*priority),
+            crate::packet::Mode::Background(priority) => crate::packet::Mode::Background(*priority),
+            crate::packet::Mode::Scheduled(calendar) => crate::packet::Mode::Scheduled(*calendar),
+            crate::packet::Mode::Epoch(due) => crate::packet::Mode::Epoch(*due),
+            crate::packet::Mode::Reduce { reducer, background } => {
+                crate::packet::Mode::Reduce { reducer: &reducer[..], background: *background }
+            }
+        },
+    };
+    match link.ask(Request::Submit(borrowed)).await? {
+        Response::JobCreated { handle } => Ok(handle),
+        _ => Err(link.nonsense("no handle of the job that was put")),
+    }
+}

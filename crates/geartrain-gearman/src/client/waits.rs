@@ -1,0 +1,200 @@
+//! Those who wait for jobs. Each has a connection of its own, because leaving is closing it, and because news of two submissions that are one job could not be told apart over one.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use geartrain_core::{
+    ChunkKind, Deliveries, DeliveriesEnd, Delivery, Group, How, Jid, Leaving, Outcome, Payload, Portion,
+    Progressed, Told, Waiter,
+};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::packet::{News, Submission};
+use crate::unpinned;
+
+/// How much is told ahead of whoever listens. Then their connection is not read, and its server waits.
+const AHEAD: usize = 16;
+/// How many that have ended, or were lost, are remembered: of each stream, and of all.
+const REMEMBERED: usize = 1_024;
+
+/// All who wait.
+#[derive(Default)]
+pub(crate) struct Waits {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    fronts: HashMap<u64, Front>,
+    /// What was submitted over connections that were lost, so that it can be submitted again.
+    lost: VecDeque<(Jid, Submission)>,
+}
+
+/// One stream, and all who wait through it.
+struct Front {
+    to: mpsc::Sender<Delivery>,
+    waiting: HashMap<Waiter, Waiting>,
+}
+
+struct Waiting {
+    jid: Jid,
+    /// None once the job has ended.
+    unfinished: Option<(Submission, AbortHandle)>,
+}
+
+impl Waits {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a stream.
+    pub(crate) fn follow(self: &Arc<Waits>, front: u64) -> Stream {
+        let (to, told) = mpsc::channel(AHEAD);
+        self.leave(Leaving::Front(front));
+        self.state().fronts.insert(front, Front { to, waiting: HashMap::new() });
+        Stream { front, told, waits: self.clone() }
+    }
+
+    /// Where somebody is told, if there is a stream for them.
+    pub(crate) fn stream_of(&self, waiter: Waiter) -> Option<mpsc::Sender<Delivery>> {
+        Some(self.state().fronts.get(&waiter.front)?.to.clone())
+    }
+
+    /// The job that somebody waits for, or waited for until it ended.
+    pub(crate) fn job_of(&self, waiter: Waiter) -> Option<Jid> {
+        Some(self.state().fronts.get(&waiter.front)?.waiting.get(&waiter)?.jid.clone())
+    }
+
+    /// Somebody waits from now on; false if their stream has gone in the meantime.
+    pub(crate) fn add(&self, waiter: Waiter, jid: Jid, submission: Submission, task: AbortHandle) -> bool {
+        match self.state().fronts.get_mut(&waiter.front) {
+            Some(front) => {
+                front.waiting.insert(waiter, Waiting { jid, unfinished: Some((submission, task)) });
+                true
+            }
+            None => {
+                task.abort();
+                false
+            }
+        }
+    }
+
+    /// The job has ended, and whoever waits will hear of it.
+    pub(crate) fn ended(&self, waiter: Waiter) {
+        let mut state = self.state();
+        let Some(front) = state.fronts.get_mut(&waiter.front) else { return };
+        let ended = front.waiting.values().filter(|waiting| waiting.unfinished.is_none()).count();
+        if ended >= REMEMBERED {
+            front.waiting.retain(|_, waiting| waiting.unfinished.is_some());
+        }
+        if let Some(waiting) = front.waiting.get_mut(&waiter) {
+            waiting.unfinished = None;
+        }
+    }
+
+    /// The connection was lost: the stream ends, and whoever waits through it may attach again.
+    pub(crate) fn lost(&self, waiter: Waiter) {
+        let mut state = self.state();
+        let Some(front) = state.fronts.remove(&waiter.front) else { return };
+        for waiting in front.waiting.into_values() {
+            if let Some((submission, task)) = waiting.unfinished {
+                task.abort();
+                state.lost.push_back((waiting.jid, submission));
+            }
+        }
+        let surplus = state.lost.len().saturating_sub(REMEMBERED);
+        state.lost.drain(..surplus);
+    }
+
+    /// What was submitted for a job whose connection was lost.
+    pub(crate) fn take_lost(&self, jid: &Jid) -> Option<Submission> {
+        let mut state = self.state();
+        let place = state.lost.iter().position(|(lost, _)| lost == jid)?;
+        Some(state.lost.remove(place)?.1)
+    }
+
+    /// Ends waits. Answers how many.
+    pub(crate) fn leave(&self, who: Leaving) -> u64 {
+        let mut state = self.state();
+        let leaves = |waiter: &Waiter| match who {
+            Leaving::One(one) => *waiter == one,
+            Leaving::Connection { front, connection } => {
+                (waiter.front, waiter.connection) == (front, connection)
+            }
+            Leaving::Front(front) => waiter.front == front,
+            _ => true,
+        };
+        let mut left = 0;
+        for front in state.fronts.values_mut() {
+            front.waiting.retain(|waiter, waiting| {
+                if !leaves(waiter) {
+                    return true;
+                }
+                if let Some((_, task)) = waiting.unfinished.take() {
+                    // With the task goes its connection, and that is how a server is told.
+                    task.abort();
+                    left += 1;
+                }
+                false
+            });
+        }
+        left
+    }
+
+    fn close(&self, front: u64) {
+        self.leave(Leaving::Front(front));
+        self.state().fronts.remove(&front);
+    }
+}
+
+/// What is told through one stream.
+pub(crate) struct Stream {
+    front: u64,
+    told: mpsc::Receiver<Delivery>,
+    waits: Arc<Waits>,
+}
+
+impl Deliveries for Stream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>> {
+        Box::pin(async move { self.told.recv().await.ok_or(DeliveriesEnd::Closed) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Not if another stream has taken its place, or it has ended by itself.
+        if !self.told.is_closed() {
+            self.waits.close(self.front);
+        }
+    }
+}
+
+/// What whoever waits is told of what a server says. Failures are called what our own server calls those of Gearman's workers.
+pub(crate) fn told(news: &News) -> Told {
+    let payload = |bytes: &bytes::Bytes| Payload::from(unpinned(bytes));
+    let failed = |group: &str, message: String, bytes: Payload| {
+        // A name that is written below cannot be a bad one; if it were, the job would still have ended.
+        let group = Group::new(group).map(|group| How::Failed { group, message });
+        Told::Ended(group.unwrap_or(How::Canceled), Outcome { code: 1, bytes })
+    };
+    match news {
+        News::Data(data) => Told::Chunk(ChunkKind::Data, payload(data)),
+        News::Warning(data) => Told::Chunk(ChunkKind::Warning, payload(data)),
+        News::Status { .. } => {
+            let (part, whole) = news.progress().unwrap_or_default();
+            let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
+            Told::Progress { progress, said: None }
+        }
+        News::Complete(data) => Told::Ended(How::Completed, Outcome { code: 0, bytes: payload(data) }),
+        News::Fail => failed(
+            "gearman-fail",
+            "its worker, or its server, said no more than that".to_owned(),
+            Payload::default(),
+        ),
+        News::Exception(data) => {
+            failed("gearman-exception", String::from_utf8_lossy(data).into_owned(), payload(data))
+        }
+    }
+}

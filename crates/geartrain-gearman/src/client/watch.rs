@@ -1,0 +1,121 @@
+//! Finding out which of the jobs in the record are done, as long as this process runs.
+//!
+//! A server forgets a job that ended, and one that was restarted has forgotten all. So a job counts as done only if the server does not know it over the very connection over which it took it: then it was not restarted in between.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use geartrain_core::Jid;
+
+use super::Shared;
+use super::link::Link;
+use super::record::Line;
+use super::submit::Taken;
+use super::trouble::Trouble;
+use crate::packet::{Request, Response};
+
+/// How often to ask, and after how many.
+const LOOK: (Duration, usize) = (Duration::from_secs(5), 1_000);
+/// How many are watched at most; the others stay in the record.
+const WATCHED_MAX: usize = 100_000;
+
+/// Jobs in the record that this process has put.
+#[derive(Default)]
+pub(super) struct Watched {
+    jobs: Mutex<BTreeMap<Jid, Job>>,
+}
+
+#[derive(Clone)]
+struct Job {
+    id: String,
+    handle: String,
+    /// The connection over which its server took it.
+    link: Weak<Link>,
+}
+
+impl Watched {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<Jid, Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Some of those after this one, and none if there are no more.
+    fn after(&self, jid: Option<&Jid>) -> Vec<(Jid, Job)> {
+        let jobs = self.jobs();
+        let after = jid.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let some = jobs.range((after, std::ops::Bound::Unbounded)).take(LOOK.1);
+        some.map(|(jid, job)| (jid.clone(), job.clone())).collect()
+    }
+}
+
+impl Shared {
+    /// Watches a job that was put, if there is a record of it.
+    pub(super) fn watch(&self, taken: &Taken) {
+        let Some(id) = taken.id.clone() else { return };
+        let mut jobs = self.watched.jobs();
+        if jobs.len() < WATCHED_MAX {
+            let job = Job { id, handle: taken.handle.clone(), link: Arc::downgrade(&taken.link) };
+            jobs.insert(taken.jid.clone(), job);
+        }
+    }
+
+    /// A server does not know a job: if it is the one that took it and was there all the while, the job is done.
+    pub(super) async fn unknown(&self, jid: &Jid) {
+        let Some(job) = self.watched.jobs().get(jid).cloned() else { return };
+        if let Some(true) = ended(&job).await {
+            self.watched.jobs().remove(jid);
+            self.note_done(Some(&job.id)).await;
+        }
+    }
+
+    /// The application wants a job no longer: it was cancelled.
+    pub(super) async fn unwanted(&self, jid: &Jid, place: usize, handle: &str) -> Result<(), Trouble> {
+        let watched = self.watched.jobs().remove(jid);
+        if let Some(job) = watched {
+            self.note_done(Some(&job.id)).await;
+            return Ok(());
+        }
+        // Another process may have put it.
+        let Some(record) = &self.record else { return Ok(()) };
+        let server = &self.servers.get(place).name;
+        let open = record.open().await?;
+        let found = open.iter().find(|open| open.server == *server && open.handle.as_deref() == Some(handle));
+        self.note_done(found.map(|open| &open.noted.id)).await;
+        Ok(())
+    }
+}
+
+/// Whether its server has forgotten it; none if that cannot be found out any more.
+async fn ended(job: &Job) -> Option<bool> {
+    let link = job.link.upgrade().filter(|link| !link.is_closed())?;
+    match link.ask(Request::GetStatus { handle: job.handle.as_bytes() }).await {
+        Ok(Response::Status { status, .. }) => Some(!status.known),
+        _ => None,
+    }
+}
+
+/// Asks again and again, until the backend is gone.
+pub(super) async fn watch(shared: Weak<Shared>) {
+    let mut last: Option<Jid> = None;
+    loop {
+        tokio::time::sleep(LOOK.0).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let some = shared.watched.after(last.as_ref());
+        last = (some.len() == LOOK.1).then(|| some.last().map(|(jid, _)| jid.clone())).flatten();
+        let mut done = Vec::new();
+        for (jid, job) in some {
+            let ended = ended(&job).await;
+            if ended != Some(false) {
+                shared.watched.jobs().remove(&jid);
+            }
+            if ended == Some(true) {
+                done.push(Line::Done { id: job.id });
+            }
+        }
+        if let (Some(record), false) = (&shared.record, done.is_empty())
+            && let Err(trouble) = record.write(done).await
+        {
+            tracing::warn!(%trouble, "the record does not say that jobs are done");
+        }
+    }
+}

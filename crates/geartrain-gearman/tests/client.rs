@@ -1,0 +1,328 @@
+//! The client, against a front-end of our own and against gearmand: put, work, wait, and ask.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+mod crew;
+
+use std::time::Duration;
+
+use common::Server;
+use crew::{complete, each_kind, jid_of, pop, pop_one, put, queue, refusal, run, with_terms, worker};
+use geartrain_core::{
+    Announced, Attach, AttachReply, Backend, Cancel, Chunk, ChunkKind, Complete, CompleteReply, Fail, Get,
+    Group, Heartbeat, Holder, How, Jid, Leave, Leaving, Length, Outcome, Payload, Pop, Portion, Priority,
+    PriorityCounts, PriorityCountsReply, Progress, Progressed, Put, Queues, Refusal, RollCall, Seconds,
+    StateName, Status, StatusOf, Terms, Token, Told, UniqueKey, Waiter, Workers,
+};
+use geartrain_gearman::client::GearmanBackend;
+
+const WAITER: Waiter = Waiter { front: 7, connection: 1, number: 1 };
+
+async fn status(backend: &GearmanBackend, jid: &Jid) -> Option<(StateName, Option<Portion>)> {
+    let status = run(backend, Status { of: StatusOf::Jid(jid.clone()) }).await?;
+    Some((status.state, status.progress.map(|progress| progress.portion)))
+}
+
+#[tokio::test]
+async fn a_job_is_put_popped_and_completed() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let jid = jid_of(&backend, put("resize", "cat\0\u{ff}")).await;
+        assert_eq!(status(&backend, &jid).await, Some((StateName::Waiting, None)));
+        assert_eq!(run(&backend, Length { queue: queue("resize") }).await, 1);
+
+        let job = pop_one(&backend, "resize").await.unwrap();
+        assert_eq!((&job.jid, job.queue.as_str(), job.klass.as_str()), (&jid, "resize", "resize"));
+        assert_eq!(job.payload.bytes(), "cat\0\u{ff}".as_bytes());
+        assert_eq!(status(&backend, &jid).await, Some((StateName::Running, None)));
+        assert!(pop_one(&backend, "resize").await.is_none());
+
+        let progress = Progressed { portion: Portion::new(1, 4).unwrap(), seconds_left: None };
+        run(&backend, Progress::new(jid.clone(), job.holder(), progress)).await;
+        assert_eq!(
+            status(&backend, &jid).await,
+            Some((StateName::Running, Some(Portion::new(1, 4).unwrap())))
+        );
+
+        let until = run(&backend, Heartbeat { jid: jid.clone(), holder: job.holder(), payload: None }).await;
+        assert!(until > job.lock.expires - Seconds::from(3_600));
+        assert_eq!(run(&backend, complete(&job, "small cat")).await, CompleteReply::Complete);
+        assert_eq!(status(&backend, &jid).await, None);
+        assert_eq!(refusal(&backend, complete(&job, "")).await, Refusal::NoSuchJob { jid });
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_hears_everything_and_how_it_ended() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let mut stream = backend.follow(WAITER.front).await.unwrap();
+        let terms = Terms { attach: Some(WAITER), ..Terms::default() };
+        let jid = jid_of(&backend, with_terms(put("resize", "cat"), terms)).await;
+        let job = pop_one(&backend, "resize").await.unwrap();
+        let chunk = |kind, bytes: &str| Chunk {
+            jid: jid.clone(),
+            holder: job.holder(),
+            kind,
+            bytes: Payload::from(bytes),
+        };
+        run(&backend, chunk(ChunkKind::Data, "half")).await;
+        run(&backend, chunk(ChunkKind::Warning, "dim")).await;
+        let progress = Progressed { portion: Portion::new(1, 2).unwrap(), seconds_left: None };
+        run(&backend, Progress::new(jid.clone(), job.holder(), progress)).await;
+        // Whoever looks whether they still wait is told that they do.
+        let attach = || Attach { jid: jid.clone(), waiter: WAITER };
+        assert_eq!(run(&backend, attach()).await, AttachReply::Attached);
+        run(&backend, complete(&job, "whole")).await;
+
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            let delivery = stream.next().await.unwrap();
+            assert_eq!((delivery.waiter, &delivery.jid), (WAITER, &jid));
+            told.push(delivery.told);
+        }
+        let expected = [
+            Told::Chunk(ChunkKind::Data, "half".into()),
+            Told::Chunk(ChunkKind::Warning, "dim".into()),
+            Told::Progress { progress, said: None },
+            Told::Ended(How::Completed, Outcome { code: 0, bytes: "whole".into() }),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(run(&backend, attach()).await, AttachReply::Attached);
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_hears_why_it_failed() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let mut stream = backend.follow(WAITER.front).await.unwrap();
+        for (number, message, heard) in [
+            (1, "no such cat", ("gearman-exception", "no such cat")),
+            (2, "", ("gearman-fail", "its worker, or its server, said no more than that")),
+        ] {
+            let attach = Some(Waiter { number, ..WAITER });
+            jid_of(&backend, with_terms(put("resize", "cat"), Terms { attach, ..Terms::default() })).await;
+            let job = pop_one(&backend, "resize").await.unwrap();
+            run(&backend, Fail::new(job.jid.clone(), job.holder(), Group::new("cats").unwrap(), message))
+                .await;
+            let how = How::Failed { group: Group::new(heard.0).unwrap(), message: heard.1.to_owned() };
+            let outcome = Outcome { code: 1, bytes: message.into() };
+            assert_eq!(stream.next().await.unwrap().told, Told::Ended(how, outcome));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_waits_for_any_more_is_not_done() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let stream = backend.follow(WAITER.front).await.unwrap();
+        let attach = |number| Terms { attach: Some(Waiter { number, ..WAITER }), ..Terms::default() };
+        for number in 0..3 {
+            jid_of(&backend, with_terms(put("resize", "cat"), attach(number))).await;
+        }
+        let kept = jid_of(&backend, put("resize", "dog")).await;
+        let one = Leaving::One(Waiter { number: 0, ..WAITER });
+        assert_eq!(run(&backend, Leave { who: one }).await, 1);
+        assert_eq!(run(&backend, Leave { who: one }).await, 0);
+        drop(stream);
+        // The server hears of it when it reads that the connections are closed. A job may be handed out until then, so those are asked for that are not.
+        server.until_it_has(&backend, "resize", 1).await;
+        assert_eq!(pop_one(&backend, "resize").await.unwrap().jid, kept);
+        let refused = refusal(&backend, with_terms(put("resize", "cat"), attach(9))).await;
+        assert_eq!(refused.to_string(), "waiter has no stream to be told through");
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_is_the_same_job() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let keyed = || Terms { unique: Some(UniqueKey::new("cat-7").unwrap()), ..Terms::default() };
+        let first = jid_of(&backend, with_terms(put("resize", "cat"), keyed())).await;
+        let second = jid_of(&backend, with_terms(put("resize", "dog"), keyed())).await;
+        assert_eq!(first, second);
+        let key = || UniqueKey::new("cat-7").unwrap();
+        let asked = run(&backend, Status { of: StatusOf::Unique(queue("resize"), key()) }).await.unwrap();
+        assert_eq!((asked.state, asked.queue), (StateName::Waiting, queue("resize")));
+        let job = pop_one(&backend, "resize").await.unwrap();
+        assert_eq!(job.particulars.unwrap().unique, Some(key()));
+        let unknown = StatusOf::Unique(queue("resize"), UniqueKey::new("cat-8").unwrap());
+        assert_eq!(run(&backend, Status { of: unknown }).await, None);
+    }
+}
+
+#[tokio::test]
+async fn more_important_jobs_go_first_and_reducers_come_along() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        for (payload, priority) in [("low", -1), ("normal", 0), ("high", 5)] {
+            jid_of(&backend, Put { priority: Some(Priority::from(priority)), ..put("resize", payload) })
+                .await;
+        }
+        let counts = run(&backend, PriorityCounts { queue: queue("resize") }).await;
+        assert_eq!(counts, PriorityCountsReply { above: 1, at: 1, below: 1 });
+        let mut order = Vec::new();
+        for _ in 0..3 {
+            order.push(pop_one(&backend, "resize").await.unwrap().payload.text().unwrap().to_owned());
+        }
+        assert_eq!(order, ["high", "normal", "low"]);
+        jid_of(
+            &backend,
+            with_terms(put("sum", "1"), Terms { aside: Some("add".into()), ..Terms::default() }),
+        )
+        .await;
+        let job = pop_one(&backend, "sum").await.unwrap();
+        assert_eq!(job.particulars.unwrap().aside, Some("add".into()));
+    }
+}
+
+#[tokio::test]
+async fn several_jobs_come_from_several_queues_at_once() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        for name in ["a", "b", "c"] {
+            jid_of(&backend, put(name, name)).await;
+        }
+        let asked = Pop {
+            queues: vec![queue("a"), queue("b")],
+            count: geartrain_core::Count::new(5).unwrap(),
+            ..pop("a")
+        };
+        let mut names: Vec<_> =
+            run(&backend, asked).await.jobs.into_iter().map(|job| job.queue.to_string()).collect();
+        names.sort();
+        assert_eq!(names, ["a", "b"]);
+        let none = refusal(&backend, Pop { queues: Vec::new(), ..pop("a") }).await;
+        assert_eq!(none.to_string(), "queues must be 1 to 1024, not 0");
+    }
+}
+
+#[tokio::test]
+async fn whoever_sleeps_is_woken_by_a_job() {
+    for server in each_kind().await {
+        let (sleeper, other) = (server.connect().await, server.connect().await);
+        let asleep = sleeper.pop_or_wait(pop("resize"), Seconds::from(60));
+        let waking = async {
+            // A worker that sleeps is one that the server knows.
+            server.until_somebody_can(&other, "resize").await;
+            jid_of(&other, put("resize", "cat")).await
+        };
+        let (popped, jid) = tokio::join!(asleep, waking);
+        assert_eq!(popped.unwrap().jobs[0].jid, jid);
+        let nothing = sleeper.pop_or_wait(pop("resize"), Seconds::new(0.01).unwrap()).await.unwrap();
+        assert_eq!(nothing.jobs, []);
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_took_from_a_wait_goes_to_the_next() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            let mut wait = backend.pop_or_wait(pop("resize"), Seconds::from(60));
+            // Begun, and then dropped at some moment or other.
+            let _ = tokio::time::timeout(Duration::from_millis(1), &mut wait).await;
+            waits.push(wait);
+        }
+        let jid = jid_of(&backend, put("resize", "cat")).await;
+        drop(waits);
+        let popped = backend.pop_or_wait(pop("resize"), Seconds::from(60)).await.unwrap();
+        assert_eq!(popped.jobs[0].jid, jid);
+        run(&backend, complete(&popped.jobs[0], "")).await;
+        assert_eq!(status(&backend, &jid).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_job_is_gone_and_its_worker_is_told() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        let first = jid_of(&backend, put("resize", "cat")).await;
+        let unknown = Jid::new("H:nowhere:1").unwrap();
+        assert_eq!(run(&backend, Cancel { jids: vec![first.clone(), unknown.clone()] }).await, 1);
+        assert!(pop_one(&backend, "resize").await.is_none());
+        let blank = refusal(&backend, Cancel { jids: vec![Jid::new("a b").unwrap()] }).await;
+        assert_eq!(blank.to_string(), "jid a b holds a blank, which no handle does");
+        let lost = Complete::new(unknown.clone(), Holder::Token(Token::new(3)));
+        assert_eq!(refusal(&backend, lost).await, Refusal::NoSuchJob { jid: unknown });
+    }
+}
+
+#[tokio::test]
+async fn only_who_holds_a_job_may_report_on_it() {
+    for server in each_kind().await {
+        let (mine, theirs) = (server.connect().await, server.connect().await);
+        let jid = jid_of(&mine, put("resize", "cat")).await;
+        let job = pop_one(&mine, "resize").await.unwrap();
+        let lost = Refusal::LockLost { jid: jid.clone(), state: StateName::Running };
+        assert_eq!(refusal(&theirs, complete(&job, "")).await, lost);
+        let other = Holder::Worker(worker("w2"));
+        assert_eq!(refusal(&mine, Complete::new(jid.clone(), other)).await, lost);
+        let elsewhere = Complete { queue: Some(queue("b")), ..complete(&job, "") };
+        let wrong = Refusal::WrongQueue { jid: jid.clone(), queue: queue("resize"), given: queue("b") };
+        assert_eq!(refusal(&mine, elsewhere).await, wrong);
+        run(&mine, Complete::new(jid, Holder::Worker(worker("w1")))).await;
+
+        // A lock is a connection: with the process that holds it, it is gone.
+        let jid = jid_of(&mine, put("resize", "dog")).await;
+        let job = pop_one(&mine, "resize").await.unwrap();
+        drop(mine);
+        let again = theirs.pop_or_wait(pop("resize"), Seconds::from(60)).await.unwrap();
+        assert_eq!((&again.jobs[0].jid, &job.jid), (&jid, &jid));
+    }
+}
+
+#[tokio::test]
+async fn queues_and_workers_are_counted_as_far_as_servers_tell() {
+    for server in each_kind().await {
+        let backend = server.connect().await;
+        for payload in ["1", "2", "3"] {
+            jid_of(&backend, put("resize", payload)).await;
+        }
+        let job = pop_one(&backend, "resize").await.unwrap();
+        let counts = run(&backend, Queues { queue: Some(queue("resize")) }).await.remove(0);
+        assert_eq!((counts.waiting, counts.running), (2, 1));
+        let all = run(&backend, Queues::default()).await;
+        assert!(all.contains(&counts), "{all:?}");
+        assert_eq!(run(&backend, RollCall { queue: queue("resize"), klass: None }).await, 1);
+        assert_eq!(run(&backend, RollCall { queue: queue("nobody"), klass: None }).await, 0);
+        let workers = run(&backend, Workers).await;
+        assert_eq!(workers.iter().map(|worker| worker.name.as_str()).collect::<Vec<_>>(), ["w1"]);
+        let said = run(&backend, Announced { worker: Some(worker("w1")) }).await.remove(0);
+        assert_eq!(said.abilities.iter().map(|can| can.queue.as_str()).collect::<Vec<_>>(), ["resize"]);
+        run(&backend, complete(&job, "")).await;
+    }
+}
+
+#[tokio::test]
+async fn what_gearman_has_no_notion_of_is_refused_by_name() {
+    let server = crew::ours().await;
+    let backend = server.connect().await;
+    let jid = Jid::new("H:lap:1").unwrap();
+    assert_eq!(
+        refusal(&backend, Get { jid: jid.clone() }).await.to_string(),
+        "the gearman backend cannot show a job: ask for its status"
+    );
+    assert_eq!(
+        refusal(&backend, Attach { jid, waiter: WAITER }).await.to_string(),
+        "the gearman backend cannot wait for a job that somebody else has put"
+    );
+    let error = backend.subscribe().await.err().unwrap();
+    assert_eq!(error.to_string(), "the gearman backend cannot tell what happens");
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_server_is_told_in_its_words() {
+    let server = Server::start().await;
+    let mut admin = server.peer().await;
+    assert_eq!(admin.ask("maxqueue resize 1").await, "OK");
+    let url = format!("gearman://{}", server.address);
+    let backend = GearmanBackend::connect(url.parse().unwrap()).await.unwrap();
+    jid_of(&backend, put("resize", "cat")).await;
+    let refused = refusal(&backend, put("resize", "dog")).await.to_string();
+    let expected = format!("this was refused by the Gearman server at {}: ", server.address);
+    assert!(refused.starts_with(&expected) && refused.contains("QUEUE_ERROR"), "{refused}");
+}
