@@ -10,7 +10,7 @@ local now      -- the moment of the command under way
 local prefix   -- goes before every key and channel
 local key = {} -- the beginnings of keys
 local known    -- what was read during this call and still holds
-local pending  -- changes to sorted sets: key -> member -> score, or false to take it out
+local pending  -- changes to sorted sets, by their keys
 local out      -- what is to be published, in order
 
 -- The rules, by what they are about. They are declared together because they know each other, and in tables because a chunk may have 200 locals only.
