@@ -15,7 +15,7 @@ local out      -- what is to be published, in order
 
 -- The rules, by what they are about. They are declared together because they know each other, and in tables because a chunk may have 200 locals only.
 local zset, say, order, option, stats, job, side, put, pop, finish = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-local change, recur, read, able, tick, why, events, sleep, large, qless, native = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+local change, recur, read, able, tick, why, events, sleep, large, qless, native, batch = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Defines the rules of a table when one of them is first asked for: a script is run anew by every call, and needs few of them.
 local function lazily(rules, define)

@@ -3,8 +3,8 @@
 -- What is pending for a key is either a list of members to put in, each behind its score, or one of members to take out. When the other kind comes, what came
 -- before it is written first; so the order of changes is kept, and nobody has to look for a member in a list.
 
--- Redis keeps up to 128 members in one piece of memory and reads it from its beginning for each that comes in, numbers as text: for 100 that is 5 µs each.
--- A member that is too long for that makes it choose the other form, which takes a tenth, so where many come in such a one comes in first and goes again.
+-- Redis keeps up to 128 members in one piece of memory and reads it from its beginning for each that comes in, numbers as text: with 100 that takes up to 5 µs
+-- each. A member that is too long for that makes it choose the other form, which takes a tenth, so where many come in such a one comes in first and goes again.
 -- Nobody's name is like it, because names have no NUL.
 local MANY = 40
 local LONG = string.rep('\0', 65)
