@@ -86,6 +86,11 @@ local function in_queue(queue)
   return all
 end
 
+-- Whether a worker has announced what it can do in a queue.
+function able.knows(queue, worker)
+  return in_queue(queue)[worker] ~= nil
+end
+
 -- How many workers have announced that they can do this; anything, if no klass is given.
 function able.count(queue, klass)
   local count = 0

@@ -10,12 +10,12 @@ local now      -- the moment of the command under way
 local prefix   -- goes before every key and channel
 local key = {} -- the beginnings of keys
 local known    -- what was read during this call and still holds
-local pending  -- changes to sorted sets: key -> member -> score, or false to take it out
+local pending  -- changes to sorted sets, by their keys
 local out      -- what is to be published, in order
 
 -- The rules, by what they are about. They are declared together because they know each other, and in tables because a chunk may have 200 locals only.
 local zset, say, order, option, stats, job, side, put, pop, finish = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-local change, recur, read, able, tick, why, events, sleep, large, qless, native = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+local change, recur, read, able, tick, why, events, sleep, large, qless, native, batch = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Defines the rules of a table when one of them is first asked for: a script is run anew by every call, and needs few of them.
 local function lazily(rules, define)

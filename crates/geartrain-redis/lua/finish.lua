@@ -18,8 +18,9 @@ local function seen(worker)
 end
 finish.seen = seen
 
-local function lock(queue, jid, deadline)
-  zset.add(keys_of(queue).locks, deadline, jid)
+-- The text is the deadline's own, if it is at hand.
+local function lock(queue, jid, deadline, text)
+  zset.add(keys_of(queue).locks, text or deadline, jid)
   local first = known.locks[queue]
   if first and deadline < first then known.locks[queue] = deadline end
 end
@@ -42,6 +43,7 @@ end
 
 -- Lets the jobs go that waited for this one alone, in the order of their jids.
 local function release_dependents(jid)
+  if known.alone then return end
   local of_it = key.job .. jid .. '-dependents'
   if call('EXISTS', of_it) == 0 then return end
   for _, dependent in ipairs(sorted(call('SMEMBERS', of_it))) do
@@ -99,6 +101,71 @@ local function drop_old()
   known.complete = nil
 end
 
+-- Takes a job that was completed away from its holder.
+local function take_back(jid, queue, worker, time)
+  zset.remove(keys_of(queue).locks, jid)
+  zset.remove(jobs_of(worker), jid)
+  order.freed(queue)
+  stats.measure('run', queue, time)
+  if known.tracked ~= false then say.milestone(jid, 'Completed') end
+end
+
+-- The moment of the command as the score of many.
+local function now_text()
+  if known.now_number ~= now then
+    known.now_number, known.now_text = now, exact(now)
+  end
+  return known.now_text
+end
+
+-- Completes a job for good.
+local function close(jid, at, queue, retries, token, data)
+  if not say.quiet() then
+    if say.is_heard() then say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"completed","queue":' .. quote_name(queue) .. '}') end
+    if say.listening() then say.event('Completed', { jid = jid, queue = queue }) end
+  end
+  job.append(jid, job.done_entry())
+  local ended = token and token .. ' complete' or ''
+  if data then
+    call('HSET', at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', retries,
+      'time', job.time_text(), 'gt-ended', ended, 'data', data)
+  else
+    call('HSET', at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', retries,
+      'time', job.time_text(), 'gt-ended', ended)
+  end
+  zset.add(key.completed, now_text(), jid)
+  local complete = known.complete
+  if complete then
+    complete.count = complete.count + 1
+    if now < complete.first then complete.first = now end
+  end
+  release_dependents(jid)
+end
+
+-- Looks once whether others wait for any of many jobs, for those who complete them one after the other.
+function finish.look_ahead(jids, first, last)
+  local keys, count = {}, 0
+  for place = first, last do
+    count = count + 1
+    keys[count] = key.job .. jids[place] .. '-dependents'
+  end
+  known.alone = call('EXISTS', unpack(keys, 1, count)) == 0
+end
+
+-- The same as `complete` for whoever holds a job by a token and says nothing else, if nothing is true of the job beyond Qless and its holder was not warned.
+-- Answers nothing, and does nothing, if it is not like that.
+function finish.plain(jid, token)
+  local at = key.job .. jid
+  local found = job.read_held(at)
+  local queue, worker, time = found[2], found[3], found[4]
+  if found[1] ~= 'running' or not queue or not worker or not time or found[6] or found[7] then return false end
+  if found[8] ~= token .. ' ' .. time .. ' ' .. worker then return false end
+  take_back(jid, queue, worker, time)
+  close(jid, at, queue, found[5] or '0', token)
+  drop_old()
+  return true
+end
+
 -- asked: jid, holder, queue, data, next { queue, delay, depends, cycles }, result
 function finish.complete(asked)
   local of = job.load_held(asked.jid)
@@ -119,11 +186,7 @@ function finish.complete(asked)
 
   local jid, queue, worker = of.jid, of.queue, of.worker
   local token = asked.holder.token or job.token(of)
-  zset.remove(keys_of(queue).locks, jid)
-  zset.remove(jobs_of(worker), jid)
-  order.freed(queue)
-  stats.measure('run', queue, tonumber(of.time) or now)
-  if known.tracked ~= false then say.milestone(jid, 'Completed') end
+  take_back(jid, queue, worker, of.time)
   if of.grace then job.unwarn(of) end
   if of.terms then
     side.end_attempt(of)
@@ -131,25 +194,8 @@ function finish.complete(asked)
   end
   if on then return finish.advance(of, token, asked, open) end
 
-  say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"completed","queue":' .. quote_name(queue) .. '}')
-  if say.listening() then say.event('Completed', { jid = jid, queue = queue }) end
-  job.append(jid, job.done_entry())
-  local ended = token and token .. ' complete' or ''
-  if asked.data then
-    call('HSET', of.at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', of.retries,
-      'time', job.time_text(), 'gt-ended', ended, 'data', asked.data)
-  else
-    call('HSET', of.at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', of.retries,
-      'time', job.time_text(), 'gt-ended', ended)
-  end
+  close(jid, of.at, queue, of.retries, token, asked.data)
   of.state, of.queue, of.worker = 'complete', '', ''
-  zset.add(key.completed, now, jid)
-  local complete = known.complete
-  if complete then
-    complete.count = complete.count + 1
-    if now < complete.first then complete.first = now end
-  end
-  release_dependents(jid)
   if of.terms then side.conclude(of, 'Completed', asked.result) end
   drop_old()
   return 'complete'

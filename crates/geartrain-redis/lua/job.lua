@@ -4,9 +4,7 @@ local CYCLE_WALK_MAX = 10000
 local HISTORY_BYTES_MAX = 262144
 local EXACT_MAX = 9007199254740992 -- up to here each whole number is a double
 
--- What is read of a job: a lookup of a field that is not there goes through all of them, so that no more are asked for than are needed.
-local HELD = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'gt-lock' }
-local WAITING = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'data' }
+-- What is read of a job. A lookup of a field that is not there goes through all of them, so that those who do not need all of these ask for fewer.
 local ALL = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'gt-lock', 'expires', 'scheduled',
   'gt-ended', 'data' }
 
@@ -27,10 +25,13 @@ function job.load(jid, with_data)
   }
 end
 
--- As much of a job as whoever hands it out must know.
-function job.load_waiting(jid)
-  local at = key.job .. jid
-  local found = call('HMGET', at, unpack(WAITING))
+-- As much of a job as whoever hands it out must know, field by field: state, queue, worker, time, retries, grace, gt-more, remaining, priority, klass, data.
+function job.read_waiting(at)
+  return call('HMGET', at, 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'data')
+end
+
+-- The same as a job; none if there is none.
+function job.waiting(jid, at, found)
   if not found[1] then return nil end
   local terms = unpacked(found[7])
   return {
@@ -40,10 +41,15 @@ function job.load_waiting(jid)
   }
 end
 
--- As much of a job as its holder may ask about.
+-- As much of a job as its holder may ask about, field by field: state, queue, worker, time, retries, grace, gt-more, gt-lock.
+function job.read_held(at)
+  return call('HMGET', at, 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'gt-lock')
+end
+
+-- The same as a job.
 function job.load_held(jid)
   local at = key.job .. jid
-  local found = call('HMGET', at, unpack(HELD))
+  local found = job.read_held(at)
   if not found[1] then refuse('NoSuchJob', { jid = jid }) end
   local terms = unpacked(found[7])
   return {
@@ -108,9 +114,9 @@ local function entry_at(at)
 end
 
 -- Appends entries that are JSON already, and drops old ones.
-function job.append(jid, ...)
+function job.append(jid, entry, another)
   local at = key.job .. jid .. '-history'
-  local count = call('RPUSH', at, ...)
+  local count = another and call('RPUSH', at, entry, another) or call('RPUSH', at, entry)
   if count == 1 then job.migrate(jid) end
   local max = known.history_max
   if not max then
@@ -133,24 +139,12 @@ function job.begin_history(jid, entry)
   call('RPUSH', key.job .. jid .. '-history', entry)
 end
 
--- Entries that many jobs of a batch have alike are made once, for as long as the beginning is the same.
-local function entry_with(before, what, name, behind)
-  local start = entry_at(before)
-  local made = known.entries
-  if made.start ~= start then
-    made = { start = start }
-    known.entries = made
-  end
-  local of = made[what]
-  if not of then
-    of = {}
-    made[what] = of
-  end
-  local text = of[name]
-  if not text then
-    text = start .. what .. (name ~= '' and quote_name(name) or '') .. behind
-    of[name] = text
-  end
+-- Entries that follow on each other are mostly alike, so that the last of each kind is at hand.
+local function entry_with(at, what, name, behind)
+  local last = known.entries[what]
+  if last and last.at == at and last.name == name then return last.text end
+  local text = entry_at(at) .. what .. (name ~= '' and quote_name(name) or '') .. behind
+  known.entries[what] = { at = at, name = name, text = text }
   return text
 end
 
@@ -268,6 +262,7 @@ function job.dependents(jid)
 end
 
 function job.link(jid, on)
+  known.alone = nil
   call('SADD', key.job .. on .. '-dependents', jid)
   call('SADD', key.job .. jid .. '-dependencies', on)
 end
@@ -320,9 +315,12 @@ local last_digits = {}
 -- A number, as text, that no attempt was given, even if Redis forgot the last ones: by then the clock has gone on.
 function job.new_token()
   local token = (known.token or tonumber(call('GET', key.token)) or 0) + 1
-  local clock = floor(now * 1e6)
-  if clock > token and clock < EXACT_MAX then token = clock end
-  known.token, known.new_tokens = token, true
+  if known.token_moment ~= now then
+    local clock = floor(now * 1e6)
+    if clock > token and clock < EXACT_MAX then token = clock end
+    known.token_moment, known.new_tokens = now, true
+  end
+  known.token = token
   local last = token % 1000
   local first = (token - last) / 1000
   if known.token_first ~= first then

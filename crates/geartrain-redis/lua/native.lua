@@ -1,7 +1,6 @@
 -- Our own API: one MessagePack request, one MessagePack reply, as docs/formats/wire.md tells. Fields are read by their places, because nil leaves holes in Lua's lists.
 
 local match = string.match
-local BATCH_MAX = 10000
 local TICK_MAX = 100 -- things that are due and that one wait does
 local VERSION = 1
 local PORTION_MAX = 9223372036854774784 -- the largest double that is a number of 63 bits
@@ -11,6 +10,7 @@ local function variant(value)
   if type(value) == 'table' then return next(value) end
   return value, nil
 end
+native.variant = variant
 
 local function holder_of(value)
   local kind, who = variant(value)
@@ -163,19 +163,16 @@ local function documents_of(jids)
   return all
 end
 
--- A text as MessagePack. Redis's library does the same, but takes longer than the rest of a pop for the many that are short.
-local heads = {}
-
-local function packed_text(text)
-  local length = #text
-  if length > 255 then return pack(text) end
-  local head = heads[length]
-  if not head then
-    head = length < 32 and string.char(160 + length) or '\217' .. string.char(length)
-    heads[length] = head
-  end
-  return head .. text
-end
+-- What comes before a text in MessagePack, by its length. Redis's library does the same, but makes one more text of each.
+local text_heads = setmetatable({}, {
+  __index = function(heads, length)
+    local high, low = floor(length / 256), length % 256
+    if length >= 65536 then return string.char(219, floor(length / 16777216), floor(length / 65536) % 256, high % 256, low) end
+    if length >= 256 then return string.char(218, high, low) end
+    heads[length] = length < 32 and string.char(160 + length) or string.char(217, length)
+    return heads[length]
+  end,
+})
 
 -- The same for names, and for numbers as a hash has them: a batch has few different ones.
 local function packed_name(name)
@@ -210,13 +207,22 @@ local function packed_retries(text)
   return text:sub(1, 1) == '-' and '\0' or packed_count(text)
 end
 
--- What a worker is handed, packed by its places.
+-- What a worker is handed, packed by its places; `rest` is what is known of a job beyond Qless, and all of it.
+local function packed_lot(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline, rest)
+  local names, numbers, counts = known.packed, known.packed_numbers, known.packed_counts
+  return '\154' .. text_heads[#jid] .. jid .. (names[queue] or packed_name(queue)) .. (names[klass] or packed_name(klass)) .. text_heads[#data] .. data
+    .. (numbers[priority] or packed_number(priority)) .. packed_retries(retries) .. (counts[remaining] or packed_count(remaining))
+    .. '\147' .. (names[worker] or packed_name(worker)) .. text_heads[#token + 2] .. token .. '.0' .. (numbers[deadline] or packed_number(deadline)) .. rest
+end
+
+local function packed_plain(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline)
+  return packed_lot(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline, NIL .. NIL)
+end
+
 local function packed_popped(of, whole)
   local particulars = of.terms and side.particulars(of)
-  return '\154' .. packed_text(of.jid) .. packed_name(of.queue) .. packed_name(of.klass) .. packed_text(of.data or '')
-    .. packed_number(of.priority) .. packed_retries(of.retries) .. packed_count(of.remaining)
-    .. '\147' .. packed_name(of.worker) .. packed_text(of.token .. '.0') .. packed_number(of.deadline)
-    .. (particulars and pack(particulars) or NIL) .. (whole and pack(job_of(of.jid)) or NIL)
+  return packed_lot(of.jid, of.queue, of.klass, of.data or '', of.priority, of.retries, of.remaining, of.worker, of.token, of.deadline,
+    (particulars and pack(particulars) or NIL) .. (whole and pack(job_of(of.jid)) or NIL))
 end
 
 local function packed_whole(of)
@@ -244,12 +250,16 @@ function operations.Put(fields)
   return done == 'Created' and CREATED or pack(done)
 end
 
--- Pops, and answers the packed reply and how many jobs are in it.
+-- Pops, and answers the packed reply, in pieces, and how many jobs are in it.
 local function pop_from_fields(fields)
   local kind, inside = variant(fields[4] or 'Strict')
+  local whole = fields[5]
   local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind,
-    turn = inside and inside[1] or 0, show = fields[5] and packed_whole or packed_popped })
-  return '\146' .. packed_array(popped) .. pack(turn), #popped
+    turn = inside and inside[1] or 0, show = whole and packed_whole or packed_popped, show_plain = not whole and packed_plain })
+  local count = #popped
+  table.insert(popped, 1, '\146' .. packed_head(count, 144, 220))
+  popped[count + 2] = pack(turn)
+  return popped, count
 end
 
 function operations.Pop(fields)
@@ -594,19 +604,24 @@ end
 
 -- Requests -------------------------------------------------------------------------------------------------------------------------------------------
 
+-- Why something was refused, packed; fails if it was not, but went wrong.
+local function refusal(reply)
+  if type(reply) == 'table' and reply.refused then return pack({ [reply.refused] = reply.fields }) end
+  error(reply)
+end
+
 -- Runs something that may be refused. Answers whether it was not, and what came of it.
 local function attempt(execute, ...)
   local done, reply = pcall(execute, ...)
   if done then return true, reply end
-  if type(reply) == 'table' and reply.refused then return false, pack({ [reply.refused] = reply.fields }) end
-  error(reply)
+  return false, refusal(reply)
 end
 
 local OK, ERR = '\129' .. pack('Ok'), '\129' .. pack('Err')
 local heads_of_answers = {}
 
 -- What comes before the answer of an operation.
-local function answered(name)
+function native.answered(name)
   local head = heads_of_answers[name]
   if not head then
     head = OK .. '\129' .. pack(name)
@@ -615,27 +630,14 @@ local function answered(name)
   return head
 end
 
+function native.refused(reply)
+  return ERR .. refusal(reply)
+end
+
 local requests = {}
 
 function requests.Batch(calls)
-  if #calls > BATCH_MAX then complain('a batch has at most ' .. BATCH_MAX .. ' commands, this one has ' .. #calls) end
-  -- Whether it can be read is looked at before anything is done.
-  local names, all = {}, {}
-  for place = 1, #calls do
-    local name, fields = variant(calls[place][2])
-    if not operations[name] then complain('there is no command ' .. tostring(name)) end
-    if fields ~= nil and type(fields) ~= 'table' then complain('the fields of ' .. name .. ' are no list') end
-    names[place], all[place] = name, fields or {}
-  end
-  local answers = {}
-  for place = 1, #calls do
-    local name, fields = names[place], all[place]
-    now = moment(calls[place][1])
-    known.place = place
-    local done, reply = attempt(operations[name], fields)
-    answers[place] = (done and answered(name) or ERR) .. reply
-  end
-  return packed_array(answers)
+  return batch.run(batch.of(calls))
 end
 
 -- A pop of nothing: whoever waits only wants to be told when there is something.
@@ -662,7 +664,7 @@ local function wait(process, number, asked, seconds)
   if not done then return '\129' .. pack('Refused') .. reply end
   if count > 0 then
     sleep.awake(process, number)
-    return '\129' .. pack('Popped') .. reply
+    return '\129' .. pack('Popped') .. table.concat(reply)
   end
   -- Whoever asks for the last time is not to be woken any more.
   if seconds and seconds <= 0 then sleep.awake(process, number) else sleep.sleep(process, number, asked[1]) end
@@ -700,6 +702,8 @@ end
 
 function native.execute(bytes)
   known.request = bytes
+  local plainly = batch.read(bytes)
+  if plainly then return batch.run(plainly) end
   local read_it, request = pcall(cmsgpack.unpack, bytes)
   if not read_it or type(request) ~= 'table' then complain('what came cannot be read as MessagePack') end
   if request[1] ~= VERSION then

@@ -19,9 +19,8 @@ function option.all()
     known.options = chosen
     known.no_options = next(chosen) == nil
     known.numbers = {}
-    known.holds = {}
-    known.history_max, known.keep = nil, nil
-    known.places = {}
+    known.holds, known.places = {}, {}
+    known.history_max, known.keep, known.counter = nil, nil, nil
   end
   return chosen
 end
@@ -62,8 +61,13 @@ end
 
 -- How many locks a queue may have; none for any number.
 function option.concurrency(queue)
-  local max = of_queue(queue, 'max-concurrency')
-  return max and max > 0 and max or nil
+  local max = known.places[queue]
+  if max == nil then
+    max = of_queue(queue, 'max-concurrency')
+    max = max and max > 0 and max or false
+    known.places[queue] = max
+  end
+  return max or nil
 end
 
 local function is_numeric(name)
@@ -92,7 +96,8 @@ end
 
 -- What was read of options is read again. Where more jobs may run now, whoever waits for them is woken.
 local function changed(name)
-  known.options, known.history_max, known.keep, known.holds = nil, nil, nil, {}
+  known.options, known.history_max, known.keep, known.counter = nil, nil, nil, nil
+  known.holds, known.places = {}, {}
   local queue = name:match('^(.+)%-max%-concurrency$') or name:match('^max%-concurrency%-(.+)$')
   if queue then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', keys_of(queue).work) end
 end

@@ -9,10 +9,8 @@ local TIMED_OUT = 1e308 -- scores above this are of jobs that were timed out
 -- What is remembered of a queue: the nominal scores last met, and for each the highest and the lowest that was given, and whether it is one that lasts.
 -- They are one flat list, as it is stored, because a call that puts one job would take longer to make something better of it than to look through it.
 local function memory(queue)
-  local of = known.order[queue]
-  if of then return of end
   local stored = call('GET', key.order .. queue)
-  of = { flat = stored and cmsgpack.unpack(stored) or {} }
+  local of = { flat = stored and cmsgpack.unpack(stored) or {} }
   known.order[queue] = of
   return of
 end
@@ -45,7 +43,7 @@ end
 
 -- A score that no job which came before and has this nominal score was given, just below theirs.
 local function unused(queue, nominal, lasts)
-  local of = memory(queue)
+  local of = known.order[queue] or memory(queue)
   of.changed = true
   local flat = of.flat
   local at = of.nominal == nominal and of.at or place_of(flat, nominal)

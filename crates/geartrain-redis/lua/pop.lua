@@ -69,7 +69,7 @@ local function take_first(queue, jid)
   if ahead then ahead.at = ahead.at + 1 end
 end
 
--- The first job that waits in a queue and may still start, taken out of work. Those that may not fail.
+-- The first job that waits in a queue and may still start: its jid, its key and what was read of it. Those that may not start fail.
 local function next_in_time(queue, late)
   while true do
     local jid = first_waiting(queue)
@@ -80,16 +80,19 @@ local function next_in_time(queue, late)
       jid = first_waiting(queue)
       if not jid then return nil end
     end
-    local of = job.load_waiting(jid)
-    if not of then
+    local at = key.job .. jid
+    local found = job.read_waiting(at)
+    if not found[1] then
       take_first(queue, jid) -- a foreign script left it behind
-    elseif side.late_since(of) then
+    elseif not found[7] then
+      return jid, at, found
+    else
+      local of = job.waiting(jid, at, found)
+      if not side.late_since(of) then return jid, at, found end
       if late.left == 0 then return nil end
       late.left = late.left - 1
       take_first(queue, jid)
       finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
-    else
-      return of
     end
   end
 end
@@ -154,7 +157,8 @@ end
 local function expired_jobs(queue, max)
   local all = {}
   for _, jid in ipairs(expired(queue, max)) do
-    local of = job.load_waiting(jid)
+    local at = key.job .. jid
+    local of = job.waiting(jid, at, job.read_waiting(at))
     if of and of.state == 'running' and of.queue == queue then
       all[#all + 1] = of
     else
@@ -164,19 +168,59 @@ local function expired_jobs(queue, max)
   return all
 end
 
-local function hand_out(of, asked, deadline, deadline_text)
-  local jid, queue, worker = of.jid, of.queue, asked.worker
-  stats.measure('wait', queue, tonumber(of.time) or now)
+-- Where jobs of a queue are handed out to a worker: what is the same for all that it gets at one moment.
+local function new_counter(queue, worker, deadline)
+  return {
+    queue = queue, worker = worker, now = now, deadline = deadline, deadline_text = exact(deadline), time = job.time_text(),
+    lock = ' ' .. job.time_text() .. ' ' .. worker, entry = job.popped_entry(worker), jobs = jobs_of(worker),
+  }
+end
+
+local function counter_of(queue, worker)
+  local last = known.counter
+  if not last or last.queue ~= queue or last.worker ~= worker or last.now ~= now then
+    last = new_counter(queue, worker, finite(now + option.heartbeat(queue)))
+    known.counter = last
+  end
+  return last
+end
+
+-- Gives a job to a worker: all that is written of every job that is handed out. Answers the token, and the lock.
+local function give(counter, jid, at, time)
+  local queue, deadline_text = counter.queue, counter.deadline_text
+  stats.measure('wait', queue, time)
   local token = job.new_token()
+  local lock = token .. counter.lock
+  call('HSET', at, 'worker', counter.worker, 'expires', deadline_text, 'state', 'running', 'time', counter.time, 'gt-lock', lock)
+  job.append(jid, counter.entry)
+  zset.add(counter.jobs, deadline_text, jid)
+  finish.lock(queue, jid, counter.deadline, deadline_text)
+  return token, lock
+end
+
+local function told(jid, queue, worker)
+  if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
+  if known.tracked ~= false then say.milestone(jid, 'Popped') end
+end
+
+-- Hands out a job of which nothing is true beyond Qless and that nobody else has or had, in a queue without limits, to a worker of whom nothing is known.
+local function hand_out_plain(jid, at, found, asked, counter)
+  local token = give(counter, jid, at, found[4] or '0')
+  local queue, worker = counter.queue, counter.worker
+  told(jid, queue, worker)
+  return asked.show_plain(jid, queue, found[10] or '', found[11] or '', found[9] or '0', found[5] or '0', found[8] or '0', worker, token, counter.deadline)
+end
+
+-- Hands out any job.
+local function hand_out(of, asked, counter)
+  local jid, queue, worker = of.jid, of.queue, asked.worker
   if of.grace then call('SADD', key.warned .. worker, jid) end
   if of.worker ~= '' and of.worker ~= worker then zset.remove(jobs_of(of.worker), jid) end
   if of.terms then side.end_attempt(of) end
-  local lock = token .. ' ' .. job.time_text() .. ' ' .. worker
-  call('HSET', of.at, 'worker', worker, 'expires', deadline_text, 'state', 'running', 'time', job.time_text(), 'gt-lock', lock)
-  job.append(jid, job.popped_entry(worker))
-  zset.add(jobs_of(worker), deadline, jid)
-  finish.lock(queue, jid, deadline)
-  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', job.time_text(), lock, token, deadline
+  -- A foreign script may have left it in the list of another queue.
+  if queue ~= counter.queue then counter = new_counter(queue, worker, counter.deadline) end
+  local token, lock = give(counter, jid, of.at, of.time)
+  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', counter.time, lock, token, counter.deadline
   if able.limits(queue) then able.start(queue) end
   if of.terms then side.leave(of) end
   local attempt_max = able.attempt_max(of, worker)
@@ -185,8 +229,7 @@ local function hand_out(of, asked, deadline, deadline_text)
     job.set_attempt(of, token, { deadline = ends })
     zset.add(key.deadlines, ends, jid)
   end
-  if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
-  if known.tracked ~= false then say.milestone(jid, 'Popped') end
+  told(jid, queue, worker)
   -- It is shown as it is now: before the pop is over its lock may have expired.
   return asked.show and asked.show(of) or of
 end
@@ -195,8 +238,8 @@ end
 local function pop_from(queue, wanted, asked, popped)
   wanted = open_places(queue, wanted)
   if wanted == 0 then return end
-  local deadline = finite(now + option.heartbeat(queue))
-  local deadline_text = exact(deadline)
+  local worker = asked.worker
+  local counter = counter_of(queue, worker)
   local taken = {}
   for _, of in ipairs(expired_jobs(queue, wanted)) do
     if examine(of) then
@@ -207,14 +250,21 @@ local function pop_from(queue, wanted, asked, popped)
   local waiting = wanted - #taken
   recur.spawn(queue, waiting)
   pop.promote(queue, waiting)
-  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, asked, deadline, deadline_text) end
+  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, asked, counter) end
   local late = { left = LATE_MAX }
   known.wanted = waiting
+  local plain = asked.show_plain and not able.limits(queue) and not able.knows(queue, worker)
+  local count = #popped
   for _ = 1, waiting do
-    local of = next_in_time(queue, late)
-    if not of then break end
-    take_first(queue, of.jid)
-    popped[#popped + 1] = hand_out(of, asked, deadline, deadline_text)
+    local jid, at, found = next_in_time(queue, late)
+    if not jid then break end
+    take_first(queue, jid)
+    count = count + 1
+    if plain and found[2] == queue and (found[3] == '' or found[3] == worker) and not found[6] and not found[7] then
+      popped[count] = hand_out_plain(jid, at, found, asked, counter)
+    else
+      popped[count] = hand_out(job.waiting(jid, at, found), asked, counter)
+    end
   end
 end
 
@@ -233,7 +283,8 @@ local function pop_by_priority(queues, turn, asked, popped)
         taken = false
         recur.spawn(queue, 1)
         pop.promote(queue, 1)
-        candidate = next_in_time(queue, late)
+        local jid, at, found = next_in_time(queue, late)
+        candidate = jid and job.waiting(jid, at, found)
       end
       local priority = candidate and tonumber(candidate.priority)
       if candidate and (not best or priority > best_priority) then
@@ -243,12 +294,12 @@ local function pop_by_priority(queues, turn, asked, popped)
   end
   if not best then return nil end
   if over then take_over(best) else take_first(best.queue, best.jid) end
-  local deadline = finite(now + option.heartbeat(best.queue))
-  popped[#popped + 1] = hand_out(best, asked, deadline, exact(deadline))
+  popped[#popped + 1] = hand_out(best, asked, counter_of(best.queue, asked.worker))
   return best_at
 end
 
--- asked: queues, worker, count, order, turn, and show, which makes of a job that is handed out what is answered. Answers these, and where the next pop begins.
+-- asked: queues, worker, count, order, turn, and show, which makes of a job that is handed out what is answered,
+-- and show_plain, which does so of the fields of a plain one. Answers these, and where the next pop begins.
 function pop.pop(asked)
   local queues, worker, count = asked.queues, asked.worker, asked.count
   at_least_one('queues', queues)

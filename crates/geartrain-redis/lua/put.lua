@@ -30,13 +30,62 @@ local function leave_to_be_put(of, asked, open)
 end
 
 local NOTHING = {}
+local NO_TAGS = list_text(NOTHING)
+local RETRIES = 5 -- of a new job, if nobody says
+
+-- Writes the hash of a job that is put.
+local function write(at, jid, klass, data, priority, tags, state, queue, retries)
+  retries = stored(retries)
+  call('HSET', at, 'jid', jid, 'klass', klass, 'data', data, 'priority', stored(priority), 'tags', tags, 'state', state,
+    'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time', job.time_text())
+end
+
+local function tell(jid, queue)
+  if say.quiet() then return end
+  if say.is_heard() then say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}') end
+  if say.listening() then say.event('Put', { jid = jid, queue = queue }) end
+end
+
+-- Makes a new job that waits, and of which nothing else is asked. Nearly all are like that.
+local function create(at, jid, queue, klass, data, priority, retries)
+  tell(jid, queue)
+  job.begin_history(jid, job.put_entry(queue))
+  write(at, jid, klass, data, priority, NO_TAGS, 'waiting', queue, retries)
+  order.enter(queue, jid, priority, now)
+  job.register(queue)
+  if known.tracked ~= false then say.milestone(jid, 'Put') end
+end
+
+-- Looks once which jobs of many are there, for those who put them one after the other: nearly always none is.
+function put.look_ahead(jids, first, last)
+  local absent, keys, count = {}, {}, 0
+  for place = first, last do
+    local jid = jids[place]
+    count = count + 1
+    absent[jid], keys[count] = true, key.job .. jid
+  end
+  known.absent = call('EXISTS', unpack(keys, 1, count)) == 0 and absent or nil
+end
+
+-- The same as `put` with `Keep`, for a job of which nothing else is asked. Answers nothing, and does nothing, if the job may be there already.
+function put.plain(jid, queue, klass, data)
+  local at, absent = key.job .. jid, known.absent
+  if absent and absent[jid] then
+    absent[jid] = nil
+  elseif call('EXISTS', at) == 1 then
+    return nil
+  end
+  able.check_limits(queue, 0)
+  create(at, jid, queue, klass, data, 0, RETRIES)
+  return 'Created'
+end
 
 -- asked: queue, jid, klass, data, delay, priority, retries, tags, depends, caller, existing, cycles, terms
 function put.put(asked)
   local jid, queue, terms = asked.jid, asked.queue, asked.terms
   local at = key.job .. jid
-  -- Most jobs are new, and nothing is left of an earlier one.
-  local of = call('EXISTS', at, at .. '-dependencies') > 0 and job.load(jid) or nil
+  -- Most jobs are new.
+  local of = call('EXISTS', at) == 1 and job.load(jid) or nil
   if of and asked.existing == 'Keep' then return side.join_existing(of, terms) end
   if not of and asked.existing == 'Require' then refuse('NoSuchJob', { jid = jid }) end
   if terms then
@@ -51,8 +100,11 @@ function put.put(asked)
   end
 
   local delay = asked.delay
-  say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}')
-  if say.listening() then say.event('Put', { jid = jid, queue = queue }) end
+  if not of and not terms and not open and delay <= 0 and not (asked.tags and asked.tags[1]) then
+    create(at, jid, queue, asked.klass, asked.data, asked.priority or 0, asked.retries or RETRIES)
+    return 'Created'
+  end
+  tell(jid, queue)
   if of then job.append(jid, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
   local priority, retries, tags = asked.priority, asked.retries, asked.tags
   if of then
@@ -68,7 +120,7 @@ function put.put(asked)
     -- Nothing of what a foreign script left behind belongs to a new job.
     of = { jid = jid, at = at, waits = 0, new = true }
   end
-  priority, retries, tags = priority or 0, retries or 5, tags or NOTHING
+  priority, retries, tags = priority or 0, retries or RETRIES, tags or NOTHING
   if #tags > 0 then job.index_tags(jid, tags) end
 
   local depends = false
@@ -78,8 +130,7 @@ function put.put(asked)
   if #asked.depends > 0 or not of.new then depends = call('SCARD', at .. '-dependencies') > 0 end
   local due = delay > 0 and finite(now + delay) or nil
   local state = depends and 'depends' or due and 'scheduled' or 'waiting'
-  call('HSET', at, 'jid', jid, 'klass', asked.klass, 'data', asked.data, 'priority', stored(priority), 'tags', list_text(tags), 'state', state,
-    'worker', '', 'expires', '0', 'queue', queue, 'retries', stored(retries), 'remaining', stored(retries), 'time', job.time_text())
+  write(at, jid, asked.klass, asked.data, priority, list_text(tags), state, queue, retries)
   of.state, of.queue, of.klass, of.worker = state, queue, asked.klass, ''
 
   if terms then

@@ -12,6 +12,21 @@ function say.log(text)
   say.on(key.log, text)
 end
 
+-- Whether somebody may hear what is said on the log. A replica says everything once more, also one that comes back and hears what it missed, and so do the
+-- other nodes of a Cluster.
+local function is_heard()
+  local named, patterns = redis.pcall('PUBSUB', 'NUMSUB', key.log), redis.pcall('PUBSUB', 'NUMPAT')
+  if type(named) ~= 'table' or named[2] ~= 0 or patterns ~= 0 then return true end
+  local replication = redis.pcall('INFO', 'replication')
+  return type(replication) ~= 'string' or not replication:find('repl_backlog_active:0', 1, true) or sleep.in_cluster()
+end
+
+-- The same, asked by whoever has something to say for each of many jobs. To ask takes as long as to say ten things, so that who says few does not.
+function say.is_heard()
+  if known.heard == nil then known.heard = not known.many or is_heard() end
+  return known.heard
+end
+
 function say.lock_lost(jid, worker)
   local text = '{"jid":' .. quote(jid) .. ',"event":"lock_lost","worker":' .. quote_name(worker) .. '}'
   say.on(key.worker .. worker, text)
@@ -22,6 +37,12 @@ end
 function say.listening()
   if known.listening == nil then known.listening = call('GET', key.listen) or false end
   return known.listening
+end
+
+-- Whether nobody wants to know of what happens to each of many jobs, neither in Qless's words nor in ours.
+function say.quiet()
+  if known.quiet == nil then known.quiet = not say.is_heard() and not say.listening() end
+  return known.quiet
 end
 
 function say.event(name, fields)

@@ -71,8 +71,8 @@ local function bucket(span)
   return 'd' .. exact(floor(seconds / DAY))
 end
 
--- Adds one span of time: kind is `wait` or `run`.
-function stats.measure(kind, queue, since)
+-- Adds the span of time since what a field `time` says: kind is `wait` or `run`.
+function stats.measure(kind, queue, time)
   local day = figures(queue, now)
   local spans = day[kind]
   if not spans then
@@ -80,7 +80,9 @@ function stats.measure(kind, queue, since)
     spans = { total = tonumber(stored[1]) or 0, mean = tonumber(stored[2]) or 0, vk = tonumber(stored[3]) or 0, buckets = {} }
     day[kind] = spans
   end
-  local span = finite(now - since)
+  -- Many jobs of a batch have the same.
+  if spans.time ~= time then spans.time, spans.since = time, tonumber(time) end
+  local span = finite(now - (spans.since or now))
   local total, mean = spans.total + 1, spans.mean
   spans.total = total
   if total == 1 then
@@ -97,7 +99,7 @@ function stats.measure(kind, queue, since)
     end
     spans.mean, spans.vk = new, vk
   end
-  local name = bucket(span)
+  local name = named_seconds[floor(span)] or bucket(span)
   spans.buckets[name] = (spans.buckets[name] or 0) + 1
 end
 

@@ -7,7 +7,7 @@ const SHARED: [&str; 3] =
     [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
 
 /// The rules, each file with the table that it fills. A file keeps its other names to itself, because Lua takes 200 of them in one place.
-const RULES: [(&str, &str); 21] = [
+const RULES: [(&str, &str); 22] = [
     ("zset", include_str!("../lua/zset.lua")),
     ("say", include_str!("../lua/say.lua")),
     ("large", include_str!("../lua/large.lua")),
@@ -29,6 +29,7 @@ const RULES: [(&str, &str); 21] = [
     ("why", include_str!("../lua/why.lua")),
     ("qless", include_str!("../lua/qless.lua")),
     ("native", include_str!("../lua/native.lua")),
+    ("batch", include_str!("../lua/batch.lua")),
 ];
 
 /// Where calls come in.

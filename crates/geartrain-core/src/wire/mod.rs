@@ -286,7 +286,9 @@ impl<'de> Deserialize<'de> for Jid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fail, Get, Group, Holder, Portion, Progress, Progressed, Reply, Terms, Told};
+    use crate::{
+        Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put, QueueName, Reply, Terms, Told,
+    };
 
     fn jid() -> Jid {
         Jid::new("j1").unwrap()
@@ -298,6 +300,29 @@ mod tests {
             Request::Batch(vec![Call { now: Some(Timestamp::from(7)), command: Get { jid: jid() }.into() }])
                 .encode();
         assert_eq!(bytes, b"\x92\x01\x81\xa5Batch\x91\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa3Get\x91\xa2j1");
+    }
+
+    #[test]
+    fn plain_commands_are_written_so_that_a_script_reads_them_with_one_look() {
+        let now = Some(Timestamp::from(7));
+        let put = Put::new(QueueName::new("q").unwrap(), jid(), Klass::new("k").unwrap(), "[]");
+        let complete = Complete::new(jid(), Holder::Token(Token::new(9)));
+        let calls = vec![Call { now, command: put.into() }, Call { now, command: complete.into() }];
+        let bytes = Request::Batch(calls.clone()).encode();
+        let written: [&[u8]; 5] = [
+            b"\x92\x01\x81\xa5Batch\x92",
+            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa3Put\x9d\xda\0\x01q\xda\0\x02j1\xda\0\x01k\xdb\0\0\0\x02[]",
+            b"\xcb\0\0\0\0\0\0\0\0\xc0\xc0\xc0\x90\xc0\xa4Keep\xa6Refuse\xc0",
+            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa8Complete\x96\xda\0\x02j1\x81\xa5Token",
+            b"\xda\0\x0c9.4294967295\xc0\xc0\xc0\xc0",
+        ];
+        assert_eq!(bytes, written.concat());
+        assert_eq!(Request::decode(&bytes).unwrap(), Request::Batch(calls.clone()));
+        // However they are written, they are read.
+        assert_eq!(
+            Request::decode(&encode(&(VERSION, Request::Batch(calls.clone())))).unwrap(),
+            Request::Batch(calls)
+        );
     }
 
     #[test]

@@ -1,0 +1,213 @@
+//! Batches on a Redis: plain commands are read and done in short ways, and nobody can tell.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod support;
+
+use geartrain_core::wire::{self, Answers, Request};
+use geartrain_core::{
+    Answer, Call, Command, Complete, Count, Holder, Jid, Klass, Pop, Priority, Put, PutReply, QueueLimits,
+    QueueName, Refusal, Reply, SetLimits, Tag, Timestamp, Token, Track, WorkerName,
+};
+use geartrain_redis::script;
+use redis::Connection;
+use std::collections::BTreeMap;
+use support::Server;
+
+/// More than it takes to look ahead, and to choose how sorted sets are kept.
+const MANY: usize = 100;
+
+/// How a batch is written.
+#[derive(Clone, Copy)]
+enum Writing {
+    /// As our driver does.
+    Ours,
+    /// As any other library for MessagePack would.
+    Shortest,
+}
+
+struct Queue {
+    connection: Connection,
+    server: Server,
+    writing: Writing,
+}
+
+impl Queue {
+    fn start(writing: Writing) -> Queue {
+        let server = Server::start();
+        let mut connection = server.connect();
+        redis::cmd("FUNCTION").arg("LOAD").arg(&script::library().text).exec(&mut connection).unwrap();
+        Queue { connection, server, writing }
+    }
+
+    fn send(&mut self, request: &[u8]) -> redis::RedisResult<Vec<u8>> {
+        let name = &script::library().name;
+        redis::cmd("FCALL").arg(name).arg(1).arg("").arg(request).query(&mut self.connection)
+    }
+
+    fn batch(&mut self, now: i32, commands: Vec<Command>) -> Vec<Answer> {
+        let now = Some(Timestamp::from(now));
+        let request = Request::Batch(commands.into_iter().map(|command| Call { now, command }).collect());
+        let bytes = match self.writing {
+            Writing::Ours => request.encode(),
+            Writing::Shortest => wire::encode(&(1, &request)),
+        };
+        wire::decode::<Answers>(&self.send(&bytes).unwrap()).unwrap()
+    }
+
+    /// Everything that lies in this Redis, key by key.
+    fn everything(&mut self) -> BTreeMap<String, Vec<String>> {
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.connection).unwrap();
+        keys.into_iter().map(|key| (key.clone(), self.inside(&key))).collect()
+    }
+
+    fn inside(&mut self, key: &str) -> Vec<String> {
+        let kind: String = redis::cmd("TYPE").arg(key).query(&mut self.connection).unwrap();
+        if kind == "string" {
+            let bytes: Vec<u8> = redis::cmd("GET").arg(key).query(&mut self.connection).unwrap();
+            return vec![format!("{bytes:?}")];
+        }
+        let mut ask = |words: &[&str]| {
+            redis::cmd(words[0]).arg(key).arg(&words[1..]).query::<Vec<String>>(&mut self.connection).unwrap()
+        };
+        // Neither hashes nor sets have an order.
+        let sorted = |mut members: Vec<String>| {
+            members.sort();
+            members
+        };
+        match kind.as_str() {
+            "hash" => sorted(ask(&["HGETALL"]).chunks(2).map(|pair| pair.join("=")).collect()),
+            "list" => ask(&["LRANGE", "0", "-1"]),
+            "zset" => ask(&["ZRANGE", "0", "-1", "WITHSCORES"]),
+            _ => sorted(ask(&["SMEMBERS"])),
+        }
+    }
+
+    fn members(&mut self, key: &str) -> usize {
+        redis::cmd("ZCARD").arg(key).query(&mut self.connection).unwrap()
+    }
+}
+
+fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+fn jid(number: usize) -> Jid {
+    Jid::new(format!("j{number}")).unwrap()
+}
+
+fn put(number: usize) -> Put {
+    Put::new(queue(), jid(number), Klass::new("k").unwrap(), format!("{{\"number\":{number}}}").as_str())
+}
+
+fn pop(count: usize) -> Command {
+    let count = Count::new(count.try_into().unwrap()).unwrap();
+    Pop { count, ..Pop::new(queue(), WorkerName::new("w").unwrap()) }.into()
+}
+
+/// The jobs that were popped last, with their tokens.
+fn popped(answers: &[Answer]) -> Vec<(Jid, Token)> {
+    match answers.last() {
+        Some(Ok(Reply::Pop(reply))) => {
+            reply.jobs.iter().map(|job| (job.jid.clone(), job.lock.token)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn complete((jid, token): &(Jid, Token)) -> Command {
+    Complete::new(jid.clone(), Holder::Token(*token)).into()
+}
+
+/// A story of batches in which plain commands and others follow on each other, and some are refused.
+fn story(queue_system: &mut Queue) -> Vec<Answer> {
+    let mut puts: Vec<Command> = (0..MANY).map(|number| put(number).into()).collect();
+    puts.push(put(7).into());
+    puts.insert(40, put(3).into());
+    puts.insert(50, Put { tags: Some(vec![Tag::new("t").unwrap()]), ..put(200) }.into());
+    puts.insert(51, Put { depends: vec![jid(30), jid(31)], ..put(201) }.into());
+    puts.insert(52, Track { jid: jid(20), on: true }.into());
+    puts.push(Put { priority: Priority::new(5.0).ok(), ..put(202) }.into());
+    let mut all = queue_system.batch(1_000, puts);
+    // The same once more: all but one are there.
+    all.extend(queue_system.batch(1_001, (0..=MANY).map(|number| put(number).into()).collect()));
+    let answers = queue_system.batch(1_002, vec![pop(60), pop(60)]);
+    let mut held = popped(&answers[..1]);
+    held.extend(popped(&answers));
+    all.extend(answers);
+    let mut completes: Vec<Command> = held.iter().map(complete).collect();
+    completes.insert(20, complete(&(jid(999), held[0].1)));
+    completes.insert(30, complete(&(held[50].0.clone(), held[0].1)));
+    completes.insert(60, completes[10].clone());
+    completes.push(pop(10));
+    all.extend(queue_system.batch(1_004, completes));
+    all
+}
+
+#[test]
+fn how_a_batch_is_written_makes_no_difference() {
+    let (mut ours, mut other) = (Queue::start(Writing::Ours), Queue::start(Writing::Shortest));
+    let answers = story(&mut ours);
+    assert_eq!(answers, story(&mut other));
+    assert_eq!(ours.everything(), other.everything());
+    let refused = answers.iter().filter(|answer| answer.is_err()).count();
+    assert_eq!(refused, 2, "a job that is not there, and a token of another job");
+    let existing = |answer: &&Answer| matches!(answer, Ok(Reply::Put(PutReply::Existing)));
+    assert_eq!(answers.iter().filter(existing).count(), 2 + MANY);
+    // The one that depended on two of the others went last.
+    assert_eq!(popped(&answers).into_iter().map(|(jid, _)| jid).collect::<Vec<_>>(), [jid(201)]);
+}
+
+#[test]
+fn what_is_refused_in_the_middle_of_a_batch_leaves_the_rest_alone() {
+    let mut queue_system = Queue::start(Writing::Ours);
+    let limits = QueueLimits { jobs_max: Some(49), ..QueueLimits::default() };
+    queue_system.batch(0, vec![SetLimits { queue: queue(), limits }.into()]);
+    let mut commands: Vec<Command> = (0..MANY).map(|number| put(number).into()).collect();
+    commands.push(pop(5));
+    let answers = queue_system.batch(1, commands);
+    for (place, answer) in answers[..MANY].iter().enumerate() {
+        match answer {
+            Ok(Reply::Put(PutReply::Created)) => assert!(place < 49, "{place}"),
+            Err(Refusal::QueueFull { .. }) => assert!(place >= 49, "{place}"),
+            other => panic!("{place}: {other:?}"),
+        }
+    }
+    assert_eq!(popped(&answers).len(), 5);
+    assert_eq!(queue_system.members("ql:q:q-work"), 44);
+}
+
+#[test]
+fn a_field_of_the_wrong_type_ends_a_batch_there() {
+    let mut queue_system = Queue::start(Writing::Ours);
+    let calls = (0..MANY).map(|number| Call { now: Some(Timestamp::from(1)), command: put(number).into() });
+    let bytes = Request::Batch(calls.collect()).encode();
+    // Whose lists have as many members as before, but in the fiftieth the jid is a truth.
+    let wrong = b"\xda\x00\x03j49";
+    let at = bytes.windows(wrong.len()).position(|window| window == wrong).unwrap();
+    let spoiled = [&bytes[..at], &b"\xc3"[..], &bytes[at + wrong.len()..]].concat();
+    assert!(queue_system.send(&spoiled).is_err());
+    assert_eq!(queue_system.members("ql:q:q-work"), 49);
+    let cut_off = &bytes[..bytes.len() - 1];
+    let error = queue_system.send(cut_off).unwrap_err().to_string();
+    assert!(error.contains("cannot be read as MessagePack"), "{error}");
+    assert_eq!(queue_system.members("ql:q:q-work"), 49);
+}
+
+#[test]
+fn whoever_listens_to_the_log_hears_of_every_job_of_a_large_batch() {
+    for pattern in [false, true] {
+        let mut queue_system = Queue::start(Writing::Ours);
+        // Nobody listens yet.
+        queue_system.batch(0, (0..MANY).map(|number| put(number).into()).collect());
+        let mut ears = queue_system.server.connect();
+        let mut listening = ears.as_pubsub();
+        if pattern { listening.psubscribe("ql:l*") } else { listening.subscribe("ql:log") }.unwrap();
+        let held = popped(&queue_system.batch(1, vec![pop(MANY)]));
+        queue_system.batch(2, held.iter().map(complete).collect());
+        for (jid, _) in held {
+            let text: String = listening.get_message().unwrap().get_payload().unwrap();
+            assert_eq!(text, format!(r#"{{"jid":"{jid}","event":"completed","queue":"q"}}"#));
+        }
+    }
+}
