@@ -76,7 +76,9 @@ pub enum StartError {
     #[error("the result log cannot be written")]
     LogThread(#[source] std::io::Error),
     /// Anybody could come in.
-    #[error("{address} can be reached from other machines, and nobody is asked {question}, or say --insecure")]
+    #[error(
+        "{address} can be reached from other machines, and nobody is asked {question}, or say --insecure"
+    )]
     Open {
         /// Which.
         address: SocketAddr,

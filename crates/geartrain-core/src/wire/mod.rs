@@ -287,7 +287,8 @@ impl<'de> Deserialize<'de> for Jid {
 mod tests {
     use super::*;
     use crate::{
-        Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put, QueueName, Reply, Terms, Told,
+        Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put, QueueName, Reply,
+        Terms, Told,
     };
 
     fn jid() -> Jid {

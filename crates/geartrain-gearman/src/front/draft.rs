@@ -175,10 +175,10 @@ impl Draft {
     pub(crate) fn tell(&mut self, told: Told, session: &Session, out: &mut BytesMut) {
         let Some(waiting) = &mut self.waiting else { return };
         match told {
-            Told::Chunk(ChunkKind::Data, payload) => {
-                if waiting.parts.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX {
-                    waiting.parts.extend_from_slice(payload.bytes());
-                }
+            Told::Chunk(ChunkKind::Data, payload)
+                if waiting.parts.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX =>
+            {
+                waiting.parts.extend_from_slice(payload.bytes());
             }
             Told::Progress { progress, .. } => {
                 let progress = Progress {

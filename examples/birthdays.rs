@@ -1,0 +1,38 @@
+//! Birthday letters: once a day, whoever starts it. Here the caller waits, and hears of each letter on the way.
+
+use std::time::Duration;
+
+use geartrain::{Chunk, ChunkKind, Complete, Error, Outcome, Told};
+
+async fn birthdays() -> Result<(), Error> {
+    let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
+    let client = geartrain::connect(&url).await?;
+
+    let mut awaited = client.put_and_follow(client.put("bday", "letters", "").unique("2026-11-14")).await?;
+
+    // Elsewhere, a worker.
+    let job = client.pop_wait("bday", "birthdays-1", Duration::from_secs(5)).await?.expect("it is today");
+    for name in ["ann", "bob"] {
+        let (jid, holder) = (job.jid.clone(), job.holder());
+        client.run(Chunk { jid, holder, kind: ChunkKind::Data, bytes: name.into() }).await?;
+    }
+    let sent = Outcome { code: 0, bytes: "2 letters".into() };
+    client
+        .run(Complete { result: Some(Box::new(sent)), ..Complete::new(job.jid.clone(), job.holder()) })
+        .await?;
+
+    loop {
+        match awaited.next().await? {
+            Told::Chunk(_, name) => println!("a letter to {}", name.text().unwrap_or_default()),
+            Told::Ended(how, outcome) => {
+                println!("{how:?}: {}", outcome.bytes.text().unwrap_or_default());
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn main() -> Result<(), Error> {
+    pollster::block_on(birthdays())
+}

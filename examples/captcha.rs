@@ -1,0 +1,28 @@
+//! Captchas for the next hour: whoever notices that there are few asks for more, and only the first of them counts. If nobody came to it within the hour, the next
+//! hour's job does it.
+
+use std::time::{Duration, SystemTime};
+
+use geartrain::Error;
+
+async fn captcha() -> Result<(), Error> {
+    let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
+    let client = geartrain::connect(&url).await?;
+
+    let day_and_hour = "11-14";
+    let until = SystemTime::now() + Duration::from_secs(3600);
+    for _ in 0..3 {
+        client.put("captcha", "generate", "").unique(day_and_hour).expires(until).forget().await?;
+    }
+
+    // Elsewhere, a worker.
+    let job = client.pop("captcha", "painter-1").await?.expect("captchas are needed");
+    client.complete(&job).await?;
+    assert!(client.pop("captcha", "painter-1").await?.is_none());
+    println!("painted once, though three asked for it");
+    Ok(())
+}
+
+fn main() -> Result<(), Error> {
+    pollster::block_on(captcha())
+}

@@ -1,0 +1,21 @@
+//! The command buffer: somebody has to tell another site that a user wrote something. Nobody wants to know what came of it, and nothing is kept.
+
+use geartrain::Error;
+
+async fn command_buffer() -> Result<(), Error> {
+    let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
+    let client = geartrain::connect(&url).await?;
+
+    let user = "7";
+    let jid = client.put("weblogscom", "ping", "").unique(user).forget().await?;
+
+    // Elsewhere, a worker.
+    let job = client.pop("weblogscom", "pinger-1").await?.expect("there is a ping");
+    client.complete(&job).await?;
+    println!("done, and there is no trace of it: {:?}", client.get(&jid).await?);
+    Ok(())
+}
+
+fn main() -> Result<(), Error> {
+    pollster::block_on(command_buffer())
+}
