@@ -12,7 +12,7 @@ use crate::host::Message;
 
 /// How many deliveries a follower may be behind.
 const BEHIND_MAX: usize = 10_000;
-/// How many bytes of chunks and results it may be behind, unless one alone has more.
+/// How many bytes of chunks, of words about progress and of results it may be behind, unless one alone has more.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
 /// With fewer followers than this it is not worth looking for those who have gone away.
 const LOOK_AT_LEAST: usize = 64;
@@ -93,6 +93,7 @@ impl Follower {
 fn bytes_of(delivery: &Delivery) -> u64 {
     match &delivery.told {
         Told::Chunk(_, payload) => payload.bytes().len() as u64,
+        Told::Progress { said, .. } => said.as_ref().map_or(0, |said| said.bytes().len() as u64),
         Told::Ended(how, outcome) => {
             let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
             (outcome.bytes.bytes().len() + said) as u64
@@ -222,7 +223,7 @@ impl Fronts {
 
 #[cfg(test)]
 mod tests {
-    use geartrain_core::{ChunkKind, Jid, Payload, Waiter};
+    use geartrain_core::{ChunkKind, Jid, Payload, Portion, Progressed, Waiter};
     use pollster::block_on;
 
     use super::*;
@@ -231,6 +232,12 @@ mod tests {
         let waiter = Waiter { front, connection: 0, number: 0 };
         let told = Told::Chunk(ChunkKind::Data, Payload::from(vec![b'x'; bytes]));
         Delivery { waiter, jid: Jid::new("j1").expect("a good name"), told }
+    }
+
+    fn progress(front: u64, bytes: usize) -> Delivery {
+        let progress = Progressed { portion: Portion::as_said(1, 2), seconds_left: None };
+        let said = Some(Payload::from(vec![b'x'; bytes]));
+        Delivery { told: Told::Progress { progress, said }, ..chunk(front, 0) }
     }
 
     fn fronts() -> (Fronts, Receiver<Message>) {
@@ -260,12 +267,18 @@ mod tests {
 
     #[test]
     fn whoever_is_too_far_behind_in_number_or_in_bytes_is_cut_off() {
-        for (bytes, fit) in [(0, BEHIND_MAX), (100 << 20, 2), (300 << 20, 1)] {
+        type Tell = fn(u64, usize) -> Delivery;
+        for (tell, bytes, fit) in [
+            (chunk as Tell, 0, BEHIND_MAX),
+            (chunk, 100 << 20, 2),
+            (chunk, 300 << 20, 1),
+            (progress, 100 << 20, 2),
+        ] {
+            let told = tell(1, bytes);
             let (mut fronts, _inbox) = fronts();
             let mut followers = Followers::default();
             let (slow, mut stream, _) = fronts.follow(1).expect("nobody has it");
             followers.add(slow);
-            let told = chunk(1, bytes);
             (0..fit + 1).for_each(|_| followers.tell(vec![told.clone()]));
             (0..fit).for_each(|_| assert_eq!(block_on(stream.next()), Ok(told.clone())));
             assert_eq!(block_on(stream.next()), Err(DeliveriesEnd::Lagged));

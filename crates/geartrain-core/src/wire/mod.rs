@@ -286,7 +286,7 @@ impl<'de> Deserialize<'de> for Jid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fail, Get, Group, Holder, Reply, Terms};
+    use crate::{Fail, Get, Group, Holder, Portion, Progress, Progressed, Reply, Terms, Told};
 
     fn jid() -> Jid {
         Jid::new("j1").unwrap()
@@ -326,9 +326,44 @@ mod tests {
     }
 
     #[test]
+    fn what_older_programs_leave_out_at_the_end_is_not_there() {
+        // The terms, the progress and what was told of it, without what is carried aside and what was said.
+        let terms = b"\x9a\xc0\xc0\xa6Always\xa4Keep\xc0\xc0\xc0\xc0\xc0\xc2";
+        assert_eq!(decode::<Terms>(terms).unwrap(), Terms::default());
+        let progressed = Progressed { portion: Portion::as_said(5, 4), seconds_left: None };
+        let progress = Progress::new(jid(), Holder::Token(Token::new(9)), progressed);
+        let bytes = encode(&progress);
+        let (Some((0x94, rest)), Some(0xc0)) = (bytes.split_first(), bytes.last()) else {
+            panic!("four fields, and the last is nil: {bytes:x?}")
+        };
+        let older = [&[0x93], &rest[..rest.len() - 1]].concat();
+        assert_eq!(decode::<Progress>(&older).unwrap(), progress);
+        let told = Told::Progress { progress: progressed, said: None };
+        assert_eq!(decode::<Told>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), told);
+        assert_eq!(encode(&told), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
+    }
+
+    #[test]
+    fn names_of_functions_travel_and_longer_ones_do_not() {
+        let put = |bytes| {
+            let (queue, klass) = ("q".repeat(bytes), "k".repeat(bytes));
+            // Written as text, because there is no such name.
+            let put = (queue, "j1", klass, "{}", 0.0, (), (), (), [(); 0], (), "Keep", "Refuse", ());
+            let batch = [((), std::collections::BTreeMap::from([("Put", put)]))];
+            encode(&(VERSION, std::collections::BTreeMap::from([("Batch", batch)])))
+        };
+        let Request::Batch(calls) = Request::decode(&put(4096)).unwrap() else { panic!("it is a batch") };
+        let long = QueueName::of_function("q".repeat(4096)).unwrap();
+        assert!(matches!(&calls[0].command, crate::Command::Put(put) if put.queue == long));
+        assert_eq!(Request::Batch(calls).encode().len(), put(4096).len());
+        let error = Request::decode(&put(4097)).unwrap_err().to_string();
+        assert!(error.contains("a queue has at most 4096 bytes, this one has 4097"), "{error}");
+    }
+
+    #[test]
     fn payloads_and_keys_are_any_bytes() {
         let key = UniqueKey::new([0, 255, 7]).unwrap();
-        let terms = Terms { unique: Some(key), ..Terms::default() };
+        let terms = Terms { unique: Some(key), aside: Some(b"\xff\0".into()), ..Terms::default() };
         assert_eq!(decode::<Terms>(&encode(&terms)).unwrap(), terms);
         let fail = Fail {
             payload: Some((&[0xff, 0xfe][..]).into()),

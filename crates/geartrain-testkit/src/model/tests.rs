@@ -614,3 +614,21 @@ fn check(model: &Model) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[test]
+fn numbers_never_repeat_and_jobs_are_counted_by_priority() {
+    let model = &mut Model::default();
+    let allot = |counter: &str, count| Allot { counter: counter.into(), count: Count::new(count).unwrap() };
+    assert_eq!([1, 5, 1].map(|count| ask(model, 0.0, allot("a", count))), [1, 2, 7]);
+    assert_eq!(ask(model, 0.0, allot("b", 1)), 1);
+    for (id, priority, delay) in [("a", 1, 0), ("b", 0, 0), ("c", -1, 5), ("d", -1, 50)] {
+        let delay = Seconds::from(delay);
+        ask(model, 0.0, Put { priority: Some(Priority::from(priority)), delay, ..put("q", id) });
+    }
+    let counts = PriorityCounts { queue: queue("q") };
+    assert_eq!(ask(model, 5.0, counts.clone()), PriorityCountsReply { above: 1, at: 1, below: 1 });
+    assert_eq!(pop(model, 5.0, "q", "w1", 9), ["a", "b", "c"].map(jid));
+    ask(model, 6.0, Timeout { jids: vec![jid("c")] });
+    ask(model, 6.0, HandBack { jid: jid("b"), holder: held_by("w1") });
+    assert_eq!(ask(model, 6.0, counts), PriorityCountsReply { above: 1, at: 1, below: 0 });
+}
