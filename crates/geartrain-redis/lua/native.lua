@@ -640,18 +640,28 @@ function requests.Batch(calls)
   return batch.run(batch.of(calls))
 end
 
--- A pop of nothing: whoever waits only wants to be told when there is something.
-local function wait_to_be_told(process, queues, seconds)
-  local done, ready = attempt(pop.is_ready, queues)
-  if not done then return '\129' .. pack('Refused') .. ready end
-  if ready then return '\129' .. pack('Popped') .. '\146' .. packed_array({}) .. pack(0) end
+-- A pop of nothing: whoever waits wants only word that there is something. Many of one process may wait for the same queues, so that each is looked into once.
+local function wait_for_word(process, queues, seconds)
+  local done, refusal = attempt(pop.check_queues, queues)
+  if not done then return '\129' .. pack('Refused') .. refusal end
+  local earliest = huge
+  for _, queue in ipairs(queues) do
+    local due = known.quiet[queue]
+    if not due then
+      if pop.is_ready(queue) then return '\129' .. pack('Popped') .. '\146' .. packed_array({}) .. pack(0) end
+      due = read.next_due({ queue }) or huge
+      known.quiet[queue] = due
+    end
+    if due < earliest then earliest = due end
+  end
   if not seconds or seconds > 0 then sleep.watch(process, queues) end
-  return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(queues))
+  return '\129' .. pack('Asleep') .. '\145' .. (earliest < huge and pack(earliest) or NIL)
 end
 
 -- Each wait pops. One that finds nothing sleeps, and says when something falls due.
 local function wait(process, number, asked, seconds)
-  if asked[3] == 0 then return wait_to_be_told(process, asked[1], seconds) end
+  if asked[3] == 0 then return wait_for_word(process, asked[1], seconds) end
+  known.quiet = {}
   local count
   local function once()
     local reply

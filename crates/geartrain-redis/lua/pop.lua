@@ -302,8 +302,7 @@ end
 -- and show_plain, which does so of the fields of a plain one. Answers these, and where the next pop begins.
 function pop.pop(asked)
   local queues, worker, count = asked.queues, asked.worker, asked.count
-  at_least_one('queues', queues)
-  at_most('queues', #queues, QUEUES_MAX)
+  pop.check_queues(queues)
   local turn = asked.order == 'Strict' and 0 or asked.turn % #queues
   local popped = {}
   local all_paused = true
@@ -345,17 +344,18 @@ function pop.has_expired(queues)
   return false
 end
 
--- Whether a pop would find anything to do in one of the queues, be it only a lock to warn about. Nothing changes.
-function pop.is_ready(queues)
+-- Refuses to look into no queue, or into too many.
+function pop.check_queues(queues)
   at_least_one('queues', queues)
   at_most('queues', #queues, QUEUES_MAX)
-  for _, queue in ipairs(queues) do
-    local keys = keys_of(queue)
-    local has_any = zset.ask('ZCARD', keys.work) > 0 or pop.first_of(known.locks, queue, keys.locks) <= now
-      or pop.first_of(known.due, queue, keys.scheduled) <= now or pop.first_of(known.recurring, queue, keys.recur) <= now
-    if has_any and open_places(queue, 1) > 0 then return true end
-  end
-  return false
+end
+
+-- Whether a pop would find anything to do in a queue, be it only a lock to warn about. Nothing changes.
+function pop.is_ready(queue)
+  local keys = keys_of(queue)
+  local has_any = zset.ask('ZCARD', keys.work) > 0 or pop.first_of(known.locks, queue, keys.locks) <= now
+    or pop.first_of(known.due, queue, keys.scheduled) <= now or pop.first_of(known.recurring, queue, keys.recur) <= now
+  return has_any and open_places(queue, 1) > 0
 end
 
 -- Which jobs a pop would hand out.
