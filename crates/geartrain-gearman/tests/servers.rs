@@ -420,3 +420,26 @@ async fn what_cannot_be_written_down_is_not_sent() {
     assert!(why.starts_with("the record of what was put, /nowhere/at/all, cannot be used: "), "{why}");
     assert_eq!(length(&backend).await, 0);
 }
+
+#[tokio::test]
+async fn a_job_that_is_refused_where_it_is_put_again_stays_in_the_record() {
+    let scratch = Scratch::new("resubmit");
+    let (mut lost, full) = (Gearmand::start(&[]), Server::start().await);
+    let application = connect(&recorded(&[&name(&lost)], &scratch)).await;
+    jid_of(&application, put("resize", "1")).await;
+    drop(application);
+    lost.kill();
+    let mut admin = full.peer().await;
+    assert_eq!(admin.ask("maxqueue resize 1").await, "OK");
+    admin.background("resize", "", "somebody else's").await;
+    let operator = connect(&recorded(&[&full.address.to_string()], &scratch)).await;
+    let done = operator.resubmit(Which::Lost).await.unwrap();
+    assert_eq!((done.again.len(), done.nowhere), (0, 1));
+    assert_eq!(admin.ask("maxqueue resize 2").await, "OK");
+    let done = operator.resubmit(Which::Lost).await.unwrap();
+    assert_eq!((done.again.len(), done.nowhere), (1, 0));
+    // What is refused when it is first put was never anybody's job.
+    let refused = refusal(&operator, put("resize", "2")).await;
+    assert!(refused.to_string().contains("QUEUE_ERROR"), "{refused}");
+    assert_eq!(kinds(&scratch), ["put", "taken", "put", "done"]);
+}

@@ -60,7 +60,7 @@ pub(super) async fn resubmit(url: &str, args: PutArgs, out: &mut Output<'_>) -> 
     }
     if done.nowhere > 0 {
         return Err(Failure::Unreachable(format!(
-            "{} could not be put again, because no other server answers; name one with --url gearman://LOST,OTHER",
+            "{} could not be put again, because no other server takes them; name one with --url gearman://LOST,OTHER",
             count(done.nowhere, "job")
         )));
     }

@@ -219,7 +219,7 @@ impl Shared {
         for (jid, place, handle) in places {
             if self.cancel_at(place, &handle).await? {
                 cancelled += 1;
-                self.unwanted(jid, place, &handle).await?;
+                self.unwanted(jid, place, &handle).await;
             }
         }
         Ok(cancelled)

@@ -29,7 +29,7 @@ pub struct Resubmitted {
     pub known: u64,
     /// How many were left alone though their servers, which are there, do not know them. They have ended, or were lost when the server was restarted.
     pub unknown: u64,
-    /// How many could be put nowhere, because no other server answers.
+    /// How many could be put nowhere, because no other server answers, or the one that does refuses them. They stay in the record.
     pub nowhere: u64,
 }
 
@@ -98,7 +98,9 @@ impl Shared {
                 done.again.push(taken.jid);
                 Ok(())
             }
-            Err(Undone::Trouble(trouble)) if trouble.passes() => {
+            Err(Undone::Trouble(trouble))
+                if trouble.passes() || matches!(trouble, Trouble::Refused { .. }) =>
+            {
                 tracing::warn!(%trouble, id = open.noted.id, "a job could not be put again");
                 done.nowhere += 1;
                 Ok(())

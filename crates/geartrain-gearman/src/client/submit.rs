@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use super::link::Link;
 use super::record::{Line, Noted};
 use super::trouble::{Trouble, Undone, unsupported};
-use super::{Shared, names, submission, waits};
+use super::waits::{self, Awaited};
+use super::{Shared, names, submission};
 use crate::packet::{Report, Request, Response, Submission};
 
 /// How much news of a job is read ahead.
@@ -32,7 +33,7 @@ impl Shared {
     pub(super) async fn put(self: &Arc<Shared>, put: &Put, now: Timestamp) -> Result<PutReply, Undone> {
         let submission = submission::of(put, now)?;
         let jid = match put.terms.as_ref().and_then(|terms| terms.attach) {
-            Some(waiter) => self.submit_awaited(submission, waiter, None).await?,
+            Some(waiter) => self.submit_awaited(Awaited { submission, id: None }, waiter, None).await?,
             None => {
                 let taken = self.submit(&submission, None, &[]).await?;
                 self.watch(&taken);
@@ -47,24 +48,26 @@ impl Shared {
         if self.waits.job_of(attach.waiter).as_ref() == Some(&attach.jid) {
             return Ok(AttachReply::Attached);
         }
-        let Some(submission) = self.waits.take_lost(&attach.jid) else {
+        let Some(awaited) = self.waits.take_lost(&attach.jid) else {
             return Err(unsupported("wait for a job that somebody else has put"));
         };
-        self.submit_awaited(submission, attach.waiter, Some(attach.jid)).await?;
+        self.submit_awaited(awaited, attach.waiter, Some(attach.jid)).await?;
         Ok(AttachReply::Attached)
     }
 
     /// Submits a job that somebody waits for. They may know it by the name that it had before.
     async fn submit_awaited(
         self: &Arc<Shared>,
-        submission: Submission,
+        awaited: Awaited,
         waiter: Waiter,
         known_as: Option<Jid>,
     ) -> Result<Jid, Undone> {
         let no_stream =
             || Refusal::BadArgument { what: "waiter", why: "has no stream to be told through".to_owned() };
         let to = self.waits.stream_of(waiter).ok_or_else(no_stream)?;
-        let mut taken = self.submit(&submission, None, &[]).await?;
+        let Awaited { submission, id } = awaited;
+        let mut taken = self.submit(&submission, id, &[]).await?;
+        let awaited = Awaited { submission, id: taken.id.clone() };
         let jid = known_as.unwrap_or_else(|| taken.jid.clone());
         let Some(news) = taken.news.take() else { return Err(Trouble::Gone.into()) };
         let (shared, job) = (self.clone(), jid.clone());
@@ -75,7 +78,7 @@ impl Shared {
                 shared.hear(waiter, job, taken, news, to).await;
             }
         });
-        if self.waits.add(waiter, jid.clone(), submission, task.abort_handle()) {
+        if self.waits.add(waiter, jid.clone(), awaited, task.abort_handle()) {
             let _ = go.send(());
         }
         Ok(jid)
@@ -117,6 +120,8 @@ impl Shared {
         without: &[usize],
     ) -> Result<Taken, Undone> {
         let until = Instant::now() + self.servers.timeout;
+        // One that is put again stays in the record if it is refused: perhaps there is room for it later, or elsewhere.
+        let stays = noted.is_some();
         let mut id = noted;
         let mut sent_to = None;
         loop {
@@ -151,7 +156,7 @@ impl Shared {
                             }
                         }
                         Err(failed) => {
-                            self.note_done(id.as_ref()).await;
+                            self.note_done(id.as_ref().filter(|_| !stays)).await;
                             return Err(failed.into());
                         }
                     }

@@ -29,7 +29,7 @@ pub(crate) struct Waits {
 struct State {
     fronts: HashMap<u64, Front>,
     /// What was submitted over connections that were lost, so that it can be submitted again.
-    lost: VecDeque<(Jid, Submission)>,
+    lost: VecDeque<(Jid, Awaited)>,
 }
 
 /// One stream, and all who wait through it.
@@ -41,7 +41,14 @@ struct Front {
 struct Waiting {
     jid: Jid,
     /// None once the job has ended.
-    unfinished: Option<(Submission, AbortHandle)>,
+    unfinished: Option<(Awaited, AbortHandle)>,
+}
+
+/// A job that somebody waits for, as it can be submitted again.
+pub(crate) struct Awaited {
+    pub(crate) submission: Submission,
+    /// What it is called in the record.
+    pub(crate) id: Option<String>,
 }
 
 impl Waits {
@@ -68,10 +75,10 @@ impl Waits {
     }
 
     /// Somebody waits from now on; false if their stream has gone in the meantime.
-    pub(crate) fn add(&self, waiter: Waiter, jid: Jid, submission: Submission, task: AbortHandle) -> bool {
+    pub(crate) fn add(&self, waiter: Waiter, jid: Jid, awaited: Awaited, task: AbortHandle) -> bool {
         match self.state().fronts.get_mut(&waiter.front) {
             Some(front) => {
-                front.waiting.insert(waiter, Waiting { jid, unfinished: Some((submission, task)) });
+                front.waiting.insert(waiter, Waiting { jid, unfinished: Some((awaited, task)) });
                 true
             }
             None => {
@@ -99,9 +106,9 @@ impl Waits {
         let mut state = self.state();
         let Some(front) = state.fronts.remove(&waiter.front) else { return };
         for waiting in front.waiting.into_values() {
-            if let Some((submission, task)) = waiting.unfinished {
+            if let Some((awaited, task)) = waiting.unfinished {
                 task.abort();
-                state.lost.push_back((waiting.jid, submission));
+                state.lost.push_back((waiting.jid, awaited));
             }
         }
         let surplus = state.lost.len().saturating_sub(REMEMBERED);
@@ -109,7 +116,7 @@ impl Waits {
     }
 
     /// What was submitted for a job whose connection was lost.
-    pub(crate) fn take_lost(&self, jid: &Jid) -> Option<Submission> {
+    pub(crate) fn take_lost(&self, jid: &Jid) -> Option<Awaited> {
         let mut state = self.state();
         let place = state.lost.iter().position(|(lost, _)| lost == jid)?;
         Some(state.lost.remove(place)?.1)

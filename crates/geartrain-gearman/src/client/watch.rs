@@ -10,9 +10,8 @@ use geartrain_core::Jid;
 
 use super::Shared;
 use super::link::Link;
-use super::record::Line;
+use super::record::{Line, Open};
 use super::submit::Taken;
-use super::trouble::Trouble;
 use crate::packet::{Request, Response};
 
 /// How often to ask, and after how many.
@@ -69,19 +68,23 @@ impl Shared {
     }
 
     /// The application wants a job no longer: it was cancelled.
-    pub(super) async fn unwanted(&self, jid: &Jid, place: usize, handle: &str) -> Result<(), Trouble> {
+    pub(super) async fn unwanted(&self, jid: &Jid, place: usize, handle: &str) {
         let watched = self.watched.jobs().remove(jid);
         if let Some(job) = watched {
-            self.note_done(Some(&job.id)).await;
-            return Ok(());
+            return self.note_done(Some(&job.id)).await;
         }
         // Another process may have put it.
-        let Some(record) = &self.record else { return Ok(()) };
+        let Some(record) = &self.record else { return };
         let server = &self.servers.get(place).name;
-        let open = record.open().await?;
-        let found = open.iter().find(|open| open.server == *server && open.handle.as_deref() == Some(handle));
-        self.note_done(found.map(|open| &open.noted.id)).await;
-        Ok(())
+        match record.open().await {
+            Ok(open) => {
+                let is_it = |open: &&Open| open.server == *server && open.handle.as_deref() == Some(handle);
+                self.note_done(open.iter().find(is_it).map(|open| &open.noted.id)).await;
+            }
+            Err(trouble) => {
+                tracing::warn!(%trouble, %jid, "the record does not say that a job was cancelled")
+            }
+        }
     }
 }
 

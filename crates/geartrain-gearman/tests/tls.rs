@@ -1,0 +1,59 @@
+//! The client over TLS: whom it trusts, and whom it does not. The certificates are for tests alone; nobody has the authority's key.
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod common;
+mod crew;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::Server;
+use crew::{complete, connect, jid_of, pop_one, put, run};
+use geartrain_gearman::client::GearmanBackend;
+use geartrain_gearman::front::Options;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+fn fixture(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests/fixtures/tls", name].iter().collect()
+}
+
+async fn encrypted() -> Server {
+    let certificates = CertificateDer::pem_file_iter(fixture("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(fixture("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certificates.map(Result::unwrap).collect(), key)
+        .unwrap();
+    Server::with(Options { tls: Some(Arc::new(config)), ..Options::default() }).await
+}
+
+#[tokio::test]
+async fn a_server_that_a_trusted_authority_vouches_for_is_worked_with() {
+    let server = encrypted().await;
+    let backend =
+        connect(&format!("gearmans://{}?ca={}", server.address, fixture("authority.pem").display())).await;
+    let jid = jid_of(&backend, put("resize", "cat")).await;
+    let job = pop_one(&backend, "resize").await.unwrap();
+    assert_eq!(job.jid, jid);
+    run(&backend, complete(&job, "")).await;
+}
+
+#[tokio::test]
+async fn whoever_cannot_be_trusted_is_not_spoken_to() {
+    let server = encrypted().await;
+    for (ca, why) in [
+        (String::new(), "invalid peer certificate"),
+        (format!("?ca={}", fixture("server.key").display()), "has no certificates"),
+        ("?ca=/nowhere/at/all".to_owned(), "/nowhere/at/all has no certificates"),
+    ] {
+        let url = format!("gearmans://{}{ca}", server.address).parse().unwrap();
+        let error = GearmanBackend::connect(url).await.err().unwrap();
+        let said = error.source().unwrap().to_string();
+        assert!(said.contains(why), "{said}");
+    }
+}
