@@ -19,7 +19,10 @@ fn url(server: &Gearmand) -> String {
 fn jobs_are_put_looked_at_and_cancelled() {
     let (place, server) = (Place::new(), Gearmand::start(&[]));
     let url = url(&server);
-    let at = |arguments: &[&str]| [arguments, &["--url", &url]].concat();
+    fn with<'a>(url: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+        [arguments, &["--url", url]].concat()
+    }
+    let at = |arguments: &[_]| with(&url, arguments);
     let jid = place.run(&at(&["put", "resize", "resize", "cat", "--priority", "5", "--unique", "cat-7"]));
     let jid = jid.trim();
     assert!(jid.starts_with("H:"), "{jid}");

@@ -280,6 +280,7 @@ impl Geartrain {
         gearman.host = Some("here".to_owned());
         choose(&mut gearman);
         let settings = Settings {
+            result_log: None,
             gearman: Some(gearman),
             store: store.to_owned(),
             resp: free,
