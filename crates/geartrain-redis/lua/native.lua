@@ -646,11 +646,11 @@ local function wait_for_word(process, queues, seconds)
   if not done then return '\129' .. pack('Refused') .. refusal end
   local earliest = huge
   for _, queue in ipairs(queues) do
-    local due = known.quiet[queue]
+    local due = known.empty[queue]
     if not due then
       if pop.is_ready(queue) then return '\129' .. pack('Popped') .. '\146' .. packed_array({}) .. pack(0) end
       due = read.next_due({ queue }) or huge
-      known.quiet[queue] = due
+      known.empty[queue] = due
     end
     if due < earliest then earliest = due end
   end
@@ -661,7 +661,7 @@ end
 -- Each wait pops. One that finds nothing sleeps, and says when something falls due.
 local function wait(process, number, asked, seconds)
   if asked[3] == 0 then return wait_for_word(process, asked[1], seconds) end
-  known.quiet = {}
+  known.empty = {}
   local count
   local function once()
     local reply

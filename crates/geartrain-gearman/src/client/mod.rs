@@ -87,6 +87,8 @@ impl GearmanBackend {
     /// Connects. That one of the servers is there is seen to; that it stays there is not.
     pub async fn connect(url: GearmanUrl) -> Result<GearmanBackend, BackendError> {
         let broken = |error: std::io::Error| BackendError::Broken { backend: NAME, source: error.into() };
+        // Before there are threads: whoever connects may be on an executor's, which must not wait for them to end.
+        let servers = Servers::new(&url)?;
         let threads = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("geartrain-gearman")
@@ -94,7 +96,7 @@ impl GearmanBackend {
             .build();
         let runtime = threads.map_err(broken)?;
         let shared = Arc::new(Shared {
-            servers: Servers::new(&url)?,
+            servers,
             stations: Stations::default(),
             holding: Holding::new(),
             waits: Arc::default(),

@@ -156,7 +156,7 @@ where
         let beat = tokio::time::sleep(Duration::ZERO);
         let unread = tokio::time::sleep(UNREAD_MAX);
         tokio::pin!(farewell, beat, unread);
-        let (mut stopping, mut beats) = (false, false);
+        let (mut stopping, mut beats, mut is_unread) = (false, false, false);
         loop {
             self.take_up().await;
             if self.is_done() {
@@ -166,6 +166,11 @@ where
                 beats = true;
                 beat.as_mut().reset(Instant::now() + after);
             }
+            // Counted from when there was first something to read.
+            if !is_unread && !self.out.is_empty() {
+                unread.as_mut().reset(Instant::now() + UNREAD_MAX);
+            }
+            is_unread = !self.out.is_empty();
             let room = self.out.len() < OUTPUT_BYTES_MAX;
             let may_read = !self.ended && room && self.listens() && self.batches.len() < BATCHES_MAX;
             if may_read {
@@ -199,17 +204,12 @@ where
                 }
                 Happened::Written(Ok(bytes)) if bytes > 0 => {
                     self.wrote(bytes);
-                    unread.as_mut().reset(Instant::now() + UNREAD_MAX);
+                    is_unread = false;
                 }
                 // Whoever cannot be written to does not want to hear more.
                 Happened::Written(_) | Happened::Late | Happened::Unread => return,
                 Happened::Read(Ok(0) | Err(_)) => self.ended = true,
-                Happened::Read(Ok(bytes)) => {
-                    self.adapt(bytes);
-                    if self.out.is_empty() {
-                        unread.as_mut().reset(Instant::now() + UNREAD_MAX);
-                    }
-                }
+                Happened::Read(Ok(bytes)) => self.adapt(bytes),
                 Happened::Stop => {
                     stopping = true;
                     self.ended = true;

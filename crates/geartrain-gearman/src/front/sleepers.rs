@@ -142,6 +142,9 @@ impl Sleepers {
                 Err(error) => {
                     tracing::warn!(%error, "workers that are asleep cannot be woken now");
                     tokio::time::sleep(TROUBLE).await;
+                    if self.is_over(function) {
+                        return;
+                    }
                     continue;
                 }
             }
