@@ -86,6 +86,8 @@ struct Shared {
 impl GearmanBackend {
     /// Connects. That one of the servers is there is seen to; that it stays there is not.
     pub async fn connect(url: GearmanUrl) -> Result<GearmanBackend, BackendError> {
+        // Before there is a runtime, which must not be dropped on an executor's thread.
+        let servers = Servers::new(&url)?;
         let broken = |error: std::io::Error| BackendError::Broken { backend: NAME, source: error.into() };
         let threads = Builder::new_multi_thread()
             .worker_threads(1)
@@ -94,7 +96,7 @@ impl GearmanBackend {
             .build();
         let runtime = threads.map_err(broken)?;
         let shared = Arc::new(Shared {
-            servers: Servers::new(&url)?,
+            servers,
             stations: Stations::default(),
             holding: Holding::new(),
             waits: Arc::default(),
