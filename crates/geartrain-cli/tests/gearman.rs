@@ -11,6 +11,11 @@ use geartrain_testkit::peers::Gearmand;
 use place::Place;
 use pollster::block_on;
 
+/// The arguments, and where the queue is.
+fn with<'a>(url: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    [arguments, &["--url", url]].concat()
+}
+
 fn url(server: &Gearmand) -> String {
     format!("gearman://127.0.0.1:{}", server.port())
 }
@@ -19,31 +24,28 @@ fn url(server: &Gearmand) -> String {
 fn jobs_are_put_looked_at_and_cancelled() {
     let (place, server) = (Place::new(), Gearmand::start(&[]));
     let url = url(&server);
-    fn with<'a>(url: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
-        [arguments, &["--url", url]].concat()
-    }
-    let at = |arguments: &[_]| with(&url, arguments);
-    let jid = place.run(&at(&["put", "resize", "resize", "cat", "--priority", "5", "--unique", "cat-7"]));
+    let jid =
+        place.run(&with(&url, &["put", "resize", "resize", "cat", "--priority", "5", "--unique", "cat-7"]));
     let jid = jid.trim();
     assert!(jid.starts_with("H:"), "{jid}");
-    let second = place.json(&at(&["put", "resize", "resize", "cat", "--unique", "cat-7"]));
+    let second = place.json(&with(&url, &["put", "resize", "resize", "cat", "--unique", "cat-7"]));
     assert_eq!((&second["jid"], &second["outcome"]), (&jid.into(), &"named".into()));
-    let status = place.json(&at(&["status", jid]));
+    let status = place.json(&with(&url, &["status", jid]));
     assert_eq!((&status["state"], &status["queue"]), (&"waiting".into(), &"?".into()));
-    assert_eq!(place.json(&at(&["status", "resize", "--unique", "cat-7"]))["state"], "waiting");
-    let queues = place.json(&at(&["queues"]));
+    assert_eq!(place.json(&with(&url, &["status", "resize", "--unique", "cat-7"]))["state"], "waiting");
+    let queues = place.json(&with(&url, &["queues"]));
     assert_eq!((&queues[0]["name"], &queues[0]["waiting"]), (&"resize".into(), &1.into()));
-    assert_eq!(place.json(&at(&["workers"])), serde_json::json!([]));
+    assert_eq!(place.json(&with(&url, &["workers"])), serde_json::json!([]));
 
-    let popped = place.json(&at(&["pop", "resize", "--worker", "w1"]));
+    let popped = place.json(&with(&url, &["pop", "resize", "--worker", "w1"]));
     assert_eq!((&popped[0]["jid"], &popped[0]["payload"]), (&jid.into(), &"cat".into()));
     // The lock was the command's connection.
     let token = popped[0]["token"].as_str().unwrap();
-    let (_, error, code) = place.try_run(&at(&["complete", jid, "--token", token]));
+    let (_, error, code) = place.try_run(&with(&url, &["complete", jid, "--token", token]));
     assert_eq!(code, 1);
     assert!(error.starts_with(&format!("geartrain: the lock on job {jid} is lost")), "{error}");
-    place.run(&at(&["cancel", jid]));
-    assert_eq!(place.try_run(&at(&["status", jid])).2, 1);
+    place.run(&with(&url, &["cancel", jid]));
+    assert_eq!(place.json(&with(&url, &["pop", "resize", "--worker", "w1"])), serde_json::json!([]));
 }
 
 #[test]

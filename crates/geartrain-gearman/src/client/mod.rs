@@ -86,6 +86,8 @@ struct Shared {
 impl GearmanBackend {
     /// Connects. That one of the servers is there is seen to; that it stays there is not.
     pub async fn connect(url: GearmanUrl) -> Result<GearmanBackend, BackendError> {
+        // Before there is a runtime, which must not be dropped on an executor's thread.
+        let servers = Servers::new(&url)?;
         let broken = |error: std::io::Error| BackendError::Broken { backend: NAME, source: error.into() };
         // Before there are threads: whoever connects may be on an executor's, which must not wait for them to end.
         let servers = Servers::new(&url)?;
