@@ -159,7 +159,7 @@ impl Backend for GearmanBackend {
                     });
                 }
             });
-            Ok(answers.await.map_err(|_| Trouble::Gone)??)
+            answers.await.map_err(|_| Trouble::Gone)?
         })
     }
 

@@ -95,10 +95,13 @@ pub(crate) async fn grab(link: &Link) -> Result<Option<Assignment>, Trouble> {
     }
 }
 
+/// Who works there, and for which queues.
+type Key = (WorkerName, Vec<QueueName>);
+
 /// All stations.
 #[derive(Default)]
 pub(crate) struct Stations {
-    all: Mutex<HashMap<(WorkerName, Vec<QueueName>), Arc<Station>>>,
+    all: Mutex<HashMap<Key, Arc<Station>>>,
 }
 
 impl Stations {
