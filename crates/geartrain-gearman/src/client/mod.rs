@@ -40,8 +40,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Deliveries, Events, Pending, Pop, PopReply, QueueName, Refusal,
-    Reply, Seconds, Timestamp,
+    Answer, Backend, BackendError, Call, Deliveries, Events, Pending, Pop, PopReply, Popped, QueueName,
+    Refusal, Reply, Seconds, Timestamp,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -143,23 +143,45 @@ impl GearmanBackend {
     }
 }
 
+/// An answer on its way. If nobody takes it, be it that they have gone before it came or after, the jobs in it must not stay held by nobody.
+struct Unheard<T> {
+    shared: Arc<Shared>,
+    answer: Option<T>,
+    jobs: fn(T) -> Vec<Popped>,
+}
+
+impl<T> Unheard<T> {
+    fn take(mut self) -> Option<T> {
+        self.answer.take()
+    }
+}
+
+impl<T> Drop for Unheard<T> {
+    fn drop(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            self.shared.give_back((self.jobs)(answer));
+        }
+    }
+}
+
+fn jobs_of(answers: Result<Vec<Answer>, BackendError>) -> Vec<Popped> {
+    let popped = answers.into_iter().flatten().filter_map(|answer| match answer {
+        Ok(Reply::Pop(PopReply { jobs, .. })) => Some(jobs),
+        _ => None,
+    });
+    popped.flatten().collect()
+}
+
 impl Backend for GearmanBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
             let (to, answers) = oneshot::channel();
             let shared = self.shared.clone();
             self.spawn(async move {
-                let answers = shared.execute(batch).await;
-                // Whoever asked may have gone; jobs that they got must not stay held by nobody.
-                if let Err(Ok(unheard)) = to.send(answers) {
-                    unheard.into_iter().for_each(|answer: Answer| {
-                        if let Ok(Reply::Pop(PopReply { jobs, .. })) = answer {
-                            shared.give_back(jobs);
-                        }
-                    });
-                }
+                let answer = Some(shared.execute(batch).await);
+                let _ = to.send(Unheard { shared, answer, jobs: jobs_of });
             });
-            answers.await.map_err(|_| Trouble::Gone)?
+            answers.await.ok().and_then(Unheard::take).unwrap_or_else(|| Err(Trouble::Gone.into()))
         })
     }
 
@@ -168,15 +190,15 @@ impl Backend for GearmanBackend {
             let (mut to, reply) = oneshot::channel();
             let shared = self.shared.clone();
             self.spawn(async move {
-                let popped = shared.pop(&pop, Some(span(wait)), pin!(to.closed())).await;
-                if let Err(Ok(unheard)) = to.send(popped) {
-                    shared.give_back(unheard.jobs);
-                }
+                let answer = Some(shared.pop(&pop, Some(span(wait)), pin!(to.closed())).await);
+                let jobs = |popped: Result<PopReply, Undone>| popped.map_or(Vec::new(), |reply| reply.jobs);
+                let _ = to.send(Unheard { shared, answer, jobs });
             });
-            match reply.await.map_err(|_| Trouble::Gone)? {
-                Ok(reply) => Ok(reply),
-                Err(Undone::Refused(refusal)) => Err(refusal.into()),
-                Err(Undone::Trouble(trouble)) => Err(trouble.into()),
+            match reply.await.ok().and_then(Unheard::take) {
+                Some(Ok(reply)) => Ok(reply),
+                Some(Err(Undone::Refused(refusal))) => Err(refusal.into()),
+                Some(Err(Undone::Trouble(trouble))) => Err(trouble.into()),
+                None => Err(Trouble::Gone.into()),
             }
         })
     }
