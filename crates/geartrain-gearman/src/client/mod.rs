@@ -89,8 +89,6 @@ impl GearmanBackend {
         // Before there is a runtime, which must not be dropped on an executor's thread.
         let servers = Servers::new(&url)?;
         let broken = |error: std::io::Error| BackendError::Broken { backend: NAME, source: error.into() };
-        // Before there are threads: whoever connects may be on an executor's, which must not wait for them to end.
-        let servers = Servers::new(&url)?;
         let threads = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("geartrain-gearman")
