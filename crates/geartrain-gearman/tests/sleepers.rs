@@ -93,11 +93,9 @@ async fn story(seed: u64) {
     let mut tasks = tokio::task::JoinSet::new();
     // There is always somebody for each function; the others may go.
     for number in 0..chance.usize(3..30) {
-        let stays = number < FUNCTIONS.len();
-        let mut can: Vec<&str> = FUNCTIONS.into_iter().filter(|_| chance.bool()).collect();
-        if stays {
-            can.push(FUNCTIONS[number]);
-        }
+        let own = FUNCTIONS.get(number);
+        let can: Vec<&str> = FUNCTIONS.into_iter().filter(|_| chance.bool()).chain(own.copied()).collect();
+        let stays = own.is_some();
         tasks.spawn(work(server.address, can, stays, chance.fork(), done.clone()));
     }
     let mut client = server.peer().await;
