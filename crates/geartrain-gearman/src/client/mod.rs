@@ -141,6 +141,28 @@ impl GearmanBackend {
     }
 }
 
+/// Answers on their way to whoever asked. If they are dropped before they are taken, wherever they are by then, nobody will report on the jobs among them: those are given back.
+struct Handed {
+    shared: Arc<Shared>,
+    answers: Vec<Answer>,
+}
+
+impl Handed {
+    fn take(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.answers)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        for answer in self.take() {
+            if let Ok(Reply::Pop(PopReply { jobs, .. })) = answer {
+                self.shared.give_back(jobs);
+            }
+        }
+    }
+}
+
 impl Backend for GearmanBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
@@ -148,16 +170,10 @@ impl Backend for GearmanBackend {
             let shared = self.shared.clone();
             self.spawn(async move {
                 let answers = shared.execute(batch).await;
-                // Whoever asked may have gone; jobs that they got must not stay held by nobody.
-                if let Err(Ok(unheard)) = to.send(answers) {
-                    unheard.into_iter().for_each(|answer: Answer| {
-                        if let Ok(Reply::Pop(PopReply { jobs, .. })) = answer {
-                            shared.give_back(jobs);
-                        }
-                    });
-                }
+                // Whoever asked may have gone, and then this is dropped here.
+                let _ = to.send(answers.map(|answers| Handed { shared, answers }));
             });
-            answers.await.map_err(|_| Trouble::Gone)?
+            Ok(answers.await.map_err(|_| Trouble::Gone)??.take())
         })
     }
 
@@ -167,12 +183,13 @@ impl Backend for GearmanBackend {
             let shared = self.shared.clone();
             self.spawn(async move {
                 let popped = shared.pop(&pop, Some(span(wait)), pin!(to.closed())).await;
-                if let Err(Ok(unheard)) = to.send(popped) {
-                    shared.give_back(unheard.jobs);
-                }
+                let _ = to.send(popped.map(|reply| Handed { shared, answers: vec![Ok(Reply::Pop(reply))] }));
             });
             match reply.await.map_err(|_| Trouble::Gone)? {
-                Ok(reply) => Ok(reply),
+                Ok(mut handed) => match handed.take().pop() {
+                    Some(Ok(Reply::Pop(reply))) => Ok(reply),
+                    _ => Err(Trouble::Gone.into()),
+                },
                 Err(Undone::Refused(refusal)) => Err(refusal.into()),
                 Err(Undone::Trouble(trouble)) => Err(trouble.into()),
             }
