@@ -127,7 +127,8 @@ async fn a_job_that_nobody_waits_for_any_more_is_not_done() {
         assert_eq!(run(&backend, Leave { who: one }).await, 1);
         assert_eq!(run(&backend, Leave { who: one }).await, 0);
         drop(stream);
-        // The server hears of it when it reads that the connections are closed. A job may be handed out until then, so those are asked for that are not.
+        // The server hears of it when it reads that the connections are closed, and may hand out such a job until then. The application's own is left.
+        server.until_connected(1).await;
         server.until_it_has(&backend, "resize", 1).await;
         assert_eq!(pop_one(&backend, "resize").await.unwrap().jid, kept);
         let refused = refusal(&backend, with_terms(put("resize", "cat"), attach(9))).await;
@@ -220,19 +221,25 @@ async fn whoever_sleeps_is_woken_by_a_job() {
 async fn a_job_that_nobody_took_from_a_wait_goes_to_the_next() {
     for server in each_kind().await {
         let backend = server.connect().await;
-        let mut waits = Vec::new();
-        for _ in 0..20 {
-            let mut wait = backend.pop_or_wait(pop("resize"), Seconds::from(60));
-            // Begun, and then dropped at some moment or other.
-            let _ = tokio::time::timeout(Duration::from_millis(1), &mut wait).await;
-            waits.push(wait);
+        for round in 0..20 {
+            let mut waits = Vec::new();
+            for _ in 0..5 {
+                let mut wait = backend.pop_or_wait(pop("resize"), Seconds::from(60));
+                // Begun, and then neither asked again nor dropped until the job has been there for some while or other.
+                let _ = tokio::time::timeout(Duration::from_millis(1), &mut wait).await;
+                waits.push(wait);
+            }
+            let jid = jid_of(&backend, put("resize", "cat")).await;
+            if round % 2 == 0 {
+                // It is in the hands of one of them before all are dropped.
+                while status(&backend, &jid).await != Some((StateName::Running, None)) {}
+            }
+            drop(waits);
+            let popped = backend.pop_or_wait(pop("resize"), Seconds::from(60)).await.unwrap();
+            assert_eq!(popped.jobs[0].jid, jid);
+            run(&backend, complete(&popped.jobs[0], "")).await;
+            assert_eq!(status(&backend, &jid).await, None);
         }
-        let jid = jid_of(&backend, put("resize", "cat")).await;
-        drop(waits);
-        let popped = backend.pop_or_wait(pop("resize"), Seconds::from(60)).await.unwrap();
-        assert_eq!(popped.jobs[0].jid, jid);
-        run(&backend, complete(&popped.jobs[0], "")).await;
-        assert_eq!(status(&backend, &jid).await, None);
     }
 }
 

@@ -40,8 +40,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Deliveries, Events, Pending, Pop, PopReply, Popped, QueueName,
-    Refusal, Reply, Seconds, Timestamp,
+    Answer, Backend, BackendError, Call, Deliveries, Events, Pending, Pop, PopReply, QueueName, Refusal,
+    Reply, Seconds, Timestamp,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -141,33 +141,26 @@ impl GearmanBackend {
     }
 }
 
-/// An answer on its way. If nobody takes it, be it that they have gone before it came or after, the jobs in it must not stay held by nobody.
-struct Unheard<T> {
+/// Answers on their way to whoever asked. If they are dropped before they are taken, wherever they are by then, nobody will report on the jobs among them: those are given back.
+struct Handed {
     shared: Arc<Shared>,
-    answer: Option<T>,
-    jobs: fn(T) -> Vec<Popped>,
+    answers: Vec<Answer>,
 }
 
-impl<T> Unheard<T> {
-    fn take(mut self) -> Option<T> {
-        self.answer.take()
+impl Handed {
+    fn take(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.answers)
     }
 }
 
-impl<T> Drop for Unheard<T> {
+impl Drop for Handed {
     fn drop(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            self.shared.give_back((self.jobs)(answer));
+        for answer in self.take() {
+            if let Ok(Reply::Pop(PopReply { jobs, .. })) = answer {
+                self.shared.give_back(jobs);
+            }
         }
     }
-}
-
-fn jobs_of(answers: Result<Vec<Answer>, BackendError>) -> Vec<Popped> {
-    let popped = answers.into_iter().flatten().filter_map(|answer| match answer {
-        Ok(Reply::Pop(PopReply { jobs, .. })) => Some(jobs),
-        _ => None,
-    });
-    popped.flatten().collect()
 }
 
 impl Backend for GearmanBackend {
@@ -176,10 +169,11 @@ impl Backend for GearmanBackend {
             let (to, answers) = oneshot::channel();
             let shared = self.shared.clone();
             self.spawn(async move {
-                let answer = Some(shared.execute(batch).await);
-                let _ = to.send(Unheard { shared, answer, jobs: jobs_of });
+                let answers = shared.execute(batch).await;
+                // Whoever asked may have gone, and then this is dropped here.
+                let _ = to.send(answers.map(|answers| Handed { shared, answers }));
             });
-            answers.await.ok().and_then(Unheard::take).unwrap_or_else(|| Err(Trouble::Gone.into()))
+            Ok(answers.await.map_err(|_| Trouble::Gone)??.take())
         })
     }
 
@@ -188,15 +182,16 @@ impl Backend for GearmanBackend {
             let (mut to, reply) = oneshot::channel();
             let shared = self.shared.clone();
             self.spawn(async move {
-                let answer = Some(shared.pop(&pop, Some(span(wait)), pin!(to.closed())).await);
-                let jobs = |popped: Result<PopReply, Undone>| popped.map_or(Vec::new(), |reply| reply.jobs);
-                let _ = to.send(Unheard { shared, answer, jobs });
+                let popped = shared.pop(&pop, Some(span(wait)), pin!(to.closed())).await;
+                let _ = to.send(popped.map(|reply| Handed { shared, answers: vec![Ok(Reply::Pop(reply))] }));
             });
-            match reply.await.ok().and_then(Unheard::take) {
-                Some(Ok(reply)) => Ok(reply),
-                Some(Err(Undone::Refused(refusal))) => Err(refusal.into()),
-                Some(Err(Undone::Trouble(trouble))) => Err(trouble.into()),
-                None => Err(Trouble::Gone.into()),
+            match reply.await.map_err(|_| Trouble::Gone)? {
+                Ok(mut handed) => match handed.take().pop() {
+                    Some(Ok(Reply::Pop(reply))) => Ok(reply),
+                    _ => Err(Trouble::Gone.into()),
+                },
+                Err(Undone::Refused(refusal)) => Err(refusal.into()),
+                Err(Undone::Trouble(trouble)) => Err(trouble.into()),
             }
         })
     }

@@ -15,7 +15,7 @@ use geartrain_core::{
 use geartrain_gearman::client::GearmanBackend;
 use geartrain_testkit::peers::Gearmand;
 
-use crate::common::Server;
+use crate::common::{Peer, Server};
 
 /// How long something that must happen may take on a busy machine, and how often to look whether it did.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(5));
@@ -54,6 +54,16 @@ impl Kind {
             && run(backend, Length { queue: queue(name) }).await != jobs
         {
             assert!(begun.elapsed() < PATIENCE.0, "in vain: {jobs} jobs in {name}");
+            tokio::time::sleep(PATIENCE.1).await;
+        }
+    }
+
+    /// Waits until so many are connected, besides whoever asks that.
+    pub(crate) async fn until_connected(&self, connections: usize) {
+        let begun = Instant::now();
+        let mut admin = Peer::connect(self.address()).await;
+        while admin.list("workers").await.len() > connections + 1 {
+            assert!(begun.elapsed() < PATIENCE.0, "in vain: {connections} connections");
             tokio::time::sleep(PATIENCE.1).await;
         }
     }

@@ -116,13 +116,13 @@ fn jobs_of_gearman_are_jobs_like_any_others() {
         let page = Page { offset: 0, count: Count::MAX };
         geartrain.runtime.block_on(ours.run(Jobs { which, page })).unwrap()
     };
-    assert_eq!(list(Listing::Waiting(queue.clone())), [jid.clone()]);
+    assert_eq!(list(Listing::Waiting(queue.clone())), std::slice::from_ref(&jid));
     assert_eq!(why(&jid).state, StateName::Waiting);
     let counts = geartrain.runtime.block_on(ours.queues()).unwrap();
     assert_eq!(counts.iter().map(|it| (it.name.as_str(), it.waiting)).collect::<Vec<_>>(), [("hold", 1)]);
     let mut worker = Library::Gear.worker(geartrain.port(), &["hold"]);
     assert_eq!(worker.took(), "slow");
-    assert_eq!(list(Listing::Running(queue)), [jid.clone()]);
+    assert_eq!(list(Listing::Running(queue)), std::slice::from_ref(&jid));
     let reasons = why(&jid).reasons;
     let [Reason::Running { worker: holder, .. }] = &reasons[..] else { panic!("{reasons:?}") };
     assert!(holder.as_str().starts_with("gearman-"), "{holder}");

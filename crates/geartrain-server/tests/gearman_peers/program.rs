@@ -169,7 +169,8 @@ impl Running {
         let input = input.to_vec();
         // Whoever does not want all of it may leave it.
         std::thread::spawn(move || drop(writer.write_all(&input)));
-        let (mut reader, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (mut reader, mut errors) =
+            (child.stdout.take().expect("it is piped"), child.stderr.take().expect("it is piped"));
         let output = std::thread::spawn(move || {
             let mut output = Vec::new();
             reader.read_to_end(&mut output).expect("a pipe can be read");
