@@ -13,7 +13,7 @@ use geartrain_core::{
 };
 
 use crate::backup::{self, BackedUp};
-use crate::delivery::{Answered, Audience, BatchSlot, RefusableSlot, Slot};
+use crate::delivery::{Answered, Audience, RefusableSlot, Slot};
 use crate::embedded::{OpenError, Premises, Started, Store};
 use crate::host::{Host, Message};
 use crate::keeper::Keeper;
@@ -229,10 +229,7 @@ impl Backend for StoreBackend {
         Box::pin(async move {
             let Answered { answers, spent } = match self.seat.do_now(batch, &self.inbox) {
                 Ok(answer) => self.answer(answer).await?,
-                Err(batch) => {
-                    let under_way = Some(self.seat.count());
-                    self.ask(|slot| Message::Batch { batch, slot: BatchSlot { slot, under_way } }).await?
-                }
+                Err(batch) => self.ask(|slot| self.seat.message(batch, slot)).await?,
             };
             drop(spent);
             Ok(answers)

@@ -16,8 +16,10 @@ use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
 use crate::writer::{Group, Order, Writer};
 
-/// How many groups may wait to be written. With more, nothing would be written sooner, and each would be smaller.
+/// How many groups of the engine's thread may wait to be written. With more, nothing would be written sooner, and each would be smaller.
 const GROUPS_MAX: usize = 1;
+/// How many may wait in all: whoever brings much has better things to do than to wait for its turn. The last of them is for a snapshot that begins.
+const ALL_GROUPS_MAX: usize = 5;
 
 /// Whether there are threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +30,13 @@ pub(crate) enum Threads {
     None,
 }
 
-/// Whether whoever hands something in may write it.
+/// What is true of whoever hands something in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Alone {
+pub(crate) struct Giver {
     /// Nobody else has asked for anything, so handing it over would only cost time.
-    Yes,
-    /// The same, but they cannot wait for the disk.
-    IfQuick,
-    /// Others have.
-    No,
+    pub(crate) is_alone: bool,
+    /// They can wait for the disk.
+    pub(crate) can_wait: bool,
 }
 
 /// Where what is to be written is handed in.
@@ -52,6 +52,8 @@ enum Who {
     Thread {
         /// None when it is stopped.
         orders: Option<Sender<Order>>,
+        /// What whoever can wait leaves there with each group, until it is taken.
+        turns: Sender<()>,
         thread: Option<JoinHandle<()>>,
         /// How many orders it was given, and how many of them are done.
         given: u64,
@@ -74,14 +76,21 @@ impl Desk {
         let who = match threads {
             Threads::None => Who::Nobody { waiting: Vec::new() },
             Threads::Two => {
-                let (orders, inbox) = flume::bounded(GROUPS_MAX);
+                let (orders, inbox) = flume::bounded(ALL_GROUPS_MAX);
+                let (turns, turns_left) = flume::bounded(GROUPS_MAX);
                 let done = Arc::new(AtomicU64::new(0));
-                let at_work = AtWork { writer: writer.clone(), done: done.clone(), trouble: trouble.clone() };
+                let at_work = AtWork {
+                    writer: writer.clone(),
+                    turns: turns_left,
+                    done: done.clone(),
+                    trouble: trouble.clone(),
+                };
                 let thread = std::thread::Builder::new()
                     .name("geartrain-writer".into())
                     .spawn(move || at_work.run(&inbox))?;
                 Who::Thread {
                     orders: Some(orders),
+                    turns,
                     thread: Some(thread),
                     given: 0,
                     done,
@@ -94,20 +103,23 @@ impl Desk {
     }
 
     /// Has a group written: now, if nobody else waits for anything.
-    pub(crate) fn write(&mut self, group: Group, alone: Alone) {
+    pub(crate) fn write(&mut self, group: Group, giver: Giver) {
         let idle = self.is_idle();
         match &mut self.who {
             Who::Thread { shared: true, never_syncs, .. }
-                if idle && is_theirs(alone, group.light || *never_syncs) =>
+                if idle && giver.is_alone && (giver.can_wait || group.light || *never_syncs) =>
             {
                 if let Some(writer) = &mut *lock(&self.writer) {
                     writer.work([Order::Write(group)], false);
                 }
             }
-            Who::Thread { orders: Some(orders), given, .. } => {
+            Who::Thread { orders: Some(orders), turns, given, .. } => {
                 *given += 1;
                 // If the thread is gone, dropping the group tells everyone in it.
                 let _ = orders.send(Order::Write(group));
+                if giver.can_wait {
+                    let _ = turns.send(());
+                }
             }
             Who::Thread { orders: None, .. } => {
                 group.outcome.call_off(self.trouble().unwrap_or(&Trouble::Gone));
@@ -141,6 +153,24 @@ impl Desk {
     /// Whether there is a thread that writes, and it has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(&self.who, Who::Thread { given, done, .. } if *given == done.load(Ordering::Acquire))
+    }
+
+    /// Whether something can be handed in without waiting.
+    pub(crate) fn has_room(&self) -> bool {
+        matches!(&self.who, Who::Thread { orders: Some(orders), .. } if orders.len() + 2 <= ALL_GROUPS_MAX)
+    }
+
+    /// Asks whether so much can be written, after all that was handed in, without waiting for the answer.
+    pub(crate) fn ask_for_room(&mut self, bytes: usize) -> Option<Receiver<Result<(), Trouble>>> {
+        match &mut self.who {
+            Who::Thread { orders: Some(orders), given, .. } => {
+                let (slot, answer) = flume::bounded(1);
+                orders.try_send(Order::Reserve { bytes, slot }).ok()?;
+                *given += 1;
+                Some(answer)
+            }
+            _ => None,
+        }
     }
 
     /// Makes sure that so much can be written, after all that was handed in.
@@ -193,18 +223,10 @@ impl Drop for Desk {
     }
 }
 
-/// Whether whoever hands a group in writes it, which may be quick or not.
-fn is_theirs(alone: Alone, is_quick: bool) -> bool {
-    match alone {
-        Alone::Yes => true,
-        Alone::IfQuick => is_quick,
-        Alone::No => false,
-    }
-}
-
 /// What the thread has.
 struct AtWork {
     writer: Arc<Mutex<Option<Writer>>>,
+    turns: Receiver<()>,
     done: Arc<AtomicU64>,
     trouble: Arc<OnceLock<Trouble>>,
 }
@@ -220,6 +242,8 @@ impl AtWork {
             };
             let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
             let orders: Vec<Order> = first.into_iter().chain(inbox.drain()).collect();
+            // One by one: to take them all at once would leave those asleep who wait for theirs.
+            while self.turns.try_recv().is_ok() {}
             let count = orders.len() as u64;
             let work = || {
                 if let Some(writer) = &mut *lock(&self.writer) {

@@ -12,11 +12,11 @@ use geartrain_core::{
 };
 
 use crate::delivery::{Answered, BatchSlot, Outgoing, RefusableSlot, Slot};
-use crate::desk::Alone;
+use crate::desk::Giver;
 use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
 use crate::room;
-use crate::seat::Unanswered;
+use crate::seat::{Size, Unanswered, UnderWay};
 use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters, Wanted};
@@ -26,6 +26,8 @@ pub(crate) enum Message {
     Batch {
         batch: Vec<Call>,
         slot: BatchSlot,
+        /// Counts it among those that are not executed.
+        waits: Option<UnderWay>,
     },
     Wait {
         pop: Pop,
@@ -113,8 +115,9 @@ pub(crate) struct Host {
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
 const ALONE_COMMANDS_MAX: usize = 128;
-/// What somebody writes down who cannot wait, at the most.
-const VISIT_BYTES_MAX: usize = 64 << 10;
+/// What somebody writes down who cannot wait, at the most, and what they have written by others.
+const LITTLE_BYTES_MAX: usize = 64 << 10;
+const MUCH_BYTES_MAX: usize = 1 << 20;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
 const NAP: Duration = Duration::from_millis(1);
 /// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
@@ -160,16 +163,20 @@ impl Host {
         self.send();
     }
 
-    /// Whether a batch can be done by somebody who cannot wait: nothing is asked, under way or due, and there is room for it.
-    pub(crate) fn is_free_for(&self, batch: &[Call]) -> bool {
+    /// Whether a batch can be done by somebody who cannot wait: nothing is asked or due, there is room for it, and if it is little nothing is under way.
+    pub(crate) fn is_free_for(&mut self, batch: &[Call], size: Size) -> bool {
         let bytes: usize = batch.iter().map(|call| room::for_command(&call.command, &self.engine)).sum();
-        // What must be written is better written together with what others ask for.
         let is_passing = |call: &Call| self.engine.is_passing_command(self.clock.now(), &call.command);
-        bytes <= VISIT_BYTES_MAX
-            && (self.keeper.keeps_nothing() || batch.iter().all(is_passing))
-            && self.inbox.is_empty()
+        let may = match size {
+            // What must be written is better written together with what others ask for.
+            Size::Little => {
+                bytes <= LITTLE_BYTES_MAX && (self.keeper.keeps_nothing() || batch.iter().all(is_passing))
+            }
+            Size::Much => bytes <= MUCH_BYTES_MAX,
+        };
+        may && self.inbox.is_empty()
             && !self.fronts.has_left()
-            && self.keeper.is_free_for(bytes)
+            && self.keeper.is_free_for(bytes, size)
             && self.engine.next_tick().is_none_or(|due| due > self.clock.now())
     }
 
@@ -186,7 +193,7 @@ impl Host {
         let left = self.fronts.take_left();
         let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
         let stop = messages.iter().any(|message| matches!(message, Message::Stop { .. }));
-        match self.recover(!messages.is_empty()) {
+        match self.recover(!messages.is_empty() && !self.is_visited) {
             Ok(()) => {
                 self.work_on(messages);
                 left.iter().for_each(|dropped| self.leave(dropped));
@@ -227,7 +234,8 @@ impl Host {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Batch { mut batch, slot } => {
+            Message::Batch { mut batch, slot, waits } => {
+                drop(waits);
                 let now = self.clock.now();
                 let mut answers = Vec::with_capacity(batch.len());
                 for at in 0..batch.len() {
@@ -503,17 +511,13 @@ impl Host {
         self.pass_on(self.executed <= ALONE_COMMANDS_MAX && self.inbox.is_empty());
     }
 
-    fn pass_on(&mut self, alone: bool) {
+    fn pass_on(&mut self, is_alone: bool) {
         self.executed = 0;
-        let alone = match (alone, self.is_visited) {
-            (false, _) => Alone::No,
-            (true, false) => Alone::Yes,
-            (true, true) => Alone::IfQuick,
-        };
-        self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, alone);
+        let giver = Giver { is_alone, can_wait: !self.is_visited };
+        self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, giver);
     }
 
-    /// If an earlier write failed, reads again what was kept, provided that somebody asks: it may take a while, and may fail again.
+    /// If an earlier write failed, reads again what was kept, provided that somebody asks who can wait: it may take a while, and may fail again.
     fn recover(&mut self, asked: bool) -> Result<(), Trouble> {
         let Some(trouble) = self.keeper.trouble() else { return Ok(()) };
         if !asked {
@@ -532,6 +536,10 @@ impl Host {
 
     /// Turns away, before anything is done, what there is no room to write down. What only reads needs no room.
     fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
+        // Whoever cannot wait has asked before.
+        if self.is_visited {
+            return messages;
+        }
         let bytes = messages.iter().map(|message| message.bytes(&self.engine)).sum();
         let Err(trouble) = self.keeper.reserve(bytes) else { return messages };
         let (too_much, rest) = messages.into_iter().partition(|message| message.bytes(&self.engine) > 0);

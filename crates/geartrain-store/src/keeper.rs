@@ -3,15 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
-use flume::WeakSender;
+use flume::{Receiver, WeakSender};
 use geartrain_core::Timestamp;
 use geartrain_core::engine::{Effects, Engine, Written};
 
 use crate::delivery::{Audience, Outcome, Outgoing};
-use crate::desk::{Alone, Desk, Threads};
+use crate::desk::{Desk, Giver, Threads};
 use crate::embedded::{Started, Store};
 use crate::host::Message;
 use crate::log;
+use crate::seat::Size;
 use crate::spill::Spill;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -62,13 +63,12 @@ impl Keeper {
     }
 
     /// Keeps what was taken down since the last time, and then tells what came of it.
-    /// Nobody else has asked for anything if we are alone.
     pub(crate) fn keep(
         &mut self,
         effects: &mut Effects,
         outgoing: Vec<Outgoing>,
         engine: &mut Engine,
-        alone: Alone,
+        giver: Giver,
     ) {
         let is_put_off = match self {
             Keeper::Nowhere(_) => false,
@@ -84,7 +84,7 @@ impl Keeper {
         match self {
             Keeper::Nowhere(audience) => outcome.deliver(audience),
             Keeper::Log { scribe, .. } if is_put_off => scribe.desk.tell(outcome),
-            Keeper::Log { scribe, .. } => scribe.keep(written, outcome, engine, alone),
+            Keeper::Log { scribe, .. } => scribe.keep(written, outcome, engine, giver),
         }
     }
 
@@ -102,10 +102,10 @@ impl Keeper {
     }
 
     /// Whether so much can be taken down without waiting for anything.
-    pub(crate) fn is_free_for(&self, bytes: usize) -> bool {
+    pub(crate) fn is_free_for(&mut self, bytes: usize, size: Size) -> bool {
         match self {
             Keeper::Nowhere(_) => true,
-            Keeper::Log { scribe, .. } => scribe.is_free_for(bytes),
+            Keeper::Log { scribe, .. } => scribe.is_free_for(bytes, size),
         }
     }
 
@@ -146,11 +146,19 @@ impl Keeper {
     }
 }
 
+/// Room that whoever writes was asked for, and how much of it was used before they answered.
+struct Asked {
+    answer: Receiver<Result<(), Trouble>>,
+    used: usize,
+}
+
 /// The engine's end of whoever writes.
 pub(crate) struct Scribe {
     desk: Desk,
     /// How many more bytes surely fit.
     room: usize,
+    /// Room that was asked for ahead of time.
+    asked: Option<Asked>,
     /// How many bytes were put off, to be written with what comes next.
     put_off: usize,
     /// How much was written since the last snapshot was begun.
@@ -178,6 +186,7 @@ impl Scribe {
         Ok(Scribe {
             desk: Desk::new(writer, threads)?,
             room: 0,
+            asked: None,
             put_off: 0,
             since_snapshot: log_bytes,
             snapshot_bytes,
@@ -192,6 +201,7 @@ impl Scribe {
         if bytes == 0 {
             return Ok(());
         }
+        self.look_for_room();
         let bytes = bytes + BATCH_BYTES;
         if bytes > self.room {
             // A good deal more than is needed, so that it need not be asked for each time; but on a disk that is nearly full, no more than that.
@@ -216,17 +226,45 @@ impl Scribe {
             && self.snapshot.is_none()
             && self.desk.may_tell();
         if may {
-            self.room = self.room.saturating_sub(written.bytes.len() - self.put_off);
+            self.use_room(written.bytes.len() - self.put_off);
             self.put_off = written.bytes.len();
         }
         may
     }
 
-    fn is_free_for(&self, bytes: usize) -> bool {
-        self.snapshot.is_none()
-            && self.desk.is_idle()
-            && self.desk.trouble().is_none()
+    fn is_free_for(&mut self, bytes: usize, size: Size) -> bool {
+        if size == Size::Much {
+            self.look_for_room();
+        }
+        let is_free = match size {
+            Size::Little => self.desk.is_idle() && self.snapshot.is_none(),
+            Size::Much => self.desk.has_room(),
+        };
+        is_free && self.desk.trouble().is_none()
             && bytes + BATCH_BYTES <= self.room
+    }
+
+    /// Asks for room before there is none, so that nobody waits for it.
+    fn look_for_room(&mut self) {
+        match &self.asked {
+            None if self.room < ROOM_BYTES / 2 => {
+                let answer = self.desk.ask_for_room(ROOM_BYTES);
+                self.asked = answer.map(|answer| Asked { answer, used: 0 });
+            }
+            Some(Asked { answer, used }) if let Ok(answer) = answer.try_recv() => {
+                if answer.is_ok() {
+                    self.room = self.room.max(ROOM_BYTES.saturating_sub(*used));
+                }
+                self.asked = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes that so much of the room is used.
+    fn use_room(&mut self, bytes: usize) {
+        self.room = self.room.saturating_sub(bytes);
+        self.asked.iter_mut().for_each(|asked| asked.used += bytes);
     }
 
     fn ask_for_room(&mut self, bytes: usize) -> Result<usize, Trouble> {
@@ -234,10 +272,10 @@ impl Scribe {
         Ok(bytes)
     }
 
-    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, alone: Alone) {
+    fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, giver: Giver) {
         let Written { bytes: body, must_be_synced, .. } = written;
         if !body.is_empty() {
-            self.room = self.room.saturating_sub(body.len() + BATCH_BYTES - self.put_off);
+            self.use_room(body.len() + BATCH_BYTES - self.put_off);
             self.put_off = 0;
             self.since_snapshot += log::padded(body.len()) as u64;
         }
@@ -247,8 +285,8 @@ impl Scribe {
         let moves = self.spill.step(engine, body.len());
         if !(body.is_empty() && outcome.is_empty() && picture.is_none() && moves.is_none()) {
             // Nobody waits for moves, and whoever comes next should not wait for them either.
-            let alone = if moves.is_none() { alone } else { Alone::No };
-            self.desk.write(Group { body, outcome, picture, light, moves }, alone);
+            let giver = Giver { is_alone: giver.is_alone && moves.is_none(), ..giver };
+            self.desk.write(Group { body, outcome, picture, light, moves }, giver);
         }
         // The next group is the first that the snapshot does not show.
         if self.snapshot.is_none() && self.is_snapshot_due(engine) {
@@ -259,7 +297,8 @@ impl Scribe {
             self.snapshot = Some(bytes.len() as u64);
             self.since_snapshot = 0;
             let picture = Some(Piece { bytes, is_head: true, is_last: false, empty_files });
-            self.desk.write(Group { picture, light: true, ..Group::default() }, Alone::No);
+            let group = Group { picture, light: true, ..Group::default() };
+            self.desk.write(group, Giver { is_alone: false, ..giver });
         }
     }
 

@@ -48,7 +48,8 @@ impl Lockstep {
     pub fn send(&self, batch: Vec<Call>) -> Sent {
         let (slot, answer): (Slot<Answered>, _) = flume::bounded(1);
         // The host, which has the other end, is ours.
-        let _ = self.inbox.send(Message::Batch { batch, slot: BatchSlot { slot, under_way: None } });
+        let slot = BatchSlot { slot, under_way: None };
+        let _ = self.inbox.send(Message::Batch { batch, slot, waits: None });
         Sent { slot: answer }
     }
 

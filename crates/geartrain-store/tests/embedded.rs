@@ -2,6 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use geartrain_core::*;
+use geartrain_store::{StoreOptions, SystemClock};
+use pollster::block_on;
+
 mod in_a_directory {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
@@ -82,5 +90,48 @@ mod conformance_without_memory {
             ..StoreOptions::default()
         };
         crate::in_a_directory::open(options, clock)
+    });
+}
+
+#[test]
+fn batches_of_any_size_are_done_in_the_order_in_which_they_are_sent() {
+    const JOBS: usize = 20_000;
+    let backend = in_a_directory::open(StoreOptions::default(), Arc::new(SystemClock));
+    let jid = |number: usize| Jid::new(format!("{number:032x}")).unwrap();
+    let story = |thread: u64| {
+        let mut rng = fastrand::Rng::with_seed(thread);
+        let queue = QueueName::new(format!("queue-{thread}")).unwrap();
+        let put = |number: usize| {
+            let put = Put::new(queue.clone(), jid(thread as usize * JOBS + number), Klass::new("k").unwrap(), "{}");
+            Call { now: Some(Timestamp::from(1_000)), command: put.into() }
+        };
+        let (mut sent, mut under_way) = (0, VecDeque::new());
+        while sent < JOBS {
+            // Some are done by whoever sends them, and some by the engine's thread.
+            let count = [1, 9, 70, 300, 3_000][rng.usize(..5)].min(JOBS - sent);
+            let mut answers = backend.execute((sent..sent + count).map(put).collect());
+            sent += count;
+            // It is sent as soon as it is looked at.
+            match answers.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => under_way.push_back(answers),
+                Poll::Ready(answers) => drop(answers.unwrap()),
+            }
+            while under_way.len() > rng.usize(1..6) {
+                block_on(under_way.pop_front().unwrap()).unwrap();
+            }
+        }
+        for answers in under_way {
+            block_on(answers).unwrap();
+        }
+        let worker = WorkerName::new("w").unwrap();
+        let pop = Pop { count: Count::new(JOBS as i64).unwrap(), ..Pop::new(queue.clone(), worker) };
+        let answers = block_on(backend.execute(vec![pop.into()])).unwrap();
+        let Ok(Reply::Pop(reply)) = &answers[0] else { panic!("{answers:?}") };
+        let expected: Vec<Jid> = (0..JOBS).map(|number| jid(thread as usize * JOBS + number)).collect();
+        assert!(reply.jobs.iter().map(|job| &job.jid).eq(&expected), "somebody was overtaken in {queue}");
+    };
+    std::thread::scope(|scope| {
+        let story = &story;
+        (0..4).for_each(|thread| drop(scope.spawn(move || story(thread))));
     });
 }
