@@ -4,9 +4,9 @@
 -- form, in which names have lengths of two bytes and payloads of four, so that one look reads all there is: Redis's library for MessagePack makes three tables
 -- of each command, which takes three times as long. Whatever is written in another way is left to that library, command by command.
 
-local byte, sub, read_fields, match = string.byte, string.sub, struct.unpack, string.match
+local byte, sub, rep, read_fields = string.byte, string.sub, string.rep, struct.unpack
 local BATCH_MAX = 10000
-local MANY = 16 -- commands for which it pays to look ahead
+local MANY = 16 -- commands for which it pays to ask once who hears of them
 
 -- `[1, {"Batch":`, without how many there are.
 local HEAD = '\146\1\129\165Batch'
@@ -19,43 +19,61 @@ local COMPLETE, TOKEN, COMPLETE_REST = '\129\168Complete\150\218', '\129\165Toke
 local NAME, PAYLOAD = 218, 219
 local PUT_FORM = '>Hdc' .. #PUT .. 'Hc0BHc0BHc0BI4c0c' .. #PUT_REST
 local COMPLETE_FORM = '>Hdc' .. #COMPLETE .. 'Hc0c' .. #TOKEN .. 'Hc0c' .. #COMPLETE_REST
+-- By which letter of its name the next command may be one more of the same, and where that is.
+local LETTER_OF_PUT, LETTER_OF_COMPLETE = byte('u'), byte('m')
+local AT_PUT, AT_COMPLETE = 13, 14
 
--- What is read: for each place the moment and the name of a command, and then either its fields or, if it is a plain one, what that consists of.
+-- What is read: for each place the moment and, if it is no plain command, its name and its fields. Plain ones that follow on each other are a run: at its first place are
+-- its name and its last place, and at each what the command consists of.
 local function empty(count)
-  return { count = count, moments = {}, names = {}, fields = {}, jids = {}, queues = {}, klasses = {}, payloads = {}, tokens = {} }
+  return { count = count, moments = {}, names = {}, fields = {}, lasts = {}, jids = {}, queues = {}, klasses = {}, payloads = {}, tokens = {} }
 end
 
--- Each of these reads a command that begins somewhere, and answers where the next one begins; none if it is not what they read.
+-- Each of these reads all commands of one kind that begin somewhere, and answers the place behind them and where the next one begins.
 
-local function read_put(of, place, bytes, at)
-  local head, moment, put, queue, mark, jid, mark_2, klass, mark_3, payload, rest, behind = read_fields(PUT_FORM, bytes, at)
-  if head ~= AT_A_MOMENT or put ~= PUT or mark ~= NAME or mark_2 ~= NAME or mark_3 ~= PAYLOAD or rest ~= PUT_REST then return nil end
-  of.moments[place], of.names[place], of.jids[place], of.queues[place], of.klasses[place], of.payloads[place] = moment, 'Put', jid, queue, klass, payload
-  return behind
+local function read_puts(of, place, bytes, at)
+  local moments, jids, queues, klasses, payloads = of.moments, of.jids, of.queues, of.klasses, of.payloads
+  local first, behind_all = place, of.count + 1
+  if behind_all > place + ARGUMENTS_MAX then behind_all = place + ARGUMENTS_MAX end
+  repeat
+    local head, moment, put, queue, mark, jid, mark_2, klass, mark_3, payload, rest, behind = read_fields(PUT_FORM, bytes, at)
+    if head ~= AT_A_MOMENT or put ~= PUT or mark ~= NAME or mark_2 ~= NAME or mark_3 ~= PAYLOAD or rest ~= PUT_REST then break end
+    moments[place], jids[place], queues[place], klasses[place], payloads[place] = moment, jid, queue, klass, payload
+    place, at = place + 1, behind
+  until place == behind_all or byte(bytes, at + AT_PUT) ~= LETTER_OF_PUT
+  of.names[first], of.lasts[first] = 'Put', place - 1
+  return place, at
 end
 
-local function read_complete(of, place, bytes, at)
-  local head, moment, complete, jid, holder, token, rest, behind = read_fields(COMPLETE_FORM, bytes, at)
-  if head ~= AT_A_MOMENT or complete ~= COMPLETE or holder ~= TOKEN or rest ~= COMPLETE_REST then return nil end
-  of.moments[place], of.names[place], of.jids[place], of.tokens[place] = moment, 'Complete', jid, token
-  return behind
+local function read_completes(of, place, bytes, at)
+  local moments, jids, tokens = of.moments, of.jids, of.tokens
+  local first, behind_all = place, of.count + 1
+  if behind_all > place + ARGUMENTS_MAX then behind_all = place + ARGUMENTS_MAX end
+  repeat
+    local head, moment, complete, jid, holder, token, rest, behind = read_fields(COMPLETE_FORM, bytes, at)
+    if head ~= AT_A_MOMENT or complete ~= COMPLETE or holder ~= TOKEN or rest ~= COMPLETE_REST then break end
+    moments[place], jids[place], tokens[place] = moment, jid, token
+    place, at = place + 1, behind
+  until place == behind_all or byte(bytes, at + AT_COMPLETE) ~= LETTER_OF_COMPLETE
+  of.names[first], of.lasts[first] = 'Complete', place - 1
+  return place, at
 end
 
 local function add(of, place, called)
   local name, fields = native.variant(called[2])
   if not native.operations[name] then complain('there is no command ' .. tostring(name)) end
   if fields ~= nil and type(fields) ~= 'table' then complain('the fields of ' .. name .. ' are no list') end
-  of.moments[place], of.names[place], of.fields[place] = called[1], name, fields or {}
+  of.moments[place], of.names[place], of.fields[place], of.lasts[place] = called[1], name, fields or {}, nil
 end
 
 local function read_any(of, place, bytes, at)
   local behind, called = cmsgpack.unpack_one(bytes, at - 1)
   add(of, place, called)
-  return behind < 0 and #bytes + 1 or behind + 1
+  return place + 1, behind < 0 and #bytes + 1 or behind + 1
 end
 
 -- Who reads a command, by the second and the third letter of its name.
-local quick = { [117 * 256 + 116] = read_put, [111 * 256 + 109] = read_complete }
+local quick = { [117 * 256 + 116] = read_puts, [111 * 256 + 109] = read_completes }
 
 -- How many commands there are, and where the first one begins.
 local function length_of(bytes)
@@ -68,11 +86,12 @@ end
 local function read_all(bytes)
   local count, at = length_of(bytes)
   if count > BATCH_MAX then return nil end
-  local of = empty(count)
-  for place = 1, count do
+  local of, place = empty(count), 1
+  while place <= count do
     local second, third = byte(bytes, at + 13, at + 14)
-    local read = third and quick[second * 256 + third]
-    at = read and read(of, place, bytes, at) or read_any(of, place, bytes, at)
+    local read, before = third and quick[second * 256 + third], place
+    if read then place, at = read(of, place, bytes, at) end
+    if place == before then place, at = read_any(of, place, bytes, at) end
   end
   return at == #bytes + 1 and of or nil
 end
@@ -94,74 +113,83 @@ end
 
 -- Doing them --------------------------------------------------------------------------------------------------------------------------------------------
 
-local CREATED = native.answered('Put') .. pack('Created')
-local COMPLETED = native.answered('Complete') .. pack('Complete')
+-- Runs of plain commands. `go` does as many as are plain, saying in `of.place` which is under way, and answers the place of the last one; `answer` is what is answered
+-- to each of those; and `one` does one that is not as plain as it looked.
+local runs = {
+  Put = { go = put.run, answer = native.answered('Put') .. pack('Created') },
+  Complete = { go = finish.run, answer = native.answered('Complete') .. pack('Complete') },
+}
 
--- Plain commands. If one is not as plain as it looked, it is done as any other.
-local plain = {}
-
-function plain.Put(of, place)
-  local jid, queue, klass, payload = of.jids[place], of.queues[place], of.klasses[place], of.payloads[place]
-  check_payload(payload)
-  if put.plain(jid, queue, klass, payload) then return CREATED end
-  return native.answered('Put') .. native.operations.Put({ queue, jid, klass, payload, 0, [11] = 'Keep', [12] = 'Refuse' })
+function runs.Put.one(of, place)
+  local fields = { of.queues[place], of.jids[place], of.klasses[place], of.payloads[place], 0, [11] = 'Keep', [12] = 'Refuse' }
+  return native.answered('Put') .. native.operations.Put(fields)
 end
 
-function plain.Complete(of, place)
-  local jid, token = of.jids[place], match(of.tokens[place], '^%d+') or ''
-  if finish.plain(jid, token) then return COMPLETED end
-  return native.answered('Complete') .. native.operations.Complete({ jid, { Token = token } })
-end
-
--- Looks once for all plain commands of one kind that follow on each other from here, if there are many. Answers the place of the last one, or how far it looked.
-local function look_ahead(of, place)
-  -- What was seen is true as long as nothing else is done.
-  known.absent, known.alone = nil, nil
-  local names, fields, last = of.names, of.fields, place
-  local name = names[place]
-  if fields[place] then return place end
-  while names[last + 1] == name and not fields[last + 1] and last - place + 1 < ARGUMENTS_MAX do last = last + 1 end
-  if last - place + 1 >= MANY then
-    local look = name == 'Put' and put.look_ahead or finish.look_ahead
-    look(of.jids, place, last)
-  end
-  return last
+function runs.Complete.one(of, place)
+  return native.answered('Complete') .. native.operations.Complete({ of.jids[place], { Token = of.tokens[place] } })
 end
 
 -- Does one command after the other, and answers the reply.
 function batch.run(of)
-  local count, place, seen = of.count, 0, 0
-  local moments, names, fields, operations = of.moments, of.names, of.fields, native.operations
+  local count, operations = of.count, native.operations
+  local moments, names, fields, lasts = of.moments, of.names, of.fields, of.lasts
   local pieces, last = { packed_head(count, 144, 220) }, 1
+  -- The run under way, its last place, the first that is not answered, and whether it was begun before.
+  local run, till, first, is_rest
   known.many = count >= MANY
+
+  local function answer(piece)
+    last = last + 1
+    pieces[last] = piece
+  end
+  -- Answers what was done of the run up to a place.
+  local function answer_run(done)
+    if done >= first then answer(rep(run.answer, done - first + 1)) end
+  end
+  local function go_through_run()
+    while of.place < till do
+      first = of.place + 1
+      local done = run.go(of, first, till, is_rest)
+      answer_run(done)
+      of.place, is_rest = done, true
+      if done < till then
+        local place = done + 1
+        of.place, first, now = place, place + 1, moments[place]
+        answer(run.one(of, place))
+      end
+    end
+    run = nil
+  end
+  local function do_any(name, given)
+    known.place = of.place
+    local reply = operations[name](given)
+    answer(native.answered(name))
+    if type(reply) == 'string' then return answer(reply) end
+    -- Large answers are joined only once.
+    for at = 1, #reply do pieces[last + at] = reply[at] end
+    last = last + #reply
+  end
   local function go_on()
-    while place < count do
-      place = place + 1
-      if place > seen then seen = look_ahead(of, place) end
-      now = moments[place] or moment()
-      local name, given = names[place], fields[place]
-      if given then
-        known.place = place
-        -- Large answers are joined only once.
-        local reply = operations[name](given)
-        if type(reply) == 'string' then reply = { reply } end
-        last = last + 1
-        pieces[last] = native.answered(name)
-        for at = 1, #reply do pieces[last + at] = reply[at] end
-        last = last + #reply
+    if run then go_through_run() end
+    while of.place < count do
+      local place = of.place + 1
+      till = lasts[place]
+      if till then
+        run, is_rest = runs[names[place]], false
+        go_through_run()
       else
-        local answer = plain[name](of, place)
-        last = last + 1
-        pieces[last] = answer
+        of.place, now = place, moments[place] or moment()
+        do_any(names[place], fields[place])
       end
     end
   end
+  of.place = 0
   -- What is refused is answered, and the next one is done.
-  while place < count do
+  while of.place < count do
     local done, reply = pcall(go_on)
     if not done then
-      last = last + 1
-      pieces[last] = native.refused(reply)
+      if run then answer_run(of.place - 1) end
+      answer(native.refused(reply))
     end
   end
   return table.concat(pieces)

@@ -60,7 +60,7 @@ local function begin(of_prefix)
       events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:', counters = ours .. 'counters',
     }
   end
-  known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
+  known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
     days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, history = {}, watched = {}, empty = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }

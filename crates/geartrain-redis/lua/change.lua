@@ -30,7 +30,7 @@ function change.log(jid, message, data)
   check_size('message', message, LOG_BYTES_MAX)
   check_size('log data', data, LOG_BYTES_MAX)
   if not job.exists(jid) then refuse('NoSuchJob', { jid = jid }) end
-  job.append(jid, job.log_entry(message, data))
+  job.append(key.job .. jid, job.log_entry(message, data))
   job.bound_history(jid)
 end
 
@@ -41,7 +41,7 @@ function change.track(jid, on)
   say.on(key.channel .. (on and 'track' or 'untrack'), jid)
   if say.listening() then say.event(on and 'Track' or 'Untrack', { jid = jid }) end
   if on then zset.add(key.tracked, now, jid) else zset.remove(key.tracked, jid) end
-  known.tracked = true
+  known.tracked, known.silent = true, nil
   return was ~= on
 end
 
@@ -98,7 +98,7 @@ end
 function change.forget_queues(queues)
   at_least_one('queues', queues)
   in_parts(queues, 'ZREM', key.queues)
-  known.registered = {}
+  known.registered, known.desk = {}, nil
 end
 
 function change.forget_workers(workers)

@@ -68,7 +68,7 @@ local function turn(on)
   call('DEL', key.happened)
   call('HSET', key.counts, 'events-last', last + 1, 'events-dropped', last + 1, 'events-bytes', 0)
   if on then call('SET', key.listen, on) else call('DEL', key.listen) end
-  known.listening, known.quiet = on or false, nil
+  known.listening, known.quiet, known.silent = on or false, nil, nil
 end
 
 -- Somebody listens. Answers the position of the last event.

@@ -1,5 +1,6 @@
 -- How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
 
+local sub = string.sub
 local DROPPED_MAX = 1000 -- old jobs that one completion removes at the most
 
 -- The job that somebody says they hold.
@@ -18,9 +19,8 @@ local function seen(worker)
 end
 finish.seen = seen
 
--- The text is the deadline's own, if it is at hand.
-local function lock(queue, jid, deadline, text)
-  zset.add(keys_of(queue).locks, text or deadline, jid)
+local function lock(queue, jid, deadline)
+  zset.add(keys_of(queue).locks, deadline, jid)
   local first = known.locks[queue]
   if first and deadline < first then known.locks[queue] = deadline end
 end
@@ -43,7 +43,6 @@ end
 
 -- Lets the jobs go that waited for this one alone, in the order of their jids.
 local function release_dependents(jid)
-  if known.alone then return end
   local of_it = key.job .. jid .. '-dependents'
   if call('EXISTS', of_it) == 0 then return end
   for _, dependent in ipairs(sorted(call('SMEMBERS', of_it))) do
@@ -76,6 +75,16 @@ local function drop(jid)
   call('DEL', of.at, of.at .. '-history')
 end
 
+-- The moment up to which complete jobs are too old, and how many are not too many.
+local function bounds()
+  local keep = known.keep
+  if not keep then
+    keep = { age = option.number('jobs-history'), count = option.count('jobs-history-count') }
+    known.keep = keep
+  end
+  return finite(now - keep.age), keep.count
+end
+
 -- Forgets complete jobs that are too old, then those that are too many. How many there are and which is the oldest is read once for a call.
 local function drop_old()
   local complete = known.complete
@@ -84,12 +93,7 @@ local function drop_old()
     complete = { count = call('ZCARD', key.completed), first = tonumber(first[2]) or huge }
     known.complete = complete
   end
-  local keep = known.keep
-  if not keep then
-    keep = { age = option.number('jobs-history'), count = option.count('jobs-history-count') }
-    known.keep = keep
-  end
-  local oldest, max = finite(now - keep.age), keep.count
+  local oldest, max = bounds()
   if complete.first > oldest and complete.count <= max then return end
   local old = zset.ask('ZRANGEBYSCORE', key.completed, '-inf', exact(oldest), 'LIMIT', 0, DROPPED_MAX)
   for _, jid in ipairs(old) do drop(jid) end
@@ -101,49 +105,75 @@ local function drop_old()
   known.complete = nil
 end
 
--- Takes a job that was completed away from its holder.
-local function take_back(jid, queue, worker, time)
-  zset.remove(keys_of(queue).locks, jid)
-  zset.remove(jobs_of(worker), jid)
-  order.freed(queue)
-  stats.measure('run', queue, time)
-  if known.tracked ~= false then say.milestone(jid, 'Completed') end
+-- What is the same for all that a worker completes of a queue at one moment.
+local function closing_of(queue, worker)
+  local last = known.closing
+  if last and last.now == now and last.queue == queue and last.worker == worker then return last end
+  local oldest, max = bounds()
+  last = { now = now, queue = queue, worker = worker, locks = keys_of(queue).locks, jobs = jobs_of(worker), entry = job.done_entry(), time = job.time_text(),
+    score = exact(now), oldest = oldest, max = max }
+  known.closing = last
+  return last
 end
 
--- The moment of the command as the score of many.
-local function now_text()
-  if known.now_number ~= now then
-    known.now_number, known.now_text = now, exact(now)
+-- Takes a job that was completed away from its holder.
+local function take_back(closing, jid, time)
+  local queue, spans = closing.queue, closing.spans
+  zset.remove_from_both(closing.locks, closing.jobs, jid)
+  if known.places[queue] ~= false then order.freed(queue) end
+  if spans and spans.owner == closing and spans.time == time then
+    spans.times = spans.times + 1
+  else
+    closing.spans = stats.measure('run', queue, time, closing)
   end
-  return known.now_text
+  if not (known.silent or say.is_silent()) then say.milestone(jid, 'Completed') end
+end
+
+-- Says that a job is complete.
+local function tell(jid, queue)
+  if say.is_heard() then say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"completed","queue":' .. quote_name(queue) .. '}') end
+  if say.listening() then say.event('Completed', { jid = jid, queue = queue }) end
 end
 
 -- Completes a job for good.
-local function close(jid, at, queue, retries, token, data)
-  if not say.quiet() then
-    if say.is_heard() then say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"completed","queue":' .. quote_name(queue) .. '}') end
-    if say.listening() then say.event('Completed', { jid = jid, queue = queue }) end
-  end
-  job.append(jid, job.done_entry())
+local function close(closing, jid, at, retries, token, data)
+  if not (known.silent or say.is_silent()) then tell(jid, closing.queue) end
+  job.append(at, closing.entry)
   local ended = token and token .. ' complete' or ''
   if data then
     call('HSET', at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', retries,
-      'time', job.time_text(), 'gt-ended', ended, 'data', data)
+      'time', closing.time, 'gt-ended', ended, 'data', data)
   else
     call('HSET', at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', retries,
-      'time', job.time_text(), 'gt-ended', ended)
+      'time', closing.time, 'gt-ended', ended)
   end
-  zset.add(key.completed, now_text(), jid)
+  zset.add(key.completed, closing.score, jid)
   local complete = known.complete
   if complete then
     complete.count = complete.count + 1
     if now < complete.first then complete.first = now end
   end
-  release_dependents(jid)
+  if not known.alone then release_dependents(jid) end
 end
 
--- Looks once whether others wait for any of many jobs, for those who complete them one after the other.
-function finish.look_ahead(jids, first, last)
+-- The same as `complete` for whoever holds a job by a token and says nothing else, if nothing is true of the job beyond Qless and its holder was not warned.
+-- Answers nothing, and does nothing, if it is not like that.
+local function complete_plain(jid, token)
+  local at = key.job .. jid
+  local found = job.read_held(at)
+  local queue, worker, time = found[2], found[3], found[4]
+  if found[1] ~= 'running' or not queue or not worker or not time or found[6] or found[7] then return false end
+  if found[8] ~= token .. ' ' .. time .. ' ' .. worker then return false end
+  local closing = closing_of(queue, worker)
+  take_back(closing, jid, time)
+  close(closing, jid, at, found[5] or '0', token)
+  local complete = known.complete
+  if not complete or complete.count > closing.max or complete.first <= closing.oldest then drop_old() end
+  return true
+end
+
+-- Looks once whether others wait for any of many jobs.
+local function look_ahead(jids, first, last)
   local keys, count = {}, 0
   for place = first, last do
     count = count + 1
@@ -152,18 +182,17 @@ function finish.look_ahead(jids, first, last)
   known.alone = call('EXISTS', unpack(keys, 1, count)) == 0
 end
 
--- The same as `complete` for whoever holds a job by a token and says nothing else, if nothing is true of the job beyond Qless and its holder was not warned.
--- Answers nothing, and does nothing, if it is not like that.
-function finish.plain(jid, token)
-  local at = key.job .. jid
-  local found = job.read_held(at)
-  local queue, worker, time = found[2], found[3], found[4]
-  if found[1] ~= 'running' or not queue or not worker or not time or found[6] or found[7] then return false end
-  if found[8] ~= token .. ' ' .. time .. ' ' .. worker then return false end
-  take_back(jid, queue, worker, time)
-  close(jid, at, queue, found[5] or '0', token)
-  drop_old()
-  return true
+-- Completes the plain jobs of a batch from one place to another, up to the first that is not as plain. Answers the last place that was done.
+function finish.run(of, first, last, is_rest)
+  if not is_rest then look_ahead(of.jids, first, last) end
+  local moments, jids, tokens = of.moments, of.jids, of.tokens
+  for place = first, last do
+    of.place, now = place, moments[place]
+    -- Without the port, which is nought here.
+    if not complete_plain(jids[place], sub(tokens[place], 1, -3)) then return place - 1 end
+  end
+  known.alone = nil
+  return last
 end
 
 -- asked: jid, holder, queue, data, next { queue, delay, depends, cycles }, result
@@ -186,7 +215,8 @@ function finish.complete(asked)
 
   local jid, queue, worker = of.jid, of.queue, of.worker
   local token = asked.holder.token or job.token(of)
-  take_back(jid, queue, worker, of.time)
+  local closing = closing_of(queue, worker)
+  take_back(closing, jid, of.time)
   if of.grace then job.unwarn(of) end
   if of.terms then
     side.end_attempt(of)
@@ -194,7 +224,7 @@ function finish.complete(asked)
   end
   if on then return finish.advance(of, token, asked, open) end
 
-  close(jid, of.at, queue, of.retries, token, asked.data)
+  close(closing, jid, of.at, of.retries, token, asked.data)
   of.state, of.queue, of.worker = 'complete', '', ''
   if of.terms then side.conclude(of, 'Completed', asked.result) end
   drop_old()
@@ -206,7 +236,8 @@ function finish.advance(of, token, asked, open)
   local on, jid = asked.next, of.jid
   say.on(key.log, '{"jid":' .. quote(jid) .. ',"to":' .. quote_name(on.queue) .. ',"event":"advanced","queue":' .. quote_name(of.queue) .. '}')
   if say.listening() then say.event('Advanced', { jid = jid, queue = of.queue, to = on.queue }) end
-  job.append(jid, job.done_entry(), job.put_entry(on.queue))
+  job.append(of.at, job.done_entry())
+  job.append(of.at, job.put_entry(on.queue))
   job.register(on.queue)
   local due = on.delay > 0 and finite(now + on.delay) or nil
   local how
@@ -293,7 +324,7 @@ function finish.fail(asked)
     say.event('Failed', { jid = jid, queue = of.queue, worker = worker, group = group, message = message, by = 'Worker' })
   end
   say.milestone(jid, 'Failed')
-  job.append(jid, job.failed_entry(group, worker))
+  job.append(of.at, job.failed_entry(group, worker))
   local token = asked.holder.token or job.token(of)
   into_group(of, job.failure_text(group, message, floor(now), worker), group, token and token .. ' failed' or '', asked.data)
   side.conclude(of, { Failed = { group = group, message = message } }, asked.result)
@@ -310,7 +341,7 @@ function finish.give_up(of, group, message, by, failure)
   if say.listening() then
     say.event('Failed', { jid = jid, queue = of.queue, worker = last, group = group, message = message, by = by })
   end
-  job.append(jid, job.failed_entry(group))
+  job.append(of.at, job.failed_entry(group))
   into_group(of, failure or job.failure_text(group, message, now, ''), group, of.state == 'running' and '' or nil)
   side.conclude(of, { Failed = { group = group, message = message } })
 end
@@ -386,7 +417,7 @@ function finish.timeout(jids)
   end
   for _, of in ipairs(all) do
     local jid, queue = of.jid, of.queue
-    job.append(jid, job.timed_out_entry())
+    job.append(of.at, job.timed_out_entry())
     zset.remove(keys_of(queue).locks, jid)
     job.unwarn(of)
     side.end_attempt(of)
@@ -424,7 +455,7 @@ end
 
 function finish.hand_back(asked)
   local of = claimed(asked.jid, asked.holder)
-  job.append(of.jid, job.handed_back_entry(of.worker))
+  job.append(of.at, job.handed_back_entry(of.worker))
   finish.to_front(of, false)
 end
 
@@ -437,7 +468,7 @@ function finish.unfail(queue, group, count)
     local of = job.load(oldest[place])
     if of then
       moved = moved + 1
-      job.append(of.jid, job.put_entry(queue))
+      job.append(of.at, job.put_entry(queue))
       call('HSET', of.at, 'state', 'waiting', 'worker', '', 'expires', '0', 'queue', queue, 'remaining', of.retries)
       of.state, of.queue = 'waiting', queue
       side.renew(of)

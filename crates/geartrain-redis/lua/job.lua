@@ -113,24 +113,27 @@ local function entry_at(at)
   return known.entry_text
 end
 
--- Appends entries that are JSON already, and drops old ones.
-function job.append(jid, entry, another)
-  local at = key.job .. jid .. '-history'
-  local count = another and call('RPUSH', at, entry, another) or call('RPUSH', at, entry)
-  if count == 1 then job.migrate(jid) end
-  local max = known.history_max
-  if not max then
-    max = floor(option.number('max-job-history'))
-    known.history_max = max
-  end
-  if max > 0 and count > max then
-    local first = call('LINDEX', at, 0)
-    if max == 1 then
-      call('LTRIM', at, -1, -1)
-    else
-      call('LTRIM', at, 1 - max, -1)
-      call('LPUSH', at, first)
-    end
+-- How many entries a history has at the most.
+local function history_max()
+  local max = floor(option.number('max-job-history'))
+  known.history_max = max > 0 and max or huge
+  return known.history_max
+end
+
+-- Appends an entry that is JSON already to the history of the job with this key, and drops old ones.
+function job.append(at, entry)
+  local count = call('RPUSH', at .. '-history', entry)
+  if count > 1 and count <= (known.history_max or history_max()) then return end
+  if count == 1 then job.migrate(at) end
+  local max = known.history_max or history_max()
+  if count <= max then return end
+  local history = at .. '-history'
+  local first = call('LINDEX', history, 0)
+  if max == 1 then
+    call('LTRIM', history, -1, -1)
+  else
+    call('LTRIM', history, 1 - max, -1)
+    call('LPUSH', history, first)
   end
 end
 
@@ -199,8 +202,7 @@ function job.bound_history(jid)
 end
 
 -- Turns a history in the form of older scripts, if there is one, into the beginning of the list.
-function job.migrate(jid)
-  local at = key.job .. jid
+function job.migrate(at)
   local text = call('HGET', at, 'history')
   if not text then return end
   local entries = {}

@@ -203,20 +203,22 @@ local function packed_count(text)
   return packed
 end
 
+-- The same for the retries that a job is given, of which there are no fewer than none.
 local function packed_retries(text)
-  return text:sub(1, 1) == '-' and '\0' or packed_count(text)
+  local packed = text:sub(1, 1) == '-' and '\0' or packed_count(text)
+  known.packed_retries[text] = packed
+  return packed
 end
 
--- What a worker is handed, packed by its places; `rest` is what is known of a job beyond Qless, and all of it.
+local NOTHING_ELSE = NIL .. NIL
+
+-- What a worker is handed, packed by its places; `rest` is what is known of a job beyond Qless, and all of it, if that is more than nothing.
 local function packed_lot(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline, rest)
+  rest = rest or NOTHING_ELSE
   local names, numbers, counts = known.packed, known.packed_numbers, known.packed_counts
   return '\154' .. text_heads[#jid] .. jid .. (names[queue] or packed_name(queue)) .. (names[klass] or packed_name(klass)) .. text_heads[#data] .. data
-    .. (numbers[priority] or packed_number(priority)) .. packed_retries(retries) .. (counts[remaining] or packed_count(remaining))
+    .. (numbers[priority] or packed_number(priority)) .. (known.packed_retries[retries] or packed_retries(retries)) .. (counts[remaining] or packed_count(remaining))
     .. '\147' .. (names[worker] or packed_name(worker)) .. text_heads[#token + 2] .. token .. '.0' .. (numbers[deadline] or packed_number(deadline)) .. rest
-end
-
-local function packed_plain(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline)
-  return packed_lot(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline, NIL .. NIL)
 end
 
 local function packed_popped(of, whole)
@@ -255,7 +257,7 @@ local function pop_from_fields(fields)
   local kind, inside = variant(fields[4] or 'Strict')
   local whole = fields[5]
   local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind,
-    turn = inside and inside[1] or 0, show = whole and packed_whole or packed_popped, show_plain = not whole and packed_plain })
+    turn = inside and inside[1] or 0, show = whole and packed_whole or packed_popped, show_plain = not whole and packed_lot })
   local count = #popped
   table.insert(popped, 1, '\146' .. packed_head(count, 144, 220))
   popped[count + 2] = pack(turn)

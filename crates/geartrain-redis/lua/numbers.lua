@@ -37,14 +37,15 @@ end
 
 local STEP_MIN = ldexp(1, -80) -- far below what a moment adds, and far above what makes doubles slow
 
--- The next score below.
+-- The next score below; and the step that leads there, and leads on from every score above a bound.
 local function down(score)
-  if score == huge then return finite_max end
+  if score == huge then return finite_max, 0, huge end
   local fraction, exponent = frexp(score)
   local step = ldexp(1, exponent - 53)
-  if fraction == 0.5 then step = step / 2 end
-  if step < STEP_MIN or score == 0 then step = STEP_MIN end
-  return score - step
+  local bound = score < 0 and -ldexp(1, exponent) or ldexp(1, exponent - 1)
+  if fraction == 0.5 then step, bound = step / 2, huge end
+  if step < STEP_MIN or score == 0 then step, bound = STEP_MIN, huge end
+  return score - step, step, bound
 end
 
 -- A finite number, if a text is one: decimal, with or without an exponent, or whole in hex. Lua reads fractions in hex too, and nothing behind a NUL.

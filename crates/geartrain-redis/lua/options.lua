@@ -20,7 +20,7 @@ function option.all()
     known.no_options = next(chosen) == nil
     known.numbers = {}
     known.holds, known.places = {}, {}
-    known.history_max, known.keep, known.counter = nil, nil, nil
+    known.history_max, known.keep, known.counter, known.closing = nil, nil, nil, nil
   end
   return chosen
 end
@@ -96,7 +96,7 @@ end
 
 -- What was read of options is read again. Where more jobs may run now, whoever waits for them is woken.
 local function changed(name)
-  known.options, known.history_max, known.keep, known.counter = nil, nil, nil, nil
+  known.options, known.history_max, known.keep, known.counter, known.closing = nil, nil, nil, nil, nil
   known.holds, known.places = {}, {}
   local queue = name:match('^(.+)%-max%-concurrency$') or name:match('^max%-concurrency%-(.+)$')
   if queue then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', keys_of(queue).work) end

@@ -10,7 +10,7 @@ local TIMED_OUT = 1e308 -- scores above this are of jobs that were timed out
 -- They are one flat list, as it is stored, because a call that puts one job would take longer to make something better of it than to look through it.
 local function memory(queue)
   local stored = call('GET', key.order .. queue)
-  local of = { flat = stored and cmsgpack.unpack(stored) or {} }
+  local of = { flat = stored and cmsgpack.unpack(stored) or {}, work = keys_of(queue).work, came = 0 }
   known.order[queue] = of
   return of
 end
@@ -23,7 +23,8 @@ local function place_of(flat, nominal)
   return nil
 end
 
--- The entry that was used last is at hand, with the highest score below its own that was given to others: as long as its own stay above that, they meet nobody's.
+-- The entry that was used last is at hand, with the step down to its next score, and how low its own may come that way: as long as they stay above the highest
+-- below them that was given to others, they meet nobody's.
 local function keep_at_hand(of, at)
   local flat, highest = of.flat, -huge
   local low = flat[at + 2]
@@ -31,7 +32,9 @@ local function keep_at_hand(of, at)
     local high = flat[other + 1]
     if other ~= at and high < low and high > highest then highest = high end
   end
-  of.nominal, of.at, of.clear = flat[at], at, highest
+  local _, step, bound = down(low)
+  local above = highest + step
+  of.nominal, of.low_at, of.step, of.above = flat[at], at + 2, step, above > bound and above or bound
 end
 
 -- Moments come and go, but the one that a change of priority gives is met again and again, so the last few of those are not forgotten for the others.
@@ -42,16 +45,11 @@ local function forget_one(flat)
 end
 
 -- A score that no job which came before and has this nominal score was given, just below theirs.
-local function unused(queue, nominal, lasts)
-  local of = known.order[queue] or memory(queue)
-  of.changed = true
+local function unused(of, nominal, lasts)
   local flat = of.flat
-  local at = of.nominal == nominal and of.at or place_of(flat, nominal)
+  of.changed = true
+  local at = place_of(flat, nominal)
   local score = at and down(flat[at + 2]) or nominal
-  if at and at == of.at and score > of.clear then
-    flat[at + 2] = score
-    return score
-  end
   local again = true
   while again do
     again = false
@@ -73,7 +71,7 @@ local function unused(queue, nominal, lasts)
   return score
 end
 
--- A queue has one more job that waits, so that one more sleeper is woken.
+-- A queue has one more job that may start, so that one more sleeper is woken.
 local function stir(queue)
   out.woken[queue] = (out.woken[queue] or 0) + 1
 end
@@ -89,9 +87,21 @@ local function into_work(queue, jid, score)
   stir(queue)
 end
 
--- Into work, at an ordering moment.
+-- Into work, at an ordering moment. Nearly always the moment is that of the job before.
 function order.enter(queue, jid, priority, at)
-  into_work(queue, jid, unused(queue, finite(priority - at / 1e10), at == 0))
+  local of = known.order[queue] or memory(queue)
+  local nominal, score = priority - at / 1e10, nil
+  if of.nominal == nominal then
+    local flat, low_at = of.flat, of.low_at
+    local low = flat[low_at]
+    if low > of.above then
+      score = low - of.step
+      flat[low_at] = score
+    end
+  end
+  known.ahead[queue] = nil
+  zset.add(of.work, score or unused(of, finite(nominal), at == 0), jid)
+  of.came = of.came + 1
 end
 
 -- Before everything, and behind those that are there already.
@@ -160,9 +170,10 @@ function order.by_priority(queue)
   return { above = above, at = all - above - below, below = below }
 end
 
--- Writes down what is remembered.
+-- Writes down what is remembered, and that jobs came in.
 function order.settle()
   for queue, of in pairs(known.order) do
     if of.changed then call('SET', key.order .. queue, pack(of.flat)) end
+    if of.came > 0 then out.woken[queue] = (out.woken[queue] or 0) + of.came end
   end
 end

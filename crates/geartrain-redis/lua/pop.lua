@@ -63,8 +63,8 @@ local function first_waiting(queue)
 end
 
 -- Takes the first job out of work.
-local function take_first(queue, jid)
-  zset.remove(keys_of(queue).work, jid)
+local function take_first(queue)
+  zset.remove_highest(keys_of(queue).work)
   local ahead = known.ahead[queue]
   if ahead then ahead.at = ahead.at + 1 end
 end
@@ -72,7 +72,8 @@ end
 -- The first job that waits in a queue and may still start: its jid, its key and what was read of it. Those that may not start fail.
 local function next_in_time(queue, late)
   while true do
-    local jid = first_waiting(queue)
+    local ahead = known.ahead[queue]
+    local jid = ahead and ahead[ahead.at] or first_waiting(queue)
     if not jid then
       if late.left == LATE_MAX then return nil end
       -- In the stead of those that were late others come in that are due.
@@ -83,7 +84,7 @@ local function next_in_time(queue, late)
     local at = key.job .. jid
     local found = job.read_waiting(at)
     if not found[1] then
-      take_first(queue, jid) -- a foreign script left it behind
+      take_first(queue) -- a foreign script left it behind
     elseif not found[7] then
       return jid, at, found
     else
@@ -91,7 +92,7 @@ local function next_in_time(queue, late)
       if not side.late_since(of) then return jid, at, found end
       if late.left == 0 then return nil end
       late.left = late.left - 1
-      take_first(queue, jid)
+      take_first(queue)
       finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
     end
   end
@@ -117,7 +118,7 @@ end
 local function warn(of)
   local jid = of.jid
   say.milestone(jid, 'Stalled')
-  job.append(jid, job.timed_out_entry())
+  job.append(of.at, job.timed_out_entry())
   if of.worker ~= '' then
     say.lock_lost(jid, of.worker)
     if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
@@ -172,7 +173,7 @@ end
 local function new_counter(queue, worker, deadline)
   return {
     queue = queue, worker = worker, now = now, deadline = deadline, deadline_text = exact(deadline), time = job.time_text(),
-    lock = ' ' .. job.time_text() .. ' ' .. worker, entry = job.popped_entry(worker), jobs = jobs_of(worker),
+    lock = ' ' .. job.time_text() .. ' ' .. worker, entry = job.popped_entry(worker), jobs = jobs_of(worker), locks = keys_of(queue).locks,
   }
 end
 
@@ -187,27 +188,32 @@ end
 
 -- Gives a job to a worker: all that is written of every job that is handed out. Answers the token, and the lock.
 local function give(counter, jid, at, time)
-  local queue, deadline_text = counter.queue, counter.deadline_text
-  stats.measure('wait', queue, time)
+  local queue, deadline_text, spans = counter.queue, counter.deadline_text, counter.spans
+  if spans and spans.owner == counter and spans.time == time then
+    spans.times = spans.times + 1
+  else
+    counter.spans = stats.measure('wait', queue, time, counter)
+  end
   local token = job.new_token()
   local lock = token .. counter.lock
   call('HSET', at, 'worker', counter.worker, 'expires', deadline_text, 'state', 'running', 'time', counter.time, 'gt-lock', lock)
-  job.append(jid, counter.entry)
-  zset.add(counter.jobs, deadline_text, jid)
-  finish.lock(queue, jid, counter.deadline, deadline_text)
+  job.append(at, counter.entry)
+  zset.add_to_both(counter.locks, counter.jobs, deadline_text, jid)
+  local first = known.locks[queue]
+  if first and counter.deadline < first then known.locks[queue] = counter.deadline end
   return token, lock
 end
 
-local function told(jid, queue, worker)
+local function tell(jid, queue, worker)
   if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
-  if known.tracked ~= false then say.milestone(jid, 'Popped') end
+  say.milestone(jid, 'Popped')
 end
 
 -- Hands out a job of which nothing is true beyond Qless and that nobody else has or had, in a queue without limits, to a worker of whom nothing is known.
 local function hand_out_plain(jid, at, found, asked, counter)
   local token = give(counter, jid, at, found[4] or '0')
   local queue, worker = counter.queue, counter.worker
-  told(jid, queue, worker)
+  if not (known.silent or say.is_silent()) then tell(jid, queue, worker) end
   return asked.show_plain(jid, queue, found[10] or '', found[11] or '', found[9] or '0', found[5] or '0', found[8] or '0', worker, token, counter.deadline)
 end
 
@@ -229,7 +235,7 @@ local function hand_out(of, asked, counter)
     job.set_attempt(of, token, { deadline = ends })
     zset.add(key.deadlines, ends, jid)
   end
-  told(jid, queue, worker)
+  tell(jid, queue, worker)
   -- It is shown as it is now: before the pop is over its lock may have expired.
   return asked.show and asked.show(of) or of
 end
@@ -258,7 +264,7 @@ local function pop_from(queue, wanted, asked, popped)
   for _ = 1, waiting do
     local jid, at, found = next_in_time(queue, late)
     if not jid then break end
-    take_first(queue, jid)
+    take_first(queue)
     count = count + 1
     if plain and found[2] == queue and (found[3] == '' or found[3] == worker) and not found[6] and not found[7] then
       popped[count] = hand_out_plain(jid, at, found, asked, counter)
@@ -293,7 +299,13 @@ local function pop_by_priority(queues, turn, asked, popped)
     end
   end
   if not best then return nil end
-  if over then take_over(best) else take_first(best.queue, best.jid) end
+  if over then
+    take_over(best)
+  else
+    -- What was done since in other queues may have brought others before it.
+    zset.remove(keys_of(best.queue).work, best.jid)
+    known.ahead[best.queue] = nil
+  end
   popped[#popped + 1] = hand_out(best, asked, counter_of(best.queue, asked.worker))
   return best_at
 end

@@ -32,12 +32,12 @@ end
 local NOTHING = {}
 local NO_TAGS = list_text(NOTHING)
 local RETRIES = 5 -- of a new job, if nobody says
+local USUAL_RETRIES = stored(RETRIES)
 
--- Writes the hash of a job that is put.
-local function write(at, jid, klass, data, priority, tags, state, queue, retries)
-  retries = stored(retries)
-  call('HSET', at, 'jid', jid, 'klass', klass, 'data', data, 'priority', stored(priority), 'tags', tags, 'state', state,
-    'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time', job.time_text())
+-- Writes the hash of a job that is put. Numbers are text.
+local function write(at, jid, klass, data, priority, tags, state, queue, retries, time)
+  call('HSET', at, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', tags, 'state', state,
+    'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time', time)
 end
 
 local function tell(jid, queue)
@@ -46,38 +46,61 @@ local function tell(jid, queue)
   if say.listening() then say.event('Put', { jid = jid, queue = queue }) end
 end
 
--- Makes a new job that waits, and of which nothing else is asked. Nearly all are like that.
-local function create(at, jid, queue, klass, data, priority, retries)
-  tell(jid, queue)
-  job.begin_history(jid, job.put_entry(queue))
-  write(at, jid, klass, data, priority, NO_TAGS, 'waiting', queue, retries)
-  order.enter(queue, jid, priority, now)
+-- What is the same for all that is put into a queue at one moment.
+local function desk_of(queue)
+  local desk = known.desk
+  if desk and desk.now == now and desk.queue == queue then return desk end
   job.register(queue)
-  if known.tracked ~= false then say.milestone(jid, 'Put') end
+  desk = { queue = queue, now = now, entry = job.put_entry(queue), time = job.time_text() }
+  known.desk = desk
+  return desk
 end
 
--- Looks once which jobs of many are there, for those who put them one after the other: nearly always none is.
-function put.look_ahead(jids, first, last)
-  local absent, keys, count = {}, {}, 0
+-- Makes a new job that waits, and of which nothing else is asked. Nearly all are like that.
+local function create(desk, at, jid, klass, data, priority, priority_text, retries)
+  local queue, is_silent = desk.queue, known.silent or say.is_silent()
+  if not is_silent then tell(jid, queue) end
+  call('RPUSH', at .. '-history', desk.entry)
+  write(at, jid, klass, data, priority_text, NO_TAGS, 'waiting', queue, retries, desk.time)
+  order.enter(queue, jid, priority, now)
+  if not is_silent then say.milestone(jid, 'Put') end
+end
+
+-- The keys of many jobs that are put one after the other, if none of them is there and nothing but Redis could refuse them.
+local function look_ahead(of, first, last)
+  local jids, queues, payloads = of.jids, of.queues, of.payloads
+  local seen, keys, count, checked = {}, {}, 0, nil
   for place = first, last do
-    local jid = jids[place]
+    local jid, queue = jids[place], queues[place]
+    if queue ~= checked then
+      if able.limits(queue) then return nil end
+      checked = queue
+    end
+    if seen[jid] or #payloads[place] > PAYLOAD_BYTES_MAX then return nil end
     count = count + 1
-    absent[jid], keys[count] = true, key.job .. jid
+    seen[jid], keys[count] = true, key.job .. jid
   end
-  known.absent = call('EXISTS', unpack(keys, 1, count)) == 0 and absent or nil
+  if call('EXISTS', unpack(keys, 1, count)) > 0 then return nil end
+  return keys
 end
 
--- The same as `put` with `Keep`, for a job of which nothing else is asked. Answers nothing, and does nothing, if the job may be there already.
-function put.plain(jid, queue, klass, data)
-  local at, absent = key.job .. jid, known.absent
-  if absent and absent[jid] then
-    absent[jid] = nil
-  elseif call('EXISTS', at) == 1 then
-    return nil
+-- Puts the plain jobs of a batch from one place to another if they are all new; otherwise none of them. Answers the last place that was done.
+function put.run(of, first, last, is_rest)
+  -- Once one of them was not, it is not looked again for each of the others.
+  local keys = not is_rest and look_ahead(of, first, last)
+  if not keys then return first - 1 end
+  local moments, jids, queues, klasses, payloads = of.moments, of.jids, of.queues, of.klasses, of.payloads
+  local desk, queue, moment
+  for place = first, last do
+    of.place = place
+    if moment ~= moments[place] or queue ~= queues[place] then
+      moment, queue = moments[place], queues[place]
+      now = moment
+      desk = desk_of(queue)
+    end
+    create(desk, keys[place - first + 1], jids[place], klasses[place], payloads[place], 0, '0', USUAL_RETRIES)
   end
-  able.check_limits(queue, 0)
-  create(at, jid, queue, klass, data, 0, RETRIES)
-  return 'Created'
+  return last
 end
 
 -- asked: queue, jid, klass, data, delay, priority, retries, tags, depends, caller, existing, cycles, terms
@@ -101,11 +124,12 @@ function put.put(asked)
 
   local delay = asked.delay
   if not of and not terms and not open and delay <= 0 and not (asked.tags and asked.tags[1]) then
-    create(at, jid, queue, asked.klass, asked.data, asked.priority or 0, asked.retries or RETRIES)
+    local priority = asked.priority or 0
+    create(desk_of(queue), at, jid, asked.klass, asked.data, priority, stored(priority), stored(asked.retries or RETRIES))
     return 'Created'
   end
   tell(jid, queue)
-  if of then job.append(jid, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
+  if of then job.append(at, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
   local priority, retries, tags = asked.priority, asked.retries, asked.tags
   if of then
     leave_to_be_put(of, asked)
@@ -130,7 +154,7 @@ function put.put(asked)
   if #asked.depends > 0 or not of.new then depends = call('SCARD', at .. '-dependencies') > 0 end
   local due = delay > 0 and finite(now + delay) or nil
   local state = depends and 'depends' or due and 'scheduled' or 'waiting'
-  write(at, jid, asked.klass, asked.data, priority, list_text(tags), state, queue, retries)
+  write(at, jid, asked.klass, asked.data, stored(priority), list_text(tags), state, queue, stored(retries), job.time_text())
   of.state, of.queue, of.klass, of.worker = state, queue, asked.klass, ''
 
   if terms then
@@ -150,7 +174,7 @@ function put.put(asked)
     if of.terms then side.enter(of) end
   end
   job.register(queue)
-  if known.tracked ~= false then say.milestone(jid, 'Put') end
+  say.milestone(jid, 'Put')
   if terms and terms.attach then side.attach(of, terms.attach) end
   if of.terms then side.take_key(of) end
   return of.new and 'Created' or 'Replaced'

@@ -123,7 +123,7 @@ function read.history(jid)
   local at = key.job .. jid .. '-history'
   local entries = call('LRANGE', at, 0, -1)
   if #entries == 0 then
-    job.migrate(jid)
+    job.migrate(key.job .. jid)
     entries = call('LRANGE', at, 0, -1)
   end
   return entries

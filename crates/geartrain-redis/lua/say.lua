@@ -50,15 +50,25 @@ function say.event(name, fields)
   events[#events + 1] = { [name] = fields }
 end
 
--- Whether a job is tracked. Nearly always none is.
-function say.is_tracked(jid)
+-- Whether any job is tracked. Nearly always none is.
+local function tracks()
   if known.tracked == nil then known.tracked = call('ZCARD', key.tracked) > 0 end
-  return known.tracked and zset.score(key.tracked, jid) ~= nil
+  return known.tracked
+end
+
+function say.is_tracked(jid)
+  return tracks() and zset.score(key.tracked, jid) ~= nil
+end
+
+-- Whether nothing need be said of what happens to each of many jobs: nobody wants to know, and none is tracked.
+function say.is_silent()
+  if known.silent == nil then known.silent = say.quiet() and not tracks() end
+  return known.silent
 end
 
 -- Tells those who track the job; the channels are named like what is told, in small letters.
 function say.milestone(jid, what)
-  if known.tracked ~= false and say.is_tracked(jid) then
+  if say.is_tracked(jid) then
     say.on(key.channel .. what:lower(), jid)
     if say.listening() then say.event('Milestone', { jid = jid, what = what }) end
   end

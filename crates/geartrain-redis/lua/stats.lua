@@ -1,6 +1,7 @@
 -- How queues did, day by day. Read once and written once for all the commands of a call.
 
 local DAY = 86400
+local KINDS = { 'wait', 'run' }
 
 function stats.day(at)
   return finite(at - at % DAY)
@@ -71,36 +72,47 @@ local function bucket(span)
   return 'd' .. exact(floor(seconds / DAY))
 end
 
--- Adds the span of time since what a field `time` says: kind is `wait` or `run`.
-function stats.measure(kind, queue, time)
+-- Adds a span of time as often as it was measured.
+local function add(spans)
+  local span, total, mean, vk = spans.span, spans.total, spans.mean, spans.vk
+  for _ = 1, spans.times do
+    total = total + 1
+    local off = span - mean
+    local new = mean + off / total
+    local new_vk = vk + (span - new) * off
+    if total == 1 then
+      new, new_vk = span, 0
+    -- Only what is finite is nought less itself.
+    elseif new_vk - new_vk ~= 0 or new - new ~= 0 then
+      off = finite(off)
+      new = finite(mean + off / total)
+      new_vk = finite(vk + finite((span - new) * off))
+    end
+    mean, vk = new, new_vk
+  end
+  spans.total, spans.mean, spans.vk, spans.owner = total, mean, vk, nil
+  local name = named_seconds[floor(span)] or bucket(span)
+  spans.buckets[name] = (spans.buckets[name] or 0) + spans.times
+end
+
+-- Measures the span of time since what a field `time` says: kind is `wait` or `run`. Answers the spans of the queue. Most jobs of a batch have the same as the one
+-- before: as long as it is and the owner, who stands for a queue and a moment, is still that of the spans, it is enough to count one more.
+function stats.measure(kind, queue, time, owner)
+  local spans = known[kind]
+  if spans then
+    add(spans)
+    known[kind] = nil
+  end
   local day = figures(queue, now)
-  local spans = day[kind]
+  spans = day[kind]
   if not spans then
     local stored = call('HMGET', key.stats .. kind .. ':' .. day.id, 'total', 'mean', 'vk')
     spans = { total = tonumber(stored[1]) or 0, mean = tonumber(stored[2]) or 0, vk = tonumber(stored[3]) or 0, buckets = {} }
     day[kind] = spans
   end
-  -- Many jobs of a batch have the same.
-  if spans.time ~= time then spans.time, spans.since = time, tonumber(time) end
-  local span = finite(now - (spans.since or now))
-  local total, mean = spans.total + 1, spans.mean
-  spans.total = total
-  if total == 1 then
-    spans.mean, spans.vk = span, 0
-  else
-    local off = span - mean
-    local new = mean + off / total
-    local vk = spans.vk + (span - new) * off
-    -- Only what is finite is nought less itself.
-    if vk - vk ~= 0 or new - new ~= 0 then
-      off = finite(off)
-      new = finite(mean + off / total)
-      vk = finite(spans.vk + finite((span - new) * off))
-    end
-    spans.mean, spans.vk = new, vk
-  end
-  local name = named_seconds[floor(span)] or bucket(span)
-  spans.buckets[name] = (spans.buckets[name] or 0) + 1
+  spans.owner, spans.time, spans.span, spans.times = owner, time, finite(now - (tonumber(time) or now)), 1
+  known[kind] = spans
+  return spans
 end
 
 -- Adds to the counters `failures`, `failed` or `retries` of the day of a moment.
@@ -117,8 +129,12 @@ end
 
 -- Writes all that was added.
 function stats.settle()
+  for _, kind in ipairs(KINDS) do
+    if known[kind] then add(known[kind]) end
+    known[kind] = nil
+  end
   for id, day in pairs(known.days) do
-    for _, kind in ipairs({ 'wait', 'run' }) do
+    for _, kind in ipairs(KINDS) do
       local spans = day[kind]
       if spans then
         local at = key.stats .. kind .. ':' .. id

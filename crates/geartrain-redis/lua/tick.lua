@@ -54,7 +54,7 @@ local function overrun(of)
     say.lock_lost(of.jid, of.worker)
     if say.listening() then say.event('LockLost', { jid = of.jid, worker = of.worker }) end
   end
-  job.append(of.jid, job.timed_out_entry())
+  job.append(of.at, job.timed_out_entry())
   if finish.spend(of) < 0 then
     finish.give_up(of, group, message, 'Deadline')
   else
