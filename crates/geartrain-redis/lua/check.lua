@@ -124,6 +124,16 @@ local function packed_array(parts)
   return packed_head(#parts, 144, 220) .. table.concat(parts)
 end
 
+-- Whether any of many keys is there.
+local function any_exists(keys)
+  for first = 1, #keys, ARGUMENTS_MAX do
+    local last = first + ARGUMENTS_MAX - 1
+    if last > #keys then last = #keys end
+    if call('EXISTS', unpack(keys, first, last)) > 0 then return true end
+  end
+  return false
+end
+
 -- Fails with a text for the caller.
 local function complain(text)
   error({ text = text })

@@ -172,27 +172,23 @@ local function complete_plain(jid, token)
   return true
 end
 
--- Looks once whether others wait for any of many jobs.
-local function look_ahead(jids, first, last)
-  local keys, count = {}, 0
-  for place = first, last do
-    count = count + 1
-    keys[count] = key.job .. jids[place] .. '-dependents'
-  end
-  known.alone = call('EXISTS', unpack(keys, 1, count)) == 0
+-- Whether nobody waits for any of the jobs of a run.
+local function are_alone(run)
+  local list, keys = run.list, {}
+  for place = 1, run.count do keys[place] = key.job .. list[2 * place - 1] .. '-dependents' end
+  return not any_exists(keys)
 end
 
--- Completes the plain jobs of a batch from one place to another, up to the first that is not as plain. Answers the last place that was done.
-function finish.run(of, first, last, is_rest)
-  if not is_rest then look_ahead(of.jids, first, last) end
-  local moments, jids, tokens = of.moments, of.jids, of.tokens
-  for place = first, last do
-    of.place, now = place, moments[place]
-    -- Without the port, which is nought here.
-    if not complete_plain(jids[place], sub(tokens[place], 1, -3)) then return place - 1 end
+-- Completes a run of plain jobs from a place on, up to the first that is not as plain. Answers the place of the last one that was done.
+function finish.run(run, first)
+  if first == 1 then known.alone = are_alone(run) end
+  local list = run.list
+  for place = first, run.count do
+    run.place = place
+    -- A token has a second number behind a point, which is nought here.
+    if not complete_plain(list[2 * place - 1], sub(list[2 * place], 1, -3)) then return place - 1 end
   end
-  known.alone = nil
-  return last
+  return run.count
 end
 
 -- asked: jid, holder, queue, data, next { queue, delay, depends, cycles }, result

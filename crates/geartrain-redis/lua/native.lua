@@ -639,7 +639,7 @@ end
 local requests = {}
 
 function requests.Batch(calls)
-  return batch.run(batch.of(calls))
+  return batch.run(calls)
 end
 
 -- A pop of nothing: whoever waits wants only word that there is something. Many of one process may wait for the same queues, so that each is looked into once.
@@ -714,8 +714,6 @@ end
 
 function native.execute(bytes)
   known.request = bytes
-  local plainly = batch.read(bytes)
-  if plainly then return batch.run(plainly) end
   local read_it, request = pcall(cmsgpack.unpack, bytes)
   if not read_it or type(request) ~= 'table' then complain('what came cannot be read as MessagePack') end
   if request[1] ~= VERSION then

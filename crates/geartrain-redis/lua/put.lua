@@ -66,41 +66,31 @@ local function create(desk, at, jid, klass, data, priority, priority_text, retri
   if not is_silent then say.milestone(jid, 'Put') end
 end
 
--- The keys of many jobs that are put one after the other, if none of them is there and nothing but Redis could refuse them.
-local function look_ahead(of, first, last)
-  local jids, queues, payloads = of.jids, of.queues, of.payloads
-  local seen, keys, count, checked = {}, {}, 0, nil
-  for place = first, last do
-    local jid, queue = jids[place], queues[place]
-    if queue ~= checked then
-      if able.limits(queue) then return nil end
-      checked = queue
-    end
-    if seen[jid] or #payloads[place] > PAYLOAD_BYTES_MAX then return nil end
-    count = count + 1
-    seen[jid], keys[count] = true, key.job .. jid
+-- The keys of jobs that are put one after the other, if none of them is there and nothing but Redis could refuse them.
+local function look_ahead(run)
+  if able.limits(run.queue) then return nil end
+  local list, seen, keys = run.list, {}, {}
+  for place = 1, run.count do
+    local jid = list[2 * place - 1]
+    if seen[jid] or #list[2 * place] > PAYLOAD_BYTES_MAX then return nil end
+    seen[jid], keys[place] = true, key.job .. jid
   end
-  if call('EXISTS', unpack(keys, 1, count)) > 0 then return nil end
+  if any_exists(keys) then return nil end
   return keys
 end
 
--- Puts the plain jobs of a batch from one place to another if they are all new; otherwise none of them. Answers the last place that was done.
-function put.run(of, first, last, is_rest)
-  -- Once one of them was not, it is not looked again for each of the others.
-  local keys = not is_rest and look_ahead(of, first, last)
-  if not keys then return first - 1 end
-  local moments, jids, queues, klasses, payloads = of.moments, of.jids, of.queues, of.klasses, of.payloads
-  local desk, queue, moment
-  for place = first, last do
-    of.place = place
-    if moment ~= moments[place] or queue ~= queues[place] then
-      moment, queue = moments[place], queues[place]
-      now = moment
-      desk = desk_of(queue)
-    end
-    create(desk, keys[place - first + 1], jids[place], klasses[place], payloads[place], 0, '0', USUAL_RETRIES)
+-- Puts a run of plain jobs from a place on if they are all new; otherwise none of them. Answers the place of the last one that was done.
+function put.run(run, first)
+  -- If one of them was not, it is not looked again for each of the others.
+  if first > 1 then return first - 1 end
+  local keys = look_ahead(run)
+  if not keys then return 0 end
+  local desk, list, klass = desk_of(run.queue), run.list, run.klass
+  for place = 1, run.count do
+    run.place = place
+    create(desk, keys[place], list[2 * place - 1], klass, list[2 * place], 0, '0', USUAL_RETRIES)
   end
-  return last
+  return run.count
 end
 
 -- asked: queue, jid, klass, data, delay, priority, retries, tags, depends, caller, existing, cycles, terms

@@ -13,7 +13,7 @@ use geartrain_core::{
 };
 use geartrain_redis::script;
 use redis::Connection;
-use support::Server;
+use support::{Server, fcall};
 
 /// A Redis with our library in it.
 struct Queue {
@@ -30,14 +30,7 @@ impl Queue {
     }
 
     fn ask<T: serde::de::DeserializeOwned>(&mut self, request: &Request) -> T {
-        let name = &script::library().name;
-        let answer: Vec<u8> = redis::cmd("FCALL")
-            .arg(name)
-            .arg(1)
-            .arg("")
-            .arg(request.encode())
-            .query(&mut self.connection)
-            .unwrap();
+        let answer = fcall(&script::library().name, &request.encode(), &mut self.connection).unwrap();
         wire::decode(&answer).unwrap()
     }
 

@@ -10,7 +10,7 @@ use geartrain_core::{
 };
 use geartrain_redis::script;
 use redis::{Connection, RedisResult};
-use support::Server;
+use support::{Server, fcall, joined};
 
 fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
@@ -29,12 +29,8 @@ fn load(library: &str, connection: &mut Connection) -> RedisResult<String> {
     redis::cmd("FUNCTION").arg("LOAD").arg(library).query(connection)
 }
 
-fn fcall(name: &str, request: Vec<u8>, connection: &mut Connection) -> RedisResult<Vec<u8>> {
-    redis::cmd("FCALL").arg(name).arg(1).arg("").arg(request).query(connection)
-}
-
 fn length(name: &str, connection: &mut Connection) -> Reply {
-    let bytes = fcall(name, batch(vec![Length { queue: queue("q") }.into()]), connection).unwrap();
+    let bytes = fcall(name, &batch(vec![Length { queue: queue("q") }.into()]), connection).unwrap();
     wire::decode::<Answers>(&bytes).unwrap().remove(0).unwrap()
 }
 
@@ -50,7 +46,7 @@ fn the_library_does_a_batch_command_by_command() {
         payload: None,
     };
     let asked = batch(vec![put("a").into(), beat.into(), put("a").into(), put("b").into()]);
-    let answers: Answers = wire::decode(&fcall(&library.name, asked, connection).unwrap()).unwrap();
+    let answers: Answers = wire::decode(&fcall(&library.name, &asked, connection).unwrap()).unwrap();
     assert_eq!(
         answers,
         [
@@ -72,8 +68,8 @@ fn two_versions_of_the_library_live_side_by_side() {
     let other = ours.text.replace(&ours.name, other_name);
     load(&ours.text, connection).unwrap();
     load(&other, connection).unwrap();
-    fcall(&ours.name, batch(vec![put("a").into()]), connection).unwrap();
-    fcall(other_name, batch(vec![put("b").into()]), connection).unwrap();
+    fcall(&ours.name, &batch(vec![put("a").into()]), connection).unwrap();
+    fcall(other_name, &batch(vec![put("b").into()]), connection).unwrap();
     for name in [&ours.name, other_name] {
         assert_eq!(length(name, connection), Reply::Length(2));
     }
@@ -99,14 +95,14 @@ fn the_script_speaks_both_apis() {
         .query(connection)
         .unwrap();
     assert_eq!(text, "a");
-    let answer: Vec<u8> = redis::cmd("EVALSHA")
+    let answer = redis::cmd("EVALSHA")
         .arg(&script.sha)
         .arg(1)
         .arg("")
         .arg(batch(vec![Length { queue: queue("q") }.into()]))
         .query(connection)
         .unwrap();
-    assert_eq!(wire::decode::<Answers>(&answer).unwrap(), [Ok(Reply::Length(1))]);
+    assert_eq!(wire::decode::<Answers>(&joined(answer).unwrap()).unwrap(), [Ok(Reply::Length(1))]);
     let error = redis::cmd("EVALSHA").arg(&script.sha).arg(2).arg("a").arg("b").exec(connection).unwrap_err();
     assert!(error.to_string().contains("No Keys should be provided"), "{error}");
 }
@@ -143,7 +139,7 @@ fn what_cannot_be_read_is_an_error_and_changes_nothing() {
         (other_version, "this is version 2 of the wire, and version 1 is spoken here"),
         (half, "there is no command Pot"),
     ] {
-        let error = fcall(&library.name, request, connection).unwrap_err().to_string();
+        let error = fcall(&library.name, &request, connection).unwrap_err().to_string();
         assert!(error.contains(said), "{error}, and not {said}");
     }
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
@@ -179,7 +175,7 @@ fn a_foreign_script_that_hands_a_job_on_makes_its_token_worthless() {
     load(&library.text, connection).unwrap();
     let pop = geartrain_core::Pop::new(queue("q"), WorkerName::new("w").unwrap());
     let asked = batch(vec![put("a").into(), pop.into()]);
-    let mut answers: Answers = wire::decode(&fcall(&library.name, asked, connection).unwrap()).unwrap();
+    let mut answers: Answers = wire::decode(&fcall(&library.name, &asked, connection).unwrap()).unwrap();
     let Ok(Reply::Pop(popped)) = answers.remove(1) else { panic!("it is there") };
     let token = popped.jobs[0].lock.token;
     // What a foreign pop writes of the job.
@@ -190,7 +186,7 @@ fn a_foreign_script_that_hands_a_job_on_makes_its_token_worthless() {
         .unwrap();
     let jid = Jid::new("a").unwrap();
     let complete = geartrain_core::Complete::new(jid.clone(), geartrain_core::Holder::Token(token));
-    let bytes = fcall(&library.name, batch(vec![complete.into()]), connection).unwrap();
+    let bytes = fcall(&library.name, &batch(vec![complete.into()]), connection).unwrap();
     let lost = Refusal::LockLost { jid, state: geartrain_core::StateName::Running };
     assert_eq!(wire::decode::<Answers>(&bytes).unwrap(), [Err(lost)]);
 }

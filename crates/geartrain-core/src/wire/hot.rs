@@ -1,11 +1,11 @@
 //! The same, faster: puts, pops and completes as nearly everybody sends them, and how they are nearly always answered.
 //!
-//! The texts of puts and completes are written with lengths of two bytes, and payloads with four, however short they are. It is as good a MessagePack as any, and
-//! has every field where a script can read it with one look.
+//! Plain puts and completes that follow on each other are written as runs: what is the same for all of them once, and then one list of what differs. They are short, and a script
+//! reads a list in a third of the time that as many commands take.
 //! What is not of that kind is left to serde, command by command. Whoever reads here either reads exactly what serde would, or says that it did not read it.
 
 use crate::{
-    Answer, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, Klass, Lock,
+    Answer, BadName, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, Klass, Lock,
     Outcome, Payload, Pop, PopOrder, PopReply, Popped, Priority, Put, PutReply, QueueName, Reply, Seconds,
     Tag, Timestamp, Token, WorkerName,
 };
@@ -14,6 +14,13 @@ use serde::Deserialize;
 
 /// `[1, {"Batch": [`, without how many there are.
 const BATCH: &[u8] = b"\x92\x01\x81\xa5Batch";
+/// `{"Puts": [`, for a queue, a klass and a list of jids and payloads.
+const PUTS: &[u8] = b"\x81\xa4Puts\x93";
+/// `{"Completes": [`, for a list of jids and tokens.
+const COMPLETES: &[u8] = b"\x81\xa9Completes\x91";
+
+/// How many commands a batch has at the most.
+const BATCH_MAX: usize = 10_000;
 
 const CREATED: &[u8] = b"\x81\xa2Ok\x81\xa3Put\xa7Created";
 const COMPLETED: &[u8] = b"\x81\xa2Ok\x81\xa8Complete\xa8Complete";
@@ -23,14 +30,18 @@ const POPPED: &[u8] = b"\x81\xa2Ok\x81\xa3Pop\x92";
 pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
     let mut to = Writer(Vec::with_capacity(32 + calls.len() * 256));
     to.0.extend_from_slice(BATCH);
-    to.array(calls.len());
-    for Call { now, command } in calls {
+    let runs = || calls.chunk_by(are_of_one_run);
+    to.array(runs().count());
+    for run in runs() {
+        let Call { now, command } = &run[0];
         to.array(2);
         match now {
             Some(now) => to.double(now.get()),
             None => to.nil(),
         }
         match command {
+            Command::Put(put) if is_plain_put(put) => to.puts(put, run),
+            Command::Complete(complete) if is_plain_complete(complete) => to.completes(run),
             Command::Put(put) if put.terms.is_none() => to.put(put),
             Command::Pop(pop) => to.pop(pop),
             Command::Complete(complete) if complete.next.is_none() && complete.result.is_none() => {
@@ -42,16 +53,52 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
     to.0
 }
 
-/// Reads a batch; none if it is not one, or makes no sense. Serde then says why.
-pub(super) fn read_batch(bytes: &[u8]) -> Option<Vec<Call>> {
-    let mut from = Reader::new(bytes.strip_prefix(BATCH)?);
-    let count = from.array()?;
-    // Nobody is given room for more than what came could hold.
-    let mut calls = Vec::with_capacity(count.min(from.bytes.len() / 4));
-    for _ in 0..count {
-        calls.push(from.call()?);
+/// Whether a call can be written behind another.
+fn are_of_one_run(one: &Call, next: &Call) -> bool {
+    one.now == next.now
+        && match (&one.command, &next.command) {
+            (Command::Put(one), Command::Put(next)) => {
+                is_plain_put(one)
+                    && is_plain_put(next)
+                    && (&one.queue, &one.klass) == (&next.queue, &next.klass)
+            }
+            (Command::Complete(one), Command::Complete(next)) => {
+                is_plain_complete(one) && is_plain_complete(next)
+            }
+            _ => false,
+        }
+}
+
+/// Whether a put asks for nothing in particular.
+fn is_plain_put(put: &Put) -> bool {
+    put.terms.is_none()
+        && put.delay == Seconds::ZERO
+        && put.priority.is_none()
+        && put.retries.is_none()
+        && put.tags.is_none()
+        && put.depends.is_empty()
+        && put.caller.is_none()
+        && put.existing == Existing::Keep
+        && put.cycles == Cycles::Refuse
+}
+
+/// Whether somebody who holds a job by a token says only that it is complete.
+fn is_plain_complete(complete: &Complete) -> bool {
+    matches!(complete.holder, Holder::Token(_))
+        && complete.queue.is_none()
+        && complete.payload.is_none()
+        && complete.next.is_none()
+        && complete.result.is_none()
+}
+
+/// Reads a batch; none if it is not one, or makes no sense and serde can say why.
+pub(super) fn read_batch(bytes: &[u8]) -> Result<Option<Vec<Call>>, String> {
+    let Some(rest) = bytes.strip_prefix(BATCH) else { return Ok(None) };
+    let mut from = Reader::new(rest);
+    match from.calls() {
+        Some(calls) if from.bytes.is_empty() => Ok(Some(calls)),
+        _ => from.wrong.map_or(Ok(None), Err),
     }
-    from.bytes.is_empty().then_some(calls)
 }
 
 /// The answers to a batch.
@@ -124,28 +171,6 @@ impl Writer {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// A text with a length of two bytes. Names have far fewer than that can tell.
-    fn name(&mut self, text: &str) {
-        match u16::try_from(text.len()) {
-            Ok(bytes) => self.sized(0xda, &bytes.to_be_bytes(), text),
-            Err(_) => self.text(text),
-        }
-    }
-
-    /// A text with a length of four bytes. Payloads have far fewer than that can tell.
-    fn long_text(&mut self, text: &str) {
-        match u32::try_from(text.len()) {
-            Ok(bytes) => self.sized(0xdb, &bytes.to_be_bytes(), text),
-            Err(_) => self.text(text),
-        }
-    }
-
-    fn sized(&mut self, mark: u8, length: &[u8], text: &str) {
-        self.0.push(mark);
-        self.0.extend_from_slice(length);
-        self.0.extend_from_slice(text.as_bytes());
-    }
-
     fn double(&mut self, number: f64) {
         self.0.push(0xcb);
         self.0.extend_from_slice(&number.to_bits().to_be_bytes());
@@ -187,12 +212,36 @@ impl Writer {
         self.text(&payload.to_json());
     }
 
+    fn puts(&mut self, first: &Put, run: &[Call]) {
+        self.0.extend_from_slice(PUTS);
+        self.text(first.queue.as_str());
+        self.text(first.klass.as_str());
+        self.array(2 * run.len());
+        for call in run {
+            if let Command::Put(put) = &call.command {
+                self.jid(&put.jid);
+                self.payload(&put.payload);
+            }
+        }
+    }
+
+    fn completes(&mut self, run: &[Call]) {
+        self.0.extend_from_slice(COMPLETES);
+        self.array(2 * run.len());
+        for call in run {
+            if let Command::Complete(Complete { jid, holder: Holder::Token(token), .. }) = &call.command {
+                self.jid(jid);
+                self.token(*token);
+            }
+        }
+    }
+
     fn put(&mut self, put: &Put) {
         self.0.extend_from_slice(b"\x81\xa3Put\x9d");
-        self.name(put.queue.as_str());
-        put.jid.with_str(|jid| self.name(jid));
-        self.name(put.klass.as_str());
-        self.long_text(&put.payload.to_json());
+        self.text(put.queue.as_str());
+        self.jid(&put.jid);
+        self.text(put.klass.as_str());
+        self.payload(&put.payload);
         self.double(put.delay.get());
         match put.priority {
             Some(priority) => self.double(priority.get()),
@@ -239,11 +288,11 @@ impl Writer {
 
     fn complete(&mut self, complete: &Complete) {
         self.0.extend_from_slice(b"\x81\xa8Complete\x96");
-        complete.jid.with_str(|jid| self.name(jid));
+        self.jid(&complete.jid);
         match &complete.holder {
             Holder::Token(token) => {
                 self.0.extend_from_slice(b"\x81\xa5Token");
-                self.name(token.write(&mut [0; 32]));
+                self.token(*token);
             }
             Holder::Worker(worker) => {
                 self.0.extend_from_slice(b"\x81\xa6Worker");
@@ -289,6 +338,8 @@ struct Reader<'a> {
     queue: Option<QueueName>,
     klass: Option<Klass>,
     worker: Option<WorkerName>,
+    /// Why something makes no sense.
+    wrong: Option<String>,
 }
 
 macro_rules! shared_name {
@@ -309,7 +360,7 @@ macro_rules! shared_name {
 
 impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, queue: None, klass: None, worker: None }
+        Reader { bytes, queue: None, klass: None, worker: None, wrong: None }
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -401,7 +452,7 @@ impl<'a> Reader<'a> {
     /// What serde makes of what comes next.
     fn any<T: for<'de> Deserialize<'de>>(&mut self) -> Option<T> {
         let mut from = rmp_serde::Deserializer::new(std::io::Cursor::new(self.bytes));
-        let thing = T::deserialize(&mut from).ok()?;
+        let thing = T::deserialize(&mut from).map_err(|error| self.wrong = Some(error.to_string())).ok()?;
         self.take(usize::try_from(from.position()).ok()?)?;
         Some(thing)
     }
@@ -422,17 +473,81 @@ impl<'a> Reader<'a> {
         self.text()?.parse().ok()
     }
 
-    fn call(&mut self) -> Option<Call> {
+    fn calls(&mut self) -> Option<Vec<Call>> {
+        let count = self.array()?;
+        // Nobody is given room for more than what came could hold.
+        let mut calls = Vec::with_capacity(count.min(self.bytes.len() / 4));
+        for _ in 0..count {
+            self.call(&mut calls)?;
+            if calls.len() > BATCH_MAX {
+                self.wrong = Some(format!("a batch has at most {BATCH_MAX} commands"));
+                return None;
+            }
+        }
+        Some(calls)
+    }
+
+    /// One call, or a run of them.
+    fn call(&mut self, calls: &mut Vec<Call>) -> Option<()> {
         if self.array()? != 2 {
             return None;
         }
         let now = self.option(|from| Timestamp::new(from.double()?).ok())?;
+        if self.passes(PUTS) {
+            return self.puts(now, calls);
+        }
+        if self.passes(COMPLETES) {
+            return self.completes(now, calls);
+        }
         let before = self.bytes;
         let command = self.command().or_else(|| {
             self.bytes = before;
             self.any()
         })?;
-        Some(Call { now, command })
+        calls.push(Call { now, command });
+        Some(())
+    }
+
+    fn puts(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
+        let queue = self.of_run(QueueName::of_function)?;
+        let klass = self.of_run(Klass::of_function)?;
+        for _ in 0..self.pairs()? {
+            let jid = self.of_run(Jid::new)?;
+            let payload = self.of_run(|text| Ok::<_, BadName>(Payload::from_json(text)))?;
+            let command = Put::new(queue.clone(), jid, klass.clone(), payload).into();
+            calls.push(Call { now, command });
+        }
+        Some(())
+    }
+
+    fn completes(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
+        for _ in 0..self.pairs()? {
+            let jid = self.of_run(Jid::new)?;
+            let token = self.of_run(str::parse)?;
+            calls.push(Call { now, command: Complete::new(jid, Holder::Token(token)).into() });
+        }
+        Some(())
+    }
+
+    /// How many commands a run has.
+    fn pairs(&mut self) -> Option<usize> {
+        let texts = self.array().filter(|texts| texts % 2 == 0 && *texts <= 2 * BATCH_MAX);
+        if texts.is_none() {
+            self.wrong = Some(format!("a run has two texts for each of at most {BATCH_MAX} commands"));
+        }
+        texts.map(|texts| texts / 2)
+    }
+
+    /// One of the texts of a run.
+    fn of_run<T, E: std::fmt::Display>(&mut self, read: impl FnOnce(&'a str) -> Result<T, E>) -> Option<T> {
+        let text = self.text().ok_or_else(|| "a text is missing in a run".to_owned());
+        match text.and_then(|text| read(text).map_err(|error| error.to_string())) {
+            Ok(thing) => Some(thing),
+            Err(wrong) => {
+                self.wrong = Some(wrong);
+                None
+            }
+        }
     }
 
     /// One of the frequent commands.

@@ -147,7 +147,7 @@ impl Request {
 
     /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Request, BadWire> {
-        if let Some(calls) = hot::read_batch(bytes) {
+        if let Some(calls) = hot::read_batch(bytes).map_err(rmp_serde::decode::Error::Syntax)? {
             return Ok(Request::Batch(calls));
         }
         // The version is looked at first: of another one, nothing else can be read.
@@ -304,18 +304,29 @@ mod tests {
     }
 
     #[test]
-    fn plain_commands_are_written_so_that_a_script_reads_them_with_one_look() {
+    fn plain_commands_are_written_in_runs() {
         let now = Some(Timestamp::from(7));
         let put = Put::new(QueueName::new("q").unwrap(), jid(), Klass::new("k").unwrap(), "[]");
         let complete = Complete::new(jid(), Holder::Token(Token::new(9)));
-        let calls = vec![Call { now, command: put.into() }, Call { now, command: complete.into() }];
+        let particular = Put { retries: Some(1), ..put.clone() };
+        let elsewhere = Put { queue: QueueName::new("r").unwrap(), ..put.clone() };
+        let commands: [crate::Command; 6] = [
+            put.clone().into(),
+            put.into(),
+            elsewhere.into(),
+            particular.into(),
+            complete.clone().into(),
+            complete.into(),
+        ];
+        let calls: Vec<Call> = commands.into_iter().map(|command| Call { now, command }).collect();
         let bytes = Request::Batch(calls.clone()).encode();
-        let written: [&[u8]; 5] = [
-            b"\x92\x01\x81\xa5Batch\x92",
-            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa3Put\x9d\xda\0\x01q\xda\0\x02j1\xda\0\x01k\xdb\0\0\0\x02[]",
-            b"\xcb\0\0\0\0\0\0\0\0\xc0\xc0\xc0\x90\xc0\xa4Keep\xa6Refuse\xc0",
-            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa8Complete\x96\xda\0\x02j1\x81\xa5Token",
-            b"\xda\0\x0c9.4294967295\xc0\xc0\xc0\xc0",
+        let written: [&[u8]; 6] = [
+            b"\x92\x01\x81\xa5Batch\x94",
+            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa4Puts\x93\xa1q\xa1k\x94\xa2j1\xa2[]\xa2j1\xa2[]",
+            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa4Puts\x93\xa1r\xa1k\x92\xa2j1\xa2[]",
+            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa3Put\x9d\xa1q\xa2j1\xa1k\xa2[]",
+            b"\xcb\0\0\0\0\0\0\0\0\xc0\x01\xc0\x90\xc0\xa4Keep\xa6Refuse\xc0",
+            b"\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa9Completes\x91\x94\xa2j1\xac9.4294967295\xa2j1\xac9.4294967295",
         ];
         assert_eq!(bytes, written.concat());
         assert_eq!(Request::decode(&bytes).unwrap(), Request::Batch(calls.clone()));
@@ -348,6 +359,19 @@ mod tests {
         let next = Request::decode(b"\x92\x02\x81\xa5Dance\x90").unwrap_err();
         assert_eq!(next.to_string(), "this is version 2 of the wire, and version 1 is spoken here");
         assert!(Request::decode(b"\x92\x01\x81\xa5Batch\xdd\xff\xff\xff\xff").is_err());
+        for (run, why) in [
+            (&b"\x81\xa4Puts\x93\xa1q\xa1k\x92\xa0\xa2[]"[..], "a jid needs at least one byte"),
+            (b"\x81\xa4Puts\x93\xa1q\xa1k\x91\xa1j", "two texts for each"),
+            (b"\x81\xa4Puts\x93\xa1q\xa1k\xdd\xff\xff\xff\xfe\xa1j", "at most 10000"),
+            (b"\x81\xa4Puts\x93\xa1q\xa1k\x92\xa1j", "missing in a run"),
+            (b"\x81\xa9Completes\x91\x92\xa1j\xa1x", "token"),
+            (b"\x81\xa3Get\x91\xa0", "a jid needs at least one byte"),
+        ] {
+            let good = b"\x92\xc0\x81\xa4Puts\x93\xa1q\xa1k\x92\xa1j\xa2[]";
+            let bytes = [b"\x92\x01\x81\xa5Batch\x92", &good[..], b"\x92\xc0", run].concat();
+            let error = Request::decode(&bytes).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
         assert!(Request::decode(b"").is_err());
     }
 

@@ -21,3 +21,23 @@ impl Server {
         client.get_connection().expect("the server answers")
     }
 }
+
+/// Asks the library of this name.
+pub(crate) fn fcall(
+    name: &str,
+    request: &[u8],
+    connection: &mut redis::Connection,
+) -> redis::RedisResult<Vec<u8>> {
+    joined(redis::cmd("FCALL").arg(name).arg(1).arg("").arg(request).query(connection)?)
+}
+
+/// An answer of our own API, which may come in pieces.
+pub(crate) fn joined(answer: redis::Value) -> redis::RedisResult<Vec<u8>> {
+    match answer {
+        redis::Value::Array(pieces) => {
+            let pieces: Result<Vec<Vec<u8>>, _> = pieces.into_iter().map(redis::from_redis_value).collect();
+            Ok(pieces?.concat())
+        }
+        whole => Ok(redis::from_redis_value(whole)?),
+    }
+}
