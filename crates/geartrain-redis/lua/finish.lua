@@ -2,6 +2,7 @@
 
 local sub = string.sub
 local DROPPED_MAX = 1000 -- old jobs that one completion removes at the most
+local OLDEST_MAX = 128 -- of those that go next, so many are read at once
 
 -- The job that somebody says they hold.
 local function claimed(jid, holder)
@@ -67,12 +68,17 @@ end
 
 -- Forgets a complete job, as Qless does: what others depend on and who tracks it is left alone.
 local function drop(jid)
-  local of = job.load(jid)
-  zset.remove(key.completed, jid)
-  if not of then return end
-  job.unindex_tags(of)
-  side.forget(of)
-  call('DEL', of.at, of.at .. '-history')
+  local at = key.job .. jid
+  local found = call('HMGET', at, 'tags', 'gt-more')
+  zset.remove_earlier(key.completed, jid)
+  -- Most have neither tags nor anything beyond Qless.
+  if found[2] or (found[1] and found[1] ~= '{}') then
+    local of = job.load(jid)
+    if not of then return end
+    job.unindex_tags(of)
+    side.forget(of)
+  end
+  call('DEL', at, at .. '-history')
 end
 
 -- The moment up to which complete jobs are too old, and how many are not too many.
@@ -85,24 +91,47 @@ local function bounds()
   return finite(now - keep.age), keep.count
 end
 
--- Forgets complete jobs that are too old, then those that are too many. How many there are and which is the oldest is read once for a call.
-local function drop_old()
+-- How many complete jobs there are, and those of them that go first, each with its score. What is completed later than the last of these comes behind them, so that they
+-- are read once for many completions.
+local function look_at_complete()
+  local list = zset.ask('ZRANGE', key.completed, 0, OLDEST_MAX - 1, 'WITHSCORES')
+  local complete = { count = call('ZCARD', key.completed), list = list, at = 1, first = tonumber(list[2]) or huge, last = tonumber(list[#list]) or -huge }
+  known.complete = complete
+  return complete
+end
+
+-- One more is complete.
+local function count_complete()
   local complete = known.complete
-  if not complete then
-    local first = zset.ask('ZRANGE', key.completed, 0, 0, 'WITHSCORES')
-    complete = { count = call('ZCARD', key.completed), first = tonumber(first[2]) or huge }
-    known.complete = complete
+  if not complete then return end
+  complete.count = complete.count + 1
+  if now <= complete.last then
+    known.complete = nil
+  elseif now < complete.first then
+    complete.first = now
   end
+end
+
+local function drop_first(complete)
+  local list, at = complete.list, complete.at
+  drop(list[at])
+  complete.count, complete.at, complete.first = complete.count - 1, at + 2, tonumber(list[at + 3])
+  if not complete.first then known.complete = nil end
+end
+
+-- Forgets complete jobs that are too old, then those that are too many.
+local function drop_old()
   local oldest, max = bounds()
-  if complete.first > oldest and complete.count <= max then return end
-  local old = zset.ask('ZRANGEBYSCORE', key.completed, '-inf', exact(oldest), 'LIMIT', 0, DROPPED_MAX)
-  for _, jid in ipairs(old) do drop(jid) end
-  local more = complete.count - #old - max
-  if more > DROPPED_MAX then more = DROPPED_MAX end
-  if more > 0 then
-    for _, jid in ipairs(zset.ask('ZRANGE', key.completed, 0, more - 1)) do drop(jid) end
+  local too_old, too_many = 0, 0
+  while true do
+    local complete = known.complete or look_at_complete()
+    local is_old = complete.first <= oldest and too_old < DROPPED_MAX and too_many == 0
+    if not is_old and (complete.count <= max or too_many == DROPPED_MAX) then return end
+    -- It may be one that came in since.
+    if not complete.list[complete.at] then complete = look_at_complete() end
+    if is_old then too_old = too_old + 1 else too_many = too_many + 1 end
+    drop_first(complete)
   end
-  known.complete = nil
 end
 
 -- What is the same for all that a worker completes of a queue at one moment.
@@ -148,11 +177,7 @@ local function close(closing, jid, at, retries, token, data)
       'time', closing.time, 'gt-ended', ended)
   end
   zset.add(key.completed, closing.score, jid)
-  local complete = known.complete
-  if complete then
-    complete.count = complete.count + 1
-    if now < complete.first then complete.first = now end
-  end
+  count_complete()
   if not known.alone then release_dependents(jid) end
 end
 

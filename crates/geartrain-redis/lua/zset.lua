@@ -33,7 +33,17 @@ function zset.remove(at, member)
   if count >= ARGUMENTS_MAX then zset.settle(at) end
 end
 
--- The same for two keys at once, which have one list in common as long as nothing else comes for either.
+-- Removes a member that was there before all that is pending came in, so that adding others and removing those can take turns.
+function zset.remove_earlier(at, member)
+  local changes = pending[at]
+  if not changes or changes.kind ~= 'add' then return zset.remove(at, member) end
+  local earlier = changes.earlier or {}
+  changes.earlier = earlier
+  earlier[#earlier + 1] = member
+  if #earlier >= ARGUMENTS_MAX then zset.settle(at) end
+end
+
+-- Adds or removes a member at two keys at once, which have one list in common as long as nothing else comes for either.
 
 local function begin_common_list(one, other, kind)
   zset.settle(one)
@@ -71,7 +81,8 @@ function zset.settle(at)
   local changes = pending[at]
   if not changes then return end
   pending[at] = nil
-  local kind, count = changes.kind, changes.count
+  local kind, count, earlier = changes.kind, changes.count, changes.earlier
+  if earlier then call('ZREM', at, unpack(earlier)) end
   if count == 0 then return end
   if kind == 'highest' then
     call('ZREMRANGEBYRANK', at, -count, -1)
