@@ -1,6 +1,7 @@
 -- How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
 
-local sub = string.sub
+local sub, byte = string.sub, string.byte
+local POINT = byte('.')
 local DROPPED_MAX = 1000 -- old jobs that one completion removes at the most
 local OLDEST_MAX = 128 -- of those that go next, so many are read at once
 
@@ -91,10 +92,10 @@ local function bounds()
   return finite(now - keep.age), keep.count
 end
 
--- How many complete jobs there are, and those of them that go first, each with its score. What is completed later than the last of these comes behind them, so that they
--- are read once for many completions.
-local function look_at_complete()
-  local list = zset.ask('ZRANGE', key.completed, 0, OLDEST_MAX - 1, 'WITHSCORES')
+-- How many complete jobs there are, the moment of the first, and the next ones to go, each with its score: as many as are asked for. What is completed later than the last
+-- of these comes behind them, so that they are read once for many completions.
+local function look_at_complete(count)
+  local list = zset.ask('ZRANGE', key.completed, 0, count - 1, 'WITHSCORES')
   local complete = { count = call('ZCARD', key.completed), list = list, at = 1, first = tonumber(list[2]) or huge, last = tonumber(list[#list]) or -huge }
   known.complete = complete
   return complete
@@ -105,11 +106,8 @@ local function count_complete()
   local complete = known.complete
   if not complete then return end
   complete.count = complete.count + 1
-  if now <= complete.last then
-    known.complete = nil
-  elseif now < complete.first then
-    complete.first = now
-  end
+  if now <= complete.last then complete.list, complete.at, complete.last = {}, 1, -huge end
+  if now < complete.first then complete.first = now end
 end
 
 local function drop_first(complete)
@@ -124,11 +122,11 @@ local function drop_old()
   local oldest, max = bounds()
   local too_old, too_many = 0, 0
   while true do
-    local complete = known.complete or look_at_complete()
+    local complete = known.complete or look_at_complete(1)
     local is_old = complete.first <= oldest and too_old < DROPPED_MAX and too_many == 0
     if not is_old and (complete.count <= max or too_many == DROPPED_MAX) then return end
-    -- It may be one that came in since.
-    if not complete.list[complete.at] then complete = look_at_complete() end
+    -- Where one goes more will, and it may be one that came in since.
+    if not complete.list[complete.at + 2] then complete = look_at_complete(OLDEST_MAX) end
     if is_old then too_old = too_old + 1 else too_many = too_many + 1 end
     drop_first(complete)
   end
@@ -211,7 +209,8 @@ function finish.run(run, first)
   for place = first, run.count do
     run.place = place
     -- A token has a second number behind a point, which is nought here.
-    if not complete_plain(list[2 * place - 1], sub(list[2 * place], 1, -3)) then return place - 1 end
+    local token = list[2 * place]
+    if byte(token, -2) ~= POINT or not complete_plain(list[2 * place - 1], sub(token, 1, -3)) then return place - 1 end
   end
   return run.count
 end

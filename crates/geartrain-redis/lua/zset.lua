@@ -1,7 +1,7 @@
 -- Sorted sets: written once for many commands, and always before they are read.
 --
 -- What is pending for a key is a list of members to put in, each behind its score, or one of members to take out, or how many of the highest go. When another
--- kind comes, what came before it is written first; so the order of changes is kept, and nobody has to look for a member in a list.
+-- kind comes, what came before it is written first; so the order of changes to a member is kept, and nobody has to look for it in a list.
 
 -- Redis keeps up to 128 members in one piece of memory and reads it from its beginning for each that comes in, numbers as text: with 100 that takes up to 5 µs
 -- each. A member that is too long for that makes it choose the other form, which takes a tenth, so where many come in such a one comes in first and goes again.

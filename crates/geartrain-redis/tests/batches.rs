@@ -14,7 +14,7 @@ use redis::Connection;
 use std::collections::BTreeMap;
 use support::{Server, fcall};
 
-/// More than it takes to look ahead, and to choose how sorted sets are kept.
+/// More than it takes to ask who hears of it, and to choose how sorted sets are kept.
 const MANY: usize = 100;
 
 /// How a batch is written.

@@ -15,11 +15,11 @@ use geartrain_core::{
 use crate::backup::{self, BackedUp};
 use crate::delivery::{Answered, Audience, RefusableSlot, Slot};
 use crate::embedded::{OpenError, Premises, Started, Store};
-use crate::host::{Host, Message};
+use crate::host::{Host, Message, Posted};
 use crate::keeper::Keeper;
 use crate::log::{Disk, chance};
 use crate::options::StoreOptions;
-use crate::seat::Seat;
+use crate::seat::{Seat, Tally};
 use crate::trouble::Trouble;
 
 /// How many batches wait for the engine before those who send more have to wait themselves.
@@ -30,7 +30,7 @@ const INBOX_BATCHES_MAX: usize = 16_384;
 /// Dropping it shuts it down, and waits for its thread to end.
 pub struct StoreBackend {
     name: &'static str,
-    inbox: Sender<Message>,
+    inbox: Sender<Posted>,
     gone: Gone,
     seat: Arc<Seat>,
     thread: Option<JoinHandle<()>>,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for StoreBackend {
 #[derive(Debug, Clone)]
 struct Gone {
     flag: Arc<AtomicBool>,
-    left: Receiver<Message>,
+    left: Receiver<Posted>,
 }
 
 impl Gone {
@@ -149,16 +149,16 @@ impl StoreBackend {
         clock.on_jump(Box::new(move || {
             // If the inbox is full the engine is awake, and looks at the clock when it has read it.
             if let Some(inbox) = again.upgrade() {
-                let _ = inbox.try_send(Message::LookAgain);
+                let _ = inbox.try_send(Message::LookAgain.into());
             }
         }));
         keeper.wake_through(inbox.downgrade());
         let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
         let last_out = LastOut(gone.clone());
-        let under_way = Arc::default();
-        let mut host = Host::new(engine, clock, messages.clone(), inbox.downgrade(), &under_way, keeper);
+        let tally = Tally::default();
+        let mut host = Host::new(engine, clock, messages.clone(), inbox.downgrade(), &tally, keeper);
         host.begin();
-        let seat = Arc::new(Seat::new(host, under_way));
+        let seat = Arc::new(Seat::new(host, tally));
         let sits = seat.clone();
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())
@@ -206,7 +206,7 @@ impl StoreBackend {
     async fn ask<T>(&self, message: impl FnOnce(Slot<T>) -> Message) -> Result<T, BackendError> {
         let (slot, answer) = flume::bounded(1);
         let gone = || broken(self.name, Trouble::Gone);
-        self.inbox.send_async(message(slot)).await.map_err(|_| gone())?;
+        self.inbox.send_async(self.seat.posted(message(slot))).await.map_err(|_| gone())?;
         if self.gone.flag.load(Ordering::SeqCst) {
             self.gone.drop_what_is_left();
         }
@@ -229,7 +229,7 @@ impl Backend for StoreBackend {
         Box::pin(async move {
             let Answered { answers, spent } = match self.seat.do_now(batch, &self.inbox) {
                 Ok(answer) => self.answer(answer).await?,
-                Err(batch) => self.ask(|slot| self.seat.message(batch, slot)).await?,
+                Err(batch) => self.ask(|slot| self.seat.batch(batch, slot)).await?,
             };
             drop(spent);
             Ok(answers)
@@ -254,7 +254,7 @@ impl Backend for StoreBackend {
 
     fn let_events_go(&self, position: u64) {
         // If the inbox is full they are held until the next time that somebody says so.
-        let _ = self.inbox.try_send(Message::LetEventsGo { position });
+        let _ = self.inbox.try_send(Message::LetEventsGo { position }.into());
     }
 
     fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
@@ -266,7 +266,7 @@ impl Drop for StoreBackend {
     fn drop(&mut self) {
         if !self.gone.flag.load(Ordering::SeqCst) {
             // Behind all that was sent before it, so that is answered first.
-            let _ = self.inbox.send(Message::Stop { slot: None });
+            let _ = self.inbox.send(Message::Stop { slot: None }.into());
         }
         if let Some(thread) = self.thread.take() {
             // If it panicked, its message was printed and every caller was told; there is nothing to add here.

@@ -115,11 +115,11 @@ impl Desk {
             }
             Who::Thread { orders: Some(orders), turns, given, .. } => {
                 *given += 1;
-                // If the thread is gone, dropping the group tells everyone in it.
-                let _ = orders.send(Order::Write(group));
                 if giver.can_wait {
                     let _ = turns.send(());
                 }
+                // If the thread is gone, dropping the group tells everyone in it.
+                let _ = orders.send(Order::Write(group));
             }
             Who::Thread { orders: None, .. } => {
                 group.outcome.call_off(self.trouble().unwrap_or(&Trouble::Gone));

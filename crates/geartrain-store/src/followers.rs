@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flume::{Receiver, Sender, TrySendError, WeakSender};
 use geartrain_core::{Deliveries, DeliveriesEnd, Delivery, How, Refusal, Told};
 
-use crate::host::Message;
-use crate::seat::{Unanswered, UnderWay};
+use crate::host::{Message, Posted};
+use crate::seat::{Tally, UnderWay};
 
 /// How many deliveries a follower may be behind.
 const BEHIND_MAX: usize = 10_000;
@@ -135,8 +135,8 @@ pub(crate) struct Fronts {
 
 /// The way to say that a stream was dropped, so that its waiters leave.
 struct Left {
-    inbox: WeakSender<Message>,
-    under_way: Arc<Unanswered>,
+    inbox: WeakSender<Posted>,
+    tally: Tally,
     /// Those for which there was no room in the inbox.
     streams: Mutex<Vec<Dropped>>,
     any: AtomicBool,
@@ -155,14 +155,17 @@ impl Left {
     fn add(&self, front: u64, shared: &Arc<Shared>) {
         // If the engine is gone, everyone has left.
         let Some(inbox) = self.inbox.upgrade() else { return };
-        let dropped =
-            Some(Dropped { front, shared: shared.clone(), _under_way: UnderWay::new(&self.under_way) });
-        if let Err(TrySendError::Full(Message::Left { dropped })) = inbox.try_send(Message::Left { dropped })
+        let _under_way = UnderWay::new(&self.tally.under_way);
+        let dropped = Some(Dropped { front, shared: shared.clone(), _under_way });
+        let _waits = Some(UnderWay::new(&self.tally.waiting));
+        let posted = Posted { message: Message::Left { dropped }, _waits };
+        if let Err(TrySendError::Full(Posted { message: Message::Left { dropped }, .. })) =
+            inbox.try_send(posted)
         {
             self.streams().extend(dropped);
             self.any.store(true, Ordering::SeqCst);
             // If the inbox is still full the engine is awake, and looks here before it sleeps.
-            let _ = inbox.try_send(Message::Left { dropped: None });
+            let _ = inbox.try_send(Message::Left { dropped: None }.into());
         }
     }
 
@@ -173,8 +176,8 @@ impl Left {
 
 impl Fronts {
     /// Those who leave say so through an inbox.
-    pub(crate) fn new(inbox: WeakSender<Message>, under_way: Arc<Unanswered>) -> Fronts {
-        let left = Left { inbox, under_way, streams: Mutex::default(), any: AtomicBool::new(false) };
+    pub(crate) fn new(inbox: WeakSender<Posted>, tally: Tally) -> Fronts {
+        let left = Left { inbox, tally, streams: Mutex::default(), any: AtomicBool::new(false) };
         Fronts { known: BTreeMap::new(), left: Arc::new(left) }
     }
 
@@ -244,10 +247,10 @@ mod tests {
         Delivery { told: Told::Progress { progress, said }, ..chunk(front, 0) }
     }
 
-    fn fronts() -> (Fronts, Receiver<Message>) {
+    fn fronts() -> (Fronts, Receiver<Posted>) {
         let (sender, inbox) = flume::bounded(1);
-        let fronts = Fronts::new(sender.downgrade(), Arc::default());
-        sender.try_send(Message::Moved).expect("there is room for one");
+        let fronts = Fronts::new(sender.downgrade(), Tally::default());
+        sender.try_send(Message::Moved.into()).expect("there is room for one");
         std::mem::forget(sender);
         (fronts, inbox)
     }

@@ -16,7 +16,7 @@ use crate::desk::Giver;
 use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
 use crate::room;
-use crate::seat::{Size, Unanswered, UnderWay};
+use crate::seat::{Size, Tally, UnderWay};
 use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters, Wanted};
@@ -26,8 +26,6 @@ pub(crate) enum Message {
     Batch {
         batch: Vec<Call>,
         slot: BatchSlot,
-        /// Counts it among those that are not executed.
-        waits: Option<UnderWay>,
     },
     Wait {
         pop: Pop,
@@ -66,6 +64,19 @@ pub(crate) enum Message {
     },
 }
 
+/// A message on its way to the thread.
+pub(crate) struct Posted {
+    pub(crate) message: Message,
+    /// Counts it, until whoever sits there takes it, if nobody may overtake it.
+    pub(crate) _waits: Option<UnderWay>,
+}
+
+impl From<Message> for Posted {
+    fn from(message: Message) -> Posted {
+        Posted { message, _waits: None }
+    }
+}
+
 impl Message {
     fn commands(&self) -> impl Iterator<Item = &Command> {
         let calls = match self {
@@ -90,7 +101,7 @@ pub(crate) struct Host {
     engine: Engine,
     effects: Effects,
     clock: Arc<dyn Clock>,
-    inbox: Receiver<Message>,
+    inbox: Receiver<Posted>,
     waiters: Waiters,
     fronts: Fronts,
     listeners: Listeners,
@@ -109,8 +120,8 @@ pub(crate) struct Host {
     tick_pause: Duration,
     /// When it is next noted who waits for jobs.
     note_waiting_at: Seconds,
-    /// Whoever works is not the engine's thread, and must not wait for the disk.
-    is_visited: bool,
+    /// Whoever works is not the engine's thread, must not wait for the disk, and has brought so much.
+    visited: Option<Size>,
 }
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
@@ -129,9 +140,9 @@ impl Host {
     pub(crate) fn new(
         engine: Engine,
         clock: Arc<dyn Clock>,
-        inbox: Receiver<Message>,
-        again: WeakSender<Message>,
-        under_way: &Arc<Unanswered>,
+        inbox: Receiver<Posted>,
+        again: WeakSender<Posted>,
+        tally: &Tally,
         keeper: Keeper,
     ) -> Host {
         let effects = Effects { listening: engine.keeps_events(), ..keeper.effects() };
@@ -141,7 +152,7 @@ impl Host {
             clock,
             inbox,
             waiters: Waiters::default(),
-            fronts: Fronts::new(again, under_way.clone()),
+            fronts: Fronts::new(again, tally.clone()),
             listeners: Listeners::default(),
             keeper,
             outgoing: Vec::new(),
@@ -152,7 +163,7 @@ impl Host {
             ticks: false,
             tick_pause: NAP,
             note_waiting_at: Seconds::ZERO,
-            is_visited: false,
+            visited: None,
         }
     }
 
@@ -180,20 +191,26 @@ impl Host {
             && self.engine.next_tick().is_none_or(|due| due > self.clock.now())
     }
 
-    /// Does what is asked by somebody who cannot wait: not for the disk either.
-    pub(crate) fn visit(&mut self, message: Message) {
-        self.is_visited = true;
-        self.round(Some(message));
-        self.is_visited = false;
+    /// Does what is asked by somebody who cannot wait: not for the disk either. What others ask meanwhile is left to the thread.
+    pub(crate) fn visit(&mut self, message: Message, size: Size) {
+        self.visited = Some(size);
+        self.do_all(vec![message], Vec::new());
+        self.visited = None;
     }
 
     /// Takes all that is waiting at once, so that one commit can cover it. Says whether it is told to stop.
-    pub(crate) fn round(&mut self, first: Option<Message>) -> bool {
+    pub(crate) fn round(&mut self, first: Option<Posted>) -> bool {
         // Looked at before the inbox, so that what they had asked for before they left is done before they leave.
         let left = self.fronts.take_left();
-        let messages: Vec<Message> = first.into_iter().chain(self.inbox.drain()).collect();
+        let posted = first.into_iter().chain(self.inbox.drain());
+        let messages: Vec<Message> = posted.map(|posted| posted.message).collect();
         let stop = messages.iter().any(|message| matches!(message, Message::Stop { .. }));
-        match self.recover(!messages.is_empty() && !self.is_visited) {
+        self.do_all(messages, left);
+        stop
+    }
+
+    fn do_all(&mut self, messages: Vec<Message>, left: Vec<Dropped>) {
+        match self.recover(!messages.is_empty() && self.visited.is_none()) {
             Ok(()) => {
                 self.work_on(messages);
                 left.iter().for_each(|dropped| self.leave(dropped));
@@ -202,7 +219,6 @@ impl Host {
         }
         self.turn_away();
         self.send();
-        stop
     }
 
     /// Without a thread that writes, writes so many of the groups that were handed in.
@@ -234,8 +250,7 @@ impl Host {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Batch { mut batch, slot, waits } => {
-                drop(waits);
+            Message::Batch { mut batch, slot } => {
                 let now = self.clock.now();
                 let mut answers = Vec::with_capacity(batch.len());
                 for at in 0..batch.len() {
@@ -513,7 +528,9 @@ impl Host {
 
     fn pass_on(&mut self, is_alone: bool) {
         self.executed = 0;
-        let giver = Giver { is_alone, can_wait: !self.is_visited };
+        // Whoever brings much may have asked for payloads that are on the disk.
+        let is_alone = is_alone && self.visited != Some(Size::Much);
+        let giver = Giver { is_alone, can_wait: self.visited.is_none() };
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, giver);
     }
 
@@ -537,7 +554,7 @@ impl Host {
     /// Turns away, before anything is done, what there is no room to write down. What only reads needs no room.
     fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
         // Whoever cannot wait has asked before.
-        if self.is_visited {
+        if self.visited.is_some() {
             return messages;
         }
         let bytes = messages.iter().map(|message| message.bytes(&self.engine)).sum();

@@ -10,7 +10,7 @@ use geartrain_core::engine::{Effects, Engine, Written};
 use crate::delivery::{Audience, Outcome, Outgoing};
 use crate::desk::{Desk, Giver, Threads};
 use crate::embedded::{Started, Store};
-use crate::host::Message;
+use crate::host::{Message, Posted};
 use crate::log;
 use crate::seat::Size;
 use crate::spill::Spill;
@@ -45,11 +45,11 @@ pub(crate) enum Keeper {
 
 impl Keeper {
     /// Lets whoever writes wake the engine's thread.
-    pub(crate) fn wake_through(&self, inbox: WeakSender<Message>) {
+    pub(crate) fn wake_through(&self, inbox: WeakSender<Posted>) {
         if let Keeper::Log { store, .. } = self {
             // If the inbox is full the engine is awake, and looks for reports when it has read it.
             store.wake_by(Arc::new(move || {
-                inbox.upgrade().into_iter().for_each(|inbox| drop(inbox.try_send(Message::Moved)));
+                inbox.upgrade().into_iter().for_each(|inbox| drop(inbox.try_send(Message::Moved.into())));
             }));
         }
     }
@@ -240,8 +240,7 @@ impl Scribe {
             Size::Little => self.desk.is_idle() && self.snapshot.is_none(),
             Size::Much => self.desk.has_room(),
         };
-        is_free && self.desk.trouble().is_none()
-            && bytes + BATCH_BYTES <= self.room
+        is_free && self.desk.trouble().is_none() && bytes + BATCH_BYTES <= self.room
     }
 
     /// Asks for room before there is none, so that nobody waits for it.

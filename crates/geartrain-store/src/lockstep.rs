@@ -8,10 +8,11 @@ use geartrain_core::{Answer, Call, Clock};
 
 use crate::delivery::{Answered, BatchSlot, Slot};
 use crate::embedded::{OpenError, Started, Store};
-use crate::host::{Host, Message};
+use crate::host::{Host, Message, Posted};
 use crate::keeper::Keeper;
 use crate::log::Disk;
 use crate::options::StoreOptions;
+use crate::seat::Tally;
 use crate::trouble::Trouble;
 
 /// The engine and the log that [`StoreBackend`](crate::StoreBackend) runs on two threads, one step at a time: what happens hangs on the steps alone.
@@ -19,7 +20,7 @@ use crate::trouble::Trouble;
 /// Dropping it is like killing the process: what was not written is gone.
 pub struct Lockstep {
     host: Host,
-    inbox: Sender<Message>,
+    inbox: Sender<Posted>,
 }
 
 /// A batch that was sent.
@@ -39,7 +40,7 @@ impl Lockstep {
         let (inbox, messages) = flume::unbounded();
         let keeper = Keeper::Log { store, scribe };
         Ok(Lockstep {
-            host: Host::new(engine, clock, messages, inbox.downgrade(), &Arc::default(), keeper),
+            host: Host::new(engine, clock, messages, inbox.downgrade(), &Tally::default(), keeper),
             inbox,
         })
     }
@@ -49,7 +50,7 @@ impl Lockstep {
         let (slot, answer): (Slot<Answered>, _) = flume::bounded(1);
         // The host, which has the other end, is ours.
         let slot = BatchSlot { slot, under_way: None };
-        let _ = self.inbox.send(Message::Batch { batch, slot, waits: None });
+        let _ = self.inbox.send(Message::Batch { batch, slot }.into());
         Sent { slot: answer }
     }
 

@@ -11,7 +11,7 @@ use flume::{Receiver, RecvTimeoutError, Sender};
 use geartrain_core::{Call, Command};
 
 use crate::delivery::{Answered, BatchSlot, Slot};
-use crate::host::{Host, Message};
+use crate::host::{Host, Message, Posted};
 use crate::trouble::Trouble;
 
 /// How many commands are little.
@@ -23,9 +23,7 @@ const MUCH: RangeInclusive<usize> = 64..=2048;
 pub(crate) struct Seat {
     /// None when the thread has ended.
     taken: Mutex<Option<Taken>>,
-    under_way: Arc<Unanswered>,
-    /// Those batches among them that were not even executed.
-    waiting: Arc<Unanswered>,
+    tally: Tally,
 }
 
 /// The engine, and until when its thread means to sleep; for ever, if not given.
@@ -34,16 +32,28 @@ struct Taken {
     sleeps_until: Option<Instant>,
 }
 
-/// How many messages were sent, of those that nobody may overtake, and are not dealt with.
-pub(crate) type Unanswered = AtomicUsize;
+/// How many messages were sent of those that nobody may overtake.
+#[derive(Default, Clone)]
+pub(crate) struct Tally {
+    /// Batches that are not answered, and streams that were dropped and not seen off.
+    pub(crate) under_way: Arc<AtomicUsize>,
+    /// All that is on its way to the engine, or in the hand of its thread.
+    pub(crate) waiting: Arc<AtomicUsize>,
+}
 
 /// A message that nobody may overtake, until it is dealt with.
-pub(crate) struct UnderWay(Arc<Unanswered>);
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
 
 impl UnderWay {
-    pub(crate) fn new(count: &Arc<Unanswered>) -> UnderWay {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> UnderWay {
         count.fetch_add(1, Ordering::AcqRel);
         UnderWay(count.clone())
+    }
+
+    /// Counts it only if nothing else is counted.
+    fn alone(count: &Arc<AtomicUsize>) -> Option<UnderWay> {
+        let is_first = count.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        is_first.then(|| UnderWay(count.clone()))
     }
 }
 
@@ -54,20 +64,24 @@ impl Drop for UnderWay {
 }
 
 impl Seat {
-    /// What the host counts as under way is counted here too.
-    pub(crate) fn new(host: Host, under_way: Arc<Unanswered>) -> Seat {
-        let taken = Mutex::new(Some(Taken { host, sleeps_until: None }));
-        Seat { taken, under_way, waiting: Arc::default() }
+    /// What the host counts is counted here too.
+    pub(crate) fn new(host: Host, tally: Tally) -> Seat {
+        Seat { taken: Mutex::new(Some(Taken { host, sleeps_until: None })), tally }
     }
 
-    /// Counts a batch that is sent, until it is executed and until it is answered.
-    pub(crate) fn message(&self, batch: Vec<Call>, slot: Slot<Answered>) -> Message {
-        let (under_way, waits) = (Some(UnderWay::new(&self.under_way)), Some(UnderWay::new(&self.waiting)));
-        Message::Batch { batch, slot: BatchSlot { slot, under_way }, waits }
+    /// A message to the engine's thread that nobody may overtake.
+    pub(crate) fn posted(&self, message: Message) -> Posted {
+        Posted { message, _waits: Some(UnderWay::new(&self.tally.waiting)) }
+    }
+
+    /// A batch for it.
+    pub(crate) fn batch(&self, batch: Vec<Call>, slot: Slot<Answered>) -> Message {
+        let under_way = Some(UnderWay::new(&self.tally.under_way));
+        Message::Batch { batch, slot: BatchSlot { slot, under_way } }
     }
 
     /// Has the engine's thread work until it is told to stop or nobody is left to ask, and do what is due by itself.
-    pub(crate) fn run(&self, inbox: &Receiver<Message>) {
+    pub(crate) fn run(&self, inbox: &Receiver<Posted>) {
         loop {
             let sleep = {
                 let mut taken = self.lock();
@@ -97,18 +111,15 @@ impl Seat {
     pub(crate) fn do_now(
         &self,
         batch: Vec<Call>,
-        thread: &Sender<Message>,
+        thread: &Sender<Posted>,
     ) -> Result<Receiver<Result<Answered, Trouble>>, Vec<Call>> {
         let Some(size) = size(&batch) else { return Err(batch) };
-        let under_way = match size {
-            Size::Little
-                if self.under_way.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() =>
-            {
-                UnderWay(self.under_way.clone())
-            }
-            Size::Much if self.waiting.load(Ordering::Acquire) == 0 => UnderWay::new(&self.under_way),
-            _ => return Err(batch),
+        let Tally { under_way, waiting } = &self.tally;
+        let counted = match size {
+            Size::Little => UnderWay::alone(under_way),
+            Size::Much => (waiting.load(Ordering::Acquire) == 0).then(|| UnderWay::new(under_way)),
         };
+        let Some(counted) = counted else { return Err(batch) };
         let mut taken = match self.taken.try_lock() {
             Ok(taken) => taken,
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => return Err(batch),
@@ -118,14 +129,14 @@ impl Seat {
             return Err(batch);
         }
         let (slot, answer) = flume::bounded(1);
-        let slot = BatchSlot { slot, under_way: Some(under_way) };
-        host.visit(Message::Batch { batch, slot, waits: None });
+        let slot = BatchSlot { slot, under_way: Some(counted) };
+        host.visit(Message::Batch { batch, slot }, size);
         let due = host.sleep().map(|sleep| Instant::now() + sleep.max(SLACK));
         let is_earlier = due.is_some_and(|due| sleeps_until.is_none_or(|until| due < until));
         drop(taken);
         if is_earlier {
             // If the inbox is full the thread is awake, and looks when it has read it.
-            let _ = thread.try_send(Message::Moved);
+            let _ = thread.try_send(Message::Moved.into());
         }
         Ok(answer)
     }
@@ -160,7 +171,7 @@ fn size(batch: &[Call]) -> Option<Size> {
 /// How often a command does what takes a microsecond or two, if that is all that it does, whatever there is.
 fn steps_of(command: &Command) -> Option<usize> {
     match command {
-        Command::Pop(pop) if pop.queues.len() <= LITTLE => Some(pop.count.get()),
+        Command::Pop(pop) if pop.queues.len() <= LITTLE => Some(pop.count.get().max(1)),
         Command::Put(put) if put.depends.is_empty() => Some(1),
         Command::Complete(_)
         | Command::Fail(_)

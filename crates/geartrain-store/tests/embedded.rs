@@ -102,7 +102,8 @@ fn batches_of_any_size_are_done_in_the_order_in_which_they_are_sent() {
         let mut rng = fastrand::Rng::with_seed(thread);
         let queue = QueueName::new(format!("queue-{thread}")).unwrap();
         let put = |number: usize| {
-            let put = Put::new(queue.clone(), jid(thread as usize * JOBS + number), Klass::new("k").unwrap(), "{}");
+            let put =
+                Put::new(queue.clone(), jid(thread as usize * JOBS + number), Klass::new("k").unwrap(), "{}");
             Call { now: Some(Timestamp::from(1_000)), command: put.into() }
         };
         let (mut sent, mut under_way) = (0, VecDeque::new());

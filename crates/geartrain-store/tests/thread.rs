@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use geartrain_core::*;
 use geartrain_store::{StoreBackend, SystemClock};
@@ -166,7 +167,7 @@ fn whoever_waits_when_it_shuts_down_is_told_so() {
     let backend = backend();
     let mut events = block_on(backend.subscribe()).unwrap();
     let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(3_600));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     let mut word = backend.ready_or_wait(vec![QueueName::new("mail").unwrap()], Seconds::from(3_600));
     assert!(word.as_mut().poll(&mut context).is_pending());
@@ -190,8 +191,28 @@ fn events_of_a_command_are_there_before_its_answer() {
     let mut events = block_on(backend.subscribe()).unwrap();
     block_on(backend.execute(vec![put(1)])).unwrap();
     let mut next = events.next();
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     assert!(next.as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn whoever_asked_to_listen_hears_of_the_large_batch_that_they_send_next() {
+    const JOBS: usize = 100;
+    for _ in 0..200 {
+        let backend = backend();
+        let mut asked = backend.subscribe();
+        // It is asked as soon as it is looked at.
+        let now = match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(events) => Some(events.unwrap()),
+            Poll::Pending => None,
+        };
+        block_on(backend.execute((0..JOBS).map(put).collect())).unwrap();
+        let mut events = now.unwrap_or_else(|| block_on(asked).unwrap());
+        for _ in 0..JOBS {
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(events.next().as_mut().poll(&mut context).is_ready(), "the batch overtook the question");
+        }
+    }
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //!
 //! Plain puts and completes that follow on each other are written as runs: what is the same for all of them once, and then one list of what differs. They are short, and a script
 //! reads a list in a third of the time that as many commands take.
-//! What is not of that kind is left to serde, command by command. Whoever reads here either reads exactly what serde would, or says that it did not read it.
+//! What is not of that kind is left to serde, command by command. Whoever reads here either reads exactly what serde would, or says that it did not read it; but runs are read
+//! nowhere else.
 
 use crate::{
-    Answer, BadName, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, Klass, Lock,
-    Outcome, Payload, Pop, PopOrder, PopReply, Popped, Priority, Put, PutReply, QueueName, Reply, Seconds,
-    Tag, Timestamp, Token, WorkerName,
+    Answer, BadName, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, Klass,
+    Lock, Outcome, Payload, Pop, PopOrder, PopReply, Popped, Priority, Put, PutReply, QueueName, Reply,
+    Seconds, Tag, Timestamp, Token, WorkerName,
 };
 
 use serde::Deserialize;
@@ -476,7 +477,7 @@ impl<'a> Reader<'a> {
     fn calls(&mut self) -> Option<Vec<Call>> {
         let count = self.array()?;
         // Nobody is given room for more than what came could hold.
-        let mut calls = Vec::with_capacity(count.min(self.bytes.len() / 4));
+        let mut calls = Vec::with_capacity(count.min(self.bytes.len() / 4).min(BATCH_MAX));
         for _ in 0..count {
             self.call(&mut calls)?;
             if calls.len() > BATCH_MAX {
@@ -511,7 +512,9 @@ impl<'a> Reader<'a> {
     fn puts(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
         let queue = self.of_run(QueueName::of_function)?;
         let klass = self.of_run(Klass::of_function)?;
-        for _ in 0..self.pairs()? {
+        let count = self.pairs()?;
+        calls.reserve(count.min(self.bytes.len() / 2));
+        for _ in 0..count {
             let jid = self.of_run(Jid::new)?;
             let payload = self.of_run(|text| Ok::<_, BadName>(Payload::from_json(text)))?;
             let command = Put::new(queue.clone(), jid, klass.clone(), payload).into();
@@ -521,7 +524,9 @@ impl<'a> Reader<'a> {
     }
 
     fn completes(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
-        for _ in 0..self.pairs()? {
+        let count = self.pairs()?;
+        calls.reserve(count.min(self.bytes.len() / 2));
+        for _ in 0..count {
             let jid = self.of_run(Jid::new)?;
             let token = self.of_run(str::parse)?;
             calls.push(Call { now, command: Complete::new(jid, Holder::Token(token)).into() });
