@@ -120,8 +120,8 @@ pub(crate) struct Host {
     tick_pause: Duration,
     /// When it is next noted who waits for jobs.
     note_waiting_at: Seconds,
-    /// Whoever works is not the engine's thread, must not wait for the disk, and has brought so much.
-    visited: Option<Size>,
+    /// Whoever works is not the engine's thread, and must not wait for the disk.
+    is_visited: bool,
 }
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
@@ -163,7 +163,7 @@ impl Host {
             ticks: false,
             tick_pause: NAP,
             note_waiting_at: Seconds::ZERO,
-            visited: None,
+            is_visited: false,
         }
     }
 
@@ -192,10 +192,10 @@ impl Host {
     }
 
     /// Does what is asked by somebody who cannot wait: not for the disk either. What others ask meanwhile is left to the thread.
-    pub(crate) fn visit(&mut self, message: Message, size: Size) {
-        self.visited = Some(size);
+    pub(crate) fn visit(&mut self, message: Message) {
+        self.is_visited = true;
         self.do_all(vec![message], Vec::new());
-        self.visited = None;
+        self.is_visited = false;
     }
 
     /// Takes all that is waiting at once, so that one commit can cover it. Says whether it is told to stop.
@@ -210,7 +210,7 @@ impl Host {
     }
 
     fn do_all(&mut self, messages: Vec<Message>, left: Vec<Dropped>) {
-        match self.recover(!messages.is_empty() && self.visited.is_none()) {
+        match self.recover(!messages.is_empty() && !self.is_visited) {
             Ok(()) => {
                 self.work_on(messages);
                 left.iter().for_each(|dropped| self.leave(dropped));
@@ -528,9 +528,9 @@ impl Host {
 
     fn pass_on(&mut self, is_alone: bool) {
         self.executed = 0;
-        // Whoever brings much may have asked for payloads that are on the disk.
-        let is_alone = is_alone && self.visited != Some(Size::Much);
-        let giver = Giver { is_alone, can_wait: self.visited.is_none() };
+        let can_wait = !self.is_visited;
+        // Whoever hands something out reads its payload, if that is on the disk.
+        let giver = Giver { is_alone: is_alone && (can_wait || !self.effects.elsewhere), can_wait };
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, giver);
     }
 
@@ -554,7 +554,7 @@ impl Host {
     /// Turns away, before anything is done, what there is no room to write down. What only reads needs no room.
     fn refuse_without_room(&mut self, messages: Vec<Message>) -> Vec<Message> {
         // Whoever cannot wait has asked before.
-        if self.visited.is_some() {
+        if self.is_visited {
             return messages;
         }
         let bytes = messages.iter().map(|message| message.bytes(&self.engine)).sum();

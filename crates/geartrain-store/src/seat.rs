@@ -130,7 +130,7 @@ impl Seat {
         }
         let (slot, answer) = flume::bounded(1);
         let slot = BatchSlot { slot, under_way: Some(counted) };
-        host.visit(Message::Batch { batch, slot }, size);
+        host.visit(Message::Batch { batch, slot });
         let due = host.sleep().map(|sleep| Instant::now() + sleep.max(SLACK));
         let is_earlier = due.is_some_and(|due| sleeps_until.is_none_or(|until| due < until));
         drop(taken);
