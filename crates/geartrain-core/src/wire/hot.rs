@@ -31,9 +31,9 @@ const POPPED: &[u8] = b"\x81\xa2Ok\x81\xa3Pop\x92";
 pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
     let mut to = Writer(Vec::with_capacity(32 + calls.len() * 256));
     to.0.extend_from_slice(BATCH);
-    let runs = || calls.chunk_by(are_of_one_run);
-    to.array(runs().count());
-    for run in runs() {
+    let runs: Vec<&[Call]> = calls.chunk_by(are_of_one_run).collect();
+    to.array(runs.len());
+    for run in runs {
         let Call { now, command } = &run[0];
         to.array(2);
         match now {
