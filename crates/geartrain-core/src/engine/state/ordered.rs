@@ -1,8 +1,8 @@
 //! A sorted set that also knows how many come before: what every index of the engine is made of.
 //!
-//! A tree of wide leaves, counted at every branch. Queues mostly grow at one end and shrink at the other, so a leaf is a ring:
-//! both ends cost a few nanoseconds, and full leaves stay full. Nothing ever moves more than one leaf's worth of
-//! entries, so no call stalls, however large the set.
+//! A tree of wide leaves, counted at every branch. Queues mostly grow at one end and shrink at the other, so a leaf is a ring, and the
+//! first and the last are kept outside the tree: both ends cost a few nanoseconds, and full leaves stay full. Nothing ever moves more than
+//! one leaf's worth of entries, so no call stalls, however large the set.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,7 +13,11 @@ const BRANCH_MAX: usize = 64;
 /// A sorted set.
 #[derive(Debug)]
 pub(crate) struct Ordered<E> {
-    root: Node<E>,
+    /// The first entries. If there are none, there are none between either.
+    head: VecDeque<E>,
+    between: Node<E>,
+    /// The last entries.
+    tail: VecDeque<E>,
     len: usize,
 }
 
@@ -31,9 +35,22 @@ struct Child<E> {
     node: Node<E>,
 }
 
+/// Where an entry is, or belongs.
+enum Zone {
+    Head,
+    Between,
+    Tail,
+}
+
 impl<E> Default for Ordered<E> {
     fn default() -> Ordered<E> {
-        Ordered { root: Node::Leaf(VecDeque::new()), len: 0 }
+        Ordered { head: VecDeque::new(), between: Node::default(), tail: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<E> Default for Node<E> {
+    fn default() -> Node<E> {
+        Node::Leaf(VecDeque::new())
     }
 }
 
@@ -48,30 +65,54 @@ impl<E: Ord + Copy> Ordered<E> {
 
     /// Puts an entry in that is not there yet.
     pub(crate) fn insert(&mut self, entry: E) {
-        self.len += 1;
-        if let Some(right) = self.root.insert(entry) {
-            let node = std::mem::replace(&mut self.root, Node::Branch(Vec::new()));
-            let left = Child { least: node.least(), count: self.len - right.count, node };
-            self.root = Node::Branch(vec![left, right]);
+        match self.zone(entry) {
+            Zone::Tail if self.tail.len() < LEAF_MAX => insert(&mut self.tail, entry),
+            Zone::Tail => {
+                let right = split(&mut self.tail, entry);
+                let left = std::mem::replace(&mut self.tail, right);
+                if self.head.is_empty() {
+                    self.head = left;
+                } else {
+                    self.change_between(|between| between.append(Child::leaf(left)));
+                }
+            }
+            Zone::Head if self.head.len() < LEAF_MAX => insert(&mut self.head, entry),
+            Zone::Head => {
+                let right = split(&mut self.head, entry);
+                self.change_between(|between| between.prepend(Child::leaf(right)));
+            }
+            Zone::Between => self.change_between(|between| between.insert(entry)),
         }
+        self.len += 1;
     }
 
     /// Takes an entry out, and says whether it was there.
     pub(crate) fn remove(&mut self, entry: E) -> bool {
-        let found = self.root.remove(entry);
+        let found = match self.zone(entry) {
+            Zone::Head => remove(&mut self.head, entry),
+            Zone::Between => self.between.remove(entry),
+            Zone::Tail => remove(&mut self.tail, entry),
+        };
         if found {
-            self.len -= 1;
-            while let Node::Branch(children) = &mut self.root
+            if self.head.is_empty() {
+                self.head = self.between.take_first();
+            }
+            while let Node::Branch(children) = &mut self.between
                 && children.len() <= 1
             {
-                self.root = children.pop().map_or(Node::Leaf(VecDeque::new()), |only| only.node);
+                self.between = children.pop().map_or(Node::default(), |only| only.node);
             }
+            self.len -= 1;
         }
         found
     }
 
     pub(crate) fn contains(&self, entry: E) -> bool {
-        let mut node = &self.root;
+        let mut node = match self.zone(entry) {
+            Zone::Head => return self.head.binary_search(&entry).is_ok(),
+            Zone::Tail => return self.tail.binary_search(&entry).is_ok(),
+            Zone::Between => &self.between,
+        };
         loop {
             match node {
                 Node::Leaf(entries) => return entries.binary_search(&entry).is_ok(),
@@ -81,18 +122,18 @@ impl<E: Ord + Copy> Ordered<E> {
     }
 
     pub(crate) fn first(&self) -> Option<E> {
-        let mut node = &self.root;
-        loop {
-            match node {
-                Node::Leaf(entries) => return entries.front().copied(),
-                Node::Branch(children) => node = &children.first()?.node,
-            }
-        }
+        self.head.front().or(self.tail.front()).copied()
     }
 
     /// How many entries at the beginning satisfy a condition that none satisfies after one that does not.
     pub(crate) fn count_while(&self, condition: impl Fn(&E) -> bool) -> usize {
-        let (mut node, mut before) = (&self.root, 0);
+        if self.head.back().is_some_and(|last| !condition(last)) {
+            return self.head.partition_point(condition);
+        }
+        if self.tail.front().is_some_and(&condition) {
+            return self.len - self.tail.len() + self.tail.partition_point(condition);
+        }
+        let (mut node, mut before) = (&self.between, self.head.len());
         loop {
             match node {
                 Node::Leaf(entries) => return before + entries.partition_point(&condition),
@@ -108,10 +149,16 @@ impl<E: Ord + Copy> Ordered<E> {
 
     /// The entries at these places, in order. Places beyond the end are left out.
     pub(crate) fn slice(&self, places: Range<usize>) -> Vec<E> {
-        let places = places.start.min(self.len)..places.end.min(self.len);
-        let mut entries = Vec::with_capacity(places.len());
-        if !places.is_empty() {
-            self.root.slice(places, &mut entries);
+        let mut entries = Vec::with_capacity(places.end.min(self.len).saturating_sub(places.start));
+        let (head, before_tail) = (self.head.len(), self.len - self.tail.len());
+        if let Some(places) = within(&places, 0..head) {
+            entries.extend(self.head.range(places));
+        }
+        if let Some(places) = within(&places, head..before_tail) {
+            self.between.slice(places, &mut entries);
+        }
+        if let Some(places) = within(&places, before_tail..self.len) {
+            entries.extend(self.tail.range(places));
         }
         entries
     }
@@ -123,6 +170,59 @@ impl<E: Ord + Copy> Ordered<E> {
         entries.reverse();
         entries
     }
+
+    fn zone(&self, entry: E) -> Zone {
+        match (self.tail.front(), self.head.back()) {
+            (Some(first), _) if *first <= entry => Zone::Tail,
+            (None, None) => Zone::Tail,
+            (_, Some(last)) if *last < entry => match self.len - self.head.len() - self.tail.len() {
+                0 if self.tail.is_empty() => Zone::Tail,
+                0 => Zone::Head,
+                _ if self.tail.is_empty() && self.between.last() < entry => Zone::Tail,
+                _ => Zone::Between,
+            },
+            _ => Zone::Head,
+        }
+    }
+
+    /// Puts something into the tree, which then has another root if the old one was split.
+    fn change_between(&mut self, put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>) {
+        if let Some(right) = put(&mut self.between) {
+            let left = Child::of(std::mem::take(&mut self.between));
+            self.between = Node::Branch(vec![left, right]);
+        }
+    }
+}
+
+/// What of some places lies within a zone, counted from where the zone begins.
+fn within(places: &Range<usize>, zone: Range<usize>) -> Option<Range<usize>> {
+    let (start, end) = (places.start.max(zone.start), places.end.min(zone.end));
+    (start < end).then(|| start - zone.start..end - zone.start)
+}
+
+/// Puts an entry into a leaf.
+fn insert<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) {
+    if leaf.back().is_none_or(|last| *last < entry) {
+        leaf.push_back(entry);
+    } else {
+        leaf.insert(leaf.partition_point(|other| *other < entry), entry);
+    }
+}
+
+/// Puts an entry into a leaf that is full, and gives back a new right neighbour. A set that grows at its end leaves full leaves behind.
+fn split<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> VecDeque<E> {
+    let at_end = leaf.back().is_none_or(|last| *last < entry);
+    let mut right = if at_end { VecDeque::with_capacity(LEAF_MAX) } else { leaf.split_off(LEAF_MAX / 2) };
+    insert(if right.front().is_none_or(|first| *first < entry) { &mut right } else { leaf }, entry);
+    right
+}
+
+fn remove<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> bool {
+    if leaf.front() == Some(&entry) {
+        leaf.pop_front();
+        return true;
+    }
+    leaf.binary_search(&entry).is_ok_and(|place| leaf.remove(place).is_some())
 }
 
 /// Which child an entry is in, or belongs in.
@@ -135,66 +235,109 @@ fn child_for<E: Ord + Copy>(children: &[Child<E>], entry: E) -> usize {
     }
 }
 
+impl<E: Copy> Child<E> {
+    fn leaf(entries: VecDeque<E>) -> Child<E> {
+        Child { least: entries[0], count: entries.len(), node: Node::Leaf(entries) }
+    }
+
+    fn of(node: Node<E>) -> Child<E> {
+        match node {
+            Node::Leaf(entries) => Child::leaf(entries),
+            Node::Branch(children) => {
+                let count = children.iter().map(|child| child.count).sum();
+                Child { least: children[0].least, count, node: Node::Branch(children) }
+            }
+        }
+    }
+}
+
+/// Has a child of a branch changed by what may split it. Gives back a new right neighbour of the branch, if that had to be split too.
+fn change<E: Ord + Copy>(
+    children: &mut Vec<Child<E>>,
+    at: usize,
+    (least, more): (E, usize),
+    put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>,
+) -> Option<Child<E>> {
+    let child = &mut children[at];
+    child.least = child.least.min(least);
+    child.count += more;
+    let right = put(&mut child.node)?;
+    child.count -= right.count;
+    children.insert(at + 1, right);
+    if children.len() <= BRANCH_MAX {
+        return None;
+    }
+    let keep = if at + 2 == children.len() { BRANCH_MAX } else { BRANCH_MAX / 2 };
+    Some(Child::of(Node::Branch(children.split_off(keep))))
+}
+
 impl<E: Ord + Copy> Node<E> {
-    fn least(&self) -> E {
+    /// The last entry. There is one.
+    fn last(&self) -> E {
         match self {
-            Node::Leaf(entries) => entries[0],
-            Node::Branch(children) => children[0].least,
+            Node::Leaf(entries) => entries[entries.len() - 1],
+            Node::Branch(children) => children[children.len() - 1].node.last(),
         }
     }
 
     /// Puts an entry in, and gives back a new right neighbour if the node had to be split.
     fn insert(&mut self, entry: E) -> Option<Child<E>> {
         match self {
-            Node::Leaf(entries) => {
-                let at_end = entries.back().is_none_or(|last| *last < entry);
-                if entries.len() < LEAF_MAX {
-                    if at_end {
-                        entries.push_back(entry);
-                    } else {
-                        entries.insert(entries.partition_point(|other| *other < entry), entry);
-                    }
-                    return None;
-                }
-                // A set that grows at its end leaves full leaves behind.
-                let mut right =
-                    if at_end { VecDeque::with_capacity(LEAF_MAX) } else { entries.split_off(LEAF_MAX / 2) };
-                if right.front().is_none_or(|first| *first < entry) {
-                    right.insert(right.partition_point(|other| *other < entry), entry);
-                } else {
-                    entries.insert(entries.partition_point(|other| *other < entry), entry);
-                }
-                Some(Child { least: right[0], count: right.len(), node: Node::Leaf(right) })
-            }
+            Node::Leaf(entries) if entries.len() < LEAF_MAX => insert(entries, entry),
+            Node::Leaf(entries) => return Some(Child::leaf(split(entries, entry))),
             Node::Branch(children) => {
                 let at = child_for(children, entry);
-                let child = &mut children[at];
-                child.least = child.least.min(entry);
-                child.count += 1;
-                let right = child.node.insert(entry)?;
-                child.count -= right.count;
-                children.insert(at + 1, right);
-                if children.len() <= BRANCH_MAX {
-                    return None;
+                return change(children, at, (entry, 1), |node| node.insert(entry));
+            }
+        }
+        None
+    }
+
+    /// The same with a leaf that belongs after all others.
+    fn append(&mut self, leaf: Child<E>) -> Option<Child<E>> {
+        match self {
+            Node::Leaf(entries) if entries.is_empty() => *self = leaf.node,
+            Node::Leaf(_) => return Some(leaf),
+            Node::Branch(children) => {
+                let (at, more) = (children.len() - 1, (leaf.least, leaf.count));
+                return change(children, at, more, |node| node.append(leaf));
+            }
+        }
+        None
+    }
+
+    /// The same with a leaf that belongs before all others.
+    fn prepend(&mut self, leaf: Child<E>) -> Option<Child<E>> {
+        match self {
+            Node::Leaf(entries) if entries.is_empty() => *self = leaf.node,
+            Node::Leaf(_) => return Some(Child::of(std::mem::replace(self, leaf.node))),
+            Node::Branch(children) => {
+                let more = (leaf.least, leaf.count);
+                return change(children, 0, more, |node| node.prepend(leaf));
+            }
+        }
+        None
+    }
+
+    /// Takes the first leaf out; an empty one, if there is none.
+    fn take_first(&mut self) -> VecDeque<E> {
+        match self {
+            Node::Leaf(entries) => std::mem::take(entries),
+            Node::Branch(children) => {
+                let Some(first) = children.first_mut() else { return VecDeque::new() };
+                let taken = first.node.take_first();
+                first.count -= taken.len();
+                if first.count == 0 {
+                    children.remove(0);
                 }
-                let keep = if at + 2 == children.len() { BRANCH_MAX } else { BRANCH_MAX / 2 };
-                let right = children.split_off(keep);
-                let count = right.iter().map(|child| child.count).sum();
-                Some(Child { least: right[0].least, count, node: Node::Branch(right) })
+                taken
             }
         }
     }
 
     fn remove(&mut self, entry: E) -> bool {
         match self {
-            Node::Leaf(entries) => {
-                if entries.front() == Some(&entry) {
-                    entries.pop_front();
-                    return true;
-                }
-                let place = entries.binary_search(&entry);
-                place.is_ok_and(|place| entries.remove(place).is_some())
-            }
+            Node::Leaf(entries) => remove(entries, entry),
             Node::Branch(children) => {
                 let at = child_for(children, entry);
                 if !children[at].node.remove(entry) {
@@ -225,9 +368,8 @@ impl<E: Ord + Copy> Node<E> {
                     if before >= places.end {
                         break;
                     }
-                    let (start, end) = (places.start.max(before), places.end.min(before + child.count));
-                    if start < end {
-                        child.node.slice(start - before..end - before, into);
+                    if let Some(places) = within(&places, before..before + child.count) {
+                        child.node.slice(places, into);
                     }
                     before += child.count;
                 }
@@ -261,8 +403,13 @@ mod tests {
     #[test]
     fn it_agrees_with_the_standard_sorted_set() {
         let (mut ours, mut theirs) = (Ordered::default(), BTreeSet::new());
-        for step in 0..60_000_u64 {
-            let entry = scrambled(step) % 20_000;
+        for step in 0..120_000_u64 {
+            // Anywhere, at the end, at the beginning.
+            let entry = match step / 20_000 % 3 {
+                0 => scrambled(step) % 20_000,
+                1 => 1_000_000 + step,
+                _ => 1_000_000 - step,
+            };
             // It grows for a while, then shrinks, several times over.
             if (step / 10_000) % 2 == 0 {
                 if theirs.insert(entry) {
@@ -276,6 +423,7 @@ mod tests {
                 }
             }
             assert_eq!(ours.len(), theirs.len());
+            assert_eq!(ours.first(), theirs.first().copied());
             if step % 997 == 0 {
                 assert_eq!(ours.slice(0..usize::MAX), theirs.iter().copied().collect::<Vec<_>>());
                 assert_eq!(
@@ -292,7 +440,7 @@ mod tests {
     fn a_set_that_grows_at_its_end_fills_its_leaves() {
         let mut set = Ordered::default();
         (0..LEAF_MAX * 40).for_each(|entry| set.insert(entry));
-        let Node::Branch(children) = &set.root else { panic!("one leaf cannot hold that many") };
+        let Node::Branch(children) = &set.between else { panic!("one leaf cannot hold that many") };
         assert!(children.iter().all(|child| child.count == LEAF_MAX));
     }
 
