@@ -55,7 +55,14 @@ macro_rules! finite {
         impl Eq for $type {}
         impl Ord for $type {
             fn cmp(&self, other: &$type) -> Ordering {
-                self.0.total_cmp(&other.0)
+                // Quicker than `total_cmp`, and the same: there is no minus nought, and nothing that is not a number.
+                if self.0 < other.0 {
+                    Ordering::Less
+                } else if self.0 == other.0 {
+                    Ordering::Equal
+                } else {
+                    Ordering::Greater
+                }
             }
         }
         impl PartialOrd for $type {

@@ -103,10 +103,12 @@ impl Effects {
         Effects { written: Some(Written::default()), ..Effects::default() }
     }
 
-    /// What was written down since the last time. The next will be about as much.
+    /// What was written down since the last time. The next will be about as much, or as much as the one before.
     pub fn take_written(&mut self) -> Written {
         let Some(written) = &mut self.written else { return Written::default() };
-        let bytes = Vec::with_capacity(written.bytes.len().min(WRITTEN_BYTES_MAX));
+        // Little may come between two that are much, so the room goes down slowly.
+        let room = written.bytes.len().max(written.bytes.capacity() / 4 * 3);
+        let bytes = Vec::with_capacity(room.min(WRITTEN_BYTES_MAX));
         std::mem::replace(written, Written { bytes, ..Written::default() })
     }
 
