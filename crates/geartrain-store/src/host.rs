@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flume::{Receiver, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
@@ -122,6 +122,8 @@ pub(crate) struct Host {
     note_waiting_at: Seconds,
     /// Whoever works is not the engine's thread, and must not wait for the disk.
     is_visited: bool,
+    /// When somebody else last worked here.
+    visited_at: Option<Instant>,
 }
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
@@ -131,6 +133,8 @@ const LITTLE_BYTES_MAX: usize = 64 << 10;
 const MUCH_BYTES_MAX: usize = 1 << 20;
 /// How long to sleep at least: what is due at this very moment may have been tried a moment too early.
 const NAP: Duration = Duration::from_millis(1);
+/// How long the engine's thread leaves a snapshot to those who visit: each takes it further, and would find the seat taken.
+const SNAPSHOT_NAP: Duration = Duration::from_millis(10);
 /// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
 const TROUBLE_NAP: Duration = Duration::from_secs(1);
 /// How long to sleep at most: an hour, because a far moment may not fit a duration.
@@ -164,6 +168,7 @@ impl Host {
             tick_pause: NAP,
             note_waiting_at: Seconds::ZERO,
             is_visited: false,
+            visited_at: None,
         }
     }
 
@@ -196,6 +201,7 @@ impl Host {
         self.is_visited = true;
         self.do_all(vec![message], Vec::new());
         self.is_visited = false;
+        self.visited_at = Some(Instant::now());
     }
 
     /// Takes all that is waiting at once, so that one commit can cover it. Says whether it is told to stop.
@@ -507,7 +513,9 @@ impl Host {
 
     /// How long nothing can happen by itself; none if nobody waits for anything and nothing comes due.
     pub(crate) fn sleep(&self) -> Option<Duration> {
-        if self.keeper.is_busy() || self.fronts.has_left() {
+        let is_visited = || self.visited_at.is_some_and(|at| at.elapsed() < SNAPSHOT_NAP);
+        let busy = self.keeper.is_busy().then(|| if is_visited() { SNAPSHOT_NAP } else { Duration::ZERO });
+        if self.fronts.has_left() || busy == Some(Duration::ZERO) {
             return Some(Duration::ZERO);
         }
         if self.keeper.trouble().is_some() {
@@ -518,7 +526,7 @@ impl Host {
         let due = due.map(|due| until(due - now).max(NAP));
         let tick = tick.map(|tick| until(tick - now).max(self.tick_pause));
         let end = self.waiters.next_end().map(|end| until(end - self.clock.elapsed()).max(NAP));
-        due.into_iter().chain(tick).chain(end).min()
+        [busy, due, tick, end].into_iter().flatten().min()
     }
 
     /// Passes on what happened and what was answered, to be told once it is kept.

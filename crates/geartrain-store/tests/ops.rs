@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use geartrain_core::engine::Census;
 use geartrain_core::*;
@@ -32,6 +33,20 @@ fn a_check_says_what_it_found_and_changes_nothing() {
     assert_eq!(report.census.jobs(), 200);
     assert!(report.checkpoint_bytes > 0 && report.log_segments > 0 && report.changes > 0, "{report:?}");
     assert_eq!(files(&place.data()), before);
+}
+
+#[test]
+fn a_checkpoint_that_large_batches_began_is_finished_though_nobody_asks_for_more() {
+    let place = Place::new();
+    let backend = open(&place.data(), 100_000);
+    // Whoever brings so many does them, and takes a checkpoint a step further each time.
+    (0..20).for_each(|batch| put(&backend, batch * 100..(batch + 1) * 100));
+    let unfinished = |name: &String| name == "checkpoint.new";
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while files(&place.data()).keys().any(unfinished) || !has_checkpoint(&place.data()) {
+        assert!(Instant::now() < deadline, "{:?}", files(&place.data()).keys());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -317,9 +332,13 @@ fn pop_and_complete(backend: &StoreBackend, count: i64) {
 }
 
 fn wait_for_checkpoint(backend: &StoreBackend, directory: &Path) {
-    while !files(directory).keys().any(|name| name.starts_with("checkpoint-")) {
+    while !has_checkpoint(directory) {
         run(backend, Get { jid: jid(0) });
     }
+}
+
+fn has_checkpoint(directory: &Path) -> bool {
+    files(directory).keys().any(|name| name.starts_with("checkpoint-"))
 }
 
 /// Where an error says that the log is damaged.
