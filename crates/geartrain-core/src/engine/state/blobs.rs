@@ -17,6 +17,8 @@ const SIZES: [usize; 56] = sizes();
 const PAGE_BYTES: usize = 56 << 10;
 /// How many slots of one size there can be: as many as the 26 bits behind the size's number can tell apart.
 const SLOTS_MAX: u32 = 1 << 26;
+/// Exact for every slot: 26 bits for its number and 13 for how many a page has.
+const PAGE_SHIFT: u32 = 39;
 const LARGE: u32 = 63;
 /// Stands for a place outside memory.
 const PLACE: u32 = 62;
@@ -33,6 +35,18 @@ const fn sizes() -> [usize; 56] {
         at += 1;
     }
     sizes
+}
+
+/// The number of the smallest size that fits so many bytes; beyond the last, if none does.
+fn size_for(bytes: usize) -> usize {
+    match bytes.saturating_sub(1) {
+        below @ ..128 => below / 8,
+        below => {
+            // 16 sizes up to 128 bytes, and from there eight for each power of two.
+            let power = below.ilog2() as usize;
+            16 + (power - 7) * 8 + (below >> (power - 3)) - 8
+        }
+    }
 }
 
 /// Where a piece is: 6 bits for the size of its slot, 26 for which one.
@@ -70,6 +84,9 @@ pub(crate) struct Blobs {
 #[derive(Debug)]
 struct Slots {
     bytes_each: usize,
+    per_page: u32,
+    /// What to multiply a slot's number with to find its page: that is many times quicker than a division.
+    page_factor: u64,
     pages: Vec<Box<[u8]>>,
     free: Vec<u32>,
     used: u32,
@@ -77,8 +94,12 @@ struct Slots {
 
 impl Default for Blobs {
     fn default() -> Blobs {
-        let slots = |bytes_each| Slots { bytes_each, pages: Vec::new(), free: Vec::new(), used: 0 };
-        Blobs { sizes: SIZES.map(slots).into(), large: Slab::new(), places: Places::default(), here_bytes: 0 }
+        Blobs {
+            sizes: SIZES.map(Slots::new).into(),
+            large: Slab::new(),
+            places: Places::default(),
+            here_bytes: 0,
+        }
     }
 }
 
@@ -123,8 +144,7 @@ impl Blobs {
 
     /// Makes room for a piece of that many bytes, to be written by [`Blobs::slot_mut`]; none if it is too large for a slot.
     pub(crate) fn slot(&mut self, bytes: usize) -> Option<BlobRef> {
-        let smallest = SIZES.partition_point(|size| *size < bytes);
-        (smallest..SIZES.len()).find_map(|size| {
+        (size_for(bytes)..SIZES.len()).find_map(|size| {
             let slot = self.sizes[size].take()?;
             Some(BlobRef::new(size as u32, slot))
         })
@@ -209,8 +229,10 @@ impl Blobs {
 }
 
 impl Slots {
-    fn per_page(&self) -> u32 {
-        (PAGE_BYTES / self.bytes_each) as u32
+    fn new(bytes_each: usize) -> Slots {
+        let per_page = (PAGE_BYTES / bytes_each) as u32;
+        let page_factor = (1_u64 << PAGE_SHIFT).div_ceil(per_page.into());
+        Slots { bytes_each, per_page, page_factor, pages: Vec::new(), free: Vec::new(), used: 0 }
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -220,16 +242,17 @@ impl Slots {
         if self.used == SLOTS_MAX {
             return None;
         }
-        if self.used == self.pages.len() as u32 * self.per_page() {
-            self.pages.push(vec![0; self.per_page() as usize * self.bytes_each].into());
+        if self.used == self.pages.len() as u32 * self.per_page {
+            self.pages.push(vec![0; self.per_page as usize * self.bytes_each].into());
         }
         self.used += 1;
         Some(self.used - 1)
     }
 
     fn place(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
-        let start = (slot % self.per_page()) as usize * self.bytes_each;
-        ((slot / self.per_page()) as usize, start..start + self.bytes_each)
+        let page = (u64::from(slot) * self.page_factor >> PAGE_SHIFT) as u32;
+        let start = (slot - page * self.per_page) as usize * self.bytes_each;
+        (page as usize, start..start + self.bytes_each)
     }
 
     fn get(&self, slot: u32) -> &[u8] {
@@ -251,8 +274,25 @@ mod tests {
     fn every_length_fits_a_slot_that_wastes_little() {
         assert_eq!((SIZES[0], SIZES[15], SIZES[55]), (8, 128, 4096));
         for bytes in 128..=4096 {
-            let size = SIZES[SIZES.partition_point(|size| *size < bytes)];
+            let size = SIZES[size_for(bytes)];
             assert!(size >= bytes && size < bytes + bytes / 7, "{bytes} in {size}");
+        }
+        for bytes in 0..9_000 {
+            let smallest = SIZES.partition_point(|size| *size < bytes);
+            assert_eq!(size_for(bytes).min(SIZES.len()), smallest, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn every_slot_is_found_without_a_division() {
+        for slots in SIZES.map(Slots::new) {
+            let numbers = (0..SLOTS_MAX).step_by(997).chain((0..64).map(|below| SLOTS_MAX - 1 - below));
+            let edges = (1..2_000).flat_map(|page| [page * slots.per_page - 1, page * slots.per_page]);
+            for slot in numbers.chain(edges) {
+                let start = (slot % slots.per_page) as usize * slots.bytes_each;
+                let place = ((slot / slots.per_page) as usize, start..start + slots.bytes_each);
+                assert_eq!(slots.place(slot), place);
+            }
         }
     }
 
