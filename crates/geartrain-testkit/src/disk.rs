@@ -1,7 +1,9 @@
 //! A disk that loses what a power cut may lose, and fails when a test wants it to.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
@@ -45,10 +47,59 @@ struct State {
     fail_after: Option<u64>,
     bytes_max: u64,
     full: bool,
-    aside: Vec<Slot>,
+    aside: Vec<Arc<Mutex<Helper>>>,
 }
 
-type Slot = Arc<Mutex<Option<Work>>>;
+/// Work that was put aside: a thread that moves only when it is told to, by so many operations. So what happens hangs on the seed alone, and yet what
+/// others do may fall between any two of its operations.
+struct Helper {
+    turns: Sender<usize>,
+    /// Something comes when it stands still again, and nothing when it is done.
+    stops: Receiver<()>,
+}
+
+/// A helper's own end.
+struct Turns {
+    turns: Receiver<usize>,
+    /// How many operations are left of this turn.
+    left: usize,
+    stops: Sender<()>,
+}
+
+thread_local! {
+    static TURNS: RefCell<Option<Turns>> = const { RefCell::new(None) };
+}
+
+impl Helper {
+    fn new(work: Work) -> Helper {
+        let ((turns, my_turns), (my_stops, stops)) = (channel(), channel());
+        std::thread::spawn(move || {
+            let left = my_turns.recv().unwrap_or(usize::MAX);
+            TURNS.set(Some(Turns { turns: my_turns, left, stops: my_stops }));
+            work();
+        });
+        Helper { turns, stops }
+    }
+
+    /// Has it do so many operations. Says whether it is done.
+    fn help(&self, operations: usize) -> bool {
+        self.turns.send(operations).is_err() || self.stops.recv().is_err()
+    }
+}
+
+/// If this is a helper's thread, waits for its turn, and says so.
+fn await_turn() -> bool {
+    TURNS.with_borrow_mut(|turns| {
+        let Some(Turns { turns, left, stops }) = turns else { return false };
+        if *left == 0 {
+            let _ = stops.send(());
+            // If nobody tells it to go on any more it goes on by itself.
+            *left = turns.recv().unwrap_or(usize::MAX);
+        }
+        *left -= 1;
+        true
+    })
+}
 
 /// What a file holds.
 #[derive(Clone, Default)]
@@ -228,17 +279,16 @@ impl SimDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, for one more operation. Work that was put aside may happen just before.
+    /// The state, for one more operation. Some of the work that was put aside may happen just before.
     fn operate(&self) -> io::Result<(MutexGuard<'_, State>, Fate)> {
-        let aside = {
-            let mut state = self.state();
-            match state.aside.is_empty() || state.rng.u8(..4) > 0 {
-                true => None,
-                false => state.aside.pop(),
-            }
-        };
-        if let Some(slot) = aside {
-            run(&slot);
+        if !await_turn() {
+            let (helper, operations) = {
+                let mut state = self.state();
+                let State { rng, aside, .. } = &mut *state;
+                let helper = if rng.u8(..4) == 0 { rng.choice(aside.iter()).cloned() } else { None };
+                (helper, rng.usize(1..6))
+            };
+            helper.iter().for_each(|helper| self.help(helper, operations));
         }
         let mut state = self.state();
         if !state.power {
@@ -256,6 +306,14 @@ impl SimDisk {
             Fate::Succeeds
         };
         Ok((state, fate))
+    }
+
+    /// Has so many operations done of what was put aside.
+    fn help(&self, helper: &Arc<Mutex<Helper>>, operations: usize) {
+        let is_done = helper.lock().unwrap_or_else(PoisonError::into_inner).help(operations);
+        if is_done {
+            self.state().aside.retain(|other| !Arc::ptr_eq(other, helper));
+        }
     }
 
     /// Changes the directory.
@@ -410,25 +468,16 @@ impl Disk for SimDisk {
         }
     }
 
-    /// Does the work at once, at some later operation, or when it is waited for.
+    /// Does the work at once, some of it before some of the operations that follow, or when it is waited for.
     fn aside(&self, work: Work) -> Join {
-        let slot: Slot = Arc::new(Mutex::new(Some(work)));
-        let at_once = {
-            let mut state = self.state();
-            state.aside.push(slot.clone());
-            state.rng.bool()
-        };
-        if at_once {
-            run(&slot);
+        if self.state().rng.bool() {
+            work();
+            return Box::new(|| ());
         }
-        Box::new(move || run(&slot))
-    }
-}
-
-fn run(slot: &Slot) {
-    let work = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(work) = work {
-        work();
+        let helper = Arc::new(Mutex::new(Helper::new(work)));
+        let disk = self.clone();
+        disk.state().aside.push(helper.clone());
+        Box::new(move || disk.help(&helper, usize::MAX))
     }
 }
 
