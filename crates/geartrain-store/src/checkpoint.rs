@@ -5,22 +5,21 @@
 //! checkpoint. The newest one counts, and older ones are removed. The bytes are described in `docs/formats/checkpoint.md`.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use crate::log::{Disk, DiskFile, Position, field};
+use crate::log::{Aside, Disk, DiskFile, Position, field};
 
 const MAGIC: &[u8; 8] = b"gearckp1";
 const HEADER_BYTES: usize = 24;
 const UNFINISHED: &str = "checkpoint.new";
 
-/// How much is gathered before it is written.
-const WRITE_BYTES: usize = 256 << 10;
-/// How much is written before it is synced, so that the last sync has little left to do.
-const SYNC_BYTES: u64 = 4 << 20;
+/// How much is gathered before it is written and synced: little, so that no commit waits long behind it, and the last sync has little left to do.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// The checkpoints of a directory.
+#[derive(Clone)]
 pub(crate) struct Checkpoints {
-    disk: Arc<dyn Disk>,
+    pub(crate) disk: Arc<dyn Disk>,
     gate: Gate,
 }
 
@@ -29,11 +28,15 @@ pub(crate) type Gate = Arc<Mutex<()>>;
 
 /// A checkpoint that is being written.
 pub(crate) struct CheckpointWriter {
+    disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
-    position: Position,
+    /// All of the log before it is what the checkpoint stands for.
+    pub(crate) position: Position,
     buffer: Vec<u8>,
-    written: u64,
-    synced: u64,
+    /// Where in the file that goes.
+    offset: u64,
+    /// What is being written, and comes back to be filled again.
+    writing: Option<Aside<io::Result<Vec<u8>>>>,
 }
 
 /// A checkpoint that is being read.
@@ -55,9 +58,13 @@ impl Checkpoints {
         Checkpoints { disk, gate }
     }
 
-    /// What keeps files from going away.
-    pub(crate) fn gate(&self) -> Gate {
-        self.gate.clone()
+    /// Keeps the gate from whoever wants to copy, unless somebody does so already.
+    pub(crate) fn nobody_copies(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.gate.try_lock() {
+            Ok(nobody) => Some(nobody),
+            Err(TryLockError::Poisoned(nobody)) => Some(nobody.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Begins a checkpoint that stands for all of the log before a position.
@@ -68,7 +75,7 @@ impl Checkpoints {
         buffer.extend_from_slice(MAGIC);
         buffer.extend_from_slice(&position.segment.to_le_bytes());
         buffer.extend_from_slice(&position.offset.to_le_bytes());
-        Ok(CheckpointWriter { file, position, buffer, written: 0, synced: 0 })
+        Ok(CheckpointWriter { disk: self.disk.clone(), file, position, buffer, offset: 0, writing: None })
     }
 
     /// Removes what there is of an unfinished checkpoint.
@@ -79,10 +86,11 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Makes a checkpoint count, and says where in the log it belongs.
-    pub(crate) fn finish(&self, mut writer: CheckpointWriter) -> io::Result<Position> {
+    /// Makes a checkpoint count.
+    pub(crate) fn finish(&self, mut writer: CheckpointWriter) -> io::Result<()> {
+        writer.wait()?;
         writer.gather(&[]);
-        writer.flush()?;
+        writer.file.write_at(&writer.buffer, writer.offset)?;
         writer.file.sync_data()?;
         let name = name_of(writer.position);
         self.disk.rename(UNFINISHED, &name)?;
@@ -91,7 +99,7 @@ impl Checkpoints {
         for old in self.names()?.into_iter().filter(|(old, _)| *old != name) {
             self.disk.remove(&old.0)?;
         }
-        Ok(writer.position)
+        Ok(())
     }
 
     /// The newest checkpoint, if there is one.
@@ -138,14 +146,7 @@ impl CheckpointWriter {
             return Ok(());
         }
         self.gather(piece);
-        if self.buffer.len() >= WRITE_BYTES {
-            self.flush()?;
-        }
-        if self.written - self.synced >= SYNC_BYTES {
-            self.file.sync_data()?;
-            self.synced = self.written;
-        }
-        Ok(())
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn gather(&mut self, piece: &[u8]) {
@@ -154,12 +155,32 @@ impl CheckpointWriter {
         self.buffer.extend_from_slice(piece);
     }
 
+    /// Has what was gathered written and synced aside, once what came before it is: whoever brings more than the disk takes has to wait.
     fn flush(&mut self) -> io::Result<()> {
-        self.file.write_at(&self.buffer, self.written)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+        let empty = self.wait()?;
+        let full = std::mem::replace(&mut self.buffer, empty);
+        let (file, offset) = (self.file.clone(), self.offset);
+        self.offset += full.len() as u64;
+        self.writing = Some(Aside::new(&*self.disk, move || {
+            file.write_at(&full, offset)?;
+            file.sync_data()?;
+            Ok(full)
+        }));
         Ok(())
     }
+
+    /// Waits for what is being written, and hands back an empty buffer.
+    fn wait(&mut self) -> io::Result<Vec<u8>> {
+        let Some(writing) = self.writing.take() else { return Ok(Vec::with_capacity(2 * WRITE_BYTES)) };
+        let mut buffer = writing.join().unwrap_or_else(|| Err(panicked()))?;
+        buffer.clear();
+        Ok(buffer)
+    }
+}
+
+/// What was put aside came to nothing.
+pub(crate) fn panicked() -> io::Error {
+    io::Error::other("a part of a checkpoint is missing: the thread that wrote it panicked and said why")
 }
 
 /// What stands before a piece: its length and its checksum.

@@ -37,9 +37,10 @@ pub(crate) enum Keeper {
     Nowhere(Audience),
     /// In the log: it is told once it is written.
     Log {
+        /// It goes first: until nothing is written any more, nobody else may use the directory.
+        scribe: Box<Scribe>,
         /// Where the log is.
         store: Store,
-        scribe: Box<Scribe>,
     },
 }
 

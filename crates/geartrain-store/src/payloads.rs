@@ -267,14 +267,22 @@ impl PayloadFiles {
         self.empty.extend(files);
     }
 
-    /// Removes the files that nobody needs. A checkpoint that was begun after they became empty must count.
-    pub(crate) fn remove_empty(&mut self) -> io::Result<()> {
-        for file in std::mem::take(&mut self.empty) {
-            self.reader.open.remove(&file);
-            self.disk.remove(&name_of(file))?;
-        }
-        Ok(())
+    /// The files that nobody needs once a checkpoint counts that was begun after they became empty.
+    pub(crate) fn empty(&self) -> Vec<u64> {
+        self.empty.clone()
     }
+
+    /// They are [removed](remove).
+    pub(crate) fn forget_empty(&mut self) {
+        for file in self.empty.drain(..) {
+            self.reader.open.remove(&file);
+        }
+    }
+}
+
+/// Removes files that nobody needs any more.
+pub(crate) fn remove(disk: &dyn Disk, files: &[u64]) -> io::Result<()> {
+    files.iter().try_for_each(|file| disk.remove(&name_of(*file)))
 }
 
 impl Growing {

@@ -1,17 +1,18 @@
 //! Whoever writes: many batches of the engine, one write and one sync for all of them, and then the answers.
 
 use std::io;
-use std::sync::{Arc, OnceLock, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use flume::Sender;
 use geartrain_core::engine::Move;
 
-use crate::checkpoint::{CheckpointWriter, Checkpoints};
+use crate::checkpoint::{CheckpointWriter, Checkpoints, panicked};
 use crate::delivery::{Audience, Outcome};
 use crate::fetch::fetch;
-use crate::log::{Log, is_full};
+use crate::log::{Aside, Log, Released, is_full};
 use crate::options::SyncMode;
+use crate::payloads;
 use crate::spill::Mover;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
@@ -49,6 +50,14 @@ pub(crate) enum Order {
     },
 }
 
+/// What came of making a picture count.
+enum Finished {
+    /// It does, and this was let go of.
+    Counts(Released),
+    /// Somebody is copying what it would let go of.
+    PutOff(CheckpointWriter),
+}
+
 /// The log, and those who wait for it.
 pub(crate) struct Writer {
     log: Log,
@@ -59,6 +68,8 @@ pub(crate) struct Writer {
     picture: Option<CheckpointWriter>,
     /// A picture that is whole, and does not count yet.
     ripe: Option<CheckpointWriter>,
+    /// One that is being made to count, beside everything else.
+    finishing: Option<Aside<io::Result<Finished>>>,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
     /// Why nothing is acknowledged any more.
@@ -75,6 +86,7 @@ impl Writer {
             mover,
             picture: None,
             ripe: None,
+            finishing: None,
             unsynced: None,
             trouble: Arc::default(),
         }
@@ -183,15 +195,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on with a checkpoint. Without room for it there is none this time: the log has everything, and may have room yet.
+    /// Goes on with a checkpoint, if there is anything to do.
     fn go_on_with_checkpoint(&mut self, piece: Option<Piece>) -> Result<(), Trouble> {
-        match piece.map_or(Ok(()), |piece| self.add(piece)).and_then(|()| self.settle()) {
-            Ok(()) => Ok(()),
+        // Only the next one waits for the one before.
+        let must_wait = piece.as_ref().is_some_and(|piece| piece.is_head);
+        if must_wait || self.finishing.as_ref().is_some_and(Aside::is_done) {
+            self.take_in()?;
+        }
+        let outcome = piece.map_or(Ok(()), |piece| self.add(piece)).and_then(|()| self.settle());
+        self.or_give_up(outcome)
+    }
+
+    /// Without room for a checkpoint there is none this time: the log has everything, and may have room yet.
+    fn or_give_up(&mut self, outcome: io::Result<()>) -> Result<(), Trouble> {
+        match outcome {
             Err(error) if is_full(&error) => {
                 (self.picture, self.ripe) = (None, None);
                 Ok(self.checkpoints.give_up()?)
             }
-            Err(error) => Err(error.into()),
+            outcome => Ok(outcome?),
         }
     }
 
@@ -210,30 +232,58 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes a picture count that is whole, and lets go of what it stands for; later, if somebody is copying that.
+    /// Has a picture made to count that is whole, and let go of what it stands for; later, if somebody is copying that.
     fn settle(&mut self) -> io::Result<()> {
-        let Some(picture) = self.ripe.take() else { return Ok(()) };
-        let gate = self.checkpoints.gate();
-        let _nobody_copies = match gate.try_lock() {
-            Ok(nobody) => nobody,
-            Err(TryLockError::Poisoned(nobody)) => nobody.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.ripe = Some(picture);
-                return Ok(());
-            }
-        };
+        let nobody_copies = |_: &mut CheckpointWriter| self.checkpoints.nobody_copies().is_some();
+        let Some(picture) = self.ripe.take_if(nobody_copies) else { return Ok(()) };
         // The log must not end before the place where it is to be read from.
         self.log.sync().map_err(io::Error::other)?;
         // What the log had of these payloads goes now.
         self.mover.files.sync()?;
-        let from = self.checkpoints.finish(picture)?;
-        self.mover.files.remove_empty().map_err(io::Error::other)?;
-        self.log.release(from).map_err(io::Error::other)
+        let (release, empty) = (self.log.choose(picture.position), self.mover.files.empty());
+        let checkpoints = self.checkpoints.clone();
+        self.finishing = Some(Aside::new(&*self.checkpoints.disk, move || {
+            // Until all is done. Somebody may have begun since it was looked at.
+            let Some(_nobody_copies) = checkpoints.nobody_copies() else {
+                return Ok(Finished::PutOff(picture));
+            };
+            checkpoints.finish(picture)?;
+            payloads::remove(&*checkpoints.disk, &empty).map_err(io::Error::other)?;
+            Ok(Finished::Counts(release.carry_out(&*checkpoints.disk)))
+        }));
+        Ok(())
+    }
+
+    /// Waits until a picture counts, if one is being made to, and goes by what it let go of.
+    fn take_in(&mut self) -> Result<(), Trouble> {
+        let Some(finishing) = self.finishing.take() else { return Ok(()) };
+        let mut released = Released::default();
+        let outcome = match finishing.join().unwrap_or_else(|| Err(panicked())) {
+            Ok(Finished::Counts(by_it)) => {
+                self.mover.files.forget_empty();
+                released = by_it;
+                Ok(())
+            }
+            Ok(Finished::PutOff(picture)) => {
+                self.ripe = Some(picture);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.log.take_in(released)?;
+        self.or_give_up(outcome)
     }
 
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
         if let Some(trouble) = self.trouble.get() {
             return Err(trouble.clone());
+        }
+        // What is being let go of may be all that is missing.
+        if !self.log.has_room_for(bytes)
+            && let Err(trouble) = self.take_in()
+        {
+            self.fail(trouble.clone());
+            return Err(trouble);
         }
         let reserved = self.log.reserve(bytes).map_err(Trouble::from);
         // Unless there is only no room, nothing can be written until what was kept has been read again.

@@ -414,6 +414,38 @@ fn segments_are_recycled_and_the_disk_does_not_fill() {
 }
 
 #[test]
+fn released_segments_are_kept_up_to_a_number_and_make_room_for_a_long_batch() {
+    let disk = SimDisk::new(0);
+    let options = LogOptions { spare_segments: 3, ..OPTIONS };
+    let spares = || disk.names().iter().filter(|name| name.starts_with("spare-")).count();
+    let mut log = Log::open(Arc::new(disk.clone()), options, START, &mut |_, _| Ok(())).unwrap();
+    let last = (0..6).map(|byte| commit(&mut log, &blocks(7, byte))).last().unwrap();
+    log.release(last).unwrap();
+    assert_eq!(spares(), 3);
+    // They are used before any is made.
+    let before = disk.bytes();
+    for byte in 0..2 {
+        commit(&mut log, &blocks(7, byte));
+    }
+    assert_eq!((spares(), disk.bytes()), (1, before));
+    let last = commit(&mut log, b"one more");
+    log.release(last).unwrap();
+    assert_eq!(spares(), 3);
+    drop(log);
+    let mut log = Log::open(Arc::new(disk.clone()), options, last, &mut |_, _| Ok(())).unwrap();
+    assert_eq!(spares(), 3);
+
+    // There is room for a long one only where the others are. One stays for whoever was promised it.
+    disk.set_bytes_max(disk.bytes());
+    assert!(matches!(log.reserve(20 * BLOCK as usize), Err(LogError::Full)));
+    assert_eq!(spares(), 1);
+    log.reserve(14 * BLOCK as usize).unwrap();
+    log.reserve(blocks(7, 0).len()).unwrap();
+    disk.set_bytes_max(0);
+    commit(&mut log, &blocks(7, 0));
+}
+
+#[test]
 fn a_segment_of_its_own_size_does_not_stay_as_a_spare() {
     let disk = SimDisk::new(0);
     let (mut log, _) = open(&disk);

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Work that need not be done before the next batch.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -128,13 +128,22 @@ impl Disk for RealDisk {
     }
 
     fn aside(&self, work: Work) -> Join {
-        match std::thread::Builder::new().name("geartrain-spare".into()).spawn(work) {
+        // Not only in the thread's hands, because if there cannot be one the work would be gone with it.
+        let work = Arc::new(Mutex::new(Some(work)));
+        let theirs = work.clone();
+        let run = |work: &Mutex<Option<Work>>| {
+            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+            work.into_iter().for_each(|work| work());
+        };
+        match std::thread::Builder::new().name("geartrain-aside".into()).spawn(move || run(&theirs)) {
             Ok(thread) => Box::new(move || {
                 // If it panicked it said so, and its work is missing, which whoever waits for it sees.
                 let _ = thread.join();
             }),
-            // The work went with the thread that could not be: it is missing, as above.
-            Err(_) => Box::new(|| ()),
+            Err(_) => {
+                run(&work);
+                Box::new(|| ())
+            }
         }
     }
 }

@@ -12,11 +12,13 @@
 //! After a crash a batch is wholly there or it is not there, and neither is any after it. Every batch that was synced is there; if one is
 //! not, opening fails and says where. The bytes are described in `docs/formats/log.md`.
 
+mod aside;
 mod batch;
 mod copy;
 mod disk;
 mod reader;
 mod recover;
+mod release;
 mod segment;
 mod spares;
 
@@ -25,9 +27,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use aside::Aside;
 pub(crate) use copy::{BEGINNING, Copied, copy};
 pub use disk::{Disk, DiskFile, Join, RealDisk, Work};
 pub use reader::LogReader;
+pub(crate) use release::{Release, Released};
 
 pub(crate) use batch::padded;
 use batch::{BLOCK, Batch};
@@ -51,13 +55,14 @@ pub struct Position {
 pub struct LogOptions {
     /// How long a segment is; rounded up to whole blocks. A batch that is longer gets a segment of its own size.
     pub segment_bytes: u64,
-    /// How many segments are kept ready, beside the one in use.
+    /// How many segments that nobody needs are kept to be used again. Unless that is nought, one is made ahead if there is none.
     pub spare_segments: usize,
 }
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { segment_bytes: 8 << 20, spare_segments: 1 }
+        // What is written between two checkpoints of a store that is not large, and one.
+        LogOptions { segment_bytes: 8 << 20, spare_segments: 5 }
     }
 }
 
@@ -212,12 +217,17 @@ impl Log {
     /// Makes sure that a batch of so many bytes can be appended without asking the disk for room.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), LogError> {
         self.check()?;
-        let bytes = padded(bytes) as u64;
-        if bytes <= self.room() {
+        if self.has_room_for(bytes) {
             return Ok(());
         }
-        let reserved = self.spares.ensure(self.segment_for(bytes));
+        let reserved = self.spares.ensure(self.segment_for(padded(bytes) as u64));
         self.or_break(reserved.map_err(LogError::from))
+    }
+
+    /// Whether so many bytes can be [reserved](Log::reserve) without making a file.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        let bytes = padded(bytes) as u64;
+        bytes <= self.room() || self.spares.has(self.segment_for(bytes))
     }
 
     /// Writes a batch: one overwrite of pre-written sectors. It is durable only after the next `sync`.
@@ -267,31 +277,32 @@ impl Log {
     /// Recycles segments that lie wholly before a position: renamed to spare and overwritten later.
     pub fn release(&mut self, before: Position) -> Result<(), LogError> {
         self.check()?;
+        let released = self.choose(before).carry_out(&*self.disk);
+        self.take_in(released)
+    }
+
+    /// Chooses the segments that lie wholly before a position, to be released beside everything else.
+    ///
+    /// One such choice at a time: whatever becomes of it must be [taken in](Log::take_in) before the next.
+    pub(crate) fn choose(&mut self, before: Position) -> Release {
         let end = before.segment.min(self.segment);
-        let released: Vec<(u64, u64)> =
-            self.segments.range(..end).map(|(&number, &bytes)| (number, bytes)).collect();
-        if released.is_empty() {
-            return Ok(());
+        let chosen = self.segments.range(..end);
+        let segments = chosen.map(|(&number, &bytes)| (number, self.spares.name_for(bytes))).collect();
+        Release { segments }
+    }
+
+    /// Takes in what has become of the segments that were chosen. From here on they may be overwritten.
+    pub(crate) fn take_in(&mut self, released: Released) -> Result<(), LogError> {
+        self.check()?;
+        let Released { segments, failure } = released;
+        for (number, _) in &segments {
+            self.segments.remove(number);
+            self.reader.let_go(*number);
         }
-        let mut recycled = Vec::new();
-        let mut outcome = Ok(());
-        for (number, bytes) in released {
-            let name = segment_name(number);
-            outcome = match self.spares.name_for(bytes, recycled.len()) {
-                Some(spare) => self.disk.rename(&name, &spare).map(|()| recycled.push(spare)),
-                None => self.disk.remove(&name),
-            };
-            if outcome.is_err() {
-                break;
-            }
-            self.segments.remove(&number);
-            self.reader.let_go(number);
-        }
-        // Before they can be overwritten: otherwise a crash could bring the old name back, above another segment's header.
-        let synced = self.disk.sync_directory().map_err(LogError::Io);
-        self.or_break(synced)?;
-        let kept = self.spares.keep(recycled);
-        self.or_break(outcome.and(kept).map_err(LogError::from))
+        let failed = self.or_break(failure.map_or(Ok(()), Err));
+        // If that broke it, they are not overwritten after all.
+        let kept = self.spares.keep(segments.into_iter().filter_map(|(_, spare)| spare));
+        failed.and(self.or_break(kept.map_err(LogError::from)))
     }
 
     /// Reads bytes of a batch's body again, by the batch's position, an offset inside its body and a length.

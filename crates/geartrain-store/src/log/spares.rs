@@ -1,9 +1,11 @@
 //! Files that wait to become segments: written once already, so that a batch only has to overwrite.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile, Join};
+use super::aside::Aside;
+use super::disk::{Disk, DiskFile};
+use super::is_full;
 use super::segment::spare_name;
 
 /// How much of a spare is written before it is synced, so that no commit waits behind a whole one.
@@ -16,19 +18,20 @@ pub(super) struct Spare {
     pub(super) bytes: u64,
 }
 
-type Slot = Arc<Mutex<Option<Spare>>>;
-
 /// The spares, and the one being made.
 pub(super) struct Spares {
     disk: Arc<dyn Disk>,
+    /// How many are kept.
     wanted: usize,
     /// How long an ordinary one is.
     bytes: u64,
     next: u64,
     ready: Vec<Spare>,
+    /// How many segments were given a name to become one, and are not yet taken in.
+    coming: usize,
     /// One for a batch that is longer than a segment.
     large: Option<Spare>,
-    making: Option<(Join, Slot)>,
+    making: Option<Aside<io::Result<Spare>>>,
     /// The last one made aside did not succeed; likely there is no room.
     declined: bool,
 }
@@ -51,7 +54,7 @@ impl Spares {
                 disk.remove(&name)?;
             }
         }
-        Ok(Spares { disk, wanted, bytes, next, ready, large: None, making: None, declined: false })
+        Ok(Spares { disk, wanted, bytes, next, ready, coming: 0, large: None, making: None, declined: false })
     }
 
     /// Bytes on disk.
@@ -60,24 +63,37 @@ impl Spares {
         self.ready.iter().chain(&self.large).map(|spare| spare.bytes).sum::<u64>() + making
     }
 
+    /// Whether there is one of so many bytes at least.
+    pub(super) fn has(&self, bytes: u64) -> bool {
+        if bytes > self.bytes {
+            self.large.as_ref().is_some_and(|large| large.bytes >= bytes)
+        } else {
+            !self.ready.is_empty()
+        }
+    }
+
     /// Makes sure that there is one of so many bytes at least.
     pub(super) fn ensure(&mut self, bytes: u64) -> io::Result<()> {
-        if bytes > self.bytes {
-            if self.large.as_ref().is_none_or(|large| large.bytes < bytes) {
-                if let Some(large) = self.large.take() {
-                    self.disk.remove(&large.name)?;
-                }
-                let name = self.name();
-                self.large = Some(make(&*self.disk, name, bytes)?);
+        if bytes > self.bytes && !self.has(bytes) {
+            if let Some(large) = self.large.take() {
+                self.disk.remove(&large.name)?;
             }
-            return Ok(());
+            let mut made = self.make(bytes);
+            if matches!(&made, Err(error) if is_full(error)) && self.ready.len() > 1 {
+                // They hold the room that is missing. One stays, because somebody may have been promised it.
+                for spare in self.ready.drain(1..) {
+                    self.disk.remove(&spare.name)?;
+                }
+                made = self.make(bytes);
+            }
+            self.large = Some(made?);
         }
-        if self.ready.is_empty() {
+        if !self.has(bytes) {
             self.wait();
         }
-        if self.ready.is_empty() {
-            let name = self.name();
-            self.ready.push(make(&*self.disk, name, self.bytes)?);
+        if !self.has(bytes) {
+            let made = self.make(self.bytes)?;
+            self.ready.push(made);
         }
         Ok(())
     }
@@ -99,34 +115,32 @@ impl Spares {
         }
     }
 
-    /// Has the next one made aside, if one is missing.
+    /// Has one made aside, if there is none and none is coming.
     pub(super) fn top_up(&mut self) {
-        if self.making.as_ref().is_some_and(|(_, slot)| Arc::strong_count(slot) == 1) {
+        if self.making.as_ref().is_some_and(Aside::is_done) {
             self.wait();
         }
-        if self.making.is_some() || self.declined || self.ready.len() >= self.wanted {
+        let enough = self.ready.len() + self.coming >= self.wanted.min(1);
+        if self.making.is_some() || self.declined || enough {
             return;
         }
-        let (slot, disk, name, bytes) = (Slot::default(), self.disk.clone(), self.name(), self.bytes);
-        let theirs = slot.clone();
-        let join = self.disk.aside(Box::new(move || {
-            // If it fails there is none, and whoever needs one tries again and hears why.
-            let spare = make(&*disk, name, bytes).ok();
-            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = spare;
-        }));
-        self.making = Some((join, slot));
+        let (disk, name, bytes) = (self.disk.clone(), self.name(), self.bytes);
+        // If it fails there is none, and whoever needs one tries again and hears why.
+        self.making = Some(Aside::new(&*self.disk, move || make(&*disk, name, bytes)));
     }
 
     /// A name for a segment that nobody needs any more, if it is worth keeping.
-    ///
-    /// `coming` have got such a name already and are not yet taken in.
-    pub(super) fn name_for(&mut self, bytes: u64, coming: usize) -> Option<String> {
-        let coming = self.ready.len() + usize::from(self.making.is_some()) + coming;
-        (bytes == self.bytes && coming < self.wanted).then(|| self.name())
+    pub(super) fn name_for(&mut self, bytes: u64) -> Option<String> {
+        let all = self.ready.len() + usize::from(self.making.is_some()) + self.coming;
+        (bytes == self.bytes && all < self.wanted).then(|| {
+            self.coming += 1;
+            self.name()
+        })
     }
 
-    /// Takes in segments that have got their new names.
-    pub(super) fn keep(&mut self, names: Vec<String>) -> io::Result<()> {
+    /// Takes in segments that have got their new names. The others that were given one will not come.
+    pub(super) fn keep(&mut self, names: impl Iterator<Item = String>) -> io::Result<()> {
+        self.coming = 0;
         for name in names {
             self.ready.push(Spare { file: self.disk.open(&name)?, name, bytes: self.bytes });
             self.declined = false;
@@ -136,23 +150,20 @@ impl Spares {
 
     /// Waits for the one being made.
     fn wait(&mut self) {
-        let Some((join, slot)) = self.making.take() else { return };
-        join();
-        let spare = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(making) = self.making.take() else { return };
+        let spare = making.join().and_then(Result::ok);
         self.declined = spare.is_none();
         self.ready.extend(spare);
+    }
+
+    fn make(&mut self, bytes: u64) -> io::Result<Spare> {
+        let name = self.name();
+        make(&*self.disk, name, bytes)
     }
 
     fn name(&mut self) -> String {
         self.next += 1;
         spare_name(self.next - 1)
-    }
-}
-
-impl Drop for Spares {
-    /// Waits, because whoever opens the log next must not meet a file that is still being written.
-    fn drop(&mut self) {
-        self.wait();
     }
 }
 
