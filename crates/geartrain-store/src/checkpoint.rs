@@ -13,8 +13,10 @@ const MAGIC: &[u8; 8] = b"gearckp1";
 const HEADER_BYTES: usize = 24;
 const UNFINISHED: &str = "checkpoint.new";
 
-/// How much is gathered before it is written and synced: little, so that no commit waits long behind it, and the last sync has little left to do.
+/// How much is gathered before it is written, and how much is written before it is synced: little, so that no commit waits long behind it.
 const WRITE_BYTES: usize = 1 << 20;
+/// How much is gathered while what came before it is still being written; then whoever brings more has to wait.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// The checkpoints of a directory.
 #[derive(Clone)]
@@ -90,8 +92,7 @@ impl Checkpoints {
     pub(crate) fn finish(&self, mut writer: CheckpointWriter) -> io::Result<()> {
         writer.wait()?;
         writer.gather(&[]);
-        writer.file.write_at(&writer.buffer, writer.offset)?;
-        writer.file.sync_data()?;
+        write_synced(&*writer.file, &writer.buffer, writer.offset)?;
         let name = name_of(writer.position);
         self.disk.rename(UNFINISHED, &name)?;
         // The old one goes only when nothing can bring it back in the place of the new one.
@@ -146,7 +147,9 @@ impl CheckpointWriter {
             return Ok(());
         }
         self.gather(piece);
-        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+        let is_free = self.writing.as_ref().is_none_or(Aside::is_done);
+        let enough = if is_free { WRITE_BYTES } else { GATHERED_BYTES_MAX };
+        if self.buffer.len() >= enough { self.flush() } else { Ok(()) }
     }
 
     fn gather(&mut self, piece: &[u8]) {
@@ -155,15 +158,14 @@ impl CheckpointWriter {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// Has what was gathered written and synced aside, once what came before it is: whoever brings more than the disk takes has to wait.
+    /// Has what was gathered written and synced aside, once what came before it is.
     fn flush(&mut self) -> io::Result<()> {
         let empty = self.wait()?;
         let full = std::mem::replace(&mut self.buffer, empty);
         let (file, offset) = (self.file.clone(), self.offset);
         self.offset += full.len() as u64;
         self.writing = Some(Aside::new(&*self.disk, move || {
-            file.write_at(&full, offset)?;
-            file.sync_data()?;
+            write_synced(&*file, &full, offset)?;
             Ok(full)
         }));
         Ok(())
@@ -176,6 +178,15 @@ impl CheckpointWriter {
         buffer.clear();
         Ok(buffer)
     }
+}
+
+/// Writes all of it and makes it durable, bit by bit.
+fn write_synced(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    for (at, part) in (offset..).step_by(WRITE_BYTES).zip(bytes.chunks(WRITE_BYTES)) {
+        file.write_at(part, at)?;
+        file.sync_data()?;
+    }
+    Ok(())
 }
 
 /// What was put aside came to nothing.
