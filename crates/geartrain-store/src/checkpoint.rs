@@ -16,7 +16,7 @@ const UNFINISHED: &str = "checkpoint.new";
 /// How much is gathered before it is written, and how much is written before it is synced: little, so that no commit waits long behind it.
 const WRITE_BYTES: usize = 1 << 20;
 /// How much is gathered while what came before it is still being written; then whoever brings more has to wait.
-const GATHERED_BYTES_MAX: usize = 16 << 20;
+const GATHERED_BYTES_MAX: usize = 8 << 20;
 
 /// The checkpoints of a directory.
 #[derive(Clone)]

@@ -50,6 +50,9 @@ pub(crate) enum Order {
     },
 }
 
+/// By how much the log may grow while a picture is made to count, which is when there is most on the disk.
+const FINISHING_LOG_BYTES_MAX: u64 = 4 << 20;
+
 /// What came of making a picture count.
 enum Finished {
     /// It does, and this was let go of.
@@ -70,6 +73,8 @@ pub(crate) struct Writer {
     ripe: Option<CheckpointWriter>,
     /// One that is being made to count, beside everything else.
     finishing: Option<Aside<io::Result<Finished>>>,
+    /// How much of the log there was when that began.
+    log_bytes_then: u64,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
     /// Why nothing is acknowledged any more.
@@ -87,6 +92,7 @@ impl Writer {
             picture: None,
             ripe: None,
             finishing: None,
+            log_bytes_then: 0,
             unsynced: None,
             trouble: Arc::default(),
         }
@@ -197,8 +203,9 @@ impl Writer {
 
     /// Goes on with a checkpoint, if there is anything to do.
     fn go_on_with_checkpoint(&mut self, piece: Option<Piece>) -> Result<(), Trouble> {
-        // Only the next one waits for the one before.
-        let must_wait = piece.as_ref().is_some_and(|piece| piece.is_head);
+        // The next one waits for the one before, and so does a log that would have grown by too much when that is done.
+        let must_wait = piece.as_ref().is_some_and(|piece| piece.is_head)
+            || self.log.used_bytes() > self.log_bytes_then + FINISHING_LOG_BYTES_MAX;
         if must_wait || self.finishing.as_ref().is_some_and(Aside::is_done) {
             self.take_in()?;
         }
@@ -242,6 +249,7 @@ impl Writer {
         self.mover.files.sync()?;
         let (release, empty) = (self.log.choose(picture.position), self.mover.files.empty());
         let checkpoints = self.checkpoints.clone();
+        self.log_bytes_then = self.log.used_bytes();
         self.finishing = Some(Aside::new(&*self.checkpoints.disk, move || {
             // Until all is done. Somebody may have begun since it was looked at.
             let Some(_nobody_copies) = checkpoints.nobody_copies() else {
