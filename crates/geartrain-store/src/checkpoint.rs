@@ -7,14 +7,12 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use crate::log::{Aside, Disk, DiskFile, Position, field};
+use crate::log::{Aside, Disk, DiskFile, Position, STRETCH, field, write_synced};
 
 const MAGIC: &[u8; 8] = b"gearckp1";
 const HEADER_BYTES: usize = 24;
 const UNFINISHED: &str = "checkpoint.new";
 
-/// How much is gathered before it is written, and how much is written before it is synced: little, so that no commit waits long behind it.
-const WRITE_BYTES: usize = 1 << 20;
 /// How much is gathered while what came before it is still being written; then whoever brings more has to wait.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
 
@@ -73,7 +71,7 @@ impl Checkpoints {
     pub(crate) fn begin(&self, position: Position) -> io::Result<CheckpointWriter> {
         self.give_up()?;
         let file = self.disk.create(UNFINISHED)?;
-        let mut buffer = Vec::with_capacity(2 * WRITE_BYTES);
+        let mut buffer = Vec::with_capacity(2 * STRETCH);
         buffer.extend_from_slice(MAGIC);
         buffer.extend_from_slice(&position.segment.to_le_bytes());
         buffer.extend_from_slice(&position.offset.to_le_bytes());
@@ -92,11 +90,12 @@ impl Checkpoints {
     pub(crate) fn finish(&self, mut writer: CheckpointWriter) -> io::Result<()> {
         writer.wait()?;
         writer.gather(&[]);
-        write_synced(&*writer.file, &writer.buffer, writer.offset)?;
+        write_synced(&*writer.file, writer.offset, writer.buffer.chunks(STRETCH))?;
         let name = name_of(writer.position);
         self.disk.rename(UNFINISHED, &name)?;
-        // The old one goes only when nothing can bring it back in the place of the new one.
-        self.disk.sync_directory()?;
+        // The old one goes only when nothing can bring it back in the place of the new one. If this fails, nobody knows what has become of names that
+        // the log gave meanwhile either, and that the disk is full makes it no better.
+        self.disk.sync_directory().map_err(io::Error::other)?;
         for old in self.names()?.into_iter().filter(|(old, _)| *old != name) {
             self.disk.remove(&old.0)?;
         }
@@ -148,7 +147,7 @@ impl CheckpointWriter {
         }
         self.gather(piece);
         let is_free = self.writing.as_ref().is_none_or(Aside::is_done);
-        let enough = if is_free { WRITE_BYTES } else { GATHERED_BYTES_MAX };
+        let enough = if is_free { STRETCH } else { GATHERED_BYTES_MAX };
         if self.buffer.len() >= enough { self.flush() } else { Ok(()) }
     }
 
@@ -165,7 +164,7 @@ impl CheckpointWriter {
         let (file, offset) = (self.file.clone(), self.offset);
         self.offset += full.len() as u64;
         self.writing = Some(Aside::new(&*self.disk, move || {
-            write_synced(&*file, &full, offset)?;
+            write_synced(&*file, offset, full.chunks(STRETCH))?;
             Ok(full)
         }));
         Ok(())
@@ -173,20 +172,11 @@ impl CheckpointWriter {
 
     /// Waits for what is being written, and hands back an empty buffer.
     fn wait(&mut self) -> io::Result<Vec<u8>> {
-        let Some(writing) = self.writing.take() else { return Ok(Vec::with_capacity(2 * WRITE_BYTES)) };
+        let Some(writing) = self.writing.take() else { return Ok(Vec::new()) };
         let mut buffer = writing.join().unwrap_or_else(|| Err(panicked()))?;
         buffer.clear();
         Ok(buffer)
     }
-}
-
-/// Writes all of it and makes it durable, bit by bit.
-fn write_synced(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::Result<()> {
-    for (at, part) in (offset..).step_by(WRITE_BYTES).zip(bytes.chunks(WRITE_BYTES)) {
-        file.write_at(part, at)?;
-        file.sync_data()?;
-    }
-    Ok(())
 }
 
 /// What was put aside came to nothing.

@@ -107,7 +107,9 @@ impl Desk {
         let idle = self.is_idle();
         match &mut self.who {
             Who::Thread { shared: true, never_syncs, .. }
-                if idle && giver.is_alone && (giver.can_wait || group.light || *never_syncs) =>
+                if idle
+                    && giver.is_alone
+                    && (giver.can_wait || (group.light || *never_syncs) && group.picture.is_none()) =>
             {
                 if let Some(writer) = &mut *lock(&self.writer) {
                     writer.work([Order::Write(group)], false);

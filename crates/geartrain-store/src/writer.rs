@@ -10,7 +10,7 @@ use geartrain_core::engine::Move;
 use crate::checkpoint::{CheckpointWriter, Checkpoints, panicked};
 use crate::delivery::{Audience, Outcome};
 use crate::fetch::fetch;
-use crate::log::{Aside, Log, Released, is_full};
+use crate::log::{Aside, Log, LogError, Released, is_full};
 use crate::options::SyncMode;
 use crate::payloads;
 use crate::spill::Mover;
@@ -191,7 +191,7 @@ impl Writer {
     }
 
     fn try_write(&mut self, body: &[u8], picture: Option<Piece>, light: bool) -> Result<(), Trouble> {
-        self.go_on_with_checkpoint(picture)?;
+        self.go_on_with_checkpoint(picture, !body.is_empty())?;
         if !body.is_empty() {
             self.log.append(body)?;
             if !light {
@@ -201,12 +201,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on with a checkpoint, if there is anything to do.
-    fn go_on_with_checkpoint(&mut self, piece: Option<Piece>) -> Result<(), Trouble> {
+    /// Goes on with a checkpoint, if there is anything to do, before the log grows or not.
+    fn go_on_with_checkpoint(&mut self, piece: Option<Piece>, log_grows: bool) -> Result<(), Trouble> {
+        let is_next = piece.as_ref().is_some_and(|piece| piece.is_head);
         // The next one waits for the one before, and so does a log that would have grown by too much when that is done.
-        let must_wait = piece.as_ref().is_some_and(|piece| piece.is_head)
-            || self.log.used_bytes() > self.log_bytes_then + FINISHING_LOG_BYTES_MAX;
-        if must_wait || self.finishing.as_ref().is_some_and(Aside::is_done) {
+        let must_wait =
+            is_next || log_grows && self.log.used_bytes() > self.log_bytes_then + FINISHING_LOG_BYTES_MAX;
+        if self.finishing.as_ref().is_some_and(|finishing| finishing.is_done() || must_wait) {
             self.take_in()?;
         }
         let outcome = piece.map_or(Ok(()), |piece| self.add(piece)).and_then(|()| self.settle());
@@ -286,14 +287,7 @@ impl Writer {
         if let Some(trouble) = self.trouble.get() {
             return Err(trouble.clone());
         }
-        // What is being let go of may be all that is missing.
-        if !self.log.has_room_for(bytes)
-            && let Err(trouble) = self.take_in()
-        {
-            self.fail(trouble.clone());
-            return Err(trouble);
-        }
-        let reserved = self.log.reserve(bytes).map_err(Trouble::from);
+        let reserved = self.reserve_or_wait(bytes);
         // Unless there is only no room, nothing can be written until what was kept has been read again.
         if let Err(trouble) = &reserved
             && self.log.is_broken()
@@ -301,6 +295,20 @@ impl Writer {
             self.fail(trouble.clone());
         }
         reserved
+    }
+
+    /// Waits for what is being let go of only if there is no room without it, or it would take longer to make a segment.
+    fn reserve_or_wait(&mut self, bytes: usize) -> Result<(), Trouble> {
+        if self.log.is_about_to_have(bytes) {
+            self.take_in()?;
+        }
+        match self.log.reserve(bytes) {
+            Err(LogError::Full) if self.finishing.is_some() => {
+                self.take_in()?;
+                Ok(self.log.reserve(bytes)?)
+            }
+            reserved => Ok(reserved?),
+        }
     }
 
     /// How long until what was written must be synced; none if there is nothing to sync, or no hurry at all.

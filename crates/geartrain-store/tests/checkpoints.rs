@@ -332,3 +332,36 @@ impl Disk for HeldBack {
         Box::new(move || run(&slot))
     }
 }
+
+/// A store in which a checkpoint is being made to count, that is held back, and the number of the next job.
+fn held_back(disk: &HeldBack, checkpoint_bytes_min: u64) -> (Lockstep, u64) {
+    let options = StoreOptions { checkpoint_bytes_min, ..options(LONG) };
+    let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
+    let mut number = 0;
+    while !disk.holds_back() {
+        store.ask(job(number, 500_000)).unwrap().unwrap();
+        store.ask(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
+        number += 1;
+    }
+    assert!(!disk.has("checkpoint-"));
+    (store, number)
+}
+
+#[test]
+fn a_log_that_grows_much_waits_for_it_and_whoever_only_reads_does_not() {
+    let disk = HeldBack::new();
+    let (mut store, number) = held_back(&disk, 6 << 20);
+    store.ask(job(number, 5 << 20)).unwrap().unwrap();
+    store.ask(Get { jid: jid(0) }.into()).unwrap().unwrap();
+    assert!(!disk.has("checkpoint-"), "the read waited");
+    store.ask(job(number + 1, 10)).unwrap().unwrap();
+    assert!(disk.has("checkpoint-"), "the log grew on and on");
+}
+
+#[test]
+fn a_batch_longer_than_a_segment_does_not_wait_for_it_as_long_as_there_is_room() {
+    let disk = HeldBack::new();
+    let (mut store, number) = held_back(&disk, 24 << 20);
+    store.ask(job(number, 17 << 20)).unwrap().unwrap();
+    assert!(!disk.has("checkpoint-"), "it waited");
+}

@@ -148,6 +148,23 @@ impl Disk for RealDisk {
     }
 }
 
+/// How much that nobody waits for is written before it is synced: no commit should wait behind much.
+pub(crate) const STRETCH: usize = 1 << 20;
+
+/// Writes parts one behind the other, and makes each durable before the next.
+pub(crate) fn write_synced<'a>(
+    file: &dyn DiskFile,
+    mut offset: u64,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<()> {
+    for part in parts {
+        file.write_at(part, offset)?;
+        file.sync_data()?;
+        offset += part.len() as u64;
+    }
+    Ok(())
+}
+
 struct RealFile {
     file: File,
 }

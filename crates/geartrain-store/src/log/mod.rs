@@ -30,6 +30,7 @@ use std::sync::Arc;
 pub(crate) use aside::Aside;
 pub(crate) use copy::{BEGINNING, Copied, copy};
 pub use disk::{Disk, DiskFile, Join, RealDisk, Work};
+pub(crate) use disk::{STRETCH, write_synced};
 pub use reader::LogReader;
 pub(crate) use release::{Release, Released};
 
@@ -217,17 +218,18 @@ impl Log {
     /// Makes sure that a batch of so many bytes can be appended without asking the disk for room.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), LogError> {
         self.check()?;
-        if self.has_room_for(bytes) {
+        let bytes = padded(bytes) as u64;
+        if bytes <= self.room() {
             return Ok(());
         }
-        let reserved = self.spares.ensure(self.segment_for(padded(bytes) as u64));
+        let reserved = self.spares.ensure(self.segment_for(bytes));
         self.or_break(reserved.map_err(LogError::from))
     }
 
-    /// Whether so many bytes can be [reserved](Log::reserve) without making a file.
-    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+    /// Whether there is no room for so many bytes, and there will be when what was [chosen](Log::choose) is taken in.
+    pub(crate) fn is_about_to_have(&self, bytes: usize) -> bool {
         let bytes = padded(bytes) as u64;
-        bytes <= self.room() || self.spares.has(self.segment_for(bytes))
+        bytes > self.room() && self.spares.is_about_to_have(self.segment_for(bytes))
     }
 
     /// Writes a batch: one overwrite of pre-written sectors. It is durable only after the next `sync`.

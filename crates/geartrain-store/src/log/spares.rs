@@ -4,12 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::aside::Aside;
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, STRETCH, write_synced};
 use super::is_full;
 use super::segment::spare_name;
-
-/// How much of a spare is written before it is synced, so that no commit waits behind a whole one.
-const STRETCH: usize = 1 << 20;
 
 /// A file without a segment's number.
 pub(super) struct Spare {
@@ -64,12 +61,17 @@ impl Spares {
     }
 
     /// Whether there is one of so many bytes at least.
-    pub(super) fn has(&self, bytes: u64) -> bool {
+    fn has(&self, bytes: u64) -> bool {
         if bytes > self.bytes {
             self.large.as_ref().is_some_and(|large| large.bytes >= bytes)
         } else {
             !self.ready.is_empty()
         }
+    }
+
+    /// Whether there is none of so many bytes, none is being made, and one is coming.
+    pub(super) fn is_about_to_have(&self, bytes: u64) -> bool {
+        bytes <= self.bytes && self.ready.is_empty() && self.making.is_none() && self.coming > 0
     }
 
     /// Makes sure that there is one of so many bytes at least.
@@ -81,8 +83,9 @@ impl Spares {
             let mut made = self.make(bytes);
             if matches!(&made, Err(error) if is_full(error)) && self.ready.len() > 1 {
                 // They hold the room that is missing. One stays, because somebody may have been promised it.
-                for spare in self.ready.drain(1..) {
-                    self.disk.remove(&spare.name)?;
+                while let [_, .., last] = &self.ready[..] {
+                    self.disk.remove(&last.name)?;
+                    self.ready.pop();
                 }
                 made = self.make(bytes);
             }
@@ -182,12 +185,6 @@ fn make(disk: &dyn Disk, name: String, bytes: u64) -> io::Result<Spare> {
 
 fn fill(file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
     let zeroes = vec![0; STRETCH.min(bytes as usize)];
-    let mut offset = 0;
-    while offset < bytes {
-        let stretch = (bytes - offset).min(zeroes.len() as u64);
-        file.write_at(&zeroes[..stretch as usize], offset)?;
-        file.sync_data()?;
-        offset += stretch;
-    }
-    Ok(())
+    let part = |offset: u64| &zeroes[..(bytes - offset).min(STRETCH as u64) as usize];
+    write_synced(file, 0, (0..bytes).step_by(STRETCH).map(part))
 }

@@ -250,7 +250,7 @@ impl Slots {
     }
 
     fn place(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
-        let page = (u64::from(slot) * self.page_factor >> PAGE_SHIFT) as u32;
+        let page = ((u64::from(slot) * self.page_factor) >> PAGE_SHIFT) as u32;
         let start = (slot - page * self.per_page) as usize * self.bytes_each;
         (page as usize, start..start + self.bytes_each)
     }
