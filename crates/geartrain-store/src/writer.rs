@@ -206,8 +206,8 @@ impl Writer {
         let is_next = piece.as_ref().is_some_and(|piece| piece.is_head);
         // The next one waits for the one before, and so does a log that would have grown by too much when that is done.
         let must_wait =
-            is_next || log_grows && self.log.used_bytes() > self.log_bytes_then + FINISHING_LOG_BYTES_MAX;
-        if self.finishing.as_ref().is_some_and(|finishing| finishing.is_done() || must_wait) {
+            || is_next || log_grows && self.log.used_bytes() > self.log_bytes_then + FINISHING_LOG_BYTES_MAX;
+        if self.finishing.as_ref().is_some_and(|finishing| finishing.is_done() || must_wait()) {
             self.take_in()?;
         }
         let outcome = piece.map_or(Ok(()), |piece| self.add(piece)).and_then(|()| self.settle());
@@ -283,6 +283,15 @@ impl Writer {
         self.or_give_up(outcome)
     }
 
+    /// The same, for whoever writes nothing.
+    fn take_in_or_fail(&mut self) -> Result<(), Trouble> {
+        let taken = self.take_in();
+        if let Err(trouble) = &taken {
+            self.fail(trouble.clone());
+        }
+        taken
+    }
+
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
         if let Some(trouble) = self.trouble.get() {
             return Err(trouble.clone());
@@ -300,11 +309,11 @@ impl Writer {
     /// Waits for what is being let go of only if there is no room without it, or it would take longer to make a segment.
     fn reserve_or_wait(&mut self, bytes: usize) -> Result<(), Trouble> {
         if self.log.is_about_to_have(bytes) {
-            self.take_in()?;
+            self.take_in_or_fail()?;
         }
         match self.log.reserve(bytes) {
             Err(LogError::Full) if self.finishing.is_some() => {
-                self.take_in()?;
+                self.take_in_or_fail()?;
                 Ok(self.log.reserve(bytes)?)
             }
             reserved => Ok(reserved?),

@@ -87,23 +87,45 @@ fn without_room_there_is_no_checkpoint_this_time_and_the_log_goes_on() {
     assert_eq!(length(&open(&HeldBack::over(disk.disk.crash()))), jobs);
 }
 
-#[test]
-fn what_is_being_let_go_of_is_waited_for_when_there_is_no_room_without_it() {
-    const FIRST: &str = "log-00000000000000000001";
-    let disk = HeldBack::new();
+const FIRST: &str = "log-00000000000000000001";
+
+/// A store in which a checkpoint is being made to count that lets go of the first segment. The next is not due before 14 more have come and gone.
+fn about_to_let_go(disk: &HeldBack) -> Lockstep {
     let options = StoreOptions { checkpoint_bytes_min: 8 << 20, ..options(RECYCLED) };
     let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
-    let mut pass_on = |number| {
-        store.ask(job(number, 500_000)).unwrap().unwrap();
-        store.ask(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
-    };
-    // So much that a checkpoint lets go of the first segment, and so little that the next one is not due before the end.
-    (0..18).for_each(&mut pass_on);
+    (0..18).for_each(|number| come_and_go(&mut store, number));
     assert!(disk.has("checkpoint.new") && disk.has(FIRST));
+    store
+}
+
+fn come_and_go(store: &mut Lockstep, number: u64) {
+    store.ask(job(number, 500_000)).unwrap().unwrap();
+    store.ask(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
+}
+
+#[test]
+fn what_is_being_let_go_of_is_waited_for_when_there_is_no_room_without_it() {
+    let disk = HeldBack::new();
+    let mut store = about_to_let_go(&disk);
     // Enough for what is left of the checkpoint, and not for a segment.
     disk.disk.set_bytes_max(disk.disk.bytes() + (1 << 20));
-    (18..32).for_each(&mut pass_on);
+    (18..32).for_each(|number| come_and_go(&mut store, number));
     assert!(disk.has("checkpoint-") && !disk.has("checkpoint.new") && !disk.has(FIRST));
+}
+
+#[test]
+fn if_that_fails_whoever_asks_for_room_is_told_and_what_was_kept_is_read_again() {
+    let disk = HeldBack::new();
+    let mut store = about_to_let_go(&disk);
+    disk.disk.fail_after(0);
+    disk.let_go();
+    disk.disk.heal();
+    // Longer than a segment, so that it asks for room before anything is written, and there is none.
+    disk.disk.set_bytes_max(disk.disk.bytes());
+    store.ask(job(18, 6_000_000)).unwrap_err();
+    disk.disk.set_bytes_max(u64::MAX);
+    come_and_go(&mut store, 19);
+    assert_eq!(store.recoveries(), 1);
 }
 
 #[test]
@@ -339,8 +361,7 @@ fn held_back(disk: &HeldBack, checkpoint_bytes_min: u64) -> (Lockstep, u64) {
     let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
     let mut number = 0;
     while !disk.holds_back() {
-        store.ask(job(number, 500_000)).unwrap().unwrap();
-        store.ask(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
+        come_and_go(&mut store, number);
         number += 1;
     }
     assert!(!disk.has("checkpoint-"));
