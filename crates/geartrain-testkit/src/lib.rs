@@ -8,4 +8,7 @@ pub mod crowd;
 pub mod disk;
 pub mod model;
 pub mod peers;
+mod scale;
 pub mod story;
+
+pub use scale::scaled;
