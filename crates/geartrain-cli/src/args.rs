@@ -152,6 +152,8 @@ pub(crate) enum Verb {
     Lua(LuaArgs),
     /// Measure how fast a queue is
     Bench(BenchArgs),
+    /// Kill, freeze and starve a server on this machine, and count what it kept
+    Drill(DrillArgs),
     /// Print what a shell needs to complete commands
     #[command(
         after_help = "Example:\n  geartrain completions bash > ~/.local/share/bash-completion/completions/geartrain"
@@ -228,6 +230,9 @@ pub(crate) struct ServerArgs {
     /// What to log: error, warn, info, debug or trace, or a filter like info,geartrain_resp=debug
     #[arg(long, value_name = "FILTER", env = "GEARTRAIN_LOG", default_value = "info")]
     pub(crate) log: String,
+    /// Take clock offsets from standard input, and stop when that ends: what `geartrain drill` starts
+    #[arg(long, hide = true)]
+    pub(crate) drill: bool,
 }
 
 /// Where something is spoken, if it is.
@@ -305,7 +310,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
     ("Look after it", &["gone", "tick", "backup", "check"]),
-    ("This command", &["lua", "bench", "completions", "version"]),
+    ("This command", &["lua", "bench", "drill", "completions", "version"]),
 ];
 
 const EXAMPLES: &str = r#"Examples:
@@ -1127,6 +1132,40 @@ pub(crate) struct BenchArgs {
     /// Put --queued jobs into this queue, say what that took, and wait: what bench starts itself to do, and kills
     #[arg(long, value_name = "QUEUE", hide = true)]
     pub(crate) fill: Option<QueueName>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain drill
+  geartrain drill --kills 200 --disk /var/lib
+  geartrain drill --kills 0 --freezes 0 --clock-jumps 0 --full-disks 5 --json
+
+For each fault it starts a server in a directory of its own under --disk, lets clients put and work on jobs, injects
+the fault again and again, and then compares every acknowledgement with what the server has. The machine's clock is
+not touched, and --url is not used. A full disk needs a small file system, which only root can mount.
+The exit code is 1 if anything acknowledged was lost or handed out twice; then the directory stays as evidence.")]
+pub(crate) struct DrillArgs {
+    /// How often the server is killed with SIGKILL and restarted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) kills: u32,
+    /// How often it is stopped with SIGSTOP for two seconds
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) freezes: u32,
+    /// How often its disk is filled
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) full_disks: u32,
+    /// How often its clock jumps, by up to an hour
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) clock_jumps: u32,
+    /// How many clients are at work at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) clients: u16,
+    /// The directory on the disk to be drilled [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) disk: Option<PathBuf>,
+    /// Choose the moments of the faults as an earlier drill did, by the seed that it printed
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
 }
 
 /// What can be measured.

@@ -5,11 +5,14 @@
 mod place;
 mod served;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{Backend, Client, Error, Event, Get, StateName};
 use geartrain_testkit::crowd::Crowd;
+use geartrain_testkit::peers::Scratch;
 use place::Place;
 use pollster::block_on;
 use serde_json::Value;
@@ -178,4 +181,29 @@ fn a_demonstration_has_something_to_look_at() {
     until("a sample job is complete", || jobs("complete") > 0);
     assert!(place.json(&["workers", "--url", &url]).as_array().is_some_and(|workers| !workers.is_empty()));
     assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn a_server_whose_log_cannot_be_written_goes_on() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let scratch = Scratch::new("unwritable-log");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_geartrain"))
+        .args(["server", "--json", "--log", "trace", "--resp", "127.0.0.1:0", "--gearman", "off", "--data"])
+        .arg(scratch.path().join("data"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    let put = || {
+        let client = connect(&format!("redis://{}?patience=5", ready["resp"].as_str().unwrap()));
+        block_on(client.put("mail", "k", "{}")).map(drop)
+    };
+    let done = (0..5).try_for_each(|_| put());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    done.unwrap();
 }

@@ -5,6 +5,7 @@ mod care;
 mod change;
 mod config;
 mod crew;
+mod drill;
 mod events;
 mod failed;
 mod limits;
@@ -54,6 +55,11 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Check(args) => care::check(&cli.url, args, out),
         Verb::Backup(args) => care::backup(&cli.url, args, out).await,
         Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
+        Verb::Drill(_) if cli.url_given => Err(Failure::Usage(
+            "a drill starts servers of its own: choose the disk with --disk, not a queue with --url"
+                .to_owned(),
+        )),
+        Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&cli.url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
@@ -116,6 +122,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Lua(_)
         | Verb::Backup(_)
         | Verb::Bench(_)
+        | Verb::Drill(_)
         | Verb::Check(_)
         | Verb::Completions { .. }
         | Verb::Version => Ok(()),

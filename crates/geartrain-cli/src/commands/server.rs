@@ -1,10 +1,12 @@
 //! The server, until it is told to stop; and the script for those who have a Redis instead.
 
-use std::io;
+use std::io::{self, Write as _};
 
 use geartrain::{Place, script};
 use geartrain_server::{GearmanSettings, Server, Settings, StartError, TlsFiles};
+use geartrain_store::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -25,6 +27,8 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
     let to_stderr = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(out.err_is_terminal)
+        // A log file on a full disk must not end connections: reporting a failed write on the same stream panics.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     match args.log_form {
         LogForm::Human => to_stderr.with_target(false).init(),
@@ -42,6 +46,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         shutdown: args.allow_shutdown,
         tls,
     });
+    let drill = args.drill;
     let settings = Settings {
         store: match (args.store, args.data) {
             (Some(store), _) => store,
@@ -68,14 +73,34 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let server = Server::start(&settings).await?;
         greet(out, &server, &settings)?;
+        let (end_drill, drill_ended) = oneshot::channel();
+        if drill {
+            std::thread::spawn(move || end_drill.send(follow_drill()));
+        }
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
             () = server.asked_to_end() => {}
+            // Without a drill the sender is gone, and this branch never wins.
+            Ok(_) = drill_ended => {}
         }
         server.stop().await;
         Ok(())
     })
+}
+
+/// Sets the clock offsets that a drill sends as `clock SECONDS`, and confirms each. Returns when the drill hangs up.
+fn follow_drill() -> io::Result<()> {
+    for line in io::stdin().lines() {
+        let line = line?;
+        if let Some(offset) = line.strip_prefix("clock ").and_then(|seconds| seconds.parse().ok()) {
+            SystemClock::set_offset(offset);
+            let mut out = io::stdout();
+            writeln!(out, "{line}")?;
+            out.flush()?;
+        }
+    }
+    Ok(())
 }
 
 fn greet(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Result<()> {
