@@ -1,8 +1,10 @@
-//! Connection admission: how many connections there may be at once, for all front-ends of the process together.
+//! Connection admission: how many connections there may be at once, for all front-ends of the process
+//! together.
 //!
-//! Every connection takes a file descriptor. When there are none left, the store cannot open the next segment of
-//! its log and all writes stop. So connections beyond the limit are refused, and connections that have not
-//! authenticated yet have a smaller limit and a deadline: they can be opened by anybody who reaches the port.
+//! Every connection takes a file descriptor. When there are none left, the store cannot open the next
+//! segment of its log and all writes stop. So connections beyond the limit are refused, and connections
+//! that have not authenticated yet have a smaller limit and a deadline: they can be opened by anybody who
+//! reaches the port.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -67,8 +69,8 @@ struct Unauthenticated {
 }
 
 impl Admission {
-    /// The one that all front-ends of the process use, because they share its descriptors. The limit is read anew
-    /// for each connection.
+    /// The one that all front-ends of the process use, because they share its descriptors. The limit is
+    /// read anew for each connection.
     pub fn of_process() -> Arc<Admission> {
         static PROCESS: OnceLock<Arc<Admission>> = OnceLock::new();
         PROCESS.get_or_init(|| Arc::new(Admission::new(None, AUTHENTICATE_WITHIN))).clone()
@@ -98,7 +100,8 @@ impl Admission {
         Ok(admitted)
     }
 
-    fn connections_max(&self) -> usize {
+    /// How many connections there may be at once.
+    pub fn connections_max(&self) -> usize {
         self.connections_max.unwrap_or_else(descriptors::connections_max)
     }
 
@@ -109,8 +112,12 @@ impl Admission {
 }
 
 impl Admitted {
-    /// Says whether the connection has authenticated. If it has not, its time begins anew.
+    /// Says whether the connection has authenticated. When it no longer has, its time begins; when it still
+    /// has not, nothing changes.
     pub fn set_authenticated(&mut self, authenticated: bool) {
+        if !authenticated && self.unauthenticated.is_some() {
+            return;
+        }
         let admission = &self.admission;
         let mut counts = admission.counts();
         if let Some(before) = self.unauthenticated.take() {

@@ -23,8 +23,8 @@ static WRONG_PASSWORD: RepeatedWarning = RepeatedWarning::new();
 
 /// Slows down sources that send wrong passwords.
 ///
-/// The delay comes before the password is compared, also if it is the right one: otherwise the absence of a quick
-/// reply would tell that it was wrong.
+/// The delay comes before the password is compared, also if it is the right one: otherwise the absence of a
+/// quick reply would tell that it was wrong.
 #[derive(Debug, Default)]
 pub struct AuthThrottle {
     sources: Mutex<HashMap<Option<IpAddr>, Failures>>,

@@ -4,6 +4,12 @@
 //! forgery). Line-based protocols answer the header lines with errors and then execute the body. So the first
 //! line of a request must already end the connection.
 
+use std::fmt::Display;
+
+use crate::RepeatedWarning;
+
+static HTTP: RepeatedWarning = RepeatedWarning::new();
+
 /// All methods of HTTP that are registered for general use, the preface of HTTP/2, and the header that every
 /// request of HTTP/1.1 has. None of them is a command of a protocol spoken here.
 const WORDS: [&str; 11] =
@@ -17,4 +23,12 @@ const WORDS: [&str; 11] =
 /// ```
 pub fn http_word(first: &[u8]) -> Option<&'static str> {
     WORDS.into_iter().find(|word| word.as_bytes().eq_ignore_ascii_case(first))
+}
+
+/// Logs that a connection ends because it sent HTTP.
+pub fn warn_of_http(protocol: &str, client: impl Display, word: &str) {
+    HTTP.warn(format_args!(
+        "possible attack: {client} sent HTTP ({word}) to the {protocol} port and was disconnected; \
+         a web page may be trying to submit or cancel jobs"
+    ));
 }

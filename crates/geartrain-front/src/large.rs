@@ -1,9 +1,9 @@
 //! Large replies, encoded piece by piece away from the executor's threads.
 //!
-//! Encoding 200 MB takes seconds. On an executor thread that would stop every other connection served by it, and in
-//! one go it would take as much memory again. So pieces are encoded on the blocking thread pool, the next one when
-//! the client has read the last. Where the length stands in front of a reply it is counted first, which encodes
-//! everything twice.
+//! Encoding 200 MB takes seconds. On an executor thread that would stop every other connection served by
+//! it, and in one go it would take as much memory again. So pieces are encoded on the blocking thread pool,
+//! the next one when the client has read the last. Where the length stands in front of a reply it is
+//! counted first, which encodes everything twice.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::output::PIECE_BYTES;
 
-/// How many pieces are encoded at once in the process: encoding is work for the processor alone, and other work
-/// must find one that is free.
+/// How many pieces are encoded at once in the process: encoding is work for the processor alone, and other
+/// work must find one that is free.
 static ENCODERS: Semaphore = Semaphore::const_new(2);
 
 /// A reply that can be encoded in pieces.
 pub trait Pieces: Send + Sync + 'static {
-    /// Appends the piece of this number, and says whether there was one. It is asked twice for each, and must write
-    /// the same bytes. The largest piece bounds the memory that a reply takes while it is sent.
+    /// Appends the piece of this number, and says whether there was one. It is asked twice for each, and
+    /// must write the same bytes. The largest piece bounds the memory that a reply takes while it is sent.
     fn write(&self, number: usize, out: &mut Vec<u8>) -> bool;
 }
 
@@ -48,8 +48,8 @@ impl LargeReply {
         LargeReply { produced: receiver }
     }
 
-    /// What comes next; none if encoding failed, and then the reply can never be whole. Nothing is lost if this is
-    /// dropped half-way.
+    /// What comes next; none if encoding failed, and then the reply can never be whole. Nothing is lost if
+    /// this is dropped half-way.
     pub async fn next(&mut self) -> Option<Produced> {
         self.produced.recv().await
     }
@@ -116,7 +116,33 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Pieces of `PIECE_BYTES`, and the last that was asked for.
+    struct Watched(usize, Arc<AtomicUsize>);
+
+    impl Pieces for Watched {
+        fn write(&self, number: usize, out: &mut Vec<u8>) -> bool {
+            self.1.store(number, Ordering::SeqCst);
+            out.resize(out.len() + if number < self.0 { PIECE_BYTES } else { 0 }, b'x');
+            number < self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_stops_the_encoding() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut reply = LargeReply::new(Watched(50, asked.clone()));
+        assert_eq!(reply.next().await, Some(Produced::Length(50 * PIECE_BYTES)));
+        for read in 0..50 {
+            assert!(matches!(reply.next().await, Some(Produced::Piece(_))));
+            // One waits to be taken, one waits for that, and one is being encoded.
+            assert!(asked.load(Ordering::SeqCst) <= read + 3);
+        }
+        assert_eq!(reply.next().await, Some(Produced::End));
+    }
 
     struct Numbered(usize);
 

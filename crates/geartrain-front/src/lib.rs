@@ -4,7 +4,7 @@
 //! - [`RepeatedWarning`]: a log line that clients can cause, at most once a second
 //! - [`AuthThrottle`]: a growing delay for sources that send wrong passwords
 //! - [`Output`] and [`LargeReply`]: replies that are encoded piece by piece, as the client reads them
-//! - [`http_word`]: HTTP sent to a port that does not speak it
+//! - [`http_word`] and [`warn_of_http`]: HTTP sent to a port that does not speak it
 
 mod admission;
 mod auth;
@@ -17,7 +17,7 @@ mod warning;
 pub use admission::{AUTHENTICATE_WITHIN, Admission, Admitted, Evicted, Full};
 pub use auth::AuthThrottle;
 pub use descriptors::{DESCRIPTORS_RESERVED, raise_descriptor_limit};
-pub use http::http_word;
+pub use http::{http_word, warn_of_http};
 pub use large::{LargeReply, Pieces, Produced, encode_off_thread};
-pub use output::{Output, PIECE_BYTES};
+pub use output::{Output, PIECE_BYTES, SHARED_BYTES_MIN};
 pub use warning::RepeatedWarning;

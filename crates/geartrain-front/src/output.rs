@@ -1,6 +1,7 @@
 //! Bytes on their way to a client: small ones gathered, large ones shared with their owner instead of copied.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -8,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 pub const PIECE_BYTES: usize = 256 << 10;
 
 /// From here on bytes are shared: below, the bookkeeping and the write of its own cost more than the copy.
-const SHARED_BYTES_MIN: usize = 16 << 10;
+pub const SHARED_BYTES_MIN: usize = 16 << 10;
 
 /// A queue of bytes: written at the end, sent from the front.
 #[derive(Debug, Default)]
@@ -32,9 +33,14 @@ impl Output {
         self.len() == 0
     }
 
-    /// Where small things are written. What is in it already stays, except at the hand of [`Output::splice`].
+    /// Where small things are written, behind what is there.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.back
+    }
+
+    /// Forgets all that was not sent.
+    pub fn clear(&mut self) {
+        (self.front, self.front_bytes, self.back) = (VecDeque::new(), 0, BytesMut::new());
     }
 
     /// Adds a copy of these bytes.
@@ -105,6 +111,21 @@ impl Output {
     /// How many bytes will have been sent when all is sent that is here now.
     pub fn end(&self) -> u64 {
         self.sent + self.len() as u64
+    }
+}
+
+/// Packets are encoded into the buffer: what takes a `&mut BytesMut` takes an output.
+impl Deref for Output {
+    type Target = BytesMut;
+
+    fn deref(&self) -> &BytesMut {
+        &self.back
+    }
+}
+
+impl DerefMut for Output {
+    fn deref_mut(&mut self) -> &mut BytesMut {
+        &mut self.back
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 /// How long warnings are only counted after one was logged.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A warning that may occur thousands of times a second: the first is logged at once, and the others once a second
-/// with their number.
+/// A warning that may occur thousands of times a second: the first is logged at once, and the others once a
+/// second with their number.
 #[derive(Debug, Default)]
 pub struct RepeatedWarning {
     state: Mutex<State>,
@@ -62,7 +62,11 @@ impl RepeatedWarning {
                 // Left over if the runtime that should have logged them has ended.
                 let before = std::mem::take(&mut state.counted);
                 state.until = Some(now + INTERVAL);
-                Some(if before == 0 { text.to_string() } else { format!("{text} (and {before} times before)") })
+                Some(if before == 0 {
+                    text.to_string()
+                } else {
+                    format!("{text} (and {before} times before)")
+                })
             }
         }
     }
