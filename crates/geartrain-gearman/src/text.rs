@@ -201,8 +201,7 @@ pub enum Line<'a> {
 impl Command {
     /// Understands a line. Where nobody may stop the server by a word, `shutdown` is not known.
     pub fn parse(line: &Bytes, shutdown_allowed: bool) -> Result<Command, Refused> {
-        // A blank at the beginning ends a word that is empty, and there is no such command.
-        let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let first = first_word(line);
         let unknown = || Refused::UnknownCommand(line.slice_ref(first));
         // With the first word, one more than any command takes: enough to know that there are too many.
         let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
@@ -243,6 +242,11 @@ impl Command {
             _ => return Err(invalid),
         })
     }
+}
+
+/// The first word of a line. A blank at the beginning ends one that is empty, and there is no such command.
+pub(crate) fn first_word(line: &[u8]) -> &[u8] {
+    line.split(|byte| *byte == b' ').next().unwrap_or_default()
 }
 
 fn can_be_function(name: &[u8]) -> bool {

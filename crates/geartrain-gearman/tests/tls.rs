@@ -7,9 +7,11 @@ mod crew;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::Server;
 use crew::{complete, connect, jid_of, pop_one, put, run};
+use geartrain_front::Admission;
 use geartrain_gearman::client::GearmanBackend;
 use geartrain_gearman::front::Options;
 use rustls::pki_types::pem::PemObject;
@@ -20,6 +22,10 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 async fn encrypted() -> Server {
+    encrypted_with(Options::default()).await
+}
+
+async fn encrypted_with(options: Options) -> Server {
     let certificates = CertificateDer::pem_file_iter(fixture("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(fixture("server.key")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -29,7 +35,7 @@ async fn encrypted() -> Server {
         .with_no_client_auth()
         .with_single_cert(certificates.map(Result::unwrap).collect(), key)
         .unwrap();
-    Server::with(Options { tls: Some(Arc::new(config)), ..Options::default() }).await
+    Server::with(Options { tls: Some(Arc::new(config)), ..options }).await
 }
 
 #[tokio::test]
@@ -56,4 +62,21 @@ async fn whoever_cannot_be_trusted_is_not_spoken_to() {
         let said = error.source().unwrap().to_string();
         assert!(said.contains(why), "{said}");
     }
+}
+
+/// With TLS a client speaks first, so silence is no patience. Whoever stops in the middle of a handshake is
+/// no better.
+#[tokio::test]
+async fn a_connection_that_does_not_finish_the_handshake_in_time_is_closed() {
+    let admission = Admission::with_limits(10, Duration::from_millis(100));
+    let server = encrypted_with(Options { admission, ..Options::default() }).await;
+    let backend =
+        connect(&format!("gearmans://{}?ca={}", server.address, fixture("authority.pem").display())).await;
+    let mut silent = server.peer().await;
+    assert!(silent.is_closed().await);
+    let mut slow = server.peer().await;
+    slow.raw(b"\x16\x03\x01\x02\x00").await;
+    assert!(slow.is_closed().await);
+    // Whoever has finished it may be silent for ever.
+    jid_of(&backend, put("resize", "cat")).await;
 }

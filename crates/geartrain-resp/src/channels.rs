@@ -12,7 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use geartrain_core::wire::{self, Heard};
-use geartrain_core::{Backend, BackendError, Deliveries, Event, Events, EventsEnd, Published};
+use geartrain_core::{
+    Backend, BackendError, Deliveries, Delivery, Event, Events, EventsEnd, Published, Told,
+};
+use geartrain_front::encode_off_thread;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -64,7 +67,7 @@ impl Push {
             }
         }
         out.bulk(&self.channel);
-        out.bulk(&self.text);
+        out.shared_bulk(self.text.clone());
     }
 
     fn bytes(&self) -> usize {
@@ -524,7 +527,13 @@ async fn relay(
         };
         while let Some(next) = heard {
             match next {
-                Ok(delivery) => mouth.tell(Push::new(channel.clone(), wire::encode(&delivery).into())),
+                Ok(delivery) => {
+                    let encoded = encode_off_thread(bytes(&delivery), move || wire::encode(&delivery)).await;
+                    match encoded {
+                        Some(encoded) => mouth.tell(Push::new(channel.clone(), encoded.into())),
+                        None => return mouth.cut.cancel(),
+                    }
+                }
                 Err(end) => {
                     // Only a new connection can begin anew.
                     tracing::warn!("{end}");
@@ -538,6 +547,15 @@ async fn relay(
             // Whoever asked may have gone.
             let _ = done.send(());
         }
+    }
+}
+
+/// How many bytes of payload a delivery holds.
+fn bytes(delivery: &Delivery) -> usize {
+    match &delivery.told {
+        Told::Chunk(_, payload) => payload.bytes().len(),
+        Told::Ended(_, outcome) => outcome.bytes.bytes().len(),
+        _ => 0,
     }
 }
 

@@ -13,12 +13,13 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use geartrain_core::wire::Request as WireRequest;
 use geartrain_core::{Answer, BackendError, Call, Command, HandBack, QueueName};
+use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_http};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::frame::{Output, Parser, REQUEST_BYTES_MAX, Request, STRANGER_BYTES_MAX};
+use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, STRANGER_BYTES_MAX};
 use crate::front::Shared;
-use crate::native::{self, Waits};
+use crate::native::{self, NativeReply, Waits};
 use crate::qless;
 use crate::session::Session;
 use crate::words;
@@ -32,6 +33,9 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// How much is read at once: little from those who say little.
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
+
+static BROKEN: RepeatedWarning = RepeatedWarning::new();
+static EVICTED: RepeatedWarning = RepeatedWarning::new();
 
 /// What is under way at the backend.
 type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -64,7 +68,7 @@ impl Slot {
 enum Ready {
     Error(String),
     Qless(qless::Asked, Answer),
-    Native(Vec<u8>),
+    Native(native::NativeReply),
 }
 
 /// Requests that are done together.
@@ -109,12 +113,12 @@ pub(crate) struct Connection<R, W> {
     gathered: Gathered,
     batches: VecDeque<Batch>,
     ready: VecDeque<Ready>,
+    /// A reply that is encoded piece by piece, and how long it may be. Nothing is written between its pieces.
+    large: Option<(LargeReply, usize)>,
     waits: Waits,
     out: Output,
-    /// How much of the output has been written.
-    written: usize,
     /// Jobs that the peer waited for, and where in the output it is told so. If it goes before that was written, they are nobody's.
-    untold: Vec<(usize, Vec<HandBack>)>,
+    untold: Vec<(u64, Vec<HandBack>)>,
     /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
     ended: bool,
 }
@@ -122,6 +126,8 @@ pub(crate) struct Connection<R, W> {
 /// What happened first.
 enum Happened {
     Cut,
+    Evicted(Evicted),
+    Produced(Option<Produced>),
     Landed,
     Written(std::io::Result<usize>),
     Read(std::io::Result<usize>),
@@ -139,27 +145,26 @@ where
     pub(crate) fn new(
         reader: R,
         writer: W,
+        session: Session,
         shared: Arc<Shared>,
-        number: u64,
         stop: CancellationToken,
     ) -> Connection<R, W> {
-        let trusted = shared.options.password.is_none();
         Connection {
             reader,
             writer,
-            session: Session::new(number, shared.clone()),
             stop,
             shared,
-            parser: Parser::new(request_bytes_max(trusted)),
+            parser: Parser::new(request_bytes_max(session.is_trusted())),
+            session,
             incoming: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
             held: None,
             gathered: Gathered::default(),
             batches: VecDeque::new(),
             ready: VecDeque::new(),
+            large: None,
             waits: Waits::default(),
             out: Output::default(),
-            written: 0,
             untold: Vec::new(),
             ended: false,
         }
@@ -169,7 +174,7 @@ where
     pub(crate) async fn serve(mut self) {
         self.converse().await;
         self.waits.end_all(&*self.shared.backend).await;
-        let untold = self.untold.into_iter().filter(|(end, _)| *end > self.written);
+        let untold = self.untold.into_iter().filter(|(end, _)| *end > self.out.bytes.sent());
         native::hand_back(untold.flat_map(|(_, jobs)| jobs).collect(), &*self.shared.backend).await;
         // The peer may have gone before.
         let _ = self.writer.shutdown().await;
@@ -185,36 +190,32 @@ where
             if self.is_done() {
                 break;
             }
-            let room = self.out.bytes.len() < OUTPUT_BYTES_MAX;
+            let has_space = self.out.bytes.len() < OUTPUT_BYTES_MAX;
+            let room = has_space && self.large.is_none();
             let may_read = !self.ended && room && self.held.is_none() && self.batches.len() < BATCHES_MAX;
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
             }
             let Connection {
-                reader,
-                writer,
-                incoming,
-                batches,
-                out,
-                written,
-                ready,
-                session,
-                stop,
-                waits,
-                ..
+                reader, writer, incoming, batches, out, large, ready, session, stop, waits, ..
             } = self;
-            let (ear, cut) = session.ear();
+            let may_land = ready.is_empty() && large.is_none();
+            let (ear, cut, evicted) = session.ear();
             // The losing branches are dropped half-way: reading, writing and listening lose nothing by that, and the batches are kept.
             let happened = tokio::select! {
                 biased;
                 () = cut => Happened::Cut,
+                evicted = evicted => Happened::Evicted(evicted),
                 () = stop.cancelled(), if !stopping => Happened::Stop,
                 () = &mut farewell, if stopping => Happened::Late,
-                () = landed(batches), if ready.is_empty() && !batches.is_empty() => Happened::Landed,
+                () = landed(batches), if may_land && !batches.is_empty() => Happened::Landed,
                 waited = waits.next(), if room && !waits.is_empty() => Happened::Waited(waited),
                 push = ear.next(), if room => Happened::Told(push),
-                written = writer.write(&out.bytes[*written..]), if !out.bytes.is_empty() => Happened::Written(written),
+                produced = produced(large), if has_space && large.is_some() => Happened::Produced(produced),
+                written = writer.write(out.bytes.chunk()), if !out.bytes.is_empty() => {
+                    Happened::Written(written)
+                }
                 // Last, so that whoever never stops asking does not keep the rest from happening.
                 read = reader.read_buf(incoming), if may_read => Happened::Read(read),
             };
@@ -226,7 +227,20 @@ where
                     );
                     return;
                 }
+                Happened::Evicted(why) => {
+                    EVICTED.warn(format_args!("connection {} is closed: {why}", self.session.number));
+                    return;
+                }
                 Happened::Landed => self.land().await,
+                Happened::Produced(Some(produced)) => self.add(produced),
+                // Half of a reply was sent, so nothing else can be.
+                Happened::Produced(None) => {
+                    tracing::error!(
+                        "connection {} is closed: a reply could not be encoded",
+                        self.session.number
+                    );
+                    return;
+                }
                 Happened::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
                 // Whoever cannot be written to does not want to hear more.
                 Happened::Written(_) | Happened::Late => return,
@@ -238,7 +252,7 @@ where
                     if let Some((push, jobs)) = self.waits.over(waited, &*self.shared.backend).await {
                         self.hear();
                         push.write(&mut self.out);
-                        self.untold.push((self.out.bytes.len(), jobs));
+                        self.untold.push((self.out.bytes.end(), jobs));
                     }
                 }
                 Happened::Stop => {
@@ -256,12 +270,16 @@ where
             && self.held.is_none()
             && self.batches.is_empty()
             && self.ready.is_empty()
+            && self.large.is_none()
             && self.out.bytes.is_empty()
     }
 
     /// Whether everything before the next request is answered.
     fn is_idle(&self) -> bool {
-        self.gathered.slots.is_empty() && self.batches.is_empty() && self.ready.is_empty()
+        self.gathered.slots.is_empty()
+            && self.batches.is_empty()
+            && self.ready.is_empty()
+            && self.large.is_none()
     }
 
     /// Deals with all requests that have been read, as far as there is room.
@@ -274,6 +292,9 @@ where
                     Ok(Some(request)) => request,
                     Ok(None) => break,
                     Err(error) => {
+                        if let ProtocolError::Http(word) = error {
+                            warn_of_http("RESP", self.session.address(), word);
+                        }
                         self.gathered.slots.push(Slot::Error(format!("ERR Protocol error: {error}")));
                         self.incoming.clear();
                         self.ended = true;
@@ -304,7 +325,7 @@ where
             } else {
                 words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
             }
-            self.parser.allow(request_bytes_max(self.session.trusted));
+            self.parser.allow(request_bytes_max(self.session.is_trusted()));
         }
         self.send().await;
     }
@@ -417,16 +438,38 @@ where
 
     /// Writes what can be written into the output, as long as that is not too much: what the peer has been told already, and then replies.
     fn make_replies(&mut self) {
-        while self.out.bytes.len() < OUTPUT_BYTES_MAX {
+        while self.large.is_none() && self.out.bytes.len() < OUTPUT_BYTES_MAX {
             if let Some(push) = self.session.take_push() {
                 push.write(&mut self.out);
                 continue;
             }
             match self.ready.pop_front() {
                 Some(Ready::Error(text)) => self.out.error(&text),
-                Some(Ready::Qless(asked, answer)) => qless::write(&mut self.out, &asked, answer),
-                Some(Ready::Native(reply)) => self.out.bulk(reply),
+                Some(Ready::Qless(asked, answer)) => match qless::LargeReply::new(&asked, answer) {
+                    Ok(large) => self.large = Some((LargeReply::new(large), qless::REPLY_BYTES_MAX)),
+                    Err(answer) => qless::write(&mut self.out, &asked, answer),
+                },
+                Some(Ready::Native(NativeReply::Encoded(reply))) => self.out.shared_bulk(reply.into()),
+                Some(Ready::Native(NativeReply::Large(large))) => {
+                    self.large = Some((LargeReply::new(large), usize::MAX));
+                }
                 None => return,
+            }
+        }
+    }
+
+    /// Writes what came of the large reply.
+    fn add(&mut self, produced: Produced) {
+        match (produced, &self.large) {
+            (Produced::Length(length), Some((_, length_max))) if length > *length_max => {
+                self.large = None;
+                self.out.error(&qless::too_long());
+            }
+            (Produced::Length(length), _) => self.out.bulk_head(length),
+            (Produced::Piece(piece), _) => self.out.bytes.share(piece),
+            (Produced::End, _) => {
+                self.large = None;
+                self.out.bulk_end();
             }
         }
     }
@@ -439,16 +482,9 @@ where
     }
 
     fn wrote(&mut self, bytes: usize) {
-        self.written += bytes;
-        if self.written < self.out.bytes.len() {
-            return;
-        }
-        self.written = 0;
-        self.untold.clear();
-        if self.out.bytes.capacity() > READ_BYTES_MAX {
-            self.out.bytes = Vec::new();
-        } else {
-            self.out.bytes.clear();
+        self.out.bytes.advance(bytes);
+        if self.out.bytes.is_empty() {
+            self.untold.clear();
         }
     }
 
@@ -474,6 +510,14 @@ async fn landed(batches: &mut VecDeque<Batch>) {
         if is_first_ready == Some(true) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+/// What comes next of the large reply.
+async fn produced(large: &mut Option<(LargeReply, usize)>) -> Option<Produced> {
+    match large {
+        Some((large, _)) => large.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn request_bytes_max(trusted: bool) -> usize {
@@ -516,6 +560,6 @@ pub(crate) fn trouble(error: &BackendError) -> String {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    tracing::warn!("{text}");
+    BROKEN.warn(&text);
     text
 }

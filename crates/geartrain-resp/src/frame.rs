@@ -1,6 +1,9 @@
 //! RESP itself: bytes to requests, and values to bytes.
 
+use std::fmt::Write;
+
 use bytes::{Buf, Bytes, BytesMut};
+use geartrain_front::http_word;
 
 /// The longest argument. A payload and a result of the largest size, 64 MiB each, are a third longer where they are written as base64, and have something around them.
 pub(crate) const BULK_BYTES_MAX: usize = 192 << 20;
@@ -14,6 +17,8 @@ pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const STRANGER_BYTES_MAX: usize = 64 << 10;
 /// The longest line that announces a number.
 const HEAD_BYTES_MAX: usize = 32;
+/// The first byte of TLS. A hello can hold lines that a web page chose.
+const TLS_HELLO: u8 = 0x16;
 
 /// A command's name and its arguments.
 pub(crate) type Request = Vec<Bytes>;
@@ -37,6 +42,10 @@ pub(crate) enum ProtocolError {
     LineTooLong,
     #[error("the quotes in the line are not closed, or something is right behind them")]
     Quotes,
+    #[error("a request that begins with {0} is HTTP, and this port speaks RESP")]
+    Http(&'static str),
+    #[error("this is TLS, and this port speaks RESP without it")]
+    Tls,
 }
 
 /// Finds requests in what was read so far. It remembers how far it got, so that a request that comes in small pieces is looked at once.
@@ -83,7 +92,8 @@ impl Parser {
             let request: Request =
                 self.arguments.drain(..).map(|(start, end)| whole.slice(start..end)).collect();
             (self.at, self.missing) = (0, None);
-            if !request.is_empty() {
+            if let Some(name) = request.first() {
+                refuse_http(name)?;
                 return Ok(Some(request));
             }
         }
@@ -153,8 +163,19 @@ impl Parser {
         if line.len() > INLINE_BYTES_MAX {
             return Err(ProtocolError::LineTooLong);
         }
+        if line.first() == Some(&TLS_HELLO) {
+            return Err(ProtocolError::Tls);
+        }
+        // Before quotes are looked at: there may be some in a URL.
+        refuse_http(line.trim_ascii_start().split(u8::is_ascii_whitespace).next().unwrap_or_default())?;
         words(line.strip_suffix(b"\r").unwrap_or(&line)).map(Some)
     }
+}
+
+/// A web page can have a browser send HTTP to this port, with calls in the body: no such request is read
+/// further.
+fn refuse_http(name: &[u8]) -> Result<(), ProtocolError> {
+    http_word(name).map_or(Ok(()), |word| Err(ProtocolError::Http(word)))
 }
 
 /// The line that begins here, without its first and its last bytes, and where the next one begins.
@@ -255,16 +276,14 @@ pub(crate) enum Protocol {
 /// What is on its way to a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: geartrain_front::Output,
     pub(crate) protocol: Protocol,
 }
 
 impl Output {
     fn head(&mut self, kind: u8, number: impl std::fmt::Display) {
-        use std::io::Write;
-        self.bytes.push(kind);
         // Writing into memory cannot fail.
-        let _ = write!(self.bytes, "{number}\r\n");
+        let _ = write!(self.bytes.buffer(), "{}{number}\r\n", char::from(kind));
     }
 
     pub(crate) fn simple(&mut self, text: &str) {
@@ -273,12 +292,13 @@ impl Output {
 
     /// An error, which begins with a word in capitals. It is one line, whatever names are in it.
     pub(crate) fn error(&mut self, text: &str) {
-        self.bytes.push(b'-');
+        let to = self.bytes.buffer();
+        to.extend_from_slice(b"-");
         // As a Redis has it: the end of a line would end the error too early, and a NUL does there.
         let text = text.trim_end_matches(['\r', '\n']);
         let blank = |byte| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte };
-        self.bytes.extend(text.bytes().map(blank));
-        self.bytes.extend_from_slice(b"\r\n");
+        to.extend(text.bytes().map(blank));
+        to.extend_from_slice(b"\r\n");
     }
 
     pub(crate) fn integer(&mut self, number: i64) {
@@ -287,13 +307,30 @@ impl Output {
 
     pub(crate) fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
-        self.head(b'$', bytes.len());
-        self.bytes.extend_from_slice(bytes);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.bulk_head(bytes.len());
+        self.bytes.extend(bytes);
+        self.bulk_end();
+    }
+
+    /// The same without a copy, if it is large.
+    pub(crate) fn shared_bulk(&mut self, bytes: Bytes) {
+        self.bulk_head(bytes.len());
+        self.bytes.share(bytes);
+        self.bulk_end();
+    }
+
+    /// Before so many bytes that follow in pieces.
+    pub(crate) fn bulk_head(&mut self, length: usize) {
+        self.head(b'$', length);
+    }
+
+    /// Behind them.
+    pub(crate) fn bulk_end(&mut self) {
+        self.bytes.extend(b"\r\n");
     }
 
     pub(crate) fn nil(&mut self) {
-        self.bytes.extend_from_slice(match self.protocol {
+        self.bytes.extend(match self.protocol {
             Protocol::Two => b"$-1\r\n",
             Protocol::Three => b"_\r\n",
         });
@@ -385,6 +422,11 @@ mod tests {
             (b"echo \"a\r\n", ProtocolError::Quotes),
             (b"echo \"a\"b\r\n", ProtocolError::Quotes),
             (&line, ProtocolError::LineTooLong),
+            (b"POST / HTTP/1.1\r\n", ProtocolError::Http("POST")),
+            (b"PING\r\n\r\n  get /\"x HTTP/1.1\r\n", ProtocolError::Http("GET")),
+            (b"Host: localhost:7411\r\n", ProtocolError::Http("Host:")),
+            (b"*2\r\n$4\r\nPOST\r\n$1\r\n/\r\n", ProtocolError::Http("POST")),
+            (b"\x16\x03\x01\x02\nPING\r\n", ProtocolError::Tls),
         ] {
             assert_eq!(all(bytes), Err(error));
         }
@@ -425,7 +467,7 @@ mod tests {
             output.array(2);
             output.map(2);
             output.push(3);
-            assert_eq!(String::from_utf8(output.bytes).unwrap(), expected);
+            assert_eq!(String::from_utf8_lossy(output.bytes.chunk()), expected);
         }
     }
 }

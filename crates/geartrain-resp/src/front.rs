@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use geartrain_core::{Backend, Clock, Timestamp};
+use geartrain_front::{Admission, Admitted, AuthThrottle, RepeatedWarning};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, tcp, unix};
@@ -16,12 +19,16 @@ use tokio_util::sync::CancellationToken;
 use crate::channels::Channels;
 use crate::connection::Connection;
 use crate::scripts::Scripts;
+use crate::session::Session;
 
 /// How long a peer may be silent before it is asked whether it is still there, and how long between one such question and the next.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// How long to wait when no more connections can be accepted for a while, for want of file descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+static NOT_ACCEPTED: RepeatedWarning = RepeatedWarning::new();
+static REFUSED: RepeatedWarning = RepeatedWarning::new();
 
 /// How a front behaves.
 #[derive(Clone)]
@@ -30,8 +37,9 @@ pub struct Options {
     pub allow_flush: bool,
     /// What everybody has to say first, with `AUTH` or `HELLO`; if there is none, nobody has to.
     pub password: Option<String>,
-    /// How many connections there may be at once. More are turned away.
-    pub connections_max: usize,
+    /// How many connections there may be at once. By default as many as the process has descriptors for,
+    /// with those of all other front-ends.
+    pub admission: Arc<Admission>,
     /// How long a connection may take to hear its last replies when the front stops.
     pub farewell: Duration,
 }
@@ -41,7 +49,7 @@ impl Default for Options {
         Options {
             allow_flush: false,
             password: None,
-            connections_max: 10_000,
+            admission: Admission::of_process(),
             farewell: Duration::from_secs(5),
         }
     }
@@ -53,7 +61,7 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("allow_flush", &self.allow_flush)
             .field("has_password", &self.password.is_some())
-            .field("connections_max", &self.connections_max)
+            .field("admission", &self.admission)
             .field("farewell", &self.farewell)
             .finish()
     }
@@ -76,13 +84,21 @@ pub(crate) struct Shared {
     /// Who is connected: address and name, by number.
     peers: Mutex<BTreeMap<u64, (String, String)>>,
     numbers: AtomicU64,
-    connected: AtomicUsize,
+    pub(crate) auth: AuthThrottle,
     pub(crate) calls: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn peers(&self) -> MutexGuard<'_, BTreeMap<u64, (String, String)>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one more connection, or says why not.
+    fn admit(&self) -> Result<Admitted, String> {
+        self.options.admission.admit(self.options.password.is_some()).map_err(|full| {
+            REFUSED.warn(format_args!("a RESP connection is refused: {full}"));
+            full.to_string()
+        })
     }
 
     /// How many connections there have been.
@@ -103,7 +119,7 @@ impl Front {
             scripts: Scripts::default(),
             peers: Mutex::default(),
             numbers: AtomicU64::new(0),
-            connected: AtomicUsize::new(0),
+            auth: AuthThrottle::default(),
             calls: AtomicU64::new(0),
         };
         Front { shared: Arc::new(shared) }
@@ -128,11 +144,16 @@ impl Front {
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((reader, writer, address)) => {
-                        connections.spawn(welcome(self.shared.clone(), reader, writer, address, stop.clone()));
-                    }
+                    Ok((reader, writer, from)) => match self.shared.admit() {
+                        Ok(admitted) => {
+                            let (shared, stop) = (self.shared.clone(), stop.clone());
+                            connections.spawn(welcome(shared, reader, writer, from, admitted, stop));
+                        }
+                        // Here and at once: tasks that refuse would take descriptors meanwhile.
+                        Err(text) => refuse(writer, &text),
+                    },
                     Err(error) => {
-                        tracing::warn!("a connection cannot be accepted: {error}");
+                        NOT_ACCEPTED.warn(format_args!("a connection cannot be accepted: {error}"));
                         tokio::time::sleep(ACCEPT_AGAIN).await;
                     }
                 },
@@ -143,20 +164,27 @@ impl Front {
     }
 }
 
+/// Where a connection comes from.
+struct Origin {
+    address: String,
+    /// None for a socket in the file system.
+    ip: Option<IpAddr>,
+}
+
 /// Where peers come in.
 trait Listener: Send + Sync {
     type Reader: AsyncRead + Unpin + Send + 'static;
     type Writer: AsyncWrite + Unpin + Send + 'static;
 
     /// The next peer's two ends, and where it comes from.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer, String)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer, Origin)>> + Send;
 }
 
 impl Listener for TcpListener {
     type Reader = tcp::OwnedReadHalf;
     type Writer = tcp::OwnedWriteHalf;
 
-    async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, String)> {
+    async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, Origin)> {
         let (stream, address) = self.accept().await?;
         // Replies are written when they are whole; waiting for more to send would only make them late.
         stream.set_nodelay(true)?;
@@ -164,7 +192,7 @@ impl Listener for TcpListener {
         let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&alive)?;
         let (reader, writer) = stream.into_split();
-        Ok((reader, writer, address.to_string()))
+        Ok((reader, writer, Origin { address: address.to_string(), ip: Some(address.ip()) }))
     }
 }
 
@@ -172,52 +200,33 @@ impl Listener for UnixListener {
     type Reader = unix::OwnedReadHalf;
     type Writer = unix::OwnedWriteHalf;
 
-    async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, String)> {
+    async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, Origin)> {
         let (stream, _) = self.accept().await?;
         let (reader, writer) = stream.into_split();
-        Ok((reader, writer, "unix-socket".to_owned()))
+        Ok((reader, writer, Origin { address: "unix-socket".to_owned(), ip: None }))
     }
 }
 
-/// Serves one peer, or turns it away if there are too many.
+/// Says why there is no room for a connection, if that can be said without waiting, and closes it.
+fn refuse(mut writer: impl AsyncWrite + Unpin, text: &str) {
+    // It may not even hear that.
+    let _ = writer.write(format!("-ERR {text}\r\n").as_bytes()).now_or_never();
+}
+
+/// Serves one peer.
 async fn welcome<R, W>(
     shared: Arc<Shared>,
     reader: R,
-    mut writer: W,
-    address: String,
+    writer: W,
+    from: Origin,
+    admitted: Admitted,
     stop: CancellationToken,
 ) where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    let present = Present::new(shared.clone());
-    if present.others >= shared.options.connections_max {
-        let text =
-            format!("-ERR there are {} connections already, and no more are taken\r\n", present.others);
-        // It may not even hear that.
-        let _ = tokio::time::timeout(shared.options.farewell, writer.write_all(text.as_bytes())).await;
-        return;
-    }
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-    shared.peers().insert(number, (address, String::new()));
-    Connection::new(reader, writer, shared, number, stop).serve().await;
-}
-
-/// Counts a connection as long as it is there, even if serving it panics.
-struct Present {
-    shared: Arc<Shared>,
-    others: usize,
-}
-
-impl Present {
-    fn new(shared: Arc<Shared>) -> Present {
-        let others = shared.connected.fetch_add(1, Ordering::Relaxed);
-        Present { shared, others }
-    }
-}
-
-impl Drop for Present {
-    fn drop(&mut self) {
-        self.shared.connected.fetch_sub(1, Ordering::Relaxed);
-    }
+    shared.peers().insert(number, (from.address, String::new()));
+    let session = Session::new(number, from.ip, admitted, shared.clone());
+    Connection::new(reader, writer, session, shared, stop).serve().await;
 }

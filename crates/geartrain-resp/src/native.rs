@@ -12,6 +12,7 @@ use geartrain_core::wire::{self, Happened, Request, Roused, Wait, Waiting};
 use geartrain_core::{
     Answer, Backend, BackendError, Call, Event, HandBack, PopReply, QueueName, Refusal, Reply, Seconds,
 };
+use geartrain_front::{PIECE_BYTES, Pieces, RepeatedWarning, encode_off_thread};
 use tokio_util::sync::CancellationToken;
 
 use crate::channels::Push;
@@ -23,6 +24,11 @@ const WAITS_MAX: usize = 10_000;
 
 /// How many waits that are over are remembered.
 const TOLD_MAX: usize = 1_000;
+
+/// How many bytes a job has on the wire besides its payload, about.
+const JOB_BYTES: usize = 256;
+
+static WAIT_FAILED: RepeatedWarning = RepeatedWarning::new();
 
 /// Reads `FCALL geartrain_<hash> 1 <prefix> <request>`, or says what is wrong with it.
 pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
@@ -103,6 +109,51 @@ pub(crate) async fn look(
     try_join_all(looks.into_iter().map(look)).await
 }
 
+/// A reply to a call of ours.
+pub(crate) enum NativeReply {
+    Encoded(Vec<u8>),
+    /// Too large to be encoded in one go.
+    Large(LargeReply),
+}
+
+/// A reply in pieces.
+pub(crate) enum LargeReply {
+    Answers(wire::AnswerPieces),
+    /// One piece: a pop that waits is for few jobs.
+    Waiting(Vec<Waiting>),
+}
+
+impl Pieces for LargeReply {
+    fn write(&self, number: usize, out: &mut Vec<u8>) -> bool {
+        match self {
+            LargeReply::Answers(answers) => answers.write(number, out),
+            LargeReply::Waiting(waiting) if number == 0 => {
+                out.extend(wire::encode(waiting));
+                true
+            }
+            LargeReply::Waiting(_) => false,
+        }
+    }
+}
+
+/// How many bytes an answer takes, about.
+fn bytes(answer: &Answer) -> usize {
+    let of = |payload: &geartrain_core::Payload| JOB_BYTES + payload.bytes().len();
+    match answer {
+        Ok(Reply::Pop(reply)) => popped_bytes(reply),
+        Ok(Reply::Get(Some(job))) => of(&job.payload),
+        Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
+        Ok(Reply::Tracked(tracked)) => tracked.jobs.iter().map(|job| of(&job.payload)).sum(),
+        Ok(Reply::GetResult(Some(kept))) => of(&kept.outcome.bytes),
+        Ok(Reply::GetRecurring(Some(recurring))) => of(&recurring.payload),
+        _ => 0,
+    }
+}
+
+fn popped_bytes(reply: &PopReply) -> usize {
+    reply.jobs.iter().map(|job| JOB_BYTES + job.payload.bytes().len()).sum()
+}
+
 impl Asked {
     /// The queues that are to be looked into, for each who wants to be told.
     pub(crate) fn looks(&self) -> Vec<Vec<QueueName>> {
@@ -115,16 +166,22 @@ impl Asked {
         }
     }
 
-    /// The reply, as bytes; and what is not there yet is waited for.
+    /// The reply; and what is not there yet is waited for.
     pub(crate) fn reply(
         self,
         answers: &mut impl Iterator<Item = Answer>,
         looked: &mut impl Iterator<Item = Looked>,
         backend: &Arc<dyn Backend>,
         waiting: &mut Waits,
-    ) -> Vec<u8> {
+    ) -> NativeReply {
         match self {
-            Asked::Batch(count) => wire::encode_answers(&answers.take(count).collect::<Vec<_>>()),
+            Asked::Batch(count) => {
+                let answers: Vec<Answer> = answers.take(count).collect();
+                if answers.iter().map(bytes).sum::<usize>() < PIECE_BYTES {
+                    return NativeReply::Encoded(wire::encode_answers(&answers));
+                }
+                NativeReply::Large(LargeReply::Answers(wire::AnswerPieces::new(answers)))
+            }
             Asked::Wait { process, waits } => {
                 let became = waits.into_iter().map(|(wait, is_new)| {
                     if !is_new {
@@ -141,7 +198,15 @@ impl Asked {
                         Some(Ok(None)) | None => waiting.begin(&process, wait, backend),
                     }
                 });
-                wire::encode(&became.collect::<Vec<_>>())
+                let became: Vec<Waiting> = became.collect();
+                let popped = |became: &Waiting| match became {
+                    Waiting::Popped(reply) => popped_bytes(reply),
+                    _ => 0,
+                };
+                if became.iter().map(popped).sum::<usize>() < PIECE_BYTES {
+                    return NativeReply::Encoded(wire::encode(&became));
+                }
+                NativeReply::Large(LargeReply::Waiting(became))
             }
         }
     }
@@ -283,7 +348,7 @@ impl Waits {
             Err(BackendError::Refused(refusal)) => Err(refusal),
             Err(error) => {
                 // A process that waits asks again soon, and then gets an error.
-                tracing::warn!("a wait has failed: {error}");
+                WAIT_FAILED.warn(format_args!("a wait has failed: {error}"));
                 return None;
             }
         };
@@ -296,7 +361,12 @@ impl Waits {
         };
         self.told.truncate(TOLD_MAX - 1);
         self.told.push_front(number);
-        let message = wire::encode(&Roused::Popped { number, reply });
+        let bytes = reply.as_ref().map_or(0, popped_bytes);
+        let encode = move || wire::encode(&Roused::Popped { number, reply });
+        let Some(message) = encode_off_thread(bytes, encode).await else {
+            hand_back(jobs, backend).await;
+            return None;
+        };
         Some((Push::new(channel, message.into()), jobs))
     }
 

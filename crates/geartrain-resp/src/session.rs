@@ -1,10 +1,12 @@
 //! What is remembered of one peer.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use geartrain_core::BackendError;
+use geartrain_front::{Admitted, Evicted};
 
 use crate::channels::{Ear, Kind, Push};
 use crate::front::Shared;
@@ -16,8 +18,9 @@ const SUBSCRIPTIONS_MAX: usize = 10_000;
 pub(crate) struct Session {
     pub(crate) number: u64,
     shared: Arc<Shared>,
-    /// It has said the password, or need not.
-    pub(crate) trusted: bool,
+    /// Its address; none if it came by a socket in the file system.
+    ip: Option<IpAddr>,
+    admitted: Admitted,
     /// It understands RESP3, and so may ask things while it listens.
     pub(crate) three: bool,
     /// It is to be cut off when it has heard its last reply.
@@ -28,10 +31,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(number: u64, shared: Arc<Shared>) -> Session {
+    pub(crate) fn new(number: u64, ip: Option<IpAddr>, admitted: Admitted, shared: Arc<Shared>) -> Session {
         Session {
             number,
-            trusted: shared.options.password.is_none(),
+            ip,
+            admitted,
             shared,
             three: false,
             closing: false,
@@ -43,7 +47,22 @@ impl Session {
 
     /// Whether its calls may go to the queue right away. Otherwise they are looked at one by one, and turned down.
     pub(crate) fn may_call(&self) -> bool {
-        self.trusted && !self.only_listens()
+        self.is_trusted() && !self.only_listens()
+    }
+
+    /// It has said the password, or need not.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.admitted.is_authenticated()
+    }
+
+    /// From now on it is trusted. Never false where there is no password.
+    pub(crate) fn trust(&mut self, trusted: bool) {
+        self.admitted.set_authenticated(trusted || self.shared.options.password.is_none());
+    }
+
+    /// Whether this is the password. After wrong ones from its address it takes a while to find out.
+    pub(crate) async fn is_password(&self, is_right: impl FnOnce() -> bool) -> bool {
+        self.shared.auth.attempt(self.ip, is_right).await
     }
 
     /// In RESP2 replies and messages cannot be told apart, so whoever listens can do little else.
@@ -56,10 +75,12 @@ impl Session {
         self.channels.len() + self.patterns.len()
     }
 
-    /// What it is told, and when it is cut off.
-    pub(crate) fn ear(&mut self) -> (&mut Ear, impl Future<Output = ()> + use<>) {
+    /// What it is told, when it is cut off, and when it has not said the password in time.
+    pub(crate) fn ear(
+        &mut self,
+    ) -> (&mut Ear, impl Future<Output = ()> + use<>, impl Future<Output = Evicted>) {
         let cut = self.ear.mouth.is_cut();
-        (&mut self.ear, cut)
+        (&mut self.ear, cut, self.admitted.evicted())
     }
 
     pub(crate) fn take_push(&mut self) -> Option<Push> {
@@ -109,6 +130,11 @@ impl Session {
             Kind::Channel => &mut self.channels,
             Kind::Pattern => &mut self.patterns,
         }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn address(&self) -> String {
+        self.shared.peers().get(&self.number).map(|(address, _)| address.clone()).unwrap_or_default()
     }
 
     /// Its name, as it said itself.

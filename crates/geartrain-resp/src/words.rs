@@ -100,7 +100,7 @@ fn shown(bytes: &[u8]) -> String {
 pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
     let name = request[0].to_ascii_lowercase();
     let arguments = &request[1..];
-    if !session.trusted && !matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset") {
+    if !session.is_trusted() && !matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset") {
         return out.error(NO_AUTH);
     }
     let listening: &[&[u8]] =
@@ -128,10 +128,10 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
             session.closing = true;
             out.simple("OK");
         }
-        (b"reset", []) => reset(session, shared, out),
-        (b"hello", _) => hello(arguments, session, shared, out),
-        (b"auth", [password]) => auth(b"default", password, session, shared, out),
-        (b"auth", [user, password]) => auth(user, password, session, shared, out),
+        (b"reset", []) => reset(session, out),
+        (b"hello", _) => hello(arguments, session, shared, out).await,
+        (b"auth", [password]) => auth(b"default", password, session, shared, out).await,
+        (b"auth", [user, password]) => auth(user, password, session, shared, out).await,
         (b"select", [database]) if database == "0" => out.simple("OK"),
         (b"select", [_]) => out.error("ERR DB index is out of range: there is only database 0"),
         (b"client", [word, rest @ ..]) => client(word, rest, session, shared, out),
@@ -196,24 +196,24 @@ fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-fn reset(session: &mut Session, shared: &Shared, out: &mut Output) {
+fn reset(session: &mut Session, out: &mut Output) {
     session.unsubscribe_all();
-    session.trusted = shared.options.password.is_none();
+    session.trust(false);
     session.three = false;
     session.rename(String::new());
     out.protocol = Protocol::Two;
     out.simple("RESET");
 }
 
-fn auth(user: &[u8], password: &[u8], session: &mut Session, shared: &Shared, out: &mut Output) {
-    match &shared.options.password {
-        None => out.error("ERR AUTH is not needed: no password is set here"),
-        Some(_) if !is_password(user, password, shared) => out.error(WRONG_PASS),
-        Some(_) => {
-            session.trusted = true;
-            out.simple("OK");
-        }
+async fn auth(user: &[u8], password: &[u8], session: &mut Session, shared: &Shared, out: &mut Output) {
+    if shared.options.password.is_none() {
+        return out.error("ERR AUTH is not needed: no password is set here");
     }
+    if !session.is_password(|| is_password(user, password, shared)).await {
+        return out.error(WRONG_PASS);
+    }
+    session.trust(true);
+    out.simple("OK");
 }
 
 /// There is one user, whose name Redis made up.
@@ -224,7 +224,7 @@ fn is_password(user: &[u8], password: &[u8], shared: &Shared) -> bool {
     user == b"default" && right.is_none_or(|right| right == digest(password))
 }
 
-fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
+async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
     let mut protocol = out.protocol;
     let mut rest = arguments;
     if let [version, more @ ..] = arguments {
@@ -235,13 +235,13 @@ fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out: &mut 
         };
         rest = more;
     }
-    let (mut trusted, mut name) = (session.trusted, None);
+    let (mut trusted, mut name) = (session.is_trusted(), None);
     loop {
         match rest {
             [] => break,
             [word, user, password, more @ ..] if is(word, "auth") => {
                 if shared.options.password.is_some() {
-                    if !is_password(user, password, shared) {
+                    if !session.is_password(|| is_password(user, password, shared)).await {
                         return out.error(WRONG_PASS);
                     }
                     trusted = true;
@@ -264,7 +264,7 @@ fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out: &mut 
             Err(error) => return out.error(error),
         }
     }
-    session.trusted = trusted;
+    session.trust(trusted);
     session.three = protocol == Protocol::Three;
     out.protocol = protocol;
     out.map(7);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{Client, Place};
+use geartrain_front::Admission;
 use geartrain_log::{LogError, LogPlace};
 use geartrain_resp::{Front, Options};
 use geartrain_store::SystemClock;
@@ -44,6 +45,8 @@ pub struct Settings {
 }
 
 pub use gearman::{GearmanSettings, TlsFiles};
+// A limit of the process, so the program raises it, and not the server in it.
+pub use geartrain_front::raise_descriptor_limit;
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -165,9 +168,10 @@ impl Server {
             let alone = !matches!(place, Place::Redis(_));
             gearman::serve(prepared, alone, client.backend().clone(), &stop, &mut tasks)
         });
+        let connections_max = Admission::of_process().connections_max();
         match gearman {
-            Some(gearman) => tracing::info!(store = %place, %resp, %gearman, "ready"),
-            None => tracing::info!(store = %place, %resp, "ready"),
+            Some(gearman) => tracing::info!(store = %place, %resp, %gearman, connections_max, "ready"),
+            None => tracing::info!(store = %place, %resp, connections_max, "ready"),
         }
         Ok(Server { client, place, resp, gearman, stop, quit, tasks, follower, stop_follower })
     }

@@ -26,6 +26,10 @@ fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
         assert_eq!(read.1, request, "seed {seed}");
 
         let bytes = wire::encode_answers(&answers);
+        let pieces = wire::AnswerPieces::new(answers.clone());
+        let mut in_pieces = Vec::new();
+        assert!((0..).find(|number| !pieces.write(*number, &mut in_pieces)).is_some());
+        assert_eq!(in_pieces, bytes);
         assert_eq!(bytes, wire::encode(&answers), "seed {seed}");
         assert_eq!(wire::decode_answers(&bytes).expect("they were just written"), answers, "seed {seed}");
         assert_eq!(

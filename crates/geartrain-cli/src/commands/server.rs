@@ -34,6 +34,9 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         LogForm::Human => to_stderr.with_target(false).init(),
         LogForm::Json => to_stderr.json().init(),
     }
+    if let Err(error) = geartrain_server::raise_descriptor_limit() {
+        tracing::warn!("the limit of open files cannot be raised, so fewer connections are taken: {error}");
+    }
     let tls = args.gearman_tls_cert.zip(args.gearman_tls_key);
     let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, authorities: args.gearman_tls_ca });
     let gearman = args.gearman.0.map(|address| GearmanSettings {

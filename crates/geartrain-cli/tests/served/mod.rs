@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use geartrain_testkit::peers::Scratch;
 pub(crate) use geartrain_testkit::peers::until;
@@ -17,11 +18,23 @@ pub(crate) struct Served {
     /// Where Gearman is spoken. Another port each time, unless the test chose one.
     gearman: Option<String>,
     arguments: Vec<String>,
+    limits: Option<DescriptorLimits>,
+    log: Log,
     scratch: Scratch,
 }
 
+/// Soft and hard limit of the server's descriptors.
+pub(crate) type DescriptorLimits = (u64, u64);
+
+/// What the server logs.
+type Log = Arc<Mutex<Vec<String>>>;
+
 /// Starts a server with a directory of its own; or says what it said, and its exit code.
 pub(crate) fn try_start(arguments: &[&str]) -> Result<Served, (String, i32)> {
+    try_start_under(None, arguments)
+}
+
+fn try_start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> Result<Served, (String, i32)> {
     let scratch = Scratch::new("server");
     let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     if !arguments.iter().any(|argument| argument == "--resp") {
@@ -30,16 +43,34 @@ pub(crate) fn try_start(arguments: &[&str]) -> Result<Served, (String, i32)> {
     if !arguments.iter().any(|argument| argument == "--gearman") {
         arguments.extend(["--gearman".to_owned(), "127.0.0.1:0".to_owned()]);
     }
-    let (child, address, gearman) = spawn(&scratch, &arguments)?;
-    Ok(Served { child, address, gearman, arguments, scratch })
+    let log = Log::default();
+    let (child, address, gearman) = spawn(&scratch, limits, &arguments, &log)?;
+    Ok(Served { child, address, gearman, arguments, limits, log, scratch })
 }
 
 /// A process, and where it speaks RESP and Gearman.
 type Spawned = (Child, String, Option<String>);
 
-fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<Spawned, (String, i32)> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
-    command.args(["server", "--json", "--log", "error", "--data"]).arg(scratch.path().join("data"));
+fn spawn(
+    scratch: &Scratch,
+    limits: Option<DescriptorLimits>,
+    arguments: &[String],
+    log: &Log,
+) -> Result<Spawned, (String, i32)> {
+    const BINARY: &str = env!("CARGO_BIN_EXE_geartrain");
+    let mut command = match limits {
+        None => Command::new(BINARY),
+        Some((soft, hard)) => {
+            let mut shell = Command::new("sh");
+            let script = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" \"$@\"");
+            shell.args(["-c", &script, BINARY]);
+            shell
+        }
+    };
+    command.args(["server", "--json", "--data"]).arg(scratch.path().join("data"));
+    if !arguments.iter().any(|argument| argument == "--log") {
+        command.args(["--log", "error"]);
+    }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
@@ -51,9 +82,11 @@ fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<Spawned, (String, i3
         return Err((said, child.wait().unwrap().code().unwrap_or(-1)));
     }
     // What it says from now on is shown if the test fails, and never waited for.
+    let log = log.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             eprintln!("server: {line}");
+            log.lock().unwrap().push(line);
         }
     });
     let ready: Value = serde_json::from_str(&line).unwrap();
@@ -63,7 +96,13 @@ fn spawn(scratch: &Scratch, arguments: &[String]) -> Result<Spawned, (String, i3
 
 impl Served {
     pub(crate) fn start(arguments: &[&str]) -> Served {
-        let mut served = try_start(arguments).unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
+        Served::start_under(None, arguments)
+    }
+
+    /// The same with limits of descriptors.
+    pub(crate) fn start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> Served {
+        let started = try_start_under(limits, arguments);
+        let mut served = started.unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
         // Whoever starts it again finds it at the same address.
         if let Some(place) = served.arguments.iter().position(|argument| argument == "--resp") {
             served.arguments[place + 1] = served.address.clone();
@@ -83,6 +122,11 @@ impl Served {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    /// What it has logged so far that contains this text.
+    pub(crate) fn logged(&self, text: &str) -> Vec<String> {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
     }
 
     /// Where its jobs are.
@@ -106,8 +150,8 @@ impl Served {
     /// Starts it again with what it kept, at the same address.
     pub(crate) fn start_again(&mut self) {
         self.kill();
-        let (child, address, gearman) =
-            spawn(&self.scratch, &self.arguments).unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
+        let (child, address, gearman) = spawn(&self.scratch, self.limits, &self.arguments, &self.log)
+            .unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
         assert_eq!(address, self.address);
         self.child = child;
         self.gearman = gearman;

@@ -26,6 +26,8 @@ const BATCH_MAX: usize = 10_000;
 const CREATED: &[u8] = b"\x81\xa2Ok\x81\xa3Put\xa7Created";
 const COMPLETED: &[u8] = b"\x81\xa2Ok\x81\xa8Complete\xa8Complete";
 const POPPED: &[u8] = b"\x81\xa2Ok\x81\xa3Pop\x92";
+const GOT_MANY: &[u8] = b"\x81\xa2Ok\x81\xa7GetMany";
+const PEEKED: &[u8] = b"\x81\xa2Ok\x81\xa4Peek";
 
 /// A batch of calls.
 pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
@@ -92,6 +94,11 @@ fn is_plain_complete(complete: &Complete) -> bool {
         && complete.result.is_none()
 }
 
+/// Whether a job was handed out with no more than what Qless knows of it.
+fn is_plain_popped(job: &Popped) -> bool {
+    job.particulars.is_none() && job.job.is_none()
+}
+
 /// Reads a batch; none if it is not one, or makes no sense and serde can say why.
 pub(super) fn read_batch(bytes: &[u8]) -> Result<Option<Vec<Call>>, String> {
     let Some(rest) = bytes.strip_prefix(BATCH) else { return Ok(None) };
@@ -106,22 +113,66 @@ pub(super) fn read_batch(bytes: &[u8]) -> Result<Option<Vec<Call>>, String> {
 pub(super) fn write_answers(answers: &[Answer]) -> Vec<u8> {
     let mut to = Writer(Vec::with_capacity(16 + answers.len() * 32));
     to.array(answers.len());
-    for answer in answers {
-        match answer {
-            Ok(Reply::Put(PutReply::Created)) => to.0.extend_from_slice(CREATED),
-            Ok(Reply::Complete(CompleteReply::Complete)) => to.0.extend_from_slice(COMPLETED),
-            Ok(Reply::Pop(reply))
-                if reply.jobs.iter().all(|job| job.particulars.is_none() && job.job.is_none()) =>
-            {
-                to.0.extend_from_slice(POPPED);
-                to.array(reply.jobs.len());
-                reply.jobs.iter().for_each(|job| to.popped(job));
-                to.integer(reply.turn as u64);
-            }
-            other => to.any(other),
-        }
-    }
+    answers.iter().for_each(|answer| to.answer(answer));
     to.0
+}
+
+/// The answers to a batch in pieces: written one after the other, they are what
+/// [`encode_answers`](super::encode_answers) writes. No piece holds more than one job.
+#[derive(Debug)]
+pub struct AnswerPieces {
+    answers: Vec<Answer>,
+    /// Which answer each piece is of, and which part of it.
+    plan: Vec<(usize, Part)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Whole,
+    /// What is before the jobs of a list.
+    Head,
+    Job(usize),
+    /// What is behind them.
+    Tail,
+}
+
+impl AnswerPieces {
+    /// The pieces of these answers.
+    pub fn new(answers: Vec<Answer>) -> AnswerPieces {
+        let mut plan = Vec::with_capacity(answers.len());
+        for (number, answer) in answers.iter().enumerate() {
+            let jobs = match answer {
+                Ok(Reply::Pop(reply)) => reply.jobs.len(),
+                Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => jobs.len(),
+                _ => 0,
+            };
+            if jobs == 0 {
+                plan.push((number, Part::Whole));
+                continue;
+            }
+            plan.push((number, Part::Head));
+            plan.extend((0..jobs).map(|job| (number, Part::Job(job))));
+            plan.push((number, Part::Tail));
+        }
+        AnswerPieces { answers, plan }
+    }
+
+    /// Appends a piece; false if there is none of this number.
+    pub fn write(&self, number: usize, out: &mut Vec<u8>) -> bool {
+        let mut to = Writer(std::mem::take(out));
+        let is_there = match number.checked_sub(1) {
+            None => {
+                to.array(self.answers.len());
+                true
+            }
+            Some(place) => self.plan.get(place).is_some_and(|(answer, part)| {
+                to.part(&self.answers[*answer], *part);
+                true
+            }),
+        };
+        *out = to.0;
+        is_there
+    }
 }
 
 /// Reads the answers to a batch; none if they make no sense, and serde says why.
@@ -193,6 +244,44 @@ impl Writer {
                 self.0.push(0xcf);
                 self.0.extend_from_slice(&number.to_be_bytes());
             }
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        match answer {
+            Ok(Reply::Put(PutReply::Created)) => self.0.extend_from_slice(CREATED),
+            Ok(Reply::Complete(CompleteReply::Complete)) => self.0.extend_from_slice(COMPLETED),
+            Ok(Reply::Pop(reply)) if reply.jobs.iter().all(is_plain_popped) => {
+                self.part(answer, Part::Head);
+                reply.jobs.iter().for_each(|job| self.popped(job));
+                self.part(answer, Part::Tail);
+            }
+            other => self.any(other),
+        }
+    }
+
+    fn part(&mut self, answer: &Answer, part: Part) {
+        match (part, answer) {
+            (Part::Head, Ok(Reply::Pop(reply))) => {
+                self.0.extend_from_slice(POPPED);
+                self.array(reply.jobs.len());
+            }
+            (Part::Head, Ok(Reply::GetMany(jobs))) => {
+                self.0.extend_from_slice(GOT_MANY);
+                self.array(jobs.len());
+            }
+            (Part::Head, Ok(Reply::Peek(jobs))) => {
+                self.0.extend_from_slice(PEEKED);
+                self.array(jobs.len());
+            }
+            (Part::Job(job), Ok(Reply::Pop(reply))) => match &reply.jobs[job] {
+                job if is_plain_popped(job) => self.popped(job),
+                job => self.any(job),
+            },
+            (Part::Job(job), Ok(Reply::GetMany(jobs) | Reply::Peek(jobs))) => self.any(&jobs[job]),
+            (Part::Tail, Ok(Reply::Pop(reply))) => self.integer(reply.turn as u64),
+            (Part::Tail, _) => {}
+            (Part::Whole | Part::Head | Part::Job(_), answer) => self.answer(answer),
         }
     }
 

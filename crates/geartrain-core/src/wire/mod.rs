@@ -10,6 +10,8 @@
 
 mod hot;
 
+pub use hot::AnswerPieces;
+
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;

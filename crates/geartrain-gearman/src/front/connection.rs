@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use geartrain_core::{Answer, BackendError, WorkerName};
+use geartrain_front::{Output, RepeatedWarning, http_word, warn_of_http};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use super::inbox::Inbox;
 use super::session::{Gathered, Session, Slot, trouble, write};
 use super::{Peer, Shared, admin};
 use crate::packet::{Fault, Request, Response};
-use crate::{Incoming, Parser};
+use crate::{Incoming, Parser, text};
 
 /// How many batches of one connection may be under way.
 const BATCHES_MAX: usize = 4;
@@ -35,6 +36,8 @@ const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 /// How long a peer may leave what it is sent unread.
 const UNREAD_MAX: Duration = Duration::from_secs(60);
+
+static BROKEN: RepeatedWarning = RepeatedWarning::new();
 
 /// What is under way at the backend.
 type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -81,7 +84,7 @@ pub(crate) struct Connection<R, W> {
     held: Option<Word>,
     gathered: Gathered,
     batches: VecDeque<Batch>,
-    out: BytesMut,
+    out: Output,
     /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
     ended: bool,
 }
@@ -131,7 +134,7 @@ where
             held: None,
             gathered: Gathered::default(),
             batches: VecDeque::new(),
-            out: BytesMut::new(),
+            out: Output::default(),
             ended: false,
         }
     }
@@ -159,6 +162,7 @@ where
         let (mut stopping, mut beats, mut is_unread) = (false, false, false);
         loop {
             self.take_up().await;
+            self.out.splice(self.session.spliced.drain(..));
             if self.is_done() {
                 return;
             }
@@ -185,7 +189,7 @@ where
                 () = &mut farewell, if stopping => Happened::Late,
                 () = landed(batches), if room && !batches.is_empty() => Happened::Landed,
                 () = inbox.filled(), if room => Happened::Filled,
-                written = writer.write(out), if !out.is_empty() => Happened::Written(written),
+                written = writer.write(out.chunk()), if !out.is_empty() => Happened::Written(written),
                 () = &mut unread, if !out.is_empty() => Happened::Unread,
                 () = &mut beat, if beats => Happened::Beat,
                 // Last, so that whoever never stops asking does not keep the rest from happening.
@@ -257,7 +261,15 @@ where
                     Err(fault) => self.refuse(&fault),
                 },
                 Ok(Some(Incoming::Misdirected { .. })) => self.refuse(&Fault::Magic),
-                Ok(Some(incoming)) => self.hold(Word::Incoming(incoming)),
+                Ok(Some(incoming)) => {
+                    if let Some(word) = http(&incoming) {
+                        warn_of_http("Gearman", self.session.peer.address, word);
+                        self.incoming.clear();
+                        self.ended = true;
+                        break;
+                    }
+                    self.hold(Word::Incoming(incoming));
+                }
                 Ok(None) => break,
                 Err(framing) => {
                     let mut last_word = BytesMut::new();
@@ -341,7 +353,7 @@ where
         let (mut answers, error) = match batch.landed.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(answers) => (answers.into_iter(), None),
             Err(error) => {
-                tracing::warn!(%error, "the queue does not answer");
+                BROKEN.warn(format_args!("the queue does not answer: {error}"));
                 (Vec::new().into_iter(), Some(error))
             }
         };
@@ -402,11 +414,6 @@ where
 
     fn wrote(&mut self, bytes: usize) {
         self.out.advance(bytes);
-        if self.out.is_empty() {
-            // What has been written is not needed any more; of a large answer, neither is its room.
-            self.out = if bytes > READ_BYTES_MAX { BytesMut::new() } else { std::mem::take(&mut self.out) };
-            self.out.clear();
-        }
     }
 
     /// Reads more at once from those who say much, and less from those who do not.
@@ -416,6 +423,15 @@ where
         } else if bytes < self.read_bytes / 4 {
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
         }
+    }
+}
+
+/// The word of HTTP that a line begins with. A web page can have a browser send HTTP to this port, with
+/// lines or packets in the body: no such request is read further.
+fn http(incoming: &Incoming) -> Option<&'static str> {
+    match incoming {
+        Incoming::Line(line) => http_word(text::first_word(line)),
+        _ => None,
     }
 }
 

@@ -8,6 +8,8 @@ use tokio::sync::Notify;
 
 /// How many bytes may wait for a peer that does not read, unless one thing alone has more.
 const BEHIND_BYTES_MAX: usize = 128 << 20;
+/// How many bytes are taken out at once, unless one thing alone has more: what is taken is encoded in one go.
+const TAKEN_BYTES_MAX: usize = 1 << 20;
 /// What each thing counts besides its bytes.
 const DELIVERY_BYTES: usize = 128;
 
@@ -73,17 +75,29 @@ impl Inbox {
         self.filled.notify_one();
     }
 
-    /// Takes everything that is there, if there is anything.
+    /// Takes what is there, if there is anything; of much, the first part.
     pub(crate) fn take(&self) -> Option<Taken> {
         let mut content = self.content();
         if !content.noop && content.deliveries.is_empty() && content.ended.is_none() && !content.overflown {
             return None;
         }
-        content.bytes = 0;
+        let (mut deliveries, mut bytes) = (VecDeque::new(), 0);
+        while bytes < TAKEN_BYTES_MAX
+            && let Some(delivery) = content.deliveries.pop_front()
+        {
+            bytes += DELIVERY_BYTES + bytes_of(&delivery);
+            deliveries.push_back(delivery);
+        }
+        content.bytes -= bytes;
+        let is_all = content.deliveries.is_empty();
+        if !is_all {
+            self.filled.notify_one();
+        }
         Some(Taken {
             noop: std::mem::take(&mut content.noop),
-            deliveries: std::mem::take(&mut content.deliveries),
-            ended: content.ended.take(),
+            deliveries,
+            // The end of a stream comes behind all that came from it.
+            ended: content.ended.take_if(|_| is_all),
             overflown: content.overflown,
         })
     }
@@ -106,5 +120,30 @@ fn bytes_of(delivery: &Delivery) -> usize {
             outcome.bytes.bytes().len() + said
         }
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+mod tests {
+    use super::*;
+    use geartrain_core::{ChunkKind, Jid, Waiter};
+
+    #[test]
+    fn much_is_taken_in_parts_and_the_end_of_a_stream_comes_last() {
+        let inbox = Inbox::default();
+        let waiter = Waiter { front: 7, connection: 1, number: 1 };
+        for size in 0..10 {
+            let told = Told::Chunk(ChunkKind::Data, vec![0; (1 << 18) + size].into());
+            inbox.tell(Delivery { waiter, jid: Jid::new("j").unwrap(), told });
+        }
+        inbox.end(7);
+        inbox.wake();
+        let mut parts = Vec::new();
+        while let Some(taken) = inbox.take() {
+            parts.push((taken.deliveries.len(), taken.noop, taken.ended));
+        }
+        assert_eq!(parts, [(4, true, None), (4, false, None), (2, false, Some(7))]);
+        assert_eq!(inbox.content().bytes, 0);
     }
 }

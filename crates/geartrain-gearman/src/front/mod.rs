@@ -27,6 +27,7 @@ use bytes::Bytes;
 use geartrain_core::{
     Announced, Backend, BackendError, Call, Clock, Gone, Jid, QueueName, Reply, Seconds, WorkerName, Workers,
 };
+use geartrain_front::{Admission, Admitted, RepeatedWarning};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -45,6 +46,10 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// What the names of all workers here begin with.
 const WORKER: &str = "gearman-";
+
+static NOT_ACCEPTED: RepeatedWarning = RepeatedWarning::new();
+static REFUSED: RepeatedWarning = RepeatedWarning::new();
+static EVICTED: RepeatedWarning = RepeatedWarning::new();
 
 /// How a front behaves.
 #[derive(Clone)]
@@ -69,8 +74,9 @@ pub struct Options {
     pub alone: bool,
     /// How to speak TLS, if that is all that is spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// How many connections there may be at once. More are turned away.
-    pub connections_max: usize,
+    /// How many connections there may be at once. By default as many as the process has descriptors for,
+    /// with those of all other front-ends.
+    pub admission: Arc<Admission>,
     /// How long a connection may take to hear its last replies when the front stops.
     pub farewell: Duration,
 }
@@ -88,7 +94,7 @@ impl Default for Options {
             shutdown: None,
             alone: false,
             tls: None,
-            connections_max: 10_000,
+            admission: Admission::of_process(),
             farewell: Duration::from_secs(5),
         }
     }
@@ -268,10 +274,20 @@ impl Front {
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = accepted => match accepted {
                     Ok((stream, address)) => {
-                        connections.spawn(welcome(self.shared.clone(), stream, address, stop.clone()));
+                        // Until the handshake is over, nothing is known of whoever is to speak TLS.
+                        match self.shared.options.admission.admit(self.shared.options.tls.is_some()) {
+                            Ok(admitted) => {
+                                let shared = self.shared.clone();
+                                connections.spawn(welcome(shared, stream, address, admitted, stop.clone()));
+                            }
+                            // Closed without a word: in this protocol the peer speaks first.
+                            Err(full) => {
+                                REFUSED.warn(format_args!("a Gearman connection is refused: {full}"));
+                            }
+                        }
                     }
                     Err(error) => {
-                        tracing::warn!("a connection cannot be accepted: {error}");
+                        NOT_ACCEPTED.warn(format_args!("a connection cannot be accepted: {error}"));
                         tokio::time::sleep(ACCEPT_AGAIN).await;
                     }
                 },
@@ -305,13 +321,14 @@ impl Front {
     }
 }
 
-/// Serves one peer, or turns it away if there are too many.
-async fn welcome(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, stop: CancellationToken) {
-    if shared.peers().len() >= shared.options.connections_max {
-        // Whoever speaks first in this protocol is the peer, so there is nothing to say.
-        tracing::warn!("a connection is turned away: there are {} already", shared.options.connections_max);
-        return;
-    }
+/// Serves one peer.
+async fn welcome(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+    mut admitted: Admitted,
+    stop: CancellationToken,
+) {
     if let Err(error) = prepare(&stream) {
         tracing::debug!(%error, "a connection ended before it began");
         return;
@@ -328,26 +345,34 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, st
         let (reader, writer) = stream.into_split();
         return Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
     };
-    if !speaks_tls(&stream).await {
-        tracing::debug!(%address, "a peer that speaks no TLS is turned away");
-        return;
-    }
-    match tokio::time::timeout(HANDSHAKE_MAX, TlsAcceptor::from(tls).accept(stream)).await {
-        Ok(Ok(stream)) => {
+    let handshake = async {
+        if !speaks_tls(&stream).await {
+            return Err(io::Error::other("it speaks no TLS"));
+        }
+        TlsAcceptor::from(tls).accept(stream).await
+    };
+    let shaken = tokio::select! {
+        shaken = handshake => shaken,
+        why = admitted.evicted() => {
+            return EVICTED.warn(format_args!("the Gearman connection from {address} is closed: {why}"));
+        }
+        () = stop.cancelled() => return,
+    };
+    match shaken {
+        Ok(stream) => {
+            admitted.set_authenticated(true);
             let (reader, writer) = tokio::io::split(stream);
             Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
         }
-        Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS with a peer that began it"),
-        Err(_) => tracing::debug!(%address, "a peer began TLS and did not go on"),
+        Err(error) => tracing::debug!(%error, %address, "no TLS with a peer"),
     }
 }
 
-/// How long the beginning of TLS may take.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// What TLS begins with, and no line and no packet does.
 const TLS_HELLO: u8 = 0x16;
 
-/// Looks at what a peer says first. Whoever says nothing is waited for: workers may be silent for days.
+/// Looks at what a peer says first. With TLS the peer speaks first, also a worker that will be silent for
+/// days.
 async fn speaks_tls(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1)) && first == [TLS_HELLO]

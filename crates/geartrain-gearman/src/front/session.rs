@@ -16,14 +16,16 @@ use geartrain_core::{
 };
 use sha2::{Digest, Sha256};
 
+use geartrain_front::SHARED_BYTES_MIN;
+
 use super::handles::{HANDLE_BYTES_MAX, is_handle};
 use super::inbox::Inbox;
 use super::jobs::{Held, Jobs};
 use super::sleepers::Bed;
 use super::{Awaited, Peer, Shared, calendar, function};
 use crate::packet::{
-    Assignment, Fault, Grab, JobStatus, Mode, News, Priority as Level, Report, Request, Response, Submission,
-    names_exceptions,
+    self, Assignment, Fault, Grab, JobStatus, Mode, News, Priority as Level, Report, Request, Response,
+    Submission, names_exceptions,
 };
 
 /// The most functions that one worker can do: as many as one pop looks at.
@@ -128,6 +130,9 @@ pub(crate) struct Session {
     bed: Option<Bed>,
     /// How long the locks of its jobs are.
     lock: Option<Seconds>,
+    /// Large payloads that go into the output without a copy, each with the offset in the buffer that it
+    /// goes to.
+    pub(crate) spliced: Vec<(usize, Bytes)>,
 }
 
 impl Session {
@@ -157,6 +162,7 @@ impl Session {
             was_woken: false,
             bed: None,
             lock: None,
+            spliced: Vec::new(),
         }
     }
 
@@ -514,7 +520,11 @@ impl Session {
         for grab in grabs {
             match jobs.next() {
                 Some(job) => {
-                    self.with_handle(&job.jid, |handle| assign(*grab, handle, &job, out));
+                    let start = out.len();
+                    let payload = large(&job.payload);
+                    let data = if payload.is_some() { b"" } else { job.payload.bytes() };
+                    self.with_handle(&job.jid, |handle| assign(*grab, handle, &job, data, out));
+                    self.spliced.extend(payload.and_then(|payload| end_with(payload, start, out)));
                     self.hold(job);
                 }
                 None => write(Response::<&[u8]>::NoJob, out),
@@ -599,9 +609,18 @@ impl Session {
     }
 
     /// Tells the peer of a job that it waits for.
-    pub(crate) fn tell(&self, handle: &[u8], told: Told, out: &mut BytesMut) {
+    pub(crate) fn tell(&mut self, handle: &[u8], told: Told, out: &mut BytesMut) {
+        let start = out.len();
+        let payload = match &told {
+            Told::Chunk(_, payload) => large(payload),
+            Told::Ended(How::Completed, outcome) => large(&outcome.bytes),
+            _ => None,
+        };
         let bytes;
         let news = match &told {
+            Told::Chunk(ChunkKind::Data, _) if payload.is_some() => News::Data(&b""[..]),
+            Told::Chunk(ChunkKind::Warning, _) if payload.is_some() => News::Warning(&b""[..]),
+            Told::Ended(How::Completed, _) if payload.is_some() => News::Complete(&b""[..]),
             Told::Chunk(ChunkKind::Data, payload) => News::Data(payload.bytes()),
             Told::Chunk(ChunkKind::Warning, payload) => News::Warning(payload.bytes()),
             Told::Progress { progress, said } => {
@@ -625,6 +644,7 @@ impl Session {
             _ => return,
         };
         write(Response::Report(Report { handle, news }), out);
+        self.spliced.extend(payload.and_then(|payload| end_with(payload, start, out)));
     }
 
     /// Nothing more will be heard of what was waited for through a stream.
@@ -753,7 +773,7 @@ fn failed(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes
     Call::from(Fail { result, ..Fail::new(jid, holder, group, message) })
 }
 
-fn assign(grab: Grab, handle: &[u8], job: &Popped, out: &mut BytesMut) {
+fn assign(grab: Grab, handle: &[u8], job: &Popped, data: &[u8], out: &mut BytesMut) {
     let about = job.particulars.as_deref();
     let function = function::bytes(&job.queue);
     let reducer = about.and_then(|about| about.aside.as_ref()).map_or(&b""[..], Payload::bytes);
@@ -763,7 +783,7 @@ fn assign(grab: Grab, handle: &[u8], job: &Popped, out: &mut BytesMut) {
         function: &function[..],
         unique: shown(about.and_then(|about| about.unique.as_ref())),
         reducer: if reducer.contains(&0) { b"" } else { reducer },
-        data: job.payload.bytes(),
+        data,
     };
     write(Response::Assign(assignment), out);
 }
@@ -794,6 +814,17 @@ pub(crate) fn trouble(error: &BackendError) -> Fault {
         BackendError::Refused(refusal) => fault(refusal),
         error => Fault::Storage(error.to_string()),
     }
+}
+
+/// A payload that is better shared than copied.
+fn large(payload: &Payload) -> Option<Bytes> {
+    (payload.bytes().len() >= SHARED_BYTES_MIN).then(|| payload.to_shared())
+}
+
+/// Ends a packet that was written without its last argument, which is shared: the length counts it, and it
+/// is to be put where the packet ends.
+fn end_with(payload: Bytes, start: usize, out: &mut BytesMut) -> Option<(usize, Bytes)> {
+    packet::lengthen(&mut out[start..], payload.len()).then(|| (out.len(), payload))
 }
 
 /// Writes a packet. All that is said here can be said: handles hold no NUL, and payloads are not that large.

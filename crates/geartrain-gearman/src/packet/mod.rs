@@ -38,6 +38,18 @@ pub struct Packet {
     pub data: Bytes,
 }
 
+/// Counts data into the length of an encoded packet that will follow it. False if there is no packet.
+pub(crate) fn lengthen(packet: &mut [u8], data_bytes: usize) -> bool {
+    let whole = u32::try_from(packet.len().saturating_sub(HEADER_BYTES) + data_bytes);
+    match (packet.get_mut(HEADER_BYTES - 4..HEADER_BYTES), whole) {
+        (Some(length), Ok(whole)) => {
+            length.copy_from_slice(&whole.to_be_bytes());
+            true
+        }
+        _ => false,
+    }
+}
+
 /// The numbers of the packets.
 pub(crate) mod kind {
     pub(crate) const CAN_DO: u32 = 1;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use geartrain_core::{Call, Jid};
 
 pub(crate) use errors::reply as error;
-pub(crate) use reply::write;
+pub(crate) use reply::{LargeReply, REPLY_BYTES_MAX, too_long, write};
 
 /// The key of a payload that is not JSON, where JSON is meant: see [`Payload::to_json`](geartrain_core::Payload::to_json).
 const BYTES: &str = "$bytes";

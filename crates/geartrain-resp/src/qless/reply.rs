@@ -5,12 +5,95 @@ use geartrain_core::{
     StateName, Summary, Tag, What, WorkerName,
 };
 
+use geartrain_front::{PIECE_BYTES, Pieces};
+
 use super::json::{self, write_number, write_string};
 use super::{Asked, Echo, Verb, errors, number};
 use crate::frame::Output;
 
 /// The longest reply. Whoever asks for more jobs than fit asks for fewer at a time.
-const REPLY_BYTES_MAX: usize = 512 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 512 << 20;
+
+/// What is around the tracked jobs.
+const TRACKED_BEFORE: &str = "{\"jobs\":";
+const TRACKED_BEHIND: &[u8] = b",\"expired\":";
+
+/// How many bytes Qless's document of a job has besides its payload, about.
+const JOB_BYTES: usize = 512;
+
+/// A reply that is too large to be written in one go: jobs, each of which is a piece.
+pub(crate) struct LargeReply {
+    before: &'static str,
+    /// Whether the jobs are a list, and not one alone.
+    is_list: bool,
+    jobs: Vec<Job>,
+    behind: Vec<u8>,
+}
+
+impl LargeReply {
+    /// Takes the jobs of an answer; gives it back if it is small, or has none.
+    pub(crate) fn new(asked: &Asked, answer: Answer) -> Result<LargeReply, Answer> {
+        let of = |jobs: &[Job]| jobs.iter().map(bytes).sum::<usize>();
+        let length = match &answer {
+            Ok(Reply::Get(Some(job))) => bytes(job),
+            Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => of(jobs),
+            Ok(Reply::Pop(popped)) => {
+                popped.jobs.iter().filter_map(|job| job.job.as_deref()).map(bytes).sum()
+            }
+            Ok(Reply::Tracked(tracked)) => of(&tracked.jobs),
+            _ => 0,
+        };
+        if length < PIECE_BYTES || matches!(asked.echo, Echo::Wrong { .. }) {
+            return Err(answer);
+        }
+        let list = |jobs| LargeReply { before: "", is_list: true, jobs, behind: Vec::new() };
+        Ok(match answer {
+            Ok(Reply::Get(Some(job))) => LargeReply { is_list: false, ..list(vec![*job]) },
+            Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => list(jobs),
+            Ok(Reply::Pop(popped)) => {
+                list(popped.jobs.into_iter().filter_map(|popped| popped.job).map(|job| *job).collect())
+            }
+            Ok(Reply::Tracked(tracked)) => {
+                let mut behind = TRACKED_BEHIND.to_vec();
+                write_jids(&mut behind, &tracked.expired);
+                behind.push(b'}');
+                LargeReply { before: TRACKED_BEFORE, behind, ..list(tracked.jobs) }
+            }
+            other => return Err(other),
+        })
+    }
+}
+
+fn bytes(job: &Job) -> usize {
+    JOB_BYTES + job.payload.bytes().len()
+}
+
+impl Pieces for LargeReply {
+    fn write(&self, number: usize, out: &mut Vec<u8>) -> bool {
+        match self.jobs.get(number) {
+            Some(job) => {
+                if number == 0 {
+                    out.extend_from_slice(self.before.as_bytes());
+                }
+                if self.is_list {
+                    out.push(if number == 0 { b'[' } else { b',' });
+                }
+                write_job(out, job);
+                if number + 1 == self.jobs.len() {
+                    out.extend_from_slice(if self.is_list { b"]" } else { b"" });
+                    out.extend_from_slice(&self.behind);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The error in place of a reply that is too long.
+pub(crate) fn too_long() -> String {
+    errors::reply(&format!("the reply has more than {REPLY_BYTES_MAX} bytes: ask for fewer jobs"))
+}
 
 /// Writes the reply to one call.
 pub(crate) fn write(out: &mut Output, asked: &Asked, answer: Answer) {
@@ -72,9 +155,7 @@ fn write_reply(out: &mut Output, asked: &Asked, reply: Reply) {
             let mut text = Vec::with_capacity(1024);
             match write_json(&mut text, asked, other) {
                 Ok(()) => out.bulk(text),
-                Err(TooLong) => out.error(&errors::reply(&format!(
-                    "the reply has more than {REPLY_BYTES_MAX} bytes: ask for fewer jobs"
-                ))),
+                Err(TooLong) => out.error(&too_long()),
             }
         }
     }
@@ -102,9 +183,9 @@ fn write_json(out: &mut Vec<u8>, asked: &Asked, reply: Reply) -> Result<(), TooL
         Reply::GetMany(jobs) | Reply::Peek(jobs) => write_jobs(out, jobs.iter())?,
         Reply::Pop(popped) => write_jobs(out, popped.jobs.iter().filter_map(|popped| popped.job.as_deref()))?,
         Reply::Tracked(tracked) => {
-            out.extend_from_slice(b"{\"jobs\":");
+            out.extend_from_slice(TRACKED_BEFORE.as_bytes());
             write_jobs(out, tracked.jobs.iter())?;
-            out.extend_from_slice(b",\"expired\":");
+            out.extend_from_slice(TRACKED_BEHIND);
             write_jids(out, &tracked.expired);
             out.push(b'}');
         }

@@ -107,9 +107,7 @@ impl Server {
     }
 
     pub(crate) async fn peer(&self) -> Peer {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        Peer { stream, incoming: BytesMut::new(), sha: String::new() }
+        Peer::connect(self.port).await
     }
 
     /// A peer that has loaded the script.
@@ -143,6 +141,12 @@ pub(crate) fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
 }
 
 impl Peer {
+    pub(crate) async fn connect(port: u16) -> Peer {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer { stream, incoming: BytesMut::new(), sha: String::new() }
+    }
+
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
     }

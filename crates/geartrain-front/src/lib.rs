@@ -1,0 +1,23 @@
+//! What the front-ends share, whatever protocol they speak.
+//!
+//! - [`Admission`]: how many connections the process takes, derived from its limit of file descriptors
+//! - [`RepeatedWarning`]: a log line that clients can cause, at most once a second
+//! - [`AuthThrottle`]: a growing delay for sources that send wrong passwords
+//! - [`Output`] and [`LargeReply`]: replies that are encoded piece by piece, as the client reads them
+//! - [`http_word`] and [`warn_of_http`]: HTTP sent to a port that does not speak it
+
+mod admission;
+mod auth;
+mod descriptors;
+mod http;
+mod large;
+mod output;
+mod warning;
+
+pub use admission::{AUTHENTICATE_WITHIN, Admission, Admitted, Evicted, Full};
+pub use auth::AuthThrottle;
+pub use descriptors::{DESCRIPTORS_RESERVED, raise_descriptor_limit};
+pub use http::{http_word, warn_of_http};
+pub use large::{LargeReply, Pieces, Produced, encode_off_thread};
+pub use output::{Output, PIECE_BYTES, SHARED_BYTES_MIN};
+pub use warning::RepeatedWarning;
