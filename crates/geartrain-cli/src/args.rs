@@ -224,6 +224,15 @@ pub(crate) struct ServerArgs {
     /// Write down what becomes of every job, in a database: sqlite:FILE
     #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
     pub(crate) result_log: Option<String>,
+    /// Remove attempts from there that ended longer ago, like 30d [default: never]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "GEARTRAIN_RESULT_LOG_KEEP",
+        value_parser = retention,
+        requires = "result_log"
+    )]
+    pub(crate) result_log_keep: Option<Duration>,
     /// How to write the log, which goes to stderr
     #[arg(long, value_name = "FORM", env = "GEARTRAIN_LOG_FORM", default_value = "human")]
     pub(crate) log_form: LogForm,
@@ -940,6 +949,9 @@ pub(crate) struct LogArgs {
     /// How many to show
     #[arg(long, value_name = "N", value_parser = count, default_value = "25", conflicts_with = "jid")]
     pub(crate) limit: Count,
+    /// Show how large the log is, and nothing else
+    #[arg(long, conflicts_with_all = ["jid", "queue", "klass", "only", "since", "failed"])]
+    pub(crate) size: bool,
     /// Where the result log is: sqlite:FILE
     #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
     pub(crate) result_log: Option<String>,
@@ -1207,6 +1219,16 @@ fn count(text: &str) -> Result<Count, String> {
 fn at_least_one(text: &str) -> Result<Count, String> {
     let count = count(text)?;
     if count.get() == 0 { Err("it must be at least 1".to_owned()) } else { Ok(count) }
+}
+
+/// How long something is kept.
+fn retention(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        span if span < Duration::from_secs(1) => {
+            Err(format!("{text:?} would remove every attempt at once: give at least 1s"))
+        }
+        span => Ok(span),
+    }
 }
 
 /// A span of time that has a beginning and an end: above nothing and up to ten years.

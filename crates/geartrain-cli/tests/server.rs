@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain::{Backend, Client, Error, Event, Get, StateName};
+use geartrain::{
+    Backend, Client, Complete, Error, Event, Get, Holder, Jid, Outcome, StateName, Status, StatusOf,
+};
 use geartrain_testkit::crowd::Crowd;
 use geartrain_testkit::peers::Scratch;
 use place::Place;
@@ -107,6 +109,48 @@ fn whoever_listens_or_waits_does_so_still_after_a_restart() {
         }
     }
     assert_eq!(completed, 1);
+}
+
+/// A process of the command, ended with the test however that ends.
+struct Running(std::process::Child);
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The server restarts, the worker completes, and only then the client that waits is attached again.
+#[test]
+fn put_wait_gets_its_result_although_the_job_ended_before_the_wait_went_on() {
+    let mut server = Served::start(&[]);
+    let (place, url) = (Place::new(), server.url());
+    let mut put = place.command(&["put", "sums", "add", "[1,1]", "--jid", "sum", "--url", &url, "--wait"]);
+    let mut waiting = Running(put.stdout(std::process::Stdio::piped()).spawn().unwrap());
+    let client = connect(&url);
+    let of = || StatusOf::Jid(Jid::new("sum").unwrap());
+    let attached = || block_on(client.run(Status { of: of() })).unwrap().map_or(0, |status| status.attached);
+    until("somebody waits for the job", || attached() == 1);
+    waiting.signal("-STOP");
+
+    server.kill();
+    server.start_again();
+
+    let job = block_on(client.pop("sums", "w1")).unwrap().unwrap();
+    let result = Some(Box::new(Outcome { code: 0, bytes: "2".into() }));
+    let complete = Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) };
+    block_on(client.run(complete)).unwrap();
+    waiting.signal("-CONT");
+    assert_eq!(waiting.0.wait().unwrap().code(), Some(0));
+    assert_eq!(std::io::read_to_string(waiting.0.stdout.take().unwrap()).unwrap(), "2");
 }
 
 #[test]

@@ -56,6 +56,12 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("wait for a job without popping it")
     }
 
+    /// The time of the backend, if its clock is not the one of this machine. Moments in its replies are
+    /// compared with this.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// Listens to what happens from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>>;
 

@@ -3,7 +3,7 @@
 use geartrain_core::{Jid, Klass, QueueName, WorkerName};
 use serde::{Deserialize, Serialize};
 
-use crate::{Ending, LogError, RESULT_BYTES_MAX};
+use crate::{Ending, LogError, LogSize, RESULT_BYTES_MAX};
 
 /// Whoever keeps what became of jobs: a database. This is the seam where another one fits in.
 pub trait Ledger: Send {
@@ -12,6 +12,13 @@ pub trait Ledger: Send {
 
     /// Keeps a batch, together with its position, or nothing of it. What was kept before is passed over, so that a batch may come again.
     fn write(&mut self, batch: &Batch) -> Result<(), LogError>;
+
+    /// Removes attempts that ended before a moment, in seconds since the epoch, and gaps that were noticed before it: the
+    /// oldest first and at most so many, so that writing does not wait long. Answers how many were removed.
+    fn prune(&mut self, before: f64, rows_max: usize) -> Result<usize, LogError>;
+
+    /// How large it is.
+    fn size(&mut self) -> Result<LogSize, LogError>;
 }
 
 /// What happened up to a position, in order.

@@ -10,6 +10,7 @@ mod heard;
 mod place;
 mod recorder;
 mod result_log;
+mod size;
 mod spool;
 mod sqlite;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use heard::{Heard, changes, job_of, result_of};
 pub use place::LogPlace;
 pub use recorder::{Opened, Recorder};
 pub use result_log::ResultLog;
+pub use size::LogSize;
 
 /// How many bytes of a result, or of what was said about a failure, are kept. The rest is cut off.
 pub const RESULT_BYTES_MAX: usize = 64 << 10;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flume::{Receiver, RecvTimeoutError, Sender};
 
 use crate::spool::Spool;
 use crate::sqlite::{Sqlite, spool_of};
-use crate::{Batch, Ledger, LogError, LogPlace};
+use crate::{Batch, Ledger, LogError, LogPlace, LogSize};
 
 /// How many batches may wait in memory, before whoever brings them waits.
 const IN_HAND_MAX: usize = 2;
@@ -19,6 +19,12 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// How often to say that it still is.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+/// How often to look for rows that are too old.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// How many of them are removed in one transaction, and how long that may go on before batches are written again.
+const PRUNE_ROWS: usize = 500;
+const PRUNE_TIME: Duration = Duration::from_millis(50);
 
 /// Writes a log, on a thread of its own.
 pub struct Recorder {
@@ -42,7 +48,7 @@ impl Recorder {
             Some(position) => Some(position),
             None => ledger.position()?,
         };
-        Ok((Opened { ledger: Box::new(ledger), spool }, position))
+        Ok((Opened { ledger: Box::new(ledger), spool, retention: None }, position))
     }
 
     /// Takes a batch. It waits for whoever takes it: do so where waiting hurts nobody. False if the thread is no longer there.
@@ -83,12 +89,23 @@ impl Drop for Recorder {
 pub struct Opened {
     ledger: Box<dyn Ledger>,
     spool: Spool,
+    retention: Option<Duration>,
 }
 
 impl Opened {
     /// Begins a log that knows no events yet after a position.
     pub fn begin_after(&mut self, position: u64) -> Result<(), LogError> {
         self.ledger.write(&Batch { changes: Vec::new(), position })
+    }
+
+    /// Removes attempts that ended longer ago than this; without it, none are removed.
+    pub fn set_retention(&mut self, retention: Option<Duration>) {
+        self.retention = retention;
+    }
+
+    /// How large the log is.
+    pub fn size(&mut self) -> Result<LogSize, LogError> {
+        self.ledger.size()
     }
 
     #[cfg(test)]
@@ -108,6 +125,8 @@ impl Opened {
             away: None,
             again: Instant::now(),
             said: None,
+            retention: self.retention,
+            prune_at: self.retention.map(|_| Instant::now()),
         };
         let thread =
             std::thread::Builder::new().name("result-log".to_owned()).spawn(move || writing.run())?;
@@ -126,6 +145,9 @@ struct Writing {
     again: Instant,
     /// When that was last said.
     said: Option<Instant>,
+    retention: Option<Duration>,
+    /// When to look for rows that are too old; never, without retention.
+    prune_at: Option<Instant>,
 }
 
 impl Writing {
@@ -139,6 +161,9 @@ impl Writing {
             if self.spool.len() > 0 && Instant::now() >= self.again {
                 self.catch_up();
             }
+            if self.prune_at.is_some_and(|at| at <= Instant::now()) {
+                self.prune();
+            }
         }
         while self.spool.len() > 0 && self.catch_up() {}
         self.spool.close();
@@ -146,10 +171,41 @@ impl Writing {
 
     /// The next batch; or nothing, when it is time to see to those that wait.
     fn next(&self) -> Result<Batch, RecvTimeoutError> {
-        match self.spool.len() {
-            0 => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            _ => self.batches.recv_deadline(self.again),
+        let again = (self.spool.len() > 0).then_some(self.again);
+        match again.into_iter().chain(self.prune_at).min() {
+            None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(moment) => self.batches.recv_deadline(moment),
         }
+    }
+
+    /// Removes rows that are too old, for a while. What is left then has its turn after the next batch.
+    fn prune(&mut self) {
+        let Some(retention) = self.retention else { return };
+        let begun = Instant::now();
+        // What waits for the database comes first.
+        if self.spool.len() > 0 {
+            self.prune_at = Some(begun + PRUNE_EVERY);
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let before = now.as_secs_f64() - retention.as_secs_f64();
+        let mut pause = PRUNE_EVERY;
+        loop {
+            match self.ledger.prune(before, PRUNE_ROWS) {
+                Ok(removed) if removed < PRUNE_ROWS => break,
+                Ok(_) if begun.elapsed() < PRUNE_TIME => {}
+                // There are more. Others that want to write, workers say, get a chance in between.
+                Ok(_) => {
+                    pause = PRUNE_TIME;
+                    break;
+                }
+                Err(error) => {
+                    self.complain(&error, "old rows of the result log cannot be removed now");
+                    break;
+                }
+            }
+        }
+        self.prune_at = Some(Instant::now() + pause);
     }
 
     /// Keeps a batch, here or there. If there is room in neither place it waits, and so do those behind it, down to the queue itself.

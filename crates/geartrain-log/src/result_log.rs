@@ -8,7 +8,7 @@ use rusqlite::{Row, named_params, params};
 
 use crate::batch::{cut, cut_text};
 use crate::sqlite::{NEXT_ATTEMPT, Sqlite, failures};
-use crate::{Ending, Entry, Gap, LogError, LogPlace, Query};
+use crate::{Ending, Entry, Gap, Ledger, LogError, LogPlace, LogSize, Query};
 
 /// How long somebody else may have the file locked.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -124,6 +124,11 @@ impl ResultLog {
             rows.collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(LogError::of(&sqlite.file))
+    }
+
+    /// How large the log is. It takes no longer if it is larger.
+    pub fn size(&self) -> Result<LogSize, LogError> {
+        self.sqlite().size()
     }
 
     fn sqlite(&self) -> MutexGuard<'_, Sqlite> {

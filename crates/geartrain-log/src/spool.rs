@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::size::create_private;
 use crate::{Batch, LogError};
 
 /// How many bytes may wait. Beyond that the events wait in the queue itself, as long as it keeps them.
@@ -25,6 +26,8 @@ impl Spool {
     pub(crate) fn open(file: &Path) -> Result<Spool, LogError> {
         let shown = file.display().to_string();
         let wrong = LogError::of(&shown);
+        // If it cannot be made, the database says why.
+        let _ = create_private(file);
         let connection = Connection::open(file).map_err(&wrong)?;
         connection.busy_timeout(Duration::ZERO).map_err(&wrong)?;
         let ready = || {

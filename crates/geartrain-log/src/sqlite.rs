@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use geartrain_core::Timestamp;
 use rusqlite::{CachedStatement, Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
-use crate::{Batch, Change, Ended, Ending, Gap, Gotten, Ledger, LogError, Started};
+use crate::size::{beside, bytes_of, create_private};
+use crate::{Batch, Change, Ended, Ending, Gap, Gotten, Ledger, LogError, LogSize, Started};
 
 /// What says that a file is a log of this kind: `gtrl`.
 const APPLICATION: i64 = 0x6774_726c;
@@ -59,6 +61,8 @@ impl Sqlite {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        // If it cannot be made, the database says why.
+        let _ = create_private(file);
         let mut log = Sqlite::connect(file, flags, patience)?;
         if !log.is_known()? {
             log.create()?;
@@ -113,6 +117,8 @@ impl Sqlite {
     fn create(&mut self) -> Result<(), LogError> {
         let file = self.file.clone();
         let wrong = LogError::of(&file);
+        // So that the file can shrink when rows were removed. It only counts before the first table is made.
+        self.connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(&wrong)?;
         let create =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&wrong)?;
         // Another process may have been faster.
@@ -137,6 +143,59 @@ impl Ledger for Sqlite {
         let Sqlite { connection, file } = self;
         write(connection, batch).map_err(LogError::of(file))
     }
+
+    fn prune(&mut self, before: f64, rows_max: usize) -> Result<usize, LogError> {
+        let Sqlite { connection, file } = self;
+        prune(connection, before, rows_max).map_err(LogError::of(file))
+    }
+
+    fn size(&mut self) -> Result<LogSize, LogError> {
+        let number = |pragma| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        let read = || -> rusqlite::Result<(i64, Option<f64>)> {
+            let oldest = self.connection.query_row(
+                "SELECT coalesce(ended, started) FROM attempts
+                 WHERE coalesce(ended, started) IS NOT NULL ORDER BY coalesce(ended, started) LIMIT 1",
+                [],
+                |row| row.get::<_, f64>(0),
+            );
+            Ok((number("freelist_count")? * number("page_size")?, oldest.optional()?))
+        };
+        let (free, oldest) = read().map_err(LogError::of(&self.file))?;
+        Ok(LogSize {
+            bytes: bytes_of(Path::new(&self.file)),
+            free_bytes: free.max(0) as u64,
+            oldest: oldest.and_then(|at| Timestamp::new(at).ok()),
+        })
+    }
+}
+
+/// How many pages are given back to the file system after each batch of removed rows.
+const PAGES_RELEASED: usize = 1_000;
+
+fn prune(connection: &mut Connection, before: f64, rows_max: usize) -> rusqlite::Result<usize> {
+    let all = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // An attempt that is under way stays, however long ago it began.
+    let attempts = all
+        .prepare_cached(
+            "DELETE FROM attempts WHERE id IN (SELECT id FROM attempts
+                 WHERE coalesce(ended, started) < ?1 AND ended IS NOT NULL
+                 ORDER BY coalesce(ended, started) LIMIT ?2)",
+        )?
+        .execute(params![before, rows_max as i64])?;
+    let gaps = all
+        .prepare_cached("DELETE FROM gaps WHERE id IN (SELECT id FROM gaps WHERE noticed < ?1 LIMIT ?2)")?
+        .execute(params![before, rows_max.saturating_sub(attempts) as i64])?;
+    all.commit()?;
+    if attempts > 0 {
+        // Does nothing for a log that an earlier version made: there the room is used again, and no more.
+        connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_RELEASED})"))?.query([]).and_then(
+            |mut pages| {
+                while pages.next()?.is_some() {}
+                Ok(())
+            },
+        )?;
+    }
+    Ok(attempts + gaps)
 }
 
 fn position(connection: &Connection) -> rusqlite::Result<Option<u64>> {
@@ -345,7 +404,5 @@ pub(crate) fn failures() -> String {
 
 /// The file where batches wait for a log.
 pub(crate) fn spool_of(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push("-spool");
-    name.into()
+    beside(file, "-spool")
 }

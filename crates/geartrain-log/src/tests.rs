@@ -311,3 +311,92 @@ fn a_moment_is_as_exact_as_the_history_and_the_log_together_know() {
     let history = vec![popped(5.0), popped(10.0), popped(20.0)];
     assert_eq!(moments(history, &[heard(1, at(95.5)), heard(2, at(95.6))]), [(10.0, true), (20.0, true)]);
 }
+
+/// A log with so many attempts that ended an hour ago, as many that ended just now, and one that began an hour ago and is under way.
+fn filled(scratch: &Scratch, rows: u64) -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut log = Sqlite::open(&file(scratch), Duration::from_secs(5)).unwrap();
+    let mut changes = Vec::new();
+    for number in 0..2 * rows {
+        let Change::Ended(mut ended) = ended(number + 1, number, Ending::Completed) else { panic!() };
+        ended.at = if number < rows { now - 3_600.0 } else { now };
+        ended.message = Some("x".repeat(1_000));
+        changes.push(Change::Ended(ended));
+    }
+    let Change::Started(mut running) = started(2 * rows + 1, 2 * rows) else { panic!() };
+    running.at = now - 3_600.0;
+    changes.push(Change::Started(running));
+    changes.push(Change::Gap(Gap { after: 1, before: 2, noticed: now - 3_600.0 }));
+    log.write(&Batch { changes, position: 2 * rows + 2 }).unwrap();
+    now
+}
+
+#[test]
+fn attempts_that_ended_too_long_ago_are_removed_few_at_a_time() {
+    let scratch = Scratch::new("pruned");
+    let rows = geartrain_testkit::scaled(2_000, 200_000);
+    let now = filled(&scratch, rows);
+    let mut log = Sqlite::open(&file(&scratch), Duration::from_secs(5)).unwrap();
+    let before = log.size().unwrap();
+    assert_eq!(log.prune(now - 7_200.0, 300).unwrap(), 0);
+    let mut removed = Vec::new();
+    loop {
+        match log.prune(now - 60.0, 300).unwrap() {
+            0 => break,
+            few => removed.push(few as u64),
+        }
+    }
+    assert_eq!(removed.iter().sum::<u64>(), rows);
+    assert!(removed.iter().all(|few| *few <= 300), "{removed:?}");
+    // What is left is newer, or under way; and the room of the rest is the file system's, or will be used again.
+    let left = entries(&scratch);
+    assert_eq!(left.len() as u64, rows + 1);
+    assert!(left.iter().all(|entry| entry.ending.is_none() || entry.ended.unwrap().get() > now - 60.0));
+    log.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let after = log.size().unwrap();
+    assert!(after.bytes - after.free_bytes < before.bytes * 2 / 3, "{before:?} {after:?}");
+    assert_eq!(after.oldest, Timestamp::new(now - 3_600.0).ok());
+}
+
+#[test]
+fn a_server_that_keeps_attempts_for_a_while_removes_the_others_beside_its_writing() {
+    let scratch = Scratch::new("retention");
+    let rows = 2_000;
+    filled(&scratch, rows);
+    let (mut opened, _) = Recorder::open(&place(&scratch)).unwrap();
+    opened.set_retention(Some(Duration::from_secs(600)));
+    let recorder = opened.record().unwrap();
+    let position = 2 * rows + 10;
+    let changes = vec![started(position, 9_999_999)];
+    assert!(block_on(recorder.write(Batch { changes, position })));
+    until("the old attempts are removed", || entries(&scratch).len() as u64 == rows + 2);
+    assert_eq!(recorder.kept(), position);
+    recorder.close();
+}
+
+#[test]
+fn only_its_owner_reads_a_log() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("private");
+    let (mut opened, _) = Recorder::open(&place(&scratch)).unwrap();
+    opened.begin_after(7).unwrap();
+    let mut files: Vec<(String, u32)> = std::fs::read_dir(scratch.path())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().permissions().mode() & 0o777)
+        })
+        .filter(|(name, _)| name.starts_with("results.db"))
+        .collect();
+    files.sort();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"results.db-wal") && names.contains(&"results.db-shm"), "{names:?}");
+    assert!(names.contains(&"results.db-spool"), "{names:?}");
+    assert!(files.iter().all(|(_, mode)| *mode == 0o600), "{files:?}");
+    // Of a log that is there, whoever made it decides who reads it.
+    drop(opened);
+    let shared = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(file(&scratch), shared).unwrap();
+    drop(Recorder::open(&place(&scratch)).unwrap());
+    assert_eq!(std::fs::metadata(file(&scratch)).unwrap().permissions().mode() & 0o777, 0o640);
+}

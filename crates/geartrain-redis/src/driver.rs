@@ -9,7 +9,7 @@ use geartrain_core::wire::{self, Request};
 use geartrain_core::{
     ASIDE_BYTES_MAX, Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, Deliveries,
     Events, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, Seconds,
-    WorkerName,
+    Timestamp, WorkerName,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -284,6 +284,10 @@ impl Backend for RedisBackend {
                 .map_err(|bad| BackendError::Broken { backend: NAME, source: bad.into() })?;
             self.sleep(nothing, wait, Wanted::Word).await
         })
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.shared.clock.now())
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {

@@ -36,9 +36,20 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Opens the log and listens to the queue, from where the log ends. What happens after this returns is not missed.
-    pub(crate) async fn attach(client: Client, log: &LogPlace) -> Result<Follower, StartError> {
+    pub(crate) async fn attach(
+        client: Client,
+        log: &LogPlace,
+        retention: Option<Duration>,
+    ) -> Result<Follower, StartError> {
         let place = log.clone();
-        let (mut opened, known) = blocking(move || Recorder::open(&place)).await??;
+        let opening = move || {
+            let (mut opened, known) = Recorder::open(&place)?;
+            opened.set_retention(retention);
+            opened.size().map(|size| (opened, known, size))
+        };
+        let (mut opened, known, size) = blocking(opening).await??;
+        let days = retention.map(|retention| retention.as_secs_f64() / 86_400.0);
+        tracing::info!(%log, bytes = size.bytes, free_bytes = size.free_bytes, keep_days = days, "result log");
         // Held until the next one begins: events are kept as long as somebody listens.
         let listening = client.events().await?;
         let mut position = match known {

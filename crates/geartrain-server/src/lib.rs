@@ -42,6 +42,8 @@ pub struct Settings {
     pub demo: bool,
     /// Where to write down what becomes of every job, if anywhere.
     pub result_log: Option<LogPlace>,
+    /// How long ago attempts may have ended before they are removed from there; they never are, if not given.
+    pub result_log_keep: Option<Duration>,
 }
 
 pub use gearman::{GearmanSettings, TlsFiles};
@@ -146,7 +148,11 @@ impl Server {
         // Before anybody is let in, so that nothing of what they do is missed.
         let (stop_follower, mut follower) = (CancellationToken::new(), JoinSet::new());
         if let Some(log) = &settings.result_log {
-            follower.spawn(Follower::attach(client.clone(), log).await?.follow(stop_follower.clone()));
+            follower.spawn(
+                Follower::attach(client.clone(), log, settings.result_log_keep)
+                    .await?
+                    .follow(stop_follower.clone()),
+            );
         }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // An engine in this process does what is due by itself.

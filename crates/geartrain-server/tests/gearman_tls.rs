@@ -59,6 +59,7 @@ fn settings(tls: Option<TlsFiles>, address: SocketAddr) -> Settings {
         resp: (Ipv4Addr::LOCALHOST, 0).into(),
         gearman: Some(GearmanSettings { tls, ..GearmanSettings::new(address) }),
         result_log: None,
+        result_log_keep: None,
         password: None,
         insecure: false,
         allow_flush: false,

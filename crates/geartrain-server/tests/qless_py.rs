@@ -229,6 +229,7 @@ impl Geartrain {
             allow_flush: false,
             demo: false,
             result_log: None,
+            result_log_keep: None,
         };
         let runtime = Runtime::new().expect("threads can be started");
         let server = runtime.block_on(Server::start(&settings)).expect("the server starts");

@@ -50,6 +50,7 @@ impl Logged {
             allow_flush: true,
             demo: false,
             result_log: Some(log_in(&scratch)),
+            result_log_keep: None,
         };
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(Server::start(&settings)).unwrap();

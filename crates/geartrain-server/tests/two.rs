@@ -38,6 +38,7 @@ impl Two {
             allow_flush: false,
             demo: false,
             result_log: None,
+            result_log_keep: None,
         };
         let servers: Vec<Server> =
             (0..2).map(|_| runtime.block_on(Server::start(&settings)).unwrap()).collect();

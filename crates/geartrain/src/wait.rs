@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Attach, AttachReply, Client, Deliveries, DeliveriesEnd, Delivery, Error, How, Jid, Kept, Leave, Leaving,
-    Outcome, PutReply, PutRequest, Refusal, StateName, Told, Waiter, timer,
+    Lives, Outcome, Put, PutReply, PutRequest, Refusal, Seconds, StateName, Terms, Told, Waiter, timer,
 };
 
 /// How a job ended, and what came out of it.
@@ -90,10 +90,16 @@ impl Awaited {
     /// Puts a job and waits for it.
     pub(crate) async fn put(client: &Client, put: PutRequest) -> Result<Awaited, Error> {
         let (waiter, stream) = follow(client).await?;
-        let put = put.attach(waiter).into_put()?;
+        let mut put = put.attach(waiter).into_put()?;
         let jid = put.jid.clone();
         let mut awaited = Awaited { client: client.clone(), jid, waiter, stream, joined: false, known: None };
-        match client.run(put).await? {
+        let plain = keep_result_for_a_while(&mut put);
+        let reply = match (client.run(put).await, plain) {
+            // A backend without stored results: then the result stream is all there is.
+            (Err(Error::Refused(Refusal::Unsupported { .. })), Some(plain)) => client.run(plain).await?,
+            (reply, _) => reply?,
+        };
+        match reply {
             PutReply::Coalesced { jid } => (awaited.jid, awaited.joined) = (jid, true),
             PutReply::Named { jid } => awaited.jid = jid,
             // It may have ended long ago, and then nobody is attached.
@@ -230,6 +236,25 @@ impl Awaited {
         }
         Ok(())
     }
+}
+
+/// How many seconds the result of a job is kept whose put waits for it. Longer than a driver tries to connect
+/// again, if its URL does not say how long.
+const KEPT_WHILE_AWAITED: i32 = 120;
+
+/// Has the result of a job kept for a while, and answers the put as it was; none if nothing was changed.
+///
+/// A result stream ends with its connection. If a server restarts, a worker may connect again and complete
+/// the job before this client is attached again; then the client finds the kept result. A job that lives only
+/// while a client waits for it is gone by then, and its result with it.
+fn keep_result_for_a_while(put: &mut Put) -> Option<Put> {
+    let is_changed = |terms: &Terms| terms.lives == Lives::Always && terms.result_for.is_none();
+    if !put.terms.as_deref().is_some_and(is_changed) {
+        return None;
+    }
+    let plain = put.clone();
+    put.terms.get_or_insert_default().result_for = Some(Seconds::from(KEPT_WHILE_AWAITED));
+    Some(plain)
 }
 
 /// How often to look whether a job has ended that somebody else may have ended.

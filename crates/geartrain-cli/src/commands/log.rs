@@ -9,7 +9,7 @@ use super::Done;
 use crate::args::LogArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::text::{Cell, table};
+use crate::text::{self, Cell, table};
 use crate::view::Number;
 use crate::{duration, moment, payload};
 
@@ -29,6 +29,9 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         )
     })?;
     let log = ResultLog::open_existing(&place)?;
+    if args.size {
+        return size(&log, out);
+    }
     let limit = args.limit.get() as u64;
     let entries = log.entries(&Query {
         queue: args.queue.map(|queue| queue.to_string()),
@@ -57,6 +60,18 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
         let heading = ["TIME", "QUEUE", "KLASS", "JID", "ATTEMPT", "WORKER", "TOOK", "OUTCOME", "RESULT"];
         table(out, heading, &rows)
+    })?)
+}
+
+/// Shows how large the log is.
+fn size(log: &ResultLog, out: &mut Output<'_>) -> Done {
+    let size = log.size()?;
+    let view =
+        SizeView { bytes: size.bytes, free_bytes: size.free_bytes, oldest: size.oldest.map(Number::from) };
+    Ok(out.show(&view, |out| {
+        let (all, free) = (text::size(size.bytes), text::size(size.free_bytes));
+        let oldest = size.oldest.map(moment::format).unwrap_or_default();
+        table(out, ["SIZE", "FREE", "OLDEST"], &[[Cell::right(all), Cell::right(free), Cell::from(oldest)]])
     })?)
 }
 
@@ -120,6 +135,13 @@ fn preview(entry: &Entry) -> String {
 struct LogView {
     attempts: Vec<EntryView>,
     gaps: Vec<GapView>,
+}
+
+#[derive(Debug, Serialize)]
+struct SizeView {
+    bytes: u64,
+    free_bytes: u64,
+    oldest: Option<Number>,
 }
 
 #[derive(Debug, Serialize)]

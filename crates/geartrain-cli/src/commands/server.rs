@@ -68,6 +68,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         allow_flush: args.allow_flush,
         demo: args.demo,
         result_log: log::place(args.result_log)?,
+        result_log_keep: args.result_log_keep,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async move {

@@ -7,7 +7,7 @@ use geartrain_core::{
     Queues, Reply, RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
 };
 
-use super::session::{Session, job_status, shown, write};
+use super::session::{Session, job_status, shown, trouble, with_causes, write};
 use super::{Shared, function};
 use crate::packet::{JobStatus, Response};
 use crate::text::{self, Command, Line, Refused, write_end, write_ok, write_value};
@@ -29,7 +29,7 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
         Err(Failure::Trouble(error)) => {
             tracing::warn!(%error, "an administrator gets no answer");
             out.extend_from_slice(
-                format!("ERR QUEUE_ERROR {}\r\n", error.to_string().replace(' ', "+")).as_bytes(),
+                format!("ERR QUEUE_ERROR {}\r\n", with_causes(&error).replace(' ', "+")).as_bytes(),
             );
         }
     }
@@ -308,10 +308,8 @@ fn function_of(job: &Job) -> std::borrow::Cow<'_, [u8]> {
 pub(crate) async fn status_by_unique(shared: &Shared, unique: Bytes, out: &mut BytesMut) {
     let found = match find(shared, &unique).await {
         Ok(found) => found,
-        Err(error) => {
-            tracing::warn!(%error, "a job's status cannot be asked for");
-            None
-        }
+        // To say that it is unknown would be to say that it has ended.
+        Err(error) => return trouble(&error).encode(out),
     };
     let status = found.as_ref().map_or(JobStatus::default(), job_status);
     let clients = found.map_or(0, |found| u32::try_from(found.attached).unwrap_or(u32::MAX));

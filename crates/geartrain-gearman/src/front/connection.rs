@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use geartrain_core::{Answer, BackendError, WorkerName};
+use geartrain_core::{Answer, BackendError, Reply, WorkerName};
 use geartrain_front::{Output, RepeatedWarning, http_word, warn_of_http};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use super::acknowledge::Acknowledge;
 use super::draft::Draft;
 use super::inbox::Inbox;
-use super::session::{Gathered, Session, Slot, trouble, write};
+use super::reports::{Repeated, Report};
+use super::session::{Gathered, Session, Slot, trouble, with_causes, write};
 use super::{Peer, Shared, admin};
 use crate::packet::{Fault, Request, Response};
 use crate::{Incoming, Parser, text};
@@ -46,8 +47,12 @@ type Landed = Result<Vec<Answer>, BackendError>;
 /// Requests that are done together.
 struct Batch {
     slots: Vec<Slot>,
+    reports: VecDeque<Report>,
     flight: Flight,
     landed: Option<Landed>,
+    /// Whether the jobs that were handed out are held. They are as soon as the answers are there, however
+    /// long the peer takes to read what came before.
+    is_held: bool,
 }
 
 impl Batch {
@@ -85,6 +90,8 @@ pub(crate) struct Connection<R, W> {
     gathered: Gathered,
     batches: VecDeque<Batch>,
     out: Output,
+    /// The peer is gone, and nothing is written any more; but reports of it are not stored yet.
+    is_gone: bool,
     /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
     ended: bool,
 }
@@ -95,7 +102,7 @@ enum Happened {
     Late,
     Landed,
     Filled,
-    Beat,
+    Repeated(Repeated),
     Written(std::io::Result<usize>),
     Unread,
     Read(std::io::Result<usize>),
@@ -135,6 +142,7 @@ where
             gathered: Gathered::default(),
             batches: VecDeque::new(),
             out: Output::default(),
+            is_gone: false,
             ended: false,
         }
     }
@@ -144,7 +152,7 @@ where
         self.converse().await;
         // Sent behind all that was asked before, so jobs that were handed out meanwhile come back as well.
         drop(self.batches);
-        let calls = self.session.farewell();
+        let calls = self.session.farewell().await;
         if !calls.is_empty()
             && let Err(error) = self.shared.backend.execute(calls).await
         {
@@ -156,19 +164,14 @@ where
 
     async fn converse(&mut self) {
         let farewell = tokio::time::sleep(self.shared.options.farewell);
-        let beat = tokio::time::sleep(Duration::ZERO);
         let unread = tokio::time::sleep(UNREAD_MAX);
-        tokio::pin!(farewell, beat, unread);
-        let (mut stopping, mut beats, mut is_unread) = (false, false, false);
+        tokio::pin!(farewell, unread);
+        let (mut stopping, mut is_unread) = (false, false);
         loop {
             self.take_up().await;
             self.out.splice(self.session.spliced.drain(..));
             if self.is_done() {
                 return;
-            }
-            if let (false, Some(after)) = (beats, self.session.beat_after()) {
-                beats = true;
-                beat.as_mut().reset(Instant::now() + after);
             }
             // Counted from when there was first something to read.
             if !is_unread && !self.out.is_empty() {
@@ -181,37 +184,52 @@ where
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
             }
-            let Connection { reader, writer, incoming, batches, out, stop, inbox, .. } = self;
+            let Connection { reader, writer, incoming, batches, out, stop, inbox, session, shared, .. } =
+                self;
+            let unstored = &mut session.unstored;
             // The losing branches are dropped half-way: reading, writing and waiting lose nothing by that, and the batches are kept.
             let happened = tokio::select! {
                 biased;
                 () = stop.cancelled(), if !stopping => Happened::Stop,
                 () = &mut farewell, if stopping => Happened::Late,
-                () = landed(batches), if room && !batches.is_empty() => Happened::Landed,
+                () = landed(batches, room), if !batches.is_empty() => Happened::Landed,
+                repeated = unstored.repeat(&shared.backend), if !unstored.is_empty() => {
+                    Happened::Repeated(repeated)
+                }
                 () = inbox.filled(), if room => Happened::Filled,
                 written = writer.write(out.chunk()), if !out.is_empty() => Happened::Written(written),
                 () = &mut unread, if !out.is_empty() => Happened::Unread,
-                () = &mut beat, if beats => Happened::Beat,
                 // Last, so that whoever never stops asking does not keep the rest from happening.
                 read = reader.read_buf(incoming), if may_read => Happened::Read(read),
             };
             match happened {
-                Happened::Landed => self.land(),
+                Happened::Landed => {
+                    self.hold_jobs();
+                    if room && self.batches.front().is_some_and(|first| first.landed.is_some()) {
+                        self.land();
+                    }
+                }
                 Happened::Filled => {
-                    if !self.hear() {
+                    if !self.hear() && self.lose_peer() {
                         return;
                     }
                 }
-                Happened::Beat => {
-                    beats = false;
-                    self.session.beat(&mut self.gathered);
+                Happened::Repeated(repeated) => {
+                    for (report, answer) in self.session.unstored.answered(repeated) {
+                        self.session.stored(report, answer);
+                    }
                 }
                 Happened::Written(Ok(bytes)) if bytes > 0 => {
                     self.wrote(bytes);
                     is_unread = false;
                 }
+                Happened::Late => return,
                 // Whoever cannot be written to does not want to hear more.
-                Happened::Written(_) | Happened::Late | Happened::Unread => return,
+                Happened::Written(_) | Happened::Unread => {
+                    if self.lose_peer() {
+                        return;
+                    }
+                }
                 Happened::Read(Ok(0) | Err(_)) => self.ended = true,
                 Happened::Read(Ok(bytes)) => self.adapt(bytes),
                 Happened::Stop => {
@@ -225,7 +243,18 @@ where
 
     /// Whether there is nothing left to do for this peer.
     fn is_done(&self) -> bool {
-        self.ended && self.is_idle() && self.held.is_none() && self.out.is_empty()
+        let is_silent = self.out.is_empty() && self.held.is_none();
+        self.ended && self.is_idle() && is_silent && self.session.unstored.is_empty()
+    }
+
+    /// Has nothing more to do with the peer, except that its reports are stored. Says whether they are.
+    fn lose_peer(&mut self) -> bool {
+        (self.is_gone, self.ended, self.held) = (true, true, None);
+        self.incoming.clear();
+        self.out.clear();
+        self.batches.iter().all(|batch| batch.reports.is_empty())
+            && self.gathered.reports.is_empty()
+            && self.session.unstored.is_empty()
     }
 
     /// Whether everything that was read is answered.
@@ -236,12 +265,15 @@ where
     /// Whether more is read. While a job is waited for that is only done to notice that the peer has gone: what it says meanwhile has to wait.
     fn listens(&self) -> bool {
         let waits = self.draft.as_ref().is_some_and(Draft::is_waiting);
-        self.held.is_none() && (!waits || self.incoming.len() < READ_BYTES_MIN)
+        self.held.is_none()
+            && self.session.unstored.is_empty()
+            && (!waits || self.incoming.len() < READ_BYTES_MIN)
     }
 
     /// Deals with all requests that have been read, as far as there is room.
     async fn take_up(&mut self) {
-        while !self.draft.as_ref().is_some_and(Draft::is_waiting) {
+        // What follows a report must not overtake it.
+        while !self.draft.as_ref().is_some_and(Draft::is_waiting) && self.session.unstored.is_empty() {
             if let Some(word) = self.held.take() {
                 if !self.is_idle() || self.out.len() >= OUTPUT_BYTES_MAX {
                     self.session.ask_for_jobs(&mut self.gathered);
@@ -257,6 +289,9 @@ where
             match self.parser.next(&mut self.incoming) {
                 Ok(Some(Incoming::Packet(packet))) => match Request::decode(packet) {
                     Ok(request @ Request::GetStatusUnique { .. }) => self.hold(Word::Request(request)),
+                    Ok(Request::Report(report)) if self.session.must_wait(&report, self.gathered.number) => {
+                        self.hold(Word::Request(Request::Report(report)));
+                    }
                     Ok(request) => self.session.take(request, &mut self.gathered).await,
                     Err(fault) => self.refuse(&fault),
                 },
@@ -304,6 +339,9 @@ where
             Word::Request(Request::GetStatusUnique { unique }) => {
                 admin::status_by_unique(&self.shared, unique, &mut self.out).await;
             }
+            Word::Request(request @ Request::Report(_)) => {
+                self.session.take(request, &mut self.gathered).await;
+            }
             Word::Incoming(Incoming::Line(line)) => {
                 admin::answer(&line, &mut self.session, &mut self.out).await
             }
@@ -328,13 +366,15 @@ where
         }
         let calls = std::mem::take(&mut self.gathered.calls);
         let slots = std::mem::take(&mut self.gathered.slots);
+        let reports = std::mem::take(&mut self.gathered.reports);
+        self.gathered.number += 1;
         let backend = self.shared.backend.clone();
         let flight: Flight = if calls.is_empty() {
             Box::pin(std::future::ready(Ok(Vec::new())))
         } else {
             Box::pin(async move { backend.execute(calls).await })
         };
-        let mut batch = Batch { slots, flight, landed: None };
+        let mut batch = Batch { slots, reports, flight, landed: None, is_held: false };
         poll_fn(|context| {
             // Whether it is done at once does not matter here.
             let _ = batch.poll(context);
@@ -347,19 +387,40 @@ where
         self.batches.push_back(batch);
     }
 
+    /// Holds the jobs that were handed out.
+    fn hold_jobs(&mut self) {
+        for batch in &mut self.batches {
+            if let (Some(Ok(answers)), false) = (&batch.landed, batch.is_held) {
+                for answer in answers {
+                    if let Ok(Reply::Pop(reply)) = answer {
+                        reply.jobs.iter().for_each(|job| self.session.hold(job));
+                    }
+                }
+            }
+            batch.is_held = batch.landed.is_some();
+        }
+    }
+
     /// Takes the answers of the first batch.
     fn land(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
         let (mut answers, error) = match batch.landed.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(answers) => (answers.into_iter(), None),
             Err(error) => {
-                BROKEN.warn(format_args!("the queue does not answer: {error}"));
+                BROKEN.warn(format_args!("the queue does not answer: {}", with_causes(&error)));
                 (Vec::new().into_iter(), Some(error))
             }
         };
+        let mut reports = batch.reports;
         for slot in batch.slots {
             let answer = if slot.has_call() { answers.next() } else { None };
             match (&slot, &error) {
+                (Slot::Report, _) => match (reports.pop_front(), answer) {
+                    (Some(report), Some(answer)) => self.session.stored(report, answer),
+                    (Some(report), None) => self.session.not_stored(report),
+                    (None, _) => {}
+                },
+                (Slot::Status(_), Some(error)) => trouble(error).encode(&mut self.out),
                 (Slot::Submitted { number, .. }, Some(error)) => {
                     self.session.note_answered(number.unwrap_or(0));
                     trouble(error).encode(&mut self.out);
@@ -368,7 +429,10 @@ where
             }
         }
         self.tell_rest();
-        if self.out.is_empty() {
+        if self.is_gone {
+            self.out.clear();
+            self.session.spliced.clear();
+        } else if self.out.is_empty() {
             // Nothing is sent that could say that this has come, and the peer may wait for that before it sends the rest.
             self.reader.acknowledge();
         }
@@ -435,16 +499,17 @@ fn http(incoming: &Incoming) -> Option<&'static str> {
     }
 }
 
-/// Returns when the answers of the first batch are there. The others are asked as well, because they may have something in hand that the first one needs,
-/// a turn to connect say.
-async fn landed(batches: &mut VecDeque<Batch>) {
+/// Returns when the answers of the first batch are there and there is room for them, or when a batch has
+/// handed out jobs that are not held yet. All batches are asked, because a later one may have something in
+/// hand that the first one needs, a turn to connect say.
+async fn landed(batches: &mut VecDeque<Batch>, room: bool) {
     poll_fn(|context| {
-        let mut is_first_ready = None;
-        for batch in batches.iter_mut() {
-            let is_ready = batch.poll(context).is_ready();
-            is_first_ready.get_or_insert(is_ready);
+        let mut is_ready = false;
+        for (place, batch) in batches.iter_mut().enumerate() {
+            let has_landed = batch.poll(context).is_ready();
+            is_ready |= has_landed && (!batch.is_held || (room && place == 0));
         }
-        if is_first_ready == Some(true) { Poll::Ready(()) } else { Poll::Pending }
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }

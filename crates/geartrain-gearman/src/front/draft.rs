@@ -9,7 +9,8 @@ use geartrain_core::{
     PutReply, Reply, StateName, Status, StatusOf, Timestamp, Told, Waiter,
 };
 
-use super::session::{Gathered, Session, unique};
+use super::reports::Report;
+use super::session::{Gathered, Session, unique, with_causes};
 use super::{Awaited, function};
 use crate::draft::{Code, Error, JobType, Packet, Progress, Request, Response, names};
 use crate::packet::News;
@@ -95,23 +96,23 @@ impl Draft {
             Request::JobAssign => assign(session, out).await?,
             Request::AnnounceStatus(Progress { numerator, denominator, seconds_left }) => {
                 let jid = session.held().ok_or(Code::NoCurrentJob)?;
-                let call = session.progress(&jid, numerator, denominator, seconds_left);
-                report(session, &jid, call).await?;
+                let progress = session.progress(&jid, numerator, denominator, seconds_left);
+                report(session, progress).await?;
             }
             Request::AnnounceComplete { result, data } => {
                 let jid = session.held().ok_or(Code::NoCurrentJob)?;
-                let call = match result {
-                    0 => session.command(&jid, &News::Complete(data)).map(|(call, _)| call),
+                let end = match result {
+                    0 => session.command(&jid, &News::Complete(data), 0),
                     code => session.fail(&jid, code, &data),
                 };
-                report(session, &jid, call).await?;
+                report(session, end).await?;
             }
             Request::JobStatus { handle } => {
-                let progress = status(session, &handle).await;
+                let progress = status(session, &handle).await?;
                 write(session, Response::<&[u8]>::JobStatus(progress), out);
             }
             Request::JobComplete { handle } => {
-                let (state, result, data) = ended(session, &handle).await;
+                let (state, result, data) = ended(session, &handle).await?;
                 write(session, Response::JobComplete { state, result, data: &data[..] }, out);
             }
         }
@@ -157,11 +158,11 @@ impl Draft {
                 return Err(Code::QueueFull);
             }
         };
-        let handle = session.handle_of(&jid);
+        let (handle, alias) = (session.handle_of(&jid), session.alias_of(&jid));
         let told = if kind == JobType::Handle { handle.clone() } else { Bytes::new() };
         write(session, Response::JobCreate { handle: &told[..] }, out);
         if let Some(number) = number {
-            session.peer.about().awaited.insert(number, Awaited { front, jid, handle });
+            session.peer.about().awaited.insert(number, Awaited { front, jid, handle, alias });
             session.note_answered(number);
             self.waiting = Some(Waiting { since: now, parts: Vec::new() });
             if front != shared.mail.front() {
@@ -236,7 +237,7 @@ async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
         Some(job) => {
             let name = function::bytes(&job.queue);
             write(session, Response::JobAssign { name: &name[..], args: job.payload.bytes() }, out);
-            session.hold(job);
+            session.hold(&job);
         }
         None => write(session, Response::<&[u8]>::NoJob, out),
     }
@@ -244,53 +245,64 @@ async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
 }
 
 /// Reports on the job that is held. If it is not held any more, there is none.
-async fn report(session: &mut Session, jid: &[u8], call: Option<Call>) -> Result<(), Code> {
-    let call = call.ok_or(Code::NoCurrentJob)?;
-    match one(execute(session, vec![call]).await) {
-        Ok(_) => Ok(()),
-        Err(BackendError::Refused(_)) => {
-            session.jobs.let_go(jid);
-            Err(Code::NoCurrentJob)
+async fn report(session: &mut Session, report: Option<Report>) -> Result<(), Code> {
+    let report = report.ok_or(Code::NoCurrentJob)?;
+    match execute(session, vec![Call::from(report.command.clone())]).await {
+        Ok(mut answers) => {
+            let answer = answers.pop().ok_or(Code::NoCurrentJob)?;
+            let is_stored = answer.is_ok();
+            if !is_stored {
+                session.jobs().end(&report.jid, report.token);
+            }
+            session.stored(report, answer);
+            is_stored.then_some(()).ok_or(Code::NoCurrentJob)
         }
         Err(error) => {
-            tracing::warn!(%error, "what a worker said is lost; its job comes back");
+            tracing::warn!(error = with_causes(&error), "a report is not stored yet; it is repeated");
+            session.not_stored(report);
             Ok(())
         }
     }
 }
 
-async fn status(session: &Session, handle: &[u8]) -> Progress {
-    let Some(jid) = session.jid_of(handle) else { return UNKNOWN };
+/// The backend cannot be asked. There is no other word for a queue that is out of order.
+fn out_of_order(error: BackendError) -> Code {
+    tracing::debug!(error = with_causes(&error), "a client of the draft gets no answer");
+    Code::QueueFull
+}
+
+async fn status(session: &mut Session, handle: &[u8]) -> Result<Progress, Code> {
+    let Some(jid) = session.jid_of(handle) else { return Ok(UNKNOWN) };
     let asked = vec![
         Call::from(Status { of: StatusOf::Jid(jid.clone()) }),
         Call::from(GetResult { jid: jid.clone() }),
         Call::from(Get { jid }),
     ];
-    let Ok(answers) = execute(session, asked).await else { return UNKNOWN };
+    let answers = execute(session, asked).await.map_err(out_of_order)?;
     let mut is_known = false;
     for answer in answers {
         match answer {
             Ok(Reply::Status(Some(status))) => {
-                return status.progress.map_or(Progress::default(), |progress| Progress {
+                return Ok(status.progress.map_or(Progress::default(), |progress| Progress {
                     numerator: small(progress.portion.part()),
                     denominator: small(progress.portion.whole()),
                     seconds_left: progress.seconds_left.unwrap_or(0),
-                });
+                }));
             }
             Ok(Reply::GetResult(Some(_)) | Reply::Get(Some(_))) => is_known = true,
             _ => {}
         }
     }
     // How far it had got at last is not kept, so it counts as one thing that is done.
-    if is_known { Progress { numerator: 1, denominator: 1, seconds_left: 0 } } else { UNKNOWN }
+    Ok(if is_known { Progress { numerator: 1, denominator: 1, seconds_left: 0 } } else { UNKNOWN })
 }
 
 /// How a job ended: how long it took, with what result, and what came out. Without the first it has not.
-async fn ended(session: &Session, handle: &[u8]) -> (u32, u8, Bytes) {
+async fn ended(session: &mut Session, handle: &[u8]) -> Result<(u32, u8, Bytes), Code> {
     let unknown = (1, SERVER_RESULT, Bytes::from_static(b"unknown handle"));
-    let Some(jid) = session.jid_of(handle) else { return unknown };
+    let Some(jid) = session.jid_of(handle) else { return Ok(unknown) };
     let asked = vec![Call::from(GetResult { jid: jid.clone() }), Call::from(Get { jid })];
-    let Ok(answers) = execute(session, asked).await else { return unknown };
+    let answers = execute(session, asked).await.map_err(out_of_order)?;
     let (mut kept, mut job) = (None, None);
     for answer in answers {
         match answer {
@@ -299,7 +311,7 @@ async fn ended(session: &Session, handle: &[u8]) -> (u32, u8, Bytes) {
             _ => {}
         }
     }
-    match (kept, job) {
+    Ok(match (kept, job) {
         (_, Some(job)) if !matches!(job.state.name(), StateName::Complete | StateName::Failed) => {
             (0, 0, Bytes::new())
         }
@@ -310,7 +322,7 @@ async fn ended(session: &Session, handle: &[u8]) -> (u32, u8, Bytes) {
             (elapsed(since, ended), result, data)
         }
         (None, _) => unknown,
-    }
+    })
 }
 
 /// When a job was first put.
@@ -345,7 +357,7 @@ fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-async fn execute(session: &Session, calls: Vec<Call>) -> Result<Vec<Answer>, BackendError> {
+async fn execute(session: &mut Session, calls: Vec<Call>) -> Result<Vec<Answer>, BackendError> {
     session.shared.backend.execute(calls).await
 }
 

@@ -1,9 +1,11 @@
 //! The handles that jobs get here: `H:host:1`, `H:host:2` …, and never the same one twice.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use geartrain_core::{Allot, Backend, BackendError, Call, Count, Jid, Refusal, Reply};
 
 /// The longest handle: clients keep 64 bytes, with a NUL at the end.
@@ -70,6 +72,68 @@ pub(crate) fn is_handle(jid: &str) -> bool {
     jid.len() <= HANDLE_BYTES_MAX && jid.chars().all(|char| is_good(char) || char == ':')
 }
 
+/// How many aliases a connection keeps that nothing refers to, for peers that ask about a job later.
+const ALIASES_MAX: usize = 10_000;
+
+/// A handle that stands for a jid which is no good as one.
+pub(crate) struct Alias {
+    pub(crate) handle: Bytes,
+    pub(crate) jid: Jid,
+}
+
+/// The aliases of one connection. An alias is valid as long as the peer works on its job or waits for it
+/// (then it is referred to outside of this table), and after that until [`ALIASES_MAX`] newer ones have been
+/// made.
+#[derive(Default)]
+pub(crate) struct Aliases {
+    /// How many have been made.
+    made: u64,
+    by_handle: HashMap<Bytes, Arc<Alias>>,
+    by_jid: HashMap<Jid, Arc<Alias>>,
+    /// All of them, the one that is looked at next for eviction first.
+    order: VecDeque<Arc<Alias>>,
+}
+
+/// How many references to an alias this table has.
+const REFERENCES: usize = 3;
+
+impl Aliases {
+    /// The alias with this handle.
+    pub(crate) fn get(&self, handle: &[u8]) -> Option<&Arc<Alias>> {
+        self.by_handle.get(handle)
+    }
+
+    /// The alias of a jid: the one it has, or a new one. Takes constant time, however many there are.
+    pub(crate) fn of(&mut self, jid: &Jid, connection: u64) -> Arc<Alias> {
+        if let Some(alias) = self.by_jid.get(jid) {
+            return alias.clone();
+        }
+        self.made += 1;
+        let handle = Bytes::from(format!("H:alias:{connection}:{}", self.made));
+        let alias = Arc::new(Alias { handle, jid: jid.clone() });
+        self.by_handle.insert(alias.handle.clone(), alias.clone());
+        self.by_jid.insert(alias.jid.clone(), alias.clone());
+        self.order.push_back(alias.clone());
+        // Two for each new one, in turn: so there are never more than twice as many as are referred to.
+        for _ in 0..2 {
+            self.evict_one();
+        }
+        alias
+    }
+
+    fn evict_one(&mut self) {
+        if self.order.len() <= ALIASES_MAX {
+            return;
+        }
+        let Some(oldest) = self.order.pop_front() else { return };
+        if Arc::strong_count(&oldest) > REFERENCES {
+            return self.order.push_back(oldest);
+        }
+        self.by_handle.remove(&oldest.handle);
+        self.by_jid.remove(&oldest.jid);
+    }
+}
+
 fn is_good(char: char) -> bool {
     char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_')
 }
@@ -77,6 +141,27 @@ fn is_good(char: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn aliases_are_evicted_unless_they_are_referred_to() {
+        let mut aliases = Aliases::default();
+        let jid = |number: usize| Jid::new(format!("no handle {number}")).expect("a good name");
+        let held = aliases.of(&jid(0), 7);
+        assert_eq!((&held.handle[..], aliases.of(&jid(0), 7).jid == jid(0)), (&b"H:alias:7:1"[..], true));
+        for number in 1..5 * ALIASES_MAX {
+            aliases.of(&jid(number), 7);
+            assert!(aliases.order.len() <= ALIASES_MAX + 1);
+        }
+        assert!(aliases.get(b"H:alias:7:1").is_some_and(|alias| alias.jid == jid(0)));
+        assert!(aliases.get(b"H:alias:7:2").is_none());
+        assert_eq!(aliases.by_handle.len(), aliases.order.len());
+        assert_eq!(aliases.by_jid.len(), aliases.order.len());
+        drop(held);
+        for number in 0..2 * ALIASES_MAX {
+            aliases.of(&jid(10 * ALIASES_MAX + number), 7);
+        }
+        assert!(aliases.get(b"H:alias:7:1").is_none());
+    }
 
     #[test]
     fn a_handle_is_short_and_holds_nothing_that_a_client_could_stumble_over() {

@@ -1,14 +1,25 @@
-//! The jobs that a peer works on, and those that it worked on.
+//! The jobs that a peer works on, when the heartbeat of each is due, and the jobs that it worked on.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use geartrain_core::{Holder, Jid, Token};
+use geartrain_core::{Holder, Jid, Popped, Seconds, Token};
 use hashbrown::HashTable;
+use tokio::time::Instant;
+
+use super::handles::Alias;
 
 /// How many of the jobs that it held a peer is remembered for.
 const PAST_MAX: usize = 4_096;
+/// The longest and the shortest time between two heartbeats of a job. Locks of less than 60 ms cannot be
+/// renewed in time.
+const INTERVAL_MAX: Duration = Duration::from_secs(20);
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
+/// How soon a heartbeat is repeated that the backend did not take.
+const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
 /// The jobs of one peer.
 #[derive(Default)]
@@ -17,17 +28,61 @@ pub(crate) struct Jobs {
     held: HashTable<Held>,
     /// The hashes of those that it does not hold any more, the last one last.
     past: VecDeque<u64>,
+    /// No heartbeat is due before this moment. Earlier than necessary if the job that it was computed for has
+    /// ended.
+    next_heartbeat: Option<Instant>,
 }
 
 /// A job that a peer works on.
 pub(crate) struct Held {
     pub(crate) jid: Jid,
-    token: Token,
+    pub(crate) token: Token,
     /// The parts of a result that is kept, as long as nobody was told of them.
     pub(crate) parts: Option<Vec<u8>>,
+    /// The worker has reported the end, but the report is not stored yet: heartbeats go on, further reports
+    /// are ignored.
+    pub(crate) is_reported: bool,
+    /// The batch that carries the last part of a result, until that batch is answered.
+    pub(crate) part_in_batch: Option<u64>,
+    /// The name that the peer knows the job by, if that is not its jid. Held so that it stays valid.
+    pub(crate) alias: Option<Arc<Alias>>,
+    interval: Duration,
+    heartbeat_at: Instant,
 }
 
 impl Held {
+    /// A job that was handed out just now, with a lock of this length.
+    pub(crate) fn new(job: &Popped, lock: Seconds, alias: Option<Arc<Alias>>) -> Held {
+        let interval = interval(lock);
+        // The parts of its result are kept if somebody may ask for it later.
+        let keeps_parts = job.particulars.as_ref().is_some_and(|about| about.result_for.is_some());
+        Held {
+            jid: job.jid.clone(),
+            token: job.lock.token,
+            parts: keeps_parts.then(Vec::new),
+            is_reported: false,
+            part_in_batch: None,
+            alias,
+            interval,
+            heartbeat_at: Instant::now() + interval,
+        }
+    }
+
+    /// A job whose end was reported and is not stored yet.
+    pub(crate) fn reported(jid: Jid, token: Token) -> Held {
+        Held {
+            jid,
+            token,
+            parts: None,
+            is_reported: true,
+            part_in_batch: None,
+            alias: None,
+            // Its lock is as long as the next answer says.
+            interval: INTERVAL_MIN,
+            heartbeat_at: Instant::now(),
+        }
+    }
+
     /// The job, and the right to report on it.
     pub(crate) fn right(&self) -> (Jid, Holder) {
         (self.jid.clone(), Holder::Token(self.token))
@@ -38,50 +93,129 @@ impl Held {
     }
 }
 
+/// A third of the lock: one heartbeat may be late or get lost.
+fn interval(lock: Seconds) -> Duration {
+    // Negative if the lock expired before it was heard of.
+    let third = Duration::try_from_secs_f64(lock.get() / 3.0).unwrap_or_default();
+    third.clamp(INTERVAL_MIN, INTERVAL_MAX)
+}
+
 impl Jobs {
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
-        self.held.iter()
+    /// Any of the jobs that the peer works on.
+    pub(crate) fn any(&self) -> Option<&Held> {
+        self.held.iter().find(|held| !held.is_reported)
     }
 
-    /// Holds a job from now on. The parts of its result are kept if somebody may ask for it later.
-    pub(crate) fn hold(&mut self, jid: Jid, token: Token, keeps_parts: bool) {
+    /// Holds a job from now on. Says whether its heartbeat is due before all others.
+    pub(crate) fn hold(&mut self, held: Held) -> bool {
         let hasher = &self.hasher;
-        let hash = jid.with_str(|text| hasher.hash_one(text.as_bytes()));
+        let hash = held.jid.with_str(|text| hasher.hash_one(text.as_bytes()));
         let rehash = |held: &Held| held.jid.with_str(|text| hasher.hash_one(text.as_bytes()));
-        let held = Held { jid, token, parts: keeps_parts.then(Vec::new) };
+        let at = held.heartbeat_at;
         match self.held.find_mut(hash, |other| other.jid == held.jid) {
             Some(other) => *other = held,
             None => drop(self.held.insert_unique(hash, held, rehash)),
         }
+        let is_first = self.next_heartbeat.is_none_or(|next| at < next);
+        if is_first {
+            self.next_heartbeat = Some(at);
+        }
+        is_first
     }
 
-    /// The job with this jid.
+    /// The job with this jid, if the peer may still report on it.
     pub(crate) fn get(&self, jid: &[u8]) -> Option<&Held> {
-        self.held.find(self.hasher.hash_one(jid), |held| held.is(jid))
+        self.held.find(self.hasher.hash_one(jid), |held| held.is(jid)).filter(|held| !held.is_reported)
     }
 
     pub(crate) fn get_mut(&mut self, jid: &[u8]) -> Option<&mut Held> {
-        self.held.find_mut(self.hasher.hash_one(jid), |held| held.is(jid))
+        let held = self.held.find_mut(self.hasher.hash_one(jid), |held| held.is(jid))?;
+        (!held.is_reported).then_some(held)
     }
 
     /// Does not hold a job any more.
     pub(crate) fn let_go(&mut self, jid: &[u8]) -> Option<Held> {
+        self.remove(jid, |held| held.is(jid))
+    }
+
+    /// The same for one attempt at a job: the peer may hold the job again since.
+    pub(crate) fn end(&mut self, jid: &Jid, token: Token) -> Option<Held> {
+        jid.with_str(|text| self.remove(text.as_bytes(), |held| held.jid == *jid && held.token == token))
+    }
+
+    fn remove(&mut self, jid: &[u8], is: impl FnMut(&Held) -> bool) -> Option<Held> {
         let hash = self.hasher.hash_one(jid);
-        let held = self.held.find_entry(hash, |held| held.is(jid)).ok()?.remove().0;
+        let held = self.held.find_entry(hash, is).ok()?.remove().0;
+        self.note_past(hash);
+        if let Some(alias) = &held.alias {
+            // The peer knows it by this.
+            self.note_past(self.hasher.hash_one(&alias.handle[..]));
+        }
+        Some(held)
+    }
+
+    fn note_past(&mut self, hash: u64) {
         if self.past.len() >= PAST_MAX {
             self.past.pop_front();
         }
         self.past.push_back(hash);
-        Some(held)
     }
 
-    /// Whether it held this job once.
+    /// Whether it held the job that is known as this once.
     pub(crate) fn held_once(&self, jid: &[u8]) -> bool {
         self.past.contains(&self.hasher.hash_one(jid))
+    }
+
+    /// No heartbeat is due before this moment.
+    pub(crate) fn next_heartbeat(&self) -> Option<Instant> {
+        self.next_heartbeat
+    }
+
+    /// The attempts whose heartbeats are due. Each is due again after its interval, whether it is answered or
+    /// not.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<(Jid, Token)> {
+        let mut due = Vec::new();
+        for held in self.held.iter_mut() {
+            // Those that would be due soon go along, so that many jobs do not make many batches.
+            if held.heartbeat_at <= now + held.interval / 4 {
+                held.heartbeat_at = now + held.interval;
+                due.push((held.jid.clone(), held.token));
+            }
+        }
+        self.plan();
+        due
+    }
+
+    /// An attempt has a lock that lasts so much longer. The queue's option may have changed since it was last
+    /// renewed, so each answer sets the interval anew.
+    pub(crate) fn renewed(&mut self, jid: &Jid, token: Token, lock: Seconds, now: Instant) {
+        if let Some(held) = self.attempt(jid, token) {
+            held.interval = interval(lock);
+            held.heartbeat_at = now + held.interval;
+        }
+    }
+
+    /// The backend did not take the heartbeat of an attempt.
+    pub(crate) fn not_renewed(&mut self, jid: &Jid, token: Token, now: Instant) {
+        if let Some(held) = self.attempt(jid, token) {
+            held.heartbeat_at = now + held.interval.min(REPEAT_AFTER);
+        }
+    }
+
+    /// The job, if the peer still makes this attempt at it.
+    pub(crate) fn attempt(&mut self, jid: &Jid, token: Token) -> Option<&mut Held> {
+        let hash = jid.with_str(|text| self.hasher.hash_one(text.as_bytes()));
+        self.held.find_mut(hash, |held| held.jid == *jid && held.token == token)
+    }
+
+    /// Finds out when the next heartbeat is due.
+    pub(crate) fn plan(&mut self) {
+        self.next_heartbeat = self.held.iter().map(|held| held.heartbeat_at).min();
     }
 }
 
@@ -89,12 +223,21 @@ impl Jobs {
 mod tests {
     use super::*;
 
+    fn jid(number: usize) -> Jid {
+        Jid::new(format!("H:lap:{number}")).expect("a good name")
+    }
+
+    fn held(number: usize, lock: f64) -> Held {
+        let interval = interval(Seconds::new(lock).expect("a good number"));
+        let heartbeat_at = Instant::now() + interval;
+        Held { interval, heartbeat_at, is_reported: false, ..Held::reported(jid(number), Token::new(7)) }
+    }
+
     #[test]
     fn what_is_let_go_of_is_remembered_for_a_while() {
         let mut jobs = Jobs::default();
-        let jid = |number: usize| Jid::new(format!("H:lap:{number}")).expect("a good name");
         for number in 0..=PAST_MAX {
-            jobs.hold(jid(number), Token::new(7), false);
+            jobs.hold(held(number, 60.0));
         }
         assert!(jobs.get(b"H:lap:0").is_some() && !jobs.held_once(b"H:lap:0"));
         for number in 0..=PAST_MAX {
@@ -102,5 +245,51 @@ mod tests {
         }
         assert!(jobs.is_empty() && jobs.let_go(b"H:lap:1").is_none());
         assert!(jobs.held_once(b"H:lap:1") && !jobs.held_once(b"H:lap:0"));
+    }
+
+    #[test]
+    fn a_heartbeat_is_due_after_a_third_of_the_lock_however_long_that_is() {
+        for (lock, after) in
+            [(60.0, 20_000), (1e9, 20_000), (3.0, 1_000), (1.0, 333), (0.06, 20), (0.0, 20), (-5.0, 20)]
+        {
+            let seconds = Seconds::new(lock).expect("a good number");
+            assert_eq!(interval(seconds).as_millis(), after, "{lock}");
+        }
+    }
+
+    #[test]
+    fn a_job_with_a_short_lock_comes_before_those_with_longer_ones() {
+        let mut jobs = Jobs::default();
+        assert!(jobs.hold(held(1, 60.0)));
+        assert!(!jobs.hold(held(2, 60.0)));
+        assert!(jobs.hold(held(3, 1.0)));
+        let at = jobs.next_heartbeat().expect("a job is held");
+        assert_eq!(jobs.due(at), [(jid(3), Token::new(7))]);
+        assert!(jobs.due(at).is_empty());
+        assert!(jobs.next_heartbeat().is_some_and(|next| next > at));
+    }
+
+    #[test]
+    fn each_answer_sets_the_interval_anew() {
+        let mut jobs = Jobs::default();
+        jobs.hold(held(1, 60.0));
+        let token = Token::new(7);
+        let mut at = jobs.next_heartbeat().expect("a job is held");
+        // The option was lowered, then raised, while the job was held.
+        for (lock, after) in [(1.0, 333), (0.3, 100), (30.0, 10_000)] {
+            assert_eq!(jobs.due(at).len(), 1);
+            jobs.renewed(&jid(1), token, Seconds::new(lock).expect("a good number"), at);
+            jobs.plan();
+            let next = jobs.next_heartbeat().expect("a job is held");
+            assert_eq!((next - at).as_millis(), after);
+            at = next;
+        }
+        // What is not taken is repeated soon; what another attempt is told is of no interest.
+        assert_eq!(jobs.due(at).len(), 1);
+        jobs.not_renewed(&jid(1), token, at);
+        jobs.renewed(&jid(1), Token::new(8), Seconds::from(900), at);
+        jobs.plan();
+        assert_eq!(jobs.next_heartbeat(), Some(at + REPEAT_AFTER));
+        assert!(jobs.end(&jid(1), Token::new(8)).is_none() && jobs.end(&jid(1), token).is_some());
     }
 }

@@ -10,9 +10,11 @@ mod connection;
 mod draft;
 pub(crate) mod function;
 mod handles;
+mod heartbeats;
 mod inbox;
 mod jobs;
 mod mail;
+mod reports;
 mod session;
 mod sleepers;
 
@@ -25,7 +27,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use geartrain_core::{
-    Announced, Backend, BackendError, Call, Clock, Gone, Jid, QueueName, Reply, Seconds, WorkerName, Workers,
+    Announced, Backend, BackendError, Call, Clock, Gone, Jid, QueueName, Reply, Seconds, Timestamp,
+    WorkerName, Workers,
 };
 use geartrain_front::{Admission, Admitted, RepeatedWarning};
 use socket2::{SockRef, TcpKeepalive};
@@ -148,6 +151,9 @@ pub(crate) struct Awaited {
     pub(crate) front: u64,
     pub(crate) jid: Jid,
     pub(crate) handle: Bytes,
+    /// Held so that the handle stays valid, if it is not the jid.
+    #[allow(dead_code, reason = "a reference that is counted")]
+    pub(crate) alias: Option<Arc<handles::Alias>>,
 }
 
 impl Peer {
@@ -170,6 +176,11 @@ impl Shared {
     /// The address of the worker of this name, if it came in by Gearman.
     pub(crate) fn address_of(worker: &WorkerName) -> Option<&str> {
         worker.as_str().strip_prefix(WORKER)?.split_once('@').map(|(_, address)| address)
+    }
+
+    /// How much longer a lock lasts.
+    pub(crate) fn until(&self, expires: Timestamp) -> Seconds {
+        expires - self.backend.now().unwrap_or_else(|| self.clock.now())
     }
 
     /// Has one thing done.

@@ -2,14 +2,15 @@
 //!
 //! Each request becomes calls to the backend, and a slot for what is answered. Answers come in the order of the requests, and each is written into its slot's place.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Ability, Afterwards, Announce, AnnounceChange, Answer, BackendError, Call, Chunk, ChunkKind, Complete,
-    Count, Delivery, Fail, Gone, Group, Heartbeat, Holder, How, Jid, Klass, Leave, Leaving, Lives, Outcome,
+    Ability, Afterwards, Announce, AnnounceChange, Answer, BackendError, Call, Chunk, ChunkKind, Command,
+    Complete, Count, Delivery, Fail, Gone, Group, Holder, How, Jid, Klass, Leave, Leaving, Lives, Outcome,
     PAYLOAD_BYTES_MAX, Payload, Pop, PopOrder, PopReply, Popped, Portion, Priority, Progress, Progressed,
     Put, PutReply, QueueName, RETRIES_MAX, Refusal, Reply, SPAN_MAX, Seconds, StateName, Status, StatusOf,
     StatusReply, Terms, Told, UniqueKey, Waiter, WorkerName,
@@ -18,9 +19,11 @@ use sha2::{Digest, Sha256};
 
 use geartrain_front::SHARED_BYTES_MIN;
 
-use super::handles::{HANDLE_BYTES_MAX, is_handle};
+use super::handles::{Alias, Aliases, HANDLE_BYTES_MAX, is_handle};
+use super::heartbeats::{Heartbeats, JobsGuard};
 use super::inbox::Inbox;
-use super::jobs::{Held, Jobs};
+use super::jobs::Held;
+use super::reports::{self, ReportKind, Unstored};
 use super::sleepers::Bed;
 use super::{Awaited, Peer, Shared, calendar, function};
 use crate::packet::{
@@ -32,8 +35,6 @@ use crate::packet::{
 const FUNCTIONS_MAX: usize = 1_024;
 /// The most jobs that are asked for at once.
 const GRABS_MAX: usize = 1_000;
-/// How long a worker that says nothing is taken to be there. Its connection says for it that it is, more often than that.
-const BEAT: Duration = Duration::from_secs(20);
 /// How much of an exception is kept as what was said about a failure.
 const MESSAGE_BYTES_MAX: usize = 1_024;
 /// What a unique ID begins with that stands for a job's data. No ID that a client gives holds a NUL.
@@ -53,10 +54,8 @@ pub(crate) enum Slot {
     Grabbed(Vec<Grab>),
     /// How a job stands was asked for.
     Status(Bytes),
-    /// It was said of a job that its worker lives.
-    Beat(Jid),
-    /// A part of a result was sent, of this job.
-    Chunk(Jid),
+    /// The first of the batch's reports that has none yet.
+    Report,
     /// Nobody waits for an answer.
     Silent,
     /// The worker sleeps from here on.
@@ -75,8 +74,12 @@ impl Slot {
 pub(crate) struct Gathered {
     pub(crate) calls: Vec<Call>,
     pub(crate) slots: Vec<Slot>,
+    /// The reports among the calls, so that they can be repeated.
+    pub(crate) reports: VecDeque<reports::Report>,
     /// Jobs that were asked for. They are asked for last, together: reports can only make more jobs ready.
     grabs: Vec<Grab>,
+    /// The number of this batch.
+    pub(crate) number: u64,
 }
 
 impl Gathered {
@@ -116,9 +119,12 @@ pub(crate) struct Session {
     last: Option<(Bytes, QueueName, Klass)>,
     /// Where the next pop begins among the functions.
     turn: usize,
-    pub(crate) jobs: Jobs,
-    /// Jids that are no good as handles, by what the peer knows them as.
-    aliases: HashMap<Bytes, Box<str>>,
+    /// The jobs that it holds.
+    heartbeats: Heartbeats,
+    /// Reports that the backend did not take yet.
+    pub(crate) unstored: Unstored,
+    /// What the peer knows those jobs as whose jids are no good as handles.
+    aliases: Aliases,
     /// The number of the last submission of somebody who waits, and of the last that was answered.
     submitted: u64,
     answered: u64,
@@ -128,8 +134,6 @@ pub(crate) struct Session {
     /// Whether it was woken and has not asked for a job since: then it is likely to lie down again soon.
     was_woken: bool,
     bed: Option<Bed>,
-    /// How long the locks of its jobs are.
-    lock: Option<Seconds>,
     /// Large payloads that go into the output without a copy, each with the offset in the buffer that it
     /// goes to.
     pub(crate) spliced: Vec<(usize, Bytes)>,
@@ -153,15 +157,15 @@ impl Session {
             functions: Vec::new(),
             last: None,
             turn: 0,
-            jobs: Jobs::default(),
-            aliases: HashMap::new(),
+            heartbeats: Heartbeats::default(),
+            unstored: Unstored::default(),
+            aliases: Aliases::default(),
             submitted: 0,
             answered: 0,
             untold: VecDeque::new(),
             is_asleep: false,
             was_woken: false,
             bed: None,
-            lock: None,
             spliced: Vec::new(),
         }
     }
@@ -213,7 +217,7 @@ impl Session {
         };
         let jid = match self.shared.handles.next(&*self.shared.backend).await {
             Ok(jid) => jid,
-            Err(error) => return to.refuse(&Fault::Storage(error.to_string())),
+            Err(error) => return to.refuse(&trouble(&error)),
         };
         let now = self.shared.clock.now();
         let mut put = Put::new(queue, jid.clone(), klass, &submission.data[..]);
@@ -301,6 +305,7 @@ impl Session {
 
     fn announce(&mut self, change: AnnounceChange, to: &mut Gathered) {
         self.is_worker = true;
+        self.heartbeats.announce(!self.functions.is_empty(), &self.shared, &self.worker);
         to.call(Announce { worker: self.worker.clone(), change }, Slot::Silent);
     }
 
@@ -343,44 +348,63 @@ impl Session {
         }
     }
 
+    /// The jobs that the peer holds.
+    pub(crate) fn jobs(&self) -> JobsGuard<'_> {
+        self.heartbeats.jobs()
+    }
+
     fn report(&mut self, report: Report, to: &mut Gathered) {
         let Report { handle, news } = report;
-        let jid = match self.aliases.get(&handle) {
-            Some(jid) => Bytes::copy_from_slice(jid.as_bytes()),
-            None => handle,
-        };
-        if self.jobs.get(&jid).is_none() {
+        let jid = self.known_as(&handle);
+        if self.jobs().get(&jid).is_none() {
             // Of a job that it once held it may still have something to say; that is not worth an error, which would end many workers.
-            if !self.jobs.held_once(&jid) {
+            if !self.jobs().held_once(&jid) {
                 to.refuse(&Fault::job_not_found(&news));
             }
             return;
         }
-        if let Some((call, slot)) = self.command(&jid, &news) {
-            to.call(call, slot);
+        if let Some(report) = self.command(&jid, &news, to.number) {
+            to.call(report.command.clone(), Slot::Report);
+            to.reports.push_back(report);
         }
     }
 
-    /// What news of a job that it holds ask of the backend. After the last of them it does not hold it any more.
-    pub(crate) fn command(&mut self, jid: &[u8], news: &News) -> Option<(Call, Slot)> {
-        if news.is_final() {
-            return Some((end(self.jobs.let_go(jid)?, news)?, Slot::Silent));
+    /// The jid that a handle stands for.
+    fn known_as(&self, handle: &Bytes) -> Bytes {
+        match self.aliases.get(handle) {
+            Some(alias) => alias.jid.to_string().into(),
+            None => handle.clone(),
         }
-        let held = self.jobs.get_mut(jid)?;
-        let (jid, holder) = held.right();
-        let chunk = |kind, bytes: &Bytes| Chunk {
-            jid: jid.clone(),
-            holder: holder.clone(),
-            kind,
-            bytes: bytes[..].into(),
+    }
+
+    /// Whether a report has to wait until those before it are stored. If the part of a result was repeated
+    /// after the end of its job was stored, whoever waits for the job would miss it.
+    pub(crate) fn must_wait(&self, report: &Report, batch: u64) -> bool {
+        let jid = self.known_as(&report.handle);
+        self.jobs().get(&jid).and_then(|held| held.part_in_batch).is_some_and(|carrier| carrier != batch)
+    }
+
+    /// What news of a job that it holds ask of the backend. After the last of them it does not hold it any more.
+    pub(crate) fn command(&mut self, jid: &[u8], news: &News, batch: u64) -> Option<reports::Report> {
+        if news.is_final() {
+            let held = self.jobs().let_go(jid)?;
+            let (jid, token) = (held.jid.clone(), held.token);
+            return Some(reports::Report { jid, token, kind: ReportKind::End, command: end(held, news)? });
+        }
+        let mut jobs = self.jobs();
+        let held = jobs.get_mut(jid)?;
+        let ((jid, holder), token) = (held.right(), held.token);
+        let chunk = |kind, bytes: &Bytes| {
+            let (jid, holder, bytes) = (jid.clone(), holder.clone(), bytes[..].into());
+            Command::from(Chunk { jid, holder, kind, bytes })
         };
-        match news {
+        let (kind, command) = match news {
             News::Status { numerator, denominator } => {
                 let (part, whole) = news.progress()?;
                 let said = [&numerator[..], &[0], denominator].concat();
                 let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
-                let progress = Progress { said: Some(said.into()), ..Progress::new(jid, holder, progress) };
-                Some((progress.into(), Slot::Silent))
+                let progress = Progress::new(jid.clone(), holder, progress);
+                (ReportKind::Progress, Command::from(Progress { said: Some(said.into()), ..progress }))
             }
             News::Data(bytes) => {
                 if let Some(parts) = &mut held.parts
@@ -388,34 +412,88 @@ impl Session {
                 {
                     parts.extend_from_slice(bytes);
                 }
-                Some((chunk(ChunkKind::Data, bytes).into(), Slot::Chunk(jid)))
+                (ReportKind::Chunk, chunk(ChunkKind::Data, bytes))
             }
-            News::Warning(bytes) => Some((chunk(ChunkKind::Warning, bytes).into(), Slot::Silent)),
-            News::Complete(_) | News::Fail | News::Exception(_) => None,
+            News::Warning(bytes) => (ReportKind::Chunk, chunk(ChunkKind::Warning, bytes)),
+            News::Complete(_) | News::Fail | News::Exception(_) => return None,
+        };
+        if kind == ReportKind::Chunk {
+            held.part_in_batch = Some(batch);
         }
+        Some(reports::Report { jid, token, kind, command })
+    }
+
+    /// Takes what the backend said to a report.
+    pub(crate) fn stored(&mut self, report: reports::Report, answer: Answer) {
+        let reports::Report { jid, token, kind, command } = report;
+        match (kind, answer) {
+            (ReportKind::Chunk, answer) => {
+                let mut jobs = self.jobs();
+                if let Some(held) = jobs.attempt(&jid, token) {
+                    held.part_in_batch = None;
+                    // Whoever was told of a part must not be told again at the end.
+                    if let Ok(Reply::Chunk(1..)) = answer
+                        && matches!(command, Command::Chunk(Chunk { kind: ChunkKind::Data, .. }))
+                    {
+                        held.parts = None;
+                    }
+                }
+            }
+            (ReportKind::End, Err(refusal @ Refusal::TooLarge { .. })) => {
+                // Otherwise the job would be done again, with the same result, without end.
+                tracing::warn!(%jid, %refusal, "the result of a job cannot be stored; the job fails");
+                let holder = Holder::Token(token);
+                let command = failed(jid.clone(), holder, FAIL_GROUP, &refusal.to_string(), 1, &[]);
+                self.not_stored(reports::Report { jid, token, kind, command });
+            }
+            // It may be held again, if it had to be repeated.
+            (ReportKind::End, _) => drop(self.jobs().end(&jid, token)),
+            (ReportKind::Progress, _) => {}
+        }
+    }
+
+    /// The backend did not take a report. It is repeated, and until it is stored the job is held.
+    pub(crate) fn not_stored(&mut self, report: reports::Report) {
+        if report.kind == ReportKind::End {
+            let held = Held::reported(report.jid.clone(), report.token);
+            self.heartbeats.hold(held, &self.shared, &self.worker);
+        }
+        self.unstored.push(report);
     }
 
     /// The job that it holds: the draft's workers have one at a time.
     pub(crate) fn held(&self) -> Option<Bytes> {
-        self.jobs.iter().next().map(|held| held.jid.to_string().into())
+        self.jobs().any().map(|held| held.jid.to_string().into())
     }
 
     /// A job that it holds ends badly, with a code of the worker's own.
-    pub(crate) fn fail(&mut self, jid: &[u8], code: u8, bytes: &[u8]) -> Option<Call> {
-        let (jid, holder) = self.jobs.let_go(jid)?.right();
-        if bytes.is_empty() {
+    pub(crate) fn fail(&mut self, jid: &[u8], code: u8, bytes: &[u8]) -> Option<reports::Report> {
+        let held = self.jobs().let_go(jid)?;
+        let ((jid, holder), token) = (held.right(), held.token);
+        let command = if bytes.is_empty() {
             let message = format!("its worker ended it with code {code}");
-            return Some(failed(jid, holder, FAIL_GROUP, &message, code.into(), bytes));
-        }
-        Some(failed(jid, holder, EXCEPTION_GROUP, &message(bytes), code.into(), bytes))
+            failed(jid.clone(), holder, FAIL_GROUP, &message, code.into(), bytes)
+        } else {
+            failed(jid.clone(), holder, EXCEPTION_GROUP, &message(bytes), code.into(), bytes)
+        };
+        Some(reports::Report { jid, token, kind: ReportKind::End, command })
     }
 
     /// A job that it holds got further, as the draft says it.
-    pub(crate) fn progress(&self, jid: &[u8], part: u32, whole: u32, seconds_left: u32) -> Option<Call> {
-        let (jid, holder) = self.jobs.get(jid)?.right();
+    pub(crate) fn progress(
+        &self,
+        jid: &[u8],
+        part: u32,
+        whole: u32,
+        seconds_left: u32,
+    ) -> Option<reports::Report> {
+        let jobs = self.jobs();
+        let held = jobs.get(jid)?;
+        let ((jid, holder), token) = (held.right(), held.token);
         let seconds_left = (seconds_left > 0).then_some(seconds_left);
         let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left };
-        Some(Progress::new(jid, holder, progress).into())
+        let command = Progress::new(jid.clone(), holder, progress).into();
+        Some(reports::Report { jid, token, kind: ReportKind::Progress, command })
     }
 
     fn ask_status(&mut self, handle: Bytes, to: &mut Gathered) {
@@ -427,26 +505,27 @@ impl Session {
 
     /// The job that a handle names, if it can name one.
     pub(crate) fn jid_of(&self, handle: &[u8]) -> Option<Jid> {
-        let text = match self.aliases.get(handle) {
-            Some(jid) => jid,
-            None => std::str::from_utf8(handle).ok().filter(|text| text.len() <= HANDLE_BYTES_MAX)?,
-        };
-        Jid::new(text).ok()
+        match self.aliases.get(handle) {
+            Some(alias) => Some(alias.jid.clone()),
+            None => {
+                let text = std::str::from_utf8(handle).ok()?;
+                Jid::new(Some(text).filter(|text| text.len() <= HANDLE_BYTES_MAX)?).ok()
+            }
+        }
+    }
+
+    /// What the peer knows a job as, if its jid is no good as a handle.
+    pub(crate) fn alias_of(&mut self, jid: &Jid) -> Option<Arc<Alias>> {
+        let is_good = jid.with_str(is_handle);
+        (!is_good).then(|| self.aliases.of(jid, self.peer.number))
     }
 
     /// Lends what the peer knows a job as.
     pub(crate) fn with_handle<T>(&mut self, jid: &Jid, read: impl FnOnce(&[u8]) -> T) -> T {
-        jid.with_str(|text| {
-            if is_handle(text) {
-                return read(text.as_bytes());
-            }
-            if let Some((alias, _)) = self.aliases.iter().find(|(_, known)| known.as_ref() == text) {
-                return read(alias);
-            }
-            let alias: Bytes = format!("H:alias:{}:{}", self.peer.number, self.aliases.len() + 1).into();
-            self.aliases.insert(alias.clone(), text.into());
-            read(&alias)
-        })
+        match self.alias_of(jid) {
+            Some(alias) => read(&alias.handle),
+            None => jid.with_str(|text| read(text.as_bytes())),
+        }
     }
 
     /// What the peer knows a job as.
@@ -460,27 +539,16 @@ impl Session {
             Slot::Said(bytes) => out.extend_from_slice(&bytes),
             Slot::Submitted { jid, number, front } => self.submitted(jid, number, front, answer, out),
             Slot::Grabbed(grabs) => self.grabbed(&grabs, answer, out),
-            Slot::Status(handle) => {
-                let status = match answer {
-                    Some(Ok(Reply::Status(Some(status)))) => job_status(&status),
-                    _ => JobStatus::default(),
-                };
-                write(Response::Status { handle, status }, out);
-            }
-            Slot::Beat(jid) => {
-                if let Some(Err(_)) = answer {
-                    jid.with_str(|jid| self.jobs.let_go(jid.as_bytes()));
+            Slot::Status(handle) => match answer {
+                Some(Ok(Reply::Status(status))) => {
+                    let status = status.as_ref().map_or(JobStatus::default(), job_status);
+                    write(Response::Status { handle, status }, out);
                 }
-            }
-            Slot::Chunk(jid) => {
-                // Whoever was told of a part must not be told again at the end.
-                if let Some(Ok(Reply::Chunk(1..))) = answer
-                    && let Some(held) = jid.with_str(|jid| self.jobs.get_mut(jid.as_bytes()))
-                {
-                    held.parts = None;
-                }
-            }
-            Slot::Silent => {}
+                Some(Err(refusal)) => fault(&refusal).encode(out),
+                _ => unanswered().encode(out),
+            },
+            // What was answered to a report, the connection has taken.
+            Slot::Report | Slot::Silent => {}
             Slot::Asleep => self.lie_down(),
         }
     }
@@ -498,12 +566,12 @@ impl Session {
             Some(Ok(Reply::Put(PutReply::Coalesced { jid }))) => jid,
             Some(Ok(Reply::Put(_))) => jid,
             Some(Err(refusal)) => return fault(&refusal).encode(out),
-            _ => return Fault::Storage("The queue did not answer".to_owned()).encode(out),
+            _ => return unanswered().encode(out),
         };
         self.with_handle(&jid, |handle| write(Response::JobCreated { handle }, out));
         let Some(number) = number else { return };
-        let handle = self.handle_of(&jid);
-        self.peer.about().awaited.insert(number, Awaited { front, jid, handle });
+        let (handle, alias) = (self.handle_of(&jid), self.alias_of(&jid));
+        self.peer.about().awaited.insert(number, Awaited { front, jid, handle, alias });
         if front != self.shared.mail.front() {
             // It was put while the stream changed, so nobody will hear of it.
             self.lose(front, out);
@@ -525,7 +593,6 @@ impl Session {
                     let data = if payload.is_some() { b"" } else { job.payload.bytes() };
                     self.with_handle(&job.jid, |handle| assign(*grab, handle, &job, data, out));
                     self.spliced.extend(payload.and_then(|payload| end_with(payload, start, out)));
-                    self.hold(job);
                 }
                 None => write(Response::<&[u8]>::NoJob, out),
             }
@@ -534,10 +601,10 @@ impl Session {
     }
 
     /// Holds a job from now on.
-    pub(crate) fn hold(&mut self, job: Popped) {
-        let keeps = job.particulars.is_some_and(|about| about.result_for.is_some());
-        self.lock = Some(job.lock.expires - self.shared.clock.now());
-        self.jobs.hold(job.jid, job.lock.token, keeps);
+    pub(crate) fn hold(&mut self, job: &Popped) {
+        let alias = self.alias_of(&job.jid);
+        let lock = self.shared.until(job.lock.expires);
+        self.heartbeats.hold(Held::new(job, lock, alias), &self.shared, &self.worker);
     }
 
     fn lie_down(&mut self) {
@@ -659,31 +726,14 @@ impl Session {
         }
     }
 
-    /// When it is next to be said that the worker lives, and its jobs with it.
-    pub(crate) fn beat_after(&self) -> Option<Duration> {
-        if self.jobs.is_empty() {
-            return (!self.functions.is_empty()).then_some(BEAT);
-        }
-        // Twice within a lock, so that one may come late.
-        let half = self.lock.map_or(BEAT.as_secs_f64(), |lock| lock.get() / 3.0);
-        Some(Duration::try_from_secs_f64(half).unwrap_or_default().clamp(Duration::from_millis(100), BEAT))
-    }
-
-    /// Says that the worker lives, and that it still works on its jobs.
-    pub(crate) fn beat(&mut self, to: &mut Gathered) {
-        self.ask_for_jobs(to);
-        if !self.functions.is_empty() {
-            self.announce(AnnounceChange::Can(Vec::new()), to);
-        }
-        for held in self.jobs.iter() {
-            let (jid, holder) = held.right();
-            to.call(Heartbeat { jid: jid.clone(), holder, payload: None }, Slot::Beat(jid));
-        }
-    }
-
     /// What is left to be said when the peer has gone.
-    pub(crate) fn farewell(&mut self) -> Vec<Call> {
+    pub(crate) async fn farewell(&mut self) -> Vec<Call> {
         self.get_up();
+        self.heartbeats.stop().await;
+        if !self.unstored.is_empty() {
+            let (worker, reports) = (&self.worker, self.unstored.len());
+            tracing::warn!(%worker, reports, "reports were not stored in time; the jobs are done again");
+        }
         let mut calls = Vec::new();
         if self.submitted > 0 {
             let front = self.shared.mail.front();
@@ -740,7 +790,7 @@ pub(crate) fn shown(key: Option<&UniqueKey>) -> &[u8] {
 }
 
 /// What the last news of a job ask of the backend.
-fn end(held: Held, news: &News) -> Option<Call> {
+fn end(held: Held, news: &News) -> Option<Command> {
     let (jid, holder) = held.right();
     Some(match news {
         News::Complete(bytes) => {
@@ -753,7 +803,7 @@ fn end(held: Held, news: &News) -> Option<Call> {
                 _ => bytes[..].into(),
             };
             let result = (!bytes.bytes().is_empty()).then(|| Box::new(Outcome { code: 0, bytes }));
-            Call::from(Complete { result, ..Complete::new(jid, holder) })
+            Command::from(Complete { result, ..Complete::new(jid, holder) })
         }
         News::Fail => failed(jid, holder, FAIL_GROUP, "its worker said that it failed", 1, &[]),
         News::Exception(bytes) => failed(jid, holder, EXCEPTION_GROUP, &message(bytes), 2, bytes),
@@ -766,11 +816,11 @@ fn message(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]).into_owned()
 }
 
-fn failed(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes: &[u8]) -> Call {
+fn failed(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes: &[u8]) -> Command {
     // All of these are good names.
     let group = Group::new(group).unwrap_or_else(|_| unreachable!("a group of ours has a good name"));
     let result = Some(Box::new(Outcome { code, bytes: bytes.into() }));
-    Call::from(Fail { result, ..Fail::new(jid, holder, group, message) })
+    Command::from(Fail { result, ..Fail::new(jid, holder, group, message) })
 }
 
 fn assign(grab: Grab, handle: &[u8], job: &Popped, data: &[u8], out: &mut BytesMut) {
@@ -812,7 +862,7 @@ pub(crate) fn fault(refusal: &Refusal) -> Fault {
 pub(crate) fn trouble(error: &BackendError) -> Fault {
     match error {
         BackendError::Refused(refusal) => fault(refusal),
-        error => Fault::Storage(error.to_string()),
+        error => Fault::Storage(with_causes(error)),
     }
 }
 
@@ -825,6 +875,21 @@ fn large(payload: &Payload) -> Option<Bytes> {
 /// is to be put where the packet ends.
 fn end_with(payload: Bytes, start: usize, out: &mut BytesMut) -> Option<(usize, Bytes)> {
     packet::lengthen(&mut out[start..], payload.len()).then(|| (out.len(), payload))
+}
+
+/// What a client is told if the backend answered something else.
+fn unanswered() -> Fault {
+    Fault::Storage("The queue did not answer".to_owned())
+}
+
+/// An error and what caused it, on one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let (mut said, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        said = format!("{said}: {cause}");
+        next = cause.source();
+    }
+    said
 }
 
 /// Writes a packet. All that is said here can be said: handles hold no NUL, and payloads are not that large.

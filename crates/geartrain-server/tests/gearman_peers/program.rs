@@ -282,6 +282,7 @@ impl Geartrain {
         choose(&mut gearman);
         let settings = Settings {
             result_log: None,
+            result_log_keep: None,
             gearman: Some(gearman),
             store: store.to_owned(),
             resp: free,
