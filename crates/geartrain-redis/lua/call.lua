@@ -61,7 +61,8 @@ local function begin(of_prefix)
     }
   end
   known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
-    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, watched = {}, empty = {} }
+    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, watched = {}, empty = {},
+    typed = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
 end
