@@ -25,8 +25,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long an answer over this connection may take.
+/// How long an answer over this connection may take at the most; less where patience is shorter, but not less
+/// than this.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_MIN: Duration = Duration::from_secs(1);
 
 /// How many events or deliveries may wait to be taken.
 const QUEUED_MAX: usize = 100_000;
@@ -150,7 +152,11 @@ impl Ears {
     pub(crate) async fn run(mut self) {
         loop {
             let wake_at = self.wake_at();
+            let (shared, link) = (self.shared.clone(), self.link.clone());
+            let node = link.as_ref().and_then(|link| link.node.as_deref());
             tokio::select! {
+                biased;
+                () = shared.door.primary.superseded(node) => self.superseded(),
                 ask = self.asks.recv() => match ask {
                     Some(ask) => self.asked(ask).await,
                     None => return,
@@ -367,16 +373,22 @@ impl Ears {
         }
     }
 
+    /// How long an answer over this connection may take.
+    fn answer_max(&self) -> Duration {
+        ANSWER_MAX.min(self.shared.door.url.patience.max(ANSWER_MIN))
+    }
+
     /// Sends something over the listening connection.
     async fn say(&self, link: &mut Link, command: &Cmd) -> Result<(), Trouble> {
-        let said = tokio::time::timeout(ANSWER_MAX, link.send(command)).await;
-        said.unwrap_or_else(|_| Err(Trouble::Silent(ANSWER_MAX))).map(drop)
+        let said = tokio::time::timeout(self.answer_max(), link.send(command)).await;
+        said.unwrap_or_else(|_| Err(Trouble::Silent(self.answer_max()))).map(drop)
     }
 
     /// Asks over the listening connection. Whoever listens is waited for by nobody, but we are.
     async fn ask(&self, link: &mut Link, request: &Request) -> Result<Vec<u8>, Trouble> {
-        let answered = tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(link, &request.encode())).await;
-        answered.unwrap_or_else(|_| Err(Trouble::Silent(ANSWER_MAX)))
+        let (request, watched, max) = (request.encode(), link.clone(), self.answer_max());
+        let call = self.shared.watched(&watched, max, self.shared.door.ask(link, &request, max));
+        tokio::time::timeout(max, call).await.unwrap_or(Err(Trouble::Silent(max)))
     }
 
     /// Says now and then that somebody listens; and if there is no connection to listen to, opens one.
@@ -391,6 +403,12 @@ impl Ears {
         self.listened_at = tokio::time::Instant::now();
         if self.ask(&mut link, &Request::Listen { now: Some(self.shared.clock.now()) }).await.is_err() {
             self.lost();
+        }
+    }
+
+    fn end_streams(&mut self) {
+        for (_, front) in self.fronts.drain() {
+            let _ = front.end.set(DeliveriesEnd::Closed);
         }
     }
 
@@ -410,9 +428,14 @@ impl Ears {
     fn lost(&mut self) {
         self.link = None;
         self.lost_at.get_or_insert_with(tokio::time::Instant::now);
-        for (_, front) in self.fronts.drain() {
-            let _ = front.end.set(DeliveriesEnd::Closed);
-        }
+        self.end_streams();
+    }
+
+    /// Another node has been promoted. What the old one still says does not count.
+    fn superseded(&mut self) {
+        self.lost();
+        self.pushes = unbounded_channel();
+        self.sleepers.all_ask();
     }
 
     async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, Unheard> {
@@ -491,7 +514,12 @@ impl Ears {
                 let said = trouble.to_string();
                 return self.refuse(|| Trouble::NoMaster(said.clone()));
             }
-            Err(_) => return self.lost(),
+            Err(trouble) => {
+                self.lost();
+                // It was lost already when this was asked.
+                self.lost_at = self.lost_at.map(|lost_at| lost_at.min(self.asked_at));
+                return self.give_up(&trouble);
+            }
         };
         for (number, waiting) in asked.into_iter().zip(waiting) {
             match waiting {

@@ -5,6 +5,7 @@ mod driver;
 mod ears;
 mod foreign;
 mod link;
+mod primary;
 pub mod script;
 mod sleepers;
 mod url;
