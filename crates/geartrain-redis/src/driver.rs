@@ -211,6 +211,13 @@ impl Shared {
         }
     }
 
+    /// Sends one command of Redis's own, once.
+    pub(crate) async fn send(self: &Arc<Shared>, command: &redis::Cmd) -> Result<(), Trouble> {
+        let (_, link) = self.link().await?;
+        let mut sent = link.clone();
+        self.watched(&link, self.door.url.patience, sent.send(command)).await.map(drop)
+    }
+
     /// A timer that may be polled by any executor.
     fn timer(&self, lasts: Duration) -> tokio::time::Sleep {
         let _runtime = self.handle.enter();
