@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel}
 
 use crate::clock::SharedClock;
 use crate::ears::{Ask, Closed, Ears, Unheard};
-use crate::link::{Door, Link, Trouble};
+use crate::link::{Door, Encoded, Link, Trouble};
 use crate::sleepers::Wanted;
 use crate::url::{Kind, RedisUrl};
 
@@ -184,7 +184,7 @@ impl Shared {
 
     /// Sends a request until it is answered, or until patience is over.
     pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, Trouble> {
-        let request = request.encode();
+        let request = Encoded::of(&request);
         let mut patience = Patience::new(self.door.url.patience);
         loop {
             let opened = match self.current() {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender,
 
 use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::foreign::{self, CHANNELS};
-use crate::link::{Link, Trouble};
+use crate::link::{Encoded, Link, Trouble};
 use crate::sleepers::{Sleeper, Sleepers, Wanted};
 
 /// How often whoever waits asks again: foreign scripts wake nobody.
@@ -410,7 +410,7 @@ impl Ears {
 
     /// Asks over the listening connection. Whoever listens is waited for by nobody, but we are.
     async fn ask(&self, link: &mut Link, request: &Request) -> Result<Vec<u8>, Trouble> {
-        let (request, watched, max) = (request.encode(), link.clone(), self.answer_max());
+        let (request, watched, max) = (Encoded::of(request), link.clone(), self.answer_max());
         let call = self.shared.watched(&watched, max, self.shared.door.ask(link, &request, max));
         tokio::time::timeout(max, call).await.unwrap_or(Err(Trouble::Silent(max)))
     }

@@ -3,6 +3,7 @@
 mod clock;
 mod driver;
 mod ears;
+mod effect;
 mod foreign;
 mod link;
 mod primary;

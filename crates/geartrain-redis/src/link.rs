@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use geartrain_core::Clock as _;
-use geartrain_core::wire::BadWire;
+use geartrain_core::wire::{BadWire, Request};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
 use crate::clock::SharedClock;
+use crate::effect::Effect;
 use crate::primary::{Known, Primary, epoch_in, field, switch_of};
 use crate::script;
 use crate::url::{Kind, Node, RedisUrl};
@@ -107,6 +108,18 @@ impl Trouble {
             Trouble::NoMaster(_) | Trouble::Silent(_) | Trouble::Superseded(_) => true,
             _ => false,
         }
+    }
+}
+
+/// A request as it is sent.
+pub(crate) struct Encoded {
+    bytes: Vec<u8>,
+    effect: Effect,
+}
+
+impl Encoded {
+    pub(crate) fn of(request: &Request) -> Encoded {
+        Encoded { bytes: request.encode(), effect: Effect::of(request) }
     }
 }
 
@@ -359,18 +372,21 @@ impl Door {
     pub(crate) async fn ask(
         &self,
         link: &mut Link,
-        request: &[u8],
+        request: &Encoded,
         patience: Duration,
     ) -> Result<Vec<u8>, Trouble> {
-        let begun = Instant::now();
+        let (begun, mut effect) = (Instant::now(), request.effect);
         loop {
             let functions = self.functions.load(Ordering::Relaxed);
-            let (how, name) = if functions {
-                ("FCALL", &script::library().name)
-            } else {
-                ("EVALSHA", &script::script().sha)
+            let library = script::library();
+            let (how, name) = match (functions, effect) {
+                (false, _) => ("EVALSHA", &script::script().sha),
+                (true, Effect::Any) => ("FCALL", &library.name),
+                (true, Effect::Frees) => ("FCALL", &library.frees),
+                (true, Effect::Reads) => ("FCALL", &library.reads),
             };
-            let call = cmd(how).arg(name).arg(1).arg(self.url.prefix.as_str()).arg(request).take();
+            let bytes = &request.bytes[..];
+            let call = cmd(how).arg(name).arg(1).arg(self.url.prefix.as_str()).arg(bytes).take();
             let answered = link.send(&call).await;
             let error = match answered {
                 Ok(Value::BulkString(bytes)) => {
@@ -390,7 +406,10 @@ impl Door {
             if error.code() == Some("NOSCRIPT") {
                 link.send(cmd("SCRIPT").arg("LOAD").arg(&script::script().text)).await?;
             } else if functions && said.contains("Function not found") {
-                link.send(cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(&script::library().text)).await?;
+                link.send(cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(&library.text)).await?;
+            } else if effect == Effect::Reads && said.contains("not allowed from read-only script") {
+                // Something fell due that even a look must move first.
+                effect = Effect::Frees;
             } else {
                 return Err(error.into());
             }
