@@ -176,6 +176,7 @@ end
 
 -- What becomes of one job of a worker that died.
 function able.crash(of, evidence)
+  job.sure(of)
   job.append(of.at, job.crashed_entry(of.worker))
   local remaining = finish.spend(of)
   of.terms = of.terms or {}

@@ -58,10 +58,12 @@ local function begin(of_prefix)
       days = ours .. 'days:', counts = ours .. 'counts', listen = ours .. 'listen', happened = ours .. 'happened',
       sleep = ours .. 'sleep:', waits = ours .. 'waits:', to = ours .. 'to:', told = ours .. 'front:',
       events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:', counters = ours .. 'counters',
+      fronts = ours .. 'fronts',
     }
   end
   known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
-    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, watched = {}, empty = {} }
+    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, watched = {}, empty = {},
+    typed = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
 end

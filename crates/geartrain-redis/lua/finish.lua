@@ -15,6 +15,7 @@ finish.claimed = claimed
 
 local function seen(worker)
   if known.seen[worker] ~= now then
+    zset.sure(key.workers)
     known.seen[worker] = now
     zset.add(key.workers, now, worker)
   end
@@ -32,6 +33,9 @@ function finish.heartbeat(asked)
   local of = job.load_held(asked.jid)
   if not job.is_held(of, asked.holder) then job.refuse_holder(of, asked.holder) end
   local deadline = finite(now + option.heartbeat(of.queue))
+  zset.sure(jobs_of(of.worker))
+  zset.sure(keys_of(of.queue).locks)
+  seen(of.worker)
   if asked.data then
     call('HSET', of.at, 'expires', deadline, 'data', asked.data)
   else
@@ -39,15 +43,29 @@ function finish.heartbeat(asked)
   end
   zset.add(jobs_of(of.worker), deadline, of.jid)
   lock(of.queue, of.jid, deadline)
-  seen(of.worker)
   return deadline
 end
 
+-- Fails if the jobs that wait for this one could not be let go. Answers them.
+local function check_dependents(jid)
+  local dependents = call('SMEMBERS', key.job .. jid .. '-dependents')
+  for _, dependent in ipairs(dependents) do
+    call('SCARD', key.job .. dependent .. '-dependencies')
+    local queue = call('HGET', key.job .. dependent, 'queue')
+    if queue and queue ~= '' then
+      order.sure(queue)
+      zset.sure(keys_of(queue).depends)
+      zset.sure(keys_of(queue).scheduled)
+    end
+  end
+  return dependents
+end
+
 -- Lets the jobs go that waited for this one alone, in the order of their jids.
-local function release_dependents(jid)
+local function release_dependents(jid, dependents)
+  if #dependents == 0 then return end
   local of_it = key.job .. jid .. '-dependents'
-  if call('EXISTS', of_it) == 0 then return end
-  for _, dependent in ipairs(sorted(call('SMEMBERS', of_it))) do
+  for _, dependent in ipairs(sorted(dependents)) do
     local at = key.job .. dependent .. '-dependencies'
     if call('SREM', at, jid) == 1 and call('EXISTS', at) == 0 then
       local of = job.load(dependent)
@@ -137,6 +155,10 @@ local function closing_of(queue, worker)
   local last = known.closing
   if last and last.now == now and last.queue == queue and last.worker == worker then return last end
   local oldest, max = bounds()
+  zset.sure(keys_of(queue).locks)
+  zset.sure(jobs_of(worker))
+  -- This is read for every completion, and the first time it shows that it can be written.
+  if not known.complete then look_at_complete(1) end
   last = { now = now, queue = queue, worker = worker, locks = keys_of(queue).locks, jobs = jobs_of(worker), entry = job.done_entry(), time = job.time_text(),
     score = exact(now), oldest = oldest, max = max }
   known.closing = last
@@ -146,13 +168,13 @@ end
 -- Takes a job that was completed away from its holder.
 local function take_back(closing, jid, time)
   local queue, spans = closing.queue, closing.spans
-  zset.remove_from_both(closing.locks, closing.jobs, jid)
-  if known.places[queue] ~= false then order.freed(queue) end
   if spans and spans.owner == closing and spans.time == time then
     spans.times = spans.times + 1
   else
     closing.spans = stats.measure('run', queue, time, closing)
   end
+  zset.remove_from_both(closing.locks, closing.jobs, jid)
+  if known.places[queue] ~= false then order.freed(queue) end
   if not (known.silent or say.is_silent()) then say.milestone(jid, 'Completed') end
 end
 
@@ -163,9 +185,8 @@ local function tell(jid, queue)
 end
 
 -- Completes a job for good.
-local function close(closing, jid, at, retries, token, data)
+local function close(closing, jid, at, retries, token, data, dependents)
   if not (known.silent or say.is_silent()) then tell(jid, closing.queue) end
-  job.append(at, closing.entry)
   local ended = token and token .. ' complete' or ''
   if data then
     call('HSET', at, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', '0', 'remaining', retries,
@@ -176,7 +197,7 @@ local function close(closing, jid, at, retries, token, data)
   end
   zset.add(key.completed, closing.score, jid)
   count_complete()
-  if not known.alone then release_dependents(jid) end
+  if dependents then release_dependents(jid, dependents) end
 end
 
 -- The same as `complete` for whoever holds a job by a token and says nothing else, if nothing is true of the job beyond Qless and its holder was not warned.
@@ -187,9 +208,10 @@ local function complete_plain(jid, token)
   local queue, worker, time = found[2], found[3], found[4]
   if found[1] ~= 'running' or not queue or not worker or not time or found[6] or found[7] then return false end
   if found[8] ~= token .. ' ' .. time .. ' ' .. worker then return false end
-  local closing = closing_of(queue, worker)
+  local closing, dependents = closing_of(queue, worker), not known.alone and check_dependents(jid)
+  job.append(at, closing.entry)
   take_back(closing, jid, time)
-  close(closing, jid, at, found[5] or '0', token)
+  close(closing, jid, at, found[5] or '0', token, nil, dependents)
   local complete = known.complete
   if not complete or complete.count > closing.max or complete.first <= closing.oldest then drop_old() end
   return true
@@ -235,7 +257,15 @@ function finish.complete(asked)
 
   local jid, queue, worker = of.jid, of.queue, of.worker
   local token = asked.holder.token or job.token(of)
-  local closing = closing_of(queue, worker)
+  local closing, dependents = closing_of(queue, worker), not on and check_dependents(jid)
+  if of.terms or of.grace then job.sure(of) end
+  if on then
+    order.sure(on.queue)
+    zset.sure(keys_of(on.queue).scheduled)
+    zset.sure(keys_of(on.queue).depends)
+    job.register(on.queue)
+  end
+  job.append(of.at, closing.entry)
   take_back(closing, jid, of.time)
   if of.grace then job.unwarn(of) end
   if of.terms then
@@ -244,7 +274,7 @@ function finish.complete(asked)
   end
   if on then return finish.advance(of, token, asked, open) end
 
-  close(closing, jid, of.at, of.retries, token, asked.data)
+  close(closing, jid, of.at, of.retries, token, asked.data, dependents)
   of.state, of.queue, of.worker = 'complete', '', ''
   if of.terms then side.conclude(of, 'Completed', asked.result) end
   drop_old()
@@ -256,9 +286,7 @@ function finish.advance(of, token, asked, open)
   local on, jid = asked.next, of.jid
   say.on(key.log, '{"jid":' .. quote(jid) .. ',"to":' .. quote_name(on.queue) .. ',"event":"advanced","queue":' .. quote_name(of.queue) .. '}')
   if say.listening() then say.event('Advanced', { jid = jid, queue = of.queue, to = on.queue }) end
-  job.append(of.at, job.done_entry())
   job.append(of.at, job.put_entry(on.queue))
-  job.register(on.queue)
   local due = on.delay > 0 and finite(now + on.delay) or nil
   local how
   if #open > 0 then
@@ -339,6 +367,8 @@ function finish.fail(asked)
   end
   side.check_result(of, asked.result)
   local jid, worker, group, message = of.jid, of.worker, asked.group, asked.message
+  job.sure(of)
+  job.sure_of_group(group)
   say.on(key.log, failed_text(jid, worker, group, message))
   if say.listening() then
     say.event('Failed', { jid = jid, queue = of.queue, worker = worker, group = group, message = message, by = 'Worker' })
@@ -353,6 +383,8 @@ end
 -- Fails a job that no worker said had failed. `failure` is who said so and when, if a worker did after all.
 function finish.give_up(of, group, message, by, failure)
   local jid, worker = of.jid, of.worker
+  job.sure(of)
+  job.sure_of_group(group)
   -- It was nobody's when it was late.
   local last = by ~= 'Expired' and worker ~= '' and worker or nil
   say.milestone(jid, 'Failed')
@@ -415,6 +447,9 @@ function finish.retry(asked)
   local delay = asked.chance and side.backoff(of, asked.chance) or asked.delay
   local group, message = asked.group, asked.message
   local failure = group and message and job.failure_text(group, message, floor(now), of.worker) or nil
+  job.sure(of)
+  order.sure(of.queue)
+  job.sure_of_group(group or (finish.exhausted(of)))
   local remaining = finish.spend(of)
   if remaining >= 0 then
     finish.try_again(of, delay, failure)
@@ -435,6 +470,7 @@ function finish.timeout(jids)
     named[jid] = true
     all[place] = of
   end
+  for _, of in ipairs(all) do job.sure(of) end
   for _, of in ipairs(all) do
     local jid, queue = of.jid, of.queue
     job.append(of.at, job.timed_out_entry())
@@ -475,6 +511,8 @@ end
 
 function finish.hand_back(asked)
   local of = claimed(asked.jid, asked.holder)
+  job.sure(of)
+  zset.sure(key.first .. of.queue .. ':' .. exact(tonumber(of.priority)))
   job.append(of.at, job.handed_back_entry(of.worker))
   finish.to_front(of, false)
 end
@@ -484,6 +522,7 @@ function finish.unfail(queue, group, count)
   local at = key.group .. group
   local oldest = call('LRANGE', at, -count, -1)
   local moved = 0
+  order.sure(queue)
   for place = #oldest, 1, -1 do
     local of = job.load(oldest[place])
     if of then
@@ -509,6 +548,13 @@ function finish.cancel(jids)
   for _, jid in ipairs(jids) do
     for _, dependent in ipairs(job.dependents(jid)) do
       if not named[dependent] then refuse('IsDependency', { jid = jid, dependent = dependent }) end
+    end
+  end
+  for _, jid in ipairs(jids) do
+    local of = job.load(jid)
+    if of then
+      job.sure(of)
+      job.sure_of_tags(job.tags(of))
     end
   end
   local gone = 0

@@ -397,6 +397,42 @@ function job.unwarn(of)
   if of.grace and of.worker ~= '' then call('SREM', key.warned .. of.worker, of.jid) end
 end
 
+-- Fails if a key that says where a job is holds a value of another type. For commands that are given for one
+-- job at a time; those that come in thousands look at what they write and do not read.
+function job.sure(of)
+  local queue, terms = of.queue, of.terms
+  call('LLEN', of.at .. '-history')
+  if queue ~= '' then
+    local keys = keys_of(queue)
+    zset.sure(keys.work)
+    zset.sure(keys.locks)
+    zset.sure(keys.scheduled)
+    zset.sure(keys.depends)
+    stats.sure(queue)
+  end
+  if of.worker ~= '' then zset.sure(jobs_of(of.worker)) end
+  if of.grace then call('SCARD', key.warned .. of.worker) end
+  if terms then
+    zset.sure(key.deadlines)
+    zset.sure(key.expiries)
+    zset.sure(key.waiters)
+    if terms.unique then call('HLEN', key.unique .. queue) end
+  end
+end
+
+-- The same for tags that come or go.
+function job.sure_of_tags(tags)
+  if not tags or not tags[1] then return end
+  zset.sure(key.tags)
+  for _, tag in ipairs(tags) do zset.sure(key.tag .. tag) end
+end
+
+-- The same for a group of failed jobs.
+function job.sure_of_group(group)
+  call('SCARD', key.failures)
+  call('LLEN', key.group .. group)
+end
+
 -- Takes a job out of the sorted sets of its queue.
 function job.detach(of)
   local queue, jid = of.queue, of.jid

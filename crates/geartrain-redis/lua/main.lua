@@ -1,11 +1,18 @@
 -- Where a call comes in, and what is done when it is over.
 
 -- Writes all that is pending.
+-- Where jobs are comes first, and figures last: an error in one of these must not keep the others from being
+-- written.
 local function settle()
-  if next(known.days) then stats.settle() end
-  if next(known.order) then order.settle() end
+  local failed
+  for at in pairs(pending) do
+    local done, why = pcall(zset.settle, at)
+    if not done then failed = why end
+  end
+  if failed then error(failed) end
   if known.new_tokens then call('SET', key.token, string.format('%.0f', known.token)) end
-  for at in pairs(pending) do zset.settle(at) end
+  if next(known.order) then order.settle() end
+  if next(known.days) then stats.settle() end
 end
 
 -- Tells everybody: events first, then those who wait for jobs, then Qless's channels, then whoever sleeps.

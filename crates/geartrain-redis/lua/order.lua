@@ -9,10 +9,17 @@ local TIMED_OUT = 1e308 -- scores above this are of jobs that were timed out
 -- What is remembered of a queue: the nominal scores last met, and for each the highest and the lowest that was given, and whether it is one that lasts.
 -- They are one flat list, as it is stored, because a call that puts one job would take longer to make something better of it than to look through it.
 local function memory(queue)
-  local stored = call('GET', key.order .. queue)
-  local of = { flat = stored and cmsgpack.unpack(stored) or {}, work = keys_of(queue).work, came = 0 }
+  local stored, work = call('GET', key.order .. queue), keys_of(queue).work
+  zset.sure(work)
+  local of = { flat = stored and cmsgpack.unpack(stored) or {}, work = work, came = 0 }
   known.order[queue] = of
   return of
+end
+
+-- Fails if no job could enter a queue, because one of the keys for that holds a value of another type. It
+-- reads what is read anyway when one enters.
+function order.sure(queue)
+  if not known.order[queue] then memory(queue) end
 end
 
 -- Where in the list a nominal score is; none if it is not.

@@ -38,6 +38,7 @@ function pop.promote(queue, max)
   local at = keys_of(queue).scheduled
   if max and max <= 0 or pop.first_of(known.due, queue, at) > now then return end
   known.due[queue] = nil
+  order.sure(queue)
   for _, jid in ipairs(zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)) do
     local job_at = key.job .. jid
     local priority = call('HGET', job_at, 'priority')
@@ -92,8 +93,10 @@ local function next_in_time(queue, late)
       if not side.late_since(of) then return jid, at, found end
       if late.left == 0 then return nil end
       late.left = late.left - 1
-      take_first(queue)
       finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+      -- A foreign script may have left it in the list of another queue than its own.
+      zset.remove(keys_of(queue).work, jid)
+      known.ahead[queue] = nil
     end
   end
 end
@@ -117,6 +120,7 @@ end
 -- Warns the holder of a lock that has expired.
 local function warn(of)
   local jid = of.jid
+  job.sure(of)
   say.milestone(jid, 'Stalled')
   job.append(of.at, job.timed_out_entry())
   if of.worker ~= '' then
@@ -134,6 +138,7 @@ end
 
 -- Ends the attempt of a holder that was warned, or that gets no warning.
 local function take_over(of)
+  job.sure(of)
   if option.number('grace-period') <= 0 then warn(of) end
   job.forget_ended(of)
   finish.spend(of)
@@ -171,6 +176,8 @@ end
 
 -- Where jobs of a queue are handed out to a worker: what is the same for all that it gets at one moment.
 local function new_counter(queue, worker, deadline)
+  -- The locks were read when it was looked for expired ones.
+  zset.sure(jobs_of(worker))
   return {
     queue = queue, worker = worker, now = now, deadline = deadline, deadline_text = exact(deadline), time = job.time_text(),
     lock = ' ' .. job.time_text() .. ' ' .. worker, entry = job.popped_entry(worker), jobs = jobs_of(worker), locks = keys_of(queue).locks,
@@ -196,8 +203,8 @@ local function give(counter, jid, at, time)
   end
   local token = job.new_token()
   local lock = token .. counter.lock
-  call('HSET', at, 'worker', counter.worker, 'expires', deadline_text, 'state', 'running', 'time', counter.time, 'gt-lock', lock)
   job.append(at, counter.entry)
+  call('HSET', at, 'worker', counter.worker, 'expires', deadline_text, 'state', 'running', 'time', counter.time, 'gt-lock', lock)
   zset.add_to_both(counter.locks, counter.jobs, deadline_text, jid)
   local first = known.locks[queue]
   if first and counter.deadline < first then known.locks[queue] = counter.deadline end
@@ -220,6 +227,10 @@ end
 -- Hands out any job.
 local function hand_out(of, asked, counter)
   local jid, queue, worker = of.jid, of.queue, asked.worker
+  -- The queue's own keys were read when the job was found, and the history is written first of all.
+  if of.worker ~= '' and of.worker ~= worker then zset.sure(jobs_of(of.worker)) end
+  if of.terms then zset.sure(key.deadlines) end
+  if of.terms and of.terms.expires then zset.sure(key.expiries) end
   if of.grace then call('SADD', key.warned .. worker, jid) end
   if of.worker ~= '' and of.worker ~= worker then zset.remove(jobs_of(of.worker), jid) end
   if of.terms then side.end_attempt(of) end
@@ -264,13 +275,14 @@ local function pop_from(queue, wanted, asked, popped)
   for _ = 1, waiting do
     local jid, at, found = next_in_time(queue, late)
     if not jid then break end
-    take_first(queue)
     count = count + 1
     if plain and found[2] == queue and (found[3] == '' or found[3] == worker) and not found[6] and not found[7] then
       popped[count] = hand_out_plain(jid, at, found, asked, counter)
     else
       popped[count] = hand_out(job.waiting(jid, at, found), asked, counter)
     end
+    -- Last, so that a job which could not be handed out stays where it is.
+    take_first(queue)
   end
 end
 

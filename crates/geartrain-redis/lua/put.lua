@@ -50,6 +50,7 @@ end
 local function desk_of(queue)
   local desk = known.desk
   if desk and desk.now == now and desk.queue == queue then return desk end
+  order.sure(queue)
   job.register(queue)
   desk = { queue = queue, now = now, entry = job.put_entry(queue), time = job.time_text() }
   known.desk = desk
@@ -59,8 +60,8 @@ end
 -- Makes a new job that waits, and of which nothing else is asked. Nearly all are like that.
 local function create(desk, at, jid, klass, data, priority, priority_text, retries)
   local queue, is_silent = desk.queue, known.silent or say.is_silent()
-  if not is_silent then tell(jid, queue) end
   call('RPUSH', at .. '-history', desk.entry)
+  if not is_silent then tell(jid, queue) end
   write(at, jid, klass, data, priority_text, NO_TAGS, 'waiting', queue, retries, desk.time)
   order.enter(queue, jid, priority, now)
   if not is_silent then say.milestone(jid, 'Put') end
@@ -93,6 +94,33 @@ function put.run(run, first)
   return run.count
 end
 
+-- Fails if a key that a put will write holds a value of another type. Puts of which nothing particular is
+-- asked do not come here.
+local function check_types(of, asked, open)
+  local queue, terms = asked.queue, asked.terms
+  local keys = keys_of(queue)
+  order.sure(queue)
+  zset.sure(keys.scheduled)
+  zset.sure(keys.depends)
+  zset.sure(key.queues)
+  job.sure_of_tags(asked.tags)
+  local at = key.job .. asked.jid
+  call('SCARD', at .. '-dependencies')
+  for _, on in ipairs(open or NOTHING) do call('SCARD', key.job .. on .. '-dependents') end
+  if of then
+    job.sure(of)
+    zset.sure(key.completed)
+    job.sure_of_tags(job.tags(of))
+    for _, on in ipairs(job.dependencies(of.jid)) do call('SCARD', key.job .. on .. '-dependents') end
+  end
+  if terms then
+    zset.sure(key.expiries)
+    zset.sure(key.waiters)
+    if terms.unique then call('HLEN', key.unique .. queue) end
+    if terms.attach then call('LLEN', key.waiting .. asked.jid) end
+  end
+end
+
 -- asked: queue, jid, klass, data, delay, priority, retries, tags, depends, caller, existing, cycles, terms
 function put.put(asked)
   local jid, queue, terms = asked.jid, asked.queue, asked.terms
@@ -118,8 +146,9 @@ function put.put(asked)
     create(desk_of(queue), at, jid, asked.klass, asked.data, priority, stored(priority), stored(asked.retries or RETRIES))
     return 'Created'
   end
-  tell(jid, queue)
+  check_types(of, asked, open)
   if of then job.append(at, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
+  tell(jid, queue)
   local priority, retries, tags = asked.priority, asked.retries, asked.tags
   if of then
     leave_to_be_put(of, asked)

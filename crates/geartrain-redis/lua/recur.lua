@@ -116,11 +116,12 @@ local function spawn_one(of, moment)
     of.count = of.count + 1
     jid = of.jid .. '-' .. exact(of.count)
   until call('EXISTS', key.job .. jid) == 0
+  job.sure_of_tags(of.tags)
+  job.begin_history(jid, job.put_entry(of.queue, moment))
   job.index_tags(jid, of.tags)
   call('HSET', key.job .. jid, 'jid', jid, 'klass', of.klass, 'data', of.data, 'priority', of.priority, 'tags', of.tags_text,
     'state', 'waiting', 'worker', '', 'expires', '0', 'queue', of.queue, 'retries', of.retries, 'remaining', of.retries,
     'time', string.format('%.20f', moment), 'spawned_from_jid', of.jid)
-  job.begin_history(jid, job.put_entry(of.queue, moment))
   order.enter(of.queue, jid, of.priority, moment)
 end
 
@@ -129,6 +130,7 @@ function recur.spawn(queue, wanted)
   local at = keys_of(queue).recur
   if wanted <= 0 or pop.first_of(known.recurring, queue, at) > now then return end
   known.recurring[queue] = nil
+  order.sure(queue)
   local due = zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'WITHSCORES', 'LIMIT', 0, wanted)
   local left = wanted
   for place = 1, #due, 2 do

@@ -182,6 +182,15 @@ function side.leave_all(kind, who)
   return #leaving
 end
 
+-- Detaches up to so many waiters of a result stream, given by its 16 hex digits. Answers whether these were
+-- all.
+function side.detach_stream(digits, max)
+  local low, high = '[' .. digits, '(' .. digits .. '\255'
+  local leaving = zset.ask('ZRANGEBYLEX', key.waiters, low, high, 'LIMIT', 0, max)
+  for _, found in ipairs(leaving) do side.detach(found:sub(1, 48), found:sub(49)) end
+  return #leaving < max
+end
+
 -- Removes a job that lived only as long as somebody waited for it, if nobody does. The job is as it was loaded, but for its state.
 function side.abandon_if_unwanted(of)
   if not of.terms or of.terms.lives ~= 'WhileAwaited' or of.waits > 0 then return end

@@ -115,6 +115,15 @@ function stats.measure(kind, queue, time, owner)
   return spans
 end
 
+-- Fails if nothing could be counted for a queue now.
+function stats.sure(queue)
+  zset.sure(key.days .. queue)
+  local at = key.stats .. 'stats:' .. exact(stats.day(now)) .. ':' .. queue
+  if known.typed[at] then return end
+  call('HLEN', at)
+  known.typed[at] = true
+end
+
 -- Adds to the counters `failures`, `failed` or `retries` of the day of a moment.
 function stats.count(name, queue, at, more)
   local day = figures(queue, at)

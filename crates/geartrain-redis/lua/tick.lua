@@ -1,4 +1,9 @@
--- What only time brings about: attempts that take too long, jobs not started in time, old results, silent workers, events that nobody wants.
+-- What only time brings about: attempts that take too long, jobs not started in time, old results, silent
+-- workers, events that nobody wants, and result streams of processes that died.
+
+local RENEWED_MAX = 30 -- seconds after which a result stream that was not renewed is that of a dead process
+local TICKED_MAX = 10 -- seconds without a tick after which registrations get their time anew
+local DETACHED_MAX = 1000 -- waiters that are detached at once
 
 -- The first of a sorted set that is still so, with its moment. Whatever a foreign script made untrue is taken out on the way.
 local function first_true(at, is_true)
@@ -46,6 +51,32 @@ local function most_silent()
   end
 end
 
+-- Since when registrations count. While Redis cannot be reached nobody can renew them, so that after a time
+-- without ticks all of them are given their time anew: otherwise the first process that comes back would
+-- detach the waiters of all the others.
+local function registered_since()
+  local found = call('HMGET', key.counts, 'ticked', 'ticked-since')
+  local ticked, since = tonumber(found[1]), tonumber(found[2])
+  if not ticked or not since or now < ticked or now - ticked > TICKED_MAX then
+    since = now
+    call('HSET', key.counts, 'ticked', now, 'ticked-since', now)
+  elseif now - ticked >= 1 then
+    call('HSET', key.counts, 'ticked', now)
+  end
+  return since
+end
+
+-- The result stream whose registration was renewed the longest ago, and when it counts as dead. Where there
+-- are none it costs one look.
+local function first_silent_stream()
+  local found = call('ZRANGE', key.fronts, 0, 0, 'WITHSCORES')
+  if not found[1] then return nil end
+  local renewed = tonumber(found[2])
+  known.registered_since = known.registered_since or registered_since()
+  if known.registered_since > renewed then renewed = known.registered_since end
+  return finite(renewed + RENEWED_MAX), found[1]
+end
+
 -- Ends an attempt that took too long.
 local function overrun(of)
   local group, message = 'timed-out-' .. of.queue, 'An attempt took longer than it may'
@@ -91,6 +122,12 @@ local function once()
     events.stop()
     return true
   end
+  local stream
+  moment, stream = first_silent_stream()
+  if moment and moment < now then
+    if side.detach_stream(stream, DETACHED_MAX) then call('ZREM', key.fronts, stream) end
+    return true
+  end
   return false
 end
 
@@ -108,5 +145,7 @@ function tick.tick(count)
   due((first_result()))
   due(silent and after(finite(silent + SILENCE_MAX)))
   due(ends and after(ends))
+  local stream = first_silent_stream()
+  due(stream and after(stream))
   return done, earliest < huge and earliest or nil
 end

@@ -76,6 +76,15 @@ function zset.remove_highest(at)
   changes.count = changes.count + 1
 end
 
+-- Fails if a key holds a value of another type. What a command will write is looked at before its first
+-- write, because what was written before an error stays written. Each key is looked at once in a call, and
+-- one that is read anyway need not be.
+function zset.sure(at)
+  if known.typed[at] then return end
+  call('ZCARD', at)
+  known.typed[at] = true
+end
+
 -- Writes what is pending for one key.
 function zset.settle(at)
   local changes = pending[at]

@@ -1,6 +1,7 @@
 //! A queue on Redis, on Valkey or on a geartrain server, as a backend.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,15 +12,20 @@ use geartrain_core::{
     Events, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, Seconds,
     Timestamp, WorkerName,
 };
+use redis::ConnectionAddr;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::clock::SharedClock;
 use crate::ears::{Ask, Closed, Ears, Unheard};
-use crate::link::{Door, Link, Trouble};
+use crate::link::{Door, Encoded, Link, Trouble};
 use crate::sleepers::Wanted;
-use crate::url::RedisUrl;
+use crate::url::{Kind, RedisUrl};
+
+/// After how long without an answer the node is looked after, and how often from then on. It is shorter than
+/// sentinels and Clusters take to find a node gone, so that no call across a failover is answered sooner.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The most commands in one call: nobody else is served meanwhile.
 const BATCH_MAX: usize = 1_000;
@@ -64,6 +70,7 @@ impl RedisBackend {
             process: uuid::Uuid::now_v7().simple().to_string(),
             current: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
+            looked: tokio::sync::Mutex::new(None),
             handle: runtime.handle().clone(),
             unsettled: Arc::default(),
             exact,
@@ -76,6 +83,12 @@ impl RedisBackend {
                 unsettled.ask(&ears, Ask::LookAgain);
             }
         }));
+        if let Kind::Sentinel { sentinels, master } = &shared.door.url.kind {
+            for sentinel in sentinels.clone() {
+                let (shared, master) = (shared.clone(), master.clone());
+                runtime.spawn(async move { shared.door.watch_sentinel(&sentinel, &master).await });
+            }
+        }
         runtime.spawn(Ears::new(shared.clone(), asks, ears.downgrade()).run());
         let backend = RedisBackend { shared, ears, waits: AtomicU64::new(0), runtime: Some(runtime) };
         backend.shared.link().await.map_err(broken)?;
@@ -100,6 +113,10 @@ impl Patience {
     fn new(lasts: Duration) -> Patience {
         Patience { begun: Instant::now(), lasts, pause: PAUSE.0 }
     }
+
+    fn left(&self) -> Duration {
+        self.lasts.saturating_sub(self.begun.elapsed())
+    }
 }
 
 pub(crate) fn broken(trouble: Trouble) -> BackendError {
@@ -115,6 +132,9 @@ pub(crate) struct Shared {
     current: Mutex<Option<(u64, Link)>>,
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
+    /// The last look after a node that owed an answer: which, when the look began, and whether the node
+    /// answered.
+    looked: tokio::sync::Mutex<Option<(ConnectionAddr, Instant, bool)>>,
     handle: Handle,
     pub(crate) unsettled: Arc<Unsettled>,
     /// Whether commands wait until it is known who waits for jobs.
@@ -122,8 +142,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The connection, if there is one and nothing is known against it.
     fn current(&self) -> Option<(u64, Link)> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.take_if(|(_, link)| self.door.primary.is_superseded(link.node.as_deref()));
+        current.clone()
     }
 
     async fn link(self: &Arc<Shared>) -> Result<(u64, Link), Trouble> {
@@ -161,23 +184,133 @@ impl Shared {
 
     /// Sends a request until it is answered, or until patience is over.
     pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, Trouble> {
-        let request = request.encode();
+        let request = Encoded::of(&request);
         let mut patience = Patience::new(self.door.url.patience);
         loop {
-            let trouble = match self.link().await {
+            let opened = match self.current() {
+                Some(link) => Ok(link),
+                None => self.within(patience.left(), self.link()).await,
+            };
+            let trouble = match opened {
                 Err(trouble) => trouble,
-                Ok((number, mut link)) => match self.door.ask(&mut link, &request).await {
-                    Ok(answer) => return Ok(answer),
-                    Err(trouble) => {
-                        if trouble.passes() {
-                            self.forget(number);
+                Ok((number, link)) => {
+                    let mut asked = link.clone();
+                    let left = patience.left();
+                    match self.watched(&link, left, self.door.ask(&mut asked, &request, left)).await {
+                        Ok(answer) => return Ok(answer),
+                        Err(trouble) => {
+                            if trouble.passes() {
+                                self.forget(number);
+                            }
+                            trouble
                         }
-                        trouble
                     }
-                },
+                }
             };
             self.bear(&mut patience, trouble).await?;
         }
+    }
+
+    /// Sends one command of Redis's own, once.
+    pub(crate) async fn send(self: &Arc<Shared>, command: &redis::Cmd) -> Result<(), Trouble> {
+        let (_, link) = self.link().await?;
+        let mut sent = link.clone();
+        self.watched(&link, self.door.url.patience, sent.send(command)).await.map(drop)
+    }
+
+    /// A timer that may be polled by any executor.
+    fn timer(&self, lasts: Duration) -> tokio::time::Sleep {
+        let _runtime = self.handle.enter();
+        tokio::time::sleep(lasts)
+    }
+
+    /// Waits for something for so long, but for at least a second: that much it takes to connect.
+    async fn within<T>(
+        &self,
+        lasts: Duration,
+        what: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let is_over = self.timer(lasts.max(Duration::from_secs(1)));
+        tokio::select! {
+            biased;
+            done = what => done,
+            () = is_over => Err(Trouble::Silent(self.door.url.patience)),
+        }
+    }
+
+    /// Waits for the answer to a call, and meanwhile watches the node that owes it.
+    ///
+    /// The answer does not count if another node has been promoted. If the node is silent altogether, it is
+    /// waited for as long as patience lasts; one that answers a PING over another connection is at work on
+    /// the call.
+    pub(crate) async fn watched<T>(
+        self: &Arc<Shared>,
+        link: &Link,
+        patience: Duration,
+        call: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let (begun, node) = (Instant::now(), link.node.as_deref());
+        let superseded = || {
+            let node = node.map_or_else(String::new, |(host, port)| format!("{host}:{port}"));
+            Trouble::Superseded(node)
+        };
+        let (mut call, mut replaced) = (pin!(call), pin!(self.door.primary.superseded(node)));
+        // Nearly all calls are answered before the first look.
+        tokio::select! {
+            biased;
+            () = &mut replaced => return Err(superseded()),
+            answer = &mut call => return answer,
+            () = self.timer(LOOK) => {}
+        }
+        let mut answers = true;
+        let answer = loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            if left.is_zero() && !answers {
+                return Err(Trouble::Silent(patience));
+            }
+            let (mut look, mut is_over) = (pin!(self.look_after(link)), pin!(self.timer(left)));
+            tokio::select! {
+                biased;
+                () = &mut replaced => return Err(superseded()),
+                answer = &mut call => break answer,
+                answered = &mut look => answers = answered?,
+                () = &mut is_over, if !answers => continue,
+            }
+            let pause = if answers { LOOK } else { LOOK.min(patience.saturating_sub(begun.elapsed())) };
+            tokio::select! {
+                biased;
+                () = &mut replaced => return Err(superseded()),
+                answer = &mut call => break answer,
+                () = self.timer(pause) => {}
+            }
+        };
+        // It took so long that meanwhile the node may have been found gone: its peers are asked before the
+        // answer counts.
+        if node.is_some() && answer.is_ok() {
+            self.look_after(link).await?;
+            if self.door.primary.is_superseded(node) {
+                return Err(superseded());
+            }
+        }
+        answer
+    }
+
+    /// Whether a node answers at all. All who ask while one look is under way share the next.
+    async fn look_after(self: &Arc<Shared>, link: &Link) -> Result<bool, Trouble> {
+        let (shared, link, asked) = (self.clone(), link.clone(), Instant::now());
+        self.on_runtime(async move {
+            let mut looked = shared.looked.lock().await;
+            match &*looked {
+                Some((address, begun, answers)) if *begun >= asked && *address == link.address => *answers,
+                _ => {
+                    let begun = Instant::now();
+                    let answers = shared.door.look_after(&link).await;
+                    *looked = Some((link.address.clone(), begun, answers));
+                    answers
+                }
+            }
+        })
+        .await
     }
 
     /// Waits a little before something is tried again. If it would be in vain, or patience is over, the trouble is the answer.
@@ -189,6 +322,18 @@ impl Shared {
         tracing::debug!(%trouble, ?pause, "trying again");
         patience.pause = (pause * 2).min(PAUSE.1);
         self.on_runtime(async move { tokio::time::sleep(pause).await }).await
+    }
+
+    /// Waits until the other side knows what was dropped or begun before.
+    async fn settled(&self) -> Result<(), Trouble> {
+        if self.unsettled.is_over() {
+            return Ok(());
+        }
+        let over = async {
+            self.unsettled.over().await;
+            Ok(())
+        };
+        self.within(self.door.url.patience, over).await
     }
 
     pub(crate) async fn execute(self: &Arc<Shared>, mut batch: Vec<Call>) -> Result<Vec<Answer>, Trouble> {
@@ -266,7 +411,7 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
 impl Backend for RedisBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
-            self.shared.unsettled.over().await;
+            self.shared.settled().await.map_err(broken)?;
             self.shared.execute(batch).await.map_err(broken)
         })
     }
@@ -363,7 +508,9 @@ impl RedisBackend {
         loop {
             let (ready, answer) = flume::bounded(1);
             self.tell(ask(ready))?;
-            let trouble = match answer.recv_async().await.map_err(|_| broken(Trouble::Gone))? {
+            let answer = async { answer.recv_async().await.map_err(|_| Trouble::Gone) };
+            let answer = self.shared.within(patience.left(), answer).await.map_err(broken)?;
+            let trouble = match answer {
                 Ok(stream) => return Ok(stream),
                 Err(Unheard::Refused(refusal)) => return Err(refusal.into()),
                 Err(Unheard::Trouble(trouble)) => trouble,
@@ -406,10 +553,14 @@ impl Unsettled {
         self.done.notify_waiters();
     }
 
+    fn is_over(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
     async fn over(&self) {
-        while self.count.load(Ordering::SeqCst) > 0 {
+        while !self.is_over() {
             let done = self.done.notified();
-            if self.count.load(Ordering::SeqCst) > 0 {
+            if !self.is_over() {
                 done.await;
             }
         }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender,
 
 use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::foreign::{self, CHANNELS};
-use crate::link::{Link, Trouble};
+use crate::link::{Encoded, Link, Trouble};
 use crate::sleepers::{Sleeper, Sleepers, Wanted};
 
 /// How often whoever waits asks again: foreign scripts wake nobody.
@@ -25,14 +25,20 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long an answer over this connection may take.
+/// How long an answer over this connection may take at the most; less where patience is shorter, but not less
+/// than this.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_MIN: Duration = Duration::from_secs(1);
 
 /// How many events or deliveries may wait to be taken.
 const QUEUED_MAX: usize = 100_000;
 
 /// How often it is said again that somebody listens: where nobody says so for a day, events are no longer kept.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1_800);
+
+/// How often it is said that the result streams of this process are alive. Their waiters are detached by the
+/// tick of another process if this is not said for 30 s (`RENEWED_MAX` in `lua/tick.lua`).
+const RENEW: Duration = Duration::from_secs(5);
 
 /// How many events are asked for at once.
 const PAGE: i64 = 1_000;
@@ -116,6 +122,8 @@ pub(crate) struct Ears {
     fronts: HashMap<u64, Front>,
     asked_at: tokio::time::Instant,
     listened_at: tokio::time::Instant,
+    /// When the result streams were last registered.
+    renewed_at: tokio::time::Instant,
     /// Since when there is no connection, although somebody waits.
     lost_at: Option<tokio::time::Instant>,
     /// How many things that the next command waits for were dealt with.
@@ -141,6 +149,7 @@ impl Ears {
             fronts: HashMap::new(),
             asked_at: tokio::time::Instant::now(),
             listened_at: tokio::time::Instant::now(),
+            renewed_at: tokio::time::Instant::now(),
             lost_at: None,
             settled: 0,
         }
@@ -150,7 +159,11 @@ impl Ears {
     pub(crate) async fn run(mut self) {
         loop {
             let wake_at = self.wake_at();
+            let (shared, link) = (self.shared.clone(), self.link.clone());
+            let node = link.as_ref().and_then(|link| link.node.as_deref());
             tokio::select! {
+                biased;
+                () = shared.door.primary.superseded(node) => self.superseded(),
                 ask = self.asks.recv() => match ask {
                     Some(ask) => self.asked(ask).await,
                     None => return,
@@ -168,6 +181,7 @@ impl Ears {
             self.expire();
             self.ask_for_jobs().await;
             self.keep_listening().await;
+            self.renew().await;
             self.shared.unsettled.settled(std::mem::take(&mut self.settled));
         }
     }
@@ -183,12 +197,10 @@ impl Ears {
     /// When to look again although nothing was heard.
     fn wake_at(&self) -> tokio::time::Instant {
         let now = tokio::time::Instant::now();
+        let renew_at = if self.registers() { self.renewed_at + RENEW } else { now + LISTEN_AGAIN };
         if self.sleepers.is_empty() && self.link.is_some() {
-            return if self.listeners.is_empty() {
-                now + Duration::from_secs(3_600)
-            } else {
-                self.listened_at + LISTEN_AGAIN
-            };
+            let listen_at = self.listened_at + LISTEN_AGAIN;
+            return renew_at.min(if self.listeners.is_empty() { now + LISTEN_AGAIN } else { listen_at });
         }
         if self.link.is_none() {
             let idle = self.sleepers.is_empty() && self.listeners.is_empty();
@@ -200,7 +212,7 @@ impl Ears {
         let due = self.sleepers.first_due(elapsed, moment).map_or(f64::INFINITY, Seconds::get);
         let again = self.asked_at + ASK_AGAIN;
         // A deadline that was not met, because a clock stands still, is looked at again after a moment and not at once.
-        again.min(now + Duration::from_secs_f64(due.clamp(0.001, ASK_AGAIN.as_secs_f64())))
+        again.min(renew_at).min(now + Duration::from_secs_f64(due.clamp(0.001, ASK_AGAIN.as_secs_f64())))
     }
 
     async fn asked(&mut self, ask: Ask) {
@@ -262,7 +274,7 @@ impl Ears {
                 let leave = vec![Call::from(Leave { who: Leaving::Front(front) })];
                 if self.link.is_none() || !self.shared.exact {
                     // It may take as long as patience lasts, and others wait for us.
-                    self.aside(leave);
+                    self.leave_aside(front, leave);
                 } else if let Err(trouble) = self.shared.execute(leave).await {
                     tracing::warn!(%trouble, "those who waited here could not leave");
                 }
@@ -281,6 +293,24 @@ impl Ears {
         let shared = self.shared.clone();
         tokio::spawn(async move {
             if let Err(trouble) = shared.execute(batch).await {
+                tracing::warn!(%trouble, "could not clean up");
+            }
+        });
+    }
+
+    /// Detaches the waiters of a result stream, and then takes back its registration: if this process dies in
+    /// between, another one does the same.
+    fn leave_aside(&self, front: u64, leave: Vec<Call>) {
+        let shared = self.shared.clone();
+        let registered = self.room_bits > 0 && !shared.exact;
+        let unregister = cmd("ZREM").arg(self.streams_key()).arg(format!("{front:016x}")).take();
+        tokio::spawn(async move {
+            let left = shared.execute(leave).await;
+            let left = match left {
+                Ok(_) if registered => shared.send(&unregister).await,
+                left => left.map(drop),
+            };
+            if let Err(trouble) = left {
                 tracing::warn!(%trouble, "could not clean up");
             }
         });
@@ -367,16 +397,22 @@ impl Ears {
         }
     }
 
+    /// How long an answer over this connection may take.
+    fn answer_max(&self) -> Duration {
+        ANSWER_MAX.min(self.shared.door.url.patience.max(ANSWER_MIN))
+    }
+
     /// Sends something over the listening connection.
     async fn say(&self, link: &mut Link, command: &Cmd) -> Result<(), Trouble> {
-        let said = tokio::time::timeout(ANSWER_MAX, link.send(command)).await;
-        said.unwrap_or_else(|_| Err(Trouble::Silent(ANSWER_MAX))).map(drop)
+        let said = tokio::time::timeout(self.answer_max(), link.send(command)).await;
+        said.unwrap_or_else(|_| Err(Trouble::Silent(self.answer_max()))).map(drop)
     }
 
     /// Asks over the listening connection. Whoever listens is waited for by nobody, but we are.
     async fn ask(&self, link: &mut Link, request: &Request) -> Result<Vec<u8>, Trouble> {
-        let answered = tokio::time::timeout(ANSWER_MAX, self.shared.door.ask(link, &request.encode())).await;
-        answered.unwrap_or_else(|_| Err(Trouble::Silent(ANSWER_MAX)))
+        let (request, watched, max) = (Encoded::of(request), link.clone(), self.answer_max());
+        let call = self.shared.watched(&watched, max, self.shared.door.ask(link, &request, max));
+        tokio::time::timeout(max, call).await.unwrap_or(Err(Trouble::Silent(max)))
     }
 
     /// Says now and then that somebody listens; and if there is no connection to listen to, opens one.
@@ -391,6 +427,51 @@ impl Ears {
         self.listened_at = tokio::time::Instant::now();
         if self.ask(&mut link, &Request::Listen { now: Some(self.shared.clock.now()) }).await.is_err() {
             self.lost();
+        }
+    }
+
+    /// Whether there are result streams that must be registered. A geartrain server sees when a connection
+    /// ends, and with a clock of the caller's own the moments of registrations would mean nothing to others.
+    fn registers(&self) -> bool {
+        self.link.is_some() && !self.fronts.is_empty() && self.room_bits > 0 && !self.shared.exact
+    }
+
+    fn streams_key(&self) -> String {
+        self.shared.door.key("gt:fronts")
+    }
+
+    /// Registers result streams as alive now. Answers how many were not registered.
+    async fn register(&self, link: &mut Link, streams: &[u64]) -> Result<usize, Trouble> {
+        let mut register = cmd("ZADD");
+        register.arg(self.streams_key());
+        for stream in streams {
+            register.arg(self.shared.clock.now().get()).arg(format!("{stream:016x}"));
+        }
+        let added = tokio::time::timeout(self.answer_max(), link.send(&register)).await;
+        let added = added.unwrap_or_else(|_| Err(Trouble::Silent(self.answer_max())))?;
+        redis::from_redis_value(added).map_err(|_| Trouble::Nonsense("members added are a number"))
+    }
+
+    /// Says now and then that the result streams of this process are alive.
+    async fn renew(&mut self) {
+        if !self.registers() || self.renewed_at.elapsed() < RENEW {
+            return;
+        }
+        let Some(mut link) = self.link.clone() else { return };
+        self.renewed_at = tokio::time::Instant::now();
+        let streams: Vec<u64> = self.fronts.keys().copied().collect();
+        match self.register(&mut link, &streams).await {
+            Ok(0) => {}
+            // This process was stopped for so long that another one has detached its waiters.
+            Ok(_) => self.end_streams(),
+            Err(trouble) if trouble.passes() => self.lost(),
+            Err(trouble) => tracing::warn!(%trouble, "cannot register the result streams of this process"),
+        }
+    }
+
+    fn end_streams(&mut self) {
+        for (_, front) in self.fronts.drain() {
+            let _ = front.end.set(DeliveriesEnd::Closed);
         }
     }
 
@@ -410,9 +491,14 @@ impl Ears {
     fn lost(&mut self) {
         self.link = None;
         self.lost_at.get_or_insert_with(tokio::time::Instant::now);
-        for (_, front) in self.fronts.drain() {
-            let _ = front.end.set(DeliveriesEnd::Closed);
-        }
+        self.end_streams();
+    }
+
+    /// Another node has been promoted. What the old one still says does not count.
+    fn superseded(&mut self) {
+        self.lost();
+        self.pushes = unbounded_channel();
+        self.sleepers.all_ask();
     }
 
     async fn listen(&mut self, after: Option<u64>) -> Result<EventStream, Unheard> {
@@ -450,6 +536,19 @@ impl Ears {
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.fronts.insert(front, Front { to, end: end.clone() });
+        if self.registers() {
+            // Before the first waiter attaches, so that none is left behind if this process dies.
+            match self.register(&mut link, &[front]).await {
+                Err(trouble) if trouble.passes() => {
+                    self.fronts.remove(&front);
+                    return Err(trouble.into());
+                }
+                Err(trouble) => {
+                    tracing::warn!(%trouble, "cannot register the result streams of this process")
+                }
+                Ok(_) => {}
+            }
+        }
         let guard = self.shared.unsettled.on_drop(self.ears.clone(), Closed::Front { front });
         Ok(DeliveryStream { from, end, _guard: guard })
     }
@@ -491,7 +590,12 @@ impl Ears {
                 let said = trouble.to_string();
                 return self.refuse(|| Trouble::NoMaster(said.clone()));
             }
-            Err(_) => return self.lost(),
+            Err(trouble) => {
+                self.lost();
+                // It was lost already when this was asked.
+                self.lost_at = self.lost_at.map(|lost_at| lost_at.min(self.asked_at));
+                return self.give_up(&trouble);
+            }
         };
         for (number, waiting) in asked.into_iter().zip(waiting) {
             match waiting {

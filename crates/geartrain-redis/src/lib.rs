@@ -3,8 +3,10 @@
 mod clock;
 mod driver;
 mod ears;
+mod effect;
 mod foreign;
 mod link;
+mod primary;
 pub mod script;
 mod sleepers;
 mod url;

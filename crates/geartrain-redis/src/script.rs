@@ -38,8 +38,15 @@ const MAIN: &str = include_str!("../lua/main.lua");
 /// A function library, for a Redis that has functions.
 #[derive(Debug)]
 pub struct Library {
-    /// Its name, which is that of its one function too. It is made from the text, so that two versions live side by side.
+    /// Its name, and that of the function that may do anything. It is made from the text, so that two
+    /// versions live side by side.
     pub name: String,
+    /// The same function under a name of its own, flagged `no-writes`: Redis runs it beyond `maxmemory` and
+    /// on replicas.
+    pub reads: String,
+    /// The same once more, flagged `allow-oom`, for requests that free memory: Redis runs it beyond
+    /// `maxmemory`.
+    pub frees: String,
     /// What `FUNCTION LOAD` is given.
     pub text: String,
 }
@@ -62,8 +69,17 @@ pub fn library() -> &'static Library {
             rules()
         );
         let name = format!("geartrain_{}", &sha(&body)[..16]);
-        let text = format!("#!lua name={name}\n{body}redis.register_function('{name}', enter)\n");
-        Library { name, text }
+        let (reads, frees) = (format!("{name}_reads"), format!("{name}_frees"));
+        let flagged = |name: &str, flag: &str| {
+            let function = format!("function_name = '{name}', callback = enter, flags = {{ '{flag}' }}");
+            format!("redis.register_function{{ {function} }}\n")
+        };
+        let text = format!(
+            "#!lua name={name}\n{body}redis.register_function('{name}', enter)\n{}{}",
+            flagged(&reads, "no-writes"),
+            flagged(&frees, "allow-oom")
+        );
+        Library { name, reads, frees, text }
     });
     &LIBRARY
 }

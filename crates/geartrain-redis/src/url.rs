@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the node of a Cluster that the namespace is on |
 ///
 /// `valkey` in place of `redis` is the same, and an `s` before the `+` encrypts. Behind a `?`: `prefix=` goes before every key, and makes several queues of one Redis; `replicas=N` waits
-/// for that many replicas; `patience=SECONDS` is how long a call is tried again when the connection is lost.
+/// for that many replicas; `patience=SECONDS` is how long a call is tried again when the connection is lost,
+/// and how long a node may be silent that has an answer to give.
 ///
 /// ```
 /// use geartrain_redis::RedisUrl;

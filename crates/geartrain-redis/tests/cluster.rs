@@ -19,19 +19,47 @@ use pollster::block_on;
 /// How long a wait may take that must not: the test does not depend on it.
 const LONG: i32 = 60;
 
-/// Three nodes, which share all slots.
+/// Three masters, which share all slots, and replicas.
 struct Cluster {
     nodes: Vec<RedisServer>,
+    /// Where the first node can be met: its bus.
+    bus: String,
 }
 
 impl Cluster {
+    /// A node, and the port of its bus.
+    fn node() -> (RedisServer, String) {
+        // Its bus would otherwise be on a port that there may not be, ten thousand above its own.
+        let bus = free_port().to_string();
+        let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", &bus];
+        (RedisServer::start(&[&settings[..], &["--repl-diskless-sync-delay", "0"]].concat()), bus)
+    }
+
+    /// Adds a replica of a master, and waits until it has what the master has.
+    fn add_replica(&mut self, of: usize) {
+        let (replica, _) = Cluster::node();
+        let first = self.nodes[0].port().to_string();
+        ask::<String>(replica.port(), &["CLUSTER", "MEET", "127.0.0.1", &first, &self.bus]).unwrap();
+        let master: String = ask(self.nodes[of].port(), &["CLUSTER", "MYID"]).unwrap();
+        until("the new node knows its master", || {
+            ask::<String>(replica.port(), &["CLUSTER", "REPLICATE", &master]).is_ok()
+        });
+        until("the replica has what the master has", || {
+            ask::<String>(replica.port(), &["INFO", "replication"])
+                .is_ok_and(|info| info.contains("master_link_status:up"))
+        });
+        let id: String = ask(replica.port(), &["CLUSTER", "MYID"]).unwrap();
+        self.nodes.push(replica);
+        until("all nodes know the replica", || {
+            self.nodes.iter().all(|node| {
+                let nodes: String = ask(node.port(), &["CLUSTER", "NODES"]).unwrap();
+                nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"))
+            })
+        });
+    }
+
     fn start() -> Cluster {
-        let node = |_| {
-            // Its bus would otherwise be on a port that there may not be, ten thousand above its own.
-            let bus = free_port().to_string();
-            (RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]), bus)
-        };
-        let nodes: Vec<(RedisServer, String)> = (0..3).map(node).collect();
+        let nodes: Vec<(RedisServer, String)> = (0..3).map(|_| Cluster::node()).collect();
         for ((node, _), range) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
             ask::<String>(node.port(), &["CLUSTER", "ADDSLOTSRANGE", range[0], range[1]]).unwrap();
         }
@@ -44,7 +72,8 @@ impl Cluster {
                 ask::<String>(node.port(), &met).unwrap();
             }
         }
-        let cluster = Cluster { nodes: nodes.into_iter().map(|(node, _)| node).collect() };
+        let bus = nodes[0].1.clone();
+        let cluster = Cluster { nodes: nodes.into_iter().map(|(node, _)| node).collect(), bus };
         until("the nodes are one Cluster", || {
             cluster.nodes.iter().all(|node| {
                 let info: String = ask(node.port(), &["CLUSTER", "INFO"]).unwrap();
@@ -185,4 +214,40 @@ fn namespaces_are_apart_and_on_nodes_of_their_own() {
     let get = Get { jid: Jid::new("same").unwrap() };
     let other = run(&*connect(&cluster.url("?prefix=n1")), get).unwrap();
     assert_eq!(other.state.name(), StateName::Waiting);
+}
+
+#[test]
+fn a_frozen_master_of_a_cluster_is_left_for_its_replica_and_none_of_its_answers_counts_afterwards() {
+    let mut cluster = Cluster::start();
+    let prefix = "{shop}";
+    let slot = cluster.slot(prefix);
+    let old = cluster.owner(slot);
+    cluster.add_replica(old);
+    let new = cluster.nodes.len() - 1;
+    // A driver that knows only the node that will be frozen learns of the others from it.
+    let url = |query: &str| {
+        format!("redis+cluster://127.0.0.1:{}?prefix={prefix}{query}", cluster.nodes[old].port())
+    };
+    let (here, confirms) = (connect(&url("")), connect(&url("&replicas=1")));
+    assert_eq!(run(&*confirms, put("before")), PutReply::Created);
+    let sleeper = here.clone();
+    let sleeping = std::thread::spawn(move || {
+        let nothing = Pop::new(QueueName::new("empty").unwrap(), WorkerName::new("w").unwrap());
+        block_on(sleeper.pop_or_wait(nothing, Seconds::from(1)))
+    });
+    cluster.nodes[old].freeze();
+    assert_eq!(run(&*here, put("meanwhile")), PutReply::Created);
+    let promoted: String = ask(cluster.nodes[new].port(), &["INFO", "replication"]).unwrap();
+    assert!(promoted.contains("role:master"), "{promoted}");
+    cluster.nodes[old].thaw();
+    assert_eq!(run(&*here, put("after")), PutReply::Created);
+    until("the old master is a replica", || {
+        ask::<String>(cluster.nodes[old].port(), &["INFO", "replication"])
+            .is_ok_and(|info| info.contains("role:slave") && info.contains("master_link_status:up"))
+    });
+    for jid in ["before", "meanwhile", "after"] {
+        assert!(run(&*here, Get { jid: Jid::new(jid).unwrap() }).is_some(), "{jid} is lost");
+    }
+    // Whoever waited meanwhile was told that there is nothing, or that nobody knows.
+    drop(sleeping.join().unwrap());
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use geartrain_core::{Backend, Jid, Klass, Pause, Pop, Put, QueueName, Seconds, WorkerName};
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::crowd::Crowd;
-use geartrain_testkit::peers::{RedisServer, Scratch};
-use peers::{ask, until};
+use geartrain_testkit::peers::RedisServer;
+use peers::{SentinelGroup, ask, until};
 use pollster::block_on;
 
 const CLIENTS: usize = 8;
@@ -59,60 +59,21 @@ fn functions_and_scripts_that_are_gone_are_loaded_again() {
     }
 }
 
-/// A Sentinel that watches a master.
-fn sentinel(master: u16, files: &Scratch, number: usize) -> RedisServer {
-    let file = files.path().join(format!("sentinel-{number}.conf"));
-    let text = format!(
-        "sentinel monitor main 127.0.0.1 {master} 2
-sentinel down-after-milliseconds main 500
-sentinel failover-timeout main 2000\n"
-    );
-    std::fs::write(&file, text).unwrap();
-    RedisServer::start(&[file.to_str().unwrap(), "--sentinel"])
-}
-
 #[test]
 fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_lost() {
-    // Whoever is a replica for the first time gets everything at once and not after some seconds. The first master comes back with nothing, and is not to be made master again before
-    // it has got what the other has, only because that one was slow for a moment.
-    let mut master = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--replica-priority", "0"]);
-    let port = master.port().to_string();
-    let replica = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port]);
-    until("the replica has what the master has", || {
-        ask::<String>(replica.port(), &["INFO", "replication"])
-            .is_ok_and(|info| info.contains("master_link_status:up"))
-    });
-    let files = Scratch::new("sentinels");
-    let sentinels: Vec<RedisServer> = (0..3).map(|number| sentinel(master.port(), &files, number)).collect();
-    until("the sentinels know each other and the replica", || {
-        sentinels.iter().all(|sentinel| {
-            let known = |whom: &str| -> usize {
-                let said: Vec<redis::Value> =
-                    ask(sentinel.port(), &["SENTINEL", whom, "main"]).unwrap_or_default();
-                said.len()
-            };
-            known("REPLICAS") == 1 && known("SENTINELS") == 2
-        })
-    });
-    let nodes: Vec<String> =
-        sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
-    let url = format!("redis+sentinel://{}/main", nodes.join(","));
+    // The first master comes back with nothing, and is not to be made master again before it has got what the
+    // other has, only because that one was slow for a moment.
+    let mut group = SentinelGroup::start(&["--replica-priority", "0"], &[]);
+    let url = group.url();
 
     let confirmed = format!("{url}?replicas=1");
     let crowd = Crowd::start(CLIENTS, || connect(&confirmed));
     crowd.goes_on(JOBS);
-    master.kill();
-    // All of them: one that has not heard of it yet would make the new master a replica again of the old one as soon as that is back.
-    until("the sentinels agree that the replica is the master", || {
-        sentinels.iter().all(|sentinel| {
-            ask::<(String, u16)>(sentinel.port(), &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"])
-                .is_ok_and(|(_, port)| port == replica.port())
-        }) && ask::<String>(replica.port(), &["INFO", "replication"])
-            .is_ok_and(|info| info.contains("role:master"))
-    });
+    group.nodes[0].kill();
+    group.until_master(1);
     // It comes back as the replica of the other, and then there is somebody to confirm again. The sentinels would see to that too, but only after a while.
-    master.start_again();
-    ask::<String>(master.port(), &["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).unwrap();
+    group.nodes[0].start_again();
+    group.make_replica(0, 1);
     crowd.goes_on(JOBS);
     let promises = crowd.finish();
     assert!(promises.put.len() > JOBS, "{promises:?}");

@@ -1,4 +1,5 @@
-//! Does what falls due on a Redis, where nothing moves by itself.
+//! Does what falls due on a Redis, where nothing moves by itself; waiters of servers that died are detached
+//! by this too.
 
 use std::time::Duration;
 

@@ -147,6 +147,21 @@ impl RedisServer {
         self.end();
     }
 
+    /// Stops it with SIGSTOP: its connections stay open, and it answers nothing until [`RedisServer::thaw`].
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Continues it with SIGCONT.
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.pid.to_string()]).status();
+        assert!(sent.expect("there is a kill").success(), "kill {signal} {} failed", self.pid);
+    }
+
     /// Starts it again on the same port, with what it kept.
     pub fn start_again(&mut self) {
         self.end();

@@ -1,0 +1,108 @@
+//! Which of the library's functions a request is sent to: what Redis allows depends on the flags of the
+//! function.
+
+use geartrain_core::wire::Request;
+use geartrain_core::{Command, Heartbeat};
+
+/// What a request does to memory, as far as that is known before it is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nearly always nothing. Allowed beyond `maxmemory` and on replicas (`no-writes`). A read that has to
+    /// write on the way, because a job fell due, is refused by Redis and sent again as one that frees.
+    Reads,
+    /// Little by itself, and it lets go of jobs: allowed beyond `maxmemory` (`allow-oom`), which otherwise
+    /// would never be left again.
+    Frees,
+    /// Anything else, and batches that mix it with the others.
+    Any,
+}
+
+impl Effect {
+    pub(crate) fn of(request: &Request) -> Effect {
+        match request {
+            Request::Batch(calls) => {
+                calls.iter().map(|call| of_command(&call.command)).fold(Effect::Reads, |all, one| {
+                    match (all, one) {
+                        (Effect::Any, _) | (_, Effect::Any) => Effect::Any,
+                        (Effect::Frees, _) | (_, Effect::Frees) => Effect::Frees,
+                        (Effect::Reads, Effect::Reads) => Effect::Reads,
+                    }
+                })
+            }
+            // Pops, and what keeps them: a few bytes that expire.
+            Request::Wait { .. } | Request::Awake { .. } => Effect::Frees,
+            Request::Since { .. } => Effect::Reads,
+            _ => Effect::Any,
+        }
+    }
+}
+
+fn of_command(command: &Command) -> Effect {
+    match command {
+        Command::Peek(_)
+        | Command::Tracked(_)
+        | Command::Tagged(_)
+        | Command::TopTags(_)
+        | Command::Get(_)
+        | Command::GetMany(_)
+        | Command::Length(_)
+        | Command::Jobs(_)
+        | Command::Failures(_)
+        | Command::Failed(_)
+        | Command::Queues(_)
+        | Command::Workers(_)
+        | Command::WorkerJobs(_)
+        | Command::Stats(_)
+        | Command::GetConfig(_)
+        | Command::AllConfig(_)
+        | Command::GetRecurring(_)
+        | Command::RollCall(_)
+        | Command::Announced(_)
+        | Command::GetLimits(_)
+        | Command::GetResult(_)
+        | Command::Status(_)
+        | Command::Why(_)
+        | Command::PriorityCounts(_) => Effect::Reads,
+        // Heartbeats and what a worker reports of its attempt free nothing, but without them the attempt
+        // could not end.
+        Command::Pop(_)
+        | Command::Heartbeat(Heartbeat { payload: None, .. })
+        | Command::Complete(_)
+        | Command::Fail(_)
+        | Command::Retry(_)
+        | Command::Timeout(_)
+        | Command::HandBack(_)
+        | Command::Progress(_)
+        | Command::Chunk(_)
+        | Command::Cancel(_)
+        | Command::Unrecur(_)
+        | Command::ForgetQueues(_)
+        | Command::ForgetWorkers(_)
+        | Command::UnsetConfig(_)
+        | Command::Leave(_)
+        | Command::Gone(_)
+        | Command::Tick(_) => Effect::Frees,
+        _ => Effect::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use geartrain_core::{Call, Cancel, Get, Jid, Klass, Put, QueueName};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_is_what_the_most_demanding_of_its_commands_is() {
+        let jid = || Jid::new("j").expect("a name");
+        let put =
+            Put::new(QueueName::new("q").expect("a name"), jid(), Klass::new("k").expect("a name"), "{}");
+        let (get, cancel) = (Get { jid: jid() }, Cancel { jids: vec![jid()] });
+        let of = |commands: Vec<Command>| {
+            Effect::of(&Request::Batch(commands.into_iter().map(Call::from).collect()))
+        };
+        assert_eq!(of(vec![get.clone().into(), get.clone().into()]), Effect::Reads);
+        assert_eq!(of(vec![get.clone().into(), cancel.clone().into()]), Effect::Frees);
+        assert_eq!(of(vec![cancel.into(), put.into(), get.into()]), Effect::Any);
+    }
+}

@@ -1,0 +1,201 @@
+//! A Redis master that is stopped (SIGSTOP) while its connections stay open: no call waits longer than
+//! `patience`, and what the sentinels' new master does not have was not acknowledged.
+
+#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+
+mod peers;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use geartrain_core::{
+    Backend, BackendError, Call, GetMany, Jid, Klass, Pop, Put, QueueName, Reply, Seconds, WorkerName,
+};
+use geartrain_redis::RedisBackend;
+use geartrain_testkit::peers::RedisServer;
+use geartrain_testkit::scaled;
+use peers::{SentinelGroup, until};
+use pollster::block_on;
+
+/// Clients that put jobs, for each URL.
+const CLIENTS: usize = 4;
+
+/// How many seconds a call is tried in these tests.
+const PATIENCE: u64 = 10;
+
+/// How much longer a call may take on a loaded machine.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Without `?replicas=`, a put acknowledged so shortly before the master stopped may be lost: replication is
+/// asynchronous.
+const WINDOW: Duration = Duration::from_secs(1);
+
+fn connect(url: &str) -> Arc<dyn Backend> {
+    Arc::new(block_on(RedisBackend::connect(url.parse().unwrap())).unwrap())
+}
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+/// What the clients of one URL saw.
+#[derive(Default)]
+struct Seen {
+    /// Puts that were acknowledged, and when.
+    put: Vec<(Jid, Instant)>,
+    errors: usize,
+    /// The longest that a call took, beyond the time that it was asked to wait.
+    longest: Duration,
+}
+
+/// Clients that put jobs, and one that waits for jobs that never come.
+struct Load {
+    seen: Arc<Mutex<Seen>>,
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(url: &str) -> Load {
+        let (seen, over) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
+        let shared = connect(url);
+        let mut threads = Vec::new();
+        for client in 0..CLIENTS {
+            // Half of them share a connection, as the connections of one server do.
+            let backend = if client % 2 == 0 { shared.clone() } else { connect(url) };
+            let (seen, over) = (seen.clone(), over.clone());
+            threads.push(std::thread::spawn(move || put_until_over(client, &*backend, &seen, &over)));
+        }
+        let (seen_here, over_here) = (seen.clone(), over.clone());
+        threads.push(std::thread::spawn(move || wait_until_over(&*shared, &seen_here, &over_here)));
+        Load { seen, over, threads }
+    }
+
+    /// Waits until so many more puts have been acknowledged.
+    fn goes_on(&self, more: usize) {
+        let target = self.seen.lock().unwrap().put.len() + more;
+        until("puts are acknowledged", || self.seen.lock().unwrap().put.len() >= target);
+    }
+
+    fn finish(self) -> Seen {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
+fn put_until_over(client: usize, backend: &dyn Backend, seen: &Mutex<Seen>, over: &AtomicBool) {
+    for number in 0_u64.. {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
+        let jid = Jid::new(format!("{client}-{number}")).unwrap();
+        let put = Put::new(queue("load"), jid.clone(), Klass::new("k").unwrap(), "{}");
+        let begun = Instant::now();
+        let answer = block_on(backend.execute(vec![Call::from(put)]));
+        let mut seen = seen.lock().unwrap();
+        seen.longest = seen.longest.max(begun.elapsed());
+        match answer {
+            Ok(_) => seen.put.push((jid, Instant::now())),
+            Err(_) => seen.errors += 1,
+        }
+    }
+}
+
+fn wait_until_over(backend: &dyn Backend, seen: &Mutex<Seen>, over: &AtomicBool) {
+    let pop = Pop::new(queue("empty"), WorkerName::new("w").unwrap());
+    while !over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let answer = block_on(backend.pop_or_wait(pop.clone(), Seconds::from(1)));
+        let mut seen = seen.lock().unwrap();
+        seen.longest = seen.longest.max(begun.elapsed().saturating_sub(Duration::from_secs(1)));
+        seen.errors += usize::from(answer.is_err());
+    }
+}
+
+/// The acknowledged puts that are not there.
+fn lost(url: &str, seen: &Seen) -> Vec<(Jid, Instant)> {
+    let backend = connect(url);
+    let mut lost = Vec::new();
+    for puts in seen.put.chunks(1_000) {
+        let jids = puts.iter().map(|(jid, _)| jid.clone()).collect();
+        let mut answers = block_on(backend.execute(vec![Call::from(GetMany { jids })])).unwrap();
+        let Reply::GetMany(jobs) = answers.remove(0).unwrap() else { panic!("not the answer to GetMany") };
+        let found: std::collections::HashSet<Jid> = jobs.into_iter().map(|job| job.jid).collect();
+        lost.extend(puts.iter().filter(|(jid, _)| !found.contains(jid)).cloned());
+    }
+    lost
+}
+
+#[test]
+fn a_frozen_master_is_left_for_the_new_one_and_no_acknowledged_put_goes_to_it_after_it_thaws() {
+    let (rounds, frozen_for) = scaled((1, Duration::from_secs(3)), (10, Duration::from_secs(60)));
+    let group = SentinelGroup::start(&[], &[]);
+    let at = |query: &str| format!("{}?patience={PATIENCE}&prefix={query}", group.url());
+    let (confirmed_at, plain_at) = (at("c:&replicas=1"), at("p:"));
+    let (confirmed, plain) = (Load::start(&confirmed_at), Load::start(&plain_at));
+    let mut frozen_at = Vec::new();
+    for round in 0..rounds {
+        let (old, new) = (round % 2, (round + 1) % 2);
+        confirmed.goes_on(200);
+        plain.goes_on(200);
+        frozen_at.push(Instant::now());
+        group.nodes[old].freeze();
+        group.until_master(new);
+        // With ?replicas=1 nothing is acknowledged now: there is no replica that could confirm it.
+        plain.goes_on(200);
+        let froze = *frozen_at.last().unwrap();
+        until("the master was frozen long enough", || froze.elapsed() > frozen_for);
+        group.nodes[old].thaw();
+        // The old master takes writes now, until it is made a replica.
+        plain.goes_on(200);
+        if scaled(true, false) {
+            group.make_replica(old, new);
+        }
+        group.until_replica(old);
+    }
+    confirmed.goes_on(200);
+    plain.goes_on(200);
+    let (confirmed, plain) = (confirmed.finish(), plain.finish());
+    let figures = |seen: &Seen| (seen.put.len(), seen.errors, seen.longest);
+    eprintln!("puts acknowledged, errors, longest call: {:?} and {:?}", figures(&confirmed), figures(&plain));
+
+    assert_eq!(lost(&confirmed_at, &confirmed), [], "with ?replicas=1");
+    let lost = lost(&plain_at, &plain);
+    eprintln!("{} of {} lost without ?replicas=", lost.len(), plain.put.len());
+    for (jid, acknowledged) in &lost {
+        let before =
+            |froze: &Instant| froze.checked_duration_since(*acknowledged).is_some_and(|it| it < WINDOW);
+        let since = frozen_at[0].elapsed() - acknowledged.elapsed();
+        assert!(
+            frozen_at.iter().any(before),
+            "{jid}, acknowledged {since:?} after the first freeze, is lost"
+        );
+    }
+    for seen in [confirmed, plain] {
+        assert!(seen.longest <= Duration::from_secs(PATIENCE) + SLACK, "a call took {:?}", seen.longest);
+    }
+}
+
+#[test]
+fn a_call_to_a_frozen_redis_fails_after_patience_and_the_next_one_is_answered_when_it_thaws() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&format!("{}?patience=2", redis.url()));
+    let put = |jid: &str| {
+        let put = Put::new(queue("q"), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}");
+        block_on(backend.execute(vec![Call::from(put)]))
+    };
+    put("before").unwrap();
+    redis.freeze();
+    let answer = put("meanwhile");
+    assert!(matches!(answer, Err(BackendError::Broken { .. })), "{answer:?}");
+    let pop = Pop::new(queue("empty"), WorkerName::new("w").unwrap());
+    let waited = block_on(backend.pop_or_wait(pop, Seconds::from(1)));
+    assert!(matches!(waited, Err(BackendError::Broken { .. })), "{waited:?}");
+    redis.thaw();
+    put("after").unwrap();
+}
