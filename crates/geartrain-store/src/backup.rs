@@ -104,6 +104,10 @@ impl Target {
         Ok(Target { path: path.to_owned(), disk: RealDisk::new(path)?, made, kept: false })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes the directory itself durable. From here on it stays.
     pub(crate) fn keep(mut self) -> io::Result<()> {
         self.disk.sync_directory()?;

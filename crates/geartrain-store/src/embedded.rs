@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock};
 use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
 use geartrain_core::{Clock, Jid, Leave, Leaving, Place, Timestamp};
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
+use crate::checkpoint::{Checkpoint, Checkpoints, Gate, position_in};
 use crate::clock::SystemClock;
 use crate::desk::Threads;
 use crate::keeper::Scribe;
-use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay};
+use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay, TornTail};
 use crate::options::StoreOptions;
 use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
 use crate::spill::{Wake, spill};
@@ -72,7 +72,7 @@ impl OpenError {
     pub fn is_damage(&self) -> bool {
         match self {
             OpenError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
-            OpenError::Log(error) => matches!(error, LogError::Damaged { .. }),
+            OpenError::Log(error) => error.is_damage(),
             OpenError::Unsound { .. } | OpenError::Damaged { .. } | OpenError::Payload { .. } => true,
             OpenError::InUse | OpenError::NotEmpty { .. } | OpenError::NothingKept { .. } => false,
         }
@@ -119,10 +119,16 @@ pub(crate) struct Started {
 struct Kept<L> {
     engine: Engine,
     log: L,
+    /// The position of the checkpoint that was read.
+    from: Position,
     checkpoint_bytes: u64,
+    /// The epoch in which it was begun.
+    epoch: u32,
     changes: u64,
     /// The payload files that the checkpoint speaks of.
     payload_files: BTreeSet<u64>,
+    /// Newer checkpoints that are damaged, and what is wrong with them.
+    damaged: Vec<(String, OpenError)>,
 }
 
 impl Store {
@@ -181,9 +187,10 @@ impl Store {
 
     /// Reads what was kept, and gets ready to keep what comes.
     pub(crate) fn start(&self, now: Timestamp) -> Result<Started, OpenError> {
-        let Kept { mut engine, mut log, checkpoint_bytes, payload_files, .. } =
-            self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
-        self.take_over_payload_files(&mut engine, &payload_files)?;
+        let Kept { mut engine, mut log, from, checkpoint_bytes, epoch, payload_files, damaged, .. } =
+            self.read(|from, replay| self.open_log(from, replay))?;
+        self.remove_damaged_checkpoints(&damaged)?;
+        self.take_over_payload_files(&mut engine, &payload_files, epoch)?;
         // No token that was given out before, and may be lost from the log, is ever given out again.
         let mut effects = Effects::in_bytes();
         engine.begin_epoch(&mut effects);
@@ -193,17 +200,29 @@ impl Store {
         let _ = engine.execute(now, everyone.into(), &mut effects);
         log.append(&effects.take_written().bytes)?;
         log.sync()?;
-        let log_bytes = log.used_bytes();
+        let log_bytes = log.bytes_since(from);
         // No epoch comes twice, so neither does the number of a file.
         let first_file = u64::from(engine.epoch()) << 32;
         let files = PayloadFiles::new(self.disk(), first_file, self.options.payload_file_bytes);
         let (in_memory, wake) = (self.premises.payload_bytes.clone(), self.wake.clone());
         let wake: Wake = Arc::new(move || wake.get().into_iter().for_each(|wake| wake()));
         let (spill, mover) = spill(files, self.options.payload_memory, in_memory, wake);
-        let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover);
+        let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover, from);
         let min = self.options.checkpoint_bytes_min;
         let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
         Ok(Started { engine, scribe: Box::new(scribe) })
+    }
+
+    /// Opens the log to write, and says where it ends.
+    fn open_log(&self, from: Position, replay: &mut Replay<'_>) -> Result<(Log, Position), LogError> {
+        let log = Log::open(self.disk(), self.options.log, from, replay)?;
+        let end = log.end();
+        Ok((log, end))
+    }
+
+    /// Reads the log, changes nothing, and says where it ends.
+    fn survey(&self, from: Position, replay: &mut Replay<'_>) -> Result<(Extent, Position), LogError> {
+        log::survey(&*self.disk(), from, replay).map(|extent| (extent, extent.end))
     }
 
     /// Says how the engine's thread is woken.
@@ -211,11 +230,14 @@ impl Store {
         let _ = self.wake.set(wake);
     }
 
-    /// Looks whether the payload files are there that the checkpoint speaks of, and removes the others.
+    /// Looks whether the payload files are there that the checkpoint speaks of. Removes those that were made
+    /// in an epoch after it: what they hold is in the log. Older ones may be needed by the previous
+    /// checkpoint; the engine takes them for empty, so they go later.
     fn take_over_payload_files(
         &self,
         engine: &mut Engine,
         spoken_of: &BTreeSet<u64>,
+        epoch: u32,
     ) -> Result<(), OpenError> {
         let disk = self.disk();
         let found = payloads::files_on(&*disk)?;
@@ -229,7 +251,8 @@ impl Store {
         // Somebody may be copying them, if this is not the first time that the store is opened.
         let nobody_copies = self.premises.gate.try_lock();
         for (file, bytes) in found {
-            if nobody_copies.is_ok() && !spoken_of.contains(&file) {
+            let is_newer = file >> 32 > u64::from(epoch);
+            if nobody_copies.is_ok() && is_newer && !spoken_of.contains(&file) {
                 disk.remove(&payloads::name_of(file))?;
             } else {
                 engine.found_payload_file(file, payloads::record_bytes(bytes));
@@ -251,21 +274,65 @@ impl Store {
         Ok(restoring.finish())
     }
 
-    /// Reads the newest checkpoint, and what was written after it.
+    /// Reads the newest checkpoint that is not damaged, and what was written after it. `read_log` says where
+    /// the log ends, too.
+    ///
+    /// A checkpoint stands for a part of the log, and the previous one is kept together with the log from its
+    /// position on. So falling back to it loses nothing, as long as the log reaches at least as far as the
+    /// damaged one did.
     fn read<L>(
         &self,
-        read_log: impl FnOnce(Position, &mut Replay<'_>) -> Result<L, LogError>,
+        read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
     ) -> Result<Kept<L>, OpenError> {
-        let (mut engine, from, checkpoint_bytes) = match self.checkpoints().newest()? {
-            None => (Engine::new(self.limits.clone()), Position::default(), 0),
-            Some(checkpoint) => {
-                let (position, bytes) = (checkpoint.position, checkpoint.bytes);
-                (self.restore(checkpoint)?, position, bytes)
+        let checkpoints = self.checkpoints();
+        let names = checkpoints.names()?;
+        let newest = names.last().and_then(|(name, _)| position_in(name)).unwrap_or_default();
+        let mut damaged: Vec<(String, OpenError)> = Vec::new();
+        let mut base = None;
+        for (name, bytes) in names.into_iter().rev() {
+            let opened = checkpoints.open(&name, bytes).map_err(OpenError::from);
+            let position_and_engine = opened.and_then(|checkpoint| {
+                let position = checkpoint.position;
+                Ok((position, self.restore(checkpoint)?))
+            });
+            match position_and_engine {
+                Ok((from, engine)) => {
+                    base = Some((from, engine, bytes));
+                    break;
+                }
+                Err(error) => damaged.push((name, error)),
             }
+        }
+        let (from, engine, checkpoint_bytes) = match base {
+            Some(base) => base,
+            // Without any, the log must have been kept from its beginning.
+            None if !damaged.is_empty() && !log::has_beginning(&*self.disk())? => {
+                return Err(damaged.remove(0).1);
+            }
+            None => (Position::default(), Engine::new(self.limits.clone()), 0),
         };
-        let payload_files = engine.payload_files().collect();
+        let (epoch, payload_files) = (engine.epoch(), engine.payload_files().collect());
+        let read = self.replay(engine, from, newest, read_log);
+        let (engine, log, changes) = match read {
+            Ok(read) => read,
+            // What is wrong with the checkpoint comes first: without that the log would not have been needed
+            // so far back.
+            Err(error) if error.is_damage() && !damaged.is_empty() => return Err(damaged.remove(0).1),
+            Err(error) => return Err(error),
+        };
+        Ok(Kept { engine, log, from, checkpoint_bytes, epoch, changes, payload_files, damaged })
+    }
+
+    /// Applies the log from a position on to an engine. It must reach at least to `reach`.
+    fn replay<L>(
+        &self,
+        mut engine: Engine,
+        from: Position,
+        reach: Position,
+        read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
+    ) -> Result<(Engine, L, u64), OpenError> {
         let (mut wrong, mut changes) = (None, 0);
-        let log = read_log(from, &mut |position, body| {
+        let (log, end) = read_log(from, &mut |position, body| {
             // What is in a batch rests on all that came before it.
             if changes == 0 && from == Position::default() && position.segment != 1 {
                 return Err(LogError::damaged(1, 0, "the segment is missing, and so is a checkpoint"));
@@ -283,15 +350,37 @@ impl Store {
             }
             Ok(())
         })?;
+        if end < reach {
+            let why = "the log ends here, before the position of a checkpoint";
+            return Err(LogError::damaged(end.segment, end.offset, why).into());
+        }
         match wrong {
             Some(wrong) => Err(wrong),
-            None => Ok(Kept { engine, log, checkpoint_bytes, changes, payload_files }),
+            None => Ok((engine, log, changes)),
         }
+    }
+
+    /// Says which checkpoints were damaged, and removes them: what they stand for was read without them, and
+    /// the payload files that only they speak of are about to go.
+    fn remove_damaged_checkpoints(&self, damaged: &[(String, OpenError)]) -> Result<(), OpenError> {
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        for (file, error) in damaged {
+            tracing::warn!(file, %error, "opened without a damaged checkpoint; nothing is lost");
+        }
+        // If a backup is under way it fails by itself, and the next opening removes them.
+        if let Ok(_nobody_copies) = self.premises.gate.try_lock() {
+            let disk = self.disk();
+            damaged.iter().try_for_each(|(file, _)| disk.remove(file))?;
+            disk.sync_directory()?;
+        }
+        Ok(())
     }
 }
 
 /// What was found in a data directory that is sound.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// How many bytes the checkpoint has that it was read from; 0 if there is none.
     pub checkpoint_bytes: u64,
@@ -305,6 +394,11 @@ pub struct Report {
     pub payload_files: u64,
     /// How long they are together.
     pub payload_file_bytes: u64,
+    /// Checkpoints that are damaged, with file and offset. Nothing is lost with them: there is another, and
+    /// the log behind it.
+    pub damaged_checkpoints: Vec<String>,
+    /// What a crash left at the end of the log, which opening cuts off; none if there is nothing.
+    pub torn_tail: Option<TornTail>,
     /// How much of everything there is.
     pub census: Census,
 }
@@ -313,9 +407,20 @@ impl Store {
     /// Reads what was kept, and looks whether it agrees with itself.
     pub(crate) fn check(&self) -> Result<Report, OpenError> {
         let disk = self.disk();
-        let Kept { engine, log, checkpoint_bytes, changes, .. } =
-            self.read(|from, replay| log::survey(&*disk, from, replay))?;
-        let Extent { segments, bytes } = log;
+        let Kept { engine, log, from, checkpoint_bytes, changes, damaged, .. } =
+            self.read(|from, replay| self.survey(from, replay))?;
+        let mut damaged_checkpoints: Vec<String> =
+            damaged.into_iter().map(|(_, error)| error.to_string()).collect();
+        let checkpoints = self.checkpoints();
+        for (name, bytes) in checkpoints.names()? {
+            // One to fall back to is not read otherwise.
+            if position_in(&name).is_some_and(|position| position < from)
+                && let Err(error) = checkpoints.open(&name, bytes).and_then(Checkpoint::verify)
+            {
+                damaged_checkpoints.push(error.to_string());
+            }
+        }
+        let Extent { segments, bytes, torn_tail, .. } = log;
         if let Some((_, unreadable)) = self.unreadable(&engine).next() {
             return Err(unreadable.into());
         }
@@ -328,6 +433,8 @@ impl Store {
                 changes,
                 payload_files: payload_files.len() as u64,
                 payload_file_bytes: payload_files.values().sum(),
+                damaged_checkpoints,
+                torn_tail,
                 census: engine.census(),
             }),
             Err(wrong) => Err(OpenError::Unsound { wrong }),
@@ -346,18 +453,16 @@ impl Store {
 
     /// Lets go of the jobs whose payloads cannot be read, for good, and says which they were and why.
     pub(crate) fn abandon_unreadable(&self) -> Result<Vec<String>, OpenError> {
-        let (disk, options) = (self.disk(), self.options.log);
-        let Kept { mut engine, .. } = self.read(|from, replay| log::survey(&*disk, from, replay))?;
+        let Kept { mut engine, .. } = self.read(|from, replay| self.survey(from, replay))?;
         let unreadable: Vec<(Jid, Unreadable)> = self.unreadable(&engine).collect();
         let mut effects = Effects::in_bytes();
         let now = SystemClock.now();
         unreadable.iter().for_each(|(jid, _)| engine.abandon(now, jid, &mut effects));
         let body = effects.take_written().bytes;
         if !body.is_empty() {
-            let Kept { mut log, .. } =
-                self.read(|from, replay| Log::open(disk.clone(), options, from, replay))?;
+            let Kept { mut log, .. } = self.read(|from, replay| self.open_log(from, replay))?;
             log.append(&body)?;
-            log.sync()?;
+            log.close()?;
         }
         Ok(unreadable.into_iter().map(|(jid, why)| format!("job {jid}: {why}")).collect())
     }

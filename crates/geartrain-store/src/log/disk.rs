@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::batch::BLOCK;
+
 /// Work that need not be done before the next batch.
 pub type Work = Box<dyn FnOnce() + Send>;
 
@@ -163,6 +165,17 @@ pub(crate) fn write_synced<'a>(
         offset += part.len() as u64;
     }
     Ok(())
+}
+
+/// Fills a buffer from a file, with zeroes in the blocks that cannot be read.
+pub(crate) fn read_what_can_be_read(file: &dyn DiskFile, offset: u64, bytes: &mut [u8]) {
+    if file.read_at(bytes, offset).is_err() {
+        for (index, block) in bytes.chunks_mut(BLOCK).enumerate() {
+            if file.read_at(block, offset + (index * BLOCK) as u64).is_err() {
+                block.fill(0);
+            }
+        }
+    }
 }
 
 struct RealFile {
