@@ -1,7 +1,8 @@
 //! Opening a data directory: what was kept is read again, and from then on everything is kept there. Also looking at one without opening it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -97,7 +98,7 @@ pub(crate) struct Premises {
     /// How many bytes of payloads are in memory.
     pub(crate) payload_bytes: Arc<AtomicU64>,
     /// Held as long as the directory is in use.
-    _lock: Option<File>,
+    _lock: Option<Locks>,
 }
 
 /// A disk, of which nothing can be shown.
@@ -138,17 +139,17 @@ impl Store {
         options: StoreOptions,
         limits: Limits,
     ) -> Result<Store, OpenError> {
-        fs::create_dir_all(directory)?;
-        let lock = lock(directory)?;
+        make_private(directory)?;
+        let lock = Locks::exclusive(directory)?;
         let disk = Arc::new(RealDisk::new(directory)?);
         Ok(Store::at(disk, options, limits, Some(lock)))
     }
 
     /// A directory that is there, to be looked at and not to be changed.
     pub(crate) fn to_be_read(directory: &Path, limits: Limits) -> Result<Store, OpenError> {
-        let lock = lock_to_read(directory)?;
+        let lock = Locks::to_read(directory)?;
         let disk = Arc::new(RealDisk::read_only(directory)?);
-        Ok(Store::at(disk, StoreOptions::default(), limits, lock))
+        Ok(Store::at(disk, StoreOptions::default(), limits, Some(lock)))
     }
 
     /// Any disk, which nobody else uses.
@@ -156,7 +157,7 @@ impl Store {
         Store::at(disk, options, limits, None)
     }
 
-    fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<File>) -> Store {
+    fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<Locks>) -> Store {
         let (gate, payload_bytes) = (Gate::default(), Arc::default());
         let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, _lock: lock };
         // An empty payload takes nothing anywhere.
@@ -480,21 +481,60 @@ pub fn check(directory: &Path) -> Result<Report, OpenError> {
     Store::to_be_read(directory, Limits::default())?.check()
 }
 
-/// Locks a directory without changing anything in it. If there is no lock file, nobody can be using it.
-fn lock_to_read(directory: &Path) -> Result<Option<File>, OpenError> {
-    if !directory.is_dir() {
-        let why = format!("there is no directory {}", directory.display());
-        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why).into());
+/// The locks on a directory that is in use.
+///
+/// The one on the directory itself stays whatever becomes of the files in it. The one on the file `lock`
+/// keeps out programs from before there was the other. To take either needs read access to the directory,
+/// which nobody else has: its mode is 0700.
+#[derive(Debug)]
+struct Locks {
+    _directory: Option<File>,
+    _file: Option<File>,
+}
+
+impl Locks {
+    /// Locks a directory that is to be changed.
+    fn exclusive(directory: &Path) -> Result<Locks, OpenError> {
+        let of_directory = lock_directory(directory)?;
+        let file =
+            File::options().create(true).truncate(false).write(true).mode(0o600).open(lock_in(directory))?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(Locks { _directory: of_directory, _file: Some(locked(file)?) })
     }
-    match File::open(directory.join("lock")) {
-        Ok(file) => locked(file).map(Some),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
+
+    /// Locks a directory without changing anything in it. If there is no lock file, no older program can be
+    /// using it.
+    fn to_read(directory: &Path) -> Result<Locks, OpenError> {
+        if !directory.is_dir() {
+            let why = format!("there is no directory {}", directory.display());
+            return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why).into());
+        }
+        let of_directory = lock_directory(directory)?;
+        let of_file = match File::open(lock_in(directory)) {
+            Ok(file) => Some(locked(file)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Locks { _directory: of_directory, _file: of_file })
     }
 }
 
-fn lock(directory: &Path) -> Result<File, OpenError> {
-    locked(File::options().create(true).truncate(false).write(true).open(directory.join("lock"))?)
+fn lock_in(directory: &Path) -> PathBuf {
+    directory.join("lock")
+}
+
+/// Locks the directory's own descriptor; none where a file system cannot (NFS locks only what is open for
+/// writing). Then the file must do.
+fn lock_directory(directory: &Path) -> Result<Option<File>, OpenError> {
+    match locked(File::open(directory)?) {
+        Ok(locked) => Ok(Some(locked)),
+        Err(OpenError::Io(error)) => {
+            let path = directory.display();
+            tracing::warn!(%error, directory = %path, "only the file `lock` is locked, not the directory");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn locked(file: File) -> Result<File, OpenError> {
@@ -503,4 +543,52 @@ fn locked(file: File) -> Result<File, OpenError> {
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse),
         Err(TryLockError::Error(error)) => Err(error.into()),
     }
+}
+
+/// Makes a directory that is there only for its owner, whatever the umask; also one that an earlier version
+/// made.
+pub(crate) fn make_private(directory: &Path) -> std::io::Result<()> {
+    let is_new = match fs::metadata(directory) {
+        Ok(_) => false,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+    };
+    if is_new {
+        if let Some(parent) = directory.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match fs::DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+    }
+    let mode = fs::metadata(directory)?.permissions().mode();
+    // One that others put files into, such as /tmp, is left as it is.
+    const STICKY: u32 = 0o1000;
+    if mode & 0o777 == 0o700 || mode & STICKY != 0 || !is_new && !is_ours(directory)? {
+        return Ok(());
+    }
+    match fs::set_permissions(directory, Permissions::from_mode(0o700)) {
+        // It belongs to another user who lets this one in. That is theirs to decide.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let path = directory.display();
+            tracing::warn!(%error, directory = %path, "other users may read this directory: chmod 700 it");
+            Ok(())
+        }
+        set => set,
+    }
+}
+
+/// Whether a directory is empty, or was a data directory before: not one that serves other purposes as well.
+fn is_ours(directory: &Path) -> std::io::Result<bool> {
+    let mut is_empty = true;
+    for entry in fs::read_dir(directory)? {
+        is_empty = false;
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("log-0") || name.starts_with("checkpoint-") {
+            return Ok(true);
+        }
+    }
+    Ok(is_empty)
 }

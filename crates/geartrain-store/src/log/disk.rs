@@ -1,8 +1,8 @@
 //! What the log asks of a disk, and the real one.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -106,7 +106,10 @@ impl Disk for RealDisk {
         let path = self.path.join(name);
         // Payloads are nobody else's business.
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        Ok(Arc::new(RealFile { file: file.map_err(|error| about(&path, error))? }))
+        let file = file.map_err(|error| about(&path, error))?;
+        // The umask may have taken even the owner's access, and the next process could not open it.
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(|error| about(&path, error))?;
+        Ok(Arc::new(RealFile { file }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
