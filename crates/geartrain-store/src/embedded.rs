@@ -285,12 +285,21 @@ impl Store {
         &self,
         read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
     ) -> Result<Kept<L>, OpenError> {
+        self.read_without(0, read_log)
+    }
+
+    /// The same, without the newest so many checkpoints.
+    fn read_without<L>(
+        &self,
+        skipped: usize,
+        read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
+    ) -> Result<Kept<L>, OpenError> {
         let checkpoints = self.checkpoints();
         let names = checkpoints.names()?;
         let newest = names.last().and_then(|(name, _)| position_in(name)).unwrap_or_default();
         let mut damaged: Vec<(String, OpenError)> = Vec::new();
         let mut base = None;
-        for (name, bytes) in names.into_iter().rev() {
+        for (name, bytes) in names.into_iter().rev().skip(skipped) {
             let opened = checkpoints.open(&name, bytes).map_err(OpenError::from);
             let position_and_engine = opened.and_then(|checkpoint| {
                 let position = checkpoint.position;
@@ -450,6 +459,12 @@ impl Store {
             engine.payload_places().map(|(jid, place)| (place, jid)).collect();
         places.sort_unstable();
         places.into_iter().filter_map(move |(place, jid)| Some((jid, reader.read(place).err()?)))
+    }
+
+    /// How many payloads cannot be read if the newest so many checkpoints are not used.
+    pub(crate) fn unreadable_without(&self, skipped: usize) -> Result<usize, OpenError> {
+        let Kept { engine, .. } = self.read_without(skipped, |from, replay| self.survey(from, replay))?;
+        Ok(self.unreadable(&engine).count())
     }
 
     /// Lets go of the jobs whose payloads cannot be read, for good, and says which they were and why.

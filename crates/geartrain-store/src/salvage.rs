@@ -16,7 +16,7 @@ use crate::backup::{Target, copy_file};
 use crate::checkpoint::{Checkpoints, Gate, GoodPieces, position_in};
 use crate::clock::SystemClock;
 use crate::embedded::{OpenError, Report, Store, check};
-use crate::log::{self, Copied, Disk, LogError, Position, RealDisk, chance, read_what_can_be_read};
+use crate::log::{self, Copied, Disk, LogError, Position, RealDisk, TornTail, chance, read_what_can_be_read};
 use crate::options::StoreOptions;
 use crate::payloads;
 
@@ -35,6 +35,8 @@ pub struct Salvaged {
     pub checkpoints: Vec<String>,
     /// Where the log is damaged; none if it is not.
     pub damage: Option<LogError>,
+    /// What a crash left at the end of the log, which the copy does not have; none if there is nothing.
+    pub torn_tail: Option<TornTail>,
     /// How many good batches lie behind the damage. They rest on what is lost, and are not in the copy.
     pub left_batches: u64,
     /// How many bytes these hold.
@@ -105,7 +107,7 @@ fn choose(store: &Store, wrong: &mut Vec<String>) -> Result<Base, OpenError> {
     let names = checkpoints.names()?;
     let newest = names.last().and_then(|(name, _)| position_in(name)).unwrap_or_default();
     let mut readable = None;
-    for (name, bytes) in names.iter().rev() {
+    for (name, bytes) in names.iter().rev().skip(fewest_unreadable(store, names.len())) {
         let opened = checkpoints.open(name, *bytes).map_err(OpenError::from);
         let restored = opened.and_then(|checkpoint| {
             let position = checkpoint.position;
@@ -150,6 +152,23 @@ fn choose(store: &Store, wrong: &mut Vec<String>) -> Result<Base, OpenError> {
     }
 }
 
+/// How many of the newest checkpoints are better not used: where they name a damaged payload file, the log behind an older one may have
+/// the payload itself.
+fn fewest_unreadable(store: &Store, checkpoints: usize) -> usize {
+    let (mut best, mut fewest) = (0, store.unreadable_without(0).unwrap_or(0));
+    for skipped in 1..=checkpoints {
+        if fewest == 0 {
+            break;
+        }
+        // Without any, the log must have been kept from its beginning; if it was not this is an error.
+        match store.unreadable_without(skipped) {
+            Ok(unreadable) if unreadable < fewest => (best, fewest) = (skipped, unreadable),
+            _ => {}
+        }
+    }
+    best
+}
+
 /// How far a log can be read from a position on.
 fn reach(disk: &dyn Disk, from: Position) -> Result<Position, OpenError> {
     match log::survey(disk, from, &mut |_, _| Ok(())) {
@@ -172,8 +191,8 @@ fn copy_log(
     let copied = log::copy(&*store.disk(), &target.disk, first, &mut |position, body| {
         take(body).map_err(|why| LogError::damaged(position.segment, position.offset, why))
     })?;
-    let Copied { batches, damage, end, left_batches, left_bytes, .. } = copied;
-    (salvaged.batches, salvaged.damage) = (batches, damage);
+    let Copied { batches, damage, end, torn_tail, left_batches, left_bytes, .. } = copied;
+    (salvaged.batches, salvaged.damage, salvaged.torn_tail) = (batches, damage, torn_tail);
     (salvaged.left_batches, salvaged.left_bytes) = (left_batches, left_bytes);
     Ok(end)
 }

@@ -1,4 +1,4 @@
-//! What version 1 wrote is read for ever.
+//! What versions 1 and 2 of the log wrote is read for ever.
 //!
 //! `fixtures/store-v1` is a data directory as it was left by a process that ended well, without its lock file and spare segments. It was written
 //! on 2026-11-15 through `StoreBackend::open` with segments of 16 KiB (`LogOptions { segment_bytes: 16 << 10, spare_segments: 1 }`),
@@ -22,6 +22,10 @@
 //!
 //! What comes before the peeks is in the checkpoint, the rest is in the log behind it. If the format gets another version,
 //! this directory stays as it is, and another one is put beside it.
+//!
+//! `fixtures/store-v2` is that directory, opened on 2026-11-16 at @1155 with `checkpoint_bytes_min: 20_000`,
+//! in which `set heartbeat = 90` was repeated until no segment of version 1 was left and there were two
+//! checkpoints; then closed.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
@@ -35,7 +39,16 @@ use pollster::block_on;
 
 #[test]
 fn a_directory_of_version_1_is_read_for_ever() {
-    let directory = Scratch::with_fixture("read");
+    is_read("store-v1", "read-1");
+}
+
+#[test]
+fn a_directory_of_version_2_is_read_for_ever() {
+    is_read("store-v2", "read-2");
+}
+
+fn is_read(fixture: &str, name: &str) {
+    let directory = Scratch::with_fixture(fixture, name);
     let report = geartrain_store::check(&directory.0).unwrap();
     assert!(report.checkpoint_bytes > 0 && report.changes > 0, "{report:?}");
     let clock = ManualClock::new();
@@ -46,7 +59,7 @@ fn a_directory_of_version_1_is_read_for_ever() {
 
 #[test]
 fn a_directory_of_version_1_goes_on_in_version_2() {
-    let directory = Scratch::with_fixture("goes-on");
+    let directory = Scratch::with_fixture("store-v1", "goes-on");
     let clock = ManualClock::new();
     clock.set(1155);
     let log = LogOptions { segment_bytes: 16 << 10, spare_segments: 1 };
@@ -210,8 +223,8 @@ fn queue(name: &str) -> QueueName {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn with_fixture(name: &str) -> Scratch {
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1");
+    fn with_fixture(fixture: &str, name: &str) -> Scratch {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
         let scratch =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("version-1-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&scratch);

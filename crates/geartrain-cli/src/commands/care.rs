@@ -127,12 +127,16 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
         "lost_jobs": salvaged.jobs,
         "lost_bytes": salvaged.lost_bytes,
         "nameless_jobs": salvaged.nameless_jobs,
+        "torn_tail": salvaged.torn_tail.map(|torn| torn.to_string()),
         "left_changes": salvaged.left_changes,
     });
     Ok(out.show(&view, |out| {
         writeln!(out, "saved into {}\n", clean(to))?;
         table(out, ["SAVED", "HOW MUCH"], &rows(&salvaged.saved))?;
         writeln!(out)?;
+        if let Some(torn) = &salvaged.torn_tail {
+            writeln!(out, "cut off: {}", clean(&torn.to_string()))?;
+        }
         if salvaged.is_whole() && salvaged.checkpoints.is_empty() {
             return writeln!(out, "nothing is damaged, and all of it was copied");
         }

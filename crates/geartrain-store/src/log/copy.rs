@@ -12,7 +12,7 @@ use super::disk::{Disk, read_what_can_be_read};
 use super::manifest::Manifest;
 use super::recover::{Chain, check_manifest};
 use super::segment::{Segment, segment_name};
-use super::{LogError, Position, Replay, chance, segments_in};
+use super::{LogError, Position, Replay, TornTail, chance, segments_in};
 
 /// What the lowest segment is called until all the others are there. A copy that was given up half-way has no beginning, and is not taken for a whole one.
 const UNFINISHED: &str = "copy.new";
@@ -32,6 +32,8 @@ pub(crate) struct Copied {
     pub(crate) damage: Option<LogError>,
     /// The position behind the last batch of the copy.
     pub(crate) end: Position,
+    /// What a crash left behind the last batch, and the copy does not have.
+    pub(crate) torn_tail: Option<TornTail>,
     /// Good batches behind the damage, and the bytes in them.
     pub(crate) left_batches: u64,
     pub(crate) left_bytes: u64,
@@ -67,6 +69,7 @@ pub(crate) fn copy(
         Copier { from, to, segments, synced, first, image, chain, why: "", copied: Copied::default() };
     match copier.walk(replay) {
         Ok(()) => {
+            copier.copied.torn_tail = copier.chain.torn_tail(&copier.image);
             if damage.is_none()
                 && let Ok(header) = header_of(&copier.image, copier.chain.segment)
             {
