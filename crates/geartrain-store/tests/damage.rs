@@ -182,7 +182,7 @@ impl Original {
     fn build(number: u64) -> Original {
         let mut rng = Rng::with_seed(number ^ 0xda3a6e);
         let disk = SimDisk::new(number);
-        let is_closed = number % 2 == 0;
+        let is_closed = number.is_multiple_of(2);
         let backend = StoreBackend::open_on(Arc::new(disk.clone()), options(), ManualClock::new()).unwrap();
         let mut world = World { backend, rng: rng.fork(), jobs: Jobs::new(), running: Vec::new(), next: 0 };
         let (mut jobs_before, mut versions) = (Vec::new(), BTreeMap::<Jid, Vec<_>>::new());
@@ -388,7 +388,7 @@ fn last_batch(name: &str, contents: &[u8]) -> Option<usize> {
         let header = &contents[*offset..];
         header[4..8] == *b"GTb1" && header[16..24] == number.to_le_bytes()
     };
-    (4096..contents.len()).step_by(4096).filter(is_batch).last()
+    (4096..contents.len()).step_by(4096).rfind(is_batch)
 }
 
 /// The previous checkpoint is gone, and so is the log before the newest, as in a directory that an earlier
