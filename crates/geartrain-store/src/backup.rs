@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use crate::checkpoint::Checkpoints;
-use crate::embedded::{OpenError, Premises};
+use crate::embedded::{OpenError, Premises, make_private};
 use crate::log::{self, Copied, Disk, RealDisk};
 use crate::payloads;
 
@@ -99,9 +99,13 @@ impl Target {
                 return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())).into());
             }
         };
-        fs::create_dir_all(path)
+        make_private(path)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         Ok(Target { path: path.to_owned(), disk: RealDisk::new(path)?, made, kept: false })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes the directory itself durable. From here on it stays.

@@ -1,13 +1,16 @@
 //! Snapshots of the engine on disk, so that opening need not read the whole log.
 //!
 //! A checkpoint is a file of its own: where in the log it belongs, then the pieces of the snapshot, each with its length and checksum, then an
-//! empty piece. It is written under another name, and gets its own when it is whole and synced, so that a file of this name is never half a
-//! checkpoint. The newest one counts, and older ones are removed. The bytes are described in `docs/formats/checkpoint.md`.
+//! empty piece, and the first piece once more. It is written under another name, and gets its own when it is
+//! whole and synced, so that a file of this name is never half a checkpoint. The newest one counts. The one
+//! before it stays, with the log from its position on, so that opening can fall back to it if the newest is
+//! damaged. The bytes are described in `docs/formats/checkpoint.md`.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use crate::log::{Aside, Disk, DiskFile, Position, STRETCH, field, write_synced};
+use crate::log::{Aside, Disk, DiskFile, Position, STRETCH, field, read_what_can_be_read, write_synced};
 
 const MAGIC: &[u8; 8] = b"gearckp1";
 const HEADER_BYTES: usize = 24;
@@ -32,6 +35,8 @@ pub(crate) struct CheckpointWriter {
     file: Arc<dyn DiskFile>,
     /// All of the log before it is what the checkpoint stands for.
     pub(crate) position: Position,
+    /// The first piece, which is written once more at the end: without it no other piece can be interpreted.
+    head: Vec<u8>,
     buffer: Vec<u8>,
     /// Where in the file that goes.
     offset: u64,
@@ -51,6 +56,13 @@ pub(crate) struct Checkpoint {
 
 fn name_of(position: Position) -> String {
     format!("checkpoint-{:016x}-{:016x}", position.segment, position.offset)
+}
+
+/// The position in the name of a checkpoint's file.
+pub(crate) fn position_in(name: &str) -> Option<Position> {
+    let (segment, offset) = name.strip_prefix("checkpoint-")?.split_once('-')?;
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    Some(Position { segment: number(segment)?, offset: number(offset)? })
 }
 
 impl Checkpoints {
@@ -75,7 +87,8 @@ impl Checkpoints {
         buffer.extend_from_slice(MAGIC);
         buffer.extend_from_slice(&position.segment.to_le_bytes());
         buffer.extend_from_slice(&position.offset.to_le_bytes());
-        Ok(CheckpointWriter { disk: self.disk.clone(), file, position, buffer, offset: 0, writing: None })
+        let (disk, head) = (self.disk.clone(), Vec::new());
+        Ok(CheckpointWriter { disk, file, position, head, buffer, offset: 0, writing: None })
     }
 
     /// Removes what there is of an unfinished checkpoint.
@@ -86,26 +99,30 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Makes a checkpoint count.
-    pub(crate) fn finish(&self, mut writer: CheckpointWriter) -> io::Result<()> {
+    /// Makes a checkpoint count. The one that counted so far, at position `previous`, stays to fall back to;
+    /// older ones are removed.
+    pub(crate) fn finish(&self, mut writer: CheckpointWriter, previous: Position) -> io::Result<()> {
         writer.wait()?;
+        let head = std::mem::take(&mut writer.head);
         writer.gather(&[]);
+        writer.gather(&head);
         write_synced(&*writer.file, writer.offset, writer.buffer.chunks(STRETCH))?;
         let name = name_of(writer.position);
         self.disk.rename(UNFINISHED, &name)?;
         // The old one goes only when nothing can bring it back in the place of the new one. If this fails, nobody knows what has become of names that
         // the log gave meanwhile either, and that the disk is full makes it no better.
         self.disk.sync_directory().map_err(io::Error::other)?;
-        for old in self.names()?.into_iter().filter(|(old, _)| *old != name) {
-            self.disk.remove(&old.0)?;
-        }
-        Ok(())
+        self.remove_all_but(&[writer.position, previous])
     }
 
-    /// The newest checkpoint, if there is one.
-    pub(crate) fn newest(&self) -> io::Result<Option<Checkpoint>> {
-        let Some((name, bytes)) = self.names()?.pop() else { return Ok(None) };
-        self.open(&name, bytes).map(Some)
+    /// Removes the finished checkpoints, except for those at some positions.
+    pub(crate) fn remove_all_but(&self, positions: &[Position]) -> io::Result<()> {
+        for (name, _) in self.names()? {
+            if !positions.iter().any(|position| name_of(*position) == name) {
+                self.disk.remove(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// The checkpoint of a name and length.
@@ -129,6 +146,44 @@ impl Checkpoints {
         Ok(checkpoint)
     }
 
+    /// Reads every piece whose checksum is right, whatever is between them.
+    pub(crate) fn read_good_pieces(&self, name: &str, bytes: u64) -> io::Result<GoodPieces> {
+        let mut image = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+        read_what_can_be_read(&*self.disk.open(name)?, 0, &mut image);
+        let (mut good, mut lost, mut after_end) = (Vec::new(), Vec::new(), None);
+        let mut offset = HEADER_BYTES;
+        while offset < image.len() {
+            match good_piece(&image, offset) {
+                Some(piece) if piece.is_empty() => {
+                    after_end = good_piece(&image, piece.end).filter(|head| !head.is_empty());
+                    break;
+                }
+                Some(piece) => {
+                    offset = piece.end;
+                    good.push(piece);
+                }
+                None => {
+                    // Where the next one begins its length says, unless that is what is damaged.
+                    let is_good = |next: &usize| good_piece(&image, *next).is_some();
+                    let is_full =
+                        |next: &usize| good_piece(&image, *next).is_some_and(|piece| !piece.is_empty());
+                    let named = end_named_at(&image, offset).filter(is_good);
+                    let next = named.or_else(|| (offset + 1..image.len()).find(is_full));
+                    let next = next.unwrap_or(image.len());
+                    lost.push(offset..next);
+                    offset = next;
+                }
+            }
+        }
+        let has_head = good.first().is_some_and(|first| first.start == HEADER_BYTES + PIECE_HEADER_BYTES);
+        let head = if has_head { Some(good.remove(0)) } else { after_end };
+        // Without the end piece the copy of the head is among the others.
+        if let Some(head) = &head {
+            good.retain(|piece| image[piece.clone()] != image[head.clone()]);
+        }
+        Ok(GoodPieces { image, head, jobs: good, lost })
+    }
+
     /// The finished ones with their lengths, the newest last.
     pub(crate) fn names(&self) -> io::Result<Vec<(String, u64)>> {
         let mut names = self.disk.list()?;
@@ -144,6 +199,9 @@ impl CheckpointWriter {
         // An empty one would end it.
         if piece.is_empty() {
             return Ok(());
+        }
+        if self.head.is_empty() {
+            self.head = piece.to_vec();
         }
         self.gather(piece);
         let is_free = self.writing.as_ref().is_none_or(Aside::is_done);
@@ -220,4 +278,37 @@ impl Checkpoint {
         let why = format!("the checkpoint (file {}) is damaged at byte {}", self.name, self.offset);
         io::Error::new(io::ErrorKind::InvalidData, why)
     }
+}
+
+/// What can be read of a damaged checkpoint.
+pub(crate) struct GoodPieces {
+    pub(crate) image: Vec<u8>,
+    /// Where in the image the head is, if there is one.
+    pub(crate) head: Option<Range<usize>>,
+    /// The pieces that hold jobs.
+    pub(crate) jobs: Vec<Range<usize>>,
+    /// What is damaged.
+    pub(crate) lost: Vec<Range<usize>>,
+}
+
+impl GoodPieces {
+    /// How many bytes are lost. A damaged head is not, if there is the other one.
+    pub(crate) fn lost_bytes(&self) -> u64 {
+        let is_head = |lost: &&Range<usize>| lost.start == HEADER_BYTES && self.head.is_some();
+        let lost = self.lost.iter().skip_while(is_head);
+        lost.map(|lost| lost.len() as u64).sum()
+    }
+}
+
+/// Where the piece that begins at an offset ends, as it says itself.
+fn end_named_at(image: &[u8], offset: usize) -> Option<usize> {
+    let header = image.get(offset..)?.first_chunk::<PIECE_HEADER_BYTES>()?;
+    (offset + PIECE_HEADER_BYTES).checked_add(usize::try_from(field(header, 0)).ok()?)
+}
+
+/// Where the bytes are of the piece that begins at an offset, if its checksum is right.
+fn good_piece(image: &[u8], offset: usize) -> Option<Range<usize>> {
+    let piece = offset + PIECE_HEADER_BYTES..end_named_at(image, offset)?;
+    let checksum = crc32c::crc32c(image.get(piece.clone())?).to_le_bytes();
+    (image[offset + 8..piece.start] == checksum).then_some(piece)
 }

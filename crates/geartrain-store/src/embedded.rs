@@ -1,7 +1,8 @@
 //! Opening a data directory: what was kept is read again, and from then on everything is kept there. Also looking at one without opening it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -9,11 +10,11 @@ use std::sync::{Arc, OnceLock};
 use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
 use geartrain_core::{Clock, Jid, Leave, Leaving, Place, Timestamp};
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Gate};
+use crate::checkpoint::{Checkpoint, Checkpoints, Gate, position_in};
 use crate::clock::SystemClock;
 use crate::desk::Threads;
 use crate::keeper::Scribe;
-use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay};
+use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay, TornTail};
 use crate::options::StoreOptions;
 use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
 use crate::spill::{Wake, spill};
@@ -72,7 +73,7 @@ impl OpenError {
     pub fn is_damage(&self) -> bool {
         match self {
             OpenError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
-            OpenError::Log(error) => matches!(error, LogError::Damaged { .. }),
+            OpenError::Log(error) => error.is_damage(),
             OpenError::Unsound { .. } | OpenError::Damaged { .. } | OpenError::Payload { .. } => true,
             OpenError::InUse | OpenError::NotEmpty { .. } | OpenError::NothingKept { .. } => false,
         }
@@ -97,7 +98,7 @@ pub(crate) struct Premises {
     /// How many bytes of payloads are in memory.
     pub(crate) payload_bytes: Arc<AtomicU64>,
     /// Held as long as the directory is in use.
-    _lock: Option<File>,
+    _lock: Option<Locks>,
 }
 
 /// A disk, of which nothing can be shown.
@@ -119,10 +120,16 @@ pub(crate) struct Started {
 struct Kept<L> {
     engine: Engine,
     log: L,
+    /// The position of the checkpoint that was read.
+    from: Position,
     checkpoint_bytes: u64,
+    /// The epoch in which it was begun.
+    epoch: u32,
     changes: u64,
     /// The payload files that the checkpoint speaks of.
     payload_files: BTreeSet<u64>,
+    /// Newer checkpoints that are damaged, and what is wrong with them.
+    damaged: Vec<(String, OpenError)>,
 }
 
 impl Store {
@@ -132,17 +139,17 @@ impl Store {
         options: StoreOptions,
         limits: Limits,
     ) -> Result<Store, OpenError> {
-        fs::create_dir_all(directory)?;
-        let lock = lock(directory)?;
+        make_private(directory)?;
+        let lock = Locks::exclusive(directory)?;
         let disk = Arc::new(RealDisk::new(directory)?);
         Ok(Store::at(disk, options, limits, Some(lock)))
     }
 
     /// A directory that is there, to be looked at and not to be changed.
     pub(crate) fn to_be_read(directory: &Path, limits: Limits) -> Result<Store, OpenError> {
-        let lock = lock_to_read(directory)?;
+        let lock = Locks::to_read(directory)?;
         let disk = Arc::new(RealDisk::read_only(directory)?);
-        Ok(Store::at(disk, StoreOptions::default(), limits, lock))
+        Ok(Store::at(disk, StoreOptions::default(), limits, Some(lock)))
     }
 
     /// Any disk, which nobody else uses.
@@ -150,7 +157,7 @@ impl Store {
         Store::at(disk, options, limits, None)
     }
 
-    fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<File>) -> Store {
+    fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<Locks>) -> Store {
         let (gate, payload_bytes) = (Gate::default(), Arc::default());
         let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, _lock: lock };
         // An empty payload takes nothing anywhere.
@@ -181,9 +188,10 @@ impl Store {
 
     /// Reads what was kept, and gets ready to keep what comes.
     pub(crate) fn start(&self, now: Timestamp) -> Result<Started, OpenError> {
-        let Kept { mut engine, mut log, checkpoint_bytes, payload_files, .. } =
-            self.read(|from, replay| Log::open(self.disk(), self.options.log, from, replay))?;
-        self.take_over_payload_files(&mut engine, &payload_files)?;
+        let Kept { mut engine, mut log, from, checkpoint_bytes, epoch, payload_files, damaged, .. } =
+            self.read(|from, replay| self.open_log(from, replay))?;
+        self.remove_damaged_checkpoints(&damaged)?;
+        self.take_over_payload_files(&mut engine, &payload_files, epoch)?;
         // No token that was given out before, and may be lost from the log, is ever given out again.
         let mut effects = Effects::in_bytes();
         engine.begin_epoch(&mut effects);
@@ -193,17 +201,29 @@ impl Store {
         let _ = engine.execute(now, everyone.into(), &mut effects);
         log.append(&effects.take_written().bytes)?;
         log.sync()?;
-        let log_bytes = log.used_bytes();
+        let log_bytes = log.bytes_since(from);
         // No epoch comes twice, so neither does the number of a file.
         let first_file = u64::from(engine.epoch()) << 32;
         let files = PayloadFiles::new(self.disk(), first_file, self.options.payload_file_bytes);
         let (in_memory, wake) = (self.premises.payload_bytes.clone(), self.wake.clone());
         let wake: Wake = Arc::new(move || wake.get().into_iter().for_each(|wake| wake()));
         let (spill, mover) = spill(files, self.options.payload_memory, in_memory, wake);
-        let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover);
+        let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover, from);
         let min = self.options.checkpoint_bytes_min;
         let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
         Ok(Started { engine, scribe: Box::new(scribe) })
+    }
+
+    /// Opens the log to write, and says where it ends.
+    fn open_log(&self, from: Position, replay: &mut Replay<'_>) -> Result<(Log, Position), LogError> {
+        let log = Log::open(self.disk(), self.options.log, from, replay)?;
+        let end = log.end();
+        Ok((log, end))
+    }
+
+    /// Reads the log, changes nothing, and says where it ends.
+    fn survey(&self, from: Position, replay: &mut Replay<'_>) -> Result<(Extent, Position), LogError> {
+        log::survey(&*self.disk(), from, replay).map(|extent| (extent, extent.end))
     }
 
     /// Says how the engine's thread is woken.
@@ -211,11 +231,14 @@ impl Store {
         let _ = self.wake.set(wake);
     }
 
-    /// Looks whether the payload files are there that the checkpoint speaks of, and removes the others.
+    /// Looks whether the payload files are there that the checkpoint speaks of. Removes those that were made
+    /// in an epoch after it: what they hold is in the log. Older ones may be needed by the previous
+    /// checkpoint; the engine takes them for empty, so they go later.
     fn take_over_payload_files(
         &self,
         engine: &mut Engine,
         spoken_of: &BTreeSet<u64>,
+        epoch: u32,
     ) -> Result<(), OpenError> {
         let disk = self.disk();
         let found = payloads::files_on(&*disk)?;
@@ -229,7 +252,8 @@ impl Store {
         // Somebody may be copying them, if this is not the first time that the store is opened.
         let nobody_copies = self.premises.gate.try_lock();
         for (file, bytes) in found {
-            if nobody_copies.is_ok() && !spoken_of.contains(&file) {
+            let is_newer = file >> 32 > u64::from(epoch);
+            if nobody_copies.is_ok() && is_newer && !spoken_of.contains(&file) {
                 disk.remove(&payloads::name_of(file))?;
             } else {
                 engine.found_payload_file(file, payloads::record_bytes(bytes));
@@ -251,21 +275,74 @@ impl Store {
         Ok(restoring.finish())
     }
 
-    /// Reads the newest checkpoint, and what was written after it.
+    /// Reads the newest checkpoint that is not damaged, and what was written after it. `read_log` says where
+    /// the log ends, too.
+    ///
+    /// A checkpoint stands for a part of the log, and the previous one is kept together with the log from its
+    /// position on. So falling back to it loses nothing, as long as the log reaches at least as far as the
+    /// damaged one did.
     fn read<L>(
         &self,
-        read_log: impl FnOnce(Position, &mut Replay<'_>) -> Result<L, LogError>,
+        read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
     ) -> Result<Kept<L>, OpenError> {
-        let (mut engine, from, checkpoint_bytes) = match self.checkpoints().newest()? {
-            None => (Engine::new(self.limits.clone()), Position::default(), 0),
-            Some(checkpoint) => {
-                let (position, bytes) = (checkpoint.position, checkpoint.bytes);
-                (self.restore(checkpoint)?, position, bytes)
+        self.read_without(0, read_log)
+    }
+
+    /// The same, without the newest so many checkpoints.
+    fn read_without<L>(
+        &self,
+        skipped: usize,
+        read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
+    ) -> Result<Kept<L>, OpenError> {
+        let checkpoints = self.checkpoints();
+        let names = checkpoints.names()?;
+        let newest = names.last().and_then(|(name, _)| position_in(name)).unwrap_or_default();
+        let mut damaged: Vec<(String, OpenError)> = Vec::new();
+        let mut base = None;
+        for (name, bytes) in names.into_iter().rev().skip(skipped) {
+            let opened = checkpoints.open(&name, bytes).map_err(OpenError::from);
+            let position_and_engine = opened.and_then(|checkpoint| {
+                let position = checkpoint.position;
+                Ok((position, self.restore(checkpoint)?))
+            });
+            match position_and_engine {
+                Ok((from, engine)) => {
+                    base = Some((from, engine, bytes));
+                    break;
+                }
+                Err(error) => damaged.push((name, error)),
             }
+        }
+        let (from, engine, checkpoint_bytes) = match base {
+            Some(base) => base,
+            // Without any, the log must have been kept from its beginning.
+            None if !damaged.is_empty() && !log::has_beginning(&*self.disk())? => {
+                return Err(damaged.remove(0).1);
+            }
+            None => (Position::default(), Engine::new(self.limits.clone()), 0),
         };
-        let payload_files = engine.payload_files().collect();
+        let (epoch, payload_files) = (engine.epoch(), engine.payload_files().collect());
+        let read = self.replay(engine, from, newest, read_log);
+        let (engine, log, changes) = match read {
+            Ok(read) => read,
+            // What is wrong with the checkpoint comes first: without that the log would not have been needed
+            // so far back.
+            Err(error) if error.is_damage() && !damaged.is_empty() => return Err(damaged.remove(0).1),
+            Err(error) => return Err(error),
+        };
+        Ok(Kept { engine, log, from, checkpoint_bytes, epoch, changes, payload_files, damaged })
+    }
+
+    /// Applies the log from a position on to an engine. It must reach at least to `reach`.
+    fn replay<L>(
+        &self,
+        mut engine: Engine,
+        from: Position,
+        reach: Position,
+        read_log: impl Fn(Position, &mut Replay<'_>) -> Result<(L, Position), LogError>,
+    ) -> Result<(Engine, L, u64), OpenError> {
         let (mut wrong, mut changes) = (None, 0);
-        let log = read_log(from, &mut |position, body| {
+        let (log, end) = read_log(from, &mut |position, body| {
             // What is in a batch rests on all that came before it.
             if changes == 0 && from == Position::default() && position.segment != 1 {
                 return Err(LogError::damaged(1, 0, "the segment is missing, and so is a checkpoint"));
@@ -283,15 +360,37 @@ impl Store {
             }
             Ok(())
         })?;
+        if end < reach {
+            let why = "the log ends here, before the position of a checkpoint";
+            return Err(LogError::damaged(end.segment, end.offset, why).into());
+        }
         match wrong {
             Some(wrong) => Err(wrong),
-            None => Ok(Kept { engine, log, checkpoint_bytes, changes, payload_files }),
+            None => Ok((engine, log, changes)),
         }
+    }
+
+    /// Says which checkpoints were damaged, and removes them: what they stand for was read without them, and
+    /// the payload files that only they speak of are about to go.
+    fn remove_damaged_checkpoints(&self, damaged: &[(String, OpenError)]) -> Result<(), OpenError> {
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        for (file, error) in damaged {
+            tracing::warn!(file, %error, "opened without a damaged checkpoint; nothing is lost");
+        }
+        // If a backup is under way it fails by itself, and the next opening removes them.
+        if let Ok(_nobody_copies) = self.premises.gate.try_lock() {
+            let disk = self.disk();
+            damaged.iter().try_for_each(|(file, _)| disk.remove(file))?;
+            disk.sync_directory()?;
+        }
+        Ok(())
     }
 }
 
 /// What was found in a data directory that is sound.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// How many bytes the checkpoint has that it was read from; 0 if there is none.
     pub checkpoint_bytes: u64,
@@ -305,6 +404,11 @@ pub struct Report {
     pub payload_files: u64,
     /// How long they are together.
     pub payload_file_bytes: u64,
+    /// Checkpoints that are damaged, with file and offset. Nothing is lost with them: there is another, and
+    /// the log behind it.
+    pub damaged_checkpoints: Vec<String>,
+    /// What a crash left at the end of the log, which opening cuts off; none if there is nothing.
+    pub torn_tail: Option<TornTail>,
     /// How much of everything there is.
     pub census: Census,
 }
@@ -313,9 +417,20 @@ impl Store {
     /// Reads what was kept, and looks whether it agrees with itself.
     pub(crate) fn check(&self) -> Result<Report, OpenError> {
         let disk = self.disk();
-        let Kept { engine, log, checkpoint_bytes, changes, .. } =
-            self.read(|from, replay| log::survey(&*disk, from, replay))?;
-        let Extent { segments, bytes } = log;
+        let Kept { engine, log, from, checkpoint_bytes, changes, damaged, .. } =
+            self.read(|from, replay| self.survey(from, replay))?;
+        let mut damaged_checkpoints: Vec<String> =
+            damaged.into_iter().map(|(_, error)| error.to_string()).collect();
+        let checkpoints = self.checkpoints();
+        for (name, bytes) in checkpoints.names()? {
+            // One to fall back to is not read otherwise.
+            if position_in(&name).is_some_and(|position| position < from)
+                && let Err(error) = checkpoints.open(&name, bytes).and_then(Checkpoint::verify)
+            {
+                damaged_checkpoints.push(error.to_string());
+            }
+        }
+        let Extent { segments, bytes, torn_tail, .. } = log;
         if let Some((_, unreadable)) = self.unreadable(&engine).next() {
             return Err(unreadable.into());
         }
@@ -328,6 +443,8 @@ impl Store {
                 changes,
                 payload_files: payload_files.len() as u64,
                 payload_file_bytes: payload_files.values().sum(),
+                damaged_checkpoints,
+                torn_tail,
                 census: engine.census(),
             }),
             Err(wrong) => Err(OpenError::Unsound { wrong }),
@@ -344,20 +461,24 @@ impl Store {
         places.into_iter().filter_map(move |(place, jid)| Some((jid, reader.read(place).err()?)))
     }
 
+    /// How many payloads cannot be read if the newest so many checkpoints are not used.
+    pub(crate) fn unreadable_without(&self, skipped: usize) -> Result<usize, OpenError> {
+        let Kept { engine, .. } = self.read_without(skipped, |from, replay| self.survey(from, replay))?;
+        Ok(self.unreadable(&engine).count())
+    }
+
     /// Lets go of the jobs whose payloads cannot be read, for good, and says which they were and why.
     pub(crate) fn abandon_unreadable(&self) -> Result<Vec<String>, OpenError> {
-        let (disk, options) = (self.disk(), self.options.log);
-        let Kept { mut engine, .. } = self.read(|from, replay| log::survey(&*disk, from, replay))?;
+        let Kept { mut engine, .. } = self.read(|from, replay| self.survey(from, replay))?;
         let unreadable: Vec<(Jid, Unreadable)> = self.unreadable(&engine).collect();
         let mut effects = Effects::in_bytes();
         let now = SystemClock.now();
         unreadable.iter().for_each(|(jid, _)| engine.abandon(now, jid, &mut effects));
         let body = effects.take_written().bytes;
         if !body.is_empty() {
-            let Kept { mut log, .. } =
-                self.read(|from, replay| Log::open(disk.clone(), options, from, replay))?;
+            let Kept { mut log, .. } = self.read(|from, replay| self.open_log(from, replay))?;
             log.append(&body)?;
-            log.sync()?;
+            log.close()?;
         }
         Ok(unreadable.into_iter().map(|(jid, why)| format!("job {jid}: {why}")).collect())
     }
@@ -375,21 +496,60 @@ pub fn check(directory: &Path) -> Result<Report, OpenError> {
     Store::to_be_read(directory, Limits::default())?.check()
 }
 
-/// Locks a directory without changing anything in it. If there is no lock file, nobody can be using it.
-fn lock_to_read(directory: &Path) -> Result<Option<File>, OpenError> {
-    if !directory.is_dir() {
-        let why = format!("there is no directory {}", directory.display());
-        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why).into());
+/// The locks on a directory that is in use.
+///
+/// The one on the directory itself stays whatever becomes of the files in it. The one on the file `lock`
+/// keeps out programs from before there was the other. To take either needs read access to the directory,
+/// which nobody else has: its mode is 0700.
+#[derive(Debug)]
+struct Locks {
+    _directory: Option<File>,
+    _file: Option<File>,
+}
+
+impl Locks {
+    /// Locks a directory that is to be changed.
+    fn exclusive(directory: &Path) -> Result<Locks, OpenError> {
+        let of_directory = lock_directory(directory)?;
+        let file =
+            File::options().create(true).truncate(false).write(true).mode(0o600).open(lock_in(directory))?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(Locks { _directory: of_directory, _file: Some(locked(file)?) })
     }
-    match File::open(directory.join("lock")) {
-        Ok(file) => locked(file).map(Some),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
+
+    /// Locks a directory without changing anything in it. If there is no lock file, no older program can be
+    /// using it.
+    fn to_read(directory: &Path) -> Result<Locks, OpenError> {
+        if !directory.is_dir() {
+            let why = format!("there is no directory {}", directory.display());
+            return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why).into());
+        }
+        let of_directory = lock_directory(directory)?;
+        let of_file = match File::open(lock_in(directory)) {
+            Ok(file) => Some(locked(file)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Locks { _directory: of_directory, _file: of_file })
     }
 }
 
-fn lock(directory: &Path) -> Result<File, OpenError> {
-    locked(File::options().create(true).truncate(false).write(true).open(directory.join("lock"))?)
+fn lock_in(directory: &Path) -> PathBuf {
+    directory.join("lock")
+}
+
+/// Locks the directory's own descriptor; none where a file system cannot (NFS locks only what is open for
+/// writing). Then the file must do.
+fn lock_directory(directory: &Path) -> Result<Option<File>, OpenError> {
+    match locked(File::open(directory)?) {
+        Ok(locked) => Ok(Some(locked)),
+        Err(OpenError::Io(error)) => {
+            let path = directory.display();
+            tracing::warn!(%error, directory = %path, "only the file `lock` is locked, not the directory");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn locked(file: File) -> Result<File, OpenError> {
@@ -398,4 +558,52 @@ fn locked(file: File) -> Result<File, OpenError> {
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse),
         Err(TryLockError::Error(error)) => Err(error.into()),
     }
+}
+
+/// Makes a directory that is there only for its owner, whatever the umask; also one that an earlier version
+/// made.
+pub(crate) fn make_private(directory: &Path) -> std::io::Result<()> {
+    let is_new = match fs::metadata(directory) {
+        Ok(_) => false,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+    };
+    if is_new {
+        if let Some(parent) = directory.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match fs::DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+    }
+    let mode = fs::metadata(directory)?.permissions().mode();
+    // One that others put files into, such as /tmp, is left as it is.
+    const STICKY: u32 = 0o1000;
+    if mode & 0o777 == 0o700 || mode & STICKY != 0 || !is_new && !is_ours(directory)? {
+        return Ok(());
+    }
+    match fs::set_permissions(directory, Permissions::from_mode(0o700)) {
+        // It belongs to another user who lets this one in. That is theirs to decide.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let path = directory.display();
+            tracing::warn!(%error, directory = %path, "other users may read this directory: chmod 700 it");
+            Ok(())
+        }
+        set => set,
+    }
+}
+
+/// Whether a directory is empty, or was a data directory before: not one that serves other purposes as well.
+fn is_ours(directory: &Path) -> std::io::Result<bool> {
+    let mut is_empty = true;
+    for entry in fs::read_dir(directory)? {
+        is_empty = false;
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("log-0") || name.starts_with("checkpoint-") {
+            return Ok(true);
+        }
+    }
+    Ok(is_empty)
 }

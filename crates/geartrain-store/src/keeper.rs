@@ -164,6 +164,9 @@ pub(crate) struct Scribe {
     put_off: usize,
     /// How much was written since the last snapshot was begun.
     since_snapshot: u64,
+    /// How many bytes the payload files have that were empty when the last snapshot was begun. They go when
+    /// the next one counts.
+    leaving_bytes: u64,
     /// How large the last snapshot is.
     snapshot_bytes: u64,
     snapshot_bytes_min: u64,
@@ -190,6 +193,7 @@ impl Scribe {
             asked: None,
             put_off: 0,
             since_snapshot: log_bytes,
+            leaving_bytes: 0,
             snapshot_bytes,
             snapshot_bytes_min,
             snapshot: None,
@@ -292,6 +296,7 @@ impl Scribe {
         if self.snapshot.is_none() && self.is_snapshot_due(engine) {
             let mut bytes = Vec::new();
             // They are empty before it is begun, so it does not speak of them.
+            self.leaving_bytes = engine.empty_payload_file_bytes();
             let empty_files = engine.take_empty_payload_files();
             engine.begin_snapshot(&mut bytes);
             self.snapshot = Some(bytes.len() as u64);
@@ -320,7 +325,7 @@ impl Scribe {
 
     /// Whether what a snapshot would let go of, in the log and in payload files, is worth it. There is at most one for each place in the log.
     fn is_snapshot_due(&self, engine: &Engine) -> bool {
-        let let_go = self.since_snapshot + engine.empty_payload_file_bytes();
+        let let_go = self.since_snapshot + engine.empty_payload_file_bytes() + self.leaving_bytes;
         self.since_snapshot > 0 && let_go > self.snapshot_bytes_min.max(self.snapshot_bytes / 3)
     }
 }

@@ -127,6 +127,9 @@ pub(crate) struct PayloadFiles {
     unsynced_names: bool,
     /// Files that no checkpoint will speak of, once one counts that is being taken or comes later.
     empty: Vec<u64>,
+    /// Files of which the checkpoint that counts does not speak, but the previous one may. They go when that
+    /// one does.
+    leaving: Vec<u64>,
 }
 
 /// The file that is being written.
@@ -151,6 +154,7 @@ impl PayloadFiles {
             current: None,
             unsynced_names: false,
             empty: Vec::new(),
+            leaving: Vec::new(),
         }
     }
 
@@ -267,16 +271,21 @@ impl PayloadFiles {
         self.empty.extend(files);
     }
 
-    /// The files that nobody needs once a checkpoint counts that was begun after they became empty.
-    pub(crate) fn empty(&self) -> Vec<u64> {
-        self.empty.clone()
+    /// The files that only the checkpoint before the one that counts may speak of.
+    pub(crate) fn leaving(&self) -> Vec<u64> {
+        self.leaving.clone()
     }
 
     /// They are [removed](remove).
-    pub(crate) fn forget_empty(&mut self) {
-        for file in self.empty.drain(..) {
+    pub(crate) fn forget_leaving(&mut self) {
+        for file in self.leaving.drain(..) {
             self.reader.open.remove(&file);
         }
+    }
+
+    /// A checkpoint counts: what was empty when it was begun is needed by the previous one at most.
+    pub(crate) fn checkpoint_counts(&mut self) {
+        self.leaving.append(&mut self.empty);
     }
 }
 

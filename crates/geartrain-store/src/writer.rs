@@ -10,7 +10,7 @@ use geartrain_core::engine::Move;
 use crate::checkpoint::{CheckpointWriter, Checkpoints, panicked};
 use crate::delivery::{Audience, Outcome};
 use crate::fetch::fetch;
-use crate::log::{Aside, Log, LogError, Released, is_full};
+use crate::log::{Aside, Log, LogError, Position, Released, is_full};
 use crate::options::SyncMode;
 use crate::payloads;
 use crate::spill::Mover;
@@ -55,8 +55,8 @@ const FINISHING_LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// What came of making a picture count.
 enum Finished {
-    /// It does, and this was let go of.
-    Counts(Released),
+    /// It does, at this position, and this was let go of.
+    Counts(Position, Released),
     /// Somebody is copying what it would let go of.
     PutOff(CheckpointWriter),
 }
@@ -68,6 +68,8 @@ pub(crate) struct Writer {
     audience: Audience,
     checkpoints: Checkpoints,
     mover: Mover,
+    /// Where the checkpoint belongs that counts; nought if there is none. It becomes the one to fall back to.
+    checkpoint: Position,
     picture: Option<CheckpointWriter>,
     /// A picture that is whole, and does not count yet.
     ripe: Option<CheckpointWriter>,
@@ -82,9 +84,17 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(log: Log, mode: SyncMode, checkpoints: Checkpoints, mover: Mover) -> Writer {
+    /// Writes to a log of which all before `checkpoint` is in the checkpoint that counts.
+    pub(crate) fn new(
+        log: Log,
+        mode: SyncMode,
+        checkpoints: Checkpoints,
+        mover: Mover,
+        checkpoint: Position,
+    ) -> Writer {
         Writer {
             log,
+            checkpoint,
             mode,
             audience: Audience::default(),
             checkpoints,
@@ -124,6 +134,14 @@ impl Writer {
         let due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
         if due && let Err(trouble) = self.sync() {
             self.fail(trouble);
+        }
+        // Everything is synced and acknowledged either way; without the mark a bad last batch would only look
+        // like a torn tail.
+        if stop
+            && self.trouble.get().is_none()
+            && let Err(error) = self.log.close()
+        {
+            tracing::warn!(%error, "the log could not be marked as closed");
         }
         for outcome in outcomes {
             // After a failed sync nobody knows what was kept, so nothing is acknowledged.
@@ -219,7 +237,10 @@ impl Writer {
         match outcome {
             Err(error) if is_full(&error) => {
                 (self.picture, self.ripe) = (None, None);
-                Ok(self.checkpoints.give_up()?)
+                self.checkpoints.give_up()?;
+                // The next one should have room.
+                self.drop_fallback()?;
+                Ok(())
             }
             outcome => Ok(outcome?),
         }
@@ -248,7 +269,9 @@ impl Writer {
         self.log.sync().map_err(io::Error::other)?;
         // What the log had of these payloads goes now.
         self.mover.files.sync()?;
-        let (release, empty) = (self.log.choose(picture.position), self.mover.files.empty());
+        // The checkpoint that counted so far stays to fall back to, and so does all that it needs.
+        let previous = self.checkpoint;
+        let (release, leaving) = (self.log.choose(previous), self.mover.files.leaving());
         let checkpoints = self.checkpoints.clone();
         self.log_bytes_then = self.log.used_bytes();
         self.finishing = Some(Aside::new(&*self.checkpoints.disk, move || {
@@ -256,9 +279,10 @@ impl Writer {
             let Some(_nobody_copies) = checkpoints.nobody_copies() else {
                 return Ok(Finished::PutOff(picture));
             };
-            checkpoints.finish(picture)?;
-            payloads::remove(&*checkpoints.disk, &empty).map_err(io::Error::other)?;
-            Ok(Finished::Counts(release.carry_out(&*checkpoints.disk)))
+            let position = picture.position;
+            checkpoints.finish(picture, previous)?;
+            payloads::remove(&*checkpoints.disk, &leaving).map_err(io::Error::other)?;
+            Ok(Finished::Counts(position, release.carry_out(&*checkpoints.disk)))
         }));
         Ok(())
     }
@@ -268,8 +292,10 @@ impl Writer {
         let Some(finishing) = self.finishing.take() else { return Ok(()) };
         let mut released = Released::default();
         let outcome = match finishing.join().unwrap_or_else(|| Err(panicked())) {
-            Ok(Finished::Counts(by_it)) => {
-                self.mover.files.forget_empty();
+            Ok(Finished::Counts(position, by_it)) => {
+                self.mover.files.forget_leaving();
+                self.mover.files.checkpoint_counts();
+                self.checkpoint = position;
                 released = by_it;
                 Ok(())
             }
@@ -281,6 +307,27 @@ impl Writer {
         };
         self.log.take_in(released)?;
         self.or_give_up(outcome)
+    }
+
+    /// On a full disk, gives up the previous checkpoint and all that only it needs. Says whether there was
+    /// anything.
+    fn drop_fallback(&mut self) -> Result<bool, LogError> {
+        if self.finishing.is_some() {
+            return Ok(false);
+        }
+        let Some(_nobody_copies) = self.checkpoints.nobody_copies() else { return Ok(false) };
+        let before = self.log.used_bytes();
+        let disk = &*self.checkpoints.disk;
+        let (others, leaving) = (self.checkpoints.names()?.len() > 1, self.mover.files.leaving());
+        if others {
+            self.checkpoints.remove_all_but(&[self.checkpoint])?;
+            // Nothing may bring it back without the log behind it.
+            disk.sync_directory().map_err(LogError::Io)?;
+        }
+        payloads::remove(disk, &leaving)?;
+        self.mover.files.forget_leaving();
+        self.log.release(self.checkpoint)?;
+        Ok(others || !leaving.is_empty() || self.log.used_bytes() < before)
     }
 
     /// The same, for whoever writes nothing.
@@ -312,9 +359,14 @@ impl Writer {
             self.take_in_or_fail()?;
         }
         match self.log.reserve(bytes) {
-            Err(LogError::Full) if self.finishing.is_some() => {
-                self.take_in_or_fail()?;
-                Ok(self.log.reserve(bytes)?)
+            Err(LogError::Full) => {
+                if self.finishing.is_some() {
+                    self.take_in_or_fail()?;
+                }
+                match self.log.reserve(bytes) {
+                    Err(LogError::Full) if self.drop_fallback()? => Ok(self.log.reserve(bytes)?),
+                    reserved => Ok(reserved?),
+                }
             }
             reserved => Ok(reserved?),
         }

@@ -161,7 +161,7 @@ fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
     const PAYLOAD_BYTES: usize = 400_000;
     const JOBS: u64 = 60;
     const ALIVE: u64 = 6;
-    let (mut longest, mut recycled) = (0, 0);
+    let (mut longest, mut recycled, mut damaged) = (0, 0, 0);
     for seed in 0..300 {
         let disk = SimDisk::new(seed);
         let options = StoreOptions { checkpoint_bytes_min: 4 << 20, ..options(RECYCLED) };
@@ -190,6 +190,12 @@ fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
         recycled += u64::from(files.iter().any(|(name, _)| name.starts_with("spare-")));
         let disk = if seed % 3 == 2 { disk.kill() } else { disk.crash() };
         disk.heal();
+        // Wherever it happened, the newest checkpoint can be done without.
+        let checkpoints = files_named(&disk, "checkpoint-");
+        if let Some((newest, bytes)) = checkpoints.last().filter(|_| seed % 2 == 0) {
+            disk.flip(newest, seed * 7_919 % bytes);
+            damaged += 1;
+        }
         let mut store = open(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         for number in kept {
             match store.ask(Get { jid: jid(number) }.into()) {
@@ -200,6 +206,14 @@ fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
     }
     // Otherwise this would show nothing.
     assert!(longest > 2 << 20 && recycled > 50, "the longest had {longest} bytes, {recycled} had spares");
+    assert!(damaged > 50, "{damaged} were damaged");
+}
+
+/// The files whose names begin like this, with their lengths, in the order of their names.
+fn files_named(disk: &SimDisk, prefix: &str) -> Vec<(String, u64)> {
+    let mut files = disk.list().unwrap();
+    files.retain(|(name, _)| name.starts_with(prefix));
+    files
 }
 
 /// Whoever answers.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use geartrain_store::log::{Disk, Log, LogError, LogOptions, Position, RealDisk};
+use geartrain_store::log::{Disk, Log, LogError, LogOptions, Position, RealDisk, TornTail, survey};
 use geartrain_testkit::disk::SimDisk;
 
 const BLOCK: u64 = 4096;
@@ -182,6 +182,93 @@ fn a_missing_segment_is_damage_if_it_is_asked_for() {
 }
 
 #[test]
+fn a_newest_segment_that_is_missing_or_cut_short_is_damage() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    for byte in 0..4 {
+        commit(&mut log, &blocks(5, byte));
+    }
+    drop(log);
+    let file = disk.open(&segment(4)).unwrap();
+    let mut whole = vec![0; OPTIONS.segment_bytes as usize];
+    file.read_at(&mut whole, 0).unwrap();
+    let put_back = |bytes: u64| {
+        disk.remove(&segment(4)).unwrap();
+        disk.create(&segment(4)).unwrap().write_at(&whole[..bytes as usize], 0).unwrap();
+    };
+    // In the middle of its batch, just behind that, and one byte too short.
+    for bytes in [BLOCK, 3 * BLOCK + 1, 6 * BLOCK, OPTIONS.segment_bytes - 1] {
+        put_back(bytes);
+        let (number, offset, why) = damage(&disk);
+        assert_eq!((number, offset), (4, bytes), "{why}");
+        assert!(why.contains("its header says that it has 32768 bytes"), "{why}");
+    }
+    put_back(BLOCK - 1);
+    assert_eq!(damage(&disk), (4, 0, "it is too short for a segment's header".into()));
+    put_back(OPTIONS.segment_bytes);
+    assert_eq!(open(&disk).1.len(), 4);
+    disk.remove(&segment(4)).unwrap();
+    assert_eq!(damage(&disk), (4, 0, "the segment is missing".into()));
+    (1..4).for_each(|number| disk.remove(&segment(number)).unwrap());
+    assert_eq!(damage(&disk), (4, 0, "the segment is missing".into()));
+}
+
+#[test]
+fn after_a_clean_close_a_bad_last_batch_is_damage_and_before_that_it_is_a_torn_tail() {
+    for is_closed in [false, true] {
+        for byte in [0, 4, 8, 16, 24, 32, 40, 48, 56, 63, 64, 66] {
+            let disk = SimDisk::new(0);
+            let (mut log, _) = open(&disk);
+            commit(&mut log, b"one");
+            let two = commit(&mut log, &blocks(2, 2));
+            if is_closed {
+                log.close().unwrap();
+            }
+            drop(log);
+            disk.flip(&segment(1), two.offset + byte);
+            if is_closed {
+                assert_eq!(damage(&disk).1, two.offset, "byte {byte}");
+                continue;
+            }
+            let extent = survey(&disk, START, &mut |_, _| Ok(())).unwrap();
+            // If the damage is in the length, nobody knows how much it was.
+            let bytes = if (56..64).contains(&byte) { extent.torn_tail.unwrap().bytes } else { 2 * BLOCK };
+            assert_eq!(extent.torn_tail, Some(TornTail { segment: 1, offset: two.offset, bytes }));
+            let (mut log, batches) = open(&disk);
+            assert_eq!(batches, [b"one"], "byte {byte}");
+            // What the torn batch left behind the next one is not reported again.
+            commit(&mut log, b"two");
+            assert_eq!(survey(&disk, START, &mut |_, _| Ok(())).unwrap().torn_tail, None, "byte {byte}");
+        }
+    }
+}
+
+#[test]
+fn a_segment_of_version_2_without_a_manifest_is_damage() {
+    let disk = SimDisk::new(0);
+    let (mut log, _) = open(&disk);
+    commit(&mut log, b"one");
+    drop(log);
+    let file = disk.open("manifest").unwrap();
+    let mut whole = [0; 2 * BLOCK as usize];
+    file.read_at(&mut whole, 0).unwrap();
+    // One of the two entries is enough.
+    for entry in [0, BLOCK] {
+        disk.flip("manifest", entry + 40);
+        assert_eq!(open(&disk).1, [b"one"]);
+        disk.open("manifest").unwrap().write_at(&whole, 0).unwrap();
+    }
+    for entry in [0, BLOCK] {
+        disk.flip("manifest", entry + 17);
+    }
+    let text = open_from(&disk, START).unwrap_err().to_string();
+    let place = "the manifest of the log (file manifest) is damaged at byte 0: ";
+    assert_eq!(text, format!("{place}neither of its two entries has a correct checksum"));
+    disk.remove("manifest").unwrap();
+    assert_eq!(open_from(&disk, START).unwrap_err().to_string(), format!("{place}it is missing"));
+}
+
+#[test]
 fn a_log_that_ends_before_the_place_asked_for_is_damaged() {
     let disk = SimDisk::new(0);
     let (mut log, _) = open(&disk);
@@ -296,9 +383,10 @@ fn a_body_that_looks_like_batches_is_a_body() {
     body.extend(&forged[2 * BLOCK as usize..]);
     let one = commit(&mut log, &body);
     drop(log);
-    assert_eq!(open(&disk).1, [body]);
     disk.flip(&segment(1), one.offset + 64);
     assert_eq!(open(&disk).1, Vec::<Vec<u8>>::new());
+    disk.flip(&segment(1), one.offset + 64);
+    assert_eq!(open(&disk).1, [body]);
 }
 
 #[test]
@@ -407,10 +495,18 @@ fn segments_are_recycled_and_the_disk_does_not_fill() {
         assert!(disk.bytes() <= log.disk_bytes());
         assert!(log.used_bytes() <= 2 * OPTIONS.segment_bytes);
     }
+    let end = log.end();
+    assert!(end.segment > 200);
+    drop(log);
+    // Without spares every operation is the commit's own.
+    let options = LogOptions { spare_segments: 0, ..OPTIONS };
+    let mut log = Log::open(Arc::new(disk.clone()), options, end, &mut |_, _| Ok(())).unwrap();
+    log.append(&blocks(7, 1)).unwrap();
+    let end = commit(&mut log, b"in the next segment");
     let before = disk.operations();
     commit(&mut log, b"a commit");
     assert_eq!(disk.operations() - before, 2, "is one write and one sync");
-    assert!(log.end().segment > 200);
+    assert_eq!(log.end().segment, end.segment);
 }
 
 #[test]

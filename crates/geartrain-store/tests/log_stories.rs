@@ -88,7 +88,8 @@ impl Story {
                 50..72 => self.sync(),
                 72..78 => self.read(),
                 78..86 => self.release(),
-                86..90 => self.log = None,
+                86..88 => self.log = None,
+                88..90 => self.close(),
                 90..93 => self.disk_of_another_life(SimDisk::kill),
                 93..96 => self.disk_of_another_life(SimDisk::crash),
                 96..98 => {
@@ -165,6 +166,19 @@ impl Story {
         let end = log.end();
         match log.sync() {
             Ok(()) => self.synced = self.written.len(),
+            Err(error) => self.refused(error, end),
+        }
+    }
+
+    /// A clean shutdown: what is missing from here on is damage.
+    fn close(&mut self) {
+        let log = self.log.as_mut().expect("it is open");
+        let end = log.end();
+        match log.close() {
+            Ok(()) => {
+                self.synced = self.written.len();
+                self.log = None;
+            }
             Err(error) => self.refused(error, end),
         }
     }

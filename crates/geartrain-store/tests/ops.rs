@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use geartrain_core::engine::Census;
 use geartrain_core::*;
 use geartrain_store::log::{LogError, LogOptions};
-use geartrain_store::{OpenError, StoreBackend, StoreOptions, SystemClock, check, salvage};
+use geartrain_store::{OpenError, Report, StoreBackend, StoreOptions, SystemClock, check, salvage};
 use pollster::block_on;
 
 const BLOCK: usize = 4096;
@@ -162,12 +162,24 @@ fn a_checkpoint_is_saved_whatever_has_become_of_the_log() {
     assert_eq!(salvage(&place.data(), &out).unwrap().saved.census.waiting, 200);
     put(&open(&out, NO_CHECKPOINT), 300..301);
     assert_eq!(check(&out).unwrap().census.waiting, 201);
-    // The checkpoint is damaged, and the log does not go back far enough to do without.
+    // The checkpoint is damaged, and the log goes back far enough to do without.
     restore(&place.data(), &whole);
     flip(&place.data().join(checkpoint), 1_000);
+    let report = check(&place.data()).unwrap();
+    let names_it = |texts: &[String]| texts.len() == 1 && texts[0].contains(checkpoint.as_str());
+    assert_eq!((report.census.waiting, names_it(&report.damaged_checkpoints)), (210, true));
+    let saved = salvage(&place.data(), &place.fresh()).unwrap();
+    assert_eq!(
+        (saved.saved.census.waiting, saved.is_whole(), names_it(&saved.checkpoints)),
+        (210, true, true)
+    );
+    // It does not go back far enough. All jobs of the checkpoint are in one piece, so only those behind it
+    // are left.
+    std::fs::remove_file(place.data().join(log_name(1))).unwrap();
     let error = check(&place.data()).unwrap_err();
     assert!(error.is_damage() && error.to_string().contains(checkpoint.as_str()), "{error}");
-    assert!(matches!(salvage(&place.data(), &place.fresh()), Err(OpenError::NothingKept { .. })));
+    let saved = salvage(&place.data(), &place.fresh()).unwrap();
+    assert_eq!((saved.saved.census.waiting, saved.nameless_jobs, saved.is_whole()), (10, 200, false));
     // It is gone altogether: then what is left of the log is not taken for all there ever was.
     std::fs::remove_file(place.data().join(checkpoint)).unwrap();
     assert_eq!(place_of(&check(&place.data()).unwrap_err()), (1, 0));
@@ -195,7 +207,8 @@ fn no_flipped_byte_makes_a_salvage_panic_or_invent_anything() {
         let out = place.fresh();
         match salvage(&place.data(), &out) {
             Ok(saved) => {
-                assert!((200..=206).contains(&saved.saved.census.waiting), "seed {seed}, round {round}")
+                let jobs = saved.saved.census.waiting;
+                assert!(jobs == 206 || jobs < 206 && !saved.is_whole(), "seed {seed}, round {round}")
             }
             Err(error) => {
                 assert!(matches!(error, OpenError::NothingKept { .. }), "seed {seed}, round {round}: {error}")
@@ -211,7 +224,11 @@ fn a_salvage_of_what_is_sound_is_a_copy() {
     put(&open(&place.data(), 12_000), 0..200);
     let saved = salvage(&place.data(), &place.fresh()).unwrap();
     assert!(saved.is_whole());
-    assert_eq!(saved.saved, check(&place.data()).unwrap());
+    let report = check(&place.data()).unwrap();
+    // The previous checkpoint, and the log that only that one needs, are not copied.
+    let (log_segments, log_bytes) = (saved.saved.log_segments, saved.saved.log_bytes);
+    assert!(log_segments <= report.log_segments && log_bytes <= report.log_bytes);
+    assert_eq!(saved.saved, Report { log_segments, log_bytes, ..report });
 }
 
 #[test]

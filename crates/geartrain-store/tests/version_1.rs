@@ -1,4 +1,4 @@
-//! What version 1 wrote is read for ever.
+//! What versions 1 and 2 of the log wrote is read for ever.
 //!
 //! `fixtures/store-v1` is a data directory as it was left by a process that ended well, without its lock file and spare segments. It was written
 //! on 2026-11-15 through `StoreBackend::open` with segments of 16 KiB (`LogOptions { segment_bytes: 16 << 10, spare_segments: 1 }`),
@@ -22,25 +22,65 @@
 //!
 //! What comes before the peeks is in the checkpoint, the rest is in the log behind it. If the format gets another version,
 //! this directory stays as it is, and another one is put beside it.
+//!
+//! `fixtures/store-v2` is that directory, opened on 2026-11-16 at @1155 with `checkpoint_bytes_min: 20_000`,
+//! in which `set heartbeat = 90` was repeated until no segment of version 1 was left and there were two
+//! checkpoints; then closed.
 
 #![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
 
 use std::path::{Path, PathBuf};
 
 use geartrain_core::*;
+use geartrain_store::log::LogOptions;
 use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use pollster::block_on;
 
 #[test]
 fn a_directory_of_version_1_is_read_for_ever() {
-    let directory = Scratch::with_fixture();
+    is_read("store-v1", "read-1");
+}
+
+#[test]
+fn a_directory_of_version_2_is_read_for_ever() {
+    is_read("store-v2", "read-2");
+}
+
+fn is_read(fixture: &str, name: &str) {
+    let directory = Scratch::with_fixture(fixture, name);
     let report = geartrain_store::check(&directory.0).unwrap();
     assert!(report.checkpoint_bytes > 0 && report.changes > 0, "{report:?}");
     let clock = ManualClock::new();
     clock.set(1155);
     let backend = StoreBackend::open(&directory.0, StoreOptions::default(), clock).unwrap();
     assert_eq!(dump(&backend), EXPECTED.trim_start());
+}
+
+#[test]
+fn a_directory_of_version_1_goes_on_in_version_2() {
+    let directory = Scratch::with_fixture("store-v1", "goes-on");
+    let clock = ManualClock::new();
+    clock.set(1155);
+    let log = LogOptions { segment_bytes: 16 << 10, spare_segments: 1 };
+    let options = StoreOptions { log, ..StoreOptions::default() };
+    let open = || StoreBackend::open(&directory.0, options.clone(), clock.clone()).unwrap();
+    // Nothing but the log's format changes, and that only when a segment begins: until then a program of
+    // version 1 can open it.
+    drop(open());
+    assert!(!directory.0.join("manifest").exists());
+    let backend = open();
+    for _ in 0..10 {
+        run(&backend, SetConfig { option: "heartbeat".into(), value: "90".into() });
+    }
+    drop(backend);
+    assert!(directory.0.join("manifest").exists());
+    geartrain_store::check(&directory.0).unwrap();
+    assert_eq!(dump(&open()), EXPECTED.trim_start());
+    let names = std::fs::read_dir(&directory.0).unwrap().map(|entry| entry.unwrap().file_name());
+    let newest = names.filter(|name| name.to_string_lossy().starts_with("log-")).max().unwrap();
+    std::fs::remove_file(directory.0.join(newest)).unwrap();
+    assert!(geartrain_store::check(&directory.0).unwrap_err().is_damage(), "its loss goes unnoticed");
 }
 
 const EXPECTED: &str = r#"
@@ -183,10 +223,10 @@ fn queue(name: &str) -> QueueName {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn with_fixture() -> Scratch {
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1");
+    fn with_fixture(fixture: &str, name: &str) -> Scratch {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
         let scratch =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("version-1-{}", std::process::id()));
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("version-1-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&scratch);
         std::fs::create_dir_all(&scratch).unwrap();
         for file in std::fs::read_dir(fixture).unwrap() {

@@ -1,5 +1,7 @@
 //! The socket file through which other processes use a directory that this one has.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,6 +37,9 @@ impl Serving {
         let _ = std::fs::remove_file(&socket);
         // Bound here and not by the thread, so that others can come in as soon as the queue is open.
         let listener = std::os::unix::net::UnixListener::bind(&socket)?;
+        // Whatever the umask: to connect to it is to command the queue. Until here the directory's own mode
+        // keeps others out.
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stop = CancellationToken::new();

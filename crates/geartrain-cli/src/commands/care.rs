@@ -23,7 +23,18 @@ pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
     view["directory"] = name.clone().into();
     Ok(out.show(&view, |out| {
         writeln!(out, "{} is sound\n", clean(&name))?;
-        table(out, ["FOUND", "HOW MUCH"], &rows(&report))
+        table(out, ["FOUND", "HOW MUCH"], &rows(&report))?;
+        for checkpoint in &report.damaged_checkpoints {
+            writeln!(
+                out,
+                "\nnot needed: {}; the previous one and the log have all of it",
+                clean(checkpoint)
+            )?;
+        }
+        if let Some(torn) = &report.torn_tail {
+            writeln!(out, "\nto be cut off: {}", clean(&torn.to_string()))?;
+        }
+        Ok(())
     })?)
 }
 
@@ -75,6 +86,8 @@ fn view(report: &Report) -> Value {
         "payload_files": report.payload_files,
         "payload_file_bytes": report.payload_file_bytes,
         "changes": report.changes,
+        "damaged_checkpoints": report.damaged_checkpoints,
+        "torn_tail": report.torn_tail.map(|torn| torn.to_string()),
     })
 }
 
@@ -112,16 +125,34 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
         "left_batches": salvaged.left_batches,
         "left_bytes": salvaged.left_bytes,
         "lost_jobs": salvaged.jobs,
+        "lost_bytes": salvaged.lost_bytes,
+        "nameless_jobs": salvaged.nameless_jobs,
+        "torn_tail": salvaged.torn_tail.map(|torn| torn.to_string()),
+        "left_changes": salvaged.left_changes,
     });
     Ok(out.show(&view, |out| {
         writeln!(out, "saved into {}\n", clean(to))?;
         table(out, ["SAVED", "HOW MUCH"], &rows(&salvaged.saved))?;
         writeln!(out)?;
-        if salvaged.is_whole() {
+        if let Some(torn) = &salvaged.torn_tail {
+            writeln!(out, "cut off: {}", clean(&torn.to_string()))?;
+        }
+        if salvaged.is_whole() && salvaged.checkpoints.is_empty() {
             return writeln!(out, "nothing is damaged, and all of it was copied");
         }
         for checkpoint in &salvaged.checkpoints {
-            writeln!(out, "not used: {}", clean(checkpoint))?;
+            writeln!(out, "damaged: {}", clean(checkpoint))?;
+        }
+        if salvaged.is_whole() {
+            return writeln!(out, "nothing is lost: all of it is in the copy");
+        }
+        if salvaged.lost_bytes > 0 {
+            let (bytes, jobs) = (size(salvaged.lost_bytes), count(salvaged.nameless_jobs, "job"));
+            let changes = count(salvaged.left_changes, "change");
+            writeln!(
+                out,
+                "not saved: {bytes} of a checkpoint with {jobs}, and {changes} to them in the log"
+            )?;
         }
         for job in &salvaged.jobs {
             writeln!(out, "not saved: {}", clean(job))?;

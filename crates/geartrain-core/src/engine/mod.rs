@@ -18,6 +18,7 @@ mod pop;
 mod put;
 mod read;
 mod recur;
+mod salvage;
 mod state;
 mod terms;
 mod tick;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 pub use codec::{CodecError, CodecErrorWhy};
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
+pub use salvage::Placeholders;
 pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 

@@ -57,6 +57,27 @@ impl Batch {
         (bytes[4..8] == MAGIC).then_some((batch, field(bytes, 56)))
     }
 
+    /// How many bytes of a batch that was begun here were lost, going by what is left of its header; nought
+    /// if none was.
+    ///
+    /// One of the four words that identify a batch may be wrong, because a flipped bit is as likely there as
+    /// elsewhere. What a file held before it became this segment has another segment's number and another
+    /// batch's.
+    pub(super) fn torn_bytes(log: u64, segment: u64, number: u64, bytes: &[u8]) -> usize {
+        let Some(header) = bytes.first_chunk::<HEADER>() else { return 0 };
+        let words = [
+            header[4..8] == MAGIC,
+            field(header, 8) == log,
+            field(header, 16) == segment,
+            field(header, 24) == number,
+        ];
+        if words.into_iter().filter(|is_right| *is_right).count() < 3 {
+            return 0;
+        }
+        let length = usize::try_from(field(header, 56)).ok().filter(|length| *length <= bytes.len());
+        length.map_or(BLOCK, padded).min(bytes.len())
+    }
+
     /// The batch of this log and segment that these bytes begin with, and its body; or why there is none.
     pub(super) fn decode(log: u64, segment: u64, bytes: &[u8]) -> Result<(Batch, &[u8]), &'static str> {
         let Some(header) = bytes.first_chunk::<HEADER>() else {

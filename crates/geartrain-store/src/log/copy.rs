@@ -8,10 +8,11 @@ use std::io;
 use std::ops::Bound;
 
 use super::batch::{BLOCK, Batch, HEADER, padded};
-use super::disk::Disk;
-use super::recover::Chain;
+use super::disk::{Disk, read_what_can_be_read};
+use super::manifest::Manifest;
+use super::recover::{Chain, check_manifest};
 use super::segment::{Segment, segment_name};
-use super::{LogError, Position, Replay, chance, segments_in};
+use super::{LogError, Position, Replay, TornTail, chance, segments_in};
 
 /// What the lowest segment is called until all the others are there. A copy that was given up half-way has no beginning, and is not taken for a whole one.
 const UNFINISHED: &str = "copy.new";
@@ -29,6 +30,10 @@ pub(crate) struct Copied {
     pub(crate) batches: u64,
     /// Where the copy ends because the original is damaged there.
     pub(crate) damage: Option<LogError>,
+    /// The position behind the last batch of the copy.
+    pub(crate) end: Position,
+    /// What a crash left behind the last batch, and the copy does not have.
+    pub(crate) torn_tail: Option<TornTail>,
     /// Good batches behind the damage, and the bytes in them.
     pub(crate) left_batches: u64,
     pub(crate) left_bytes: u64,
@@ -47,21 +52,38 @@ pub(crate) fn copy(
     first: Position,
     replay: &mut Replay<'_>,
 ) -> Result<Copied, LogError> {
+    // Before the directory is listed: every segment that it speaks of is then in the list.
+    let (manifest, mut damage) = match Manifest::read(from) {
+        Ok(manifest) => (manifest, None),
+        Err(damage @ LogError::Manifest { .. }) => (None, Some(damage)),
+        Err(error) => return Err(error),
+    };
     // A file that appears while a directory is listed may be missed, but one that was there before is not. So all up to the highest of
     // the first list are in the second.
     let highest = segments_in(&from.list()?).last_key_value().map(|(number, _)| *number);
     let mut segments = segments_in(&from.list()?);
     segments.retain(|number, _| Some(*number) <= highest);
     let (image, chain) = (Vec::new(), Chain::before(chance(), first, 0, 0));
-    let mut copier = Copier { from, to, segments, first, image, chain, why: "", copied: Copied::default() };
+    let synced = manifest.as_ref().map(Manifest::synced).unwrap_or_default();
+    let mut copier =
+        Copier { from, to, segments, synced, first, image, chain, why: "", copied: Copied::default() };
     match copier.walk(replay) {
-        Ok(()) => {}
-        Err(damage @ LogError::Damaged { .. }) => {
+        Ok(()) => {
+            copier.copied.torn_tail = copier.chain.torn_tail(&copier.image);
+            if damage.is_none()
+                && let Ok(header) = header_of(&copier.image, copier.chain.segment)
+            {
+                // Read again: the writer may have created it since, with its first segment of version 2.
+                damage = check_manifest(&header, Manifest::read(from)?.as_ref()).err();
+            }
+        }
+        Err(found @ LogError::Damaged { .. }) => {
             copier.count_left()?;
-            copier.copied.damage = Some(damage);
+            damage = Some(found);
         }
         Err(error) => return Err(error),
     }
+    copier.copied.damage = damage;
     copier.end()?;
     Ok(copier.copied)
 }
@@ -70,6 +92,8 @@ struct Copier<'a> {
     from: &'a dyn Disk,
     to: &'a dyn Disk,
     segments: BTreeMap<u64, u64>,
+    /// All before this was durable, as the manifest of the original says.
+    synced: Position,
     first: Position,
     /// The segment that is being copied.
     image: Vec<u8>,
@@ -82,12 +106,6 @@ struct Copier<'a> {
 impl Copier<'_> {
     /// Copies all segments but the last, which is left in the image.
     fn walk(&mut self, replay: &mut Replay<'_>) -> Result<(), LogError> {
-        // Those before the place that matters are kept for whoever reads single batches, and nobody looks at all of them.
-        let below: Vec<u64> = self.segments.range(..self.first.segment).map(|(number, _)| *number).collect();
-        for number in below {
-            let image = self.read(number)?.unwrap_or_default();
-            self.write(number, &image)?;
-        }
         self.begin()?;
         loop {
             self.follow_the_writer()?;
@@ -200,22 +218,31 @@ impl Copier<'_> {
     /// The segment in which the chain goes on; none if the log ends here.
     fn next(&self) -> Result<Option<Vec<u8>>, LogError> {
         let chain = &self.chain;
-        if self.is_last() {
-            let is_end = !chain.was_durable_here(&self.image);
-            return if is_end { Ok(None) } else { Err(chain.damaged(self.why)) };
+        if self.is_last() && self.synced.segment <= chain.segment {
+            if chain.was_durable_here(&self.image) || chain.end() < self.synced {
+                return Err(chain.damaged(self.why));
+            }
+            // Batches that were never synced may have been in the part that is gone.
+            let bytes = self.segments.get(&chain.segment).copied().unwrap_or_default();
+            let cut =
+                header_of(&self.image, chain.segment).ok().and_then(|header| header.is_cut_short(bytes));
+            return cut.map_or(Ok(None), |why| Err(LogError::damaged(chain.segment, bytes, why)));
         }
-        let expected = Segment {
+        let mut expected = Segment {
             log: chain.log,
             number: chain.segment + 1,
             first_batch: chain.number.wrapping_add(1),
             previous_end: chain.offset as u64,
             before: chain.before,
+            bytes: None,
         };
         let beginning = |why: &str| LogError::damaged(expected.number, 0, why);
         let Some(mut image) = self.read(expected.number)? else {
             return Err(beginning("the segment is missing"));
         };
-        match header_of(&image, expected.number) {
+        let header = header_of(&image, expected.number);
+        expected.bytes = header.as_ref().map_or(Some(image.len() as u64), |header| header.bytes);
+        match header {
             Ok(header) if header == expected => Ok(Some(image)),
             Ok(header) if header.log == chain.log && header.previous_end != expected.previous_end => {
                 Err(chain.damaged(self.why))
@@ -264,6 +291,8 @@ impl Copier<'_> {
         self.image[end..].fill(0);
         self.write(self.chain.segment, &self.image)?;
         self.copied.count(&self.image);
+        self.copied.end = self.chain.end();
+        Manifest::create(self.to, self.chain.log)?.advance(self.copied.end)?;
         self.to.rename(UNFINISHED, &segment_name(self.first.segment))?;
         Ok(self.to.sync_directory()?)
     }
@@ -278,17 +307,19 @@ impl Copier<'_> {
         above.next().map(|(number, _)| *number)
     }
 
-    /// What a segment holds, with zeroes where it cannot be read; none if there is no such segment.
+    /// What a segment holds, with zeroes where it cannot be read or was cut off; none if there is no such
+    /// segment.
     fn read(&self, number: u64) -> Result<Option<Vec<u8>>, LogError> {
         let Some(&bytes) = self.segments.get(&number) else { return Ok(None) };
         let file = self.from.open(&segment_name(number))?;
         let mut image = vec![0; bytes as usize];
-        if file.read_at(&mut image, 0).is_err() {
-            for (index, block) in image.chunks_mut(BLOCK).enumerate() {
-                if file.read_at(block, (index * BLOCK) as u64).is_err() {
-                    block.fill(0);
-                }
-            }
+        read_what_can_be_read(&*file, 0, &mut image);
+        // As long as it was: the copy has a header that says so.
+        let bytes = header_of(&image, number).ok().and_then(|header| header.bytes);
+        if let Some(bytes) =
+            bytes.filter(|bytes| (bytes.saturating_sub(image.len() as u64)) <= MADE_UP_BYTES_MAX)
+        {
+            image.resize(image.len().max(bytes as usize), 0);
         }
         Ok(Some(image))
     }
@@ -327,6 +358,7 @@ fn bridge(image: &mut Vec<u8>, chain: &Chain) {
         first_batch: chain.number.wrapping_add(1),
         previous_end: 0,
         before: chain.before,
+        bytes: Some(image.len() as u64),
     };
     if chain.offset > BLOCK {
         header = Segment { first_batch: chain.number, before: 0, ..header };

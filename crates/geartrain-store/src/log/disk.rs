@@ -1,10 +1,12 @@
 //! What the log asks of a disk, and the real one.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use super::batch::BLOCK;
 
 /// Work that need not be done before the next batch.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -104,7 +106,10 @@ impl Disk for RealDisk {
         let path = self.path.join(name);
         // Payloads are nobody else's business.
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        Ok(Arc::new(RealFile { file: file.map_err(|error| about(&path, error))? }))
+        let file = file.map_err(|error| about(&path, error))?;
+        // The umask may have taken even the owner's access, and the next process could not open it.
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(|error| about(&path, error))?;
+        Ok(Arc::new(RealFile { file }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
@@ -163,6 +168,17 @@ pub(crate) fn write_synced<'a>(
         offset += part.len() as u64;
     }
     Ok(())
+}
+
+/// Fills a buffer from a file, with zeroes in the blocks that cannot be read.
+pub(crate) fn read_what_can_be_read(file: &dyn DiskFile, offset: u64, bytes: &mut [u8]) {
+    if file.read_at(bytes, offset).is_err() {
+        for (index, block) in bytes.chunks_mut(BLOCK).enumerate() {
+            if file.read_at(block, offset + (index * BLOCK) as u64).is_err() {
+                block.fill(0);
+            }
+        }
+    }
 }
 
 struct RealFile {

@@ -16,6 +16,7 @@ mod aside;
 mod batch;
 mod copy;
 mod disk;
+mod manifest;
 mod reader;
 mod recover;
 mod release;
@@ -30,12 +31,13 @@ use std::sync::Arc;
 pub(crate) use aside::Aside;
 pub(crate) use copy::{BEGINNING, Copied, copy};
 pub use disk::{Disk, DiskFile, Join, RealDisk, Work};
-pub(crate) use disk::{STRETCH, write_synced};
+pub(crate) use disk::{STRETCH, read_what_can_be_read, write_synced};
 pub use reader::LogReader;
 pub(crate) use release::{Release, Released};
 
 pub(crate) use batch::padded;
 use batch::{BLOCK, Batch};
+use manifest::Manifest;
 use recover::{Found, recover};
 use segment::{Segment, segment_name, segment_number, spare_number};
 use spares::{Spare, Spares};
@@ -84,6 +86,12 @@ pub enum LogError {
         /// What is wrong there.
         why: String,
     },
+    /// The file that says how far the log reaches is damaged.
+    #[error("the manifest of the log (file {}) is damaged at byte 0: {why}", manifest::NAME)]
+    Manifest {
+        /// What is wrong with it.
+        why: String,
+    },
     /// A write or a sync has failed before, so nobody knows what is on the disk until the log has been opened again.
     #[error("the log has failed before, and must be opened again")]
     Broken,
@@ -103,6 +111,11 @@ impl LogError {
     pub fn damaged(segment: u64, offset: u64, why: impl Into<String>) -> LogError {
         LogError::Damaged { segment, offset, why: why.into() }
     }
+
+    /// Whether something is not there, or not as it was written.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, LogError::Damaged { .. } | LogError::Manifest { .. })
+    }
 }
 
 /// Takes each batch of a log that is being read: where it begins, and its body.
@@ -115,13 +128,45 @@ pub struct Extent {
     pub segments: u64,
     /// How long they are together.
     pub bytes: u64,
+    /// The position behind the last batch.
+    pub end: Position,
+    /// What a crash left behind the last batch, if it left anything.
+    pub torn_tail: Option<TornTail>,
+}
+
+/// The torn tail of a log: batches that a crash interrupted before they were synced, so that they were never
+/// acknowledged as durable.
+///
+/// They are cut off. Unless the log was closed, a last batch that was synced and damaged later looks the
+/// same, which is why this is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes of unfinished batches in file {} from byte {offset} on", segment_name(*segment))]
+pub struct TornTail {
+    /// The running number of the segment.
+    pub segment: u64,
+    /// Where the first of them begins in its file.
+    pub offset: u64,
+    /// How long they are together, as far as that can be known.
+    pub bytes: u64,
 }
 
 /// Reads the log of a directory like [`Log::open`], and changes nothing there. A directory without a log has nought segments.
 pub fn survey(disk: &dyn Disk, from: Position, replay: &mut Replay<'_>) -> Result<Extent, LogError> {
+    let manifest = Manifest::read(disk)?;
     let segments = segments_in(&disk.list()?);
-    recover(disk, &segments, from, replay)?;
-    Ok(Extent { segments: segments.len() as u64, bytes: segments.values().sum() })
+    let found = recover(disk, &segments, manifest.as_ref(), from, replay)?;
+    let end = found.as_ref().map(|found| Position { segment: found.segment, offset: found.end });
+    Ok(Extent {
+        segments: segments.len() as u64,
+        bytes: segments.values().sum(),
+        end: end.unwrap_or_default(),
+        torn_tail: found.and_then(|found| found.torn_tail),
+    })
+}
+
+/// Whether the first segment of all is still there.
+pub(crate) fn has_beginning(disk: &dyn Disk) -> io::Result<bool> {
+    Ok(segments_in(&disk.list()?).contains_key(&BEGINNING.segment))
 }
 
 /// The segments among some files: their numbers and lengths.
@@ -148,6 +193,8 @@ pub struct Log {
     number: u64,
     synced: u64,
     before: u64,
+    /// None in a directory of version 1, until the next segment begins.
+    manifest: Option<Manifest>,
     spares: Spares,
     reader: LogReader,
     buffer: Vec<u8>,
@@ -169,23 +216,39 @@ impl Log {
         let segment_bytes = options.segment_bytes.next_multiple_of(BLOCK as u64).max(2 * BLOCK as u64);
         // A name that the process before gave, and did not live to make durable, counts from here on.
         disk.sync_directory()?;
+        let mut manifest = Manifest::open(&*disk)?;
         let files = disk.list()?;
         let mut segments = segments_in(&files);
-        let found = recover(&*disk, &segments, from, replay)?;
+        let found = recover(&*disk, &segments, manifest.as_ref(), from, replay)?;
         let mut found_spares: Vec<(u64, u64)> =
             files.iter().filter_map(|(name, bytes)| Some((spare_number(name)?, *bytes))).collect();
         found_spares.sort_unstable();
         let mut spares = Spares::new(disk.clone(), options.spare_segments, segment_bytes, found_spares)?;
 
         let found = match found {
-            Some(found) => found,
+            Some(found) => {
+                if let Some(torn) = &found.torn_tail {
+                    tracing::warn!(
+                        file = segment_name(torn.segment),
+                        offset = torn.offset,
+                        bytes = torn.bytes,
+                        "cut off batches that were never finished; they were not acknowledged as synced"
+                    );
+                }
+                // All that was found is durable now, so losing any of it is damage from here on.
+                let end = Position { segment: found.segment, offset: found.end };
+                manifest.as_mut().map_or(Ok(()), |manifest| manifest.advance(end))?;
+                found
+            }
             None => {
-                let first = Segment { log: chance(), number: 1, first_batch: 1, previous_end: 0, before: 0 };
+                let log = manifest.as_ref().map_or_else(chance, Manifest::log);
                 let spare = spares.take(segment_bytes)?;
-                begin(&*disk, &spare, &first)?;
+                let bytes = Some(spare.bytes);
+                let first = Segment { log, number: 1, first_batch: 1, previous_end: 0, before: 0, bytes };
+                begin(&*disk, &mut manifest, &spare, &first)?;
                 segments.insert(1, spare.bytes);
                 let end = BLOCK as u64;
-                Found { log: first.log, segment: 1, file: spare.file, end, number: 0, before: 0 }
+                Found { log, segment: 1, file: spare.file, end, number: 0, before: 0, torn_tail: None }
             }
         };
         let reader = LogReader::new(disk.clone(), found.log);
@@ -203,6 +266,7 @@ impl Log {
             number: found.number,
             synced: found.number,
             before: found.before,
+            manifest,
             spares,
             reader,
             buffer: Vec::new(),
@@ -276,6 +340,17 @@ impl Log {
         Ok(())
     }
 
+    /// Syncs, and records in the manifest that nothing is missing before the end: from here on a bad batch is
+    /// damage, not a torn tail.
+    ///
+    /// For a clean shutdown. The log goes on as before if something is appended after all.
+    pub fn close(&mut self) -> Result<(), LogError> {
+        self.sync()?;
+        let end = self.end();
+        let closed = self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.advance(end));
+        self.or_break(closed)
+    }
+
     /// Recycles segments that lie wholly before a position: renamed to spare and overwritten later.
     pub fn release(&mut self, before: Position) -> Result<(), LogError> {
         self.check()?;
@@ -320,7 +395,14 @@ impl Log {
 
     /// Bytes on disk, spare segments included.
     pub fn disk_bytes(&self) -> u64 {
-        self.segments.values().sum::<u64>() + self.spares.disk_bytes()
+        let manifest = if self.manifest.is_some() { manifest::BYTES } else { 0 };
+        self.segments.values().sum::<u64>() + self.spares.disk_bytes() + manifest
+    }
+
+    /// Bytes from a position to the end.
+    pub fn bytes_since(&self, position: Position) -> u64 {
+        let all = self.segments.range(position.segment..).map(|(_, bytes)| bytes).sum::<u64>();
+        all.saturating_sub(position.offset + self.room())
     }
 
     /// Bytes from the oldest kept segment to the end.
@@ -348,16 +430,17 @@ impl Log {
         let ready = self.spares.ensure(bytes);
         self.or_break(ready.map_err(LogError::from))?;
         self.sync()?;
+        let taken = self.spares.take(bytes);
+        let spare = self.or_break(taken.map_err(LogError::from))?;
         let header = Segment {
             log: self.log,
             number: self.segment + 1,
             first_batch: self.number + 1,
             previous_end: self.offset,
             before: self.before,
+            bytes: Some(spare.bytes),
         };
-        let taken = self.spares.take(bytes);
-        let spare = self.or_break(taken.map_err(LogError::from))?;
-        if let Err(error) = begin(&*self.disk, &spare, &header) {
+        if let Err(error) = begin(&*self.disk, &mut self.manifest, &spare, &header) {
             self.spares.put_back(spare);
             return self.or_break(Err(error));
         }
@@ -396,11 +479,26 @@ impl Log {
 }
 
 /// Makes a segment of a spare. It has its header before it has its name, so a segment without one is damaged.
-fn begin(disk: &dyn Disk, spare: &Spare, header: &Segment) -> Result<(), LogError> {
+/// It is in the manifest before it has a batch, so that one which goes missing is missed.
+fn begin(
+    disk: &dyn Disk,
+    manifest: &mut Option<Manifest>,
+    spare: &Spare,
+    header: &Segment,
+) -> Result<(), LogError> {
+    let manifest = match manifest {
+        Some(manifest) => manifest,
+        None => manifest.insert(Manifest::create(disk, header.log)?),
+    };
+    // The header says how long the file is. A spare that was found may be as long in the page cache only, if
+    // the process that made it was killed when a sync had failed. So its last block is written again, and
+    // synced with the header.
+    spare.file.write_at(&[0; BLOCK], spare.bytes - BLOCK as u64)?;
     spare.file.write_at(&header.encode(), 0)?;
     spare.file.sync_data().map_err(LogError::Io)?;
     disk.rename(&spare.name, &segment_name(header.number))?;
-    disk.sync_directory().map_err(LogError::Io)
+    disk.sync_directory().map_err(LogError::Io)?;
+    manifest.advance(Position { segment: header.number, offset: BLOCK as u64 })
 }
 
 /// A number that nobody can guess, from the standard library's own source of them.

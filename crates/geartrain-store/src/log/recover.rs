@@ -2,7 +2,7 @@
 //!
 //! A segment that has a successor was synced before that one got its name, and the successor's header says where it ends: all of it
 //! must be there. In the last segment batches are followed one by one. The first that is not as it should be was cut off by a crash,
-//! unless a batch behind it says that it was durable once.
+//! unless a batch behind it, or the manifest, says that it was durable once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::batch::{BLOCK, Batch, HEADER, padded};
 use super::disk::{Disk, DiskFile};
+use super::manifest::Manifest;
 use super::segment::{Segment, segment_name};
-use super::{LogError, Position, Replay};
+use super::{LogError, Position, Replay, TornTail};
 
 /// What was found in a log.
 pub(super) struct Found {
@@ -25,6 +26,8 @@ pub(super) struct Found {
     pub(super) number: u64,
     /// The `opening` of the last batch.
     pub(super) before: u64,
+    /// What a crash left of batches that were never acknowledged, behind the last one.
+    pub(super) torn_tail: Option<TornTail>,
 }
 
 /// How far batches were followed.
@@ -109,6 +112,27 @@ impl Chain {
         })
     }
 
+    /// What there is of batches behind the last good one, which are cut off.
+    pub(super) fn torn_tail(&self, bytes: &[u8]) -> Option<TornTail> {
+        let (rest, next) = (bytes.get(self.offset..)?, self.number.wrapping_add(1));
+        // A batch that is whole and does not follow was cut off by an earlier opening.
+        let is_stale = Batch::decode(self.log, self.segment, rest).is_ok();
+        let here = if is_stale { 0 } else { Batch::torn_bytes(self.log, self.segment, next, rest) };
+        // Batches of the same opening behind a torn one.
+        let behind = (0..rest.len()).step_by(BLOCK).filter_map(|offset| {
+            let (batch, body) = Batch::decode(self.log, self.segment, &rest[offset..]).ok()?;
+            (batch.number > next && batch.before == self.before).then(|| offset + padded(body.len()))
+        });
+        let bytes = behind.max().unwrap_or(0).max(here) as u64;
+        let (segment, offset) = (self.segment, self.offset as u64);
+        (bytes > 0).then_some(TornTail { segment, offset, bytes })
+    }
+
+    /// The position behind the last batch.
+    pub(super) fn end(&self) -> Position {
+        Position { segment: self.segment, offset: self.offset as u64 }
+    }
+
     pub(super) fn damaged(&self, why: &str) -> LogError {
         LogError::damaged(self.segment, self.offset as u64, why)
     }
@@ -118,24 +142,26 @@ impl Chain {
 pub(super) fn recover(
     disk: &dyn Disk,
     segments: &BTreeMap<u64, u64>,
+    manifest: Option<&Manifest>,
     from: Position,
     replay: &mut Replay<'_>,
 ) -> Result<Option<Found>, LogError> {
-    let (Some((&oldest, _)), Some((&last, _))) = (segments.first_key_value(), segments.last_key_value())
-    else {
-        return match from.segment {
-            0 => Ok(None),
-            missing => Err(LogError::damaged(missing, 0, "the segment is missing")),
-        };
+    let synced = manifest.map(Manifest::synced).unwrap_or_default();
+    let (oldest, last) = match (segments.first_key_value(), segments.last_key_value()) {
+        (Some((&oldest, _)), Some((&last, _))) => (oldest, last),
+        _ if from.segment == 0 && synced.segment == 0 => return Ok(None),
+        _ => return Err(missing(from.segment.max(synced.segment))),
     };
     let first = if from.segment == 0 { oldest } else { from.segment };
-    if let Some(missing) = (first..=last.max(first)).find(|number| !segments.contains_key(number)) {
-        return Err(LogError::damaged(missing, 0, "the segment is missing"));
+    let highest = last.max(first).max(synced.segment);
+    if let Some(gap) = (first..=highest).find(|number| !segments.contains_key(number)) {
+        return Err(missing(gap));
     }
 
     let mut bytes = Vec::new();
     let mut this = Opened::open(disk, first, segments[&first])?;
     loop {
+        check_manifest(&this.header, manifest)?;
         let number = this.header.number;
         let next = match number < last {
             true => Some(Opened::open(disk, number + 1, segments[&(number + 1)])?),
@@ -143,7 +169,7 @@ pub(super) fn recover(
         };
         let chain = match &next {
             Some(next) => this.read_complete(&next.header, &mut bytes)?,
-            None => this.read_last(&mut bytes)?,
+            None => this.read_last(synced, &mut bytes)?,
         };
         if number == from.segment && from.offset > chain.offset as u64 {
             return Err(chain.damaged("the log ends here, before the place that is asked for"));
@@ -164,10 +190,25 @@ pub(super) fn recover(
                     end: chain.offset as u64,
                     number: chain.number,
                     before: chain.before,
+                    torn_tail: chain.torn_tail(&bytes),
                 }));
             }
         }
     }
+}
+
+fn missing(segment: u64) -> LogError {
+    LogError::damaged(segment, 0, "the segment is missing")
+}
+
+/// A segment of version 2 begins only when there is a manifest, and that speaks of the same log.
+pub(super) fn check_manifest(header: &Segment, manifest: Option<&Manifest>) -> Result<(), LogError> {
+    let why = match manifest {
+        None if header.bytes.is_some() => "it is missing",
+        Some(manifest) if manifest.log() != header.log => "it is of another log",
+        _ => return Ok(()),
+    };
+    Err(LogError::Manifest { why: why.into() })
 }
 
 /// A segment whose header is as it should be.
@@ -189,6 +230,9 @@ impl Opened {
         let header = Segment::decode(&block).map_err(|why| damaged(&why))?;
         if header.number != number {
             return Err(damaged("its header is that of another segment"));
+        }
+        if let Some(why) = header.is_cut_short(bytes) {
+            return Err(LogError::damaged(number, bytes, why));
         }
         Ok(Opened { header, file, bytes })
     }
@@ -216,8 +260,8 @@ impl Opened {
         Ok(chain)
     }
 
-    /// The segment that was being written.
-    fn read_last(&self, bytes: &mut Vec<u8>) -> Result<Chain, LogError> {
+    /// The segment that was being written, of which all before a position is known to be durable.
+    fn read_last(&self, synced: Position, bytes: &mut Vec<u8>) -> Result<Chain, LogError> {
         bytes.resize(self.bytes as usize, 0);
         self.file.read_at(bytes, 0)?;
         let mut chain = Chain::new(&self.header);
@@ -231,7 +275,7 @@ impl Opened {
         self.file.forget(doubtful.start as u64, doubtful.len() as u64)?;
         self.file.read_at(&mut bytes[doubtful.clone()], doubtful.start as u64)?;
         let why = chain.follow(bytes);
-        if chain.was_durable_here(bytes) {
+        if chain.was_durable_here(bytes) || chain.end() < synced {
             return Err(chain.damaged(why));
         }
         Ok(chain)

@@ -7,7 +7,8 @@ use super::field;
 const HEADER: usize = 64;
 
 const MAGIC: [u8; 4] = *b"GTs\0";
-const VERSION: u32 = 1;
+/// What is written. Version 1, which said nothing of the segment's length, is read as well.
+const VERSION: u32 = 2;
 
 /// What stands in the first block of a segment. It is durable before the segment gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +23,18 @@ pub(super) struct Segment {
     pub(super) previous_end: u64,
     /// The `opening` of the batch before the first.
     pub(super) before: u64,
+    /// The length of the file, which never changes; none in version 1, and then there may be no manifest
+    /// either.
+    pub(super) bytes: Option<u64>,
 }
 
 impl Segment {
     pub(super) fn encode(&self) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         block[4..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let numbers = [self.log, self.number, self.first_batch, self.previous_end, self.before];
+        let (version, bytes) = self.bytes.map_or((1, 0), |bytes| (VERSION, bytes));
+        block[8..12].copy_from_slice(&version.to_le_bytes());
+        let numbers = [self.log, self.number, self.first_batch, self.previous_end, self.before, bytes];
         for (index, number) in numbers.into_iter().enumerate() {
             block[16 + 8 * index..][..8].copy_from_slice(&number.to_le_bytes());
         }
@@ -46,8 +51,10 @@ impl Segment {
             return Err("the checksum of the segment's header is wrong".into());
         }
         let version = field(block, 8) as u32;
-        if version != VERSION {
-            return Err(format!("it has version {version} of the format, and this program knows {VERSION}"));
+        if !(1..=VERSION).contains(&version) {
+            return Err(format!(
+                "it has version {version} of the format, and this program knows up to {VERSION}"
+            ));
         }
         Ok(Segment {
             log: field(block, 16),
@@ -55,7 +62,16 @@ impl Segment {
             first_batch: field(block, 32),
             previous_end: field(block, 40),
             before: field(block, 48),
+            bytes: (version > 1).then(|| field(block, 56)),
         })
+    }
+}
+
+impl Segment {
+    /// What is wrong with a file of so many bytes, if it lost its end.
+    pub(super) fn is_cut_short(&self, file_bytes: u64) -> Option<String> {
+        let bytes = self.bytes.filter(|bytes| *bytes > file_bytes)?;
+        Some(format!("the file ends here, and its header says that it has {bytes} bytes"))
     }
 }
 
@@ -89,7 +105,8 @@ fn number_after(prefix: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const SEGMENT: Segment = Segment { log: 1, number: 2, first_batch: 3, previous_end: 4, before: 5 };
+    const SEGMENT: Segment =
+        Segment { log: 1, number: 2, first_batch: 3, previous_end: 4, before: 5, bytes: Some(6) };
 
     #[test]
     fn a_header_is_read_as_it_was_written_and_every_flipped_bit_noticed() {
@@ -103,14 +120,16 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_refused_by_its_number() {
+    fn version_1_is_read_and_a_later_version_is_refused_by_its_number() {
+        let version_1 = Segment { bytes: None, ..SEGMENT };
+        assert_eq!(Segment::decode(&version_1.encode()), Ok(version_1));
         let mut block = SEGMENT.encode();
-        block[8] = 2;
+        block[8] = 3;
         let checksum = crc32c::crc32c(&block[4..HEADER]);
         block[..4].copy_from_slice(&checksum.to_le_bytes());
         assert_eq!(
             Segment::decode(&block),
-            Err("it has version 2 of the format, and this program knows 1".into())
+            Err("it has version 3 of the format, and this program knows up to 2".into())
         );
     }
 

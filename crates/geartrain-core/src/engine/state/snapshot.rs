@@ -4,6 +4,7 @@
 //! not in the picture yet, is written down first, as it was. So the picture shows one moment, and nobody waits for it. Indexes are
 //! not in it: they follow from the jobs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::happened::Happened;
@@ -12,7 +13,7 @@ use super::side::{Pace, Side};
 use super::stats::Days;
 use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, Worker, history};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
-use crate::{CompleteReply, Every, Kept, Payload, Place, Priority, Published, Seconds, Tag};
+use crate::{CompleteReply, Every, Jid, Kept, Payload, Place, Priority, Published, Seconds, Tag, Timestamp};
 
 /// Says, among a job's flags, that its payload is elsewhere. Programs from before there was such a thing took flags of 16 bits and refused more, so
 /// they refuse this one.
@@ -330,6 +331,31 @@ impl State {
             self.read_row(&mut reader)?;
         }
         Ok(())
+    }
+
+    /// The rows that a picture's head speaks of, and that were neither added nor free.
+    pub(crate) fn missing_rows(&self) -> Vec<RowId> {
+        let free: HashSet<RowId> = self.rows.free().iter().copied().collect();
+        (0..self.rows.used()).filter(|at| self.rows.is_expected(*at) && !free.contains(at)).collect()
+    }
+
+    /// Adds a job that stands for a lost one: it waits in some queue, because others may depend on it.
+    pub(crate) fn add_placeholder(&mut self, at: RowId, jid: &Jid) -> Result<(), CodecError> {
+        let queue = self.queues.iter().next().map_or(NONE, |(queue, ..)| queue);
+        let klass = self.klasses.iter().next().map_or(NONE, |(klass, ..)| klass);
+        let mut bytes = Vec::new();
+        let to = &mut Writer::new(&mut bytes);
+        to.number(u64::from(at));
+        to.jid(jid);
+        to.byte(RowState::Waiting as u8);
+        to.number(0);
+        to.moment(Timestamp::ZERO).number(0).moment(Timestamp::ZERO);
+        to.double(0.0);
+        to.maybe(queue).number(u64::from(klass)).maybe(NONE);
+        to.number(0).signed(0);
+        to.bytes(&[]).bytes(&[]);
+        to.byte(0);
+        self.read_row(&mut Reader::new(&bytes))
     }
 
     fn read_template(&self, reader: &mut Reader<'_>) -> Result<Template, CodecError> {
