@@ -319,6 +319,10 @@ impl State {
         &self.queues[queue]
     }
 
+    pub(crate) fn queue_numbers(&self) -> Vec<u32> {
+        self.queues.iter().map(|(queue, ..)| queue).collect()
+    }
+
     pub(crate) fn queue_name(&self, queue: u32) -> QueueName {
         QueueName::from_checked(self.queues.name(queue).clone())
     }
