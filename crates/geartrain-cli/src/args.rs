@@ -819,6 +819,8 @@ pub(crate) struct QueuesArgs {
 pub(crate) struct WorkersArgs {
     /// List the jobs of this one
     pub(crate) name: Option<WorkerName>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
 }
 
 #[derive(Debug, Args)]

@@ -334,6 +334,10 @@ where
     fn gather(&mut self, request: &[Bytes]) {
         match words::call(request, &self.shared) {
             Ok((call, asked)) => {
+                // Once for each batch: reading the clock costs as much as reading a short call.
+                if let (Some(now), true) = (call.now, self.gathered.calls.is_empty()) {
+                    self.session.check_clock(now);
+                }
                 self.gathered.weight += weight(&call.command);
                 self.gathered.calls.push(call);
                 self.gathered.slots.push(Slot::Qless(asked));

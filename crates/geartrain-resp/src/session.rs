@@ -3,13 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use geartrain_core::BackendError;
+use geartrain_core::{BackendError, Timestamp};
 use geartrain_front::{Admitted, Evicted};
 
 use crate::channels::{Ear, Kind, Push};
 use crate::front::Shared;
+
+/// By how many seconds the clock of a Qless client may differ from ours before that is logged. Its `now`
+/// decides when locks expire and delayed jobs are due, also those of other clients.
+const CLOCK_SECONDS_OFF_MAX: f64 = 60.0;
 
 /// How many channels and patterns one peer may listen to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
@@ -28,6 +33,8 @@ pub(crate) struct Session {
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     ear: Ear,
+    /// It was logged that its clock is wrong.
+    wrong_clock_logged: bool,
 }
 
 impl Session {
@@ -42,6 +49,26 @@ impl Session {
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             ear: Ear::new(),
+            wrong_clock_logged: false,
+        }
+    }
+
+    /// Logs that a client's clock differs much from ours, once for each connection.
+    pub(crate) fn check_clock(&mut self, said: Timestamp) {
+        if self.wrong_clock_logged {
+            return;
+        }
+        if let Some(seconds) = seconds_off(said, SystemTime::now()) {
+            self.wrong_clock_logged = true;
+            let name = Some(self.name()).filter(|name| !name.is_empty());
+            tracing::warn!(
+                "connection {}{}: the clock of this Qless client is {:.0} s {} this machine's; locks and \
+                 delays follow the time that it sends, so set its clock (logged once per connection)",
+                self.number,
+                name.map(|name| format!(" ({name})")).unwrap_or_default(),
+                seconds.abs(),
+                if seconds < 0.0 { "behind" } else { "ahead of" },
+            );
         }
     }
 
@@ -149,9 +176,41 @@ impl Session {
     }
 }
 
+/// By how much a client's clock differs from ours, if that is too much.
+fn seconds_off(said: Timestamp, own: SystemTime) -> Option<f64> {
+    let own = match own.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_secs_f64(),
+        Err(before) => -before.duration().as_secs_f64(),
+    };
+    let seconds = said.get() - own;
+    (seconds.abs() > CLOCK_SECONDS_OFF_MAX).then_some(seconds)
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.unsubscribe_all();
         self.shared.peers().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_a_minute_off_is_right_enough() {
+        let own = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        for (said, off) in [
+            (1_000_000.0, None),
+            (1_000_060.0, None),
+            (999_940.0, None),
+            (1_000_061.0, Some(61.0)),
+            (996_400.0, Some(-3_600.0)),
+            (0.0, Some(-1_000_000.0)),
+        ] {
+            assert_eq!(seconds_off(Timestamp::new(said).unwrap(), own), off, "{said}");
+        }
     }
 }

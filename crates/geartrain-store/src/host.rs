@@ -124,6 +124,12 @@ pub(crate) struct Host {
     is_visited: bool,
     /// When somebody else last worked here.
     visited_at: Option<Instant>,
+    /// What the wall clock showed when it was last read.
+    last_now: Timestamp,
+    /// When locks are next shortened, by the monotonic clock, if the wall clock went back.
+    shorten_locks_at: Option<Seconds>,
+    /// Names are not freed before this, by the monotonic clock.
+    reclaim_at: Seconds,
 }
 
 /// After more commands than so, others are likely to ask for something while they are written down, even if nobody does yet.
@@ -137,8 +143,17 @@ const NAP: Duration = Duration::from_millis(1);
 const SNAPSHOT_NAP: Duration = Duration::from_millis(10);
 /// How long to sleep when nothing can be kept: until somebody asks, but those who wait are to be turned away in time.
 const TROUBLE_NAP: Duration = Duration::from_secs(1);
+/// How long to sleep at most for a moment of the wall clock: setting the clock forward does not end a sleep, so it
+/// is read once a second.
+const WALL_SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How long to sleep at most: an hour, because a far moment may not fit a duration.
 const SLEEP_SECONDS_MAX: f64 = 3600.0;
+/// The wall clock was set back if it shows a time that is so many seconds before the last one. Less can be a clock that is slowed down.
+const CLOCK_BACK_SECONDS: f64 = 1.0;
+/// How often names are freed at most, so that one which is used again and again is not interned for each job.
+const RECLAIM_SECONDS: f64 = 1.0;
+/// How many names are examined, or locks shortened, at a time: others may have asked for something meanwhile.
+const UPKEEP_MAX: usize = 1_000;
 
 impl Host {
     pub(crate) fn new(
@@ -169,12 +184,18 @@ impl Host {
             note_waiting_at: Seconds::ZERO,
             is_visited: false,
             visited_at: None,
+            last_now: Timestamp::ZERO,
+            shorten_locks_at: None,
+            reclaim_at: Seconds::ZERO,
         }
     }
 
     /// Does what is due by itself from now on.
     pub(crate) fn begin(&mut self) {
         self.ticks = true;
+        // Before this process began the clock may have been set back.
+        self.last_now = self.clock.now();
+        self.shorten_locks_at = Some(self.clock.elapsed());
         // What was read may be more than fits into memory.
         self.send();
     }
@@ -235,7 +256,9 @@ impl Host {
     fn work_on(&mut self, messages: Vec<Message>) {
         // What came due meanwhile belongs to those who wait for it, and not to those who ask now.
         if self.ticks {
+            self.shorten_locks();
             self.tick();
+            self.reclaim();
         }
         self.serve_due();
         let mut messages = self.refuse_without_room(messages).into_iter();
@@ -258,6 +281,7 @@ impl Host {
         match message {
             Message::Batch { mut batch, slot } => {
                 let now = self.clock.now();
+                self.note_clock(now);
                 let mut answers = Vec::with_capacity(batch.len());
                 for at in 0..batch.len() {
                     self.look_ahead(batch[at..].iter().map(|call| &call.command));
@@ -401,6 +425,52 @@ impl Host {
         self.pass_on(false);
     }
 
+    /// Notices that the wall clock went back. What was locked before it was last read ends at most a lock length after that, so only
+    /// a time before the last one can make a lock too long.
+    fn note_clock(&mut self, now: Timestamp) {
+        if (self.last_now - now).get() > CLOCK_BACK_SECONDS {
+            self.shorten_locks_at = Some(self.clock.elapsed());
+        } else if now < self.last_now {
+            return;
+        }
+        self.last_now = now;
+    }
+
+    /// If the wall clock was set back, ends locks that would last longer than one taken now.
+    fn shorten_locks(&mut self) {
+        if self.is_visited {
+            return;
+        }
+        let now = self.clock.now();
+        self.note_clock(now);
+        if self.shorten_locks_at.is_none_or(|at| at > self.clock.elapsed()) {
+            return;
+        }
+        if self.keeper.reserve(UPKEEP_MAX * room::UPKEEP_BYTES).is_err() {
+            self.shorten_locks_at = Some(self.clock.elapsed() + TROUBLE_NAP.into());
+            return;
+        }
+        let is_more = self.engine.shorten_locks(now, UPKEEP_MAX, &mut self.effects);
+        self.shorten_locks_at = is_more.then(|| self.clock.elapsed());
+        self.serve_stirred(now);
+        self.pass_on(false);
+    }
+
+    /// Frees names that nothing needs any more, a few at a time.
+    fn reclaim(&mut self) {
+        let Some(due) = self.engine.next_reclaim().filter(|_| !self.is_visited) else { return };
+        let (now, elapsed) = (self.clock.now(), self.clock.elapsed());
+        if due > now || elapsed < self.reclaim_at {
+            return;
+        }
+        let is_more = self.keeper.reserve(UPKEEP_MAX * room::UPKEEP_BYTES).is_ok()
+            && self.engine.reclaim(now, UPKEEP_MAX, &mut self.effects);
+        if !is_more {
+            self.reclaim_at = elapsed + Seconds::new(RECLAIM_SECONDS).unwrap_or_default();
+        }
+        self.pass_on(false);
+    }
+
     fn pop(&mut self, now: Timestamp, pop: Pop) -> Result<PopReply, Refusal> {
         match self.execute(now, &mut pop.into())? {
             Reply::Pop(reply) => Ok(reply),
@@ -522,11 +592,15 @@ impl Host {
             return Some(TROUBLE_NAP);
         }
         let (due, tick) = (self.waiters.next_due(), self.engine.next_tick());
-        let now = if due.is_some() || tick.is_some() { self.clock.now() } else { Timestamp::ZERO };
-        let due = due.map(|due| until(due - now).max(NAP));
-        let tick = tick.map(|tick| until(tick - now).max(self.tick_pause));
-        let end = self.waiters.next_end().map(|end| until(end - self.clock.elapsed()).max(NAP));
-        [busy, due, tick, end].into_iter().flatten().min()
+        let names = self.engine.next_reclaim().filter(|_| self.ticks);
+        let now = if due.or(tick).or(names).is_some() { self.clock.now() } else { Timestamp::ZERO };
+        let due = due.map(|due| until(due - now).clamp(NAP, WALL_SLEEP_MAX));
+        let tick = tick.map(|tick| until(tick - now).min(WALL_SLEEP_MAX).max(self.tick_pause));
+        let until_elapsed = |at: Seconds| until(at - self.clock.elapsed());
+        let names = names.map(|at| until(at - now).max(until_elapsed(self.reclaim_at)));
+        let locks = self.shorten_locks_at.map(until_elapsed);
+        let end = self.waiters.next_end().map(|end| until_elapsed(end).max(NAP));
+        [busy, due, tick, names, locks, end].into_iter().flatten().min()
     }
 
     /// Passes on what happened and what was answered, to be told once it is kept.

@@ -12,6 +12,9 @@ const TICKED_BYTES: usize = 1 << 10;
 /// The same for each thing that a worker announces, besides its names.
 const ABILITY_BYTES: usize = 32;
 
+/// What freeing a name, or giving a lock another deadline, makes the store write down at the most.
+pub(crate) const UPKEEP_BYTES: usize = 16;
+
 /// About how much a pop makes the store write down. Each job that it hands out may be told in an event that names its queue.
 pub(crate) fn for_pop(pop: &Pop) -> usize {
     let longest = pop.queues.iter().map(|queue| queue.as_str().len()).max().unwrap_or_default();

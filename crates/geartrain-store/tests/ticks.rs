@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions};
+use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
@@ -130,4 +130,61 @@ fn a_worker_that_waits_for_a_job_is_not_silent() {
         clock.advance(61);
         assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 0);
     }
+}
+
+#[test]
+fn after_the_clock_went_back_a_lock_ends_at_most_one_lock_length_from_now() {
+    for (backend, clock) in backends() {
+        clock.advance(1_000_000);
+        run(&backend, put(1, Terms::default()));
+        run(&backend, put(2, Terms::default()));
+        let dead = run(&backend, pop("dead")).jobs.remove(0);
+        let alive = run(&backend, pop("alive")).jobs.remove(0);
+        assert_eq!(dead.lock.expires, Timestamp::from(1_000_060));
+        let mut waiting = backend.pop_or_wait(pop("w2"), Seconds::from(36_000));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        clock.set(500_000);
+        // What is asked after it is answered after it, so the engine has seen the clock by now.
+        run(&backend, Length { queue: queue() });
+        let beat = Heartbeat { jid: alive.jid, holder: Holder::Token(alive.lock.token), payload: None };
+        clock.advance(30);
+        assert_eq!(run(&backend, beat), Timestamp::from(500_090));
+        // The worker is warned when its lock ends, and loses the job when the grace period is over.
+        clock.advance(31);
+        run(&backend, Length { queue: queue() });
+        clock.advance(11);
+        let job = block_on(waiting).unwrap().jobs.remove(0);
+        assert_eq!((job.jid, job.lock.expires), (dead.jid, Timestamp::from(500_132)));
+    }
+}
+
+/// A clock that is set forward without a notice, as the machine's is.
+#[derive(Default)]
+struct SilentClock {
+    ahead: std::sync::atomic::AtomicU32,
+}
+
+impl Clock for SilentClock {
+    fn now(&self) -> Timestamp {
+        let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
+        SystemClock.now() + Seconds::from(ahead as i32)
+    }
+
+    fn elapsed(&self) -> Seconds {
+        SystemClock.elapsed()
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_forward_is_noticed_without_a_command() {
+    let clock = Arc::new(SilentClock::default());
+    let backend = StoreBackend::in_memory(clock.clone()).unwrap();
+    run(&backend, Put { delay: Seconds::from(600), ..put(1, Terms::default()) });
+    let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(300));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // What is asked after it is answered after it, so it waits by now.
+    run(&backend, Length { queue: queue() });
+    clock.ahead.store(601, std::sync::atomic::Ordering::SeqCst);
+    // It would take five minutes to find out by waiting.
+    assert_eq!(block_on(waiting).unwrap().jobs.len(), 1);
 }

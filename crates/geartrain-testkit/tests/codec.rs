@@ -261,6 +261,8 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::Terms(9, Box::new(Terms { aside: Some("".into()), ..terms })),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(0, 0), seconds_left: None }),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(5, 4), seconds_left: None }),
+        Delta::ReuseNumber(Kind::Worker, 300, "host-8".into()),
+        Delta::FreeNumber(Kind::Klass, 3),
     ]);
     samples
 }
@@ -332,7 +334,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=53), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=55), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));
@@ -362,6 +364,7 @@ fn whatever_an_engine_decides_comes_back() {
         for (told, step) in story.iter().enumerate() {
             if told % 100 == 50 {
                 engine.begin_epoch(&mut effects);
+                engine.reclaim(step.now, usize::MAX, &mut effects);
             }
             let answer = engine.execute(step.now, tokens.command(&step.command), &mut effects);
             tokens.learn(step.number, &answer);
@@ -388,7 +391,7 @@ fn whatever_an_engine_decides_comes_back() {
         rebuilt.check().unwrap_or_else(|wrong| panic!("story {seed}: {wrong}"));
     }
     assert!(deltas > 50_000, "only {deltas} deltas");
-    let missing: Vec<u8> = (1..=53).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
+    let missing: Vec<u8> = (1..=55).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
     assert_eq!(missing, [0; 0], "no story has these kinds");
 }
 
@@ -508,6 +511,8 @@ fn damage_is_told_with_its_place() {
         ("1d 00 02", 2, "value", Unknown(2)),
         ("03 20", 1, "bits of a put", Unknown(0x20)),
         (&zero_priority, 15, "priority", Overlong),
+        ("36 02 00 00", 3, "name", BadName(BadNameWhy::Empty)),
+        ("37 04 00", 1, "kind of name", Unknown(4)),
         ("34 00 01", 2, "counter", Misfit),
         (&long_counter, 516, "counter", Misfit),
         (&long_aside, 4109, "aside", Misfit),

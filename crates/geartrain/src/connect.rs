@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 use geartrain_redis::{BadUrl, RedisBackend, RedisUrl};
@@ -74,7 +74,15 @@ pub async fn connect_to_follow(url: &str) -> Result<Client, Error> {
     reach(url, EVENTS_HELD_MAX).await
 }
 
+/// Refuses to begin with a clock from which no id can be made: making one would panic later, in the middle of
+/// something.
+fn check_clock(now: SystemTime) -> Result<(), Error> {
+    let since = now.duration_since(UNIX_EPOCH);
+    since.map(drop).map_err(|before| Error::Clock { seconds: before.duration().as_secs().max(1) })
+}
+
 async fn reach(url: &str, events_held_max: usize) -> Result<Client, Error> {
+    check_clock(SystemTime::now())?;
     match Place::of(url)? {
         Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
         Place::Directory { directory, sync, memory } => {
@@ -253,6 +261,13 @@ mod tests {
             let expected = Place::Directory { directory: "data".into(), sync, memory };
             assert_eq!(Place::of(&format!("embedded:data{query}")).unwrap(), expected, "{query}");
         }
+    }
+
+    #[test]
+    fn a_clock_before_1970_is_an_error_and_no_panic() {
+        assert!(check_clock(UNIX_EPOCH).is_ok());
+        let error = check_clock(UNIX_EPOCH - Duration::from_secs(90)).unwrap_err();
+        assert_eq!(error.to_string(), "this machine's clock is 90 s before 1970: set it, and try again");
     }
 
     #[test]

@@ -92,6 +92,13 @@ pub enum Error {
         #[source]
         source: geartrain_store::OpenError,
     },
+    /// The machine's clock stands before 1970. Ids of version 7 begin with the time since then, so no job
+    /// could get one.
+    #[error("this machine's clock is {seconds} s before 1970: set it, and try again")]
+    Clock {
+        /// By how much.
+        seconds: u64,
+    },
     /// Nobody answers there.
     #[error("cannot reach the queue at {url}")]
     Connect {

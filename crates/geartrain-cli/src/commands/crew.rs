@@ -59,11 +59,13 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
     if let Some(worker) = args.name {
         let none = format!("{worker} has no jobs");
         let reply = client.run(WorkerJobs { worker }).await?;
-        let jids = [reply.jobs, reply.stalled].concat();
+        let jids = reply.jobs.into_iter().chain(reply.stalled);
+        let jids = jids.skip(args.page.offset).take(args.page.limit.get()).collect();
         let jobs = client.run(GetMany { jids }).await?;
         return show_jobs(&jobs, &none, out);
     }
-    let workers = client.run(Workers).await?;
+    let workers = client.run(Workers).await?.into_iter();
+    let workers: Vec<_> = workers.skip(args.page.offset).take(args.page.limit.get()).collect();
     let announced = announced(client).await?;
     let can = |name: &WorkerName| announced.get(name).map_or(&[][..], |said| &said.abilities);
     let views: Vec<WorkerView> = workers

@@ -18,7 +18,7 @@ pub enum Kind {
     Group,
 }
 
-/// The number of a queue, klass, worker or group, given by [`Delta::Name`].
+/// The number of a queue, klass, worker or group, given by [`Delta::Name`] or [`Delta::ReuseNumber`].
 pub type NameId = u32;
 
 /// Stands among dependencies for the very job that is put, which may have no row yet.
@@ -31,6 +31,10 @@ pub enum Delta {
     Epoch(u32),
     /// A name gets the next number of its kind.
     Name(Kind, Arc<str>),
+    /// A name gets a number of its kind that is free.
+    ReuseNumber(Kind, NameId, Arc<str>),
+    /// A name that nothing refers to is removed, and its number is free.
+    FreeNumber(Kind, NameId),
     /// A worker was seen.
     Seen(NameId, Timestamp),
     /// A job enters a queue.
@@ -231,6 +235,8 @@ impl Delta {
         !matches!(
             self,
             Delta::Name(..)
+                | Delta::ReuseNumber(..)
+                | Delta::FreeNumber(..)
                 | Delta::Seen(..)
                 | Delta::Promote(..)
                 | Delta::Pop { .. }
@@ -248,7 +254,14 @@ impl Delta {
 
     /// Whether it says anything that matters once the process is gone, rather than who was there when.
     pub fn must_be_kept(&self) -> bool {
-        !matches!(self, Delta::Name(..) | Delta::Seen(..) | Delta::Asked(..))
+        !matches!(
+            self,
+            Delta::Name(..)
+                | Delta::ReuseNumber(..)
+                | Delta::FreeNumber(..)
+                | Delta::Seen(..)
+                | Delta::Asked(..)
+        )
     }
 
     /// The job that it changes; none if it changes no job, a new one, or others by way of something else.
@@ -286,6 +299,8 @@ impl Delta {
 
             Delta::Epoch(_)
             | Delta::Name(..)
+            | Delta::ReuseNumber(..)
+            | Delta::FreeNumber(..)
             | Delta::Seen(..)
             | Delta::Spawn { .. }
             | Delta::Track(..)

@@ -4,7 +4,8 @@
 //! the state changes, here and when a store replays what it wrote down. Each file beside this one holds the rules of a few commands:
 //! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
 //! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`; beyond Qless `terms` (keys, waiting,
-//! progress, results), `able` (what workers can do, their deaths, limits), `tick` (what only time brings about), `why` and `happened`. `state` holds what is known.
+//! progress, results), `able` (what workers can do, their deaths, limits), `tick` (what only time brings
+//! about), `why` and `happened`. `reclaim` removes names that nothing needs. `state` holds what is known.
 
 mod able;
 mod change;
@@ -17,6 +18,7 @@ mod payloads;
 mod pop;
 mod put;
 mod read;
+mod reclaim;
 mod recur;
 mod salvage;
 mod state;
@@ -473,7 +475,11 @@ impl Engine {
     /// The number of a name, which it gets now if it has none.
     fn id(&mut self, kind: Kind, name: &Arc<str>, fx: &mut Effects) -> NameId {
         self.state.find_name(kind, name).unwrap_or_else(|| {
-            self.commit(Delta::Name(kind, name.clone()), fx);
+            let named = match self.state.first_free(kind) {
+                Some(number) => Delta::ReuseNumber(kind, number, name.clone()),
+                None => Delta::Name(kind, name.clone()),
+            };
+            self.commit(named, fx);
             self.state.find_name(kind, name).expect("it was just named")
         })
     }

@@ -27,6 +27,28 @@ impl Engine {
         [deadline, expiry, result, silence, listened].into_iter().flatten().min()
     }
 
+    /// Shortens at most so many locks that end later than one taken now would, which they do after the clock
+    /// was set back: the job of a worker that died would stay locked for as long as the clock went back. It
+    /// is no command, because the `now` of a client may be wrong: the owner of the clock calls it. Says whether
+    /// there may be more.
+    pub fn shorten_locks(&mut self, now: Timestamp, max: usize, effects: &mut Effects) -> bool {
+        effects.passing = false;
+        let mut left = max;
+        for queue in self.state.queue_numbers() {
+            let expires = now + self.state.heartbeat(queue);
+            while let Some(lock) = self.state.queue(queue).locks.slice_back(0..1).first()
+                && lock.at > expires
+            {
+                if left == 0 {
+                    return true;
+                }
+                left -= 1;
+                self.commit(Delta::Heartbeat { row: lock.row, expires, payload: None }, effects);
+            }
+        }
+        false
+    }
+
     fn do_what_is_due(&mut self, now: Timestamp, fx: &mut Effects) -> bool {
         if let Some((at, row)) = self.state.first_deadline()
             && at <= now

@@ -1,7 +1,7 @@
 //! The deltas of what goes beyond Qless.
 
 use super::reader::wrong;
-use super::{CodecError, CodecErrorWhy, Reader, Writer, events};
+use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_kind, read_name};
 use crate::engine::change::is_counter;
 use crate::engine::delta::Delta;
 use crate::{
@@ -32,6 +32,8 @@ pub(super) mod kind {
     pub(crate) const HAPPENED: u8 = 51;
     pub(crate) const ALLOTTED: u8 = 52;
     pub(crate) const TERMS_AND_ASIDE: u8 = 53;
+    pub(crate) const REUSE_NUMBER: u8 = 54;
+    pub(crate) const FREE_NUMBER: u8 = 55;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -74,6 +76,10 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
         Delta::Happened(event) => events::write(event, to.byte(kind::HAPPENED)),
         Delta::Allotted(counter, last) => to.byte(kind::ALLOTTED).text(counter).number(*last),
+        Delta::ReuseNumber(kind, number, name) => {
+            to.byte(kind::REUSE_NUMBER).byte(kind_byte(*kind)).id(*number).text(name)
+        }
+        Delta::FreeNumber(kind, number) => to.byte(kind::FREE_NUMBER).byte(kind_byte(*kind)).id(*number),
         _ => unreachable!("the other file has it"),
     }
 }
@@ -120,6 +126,12 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
         kind::HAPPENED => Delta::Happened(Box::new(events::read(from)?)),
         kind::ALLOTTED => Delta::Allotted(from.counter()?.into(), from.number("number of a counter")?),
+        kind::REUSE_NUMBER => {
+            let kind = read_kind(from)?;
+            let number = from.id("number of a name")?;
+            Delta::ReuseNumber(kind, number, read_name(from, kind)?)
+        }
+        kind::FREE_NUMBER => Delta::FreeNumber(read_kind(from)?, from.id("number of a name")?),
         kind::TERMS_AND_ASIDE => {
             let (row, terms) = (from.id("row")?, from.terms()?);
             Delta::Terms(row, Box::new(Terms { aside: Some(from.aside()?), ..terms }))

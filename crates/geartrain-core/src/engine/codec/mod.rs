@@ -146,7 +146,10 @@ impl Delta {
 fn read(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
     let at = from.at();
     Ok(match from.byte("kind of delta")? {
-        kind::NAME => read_name(from)?,
+        kind::NAME => {
+            let kind = read_kind(from)?;
+            Delta::Name(kind, read_name(from, kind)?)
+        }
         kind::SEEN => Delta::Seen(from.id("worker")?, from.moment("now")?),
         kind::PUT => Delta::Put(read_put(from)?),
         kind::SPAWN => Delta::Spawn {
@@ -234,16 +237,19 @@ fn kind_byte(kind: Kind) -> u8 {
     }
 }
 
-fn read_name(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
+fn read_kind(from: &mut Reader<'_>) -> Result<Kind, CodecError> {
     let at = from.at();
-    let kind = match from.byte("kind of name")? {
+    Ok(match from.byte("kind of name")? {
         0 => Kind::Queue,
         1 => Kind::Klass,
         2 => Kind::Worker,
         3 => Kind::Group,
         other => return wrong(at, "kind of name", CodecErrorWhy::Unknown(other)),
-    };
-    let name = from.name("name", |text| {
+    })
+}
+
+fn read_name(from: &mut Reader<'_>, kind: Kind) -> Result<Arc<str>, CodecError> {
+    from.name("name", |text| {
         match kind {
             Kind::Queue => QueueName::of_function(text).map(drop),
             Kind::Klass => Klass::of_function(text).map(drop),
@@ -251,8 +257,7 @@ fn read_name(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
             Kind::Group => Group::new(text).map(drop),
         }?;
         Ok(Arc::from(text))
-    })?;
-    Ok(Delta::Name(kind, name))
+    })
 }
 
 fn write_put<'w, 'a>(to: &'w mut Writer<'a>, put: &PutDelta) -> &'w mut Writer<'a> {

@@ -60,7 +60,10 @@ impl State {
 
     pub(super) fn see(&mut self, worker: NameId, now: Timestamp) {
         if self.workers[worker].abilities.is_empty() {
-            self.workers[worker].seen = Some(now);
+            if self.workers[worker].seen.replace(now).is_none() {
+                // It ages from now on.
+                self.workers.examine(worker);
+            }
             return;
         }
         self.silence.remove(&self.silent(worker));
@@ -74,7 +77,10 @@ impl State {
         ability: (NameId, NameId),
         attempt_max: Option<Seconds>,
     ) {
-        self.workers[worker].abilities.insert(ability, attempt_max);
+        if self.workers[worker].abilities.insert(ability, attempt_max).is_none() {
+            self.queues.hold(ability.0);
+            self.klasses.hold(ability.1);
+        }
         self.silence.insert(self.silent(worker));
         self.able.entry(ability).or_default().insert(worker);
     }
@@ -83,8 +89,11 @@ impl State {
         if self.workers[worker].abilities.remove(&ability).is_none() {
             return;
         }
+        self.queues.release(ability.0);
+        self.klasses.release(ability.1);
         if self.workers[worker].abilities.is_empty() {
             self.silence.remove(&self.silent(worker));
+            self.workers.examine(worker);
         }
         if let Some(workers) = self.able.get_mut(&ability) {
             workers.remove(&worker);

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::history::{self, Mark};
+use super::blobs::BlobRef;
+use super::history::{self, Mark, MarkNames};
 use super::rare::{Ended, FailureRow, Rare, Tagging};
-use super::{EPOCH_BITS, Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, config};
+use super::{EPOCH_BITS, Flags, NONE, Queue, RowId, RowState, State, Table, Template, Timed, Work, config};
 use crate::engine::delta::{
     AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, PutDelta, RecurDelta,
 };
@@ -22,7 +23,9 @@ impl State {
                 self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS);
                 self.happen_from(*epoch);
             }
-            Delta::Name(kind, name) => self.name(*kind, name),
+            Delta::Name(kind, name) => self.name(*kind, None, name),
+            Delta::ReuseNumber(kind, number, name) => self.name(*kind, Some(*number), name),
+            Delta::FreeNumber(kind, number) => self.free_number(*kind, *number),
             Delta::Seen(worker, now) => self.see(*worker, *now),
             Delta::Put(put) => self.put(put),
             Delta::Spawn { template, jid, count, at, next, now } => {
@@ -56,11 +59,16 @@ impl State {
             Delta::Pause(queue, paused) => {
                 self.queues[*queue].paused = *paused;
                 self.stir(*queue);
+                self.queues.examine(*queue);
             }
-            Delta::ForgetQueue(queue) => self.queues[*queue].registered = None,
+            Delta::ForgetQueue(queue) => {
+                self.queues[*queue].registered = None;
+                self.queues.examine(*queue);
+            }
             Delta::ForgetWorker(worker) => {
                 self.set_unable_at_all(*worker);
                 self.workers[*worker].seen = None;
+                self.workers.examine(*worker);
             }
             Delta::AgeWorker(worker) => self.age_worker(*worker),
             Delta::Config(option, value) => self.configure(option, value.as_deref()),
@@ -68,6 +76,7 @@ impl State {
             Delta::Unrecur(template) => {
                 let gone = self.templates.remove(template).expect("a recurring job that goes was there");
                 self.queues[gone.queue].recurring.remove(gone.entry(*template));
+                self.count_template(&gone, false);
                 self.templates_by_jid.remove(&gone.jid);
             }
             Delta::Terms(row, terms) => self.set_terms(*row, terms),
@@ -106,16 +115,96 @@ impl State {
         }
     }
 
-    fn name(&mut self, kind: Kind, name: &Arc<str>) {
+    /// Interns a name under a number that is free, or else under the next one.
+    fn name(&mut self, kind: Kind, number: Option<u32>, name: &Arc<str>) {
+        fn add<T>(to: &mut Table<T>, number: Option<u32>, name: &Arc<str>, thing: T) {
+            let number = number.unwrap_or_else(|| to.add_free());
+            to.add_at(number, name, thing);
+        }
         match kind {
             Kind::Queue => {
                 let options = self.config.of_queue(name);
-                self.queues.add(name, Queue { options, ..Queue::default() })
+                add(&mut self.queues, number, name, Queue { options, ..Queue::default() });
             }
-            Kind::Klass => self.klasses.add(name, ()),
-            Kind::Worker => self.workers.add(name, Default::default()),
-            Kind::Group => self.groups.add(name, Default::default()),
-        };
+            Kind::Klass => add(&mut self.klasses, number, name, ()),
+            Kind::Worker => add(&mut self.workers, number, name, Default::default()),
+            Kind::Group => add(&mut self.groups, number, name, Default::default()),
+        }
+    }
+
+    fn free_number(&mut self, kind: Kind, number: u32) {
+        match kind {
+            Kind::Queue => self.queues.remove(number),
+            Kind::Klass => self.klasses.remove(number),
+            Kind::Worker => self.workers.remove(number),
+            Kind::Group => self.groups.remove(number),
+        }
+    }
+
+    // References to names. Each number that a row, a history, a failure or a template holds is counted.
+
+    fn set_queue(&mut self, at: RowId, queue: u32) {
+        let old = std::mem::replace(&mut self.rows[at].queue, queue);
+        self.queues.hold(queue);
+        self.queues.release(old);
+    }
+
+    fn set_klass(&mut self, at: RowId, klass: u32) {
+        let old = std::mem::replace(&mut self.rows[at].klass, klass);
+        self.klasses.hold(klass);
+        self.klasses.release(old);
+    }
+
+    fn set_worker(&mut self, at: RowId, worker: u32) {
+        let old = std::mem::replace(&mut self.rows[at].worker, worker);
+        self.workers.hold(worker);
+        self.workers.release(old);
+    }
+
+    fn set_failure(&mut self, at: RowId, failure: Option<FailureRow>) {
+        let names = failure.as_ref().map(|failure| (failure.group, failure.worker));
+        let old = std::mem::replace(&mut self.rare_mut(at).failure, failure);
+        if let Some((group, worker)) = names {
+            self.groups.hold(group);
+            self.workers.hold(worker);
+        }
+        if let Some(FailureRow { group, worker, .. }) = old {
+            self.groups.release(group);
+            self.workers.release(worker);
+        }
+    }
+
+    fn count_mark(&mut self, MarkNames { queue, worker, group }: MarkNames, hold: bool) {
+        self.queues.count(queue, hold);
+        self.workers.count(worker, hold);
+        self.groups.count(group, hold);
+    }
+
+    pub(super) fn count_template(&mut self, template: &Template, hold: bool) {
+        self.queues.count(template.queue, hold);
+        self.klasses.count(template.klass, hold);
+    }
+
+    /// Counts what a row refers to that was read from a snapshot, or takes it back before the row goes.
+    pub(super) fn count_row(&mut self, at: RowId, hold: bool) {
+        let State { rows, rares, blobs, queues, klasses, workers, groups, .. } = self;
+        let row = &rows[at];
+        queues.count(row.queue, hold);
+        klasses.count(row.klass, hold);
+        workers.count(row.worker, hold);
+        if row.history != BlobRef::NONE {
+            for (_, mark) in history::read(blobs, row.history) {
+                let names = mark.names();
+                queues.count(names.queue, hold);
+                workers.count(names.worker, hold);
+                groups.count(names.group, hold);
+            }
+        }
+        let failure = rares.get(row.rare as usize).and_then(|rare| rare.failure.as_ref());
+        if let Some(failure) = failure {
+            groups.count(failure.group, hold);
+            workers.count(failure.worker, hold);
+        }
     }
 
     fn next_seq(&mut self) -> u64 {
@@ -131,7 +220,7 @@ impl State {
             None => (self.new_row(&put.jid), Vec::new()),
         };
         self.fill(at, put.queue, put.klass, &put.payload, put.priority, put.retries, put.now);
-        self.rows[at].worker = NONE;
+        self.set_worker(at, NONE);
         self.forget_expires(at);
         if self.rows[at].rare != NONE {
             self.renew(at, put.now);
@@ -209,9 +298,9 @@ impl State {
         time: Timestamp,
     ) {
         self.set_new_payload(at, payload);
+        self.set_queue(at, queue);
+        self.set_klass(at, klass);
         let row = &mut self.rows[at];
-        row.queue = queue;
-        row.klass = klass;
         row.priority = priority;
         row.retries = retries;
         row.remaining = retries as i32;
@@ -242,8 +331,9 @@ impl State {
             dependents.into_iter().for_each(|of| self.unlink(of, at));
         }
         self.drop_payload(at);
+        self.count_row(at, false);
         let row = &self.rows[at];
-        if row.history != super::blobs::BlobRef::NONE {
+        if row.history != BlobRef::NONE {
             self.blobs.remove(row.history);
         }
         if row.rare != NONE {
@@ -366,9 +456,9 @@ impl State {
             pace.start(now);
         }
         let lock = self.enter(at, RowState::Running, expires);
+        self.set_worker(at, worker);
         let row = &mut self.rows[at];
         row.time = now;
-        row.worker = worker;
         if row.flags.has(Flags::GRACE) {
             self.workers[worker].warned.insert(at);
         }
@@ -427,8 +517,8 @@ impl State {
         row.state = RowState::Complete;
         // The token stays in `seq`, so that the attempt can say again that it is done.
         row.score = now;
-        row.queue = NONE;
         let entry = Timed::of(at, row);
+        self.set_queue(at, NONE);
         self.complete.insert(entry);
         if self.rows[at].rare != NONE {
             self.dismiss_waiters(at);
@@ -443,7 +533,7 @@ impl State {
         let token = self.rows[at].seq;
         self.rare_mut(at).ended = Some((token, Ended::Completed(advance.reply)));
         self.mark(at, now, Mark::Put { queue: advance.queue });
-        self.rows[at].queue = advance.queue;
+        self.set_queue(at, advance.queue);
         self.take_key(at);
         self.register(advance.queue, now);
         advance.depends.iter().for_each(|on| self.link(at, *on));
@@ -464,15 +554,14 @@ impl State {
         let row = &self.rows[at];
         let (queue, ran) = (row.queue, now - row.time);
         self.days(queue, now).run.add(ran);
+        self.set_worker(at, NONE);
         let row = &mut self.rows[at];
         row.time = now;
-        row.worker = NONE;
         row.remaining = row.retries as i32;
         self.forget_expires(at);
         if self.rows[at].rare != NONE {
-            let rare = self.rare_mut(at);
-            rare.failure = None;
-            rare.ended = None;
+            self.set_failure(at, None);
+            self.rare_mut(at).ended = None;
         }
     }
 
@@ -494,12 +583,11 @@ impl State {
         self.detach(at);
         self.forget_expires(at);
         let token = self.rows[at].seq;
-        let rare = self.rare_mut(at);
-        rare.failure = Some(failure_row(&fail.failure));
+        self.set_failure(at, Some(failure_row(&fail.failure)));
         if ran {
-            rare.ended = fail.by_worker.then_some((token, Ended::Failed));
+            self.rare_mut(at).ended = fail.by_worker.then_some((token, Ended::Failed));
         }
-        self.rows[at].worker = NONE;
+        self.set_worker(at, NONE);
         let entry = self.enter(at, RowState::Failed, fail.now);
         self.groups[group].insert((entry.seq, at));
     }
@@ -509,7 +597,7 @@ impl State {
         self.unlist(at);
         self.detach(at);
         if let Some(failure) = failure {
-            self.rare_mut(at).failure = Some(failure_row(failure));
+            self.set_failure(at, Some(failure_row(failure)));
         }
         match due {
             Some(due) => self.schedule(at, due),
@@ -534,8 +622,8 @@ impl State {
     fn unfail(&mut self, at: RowId, queue: u32, now: Timestamp) {
         self.mark(at, now, Mark::Put { queue });
         self.detach(at);
+        self.set_queue(at, queue);
         let row = &mut self.rows[at];
-        row.queue = queue;
         row.remaining = row.retries as i32;
         self.renew(at, now);
         self.take_key(at);
@@ -549,8 +637,8 @@ impl State {
         self.detach(at);
         self.forget_expires(at);
         self.forget_ended(at);
+        self.set_worker(at, NONE);
         let row = &mut self.rows[at];
-        row.worker = NONE;
         (row.state, row.score) = (RowState::Waiting, Timestamp::MIN);
         let (queue, entry) = (row.queue, Work::of(at, row));
         self.queues[queue].work.insert(entry);
@@ -574,6 +662,7 @@ impl State {
         of.pace = limits.and_then(|limits| limits.rate).map(super::Pace::new);
         of.limits = limits.map(|limits| Box::new(limits.clone()));
         self.stir(queue);
+        self.queues.examine(queue);
     }
 
     fn prioritise(&mut self, at: RowId, priority: crate::Priority) {
@@ -598,10 +687,14 @@ impl State {
     fn mark(&mut self, at: RowId, when: Timestamp, mark: Mark<'_>) {
         let limit = self.config.numbers.history_max;
         let row = &mut self.rows[at];
-        if row.history == super::blobs::BlobRef::NONE {
+        if row.history == BlobRef::NONE {
             row.history = history::begin(&mut self.blobs, row.time, row.queue);
+            self.queues.hold(row.queue);
         }
-        row.history = history::append(&mut self.blobs, row.history, limit, when, mark);
+        let mut dropped = Vec::new();
+        row.history = history::append(&mut self.blobs, row.history, limit, when, mark, &mut dropped);
+        self.count_mark(mark.names(), true);
+        dropped.into_iter().for_each(|names| self.count_mark(names, false));
     }
 
     fn days(&mut self, queue: u32, now: Timestamp) -> &mut super::stats::Day {
@@ -657,6 +750,7 @@ impl State {
                 self.rare_mut(entry.row).listed = None;
             }
         }
+        self.workers.examine(worker);
     }
 
     /// Remembers the deadline that Qless goes on to name.
@@ -875,8 +969,10 @@ impl State {
             self.templates_made
         });
         let entry = template.entry(number);
+        self.count_template(&template, true);
         if let Some(old) = self.templates.insert(number, template) {
             self.queues[old.queue].recurring.remove(old.entry(number));
+            self.count_template(&old, false);
         }
         self.templates_by_jid.insert(recur.jid.clone(), number);
         self.queues[recur.queue].recurring.insert(entry);
@@ -888,7 +984,15 @@ impl State {
 
     /// Begins or ends the watch on a queue. That is no change: it is not written down, and nobody can see it.
     pub(crate) fn watch(&mut self, queue: u32, on: bool) {
-        self.queues[queue].watched = on;
+        let of = &mut self.queues[queue];
+        of.watched = on;
+        if !on {
+            // The list of stirred queues must not name a queue that can be removed.
+            if std::mem::take(&mut of.stirred) {
+                self.stirred.retain(|stirred| *stirred != queue);
+            }
+            self.queues.examine(queue);
+        }
     }
 }
 

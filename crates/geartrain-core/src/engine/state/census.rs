@@ -21,6 +21,10 @@ pub struct Census {
     pub queues: u64,
     /// Recurring jobs.
     pub recurring: u64,
+    /// Interned names: queues (those off the list included), klasses, workers and groups.
+    pub names: u64,
+    /// About how much memory the names take with what is kept for each, statistics included and jobs apart.
+    pub name_bytes: u64,
 }
 
 impl Census {
@@ -36,6 +40,8 @@ impl State {
         let mut census = Census {
             queues: self.registered_queues().len() as u64,
             recurring: self.templates.len() as u64,
+            names: self.name_count() as u64,
+            name_bytes: self.name_bytes() as u64,
             ..Census::default()
         };
         for at in self.rows.ids() {

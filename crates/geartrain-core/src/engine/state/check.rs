@@ -1,6 +1,7 @@
 //! Whether all that is known agrees with itself.
 
-use super::{Flags, NONE, RowId, RowState, State, Timed, Work};
+use super::blobs::BlobRef;
+use super::{Flags, NONE, RowId, RowState, State, Timed, Work, history};
 use crate::engine::change::is_counter;
 
 impl State {
@@ -17,8 +18,52 @@ impl State {
         self.check_templates()?;
         self.check_beyond()?;
         self.check_able()?;
+        self.check_names()?;
         self.check_counters()?;
         self.results.check()
+    }
+
+    /// Every name counts as many references as there are.
+    fn check_names(&self) -> Result<(), String> {
+        let (mut queues, mut klasses) = (vec![0; self.queues.len()], vec![0; self.klasses.len()]);
+        let (mut workers, mut groups) = (vec![0; self.workers.len()], vec![0; self.groups.len()]);
+        let count = |counts: &mut [u64], number: u32| match counts.get_mut(number as usize) {
+            Some(count) => {
+                *count += 1;
+                Ok(())
+            }
+            None => ensure(number == NONE, || format!("number {number} has no name")),
+        };
+        for at in self.rows.ids() {
+            let row = &self.rows[at];
+            count(&mut queues, row.queue)?;
+            count(&mut klasses, row.klass)?;
+            count(&mut workers, row.worker)?;
+            let history = row.history;
+            let has_history = history != BlobRef::NONE;
+            for (_, mark) in has_history.then(|| history::read(&self.blobs, history)).into_iter().flatten() {
+                let names = mark.names();
+                count(&mut queues, names.queue)?;
+                count(&mut workers, names.worker)?;
+                count(&mut groups, names.group)?;
+            }
+            if let Some(failure) = self.rare(at).and_then(|rare| rare.failure.as_ref()) {
+                count(&mut groups, failure.group)?;
+                count(&mut workers, failure.worker)?;
+            }
+        }
+        for template in self.templates.values() {
+            count(&mut queues, template.queue)?;
+            count(&mut klasses, template.klass)?;
+        }
+        for (queue, klass) in self.workers.iter().flat_map(|(_, _, worker)| worker.abilities.keys()) {
+            count(&mut queues, *queue)?;
+            count(&mut klasses, *klass)?;
+        }
+        self.queues.check(&queues)?;
+        self.klasses.check(&klasses)?;
+        self.workers.check(&workers)?;
+        self.groups.check(&groups)
     }
 
     /// What goes beyond Qless is in the indexes that it calls for, and nothing else is.

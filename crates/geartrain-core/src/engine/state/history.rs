@@ -28,6 +28,28 @@ pub(crate) enum Mark<'a> {
     Log { message: &'a str, data: Option<&'a str> },
 }
 
+/// The names that an entry refers to; [`NONE`] where it refers to none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MarkNames {
+    pub(crate) queue: u32,
+    pub(crate) worker: u32,
+    pub(crate) group: u32,
+}
+
+impl Mark<'_> {
+    pub(crate) fn names(&self) -> MarkNames {
+        let none = MarkNames { queue: NONE, worker: NONE, group: NONE };
+        match *self {
+            Mark::Put { queue } => MarkNames { queue, ..none },
+            Mark::Popped { worker } | Mark::HandedBack { worker } | Mark::Crashed { worker } => {
+                MarkNames { worker, ..none }
+            }
+            Mark::Failed { worker, group } => MarkNames { worker, group, ..none },
+            Mark::Done | Mark::TimedOut | Mark::Log { .. } => none,
+        }
+    }
+}
+
 /// Begins a history with the put that a job's row tells of.
 pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     let mut whole = [0; FIRST_BYTES];
@@ -44,13 +66,15 @@ pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     }
 }
 
-/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all that fit.
+/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all
+/// that fit. What the entries referred to that had to go is added to `dropped`.
 pub(crate) fn append(
     blobs: &mut Blobs,
     at: BlobRef,
     limit: usize,
     when: Timestamp,
     mark: Mark<'_>,
+    dropped: &mut Vec<MarkNames>,
 ) -> BlobRef {
     let mut short = [0; 17];
     let long;
@@ -67,7 +91,7 @@ pub(crate) fn append(
     let (bytes, count) = head(blobs.get(at));
     let grown = bytes + entry.len();
     if (limit > 0 && count >= limit) || grown > HISTORY_BYTES_MAX {
-        let (whole, count) = trimmed(&blobs.get(at)[..bytes], limit, entry);
+        let (whole, count) = trimmed(&blobs.get(at)[..bytes], limit, entry, dropped);
         return replace(blobs, at, whole, count);
     }
     let slot = blobs.slot_mut(at);
@@ -102,12 +126,12 @@ pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestam
 }
 
 /// Keeps the first entry and as many of the newest as may be; if there is room for one only, the newest. Says how many there are then.
-fn trimmed(history: &[u8], limit: usize, entry: &[u8]) -> (Vec<u8>, usize) {
-    let mut entries = Vec::new();
+fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<MarkNames>) -> (Vec<u8>, usize) {
+    let (mut entries, mut names) = (Vec::new(), Vec::new());
     let mut rest = &history[HEAD_BYTES..];
     while !rest.is_empty() {
         let before = rest;
-        read_entry(&mut rest);
+        names.push(read_entry(&mut rest).1.names());
         entries.push(&before[..before.len() - rest.len()]);
     }
     entries.push(entry);
@@ -121,6 +145,7 @@ fn trimmed(history: &[u8], limit: usize, entry: &[u8]) -> (Vec<u8>, usize) {
     });
     // The new entry is kept whatever the room.
     let newest = fitting.count().max(1);
+    dropped.extend(&names[first.len()..entries.len() - newest]);
     let kept = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
     (kept, first.len() + newest)
 }
@@ -238,7 +263,7 @@ mod tests {
         ];
         let mut at = begin(&mut blobs, Timestamp::from(1), 7);
         for (n, mark) in marks.into_iter().enumerate() {
-            at = append(&mut blobs, at, 0, Timestamp::from(n as i32 + 2), mark);
+            at = append(&mut blobs, at, 0, Timestamp::from(n as i32 + 2), mark, &mut Vec::new());
         }
         let read: Vec<_> = read(&blobs, at).collect();
         assert_eq!(read[0], (Timestamp::from(1), Mark::Put { queue: 7 }));
@@ -259,7 +284,7 @@ mod tests {
             let mut blobs = Blobs::default();
             let mut at = begin(&mut blobs, Timestamp::from(0), 7);
             for n in 1..5 {
-                at = append(&mut blobs, at, limit, Timestamp::from(n), Mark::Done);
+                at = append(&mut blobs, at, limit, Timestamp::from(n), Mark::Done, &mut Vec::new());
             }
             assert_eq!(whens(&blobs, at), kept, "limit {limit}");
         }
@@ -271,10 +296,17 @@ mod tests {
         let mut at = begin(&mut blobs, Timestamp::from(0), 7);
         let long = "x".repeat(60_000);
         for n in 1..40 {
-            at = append(&mut blobs, at, 0, Timestamp::from(n), Mark::Log { message: &long, data: None });
+            at = append(
+                &mut blobs,
+                at,
+                0,
+                Timestamp::from(n),
+                Mark::Log { message: &long, data: None },
+                &mut Vec::new(),
+            );
         }
         assert_eq!(whens(&blobs, at), [0., 36., 37., 38., 39.]);
-        at = append(&mut blobs, at, 0, Timestamp::from(40), Mark::Done);
+        at = append(&mut blobs, at, 0, Timestamp::from(40), Mark::Done, &mut Vec::new());
         assert_eq!(whens(&blobs, at), [0., 36., 37., 38., 39., 40.]);
     }
 
@@ -283,9 +315,9 @@ mod tests {
         let mut blobs = Blobs::default();
         let mut at = begin(&mut blobs, Timestamp::from(0), 7);
         for n in 1..10 {
-            at = append(&mut blobs, at, 0, Timestamp::from(n), Mark::Done);
+            at = append(&mut blobs, at, 0, Timestamp::from(n), Mark::Done, &mut Vec::new());
         }
-        at = append(&mut blobs, at, 4, Timestamp::from(10), Mark::Done);
+        at = append(&mut blobs, at, 4, Timestamp::from(10), Mark::Done, &mut Vec::new());
         assert_eq!(whens(&blobs, at), [0., 8., 9., 10.]);
     }
 }

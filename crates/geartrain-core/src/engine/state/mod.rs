@@ -12,6 +12,7 @@ mod index;
 mod ordered;
 mod places;
 mod rare;
+mod reclaim;
 mod results;
 mod rows;
 mod side;
@@ -40,6 +41,7 @@ use happened::Happened;
 pub(crate) use ordered::Ordered;
 pub(crate) use rare::Ended;
 use rare::Rare;
+pub(crate) use reclaim::Need;
 use results::Results;
 pub(crate) use results::{RESULT_BYTES, size as result_size};
 pub use rows::RowId;
@@ -315,6 +317,10 @@ impl State {
 
     pub(crate) fn queue(&self, queue: u32) -> &Queue {
         &self.queues[queue]
+    }
+
+    pub(crate) fn queue_numbers(&self) -> Vec<u32> {
+        self.queues.iter().map(|(queue, ..)| queue).collect()
     }
 
     pub(crate) fn queue_name(&self, queue: u32) -> QueueName {

@@ -63,6 +63,12 @@ impl<E: Ord + Copy> Ordered<E> {
         self.len == 0
     }
 
+    /// About how much memory it takes besides itself, entries apart: what is kept at both ends for more of
+    /// them.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<E>() * (self.head.capacity() + self.tail.capacity())
+    }
+
     /// Puts an entry in that is not there yet.
     pub(crate) fn insert(&mut self, entry: E) {
         match self.zone(entry) {

@@ -7,11 +7,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::blobs::BlobRef;
 use super::happened::Happened;
+use super::history::{self, MarkNames};
 use super::rare::{Ended, FailureRow, Rare, Tagging};
 use super::side::{Pace, Side};
 use super::stats::Days;
-use super::{Flags, NONE, Queue, RowId, RowState, State, Template, Timed, Work, Worker, history};
+use super::{Flags, NONE, Queue, RowId, RowState, State, Table, Template, Timed, Work, Worker};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
 use crate::{CompleteReply, Every, Jid, Kept, Payload, Place, Priority, Published, Seconds, Tag, Timestamp};
 
@@ -24,6 +26,8 @@ const BEYOND: u64 = 1 << 17;
 const ASIDE: u64 = 1 << 18;
 /// Stands where a job's row would, before a result.
 const RESULT: u32 = NONE;
+/// Stands where the name would for a number that is free. No name is empty.
+const FREE: &str = "";
 
 /// How far a picture has got.
 #[derive(Debug)]
@@ -117,26 +121,30 @@ impl State {
             to.text(option);
             to.text(value);
         }
-        to.number(self.queues.iter().count() as u64);
-        for (_, name, queue) in self.queues.iter() {
+        // A number that is free is written as one whose name is empty and of which nothing else is true.
+        let (no_queue, no_worker) = (Queue::default(), Worker::default());
+        to.number(self.queues.len() as u64);
+        for slot in self.queues.slots() {
+            let (name, queue) = slot.map_or((FREE, &no_queue), |(name, queue)| (name, queue));
             to.text(name);
             to.byte(u8::from(queue.paused) | u8::from(queue.registered.is_some()) << 1);
             to.moment(queue.registered.unwrap_or_default());
             queue.days.write(to);
         }
-        to.number(self.klasses.iter().count() as u64);
-        self.klasses.iter().for_each(|(_, name, ())| {
-            to.text(name);
+        to.number(self.klasses.len() as u64);
+        self.klasses.slots().for_each(|slot| {
+            to.text(slot.map_or(FREE, |(name, ())| name));
         });
-        to.number(self.workers.iter().count() as u64);
-        for (_, name, worker) in self.workers.iter() {
+        to.number(self.workers.len() as u64);
+        for slot in self.workers.slots() {
+            let (name, worker) = slot.map_or((FREE, &no_worker), |(name, worker)| (name, worker));
             to.text(name);
             to.byte(u8::from(worker.seen.is_some()));
             to.moment(worker.seen.unwrap_or_default());
         }
-        to.number(self.groups.iter().count() as u64);
-        self.groups.iter().for_each(|(_, name, _)| {
-            to.text(name);
+        to.number(self.groups.len() as u64);
+        self.groups.slots().for_each(|slot| {
+            to.text(slot.map_or(FREE, |(name, _)| name));
         });
         to.number(self.tags.len() as u64);
         for (tag, usage) in &self.tags {
@@ -159,12 +167,13 @@ impl State {
 
     /// What goes beyond Qless, apart from jobs and results.
     fn write_beyond(&self, to: &mut Writer<'_>) {
-        for (_, _, queue) in self.queues.iter() {
+        let (no_queue, no_worker) = (Queue::default(), Worker::default());
+        for queue in self.queues.slots().map(|slot| slot.map_or(&no_queue, |(_, queue)| queue)) {
             to.optional(queue.limits.as_deref(), Writer::limits);
             to.optional(queue.pace.map(|pace| pace.next), Writer::moment);
             to.optional(queue.asked, Writer::moment);
         }
-        for (_, _, worker) in self.workers.iter() {
+        for worker in self.workers.slots().map(|slot| slot.map_or(&no_worker, |(_, worker)| worker)) {
             to.number(worker.abilities.len() as u64);
             for ((queue, klass), attempt_max) in &worker.abilities {
                 to.id(*queue).maybe(*klass).optional(*attempt_max, Writer::span);
@@ -185,22 +194,25 @@ impl State {
     }
 
     fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
-        let queues: Vec<u32> = self.queues.iter().map(|(queue, ..)| queue).collect();
-        for queue in queues {
+        for queue in 0..self.queues.len() as u32 {
             let limits = reader.optional("limits", |reader, _| reader.limits())?;
             let pace = limits.as_ref().and_then(|limits| limits.rate).map(Pace::new);
             let next = reader.optional("pace", Reader::moment)?;
-            let of = &mut self.queues[queue];
-            of.limits = limits.map(Box::new);
-            of.pace = pace.zip(next).map(|(pace, next)| Pace { next, ..pace });
-            of.asked = reader.optional("asked", Reader::moment)?;
+            let asked = reader.optional("asked", Reader::moment)?;
+            if self.queues.has(queue) {
+                let of = &mut self.queues[queue];
+                of.limits = limits.map(Box::new);
+                of.pace = pace.zip(next).map(|(pace, next)| Pace { next, ..pace });
+                of.asked = asked;
+            }
         }
-        let workers: Vec<u32> = self.workers.iter().map(|(worker, ..)| worker).collect();
-        for worker in workers {
+        for worker in 0..self.workers.len() as u32 {
             for _ in 0..reader.count(3, "abilities")? {
                 let ability = (reader.id("queue")?, reader.maybe("klass")?);
                 let attempt_max = reader.optional("attempt_max", Reader::span)?;
-                let known = self.queues.has(ability.0) && (ability.1 == NONE || self.klasses.has(ability.1));
+                let known = self.workers.has(worker)
+                    && self.queues.has(ability.0)
+                    && (ability.1 == NONE || self.klasses.has(ability.1));
                 if !known {
                     return Err(reader.misfit("an ability"));
                 }
@@ -285,20 +297,21 @@ impl State {
             let registered = reader.moment("snapshot")?;
             let registered = (flags & 2 != 0).then_some(registered);
             let days = Days::read(reader)?;
-            self.queues
-                .add(&name, Queue { options, paused: flags & 1 != 0, registered, days, ..Queue::default() });
+            let queue = Queue { options, paused: flags & 1 != 0, registered, days, ..Queue::default() };
+            add_read(&mut self.queues, &name, queue);
         }
         for _ in 0..reader.count(1, "snapshot")? {
-            self.klasses.add(&reader.text("snapshot")?.into(), ());
+            add_read(&mut self.klasses, &reader.text("snapshot")?.into(), ());
         }
         for _ in 0..reader.count(1, "snapshot")? {
             let name: Arc<str> = reader.text("snapshot")?.into();
             let seen = reader.byte("snapshot")? != 0;
             let moment = reader.moment("snapshot")?;
-            self.workers.add(&name, Worker { seen: seen.then_some(moment), ..Worker::default() });
+            let worker = Worker { seen: seen.then_some(moment), ..Worker::default() };
+            add_read(&mut self.workers, &name, worker);
         }
         for _ in 0..reader.count(1, "snapshot")? {
-            self.groups.add(&reader.text("snapshot")?.into(), Default::default());
+            add_read(&mut self.groups, &reader.text("snapshot")?.into(), Default::default());
         }
         for _ in 0..reader.count(1, "snapshot")? {
             let tag = read_tag(reader)?;
@@ -314,6 +327,7 @@ impl State {
         for _ in 0..reader.count(1, "snapshot")? {
             let number = reader.id("snapshot")?;
             let template = self.read_template(reader)?;
+            self.count_template(&template, true);
             self.templates_by_jid.insert(template.jid.clone(), number);
             self.templates.insert(number, template);
         }
@@ -429,8 +443,11 @@ impl State {
         (row.retries, row.remaining) = (retries, remaining);
         row.history = kept_history;
         if let Some(rare) = read_rare(reader)? {
+            let is_known = |failure: &FailureRow| {
+                self.groups.has(failure.group) && (failure.worker == NONE || self.workers.has(failure.worker))
+            };
             let known = rare.dependencies.iter().all(|on| *on < self.rows.used())
-                && rare.failure.iter().all(|failure| self.groups.has(failure.group));
+                && rare.failure.iter().all(is_known);
             if !known {
                 return Err(reader.misfit("what a job refers to"));
             }
@@ -445,7 +462,23 @@ impl State {
         } else if has_aside {
             return Err(reader.misfit("what is carried aside"));
         }
+        if !self.is_history_known(at) {
+            return Err(reader.misfit("a name in a history"));
+        }
+        self.count_row(at, true);
         Ok(())
+    }
+
+    /// Whether every name that a job's history refers to is there.
+    fn is_history_known(&self, at: RowId) -> bool {
+        let history = self.rows[at].history;
+        history == BlobRef::NONE
+            || history::read(&self.blobs, history).all(|(_, mark)| {
+                let MarkNames { queue, worker, group } = mark.names();
+                (queue == NONE || self.queues.has(queue))
+                    && (worker == NONE || self.workers.has(worker))
+                    && (group == NONE || self.groups.has(group))
+            })
     }
 
     /// Puts every job into the indexes that its row calls for. Each index is filled in order, which is much quicker than as the rows come.
@@ -540,6 +573,15 @@ impl State {
             self.queues[queue].keys.insert(key, at);
         }
         self.enter_expiries(at);
+    }
+}
+
+/// Takes over the next number of a kind: one that a name has, or one that is free.
+fn add_read<T>(to: &mut Table<T>, name: &Arc<str>, thing: T) {
+    if **name == *FREE {
+        to.add_free();
+    } else {
+        to.add(name, thing);
     }
 }
 

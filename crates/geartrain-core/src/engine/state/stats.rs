@@ -71,6 +71,24 @@ impl Days {
         }
     }
 
+    /// When the newest day is as old as a day may become; none if there are no days.
+    pub(crate) fn end(&self, keep: Keep) -> Option<Timestamp> {
+        let newest = self.days.last()?.start;
+        Some(newest + Seconds::saturating((keep.days as f64 + 1.0) * DAY))
+    }
+
+    /// Gives back the memory that is kept for days to come.
+    pub(crate) fn shrink(&mut self) {
+        self.days.shrink_to_fit();
+    }
+
+    /// How much memory they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let histograms = self.days.iter().flat_map(|day| [&day.wait.histogram, &day.run.histogram]);
+        size_of::<Day>() * self.days.capacity()
+            + histograms.map(|histogram| size_of::<u64>() * histogram.capacity()).sum::<usize>()
+    }
+
     pub(crate) fn write(&self, to: &mut Writer<'_>) {
         to.number(self.days.len() as u64);
         for day in &self.days {
