@@ -28,6 +28,7 @@ use std::sync::Arc;
 pub use codec::{CodecError, CodecErrorWhy};
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
+pub(crate) use state::COPIED_BYTES_MAX;
 pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 

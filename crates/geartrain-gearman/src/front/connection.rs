@@ -45,6 +45,8 @@ struct Batch {
     slots: Vec<Slot>,
     flight: Flight,
     landed: Option<Landed>,
+    /// It carries a large payload, so that the backend may execute later batches before it.
+    is_large: bool,
 }
 
 impl Batch {
@@ -172,7 +174,7 @@ where
             }
             is_unread = !self.out.is_empty();
             let room = self.out.len() < OUTPUT_BYTES_MAX;
-            let may_read = !self.ended && room && self.listens() && self.batches.len() < BATCHES_MAX;
+            let may_read = !self.ended && room && self.listens() && !self.must_land();
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
@@ -247,7 +249,7 @@ where
                 self.answer(word).await;
                 continue;
             }
-            if self.batches.len() >= BATCHES_MAX {
+            if self.must_land() {
                 break;
             }
             match self.parser.next(&mut self.incoming) {
@@ -308,6 +310,11 @@ where
         self.tell_rest();
     }
 
+    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake one.
+    fn must_land(&self) -> bool {
+        self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
+    }
+
     /// Sends what has been gathered.
     async fn send(&mut self) {
         self.session.ask_for_jobs(&mut self.gathered);
@@ -316,13 +323,14 @@ where
         }
         let calls = std::mem::take(&mut self.gathered.calls);
         let slots = std::mem::take(&mut self.gathered.slots);
+        let is_large = calls.iter().any(|call| call.command.is_large());
         let backend = self.shared.backend.clone();
         let flight: Flight = if calls.is_empty() {
             Box::pin(std::future::ready(Ok(Vec::new())))
         } else {
             Box::pin(async move { backend.execute(calls).await })
         };
-        let mut batch = Batch { slots, flight, landed: None };
+        let mut batch = Batch { slots, flight, landed: None, is_large };
         poll_fn(|context| {
             // Whether it is done at once does not matter here.
             let _ = batch.poll(context);
