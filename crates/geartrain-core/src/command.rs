@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::wire::Word;
 use crate::{
-    Ability, Announcement, BadCount, Chance, ChunkKind, Group, Jid, Job, Kept, Klass, Outcome, Payload,
-    Popped, Priority, Progressed, QueueLimits, QueueName, Seconds, StateName, Tag, Terms, Timestamp, Token,
-    UniqueKey, Waiter, WhyReply, WorkerName,
+    Ability, Announcement, BadCount, Chance, ChunkKind, Group, Jid, Job, Kept, Klass, LARGE_PAYLOAD_BYTES,
+    Outcome, Payload, Popped, Priority, Progressed, QueueLimits, QueueName, Seconds, StateName, Tag, Terms,
+    Timestamp, Token, UniqueKey, Waiter, WhyReply, WorkerName,
 };
 
 /// One thing that can be asked, and the type of its answer.
@@ -56,6 +56,52 @@ macro_rules! operations {
             }
         )*
     };
+}
+
+impl Command {
+    /// The payload that it would give to a job. Those of recurring jobs are kept otherwise, and are not meant.
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Command::Put(put) => Some(&put.payload),
+            Command::Heartbeat(heartbeat) => heartbeat.payload.as_ref(),
+            Command::Complete(complete) => complete.payload.as_ref(),
+            Command::Fail(fail) => fail.payload.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same, to be exchanged.
+    pub fn payload_mut(&mut self) -> Option<&mut Payload> {
+        match self {
+            Command::Put(put) => Some(&mut put.payload),
+            Command::Heartbeat(heartbeat) => heartbeat.payload.as_mut(),
+            Command::Complete(complete) => complete.payload.as_mut(),
+            Command::Fail(fail) => fail.payload.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// Gives all bytes that an engine would keep memory [of their own](Payload::unshare). Payloads that it copies anyway are left as they are.
+    pub fn unshare(&mut self) {
+        if let Some(payload) = self.payload_mut()
+            && payload.byte_len() > crate::engine::COPIED_BYTES_MAX
+        {
+            payload.unshare();
+        }
+        match self {
+            Command::Put(Put { terms: Some(terms), .. }) => terms.aside.iter_mut().for_each(Payload::unshare),
+            Command::Complete(Complete { result: Some(result), .. })
+            | Command::Fail(Fail { result: Some(result), .. }) => result.bytes.unshare(),
+            Command::Recur(recur) => recur.payload.unshare(),
+            Command::UpdateRecurring(update) => update.payload.iter_mut().for_each(Payload::unshare),
+            _ => {}
+        }
+    }
+
+    /// Whether it carries a payload of [`LARGE_PAYLOAD_BYTES`] or more, so that commands sent later may overtake it.
+    pub fn is_large(&self) -> bool {
+        self.payload().is_some_and(|payload| payload.byte_len() >= LARGE_PAYLOAD_BYTES)
+    }
 }
 
 operations! {

@@ -32,7 +32,7 @@ pub use names::{
     Tag, WorkerName,
 };
 pub use number::read_number;
-pub use payload::{PAYLOAD_BYTES_MAX, Payload, Place};
+pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, Place};
 pub use terms::*;
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};
 pub use why::*;

@@ -9,6 +9,12 @@ use crate::{base64, json};
 /// The largest payload, chunk or result, unless an engine is told otherwise.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
+/// A backend may write payloads of this size, or more, before it queues their batch for execution.
+///
+/// Meanwhile it executes batches that were sent later. A front-end that has to keep the order of one peer's requests sends nothing more of that
+/// peer until such a batch is answered.
+pub const LARGE_PAYLOAD_BYTES: usize = 512 << 10;
+
 /// Opaque bytes, cheap to clone.
 ///
 /// It is a type of its own, rather than bytes, because a store may leave large ones where they are on disk; a
@@ -42,6 +48,15 @@ impl Place {
     /// What a record takes besides the payload.
     pub const HEAD_BYTES: u32 = 8;
 
+    /// This bit of a file's number says that the file holds one payload and was complete and synced before any delta named it. Such a file goes
+    /// when the delta that released the payload is durable.
+    pub const OWN_FILE: u64 = 1 << 31;
+
+    /// Whether a file of this number holds one payload.
+    pub fn is_own_file(file: u64) -> bool {
+        file & Place::OWN_FILE != 0
+    }
+
     /// What the whole record takes.
     pub fn record_bytes(&self) -> u64 {
         u64::from(Place::HEAD_BYTES) + u64::from(self.bytes)
@@ -58,6 +73,22 @@ impl Payload {
         match &self.0 {
             Repr::Here(bytes) => bytes,
             Repr::There(place) => nobody_fetched(place),
+        }
+    }
+
+    /// How many bytes it has, in memory or elsewhere.
+    pub fn byte_len(&self) -> usize {
+        match &self.0 {
+            Repr::Here(bytes) => bytes.len(),
+            Repr::There(place) => place.bytes as usize,
+        }
+    }
+
+    /// Gives it memory of its own. Bytes that came over a connection share the buffer into which they were read, which may be much larger and stays as
+    /// long as they do.
+    pub fn unshare(&mut self) {
+        if let Repr::Here(bytes) = &mut self.0 {
+            *bytes = Bytes::copy_from_slice(bytes);
         }
     }
 

@@ -76,6 +76,8 @@ struct Batch {
     slots: Vec<Slot>,
     flight: Flight,
     landed: Option<Landed>,
+    /// It carries a large payload, so that the backend may execute later batches before it.
+    is_large: bool,
 }
 
 impl Batch {
@@ -192,7 +194,7 @@ where
             }
             let has_space = self.out.bytes.len() < OUTPUT_BYTES_MAX;
             let room = has_space && self.large.is_none();
-            let may_read = !self.ended && room && self.held.is_none() && self.batches.len() < BATCHES_MAX;
+            let may_read = !self.ended && room && self.held.is_none() && !self.must_land();
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
@@ -287,7 +289,7 @@ where
         while !self.session.closing {
             let request = match self.held.take() {
                 Some(request) => request,
-                None if self.batches.len() >= BATCHES_MAX => break,
+                None if self.must_land() => break,
                 None => match self.parser.next(&mut self.incoming) {
                     Ok(Some(request)) => request,
                     Ok(None) => break,
@@ -386,6 +388,11 @@ where
         }
     }
 
+    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake one.
+    fn must_land(&self) -> bool {
+        self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
+    }
+
     /// Sends what has been gathered.
     async fn send(&mut self) {
         let Gathered { calls, slots, .. } = std::mem::take(&mut self.gathered);
@@ -393,6 +400,7 @@ where
             return;
         }
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
+        let is_large = calls.iter().any(|call| call.command.is_large());
         let backend = self.shared.backend.clone();
         let looks: Vec<_> = slots.iter().flat_map(Slot::looks).collect();
         let flight: Flight = Box::pin(async move {
@@ -400,7 +408,7 @@ where
             let looked = if looks.is_empty() { Vec::new() } else { native::look(looks, &*backend).await? };
             Ok((answers, looked))
         });
-        let mut batch = Batch { slots, flight, landed: None };
+        let mut batch = Batch { slots, flight, landed: None, is_large };
         poll_fn(|context| {
             // Whether it is done at once does not matter here.
             let _ = batch.poll(context);

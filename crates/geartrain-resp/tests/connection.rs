@@ -7,6 +7,27 @@ use common::{Server, Value, request};
 use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
 use geartrain_resp::Options;
 
+/// The store writes a large payload before it queues the put, and executes others meanwhile: those of this connection not.
+#[tokio::test]
+async fn nothing_overtakes_a_large_payload_of_the_same_connection() {
+    // More than go into one batch with the put.
+    const LATER: usize = 1_500;
+    let server = Server::on_disk().await;
+    let mut peer = server.qless().await;
+    let data = format!("{:?}", "x".repeat(geartrain_core::LARGE_PAYLOAD_BYTES));
+    for number in 0..3 {
+        let jid = format!("j{number}");
+        let mut requests = peer.call_words(&["put", "0", "w", "q", &jid, "k", &data, "0"]);
+        (0..LATER).for_each(|_| requests.extend(peer.call("length 0 q")));
+        peer.send(&requests).await;
+        assert_eq!(peer.read().await, Value::Bulk(jid));
+        for _ in 0..LATER {
+            assert_eq!(peer.read().await, Value::Integer(number + 1));
+        }
+    }
+    server.end().await;
+}
+
 #[tokio::test]
 async fn replies_come_in_the_order_of_the_requests() {
     let server = Server::start().await;

@@ -17,6 +17,7 @@ use crate::delivery::{Answered, Audience, RefusableSlot, Slot};
 use crate::embedded::{OpenError, Premises, Started, Store};
 use crate::host::{Host, Message, Posted};
 use crate::keeper::Keeper;
+use crate::large::LargeWriter;
 use crate::log::{Disk, chance};
 use crate::options::StoreOptions;
 use crate::seat::{Seat, Tally};
@@ -34,6 +35,8 @@ pub struct StoreBackend {
     gone: Gone,
     seat: Arc<Seat>,
     thread: Option<JoinHandle<()>>,
+    /// Writes large payloads to files of their own; none if nothing is kept.
+    large: Option<LargeWriter>,
     /// Where everything is kept, as long as the thread is there; nowhere if nothing is.
     premises: Weak<Premises>,
 }
@@ -132,9 +135,10 @@ impl StoreBackend {
     fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
         let Started { engine, scribe, .. } = store.start(clock.now())?;
         let premises = Arc::downgrade(store.premises());
+        let large = LargeWriter::new(store.large().clone());
         let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
         let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;
-        started.premises = premises;
+        (started.premises, started.large) = (premises, Some(large));
         Ok(started)
     }
 
@@ -167,7 +171,7 @@ impl StoreBackend {
                 sits.run(&messages);
             })
             .map_err(|error| broken(name, error))?;
-        Ok(StoreBackend { name, inbox, gone, seat, thread: Some(thread), premises: Weak::new() })
+        Ok(StoreBackend { name, inbox, gone, seat, thread: Some(thread), large: None, premises: Weak::new() })
     }
 
     /// Copies everything into a directory, which must be empty or not there, while work goes on. The copy can be opened like the original, and all
@@ -213,6 +217,19 @@ impl StoreBackend {
         self.answer(answer).await
     }
 
+    /// Has the large payloads of a batch written first.
+    async fn execute_large(
+        &self,
+        large: &LargeWriter,
+        batch: Vec<Call>,
+    ) -> Result<Vec<Answer>, BackendError> {
+        let written = large.write(batch).await;
+        let (mut batch, files) = written.map_err(|trouble| broken(self.name, trouble))?;
+        batch.iter_mut().for_each(|call| call.command.unshare());
+        let answered = self.ask(|slot| self.seat.batch(batch, Some(files), slot)).await?;
+        Ok(answered.answers)
+    }
+
     async fn answer<T>(&self, answer: Receiver<Result<T, Trouble>>) -> Result<T, BackendError> {
         let answer = answer.recv_async().await;
         answer.unwrap_or(Err(Trouble::Gone)).map_err(|trouble| broken(self.name, trouble))
@@ -227,9 +244,17 @@ impl StoreBackend {
 impl Backend for StoreBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
+            if let Some(large) = &self.large
+                && large.is_for(&batch)
+            {
+                return self.execute_large(large, batch).await;
+            }
+            let mut batch = batch;
+            // On the caller's thread: no other has the time.
+            batch.iter_mut().for_each(|call| call.command.unshare());
             let Answered { answers, spent } = match self.seat.do_now(batch, &self.inbox) {
                 Ok(answer) => self.answer(answer).await?,
-                Err(batch) => self.ask(|slot| self.seat.batch(batch, slot)).await?,
+                Err(batch) => self.ask(|slot| self.seat.batch(batch, None, slot)).await?,
             };
             drop(spent);
             Ok(answers)
@@ -264,6 +289,8 @@ impl Backend for StoreBackend {
 
 impl Drop for StoreBackend {
     fn drop(&mut self) {
+        // Nothing is written any more when the directory is let go of.
+        self.large = None;
         if !self.gone.flag.load(Ordering::SeqCst) {
             // Behind all that was sent before it, so that is answered first.
             let _ = self.inbox.send(Message::Stop { slot: None }.into());

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
+use geartrain_core::Place;
+
 use crate::checkpoint::Checkpoints;
 use crate::embedded::{OpenError, Premises, make_private};
 use crate::log::{self, Copied, Disk, RealDisk};
@@ -43,15 +45,21 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
             (position, bytes)
         }
     };
-    // What the checkpoint speaks of is in them already; what is added meanwhile, and is in the log, need not be.
-    let payload_files = payloads::files_on(&**from)?;
-    for (file, bytes) in &payload_files {
-        copy_file(&**from, &target.disk, &payloads::name_of(*file), *bytes)?;
-    }
     let copied = log::copy(&**from, &target.disk, first, &mut |_, _| Ok(()))?;
     let Copied { segments, bytes, damage, .. } = copied;
     if let Some(damage) = damage {
         return Err(damage.into());
+    }
+    // After the log: the files that its deltas name were complete before it was written. What is added to other files meanwhile is in the log, and need
+    // not be in them.
+    let mut payload_files = payloads::files_on(&**from)?;
+    for (file, bytes) in std::mem::take(&mut payload_files) {
+        match copy_file(&**from, &target.disk, &payloads::name_of(file), bytes) {
+            // The file of a payload whose put was never executed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && Place::is_own_file(file) => continue,
+            copied => copied?,
+        }
+        payload_files.insert(file, bytes);
     }
     target.keep()?;
     Ok(BackedUp {

@@ -3,6 +3,7 @@
 use flume::Sender;
 use geartrain_core::{Answer, Call, Deliveries, Delivery, Event, Events, PopReply, Refusal};
 
+use crate::fetch::{LargeReader, Unread};
 use crate::followers::{Follower, Followers, Stream};
 use crate::seat::UnderWay;
 use crate::subscribers::{Subscriber, Subscribers, Subscription};
@@ -52,11 +53,24 @@ pub(crate) enum Outgoing {
     Follow(RefusableSlot<Box<dyn Deliveries>>, Result<Box<(Follower, Stream)>, Refusal>),
 }
 
+impl Outgoing {
+    /// Sends an answer that nobody else is told of. Whoever no longer listens for it does not get it.
+    pub(crate) fn send(self) {
+        match self {
+            Outgoing::Batch { slot, answered } => slot.send(Ok(answered)),
+            Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
+            Outgoing::Ready(slot, answer) => drop(slot.send(Ok(answer))),
+            Outgoing::Subscribe(..) | Outgoing::Follow(..) => {}
+        }
+    }
+}
+
 /// Everyone who is told things that they did not ask for just now.
 #[derive(Default)]
 pub(crate) struct Audience {
     pub(crate) subscribers: Subscribers,
     pub(crate) followers: Followers,
+    pub(crate) large_reader: LargeReader,
 }
 
 /// What some commands brought about, for everyone outside.
@@ -69,11 +83,16 @@ pub(crate) struct Outcome {
     pub(crate) outgoing: Vec<Outgoing>,
     /// Some answers may only say where a payload is.
     pub(crate) elsewhere: bool,
+    /// Answers whose large payloads are still to be read.
+    pub(crate) unread: Vec<Unread>,
 }
 
 impl Outcome {
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.deliveries.is_empty() && self.outgoing.is_empty()
+        self.events.is_empty()
+            && self.deliveries.is_empty()
+            && self.outgoing.is_empty()
+            && self.unread.is_empty()
     }
 
     /// Tells what happened, then those who wait, and then those who asked.
@@ -84,12 +103,10 @@ impl Outcome {
         if !self.deliveries.is_empty() {
             audience.followers.tell(self.deliveries);
         }
+        self.unread.into_iter().for_each(|unread| audience.large_reader.send(unread));
         for outgoing in self.outgoing {
-            // Whoever no longer listens for an answer does not get one.
             match outgoing {
-                Outgoing::Batch { slot, answered } => slot.send(Ok(answered)),
-                Outgoing::Pop(slot, answer) => drop(slot.send(Ok(answer))),
-                Outgoing::Ready(slot, answer) => drop(slot.send(Ok(answer))),
+                answer @ (Outgoing::Batch { .. } | Outgoing::Pop(..) | Outgoing::Ready(..)) => answer.send(),
                 Outgoing::Subscribe(slot, answer) => {
                     let added = answer.map(|ends| {
                         audience.subscribers.add(ends.0);
@@ -110,7 +127,8 @@ impl Outcome {
 
     /// Tells those who asked that it came to nothing.
     pub(crate) fn call_off(self, trouble: &Trouble) {
-        for outgoing in self.outgoing {
+        for outgoing in self.outgoing.into_iter().chain(self.unread.into_iter().map(|unread| unread.outgoing))
+        {
             match outgoing {
                 Outgoing::Batch { slot, .. } => slot.send(Err(trouble.clone())),
                 Outgoing::Pop(slot, _) => drop(slot.send(Err(trouble.clone()))),

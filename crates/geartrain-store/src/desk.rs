@@ -14,7 +14,7 @@ use flume::{Receiver, RecvTimeoutError, Sender};
 use crate::delivery::Outcome;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
-use crate::writer::{Group, Order, Writer};
+use crate::writer::{Group, Order, Purpose, Writer};
 
 /// How many groups of the engine's thread may wait to be written. With more, nothing would be written sooner, and each would be smaller.
 const GROUPS_MAX: usize = 1;
@@ -69,7 +69,10 @@ enum Who {
 }
 
 impl Desk {
-    pub(crate) fn new(writer: Writer, threads: Threads) -> io::Result<Desk> {
+    pub(crate) fn new(mut writer: Writer, threads: Threads) -> io::Result<Desk> {
+        if threads == Threads::Two {
+            writer.read_large_aside();
+        }
         let (shared, never_syncs, trouble) =
             (writer.needs_no_waking(), writer.never_syncs(), writer.trouble());
         let writer = Arc::new(Mutex::new(Some(writer)));
@@ -163,11 +166,15 @@ impl Desk {
     }
 
     /// Asks whether so much can be written, after all that was handed in, without waiting for the answer.
-    pub(crate) fn ask_for_room(&mut self, bytes: usize) -> Option<Receiver<Result<(), Trouble>>> {
+    pub(crate) fn ask_for_room(
+        &mut self,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Option<Receiver<Result<(), Trouble>>> {
         match &mut self.who {
             Who::Thread { orders: Some(orders), given, .. } => {
                 let (slot, answer) = flume::bounded(1);
-                orders.try_send(Order::Reserve { bytes, slot }).ok()?;
+                orders.try_send(Order::Reserve { bytes, purpose, slot }).ok()?;
                 *given += 1;
                 Some(answer)
             }
@@ -176,18 +183,18 @@ impl Desk {
     }
 
     /// Makes sure that so much can be written, after all that was handed in.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
+    pub(crate) fn reserve(&mut self, bytes: usize, purpose: Purpose) -> Result<(), Trouble> {
         match &mut self.who {
             Who::Thread { orders, given, .. } => {
                 let (slot, answer) = flume::bounded(1);
                 let orders = orders.as_ref().ok_or(Trouble::Gone)?;
-                orders.send(Order::Reserve { bytes, slot }).map_err(|_| Trouble::Gone)?;
+                orders.send(Order::Reserve { bytes, purpose, slot }).map_err(|_| Trouble::Gone)?;
                 *given += 1;
                 answer.recv().map_err(|_| Trouble::Gone)?
             }
             Who::Nobody { .. } => {
                 self.work(usize::MAX);
-                lock(&self.writer).as_mut().ok_or(Trouble::Gone)?.reserve(bytes)
+                lock(&self.writer).as_mut().ok_or(Trouble::Gone)?.reserve(bytes, purpose)
             }
         }
     }
@@ -237,8 +244,8 @@ impl AtWork {
     /// Writes until nobody is left to tell it anything.
     fn run(&self, inbox: &Receiver<Order>) {
         loop {
-            let sync_in = lock(&self.writer).as_ref().and_then(Writer::sync_in);
-            let first = match sync_in {
+            let wake_in = lock(&self.writer).as_ref().and_then(Writer::wake_in);
+            let first = match wake_in {
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(wait) => inbox.recv_timeout(wait),
             };

@@ -14,6 +14,7 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Gate, position_in};
 use crate::clock::SystemClock;
 use crate::desk::Threads;
 use crate::keeper::Scribe;
+use crate::large::LargePayloads;
 use crate::log::{self, Disk, Extent, Log, LogError, Position, RealDisk, Replay, TornTail};
 use crate::options::StoreOptions;
 use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
@@ -97,6 +98,7 @@ pub(crate) struct Premises {
     pub(crate) gate: Gate,
     /// How many bytes of payloads are in memory.
     pub(crate) payload_bytes: Arc<AtomicU64>,
+    pub(crate) large: Large,
     /// Held as long as the directory is in use.
     _lock: Option<Locks>,
 }
@@ -107,6 +109,15 @@ pub(crate) struct OnDisk(pub(crate) Arc<dyn Disk>);
 impl std::fmt::Debug for OnDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("OnDisk")
+    }
+}
+
+/// The files of large payloads, of which nothing can be shown.
+pub(crate) struct Large(pub(crate) Arc<LargePayloads>);
+
+impl std::fmt::Debug for Large {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Large")
     }
 }
 
@@ -159,7 +170,8 @@ impl Store {
 
     fn at(disk: Arc<dyn Disk>, options: StoreOptions, limits: Limits, lock: Option<Locks>) -> Store {
         let (gate, payload_bytes) = (Gate::default(), Arc::default());
-        let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, _lock: lock };
+        let large = Large(Arc::new(LargePayloads::new(disk.clone(), options.own_file_bytes_min)));
+        let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, large, _lock: lock };
         // An empty payload takes nothing anywhere.
         let limits = Limits {
             moved_bytes_min: options.spill_bytes_min.max(1),
@@ -180,6 +192,10 @@ impl Store {
 
     pub(crate) fn disk(&self) -> Arc<dyn Disk> {
         self.premises.disk.0.clone()
+    }
+
+    pub(crate) fn large(&self) -> &Arc<LargePayloads> {
+        &self.premises.large.0
     }
 
     pub(crate) fn checkpoints(&self) -> Checkpoints {
@@ -204,13 +220,15 @@ impl Store {
         let log_bytes = log.bytes_since(from);
         // No epoch comes twice, so neither does the number of a file.
         let first_file = u64::from(engine.epoch()) << 32;
+        self.large().begin_epoch(engine.epoch());
         let files = PayloadFiles::new(self.disk(), first_file, self.options.payload_file_bytes);
         let (in_memory, wake) = (self.premises.payload_bytes.clone(), self.wake.clone());
         let wake: Wake = Arc::new(move || wake.get().into_iter().for_each(|wake| wake()));
-        let (spill, mover) = spill(files, self.options.payload_memory, in_memory, wake);
+        let (spill, mover) = spill(files, self.options.payload_memory_within_limit(), in_memory, wake);
         let writer = Writer::new(log, self.options.sync, self.checkpoints(), mover, from);
         let min = self.options.checkpoint_bytes_min;
-        let scribe = Scribe::new(writer, spill, self.threads, checkpoint_bytes, min, log_bytes)?;
+        let large = self.large().clone();
+        let scribe = Scribe::new(writer, spill, large, self.threads, checkpoint_bytes, min, log_bytes)?;
         Ok(Started { engine, scribe: Box::new(scribe) })
     }
 
@@ -251,13 +269,25 @@ impl Store {
         }
         // Somebody may be copying them, if this is not the first time that the store is opened.
         let nobody_copies = self.premises.gate.try_lock();
+        // All that was read is durable, so a file of one payload that no job refers to by now is not needed, whatever the checkpoint says.
+        let needed: BTreeSet<u64> = engine.payload_files().collect();
         for (file, bytes) in found {
+            let (is_own, is_in_flight) = (Place::is_own_file(file), self.large().is_in_flight(file));
             let is_newer = file >> 32 > u64::from(epoch);
-            if nobody_copies.is_ok() && is_newer && !spoken_of.contains(&file) {
-                disk.remove(&payloads::name_of(file))?;
-            } else {
+            let is_needed = match is_own {
+                true => needed.contains(&file) || is_in_flight,
+                // An older spill file may be needed by the previous checkpoint.
+                false => spoken_of.contains(&file) || !is_newer,
+            };
+            if !is_needed && nobody_copies.is_ok() {
+                payloads::remove_if_there(&*disk, file)?;
+            } else if !is_in_flight {
                 engine.found_payload_file(file, payloads::record_bytes(bytes));
             }
+        }
+        if nobody_copies.is_ok() {
+            // They were removed above. While a copy is made they are left to go later.
+            engine.take_released_payload_files();
         }
         Ok(())
     }

@@ -1,28 +1,78 @@
 //! Puts payloads into answers that only say where they are.
+//!
+//! The committer does so for most. Large payloads are read by a thread of their own, so that no commit waits for them.
 
+use flume::Sender;
 use geartrain_core::{Answer, Jid, Job, Payload, PopReply, Popped, Refusal, Reply, TrackedReply};
 
 use crate::delivery::{Outcome, Outgoing};
 use crate::payloads::PayloadReader;
 
-/// Puts all payloads into all answers. Where one cannot be read, the answer says so instead.
+/// Puts all payloads into all answers, or leaves large ones to another thread. Where one cannot be read, the answer says so instead.
 pub(crate) fn fetch(outcome: &mut Outcome, from: &mut PayloadReader) {
-    for outgoing in &mut outcome.outgoing {
-        match outgoing {
-            Outgoing::Batch { answered, .. } => {
-                answered.answers.iter_mut().for_each(|answer| for_answer(answer, from))
-            }
-            Outgoing::Pop(_, answer) => {
-                if let Ok(reply) = answer
-                    && let Err(refusal) = for_pop(reply, from)
-                {
-                    *answer = Err(refusal);
-                }
-            }
-            // What those are told who wait is always there.
-            Outgoing::Ready(..) | Outgoing::Subscribe(..) | Outgoing::Follow(..) => {}
+    for mut outgoing in std::mem::take(&mut outcome.outgoing) {
+        fetch_one(&mut outgoing, from);
+        match from.take_deferred() {
+            None => outcome.outgoing.push(outgoing),
+            Some(from) => outcome.unread.push(Unread { outgoing, from }),
         }
     }
+}
+
+fn fetch_one(outgoing: &mut Outgoing, from: &mut PayloadReader) {
+    match outgoing {
+        Outgoing::Batch { answered, .. } => {
+            answered.answers.iter_mut().for_each(|answer| for_answer(answer, from))
+        }
+        Outgoing::Pop(_, answer) => {
+            if let Ok(reply) = answer
+                && let Err(refusal) = for_pop(reply, from)
+            {
+                *answer = Err(refusal);
+            }
+        }
+        // What those are told who wait is always there.
+        Outgoing::Ready(..) | Outgoing::Subscribe(..) | Outgoing::Follow(..) => {}
+    }
+}
+
+/// An answer with large payloads that are not read yet, and their files.
+pub(crate) struct Unread {
+    pub(crate) outgoing: Outgoing,
+    from: PayloadReader,
+}
+
+impl Unread {
+    /// Reads the payloads. The answer is complete then.
+    pub(crate) fn read(mut self) -> Outgoing {
+        fetch_one(&mut self.outgoing, &mut self.from);
+        self.outgoing
+    }
+}
+
+/// The thread that reads large payloads and sends the answers. It starts with the first of them, and ends when all are sent and this is dropped.
+#[derive(Default)]
+pub(crate) struct LargeReader(Option<Sender<Unread>>);
+
+impl LargeReader {
+    /// Sends an answer once its payloads are read.
+    pub(crate) fn send(&mut self, unread: Unread) {
+        let to_send = match self.0.get_or_insert_with(start).try_send(unread) {
+            Ok(()) => return,
+            Err(error) => error.into_inner(),
+        };
+        // Without another thread it is this one.
+        to_send.read().send();
+    }
+}
+
+fn start() -> Sender<Unread> {
+    // It has no limit: what waits is small, because nothing of it is read yet.
+    let (orders, inbox) = flume::unbounded::<Unread>();
+    let run = move || inbox.iter().for_each(|unread| unread.read().send());
+    // If there is no thread, neither is there anybody to take an order.
+    drop(std::thread::Builder::new().name("geartrain-read".into()).spawn(run));
+    orders
 }
 
 fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
@@ -70,7 +120,7 @@ fn one(jid: &Jid, payload: &mut Payload, from: &mut PayloadReader) -> Result<(),
     if let Some(place) = payload.place() {
         let unreadable =
             |why: crate::payloads::Unreadable| Refusal::Unreadable { jid: jid.clone(), why: why.to_string() };
-        *payload = from.read(place).map_err(unreadable)?;
+        *payload = from.read_or_defer(place).map_err(unreadable)?;
     }
     Ok(())
 }

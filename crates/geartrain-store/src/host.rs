@@ -15,6 +15,7 @@ use crate::delivery::{Answered, BatchSlot, Outgoing, RefusableSlot, Slot};
 use crate::desk::Giver;
 use crate::followers::{Dropped, Follower, Fronts, Stream};
 use crate::keeper::Keeper;
+use crate::large::OwnFiles;
 use crate::room;
 use crate::seat::{Size, Tally, UnderWay};
 use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
@@ -26,6 +27,8 @@ pub(crate) enum Message {
     Batch {
         batch: Vec<Call>,
         slot: BatchSlot,
+        /// The files of its large payloads.
+        files: Option<OwnFiles>,
     },
     Wait {
         pop: Pop,
@@ -84,6 +87,14 @@ impl Message {
             _ => &[],
         };
         calls.iter().map(|call| &call.command)
+    }
+
+    /// Whether it only frees room, or reads.
+    fn frees_room(&self, engine: &Engine) -> bool {
+        match self {
+            Message::Wait { .. } | Message::Ready { .. } => true,
+            _ => self.commands().all(|command| room::frees_room(command, engine)),
+        }
     }
 
     /// About how much it makes the store write down.
@@ -279,7 +290,7 @@ impl Host {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Batch { mut batch, slot } => {
+            Message::Batch { mut batch, slot, files } => {
                 let now = self.clock.now();
                 self.note_clock(now);
                 let mut answers = Vec::with_capacity(batch.len());
@@ -289,6 +300,10 @@ impl Host {
                     let Call { now: given, command } = &mut batch[at];
                     answers.push(self.execute(given.unwrap_or(now), command));
                     self.serve_stirred(now);
+                }
+                // A command may have been refused, or have joined another job.
+                for file in files.map(OwnFiles::adopt).into_iter().flatten() {
+                    self.engine.release_payload_file_unless_needed(file);
                 }
                 self.outgoing.push(Outgoing::Batch { slot, answered: Answered { answers, spent: batch } });
             }
@@ -409,7 +424,9 @@ impl Host {
             return;
         }
         let mut tick = Command::from(Tick { count: tick_count() });
-        if self.keeper.reserve(room::for_command(&tick, &self.engine)).is_err() {
+        let bytes = room::for_command(&tick, &self.engine);
+        // What is due may free room: jobs and results that are old go.
+        if self.keeper.reserve(bytes).or_else(|_| self.keeper.reserve_to_free(bytes)).is_err() {
             self.tick_pause = TROUBLE_NAP;
             return;
         }
@@ -641,7 +658,13 @@ impl Host {
         }
         let bytes = messages.iter().map(|message| message.bytes(&self.engine)).sum();
         let Err(trouble) = self.keeper.reserve(bytes) else { return messages };
-        let (too_much, rest) = messages.into_iter().partition(|message| message.bytes(&self.engine) > 0);
+        let is_freeing = |message: &Message| message.frees_room(&self.engine);
+        let freeing = messages.iter().filter(|message| is_freeing(message));
+        let bytes: usize = freeing.map(|message| message.bytes(&self.engine)).sum();
+        let may_free = trouble.is_full() && (bytes == 0 || self.keeper.reserve_to_free(bytes).is_ok());
+        let (rest, too_much) = messages.into_iter().partition(|message| {
+            message.bytes(&self.engine) == 0 || may_free && message.frees_room(&self.engine)
+        });
         refuse(too_much, &trouble);
         rest
     }

@@ -11,12 +11,13 @@ use crate::delivery::{Audience, Outcome, Outgoing};
 use crate::desk::{Desk, Giver, Threads};
 use crate::embedded::{Started, Store};
 use crate::host::{Message, Posted};
+use crate::large::LargePayloads;
 use crate::log;
 use crate::seat::Size;
 use crate::spill::Spill;
 use crate::subscribers::Subscribers;
 use crate::trouble::Trouble;
-use crate::writer::{Group, Piece, Writer};
+use crate::writer::{Group, Piece, Purpose, Writer};
 
 /// How many jobs are added to a snapshot at a time.
 const SNAPSHOT_JOBS: usize = 64;
@@ -24,6 +25,10 @@ const SNAPSHOT_JOBS: usize = 64;
 const SNAPSHOT_PACE: usize = 4;
 /// How much of it goes with a group, however small that is, and however large: nobody should wait for it.
 const SNAPSHOT_STEP: (usize, usize) = (64 << 10, 16 << 20);
+/// On a full disk, how much a snapshot must make room for to be worth it.
+const FULL_GAIN_BYTES_MIN: u64 = 64 << 10;
+/// What a checkpoint may need beyond what is expected.
+const CHECKPOINT_SLACK_BYTES: u64 = 64 << 10;
 /// How much room is asked for at a time.
 const ROOM_BYTES: usize = 4 << 20;
 /// How much may be put off until something must be written.
@@ -81,7 +86,7 @@ impl Keeper {
         let events = std::mem::take(&mut effects.events);
         let last_event = if events.is_empty() { 0 } else { engine.event_position() };
         let deliveries = std::mem::take(&mut effects.deliveries);
-        let outcome = Outcome { events, last_event, deliveries, outgoing, elsewhere };
+        let outcome = Outcome { events, last_event, deliveries, outgoing, elsewhere, unread: Vec::new() };
         match self {
             Keeper::Nowhere(audience) => outcome.deliver(audience),
             Keeper::Log { scribe, .. } if is_put_off => scribe.desk.tell(outcome),
@@ -94,6 +99,14 @@ impl Keeper {
         match self {
             Keeper::Nowhere(_) => Ok(()),
             Keeper::Log { scribe, .. } => scribe.reserve(bytes),
+        }
+    }
+
+    /// The same for commands that free room. On a full disk there is a reserve for them.
+    pub(crate) fn reserve_to_free(&mut self, bytes: usize) -> Result<(), Trouble> {
+        match self {
+            Keeper::Nowhere(_) => Ok(()),
+            Keeper::Log { scribe, .. } => scribe.reserve_to_free(bytes),
         }
     }
 
@@ -158,6 +171,13 @@ pub(crate) struct Scribe {
     desk: Desk,
     /// How many more bytes surely fit.
     room: usize,
+    /// The same for commands that free room; if it is more, the difference is of the reserve.
+    freeing_room: usize,
+    /// There was no room for what was asked last.
+    is_full: bool,
+    /// How much of the disk the next checkpoint needs.
+    checkpoint_bytes: u64,
+    large: Arc<LargePayloads>,
     /// Room that was asked for ahead of time.
     asked: Option<Asked>,
     /// How many bytes were put off, to be written with what comes next.
@@ -182,6 +202,7 @@ impl Scribe {
     pub(crate) fn new(
         writer: Writer,
         spill: Spill,
+        large: Arc<LargePayloads>,
         threads: Threads,
         snapshot_bytes: u64,
         snapshot_bytes_min: u64,
@@ -190,6 +211,10 @@ impl Scribe {
         Ok(Scribe {
             desk: Desk::new(writer, threads)?,
             room: 0,
+            freeing_room: 0,
+            is_full: false,
+            checkpoint_bytes: 0,
+            large,
             asked: None,
             put_off: 0,
             since_snapshot: log_bytes,
@@ -211,10 +236,21 @@ impl Scribe {
         if bytes > self.room {
             // A good deal more than is needed, so that it need not be asked for each time; but on a disk that is nearly full, no more than that.
             let more = bytes.max(ROOM_BYTES);
-            self.room = match self.ask_for_room(more) {
+            let asked = match self.ask_for_room(more) {
                 Err(_) if more > bytes => self.ask_for_room(bytes),
                 asked => asked,
-            }?;
+            };
+            self.is_full = matches!(&asked, Err(trouble) if trouble.is_full());
+            self.room = asked?;
+        }
+        Ok(())
+    }
+
+    fn reserve_to_free(&mut self, bytes: usize) -> Result<(), Trouble> {
+        let bytes = bytes + BATCH_BYTES;
+        if bytes > self.room.max(self.freeing_room) {
+            self.desk.reserve(bytes, Purpose::Freeing)?;
+            self.freeing_room = bytes;
         }
         Ok(())
     }
@@ -252,7 +288,7 @@ impl Scribe {
     fn look_for_room(&mut self) {
         match &self.asked {
             None if self.room < ROOM_BYTES / 2 => {
-                let answer = self.desk.ask_for_room(ROOM_BYTES);
+                let answer = self.desk.ask_for_room(ROOM_BYTES, self.ordinary());
                 self.asked = answer.map(|answer| Asked { answer, used: 0 });
             }
             Some(Asked { answer, used }) if let Ok(answer) = answer.try_recv() => {
@@ -268,12 +304,25 @@ impl Scribe {
     /// Notes that so much of the room is used.
     fn use_room(&mut self, bytes: usize) {
         self.room = self.room.saturating_sub(bytes);
+        self.freeing_room = self.freeing_room.saturating_sub(bytes);
         self.asked.iter_mut().for_each(|asked| asked.used += bytes);
     }
 
     fn ask_for_room(&mut self, bytes: usize) -> Result<usize, Trouble> {
-        self.desk.reserve(bytes)?;
+        self.desk.reserve(bytes, self.ordinary())?;
         Ok(bytes)
+    }
+
+    fn ordinary(&self) -> Purpose {
+        Purpose::Ordinary { checkpoint_bytes: self.checkpoint_bytes }
+    }
+
+    /// Notes how much of the disk must stay free, so that there can always be a checkpoint: without one the log never gets shorter.
+    fn note_checkpoint_bytes(&mut self, engine: &Engine) {
+        let written = self.snapshot.unwrap_or_default();
+        self.checkpoint_bytes =
+            (engine.snapshot_bytes_estimate() + CHECKPOINT_SLACK_BYTES).saturating_sub(written);
+        self.large.reserve_for_checkpoint(self.checkpoint_bytes);
     }
 
     fn keep(&mut self, written: Written, outcome: Outcome, engine: &mut Engine, giver: Giver) {
@@ -286,11 +335,15 @@ impl Scribe {
         // What a light one rests on is not lost before it is told: groups are written and told in the order in which they come.
         let light = !must_be_synced;
         let picture = self.go_on_with_snapshot(engine, body.len());
+        self.note_checkpoint_bytes(engine);
         let moves = self.spill.step(engine, body.len());
-        if !(body.is_empty() && outcome.is_empty() && picture.is_none() && moves.is_none()) {
-            // Nobody waits for moves, and whoever comes next should not wait for them either.
-            let giver = Giver { is_alone: giver.is_alone && moves.is_none(), ..giver };
-            self.desk.write(Group { body, outcome, picture, light, moves }, giver);
+        let released = engine.take_released_payload_files();
+        let is_more = picture.is_some() || moves.is_some() || !released.is_empty();
+        if is_more || !(body.is_empty() && outcome.is_empty()) {
+            // Nobody waits for moves or for files to go, and whoever comes next should not wait for them either.
+            let is_alone = giver.is_alone && moves.is_none() && released.is_empty();
+            let giver = Giver { is_alone, ..giver };
+            self.desk.write(Group { body, outcome, picture, light, moves, released }, giver);
         }
         // The next group is the first that the snapshot does not show.
         if self.snapshot.is_none() && self.is_snapshot_due(engine) {
@@ -301,7 +354,8 @@ impl Scribe {
             engine.begin_snapshot(&mut bytes);
             self.snapshot = Some(bytes.len() as u64);
             self.since_snapshot = 0;
-            let picture = Some(Piece { bytes, is_head: true, is_last: false, empty_files });
+            let bytes_expected = engine.snapshot_bytes_estimate();
+            let picture = Some(Piece { bytes, is_head: true, is_last: false, empty_files, bytes_expected });
             let group = Group { picture, light: true, ..Group::default() };
             self.desk.write(group, Giver { is_alone: false, ..giver });
         }
@@ -320,12 +374,18 @@ impl Scribe {
             self.snapshot_bytes = *so_far;
             self.snapshot = None;
         }
-        Some(Piece { bytes, is_head: false, is_last, empty_files: Vec::new() })
+        Some(Piece { bytes, is_head: false, is_last, empty_files: Vec::new(), bytes_expected: 0 })
     }
 
     /// Whether what a snapshot would let go of, in the log and in payload files, is worth it. There is at most one for each place in the log.
     fn is_snapshot_due(&self, engine: &Engine) -> bool {
         let let_go = self.since_snapshot + engine.empty_payload_file_bytes() + self.leaving_bytes;
+        if self.is_full {
+            // Also what the last snapshot has more than the next. It is worth less here, but not each command's trouble.
+            let next = engine.snapshot_bytes_estimate();
+            let gained = let_go + self.snapshot_bytes.saturating_sub(next);
+            return self.since_snapshot > 0 && gained > FULL_GAIN_BYTES_MIN.max(next / 4);
+        }
         self.since_snapshot > 0 && let_go > self.snapshot_bytes_min.max(self.snapshot_bytes / 3)
     }
 }

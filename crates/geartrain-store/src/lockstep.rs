@@ -10,6 +10,7 @@ use crate::delivery::{Answered, BatchSlot, Slot};
 use crate::embedded::{OpenError, Started, Store};
 use crate::host::{Host, Message, Posted};
 use crate::keeper::Keeper;
+use crate::large::LargePayloads;
 use crate::log::Disk;
 use crate::options::StoreOptions;
 use crate::seat::Tally;
@@ -21,6 +22,7 @@ use crate::trouble::Trouble;
 pub struct Lockstep {
     host: Host,
     inbox: Sender<Posted>,
+    large: Arc<LargePayloads>,
 }
 
 /// A batch that was sent.
@@ -38,19 +40,24 @@ impl Lockstep {
         let store = Store::on(disk, options, Limits::default()).without_threads();
         let Started { engine, scribe, .. } = store.start(clock.now())?;
         let (inbox, messages) = flume::unbounded();
+        let large = store.large().clone();
         let keeper = Keeper::Log { store, scribe };
         Ok(Lockstep {
+            large,
             host: Host::new(engine, clock, messages, inbox.downgrade(), &Tally::default(), keeper),
             inbox,
         })
     }
 
-    /// Sends a batch, which the engine takes with its next step.
-    pub fn send(&self, batch: Vec<Call>) -> Sent {
+    /// Writes the large payloads of a batch, and sends it. The engine takes it with its next step.
+    pub fn send(&self, mut batch: Vec<Call>) -> Sent {
         let (slot, answer): (Slot<Answered>, _) = flume::bounded(1);
-        // The host, which has the other end, is ours.
         let slot = BatchSlot { slot, under_way: None };
-        let _ = self.inbox.send(Message::Batch { batch, slot }.into());
+        match self.large.has_large(&batch).then(|| self.large.write(&mut batch)).transpose() {
+            // The host, which has the other end, is ours.
+            Ok(files) => drop(self.inbox.send(Message::Batch { batch, slot, files }.into())),
+            Err(trouble) => slot.send(Err(trouble)),
+        }
         Sent { slot: answer }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use geartrain_core::engine::{Move, Moved};
 use geartrain_core::{Payload, Place};
 
-use crate::log::{Disk, DiskFile, is_full};
+use crate::log::{Disk, DiskFile, STRETCH, is_full, write_synced};
 
 const MAGIC: &[u8; 8] = b"gearpay1";
 const HEADER_BYTES: u64 = 16;
@@ -57,19 +57,39 @@ pub(crate) fn record_bytes(file_bytes: u64) -> u64 {
 pub(crate) struct PayloadReader {
     disk: Arc<dyn Disk>,
     open: BTreeMap<u64, Arc<dyn DiskFile>>,
+    /// Whether large payloads are left where they are, to be read by another thread.
+    pub(crate) defers_large: bool,
+    /// The files of those that were left. They stay readable through here when they are removed.
+    deferred: BTreeMap<u64, Arc<dyn DiskFile>>,
 }
 
 impl PayloadReader {
     pub(crate) fn new(disk: Arc<dyn Disk>) -> PayloadReader {
-        PayloadReader { disk, open: BTreeMap::new() }
+        PayloadReader { disk, open: BTreeMap::new(), defers_large: false, deferred: BTreeMap::new() }
+    }
+
+    /// A reader of the payloads that were left where they are since the last call; none if there are none.
+    pub(crate) fn take_deferred(&mut self) -> Option<PayloadReader> {
+        if self.deferred.is_empty() {
+            return None;
+        }
+        let open = std::mem::take(&mut self.deferred);
+        Some(PayloadReader { open, ..PayloadReader::new(self.disk.clone()) })
+    }
+
+    /// The payload at a place, or its place if it is to be read by another thread.
+    pub(crate) fn read_or_defer(&mut self, place: Place) -> Result<Payload, Unreadable> {
+        if !self.defers_large || !Place::is_own_file(place.file) {
+            return self.read(place);
+        }
+        let file = self.file(place.file).map_err(|error| unreadable(place, &error))?;
+        self.deferred.insert(place.file, file);
+        Ok(place.into())
     }
 
     /// The payload at a place.
     pub(crate) fn read(&mut self, place: Place) -> Result<Payload, Unreadable> {
-        let unreadable = |error: io::Error| {
-            let is_damaged = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
-            Unreadable { place, is_damaged, why: error.to_string() }
-        };
+        let unreadable = |error: io::Error| unreadable(place, &error);
         let mut record = vec![0; place.record_bytes() as usize];
         let file = self.file(place.file).map_err(unreadable)?;
         file.read_at(&mut record, u64::from(place.offset)).map_err(unreadable)?;
@@ -86,12 +106,21 @@ impl PayloadReader {
             return Ok(open.clone());
         }
         let opened = self.disk.open(&name_of(file))?;
+        // To hold the file of one payload open would keep its room on the disk taken after it is removed.
+        if Place::is_own_file(file) {
+            return Ok(opened);
+        }
         if self.open.len() >= OPEN_MAX {
             self.open.clear();
         }
         self.open.insert(file, opened.clone());
         Ok(opened)
     }
+}
+
+fn unreadable(place: Place, error: &io::Error) -> Unreadable {
+    let is_damaged = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
+    Unreadable { place, is_damaged, why: error.to_string() }
 }
 
 /// What stands before a payload: its length, and a checksum of where it is, of its length and of itself. So no record passes for another.
@@ -286,6 +315,28 @@ impl PayloadFiles {
     /// A checkpoint counts: what was empty when it was begun is needed by the previous one at most.
     pub(crate) fn checkpoint_counts(&mut self) {
         self.leaving.append(&mut self.empty);
+    }
+}
+
+/// Writes a payload to a file of its own, whole and synced. Its name is not durable before the directory is synced.
+pub(crate) fn write_own_file(disk: &dyn Disk, file: u64, payload: &[u8]) -> io::Result<Place> {
+    let place = Place { file, offset: HEADER_BYTES as u32, bytes: payload.len() as u32 };
+    let to = disk.create(&name_of(file))?;
+    let mut head = Vec::with_capacity(HEADER_BYTES as usize + HEAD_BYTES);
+    head.extend_from_slice(MAGIC);
+    head.extend_from_slice(&file.to_le_bytes());
+    head.extend_from_slice(&head_of(place, payload));
+    to.write_at(&head, 0)?;
+    // In short stretches, so that a commit of the log waits for one of them at the most.
+    write_synced(&*to, head.len() as u64, payload.chunks(STRETCH))?;
+    Ok(place)
+}
+
+/// Removes a file, unless it is gone already.
+pub(crate) fn remove_if_there(disk: &dyn Disk, file: u64) -> io::Result<()> {
+    match disk.remove(&name_of(file)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

@@ -1,7 +1,7 @@
 //! How much room what is asked may take in the log, so that it can be turned away before anything is done.
 
 use geartrain_core::engine::Engine;
-use geartrain_core::{Ability, AnnounceChange, Command, Outcome, Payload, Pop, QueueName, Terms};
+use geartrain_core::{Ability, AnnounceChange, Command, Outcome, Payload, Place, Pop, QueueName, Terms};
 
 /// What a command that brings nothing makes the store write down, and then some.
 const MOVED_BYTES: usize = 1 << 10;
@@ -9,11 +9,19 @@ const MOVED_BYTES: usize = 1 << 10;
 const POPPED_BYTES: usize = 256;
 /// The same for each thing that a tick does.
 const TICKED_BYTES: usize = 1 << 10;
+/// The same for each job that is cancelled.
+const CANCELLED_BYTES: usize = 64;
+/// How much a command may bring that frees room.
+const FREEING_BYTES_MAX: usize = 64 << 10;
 /// The same for each thing that a worker announces, besides its names.
 const ABILITY_BYTES: usize = 32;
 
 /// What freeing a name, or giving a lock another deadline, makes the store write down at the most.
 pub(crate) const UPKEEP_BYTES: usize = 16;
+/// How much a payload takes in the log: one in a file only says where it is.
+fn for_payload(payload: &Payload) -> usize {
+    if payload.place().is_none() { payload.byte_len() } else { size_of::<Place>() }
+}
 
 /// About how much a pop makes the store write down. Each job that it hands out may be told in an event that names its queue.
 pub(crate) fn for_pop(pop: &Pop) -> usize {
@@ -26,9 +34,36 @@ pub(crate) fn for_names(queues: &[QueueName]) -> usize {
     MOVED_BYTES + queues.iter().map(|queue| queue.as_str().len()).sum::<usize>()
 }
 
+/// Whether a command may use the reserve of a full disk: it frees room, or leads to that, and brings little. A heartbeat does not, but without it
+/// a worker loses the job that it is about to complete.
+pub(crate) fn frees_room(command: &Command, engine: &Engine) -> bool {
+    match command {
+        Command::Pop(_)
+        | Command::Cancel(_)
+        | Command::HandBack(_)
+        | Command::Unrecur(_)
+        | Command::ForgetQueues(_)
+        | Command::ForgetWorkers(_)
+        | Command::Leave(_)
+        | Command::Tick(_)
+        // They show what there is, and move on what has come due.
+        | Command::Peek(_)
+        | Command::Jobs(_)
+        | Command::Queues(_)
+        | Command::Workers(_)
+        | Command::WorkerJobs(_)
+        | Command::PriorityCounts(_) => true,
+        Command::Complete(_) | Command::Fail(_) | Command::Retry(_) => {
+            for_command(command, engine) <= FREEING_BYTES_MAX
+        }
+        Command::Heartbeat(heartbeat) => heartbeat.payload.is_none(),
+        other => for_command(other, engine) == 0,
+    }
+}
+
 /// About how much a command makes the store write down: what it brings, and a good deal for what it moves; nothing if it only reads.
 pub(crate) fn for_command(command: &Command, engine: &Engine) -> usize {
-    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, for_payload);
     let kept =
         |terms: &Terms| terms.unique.as_ref().map_or(0, |key| key.as_bytes().len()) + payload(&terms.aside);
     // A result may be kept besides being told, and a message is told in an event that may be kept too.
@@ -61,7 +96,7 @@ pub(crate) fn for_command(command: &Command, engine: &Engine) -> usize {
         // A name that is new is written down as well, and an event names the queue.
         Command::Put(put) => {
             let names = 2 * put.queue.as_str().len() + put.klass.as_str().len();
-            put.payload.bytes().len() + names + put.terms.as_deref().map_or(0, kept)
+            for_payload(&put.payload) + names + put.terms.as_deref().map_or(0, kept)
         }
         Command::Heartbeat(beat) => payload(&beat.payload),
         Command::Complete(complete) => {
@@ -70,6 +105,7 @@ pub(crate) fn for_command(command: &Command, engine: &Engine) -> usize {
         }
         Command::Fail(fail) => 2 * fail.message.len() + payload(&fail.payload) + result(&fail.result),
         Command::Retry(retry) => message(&retry.message),
+        Command::Cancel(cancel) => CANCELLED_BYTES * cancel.jids.len(),
         // Written as evidence, and again in what is said of a job that fails for it.
         Command::Gone(gone) => {
             engine.held_by(&gone.worker) * (MOVED_BYTES + 2 * message(&gone.evidence))

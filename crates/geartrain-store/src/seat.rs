@@ -12,6 +12,7 @@ use geartrain_core::{Call, Command};
 
 use crate::delivery::{Answered, BatchSlot, Slot};
 use crate::host::{Host, Message, Posted};
+use crate::large::OwnFiles;
 use crate::trouble::Trouble;
 
 /// How many commands are little.
@@ -75,9 +76,9 @@ impl Seat {
     }
 
     /// A batch for it.
-    pub(crate) fn batch(&self, batch: Vec<Call>, slot: Slot<Answered>) -> Message {
+    pub(crate) fn batch(&self, batch: Vec<Call>, files: Option<OwnFiles>, slot: Slot<Answered>) -> Message {
         let under_way = Some(UnderWay::new(&self.tally.under_way));
-        Message::Batch { batch, slot: BatchSlot { slot, under_way } }
+        Message::Batch { batch, slot: BatchSlot { slot, under_way }, files }
     }
 
     /// Has the engine's thread work until it is told to stop or nobody is left to ask, and do what is due by itself.
@@ -130,7 +131,7 @@ impl Seat {
         }
         let (slot, answer) = flume::bounded(1);
         let slot = BatchSlot { slot, under_way: Some(counted) };
-        host.visit(Message::Batch { batch, slot });
+        host.visit(Message::Batch { batch, slot, files: None });
         let due = host.sleep().map(|sleep| Instant::now() + sleep.max(SLACK));
         let is_earlier = due.is_some_and(|due| sleeps_until.is_none_or(|until| due < until));
         drop(taken);

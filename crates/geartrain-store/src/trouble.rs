@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::log::LogError;
+use crate::log::{LogError, is_full};
 
 /// Why the store cannot answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -13,6 +13,17 @@ pub(crate) enum Trouble {
     Log(Arc<LogError>),
     #[error("{0}")]
     File(Arc<std::io::Error>),
+}
+
+impl Trouble {
+    /// Whether there was no room, so that nothing was changed.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Trouble::Log(error) => matches!(**error, LogError::Full),
+            Trouble::File(error) => is_full(error),
+            Trouble::Gone => false,
+        }
+    }
 }
 
 impl From<std::io::Error> for Trouble {

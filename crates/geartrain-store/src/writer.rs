@@ -29,6 +29,8 @@ pub(crate) struct Group {
     pub(crate) light: bool,
     /// Payloads that are to be written elsewhere, when everything else is done.
     pub(crate) moves: Option<Vec<Move>>,
+    /// Files of one payload that no job refers to after these changes.
+    pub(crate) released: Vec<u64>,
 }
 
 /// A part of a snapshot.
@@ -38,6 +40,8 @@ pub(crate) struct Piece {
     pub(crate) is_last: bool,
     /// Payload files that were empty before it was begun.
     pub(crate) empty_files: Vec<u64>,
+    /// How long the whole snapshot is expected to be.
+    pub(crate) bytes_expected: u64,
 }
 
 /// What the thread is told.
@@ -46,12 +50,25 @@ pub(crate) enum Order {
     /// Make room for so many bytes, and say whether there is.
     Reserve {
         bytes: usize,
+        purpose: Purpose,
         slot: Sender<Result<(), Trouble>>,
     },
 }
 
+/// What room in the log is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Commands that may bring something. They leave a part of the log to the others, and so much of the disk to the next checkpoint.
+    Ordinary { checkpoint_bytes: u64 },
+    /// Commands that free room, now or by what follows from them.
+    Freeing,
+}
+
 /// By how much the log may grow while a picture is made to count, which is when there is most on the disk.
 const FINISHING_LOG_BYTES_MAX: u64 = 4 << 20;
+
+/// When it is tried again to remove files that could not be removed, because others were being removed or a copy was being made.
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What came of making a picture count.
 enum Finished {
@@ -79,6 +96,9 @@ pub(crate) struct Writer {
     log_bytes_then: u64,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
+    /// Files of one payload that go once the log is synced, and those that are being removed; these come back if a copy is being made.
+    released: Vec<u64>,
+    removing: Option<Aside<Vec<u64>>>,
     /// Why nothing is acknowledged any more.
     trouble: Arc<OnceLock<Trouble>>,
 }
@@ -104,6 +124,8 @@ impl Writer {
             finishing: None,
             log_bytes_then: 0,
             unsynced: None,
+            released: Vec::new(),
+            removing: None,
             trouble: Arc::default(),
         }
     }
@@ -120,6 +142,7 @@ impl Writer {
             match order {
                 Order::Write(mut group) => {
                     moves.extend(group.moves.take());
+                    self.released.append(&mut group.released);
                     let outcome = self.write(group);
                     // With nothing before it that has to be synced, nobody need wait for what comes after it.
                     if self.unsynced.is_none() && self.trouble.get().is_none() {
@@ -128,7 +151,7 @@ impl Writer {
                         outcomes.push(outcome);
                     }
                 }
-                Order::Reserve { bytes, slot } => drop(slot.send(self.reserve(bytes))),
+                Order::Reserve { bytes, purpose, slot } => drop(slot.send(self.reserve(bytes, purpose))),
             }
         }
         let due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
@@ -151,11 +174,43 @@ impl Writer {
             }
         }
         moves.into_iter().for_each(|moves| self.move_payloads(moves));
+        self.remove_released();
+    }
+
+    /// Removes files of one payload that no job refers to any more, beside everything else. What says so is durable before: otherwise a power cut
+    /// could bring the job back without its payload.
+    fn remove_released(&mut self) {
+        if self.removing.as_ref().is_some_and(Aside::is_done)
+            && let Some(left) = self.removing.take().and_then(Aside::join)
+        {
+            self.released.extend(left);
+        }
+        if self.released.is_empty() || self.removing.is_some() || self.trouble.get().is_some() {
+            return;
+        }
+        if let Err(error) = self.log.sync() {
+            return self.fail(error.into());
+        }
+        let (files, checkpoints) = (std::mem::take(&mut self.released), self.checkpoints.clone());
+        self.removing = Some(Aside::new(&*self.checkpoints.disk, move || {
+            // Whoever copies the directory may be about to copy them.
+            let Some(_nobody_copies) = checkpoints.nobody_copies() else { return files };
+            for file in files {
+                // One that cannot be removed is found when the directory is opened.
+                let _ = payloads::remove_if_there(&*checkpoints.disk, file);
+            }
+            Vec::new()
+        }));
     }
 
     /// Whether it may be used by whoever has something to write, and need not be woken later for what they wrote.
     pub(crate) fn needs_no_waking(&self) -> bool {
         !matches!(self.mode, SyncMode::Every(_))
+    }
+
+    /// Leaves large payloads in answers to a thread of its own.
+    pub(crate) fn read_large_aside(&mut self) {
+        self.mover.files.reader.defers_large = true;
     }
 
     /// Whether nothing ever waits for the disk.
@@ -175,7 +230,7 @@ impl Writer {
 
     /// Writes a group down. If that fails, nothing is acknowledged from then on.
     fn write(&mut self, group: Group) -> Outcome {
-        let Group { body, mut outcome, picture, light, .. } = group;
+        let Group { body, mut outcome, picture, light, moves: _, released: _ } = group;
         // Before anything else: a checkpoint may take away the file that a payload is in.
         if outcome.elsewhere {
             fetch(&mut outcome, &mut self.mover.files.reader);
@@ -250,6 +305,9 @@ impl Writer {
         if piece.is_head {
             self.ripe = None;
             self.mover.files.are_empty(piece.empty_files);
+            if self.checkpoints.disk.free_bytes()?.is_some_and(|free| free < piece.bytes_expected) {
+                self.log.remove_spares().map_err(io::Error::other)?;
+            }
             // All that the picture shows is before this place in the log, and nothing else is.
             self.picture = Some(self.checkpoints.begin(self.log.end())?);
         }
@@ -339,11 +397,11 @@ impl Writer {
         taken
     }
 
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Trouble> {
+    pub(crate) fn reserve(&mut self, bytes: usize, purpose: Purpose) -> Result<(), Trouble> {
         if let Some(trouble) = self.trouble.get() {
             return Err(trouble.clone());
         }
-        let reserved = self.reserve_or_wait(bytes);
+        let reserved = self.reserve_or_wait(bytes, purpose);
         // Unless there is only no room, nothing can be written until what was kept has been read again.
         if let Err(trouble) = &reserved
             && self.log.is_broken()
@@ -354,22 +412,39 @@ impl Writer {
     }
 
     /// Waits for what is being let go of only if there is no room without it, or it would take longer to make a segment.
-    fn reserve_or_wait(&mut self, bytes: usize) -> Result<(), Trouble> {
+    fn reserve_or_wait(&mut self, bytes: usize, purpose: Purpose) -> Result<(), Trouble> {
         if self.log.is_about_to_have(bytes) {
             self.take_in_or_fail()?;
         }
-        match self.log.reserve(bytes) {
+        match self.try_reserve(bytes, purpose) {
             Err(LogError::Full) => {
                 if self.finishing.is_some() {
                     self.take_in_or_fail()?;
                 }
-                match self.log.reserve(bytes) {
-                    Err(LogError::Full) if self.drop_fallback()? => Ok(self.log.reserve(bytes)?),
+                match self.try_reserve(bytes, purpose) {
+                    Err(LogError::Full) if self.drop_fallback()? => Ok(self.try_reserve(bytes, purpose)?),
                     reserved => Ok(reserved?),
                 }
             }
             reserved => Ok(reserved?),
         }
+    }
+
+    fn try_reserve(&mut self, bytes: usize, purpose: Purpose) -> Result<(), LogError> {
+        let Purpose::Ordinary { checkpoint_bytes } = purpose else { return self.log.reserve(bytes) };
+        // First, because to make a spare segment would use up the room that the checkpoint needs. What is reserved may be in that checkpoint too.
+        let (surplus, missing) = self.log.surplus_and_missing_bytes();
+        let wanted = checkpoint_bytes.saturating_add(bytes as u64).saturating_add(missing);
+        match self.checkpoints.disk.free_bytes()? {
+            Some(free) if free.saturating_add(surplus) < wanted => Err(LogError::Full),
+            _ => self.log.reserve_ordinary(bytes),
+        }
+    }
+
+    /// How long until there is something to do without being asked: something must be synced, or files wait to be removed.
+    pub(crate) fn wake_in(&self) -> Option<Duration> {
+        let remove_in = (!self.released.is_empty()).then_some(REMOVE_PAUSE);
+        self.sync_in().into_iter().chain(remove_in).min()
     }
 
     /// How long until what was written must be synced; none if there is nothing to sync, or no hurry at all.

@@ -33,7 +33,7 @@ fn no_payload_is_lost_or_mixed_up_whatever_the_disk_does() {
     }
     if seed.is_none() {
         // Otherwise the stories would no longer show anything.
-        assert!(seen.files_left > 500 && seen.files_gone > 500, "{seen:?}");
+        assert!(seen.files_left > 500 && seen.files_gone > 500 && seen.own_files_left > 500, "{seen:?}");
         assert!(seen.checkpoints_with_files > 250 && seen.unacknowledged > 100, "{seen:?}");
         assert!(seen.damaged_checkpoints > 50, "{seen:?}");
     }
@@ -88,6 +88,8 @@ struct Seen {
     /// Payload files that a life left to the next, and such as were gone by the end of a life.
     files_left: u64,
     files_gone: u64,
+    /// Of those that were left, the ones that hold one payload.
+    own_files_left: u64,
     checkpoints_with_files: u64,
     damaged_checkpoints: u64,
     /// Lives that ended with a command that was not acknowledged.
@@ -146,6 +148,7 @@ fn tell(seed: u64, seen: &mut Seen) -> Result<(), String> {
         }
         let left = payload_files(&disk);
         seen.files_left += left.len() as u64;
+        seen.own_files_left += left.iter().filter(|name| is_own_file(name)).count() as u64;
         seen.files_gone += before.iter().filter(|name| !left.contains(name)).count() as u64;
         let has_checkpoint = disk.names().iter().any(|name| name.starts_with("checkpoint-"));
         seen.checkpoints_with_files += u64::from(has_checkpoint && !left.is_empty());
@@ -231,6 +234,11 @@ fn step(store: &mut Lockstep, rng: &mut Rng) {
     }
 }
 
+fn is_own_file(name: &str) -> bool {
+    let number = name.strip_prefix("payloads-").and_then(|number| u64::from_str_radix(number, 16).ok());
+    number.is_some_and(Place::is_own_file)
+}
+
 fn payload_files(disk: &SimDisk) -> Vec<String> {
     disk.names().into_iter().filter(|name| name.starts_with("payloads-")).collect()
 }
@@ -242,6 +250,8 @@ fn open(disk: &SimDisk, rng: &mut Rng) -> Result<Lockstep, String> {
         payload_memory: if rng.bool() { 0 } else { rng.u64(..6_000) },
         spill_bytes_min: rng.u32(..200),
         payload_file_bytes: rng.u64(100..4_000),
+        // In two of three lives the longer payloads get files of their own.
+        own_file_bytes_min: [usize::MAX, 600, 300][rng.usize(..3)],
         ..StoreOptions::default()
     };
     Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new())

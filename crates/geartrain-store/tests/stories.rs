@@ -340,8 +340,11 @@ fn open(disk: &SimDisk, spills: bool) -> Result<Lockstep, String> {
         log: LogOptions { segment_bytes: 32 << 10, spare_segments: 1 },
         checkpoint_bytes_min: 4 << 10,
         payload_memory: if spills { 0 } else { u64::MAX },
+        memory_limit: None,
         spill_bytes_min: 0,
         payload_file_bytes: 256,
+        // A third or so of the payloads that the stories put.
+        own_file_bytes_min: if spills { 12 } else { usize::MAX },
         events_held_max: 0,
     };
     Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new())

@@ -468,6 +468,11 @@ impl Disk for SimDisk {
         }
     }
 
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let state = self.state();
+        Ok(Some(if state.full { 0 } else { state.bytes_max.saturating_sub(state.bytes()) }))
+    }
+
     /// Does the work at once, some of it before some of the operations that follow, or when it is waited for.
     fn aside(&self, work: Work) -> Join {
         if self.state().rng.bool() {

@@ -8,8 +8,8 @@ use geartrain_core::engine::{
 };
 use geartrain_core::{
     Afterwards, Backoff, BadNameWhy, CompleteReply, Event, Every, FUNCTION_BYTES_MAX, FailedBy, Group, How,
-    Jid, Kept, Lives, Milestone, Outcome, Payload, Portion, Priority, Progressed, QueueLimits, QueueName,
-    Rate, Seconds, Tag, Terms, Timestamp, UniqueKey, Waiter, WorkerName,
+    Jid, Kept, Lives, Milestone, Outcome, Payload, Place, Portion, Priority, Progressed, QueueLimits,
+    QueueName, Rate, Seconds, Tag, Terms, Timestamp, UniqueKey, Waiter, WorkerName,
 };
 use geartrain_testkit::story::{Tokens, limits, tell};
 
@@ -203,6 +203,11 @@ fn samples() -> Vec<Delta> {
     .collect()
 }
 
+/// A payload in a file of its own.
+fn in_file() -> Payload {
+    Place { file: 5 << 32 | Place::OWN_FILE, offset: 16, bytes: 1 << 20 }.into()
+}
+
 fn samples_beyond_qless() -> Vec<Delta> {
     let terms = Terms {
         unique: Some(UniqueKey::new([0, 0xff]).unwrap()),
@@ -263,6 +268,8 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::Progressed(9, Progressed { portion: Portion::as_said(5, 4), seconds_left: None }),
         Delta::ReuseNumber(Kind::Worker, 300, "host-8".into()),
         Delta::FreeNumber(Kind::Klass, 3),
+        Delta::Put(PutDelta { payload: in_file(), ..plain_put() }),
+        Delta::Complete { row: 9, now: at(36.0), payload: Some(in_file()) },
     ]);
     samples
 }
@@ -334,7 +341,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=55), "{kinds:?}");
+    assert!(kinds.iter().copied().eq((1..=55).chain([64])), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));
@@ -516,6 +523,10 @@ fn damage_is_told_with_its_place() {
         ("34 00 01", 2, "counter", Misfit),
         (&long_counter, 516, "counter", Misfit),
         (&long_aside, 4109, "aside", Misfit),
+        // A payload in a file, before a delta without a payload, with another one, and before itself.
+        ("40 01 10 02 0f 09", 4, "delta of a payload in a file", Unknown(0x0f)),
+        ("40 01 10 02 0a 09 0000000000000000 01 01 61", 4, "delta of a payload in a file", Unknown(0x0a)),
+        ("40 01 10 02 40 01 10 02", 4, "kind of delta", Unknown(0x40)),
     ] {
         let (got, bytes) = (decoded(&unhex(bytes)).expect_err(bytes), bytes);
         // Not by `==`, for which minus nought is nought.

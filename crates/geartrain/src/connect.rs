@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 use geartrain_redis::{BadUrl, RedisBackend, RedisUrl};
-use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, memory_limit};
 
 use crate::serving::socket_in;
 use crate::{Client, Error, timer};
@@ -86,7 +86,8 @@ async fn reach(url: &str, events_held_max: usize) -> Result<Client, Error> {
     match Place::of(url)? {
         Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
         Place::Directory { directory, sync, memory } => {
-            let kept = StoreOptions { sync, payload_memory: memory, ..StoreOptions::default() };
+            let memory_limit = memory_limit();
+            let kept = StoreOptions { sync, payload_memory: memory, memory_limit, ..StoreOptions::default() };
             let options = StoreOptions { events_held_max, ..kept };
             open(&directory, options).await
         }

@@ -264,6 +264,28 @@ impl Delta {
         )
     }
 
+    /// The payload that it gives to a job.
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Delta::Put(put) => Some(&put.payload),
+            Delta::Heartbeat { payload, .. } | Delta::Complete { payload, .. } => payload.as_ref(),
+            Delta::Advance(advance) => advance.payload.as_ref(),
+            Delta::Fail(fail) => fail.payload.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same, to be exchanged.
+    pub(crate) fn payload_mut(&mut self) -> Option<&mut Payload> {
+        match self {
+            Delta::Put(put) => Some(&mut put.payload),
+            Delta::Heartbeat { payload, .. } | Delta::Complete { payload, .. } => payload.as_mut(),
+            Delta::Advance(advance) => advance.payload.as_mut(),
+            Delta::Fail(fail) => fail.payload.as_mut(),
+            _ => None,
+        }
+    }
+
     /// The job that it changes; none if it changes no job, a new one, or others by way of something else.
     pub fn row(&self) -> Option<RowId> {
         match self {

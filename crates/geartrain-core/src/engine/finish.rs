@@ -279,6 +279,6 @@ impl Engine {
     }
 
     fn check_payload(&self, payload: &Option<Payload>) -> Result<(), Refusal> {
-        payload.as_ref().map_or(Ok(()), |payload| self.check_size("payload", payload.bytes().len()))
+        payload.as_ref().map_or(Ok(()), |payload| self.check_size("payload", payload.byte_len()))
     }
 }

@@ -32,6 +32,7 @@ pub use codec::{CodecError, CodecErrorWhy};
 
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
 pub use salvage::Placeholders;
+pub(crate) use state::COPIED_BYTES_MAX;
 pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
 use state::{Ended, Flags, NONE, RowState, State};
 

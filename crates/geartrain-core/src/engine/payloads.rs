@@ -60,6 +60,22 @@ impl Engine {
         self.state.blobs_mut().places_mut().take_empty()
     }
 
+    /// There is a file of [one payload](Place::is_own_file). It is [released](Engine::take_released_payload_files) if no job refers to it.
+    pub fn release_payload_file_unless_needed(&mut self, file: u64) {
+        self.state.blobs_mut().places_mut().release_unless_needed(file);
+    }
+
+    /// The files of [one payload](Place::is_own_file) that no job refers to any more, each told once. They may go as soon as all deltas so far are
+    /// durable, without a checkpoint.
+    pub fn take_released_payload_files(&mut self) -> Vec<u64> {
+        self.state.blobs_mut().places_mut().take_released()
+    }
+
+    /// About how large a snapshot would be.
+    pub fn snapshot_bytes_estimate(&self) -> u64 {
+        self.state.snapshot_bytes_estimate()
+    }
+
     /// In which epoch it is: see [`Engine::begin_epoch`].
     pub fn epoch(&self) -> u32 {
         self.state.epoch()
@@ -359,6 +375,43 @@ mod tests {
         }
         assert_eq!(tries, 2);
         both.check();
+    }
+
+    /// The payload of a file of its own.
+    fn own(number: u64) -> Place {
+        Place { file: 3 << 32 | Place::OWN_FILE | number, offset: 16, bytes: 1 << 20 }
+    }
+
+    #[test]
+    fn a_file_of_one_payload_is_released_with_the_last_job_that_refers_to_it() {
+        let mut both = Both::new(1_000);
+        let put = |jid: &str, number: u64| {
+            let put = Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "");
+            Put { payload: own(number).into(), existing: Existing::Replace, ..put }
+        };
+        both.run(put("a", 1));
+        both.run(put("b", 2));
+        both.engine.release_payload_file_unless_needed(own(1).file);
+        assert_eq!(both.engine.take_released_payload_files(), []);
+        assert_eq!(both.payload_of("a").place(), Some(own(1)));
+        assert_eq!((both.engine.payload_bytes(), both.pick().len()), (0, 0));
+        // Another payload, no job, and a put that was never executed.
+        both.run(put("a", 3));
+        both.cancel("b");
+        both.engine.release_payload_file_unless_needed(own(4).file);
+        assert_eq!(both.engine.take_released_payload_files(), [own(1).file, own(2).file, own(4).file]);
+        assert_eq!(both.engine.take_released_payload_files(), []);
+        assert_eq!(both.engine.take_empty_payload_files(), []);
+        both.check();
+        // Replayed from their bytes, the deltas lead to the same.
+        let mut bytes = Vec::new();
+        both.effects.deltas.iter().for_each(|delta| delta.encode(&mut bytes));
+        let (mut copy, mut left) = (Engine::new(Limits::default()), &bytes[..]);
+        while !left.is_empty() {
+            copy.apply(&Delta::decode(&mut left).unwrap());
+        }
+        assert_eq!(copy.payload_files().collect::<Vec<_>>(), [own(3).file]);
+        copy.check().unwrap();
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Engine {
         put: &mut Put,
         fx: &mut Effects,
     ) -> Result<PutReply, Refusal> {
-        self.check_size("payload", put.payload.bytes().len())?;
+        self.check_size("payload", put.payload.byte_len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
         if let Some(terms) = &put.terms {

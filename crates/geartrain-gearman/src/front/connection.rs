@@ -53,6 +53,8 @@ struct Batch {
     /// Whether the jobs that were handed out are held. They are as soon as the answers are there, however
     /// long the peer takes to read what came before.
     is_held: bool,
+    /// It carries a large payload, so that the backend may execute later batches before it.
+    is_large: bool,
 }
 
 impl Batch {
@@ -179,7 +181,7 @@ where
             }
             is_unread = !self.out.is_empty();
             let room = self.out.len() < OUTPUT_BYTES_MAX;
-            let may_read = !self.ended && room && self.listens() && self.batches.len() < BATCHES_MAX;
+            let may_read = !self.ended && room && self.listens() && !self.must_land();
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
@@ -283,7 +285,7 @@ where
                 self.answer(word).await;
                 continue;
             }
-            if self.batches.len() >= BATCHES_MAX {
+            if self.must_land() {
                 break;
             }
             match self.parser.next(&mut self.incoming) {
@@ -358,6 +360,11 @@ where
         self.tell_rest();
     }
 
+    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake one.
+    fn must_land(&self) -> bool {
+        self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
+    }
+
     /// Sends what has been gathered.
     async fn send(&mut self) {
         self.session.ask_for_jobs(&mut self.gathered);
@@ -368,13 +375,14 @@ where
         let slots = std::mem::take(&mut self.gathered.slots);
         let reports = std::mem::take(&mut self.gathered.reports);
         self.gathered.number += 1;
+        let is_large = calls.iter().any(|call| call.command.is_large());
         let backend = self.shared.backend.clone();
         let flight: Flight = if calls.is_empty() {
             Box::pin(std::future::ready(Ok(Vec::new())))
         } else {
             Box::pin(async move { backend.execute(calls).await })
         };
-        let mut batch = Batch { slots, reports, flight, landed: None, is_held: false };
+        let mut batch = Batch { slots, reports, flight, landed: None, is_held: false, is_large };
         poll_fn(|context| {
             // Whether it is done at once does not matter here.
             let _ = batch.poll(context);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use geartrain_core::{Backend, Clock};
 use geartrain_resp::{Front, Options};
-use geartrain_store::StoreBackend;
+use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -96,7 +97,18 @@ impl Server {
 
     pub(crate) async fn with(options: Options) -> Server {
         let clock = ManualClock::new();
-        let backend = Arc::new(StoreBackend::in_memory(clock.clone()).unwrap());
+        Server::over(StoreBackend::in_memory(clock.clone()).unwrap(), clock, options).await
+    }
+
+    /// A front over a backend that keeps everything on a simulated disk.
+    pub(crate) async fn on_disk() -> Server {
+        let (disk, clock) = (Arc::new(SimDisk::new(1)), ManualClock::new());
+        let backend = StoreBackend::open_on(disk, StoreOptions::default(), clock.clone()).unwrap();
+        Server::over(backend, clock, Options::default()).await
+    }
+
+    async fn over(backend: StoreBackend, clock: Arc<ManualClock>, options: Options) -> Server {
+        let backend = Arc::new(backend);
         let front = Front::new(backend.clone() as Arc<dyn Backend>, clock.clone() as Arc<dyn Clock>, options);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

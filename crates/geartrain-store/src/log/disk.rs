@@ -37,6 +37,11 @@ pub trait Disk: Send + Sync {
     /// Makes durable what was done to the directory.
     fn sync_directory(&self) -> io::Result<()>;
 
+    /// How many more bytes this process could write; none if that is not known.
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Does work beside everything else, and hands back a way to wait for it.
     fn aside(&self, work: Work) -> Join;
 }
@@ -130,6 +135,11 @@ impl Disk for RealDisk {
 
     fn sync_directory(&self) -> io::Result<()> {
         self.directory.sync_all().map_err(|error| about(&self.path, error))
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let about = rustix::fs::fstatvfs(&self.directory)?;
+        Ok(Some(about.f_bavail.saturating_mul(about.f_frsize)))
     }
 
     fn aside(&self, work: Work) -> Join {

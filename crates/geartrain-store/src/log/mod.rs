@@ -42,6 +42,9 @@ use recover::{Found, recover};
 use segment::{Segment, segment_name, segment_number, spare_number};
 use spares::{Spare, Spares};
 
+/// How much memory is held between batches to write the next.
+const BUFFER_BYTES_MAX: usize = 4 << 20;
+
 /// Where a batch begins. Later batches have larger positions.
 ///
 /// Segments are numbered from 1 on and no number is given twice. The default, segment nought, is before every batch.
@@ -74,7 +77,9 @@ impl Default for LogOptions {
 #[non_exhaustive]
 pub enum LogError {
     /// Nothing was changed; the same may succeed when there is room.
-    #[error("the disk is full")]
+    #[error(
+        "the disk is full: nothing was changed; jobs can still be popped, completed and cancelled, which makes room"
+    )]
     Full,
     /// What the log says was once durable is not there.
     #[error("segment {segment} (file {}) is damaged at byte {offset}: {why}", segment_name(*segment))]
@@ -290,6 +295,34 @@ impl Log {
         self.or_break(reserved.map_err(LogError::from))
     }
 
+    /// The same, and leaves spare segments for commands that free room and for a checkpoint. Those call [`reserve`](Log::reserve), others this.
+    ///
+    /// While there is one segment the second half of it will do, so that a store that is opened to put one job need not write another.
+    pub(crate) fn reserve_ordinary(&mut self, bytes: usize) -> Result<(), LogError> {
+        self.check()?;
+        let bytes = padded(bytes) as u64;
+        if self.segments.len() == 1 && bytes + self.bytes / 2 <= self.room() {
+            return Ok(());
+        }
+        let reserved = match bytes <= self.room() {
+            true => self.spares.ensure_held_back(),
+            false => self.spares.ensure_besides(self.segment_for(bytes), self.spares.held_back()),
+        };
+        self.or_break(reserved.map_err(LogError::from))
+    }
+
+    /// How many bytes of spare segments are only kept because they may be used again, and how many are missing of those that are held back.
+    pub(crate) fn surplus_and_missing_bytes(&self) -> (u64, u64) {
+        (self.spares.surplus_bytes(), self.spares.missing_bytes())
+    }
+
+    /// Removes all spare segments but one, to make room for a checkpoint.
+    pub(crate) fn remove_spares(&mut self) -> Result<(), LogError> {
+        self.check()?;
+        let removed = self.spares.remove_all_but_one();
+        self.or_break(removed.map_err(LogError::from))
+    }
+
     /// Whether there is no room for so many bytes, and there will be when what was [chosen](Log::choose) is taken in.
     pub(crate) fn is_about_to_have(&self, bytes: usize) -> bool {
         let bytes = padded(bytes) as u64;
@@ -315,6 +348,10 @@ impl Log {
         let position = self.end();
         if let Err(error) = self.file.write_at(&self.buffer, self.offset) {
             return Err(self.take_back(error));
+        }
+        // A long batch is rare, and so much memory should not be held for the next.
+        if self.buffer.capacity() > BUFFER_BYTES_MAX {
+            self.buffer = Vec::new();
         }
         self.number = batch.number;
         self.before = self.opening;

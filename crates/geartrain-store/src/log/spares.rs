@@ -60,13 +60,38 @@ impl Spares {
         self.ready.iter().chain(&self.large).map(|spare| spare.bytes).sum::<u64>() + making
     }
 
-    /// Whether there is one of so many bytes at least.
-    fn has(&self, bytes: u64) -> bool {
+    /// Whether there is one of so many bytes at least, besides so many that are held back.
+    fn has(&self, bytes: u64, held_back: usize) -> bool {
         if bytes > self.bytes {
-            self.large.as_ref().is_some_and(|large| large.bytes >= bytes)
+            self.large.as_ref().is_some_and(|large| large.bytes >= bytes) && self.ready.len() >= held_back
         } else {
-            !self.ready.is_empty()
+            self.ready.len() > held_back
         }
+    }
+
+    /// How many ordinary ones are held back for a full disk: one for commands that free room, and one to be given up for a checkpoint. Where hardly
+    /// any are kept, fewer are.
+    pub(super) fn held_back(&self) -> usize {
+        self.wanted.min(3).saturating_sub(1)
+    }
+
+    /// Bytes of those that are still to be made to hold back enough.
+    pub(super) fn missing_bytes(&self) -> u64 {
+        self.held_back().saturating_sub(self.ready.len()) as u64 * self.bytes
+    }
+
+    /// Bytes of those that are only kept because they may be used again.
+    pub(super) fn surplus_bytes(&self) -> u64 {
+        self.ready.len().saturating_sub(self.held_back()) as u64 * self.bytes
+    }
+
+    /// Removes all but one: something else needs the room. One stays, because somebody may have been promised it.
+    pub(super) fn remove_all_but_one(&mut self) -> io::Result<()> {
+        while let [_, .., last] = &self.ready[..] {
+            self.disk.remove(&last.name)?;
+            self.ready.pop();
+        }
+        Ok(())
     }
 
     /// Whether there is none of so many bytes, none is being made, and one is coming.
@@ -76,25 +101,35 @@ impl Spares {
 
     /// Makes sure that there is one of so many bytes at least.
     pub(super) fn ensure(&mut self, bytes: u64) -> io::Result<()> {
-        if bytes > self.bytes && !self.has(bytes) {
+        self.ensure_besides(bytes, 0)
+    }
+
+    /// Makes sure that so many are held back, besides what has room already.
+    pub(super) fn ensure_held_back(&mut self) -> io::Result<()> {
+        match self.held_back() {
+            0 => Ok(()),
+            held_back => self.ensure_besides(self.bytes, held_back - 1),
+        }
+    }
+
+    /// Makes sure that there is one of so many bytes at least, besides so many that are held back.
+    pub(super) fn ensure_besides(&mut self, bytes: u64, held_back: usize) -> io::Result<()> {
+        if bytes > self.bytes && self.large.as_ref().is_none_or(|large| large.bytes < bytes) {
             if let Some(large) = self.large.take() {
                 self.disk.remove(&large.name)?;
             }
             let mut made = self.make(bytes);
             if matches!(&made, Err(error) if is_full(error)) && self.ready.len() > 1 {
-                // They hold the room that is missing. One stays, because somebody may have been promised it.
-                while let [_, .., last] = &self.ready[..] {
-                    self.disk.remove(&last.name)?;
-                    self.ready.pop();
-                }
+                // They hold the room that is missing.
+                self.remove_all_but_one()?;
                 made = self.make(bytes);
             }
             self.large = Some(made?);
         }
-        if !self.has(bytes) {
+        if !self.has(bytes, held_back) {
             self.wait();
         }
-        if !self.has(bytes) {
+        while !self.has(bytes, held_back) {
             let made = self.make(self.bytes)?;
             self.ready.push(made);
         }
@@ -118,12 +153,12 @@ impl Spares {
         }
     }
 
-    /// Has one made aside, if there is none and none is coming.
+    /// Has one made aside, if there are too few besides those that are coming.
     pub(super) fn top_up(&mut self) {
         if self.making.as_ref().is_some_and(Aside::is_done) {
             self.wait();
         }
-        let enough = self.ready.len() + self.coming >= self.wanted.min(1);
+        let enough = self.ready.len() + self.coming >= self.wanted.min(1) + self.held_back();
         if self.making.is_some() || self.declined || enough {
             return;
         }
@@ -135,7 +170,11 @@ impl Spares {
     /// A name for a segment that nobody needs any more, if it is worth keeping.
     pub(super) fn name_for(&mut self, bytes: u64) -> Option<String> {
         let all = self.ready.len() + usize::from(self.making.is_some()) + self.coming;
-        (bytes == self.bytes && all < self.wanted).then(|| {
+        // On a disk that is nearly full no more than are needed next: the others hold room that somebody may be waiting for.
+        let is_tight = |free: Option<u64>| free.is_some_and(|free| free < self.wanted as u64 * self.bytes);
+        let is_tight = self.disk.free_bytes().is_ok_and(is_tight);
+        let wanted = if is_tight { self.wanted.min(1) + self.held_back() } else { self.wanted };
+        (bytes == self.bytes && all < wanted).then(|| {
             self.coming += 1;
             self.name()
         })
@@ -172,6 +211,10 @@ impl Spares {
 
 /// Writes a file full of zeroes. A file that was only made long would be given its place on the disk at each commit.
 fn make(disk: &dyn Disk, name: String, bytes: u64) -> io::Result<Spare> {
+    // To find out by writing zeroes until there is no more room would keep everyone waiting, each time.
+    if disk.free_bytes()?.is_some_and(|free| free < bytes) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
     let file = disk.create(&name)?;
     match fill(&*file, bytes) {
         Ok(()) => Ok(Spare { name, file, bytes }),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, Kind, PutDelta, RecurDelta};
 use super::state::EPOCH_MAX;
-use crate::{CompleteReply, Every, Group, Klass, Priority, QueueName, Seconds, WorkerName};
+use crate::{CompleteReply, Every, Group, Klass, Payload, Place, Priority, QueueName, Seconds, WorkerName};
 
 pub(crate) use events::{read as read_event, write as write_event};
 pub(crate) use reader::Reader;
@@ -54,6 +54,8 @@ mod kind {
     pub(super) const RECUR: u8 = 30;
     pub(super) const UNRECUR: u8 = 31;
     pub(super) const EPOCH: u8 = 32;
+    /// Stands before a delta whose payload is in a file. Kinds below are used, or free, for deltas of their own.
+    pub(super) const PAYLOAD_IN_FILE: u8 = 64;
 }
 
 /// What a put has, one bit each. Most puts have none of it.
@@ -71,6 +73,10 @@ const INTERVAL: u8 = 0;
 
 /// Appends a delta's bytes.
 fn write(delta: &Delta, to: &mut Writer<'_>) {
+    // The delta itself follows with an empty payload.
+    if let Some(Place { file, offset, bytes }) = delta.payload().and_then(Payload::place) {
+        to.byte(kind::PAYLOAD_IN_FILE).number(file).id(offset).id(bytes);
+    }
     match delta {
         Delta::Name(kind, name) => to.byte(kind::NAME).byte(kind_byte(*kind)).text(name),
         Delta::Seen(worker, now) => to.byte(kind::SEEN).id(*worker).moment(*now),
@@ -145,7 +151,24 @@ impl Delta {
 
 fn read(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
     let at = from.at();
-    Ok(match from.byte("kind of delta")? {
+    let kind = from.byte("kind of delta")?;
+    if kind != kind::PAYLOAD_IN_FILE {
+        return read_of_kind(kind, at, from);
+    }
+    let (file, offset) = (from.number("payload file")?, from.id("payload offset")?);
+    let place = Place { file, offset, bytes: from.id("payload length")? };
+    let at = from.at();
+    let kind = from.byte("kind of delta")?;
+    let mut delta = read_of_kind(kind, at, from)?;
+    match delta.payload_mut() {
+        Some(payload) if payload.bytes().is_empty() => *payload = place.into(),
+        _ => return wrong(at, "delta of a payload in a file", CodecErrorWhy::Unknown(kind)),
+    }
+    Ok(delta)
+}
+
+fn read_of_kind(kind: u8, at: usize, from: &mut Reader<'_>) -> Result<Delta, CodecError> {
+    Ok(match kind {
         kind::NAME => {
             let kind = read_kind(from)?;
             Delta::Name(kind, read_name(from, kind)?)

@@ -86,8 +86,9 @@ impl<'a> Writer<'a> {
         self.text(tag.as_str())
     }
 
+    /// The bytes of a payload; none if it is in a file, which the delta says before.
     pub(crate) fn payload(&mut self, payload: &Payload) -> &mut Self {
-        self.bytes(payload.bytes())
+        self.bytes(if payload.place().is_none() { payload.bytes() } else { &[] })
     }
 
     /// Whether there is one, and then it.

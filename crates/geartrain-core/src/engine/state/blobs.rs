@@ -25,6 +25,9 @@ const PLACE: u32 = 62;
 /// How many places are given out before no more payloads are moved. One that is moved from place to place has two for a moment.
 pub(super) const PLACES_MAX: usize = SLOTS_MAX as usize - 1;
 
+/// Pieces up to this size are copied into slots. Larger ones are kept as they came.
+pub(crate) const COPIED_BYTES_MAX: usize = SIZES[SIZES.len() - 1];
+
 const fn sizes() -> [usize; 56] {
     let mut sizes = [0; 56];
     let (mut at, mut size) = (0, 0_usize);

@@ -33,6 +33,7 @@ use crate::{
     Every, Jid, Payload, Priority, QueueLimits, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp,
     UniqueKey, Waiter, WorkerName,
 };
+pub(crate) use blobs::COPIED_BYTES_MAX;
 use blobs::{BlobRef, Blobs};
 pub use census::Census;
 pub(crate) use config::check as check_option;

@@ -15,8 +15,10 @@ pub(crate) struct Places {
     /// Files of which less than half is needed, and files of which nothing is.
     sparse: BTreeSet<u64>,
     empty: BTreeSet<u64>,
-    /// Files from this number on may still grow.
+    /// Files from this number on may still grow, those of one payload apart.
     growing: u64,
+    /// Files of one payload that nothing refers to any more.
+    released: BTreeSet<u64>,
 }
 
 /// A place. How many bytes lie there is in the row.
@@ -63,6 +65,10 @@ impl Places {
         let of = self.files.entry(place.file).or_default();
         of.live += 1;
         of.live_bytes += place.record_bytes();
+        if Place::is_own_file(place.file) {
+            of.bytes = of.live_bytes;
+            self.released.remove(&place.file);
+        }
         self.weigh(place.file);
         self.slots.insert(Slot { file: place.file, offset: place.offset, row })
     }
@@ -86,13 +92,36 @@ impl Places {
 
     /// There is a file, with records that take so many bytes. It does not grow.
     pub(crate) fn found(&mut self, file: u64, bytes: u64) {
+        if Place::is_own_file(file) {
+            return self.release_unless_needed(file);
+        }
         self.files.entry(file).or_default().bytes = bytes;
         self.growing = self.growing.max(file + 1);
         self.weigh(file);
     }
 
+    /// There is a file of one payload, which may go if no job refers to it.
+    pub(crate) fn release_unless_needed(&mut self, file: u64) {
+        if !self.files.contains_key(&file) {
+            self.released.insert(file);
+        }
+    }
+
+    /// The files of one payload that nothing refers to since the last call. They may go when all deltas up to now are durable: replaying these
+    /// leads to a state without them, whichever checkpoint it begins at.
+    pub(crate) fn take_released(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.released).into_iter().collect()
+    }
+
     fn weigh(&mut self, file: u64) {
         let of = &self.files[&file];
+        if Place::is_own_file(file) {
+            if of.live == 0 {
+                self.files.remove(&file);
+                self.released.insert(file);
+            }
+            return;
+        }
         let (is_empty, is_sparse) = (of.live == 0, of.live > 0 && 2 * of.live_bytes < of.bytes && !of.stuck);
         set(&mut self.empty, file, is_empty);
         set(&mut self.sparse, file, is_sparse);

@@ -15,6 +15,9 @@ use crate::{Payload, Place};
 const LOOKS_MAX: usize = 1 << 10;
 const PLACE_LOOKS_MAX: usize = 1 << 15;
 
+/// What a job without its payload takes in a picture, if its history is short.
+const SNAPSHOT_ROW_BYTES: u64 = 160;
+
 /// A payload that is to be written elsewhere: its bytes, or the place where they are now.
 #[derive(Debug, Clone)]
 pub struct Move {
@@ -84,8 +87,11 @@ impl Spill {
 impl State {
     /// Gives a row that has none a payload.
     pub(super) fn set_new_payload(&mut self, at: RowId, payload: &Payload) {
-        let kept = self.blobs.insert_payload(&payload.to_shared());
-        self.has_payload(at, kept, payload.bytes().len() as u32);
+        let kept = match payload.place() {
+            None => self.blobs.insert_payload(&payload.to_shared()),
+            Some(place) => self.blobs.insert_place(place, at),
+        };
+        self.has_payload(at, kept, payload.byte_len() as u32);
     }
 
     /// Notes where a row's new payload is.
@@ -223,6 +229,11 @@ impl State {
             None if from.is_none() => self.spill.note(at),
             None => {}
         }
+    }
+
+    /// About how many bytes a picture would have: payloads in memory, and a row with its history and indexes for each job.
+    pub(crate) fn snapshot_bytes_estimate(&self) -> u64 {
+        self.blobs.here_bytes() + SNAPSHOT_ROW_BYTES * self.rows.len() as u64
     }
 
     /// Where a row's payload is, if it has one that is not in memory.

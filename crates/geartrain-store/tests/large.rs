@@ -1,0 +1,450 @@
+//! Large payloads are in files of their own before they are committed, and these files go with their jobs.
+
+#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use geartrain_core::*;
+use geartrain_store::log::{Disk, LogOptions};
+use geartrain_store::{
+    Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, check, salvage,
+};
+use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::disk::SimDisk;
+use geartrain_testkit::scaled;
+use pollster::block_on;
+
+const LARGE: usize = 20_000;
+
+/// Segments that are longer than what is reserved at a time, as they are unless told otherwise.
+const LONG: LogOptions = LogOptions { segment_bytes: 5 << 20, spare_segments: 3 };
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        log: LogOptions { segment_bytes: 64 << 10, spare_segments: 3 },
+        own_file_bytes_min: LARGE,
+        ..StoreOptions::default()
+    }
+}
+
+#[test]
+fn a_large_payload_is_in_a_file_of_its_own_and_not_in_the_log() {
+    for sync in [SyncMode::Always, SyncMode::Never] {
+        let place = Directory::new();
+        let options = StoreOptions { sync, ..options() };
+        let backend = StoreBackend::open(&place.data(), options.clone(), Arc::new(SystemClock)).unwrap();
+        put(&backend, 0, LARGE);
+        put(&backend, 1, LARGE - 1);
+        assert_eq!(payload_files(&place.data()), [LARGE as u64 + 24]);
+        assert_eq!(get(&backend, 0), payload_of(0, LARGE));
+        drop(backend);
+        assert_eq!(check(&place.data()).unwrap().payload_files, 1);
+        let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+        assert_eq!(get(&backend, 0), payload_of(0, LARGE));
+        assert_eq!(get(&backend, 1), payload_of(1, LARGE - 1));
+        let popped = pop(&backend);
+        assert_eq!(popped.payload, payload_of(0, LARGE));
+        // A new payload takes the place of the old one, and its file that of the old one.
+        let heartbeat = Heartbeat {
+            jid: jid(0),
+            holder: Holder::Token(popped.lock.token),
+            payload: Some(payload_of(9, LARGE + 1)),
+        };
+        run(&backend, heartbeat);
+        until(&backend, || payload_files(&place.data()) == [LARGE as u64 + 25]);
+        assert_eq!(get(&backend, 0), payload_of(9, LARGE + 1));
+    }
+}
+
+#[test]
+fn the_file_goes_with_the_job_and_needs_no_checkpoint() {
+    let place = Directory::new();
+    let options = StoreOptions { checkpoint_bytes_min: u64::MAX, ..options() };
+    let backend = StoreBackend::open(&place.data(), options.clone(), Arc::new(SystemClock)).unwrap();
+    (0..10).for_each(|number| put(&backend, number, LARGE));
+    assert_eq!(payload_files(&place.data()).len(), 10);
+    run(&backend, Cancel { jids: (0..9).map(jid).collect() });
+    until(&backend, || payload_files(&place.data()).len() == 1);
+    drop(backend);
+    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    assert_eq!(get(&backend, 9), payload_of(9, LARGE));
+}
+
+#[test]
+fn a_file_that_no_job_refers_to_is_removed_at_once_or_when_the_directory_is_opened() {
+    let place = Directory::new();
+    let open = || StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap();
+    let backend = open();
+    put(&backend, 0, LARGE);
+    // Refused: the job is there. Joined: so is the payload of the job that is kept.
+    let again = Put { existing: Existing::Require, ..put_of(7, LARGE) };
+    let answers = block_on(backend.execute(vec![again.into()])).unwrap();
+    assert!(matches!(answers[0], Err(Refusal::NoSuchJob { .. })));
+    run(&backend, Put { existing: Existing::Keep, ..put_of(0, LARGE) });
+    until(&backend, || payload_files(&place.data()).len() == 1);
+    assert_eq!(get(&backend, 0), payload_of(0, LARGE));
+    drop(backend);
+    // What a process leaves that was killed before it committed.
+    let orphan = place.data().join(format!("payloads-{:016x}", 77_u64 << 32 | Place::OWN_FILE));
+    std::fs::write(&orphan, "half").unwrap();
+    let backend = open();
+    assert!(!orphan.exists());
+    assert_eq!(get(&backend, 0), payload_of(0, LARGE));
+}
+
+#[test]
+fn a_missing_or_damaged_file_is_named_and_salvage_saves_the_other_jobs() {
+    for damage in ["missing", "short", "flipped"] {
+        let place = Directory::new();
+        let backend = StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap();
+        put(&backend, 0, LARGE);
+        put(&backend, 1, LARGE + 1);
+        drop(backend);
+        let (name, _) = files(&place.data()).find(|(_, bytes)| *bytes == LARGE as u64 + 24).unwrap();
+        let path = place.data().join(&name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        match damage {
+            "missing" => std::fs::remove_file(&path).unwrap(),
+            "short" => std::fs::write(&path, &bytes[..LARGE]).unwrap(),
+            _ => {
+                bytes[LARGE / 2] ^= 1;
+                std::fs::write(&path, &bytes).unwrap();
+            }
+        }
+        let found = check(&place.data()).unwrap_err();
+        assert!(matches!(&found, OpenError::Payload { why } if why.contains(&name)), "{damage}: {found}");
+        assert!(found.is_damage());
+        let saved = salvage(&place.data(), &place.directory.join("saved")).unwrap();
+        assert_eq!(saved.jobs.len(), 1, "{damage}: {saved:?}");
+        let saved =
+            StoreBackend::open(&place.directory.join("saved"), options(), Arc::new(SystemClock)).unwrap();
+        assert_eq!(get(&saved, 1), payload_of(1, LARGE + 1));
+    }
+}
+
+#[test]
+fn a_backup_has_the_files_that_its_log_refers_to_whatever_is_put_and_cancelled_meanwhile() {
+    let place = Directory::new();
+    let backend = StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap();
+    (0..5).for_each(|number| put(&backend, number, LARGE));
+    for round in 0..scaled(3, 20) {
+        let out = place.directory.join(format!("copy-{round}"));
+        std::thread::scope(|scope| {
+            let copy = scope.spawn(|| block_on(backend.backup(&out)).unwrap());
+            for number in 100..130 {
+                put(&backend, number, LARGE);
+                run(&backend, Cancel { jids: vec![jid(number)] });
+            }
+            copy.join().unwrap();
+        });
+        check(&out).unwrap();
+        let copy = StoreBackend::open(&out, options(), Arc::new(SystemClock)).unwrap();
+        (0..5).for_each(|number| assert_eq!(get(&copy, number), payload_of(number, LARGE)));
+    }
+    // What could not go because it was being copied goes now.
+    until(&backend, || payload_files(&place.data()).len() == 5);
+}
+
+/// Put, cancelled and put again, with the power going at each operation in turn: a job that is there has its payload.
+#[test]
+fn there_is_no_moment_at_which_a_job_is_kept_without_its_file() {
+    let mut kept = [0, 0];
+    for (seed, after) in (0..scaled(3, 30)).flat_map(|seed| (0..60).map(move |after| (seed, after))) {
+        let disk = SimDisk::new(seed);
+        let mut store = lockstep(&disk);
+        disk.cut_power_after(after);
+        let mut acknowledged = None;
+        for step in 0..6 {
+            let number = step / 2;
+            let command: Command = match step % 2 {
+                0 => put_of(number, LARGE).into(),
+                _ => Cancel { jids: vec![jid(number)] }.into(),
+            };
+            let sent = store.send(vec![command.into()]);
+            store.engine_step();
+            store.writer_step(usize::MAX);
+            match sent.answers() {
+                Some(Ok(answers)) => {
+                    answers[0].as_ref().unwrap();
+                    acknowledged = Some((number, step % 2 == 0));
+                }
+                _ => break,
+            }
+        }
+        let disk = disk.crash();
+        disk.heal();
+        let mut store = lockstep(&disk);
+        let sent = store.send(vec![GetMany { jids: (0..3).map(jid).collect() }.into()]);
+        store.engine_step();
+        store.writer_step(usize::MAX);
+        let Ok(Reply::GetMany(jobs)) = &sent.answers().unwrap().unwrap()[0] else { panic!("they are there") };
+        for job in jobs {
+            assert_eq!(job.payload.bytes().len(), LARGE, "seed {seed} after {after}");
+        }
+        if let Some((number, true)) = acknowledged {
+            let is_there = jobs.iter().any(|job| job.jid == jid(number));
+            // The next step cancels it, and may have been kept without being acknowledged.
+            kept[usize::from(is_there)] += 1;
+        }
+        // No orphan survives an opening.
+        let own = disk.names().iter().filter(|name| name.starts_with("payloads-")).count();
+        assert_eq!(own, jobs.len(), "seed {seed} after {after}");
+    }
+    assert!(kept[1] > 10, "{kept:?}");
+}
+
+/// The put's file is written, and then the log fails: what was kept is read again while another batch waits whose file is written too.
+#[test]
+fn a_file_that_waits_for_its_batch_outlives_a_recovery() {
+    let disk = SimDisk::new(1);
+    let mut store = lockstep(&disk);
+    let first = store.send(vec![put_of(0, 100).into()]);
+    store.engine_step();
+    disk.fail_after(0);
+    store.writer_step(usize::MAX);
+    assert!(first.answers().unwrap().is_err());
+    let second = store.send(vec![put_of(1, LARGE).into()]);
+    store.engine_step();
+    store.writer_step(usize::MAX);
+    assert_eq!(store.recoveries(), 1);
+    second.answers().unwrap().unwrap()[0].as_ref().unwrap();
+    let sent = store.send(vec![Get { jid: jid(1) }.into()]);
+    store.engine_step();
+    store.writer_step(usize::MAX);
+    let Ok(Reply::Get(Some(job))) = &sent.answers().unwrap().unwrap()[0] else { panic!("it is there") };
+    assert_eq!(job.payload, payload_of(1, LARGE));
+}
+
+/// Puts until the disk is full, frees everything by single commands, and does so again.
+#[test]
+fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_again() {
+    for payload_bytes in [LARGE - 1, LARGE] {
+        let (disk, clock) = (SimDisk::new(7), ManualClock::new());
+        let options = StoreOptions { log: LONG, checkpoint_bytes_min: 1 << 20, ..options() };
+        let open = |disk: &SimDisk| {
+            StoreBackend::open_on(Arc::new(disk.clone()), options.clone(), clock.clone()).unwrap()
+        };
+        let backend = open(&disk);
+        run(&backend, SetConfig { option: "jobs-history-count".into(), value: "0".into() });
+        disk.set_bytes_max(32 << 20);
+        let mut fitted = Vec::new();
+        for round in 0..scaled(2, 10) {
+            let mut jobs = Vec::new();
+            let error = loop {
+                let number = round * 100_000 + jobs.len() as u64;
+                match block_on(backend.execute(vec![put_of(number, payload_bytes).into()])) {
+                    Ok(answers) => answers[0].as_ref().map(|_| jobs.push(number)).unwrap(),
+                    Err(error) => break error,
+                }
+            };
+            let why = std::error::Error::source(&error).unwrap().to_string();
+            assert!(why.starts_with("the disk is full: nothing was changed"), "{why}");
+            assert!(jobs.len() * payload_bytes > 4 << 20, "{} of {payload_bytes} fitted", jobs.len());
+            fitted.push(jobs.len());
+            // A third of them is popped and completed, the others are cancelled.
+            for number in &jobs {
+                if number % 3 == 0 {
+                    let popped = pop(&backend);
+                    let holder = Holder::Token(popped.lock.token);
+                    run(
+                        &backend,
+                        Heartbeat { jid: popped.jid.clone(), holder: holder.clone(), payload: None },
+                    );
+                    run(&backend, Complete::new(popped.jid, holder));
+                }
+            }
+            let left = jobs_in(&backend, jobs.len());
+            left.into_iter().for_each(|jid| drop(run(&backend, Cancel { jids: vec![jid] })));
+            assert_eq!(jobs_in(&backend, 1), []);
+            // It got less full, so that there is room again.
+            put(&backend, round * 100_000 + 99_999, 300);
+            run(&backend, Cancel { jids: vec![jid(round * 100_000 + 99_999)] });
+        }
+        drop(backend);
+        let backend = open(&disk.crash());
+        assert_eq!(jobs_in(&backend, 1), []);
+        let (least, most) = (fitted.iter().min().unwrap(), fitted.iter().max().unwrap());
+        assert!(most < &(2 * least), "room was lost: {fitted:?} of {payload_bytes} bytes fitted");
+    }
+}
+
+/// Another program leaves nothing of the disk.
+#[test]
+fn a_disk_that_others_filled_gets_less_full_when_jobs_are_cancelled() {
+    let disk = SimDisk::new(9);
+    let options = StoreOptions { log: LONG, own_file_bytes_min: usize::MAX, ..options() };
+    let backend = StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
+    // Until there is more than one segment, and what is held back is there.
+    (0..260).for_each(|number| put(&backend, number, LARGE));
+    disk.set_bytes_max(disk.bytes());
+    let puts = (260..5_000).map(|number| block_on(backend.execute(vec![put_of(number, LARGE).into()])));
+    let refused = puts.take_while(Result::is_ok).count();
+    assert!(refused < 1_000, "it is never full");
+    let popped = pop(&backend);
+    run(&backend, Complete::new(popped.jid, Holder::Token(popped.lock.token)));
+    run(&backend, Cancel { jids: jobs_in(&backend, 5_000) });
+    until(&backend, || block_on(backend.execute(vec![put_of(9_999, LARGE).into()])).is_ok());
+    assert_eq!(jobs_in(&backend, 9), [jid(9_999)]);
+}
+
+#[test]
+fn a_large_put_that_finds_the_disk_full_leaves_nothing_behind() {
+    let disk = SimDisk::new(3);
+    let backend = StoreBackend::open_on(Arc::new(disk.clone()), options(), ManualClock::new()).unwrap();
+    put(&backend, 0, LARGE);
+    disk.set_bytes_max(disk.bytes() + 10_000);
+    let before = disk.list().unwrap();
+    let error = block_on(backend.execute(vec![put_of(1, LARGE).into()])).unwrap_err();
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.starts_with("the disk is full: nothing was changed"), "{why}");
+    assert_eq!(disk.list().unwrap(), before);
+    assert_eq!(jobs_in(&backend, 9), [jid(0)]);
+}
+
+/// The memory that a payload came in is let go of: it may be a buffer that is much larger.
+#[test]
+fn a_payload_does_not_hold_the_buffer_that_it_was_read_into() {
+    struct Buffer(Vec<u8>, Arc<AtomicU64>);
+    impl AsRef<[u8]> for Buffer {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    impl Drop for Buffer {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let place = Directory::new();
+    let stores = [
+        StoreBackend::in_memory(Arc::new(SystemClock)).unwrap(),
+        StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap(),
+    ];
+    for backend in stores {
+        for bytes in [100, 4_097, 10_000, LARGE] {
+            let freed = Arc::new(AtomicU64::new(0));
+            let buffer = Bytes::from_owner(Buffer(vec![b'x'; 2 * bytes], freed.clone()));
+            let payload = Payload::from(buffer.slice(..bytes));
+            drop(buffer);
+            run(&backend, Put { payload, ..put_of(bytes as u64, 0) });
+            assert_eq!(freed.load(Ordering::SeqCst), 1, "{bytes} bytes hold the buffer that they came in");
+            assert_eq!(get(&backend, bytes as u64).bytes(), vec![b'x'; bytes]);
+        }
+    }
+}
+
+#[test]
+fn under_a_memory_limit_payloads_leave_memory_earlier() {
+    let place = Directory::new();
+    let options = StoreOptions { memory_limit: Some(4 << 20), own_file_bytes_min: usize::MAX, ..options() };
+    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    (0..200).for_each(|number| put(&backend, number, LARGE));
+    until(&backend, || backend.payload_bytes_in_memory() <= 1 << 20);
+    (0..200).for_each(|number| assert_eq!(get(&backend, number), payload_of(number, LARGE)));
+}
+
+fn lockstep(disk: &SimDisk) -> Lockstep {
+    Lockstep::open_on(Arc::new(disk.clone()), options(), ManualClock::new()).unwrap()
+}
+
+/// Asks for something until it is so.
+fn until(backend: &StoreBackend, is_so: impl Fn() -> bool) {
+    for _ in 0..1_000_000 {
+        if is_so() {
+            return;
+        }
+        run(backend, Length { queue: queue() });
+    }
+    panic!("that never comes");
+}
+
+fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
+    block_on(backend.execute(vec![Call { now: None, command: command.into() }])).unwrap().remove(0).unwrap()
+}
+
+fn jid(number: u64) -> Jid {
+    Jid::new(format!("job-{number}")).unwrap()
+}
+
+fn queue() -> QueueName {
+    QueueName::new("mail").unwrap()
+}
+
+/// The payload that a job is given: another for each.
+fn payload_of(number: u64, bytes: usize) -> Payload {
+    let text = format!("{number:08}").repeat(1 + bytes / 8);
+    text[..bytes].into()
+}
+
+fn put_of(number: u64, bytes: usize) -> Put {
+    Put::new(queue(), jid(number), Klass::new("welcome").unwrap(), payload_of(number, bytes))
+}
+
+fn put(backend: &StoreBackend, number: u64, bytes: usize) {
+    assert_eq!(run(backend, put_of(number, bytes)), Reply::Put(PutReply::Created));
+}
+
+fn pop(backend: &StoreBackend) -> Popped {
+    match run(backend, Pop::new(queue(), WorkerName::new("w1").unwrap())) {
+        Reply::Pop(mut popped) => popped.jobs.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn get(backend: &StoreBackend, number: u64) -> Payload {
+    match run(backend, Get { jid: jid(number) }) {
+        Reply::Get(Some(job)) => job.payload,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The waiting jobs, so many at the most.
+fn jobs_in(backend: &StoreBackend, count: usize) -> Vec<Jid> {
+    match run(backend, Peek { queue: queue(), count: Count::new(count as i64).unwrap() }) {
+        Reply::Peek(jobs) => jobs.into_iter().map(|job| job.jid).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = (String, u64)> {
+    let files = std::fs::read_dir(directory).unwrap();
+    // A file may be gone between being listed and being looked at.
+    files.filter_map(|file| {
+        let file = file.unwrap();
+        Some((file.file_name().into_string().unwrap(), file.metadata().ok()?.len()))
+    })
+}
+
+/// How long the payload files are.
+fn payload_files(directory: &Path) -> Vec<u64> {
+    files(directory).filter(|(name, _)| name.starts_with("payloads-")).map(|(_, bytes)| bytes).collect()
+}
+
+/// A directory for a test, which goes with it.
+struct Directory {
+    directory: PathBuf,
+}
+
+impl Directory {
+    fn new() -> Directory {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("large-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Directory { directory }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
