@@ -204,3 +204,31 @@ fn a_log_that_is_none_is_refused_in_a_sentence() {
     let (err, code) = try_start(&["--result-log", &nowhere]).err().expect("it does not start");
     assert_eq!(code, 3, "{err}");
 }
+
+#[test]
+fn a_log_removes_what_ended_too_long_ago_and_says_how_large_it_is() {
+    let place = Place::new();
+    let log = log_in(&place);
+    let server = Served::start(&["--result-log", &log, "--result-log-keep", "1s"]);
+    let client = block_on(geartrain::connect(&server.url())).unwrap();
+    block_on(client.put("mail", "k", "{}").jid("done")).unwrap();
+    let done = block_on(client.pop("mail", "w1")).unwrap().unwrap();
+    block_on(client.complete(&done)).unwrap();
+    block_on(client.put("mail", "k", "{}").jid("running")).unwrap();
+    block_on(client.pop("mail", "w1")).unwrap().unwrap();
+    // The second began after the first had ended, so if it is in the log, the first was.
+    until("only what is under way is left", || {
+        let shown = place.json(&["log", "--result-log", &log]);
+        let jids: Vec<&str> =
+            shown["attempts"].as_array().unwrap().iter().flat_map(|it| it["jid"].as_str()).collect();
+        jids == ["running"]
+    });
+    let size = place.json(&["log", "--size", "--result-log", &log]);
+    assert!(size["bytes"].as_u64().unwrap() > 0 && size["oldest"].as_f64().unwrap() > 0.0, "{size}");
+    assert!(size["free_bytes"].is_u64(), "{size}");
+    let text = place.run(&["log", "--size", "--result-log", &log]);
+    assert!(text.trim_start().starts_with("SIZE") && text.lines().count() == 2, "{text}");
+    let (said, code) = try_start(&["--result-log", &log, "--result-log-keep", "0"]).err().unwrap();
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("at least 1s"), "{said}");
+}

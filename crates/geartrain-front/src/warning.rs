@@ -51,7 +51,7 @@ impl RepeatedWarning {
                 {
                     runtime.spawn(async move {
                         tokio::time::sleep_until(until).await;
-                        if let Some(line) = self.counted(Instant::now()) {
+                        if let Some(line) = self.counted(until, Instant::now()) {
                             tracing::warn!("{line}");
                         }
                     });
@@ -71,9 +71,13 @@ impl RepeatedWarning {
         }
     }
 
-    /// What to log of those that were only counted.
-    fn counted(&self, now: Instant) -> Option<String> {
+    /// What to log at the end of an interval, of those that were only counted. Nothing if another warning was
+    /// logged at that moment, and with it the count: then another interval has begun.
+    fn counted(&self, until: Instant, now: Instant) -> Option<String> {
         let mut state = self.state();
+        if state.until != Some(until) {
+            return None;
+        }
         let count = std::mem::take(&mut state.counted);
         if count == 0 {
             return None;
@@ -101,10 +105,14 @@ mod tests {
         assert_eq!(line(0).as_deref(), Some("full disk"));
         assert!((1..1_000).all(|after| line(after).is_none()));
         let second = start + INTERVAL;
-        assert_eq!(WARNING.counted(second).as_deref(), Some("full disk (999 times within a second)"));
-        assert_eq!(WARNING.counted(second), None);
+        assert_eq!(WARNING.counted(second, second).as_deref(), Some("full disk (999 times within a second)"));
+        assert_eq!(WARNING.counted(second, second), None);
         assert_eq!(line(1_500), None);
         assert_eq!(line(2_600).as_deref(), Some("full disk (and 1 times before)"));
-        assert_eq!(line(3_700).as_deref(), Some("full disk"));
+        assert_eq!(line(2_700), None);
+        // The end of the interval before this one is late.
+        assert_eq!(WARNING.counted(start + 2 * INTERVAL, start + 3 * INTERVAL), None);
+        assert_eq!(line(3_700).as_deref(), Some("full disk (and 1 times before)"));
+        assert_eq!(line(4_800).as_deref(), Some("full disk"));
     }
 }

@@ -13,8 +13,9 @@ pub trait Ledger: Send {
     /// Keeps a batch, together with its position, or nothing of it. What was kept before is passed over, so that a batch may come again.
     fn write(&mut self, batch: &Batch) -> Result<(), LogError>;
 
-    /// Removes attempts that ended before a moment, in seconds since the epoch, and gaps that were noticed before it: the
-    /// oldest first and at most so many, so that writing does not wait long. Answers how many were removed.
+    /// Removes attempts that ended before a moment, in seconds since the epoch, and gaps that were noticed
+    /// before it: the oldest first and at most so many, so that writing does not wait long. Answers how many
+    /// were removed.
     fn prune(&mut self, before: f64, rows_max: usize) -> Result<usize, LogError>;
 
     /// How large it is.

@@ -20,9 +20,10 @@ const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// How often to say that it still is.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
-/// How often to look for rows that are too old.
+/// How often to look for rows that are too old; more often if they are kept for less than that.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// How many of them are removed in one transaction, and how long that may go on before batches are written again.
+/// How many of them are removed in one transaction, and how long that may go on before batches are written
+/// again.
 const PRUNE_ROWS: usize = 500;
 const PRUNE_TIME: Duration = Duration::from_millis(50);
 
@@ -189,7 +190,7 @@ impl Writing {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let before = now.as_secs_f64() - retention.as_secs_f64();
-        let mut pause = PRUNE_EVERY;
+        let mut pause = PRUNE_EVERY.min(retention);
         loop {
             match self.ledger.prune(before, PRUNE_ROWS) {
                 Ok(removed) if removed < PRUNE_ROWS => break,

@@ -38,7 +38,8 @@ pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
 const PRIVATE: u32 = 0o600;
 
 /// Makes an empty file that only its owner may read and write, whatever the umask; one that exists is left
-/// alone. SQLite takes an empty file for a new database, and gives its `-wal` and `-shm` the same permissions.
+/// alone. SQLite takes an empty file for a new database, and gives its `-wal` and `-shm` the same
+/// permissions.
 pub(crate) fn create_private(file: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(file) {
         Ok(made) => make_private(&made),

@@ -312,7 +312,8 @@ fn a_moment_is_as_exact_as_the_history_and_the_log_together_know() {
     assert_eq!(moments(history, &[heard(1, at(95.5)), heard(2, at(95.6))]), [(10.0, true), (20.0, true)]);
 }
 
-/// A log with so many attempts that ended an hour ago, as many that ended just now, and one that began an hour ago and is under way.
+/// A log with so many attempts that ended an hour ago, as many that ended just now, and one that began an
+/// hour ago and is under way.
 fn filled(scratch: &Scratch, rows: u64) -> f64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let mut log = Sqlite::open(&file(scratch), Duration::from_secs(5)).unwrap();
@@ -348,7 +349,8 @@ fn attempts_that_ended_too_long_ago_are_removed_few_at_a_time() {
     }
     assert_eq!(removed.iter().sum::<u64>(), rows);
     assert!(removed.iter().all(|few| *few <= 300), "{removed:?}");
-    // What is left is newer, or under way; and the room of the rest is the file system's, or will be used again.
+    // What is left is newer, or under way; and the room of the rest is the file system's, or will be used
+    // again.
     let left = entries(&scratch);
     assert_eq!(left.len() as u64, rows + 1);
     assert!(left.iter().all(|entry| entry.ending.is_none() || entry.ended.unwrap().get() > now - 60.0));

@@ -328,6 +328,10 @@ where
                 words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
             }
             self.parser.allow(request_bytes_max(self.session.is_trusted()));
+            if !self.session.is_trusted() {
+                // A wrong password takes a while. Between two of them replies are sent, and the deadline is looked at.
+                break;
+            }
         }
         self.send().await;
     }
