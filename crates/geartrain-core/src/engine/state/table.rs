@@ -315,7 +315,9 @@ mod tests {
     #[test]
     fn a_removed_number_is_used_again_the_lowest_first() {
         let mut table = Table::new(7);
-        (0..10).for_each(|n| drop(table.add(&name(n), n)));
+        for n in 0..10 {
+            table.add(&name(n), n);
+        }
         [5, 2, 7].into_iter().for_each(|n| table.remove(n));
         assert_eq!(table.first_free(), Some(2));
         assert_eq!((table.find("name 2"), table.has(2), table.find("name 3")), (None, false, Some(3)));
@@ -328,7 +330,9 @@ mod tests {
     #[test]
     fn numbers_behind_the_last_name_are_dropped_with_their_memory() {
         let mut table = Table::new(7);
-        (0..100_000).for_each(|n| drop(table.add(&name(n), n)));
+        for n in 0..100_000 {
+            table.add(&name(n), n);
+        }
         (1..100_000).for_each(|n| table.remove(n));
         assert_eq!((table.len(), table.first_free()), (1, None));
         assert!(table.slots.capacity() <= SHRINK_MIN && table.by_name.capacity() <= SHRINK_MIN);
