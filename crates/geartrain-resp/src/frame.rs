@@ -93,7 +93,10 @@ impl Parser {
                 self.arguments.drain(..).map(|(start, end)| whole.slice(start..end)).collect();
             (self.at, self.missing) = (0, None);
             if let Some(name) = request.first() {
-                refuse_http(name)?;
+                // HTTP is never an array. Redis's own GET is, and is answered that there is no such command here.
+                if !name.eq_ignore_ascii_case(b"get") {
+                    refuse_http(name)?;
+                }
                 return Ok(Some(request));
             }
         }

@@ -31,7 +31,7 @@ fn bytes_in(directory: &Path) -> u64 {
 }
 
 #[test]
-fn disk_use_stays_within_three_times_what_is_alive() {
+fn disk_use_stays_within_five_times_what_is_alive() {
     let directory =
         Scratch(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{}", std::process::id())));
     // What is synced, and when, makes no difference to how much there is.
@@ -73,5 +73,7 @@ fn disk_use_stays_within_three_times_what_is_alive() {
         }
     }
     assert!(most > 1.0, "there never was enough to look at");
-    assert!(most < 3.0, "the directory was {most:.2} times as large as what was alive in it");
+    // Two checkpoints and a third that is being written, and the log since the older of the two:
+    // docs/formats/checkpoint.md.
+    assert!(most < 5.0, "the directory was {most:.2} times as large as what was alive in it");
 }
