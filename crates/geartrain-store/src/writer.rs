@@ -45,6 +45,10 @@ pub(crate) struct Piece {
 }
 
 /// What the thread is told.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every order is a group, and a box would cost each an allocation"
+)]
 pub(crate) enum Order {
     Write(Group),
     /// Make room for so many bytes, and say whether there is.
