@@ -41,8 +41,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Executes commands in order, and answers each. Each is atomic and independent of the others: one may be
     /// refused and the next one done. An error means that there are no answers; some may have been done.
     ///
-    /// Batches are executed in the order in which their futures are first polled. Only a batch with a [large](Command::is_large) command may be
-    /// overtaken by later ones until it is answered.
+    /// Batches are executed in the order in which their futures are first polled. Only a batch with a
+    /// [large](Command::is_large) command may be overtaken by later ones until it is answered.
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>>;
 
     /// Pops, and if there is nothing to pop waits until there is, but no longer than `wait`; then there are no jobs

@@ -59,7 +59,8 @@ macro_rules! operations {
 }
 
 impl Command {
-    /// The payload that it would give to a job. Those of recurring jobs are kept otherwise, and are not meant.
+    /// The payload that it would give to a job. Those of recurring jobs are kept otherwise, and are not
+    /// meant.
     pub fn payload(&self) -> Option<&Payload> {
         match self {
             Command::Put(put) => Some(&put.payload),
@@ -81,7 +82,8 @@ impl Command {
         }
     }
 
-    /// Gives all bytes that an engine would keep memory [of their own](Payload::unshare). Payloads that it copies anyway are left as they are.
+    /// Gives all bytes that an engine would keep memory [of their own](Payload::unshare). Payloads that it
+    /// copies anyway are left as they are.
     pub fn unshare(&mut self) {
         if let Some(payload) = self.payload_mut()
             && payload.byte_len() > crate::engine::COPIED_BYTES_MAX
@@ -98,7 +100,8 @@ impl Command {
         }
     }
 
-    /// Whether it carries a payload of [`LARGE_PAYLOAD_BYTES`] or more, so that commands sent later may overtake it.
+    /// Whether it carries a payload of [`LARGE_PAYLOAD_BYTES`] or more, so that commands sent later may
+    /// overtake it.
     pub fn is_large(&self) -> bool {
         self.payload().is_some_and(|payload| payload.byte_len() >= LARGE_PAYLOAD_BYTES)
     }

@@ -11,8 +11,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
 /// A backend may write payloads of this size, or more, before it queues their batch for execution.
 ///
-/// Meanwhile it executes batches that were sent later. A front-end that has to keep the order of one peer's requests sends nothing more of that
-/// peer until such a batch is answered.
+/// Meanwhile it executes batches that were sent later. A front-end that has to keep the order of one peer's
+/// requests sends nothing more of that peer until such a batch is answered.
 pub const LARGE_PAYLOAD_BYTES: usize = 512 << 10;
 
 /// Opaque bytes, cheap to clone.
@@ -48,8 +48,8 @@ impl Place {
     /// What a record takes besides the payload.
     pub const HEAD_BYTES: u32 = 8;
 
-    /// This bit of a file's number says that the file holds one payload and was complete and synced before any delta named it. Such a file goes
-    /// when the delta that released the payload is durable.
+    /// This bit of a file's number says that the file holds one payload and was complete and synced before
+    /// any delta named it. Such a file goes when the delta that released the payload is durable.
     pub const OWN_FILE: u64 = 1 << 31;
 
     /// Whether a file of this number holds one payload.
@@ -84,8 +84,8 @@ impl Payload {
         }
     }
 
-    /// Gives it memory of its own. Bytes that came over a connection share the buffer into which they were read, which may be much larger and stays as
-    /// long as they do.
+    /// Gives it memory of its own. Bytes that came over a connection share the buffer into which they were
+    /// read, which may be much larger and stays as long as they do.
     pub fn unshare(&mut self) {
         if let Repr::Here(bytes) = &mut self.0 {
             *bytes = Bytes::copy_from_slice(bytes);

@@ -7,7 +7,8 @@ use common::{Server, Value, request};
 use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
 use geartrain_resp::Options;
 
-/// The store writes a large payload before it queues the put, and executes others meanwhile: those of this connection not.
+/// The store writes a large payload before it queues the put, and executes others meanwhile: those of this
+/// connection not.
 #[tokio::test]
 async fn nothing_overtakes_a_large_payload_of_the_same_connection() {
     // More than go into one batch with the put.

@@ -1,9 +1,11 @@
 //! How long a client with small jobs waits for its commits, alone and beside a client with large payloads.
 //!
-//! `cargo bench -p geartrain-store --bench beside` prints a table. The small client puts a job of 100 bytes every 5 ms, whatever the last
-//! one took, and its latency counts from the moment at which it was due. The large client puts a payload of 16 MiB, pops it and completes it,
-//! one after the other without a pause. Both run for `-- --seconds 4`, five rounds each, alone and beside in turn; the table has the medians.
-//! `-- --megabytes 16` and `-- --directory DIR` change the rest. `-- --own-file-bytes 1000000000` keeps all payloads in the log, to compare.
+//! `cargo bench -p geartrain-store --bench beside` prints a table. The small client puts a job of 100 bytes
+//! every 5 ms, whatever the last one took, and its latency counts from the moment at which it was due. The
+//! large client puts a payload of 16 MiB, pops it and completes it, one after the other without a pause. Both
+//! run for `-- --seconds 4`, five rounds each, alone and beside in turn; the table has the medians.
+//! `-- --megabytes 16` and `-- --directory DIR` change the rest. `-- --own-file-bytes 1000000000` keeps all
+//! payloads in the log, to compare.
 
 use std::path::PathBuf;
 use std::sync::Arc;

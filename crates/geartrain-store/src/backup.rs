@@ -50,8 +50,8 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
     if let Some(damage) = damage {
         return Err(damage.into());
     }
-    // After the log: the files that its deltas name were complete before it was written. What is added to other files meanwhile is in the log, and need
-    // not be in them.
+    // After the log: the files that its deltas name were complete before it was written. What is added to
+    // other files meanwhile is in the log, and need not be in them.
     let mut payload_files = payloads::files_on(&**from)?;
     for (file, bytes) in std::mem::take(&mut payload_files) {
         match copy_file(&**from, &target.disk, &payloads::name_of(file), bytes) {

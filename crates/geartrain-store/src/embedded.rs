@@ -269,7 +269,8 @@ impl Store {
         }
         // Somebody may be copying them, if this is not the first time that the store is opened.
         let nobody_copies = self.premises.gate.try_lock();
-        // All that was read is durable, so a file of one payload that no job refers to by now is not needed, whatever the checkpoint says.
+        // All that was read is durable, so a file of one payload that no job refers to by now is not needed,
+        // whatever the checkpoint says.
         let needed: BTreeSet<u64> = engine.payload_files().collect();
         for (file, bytes) in found {
             let (is_own, is_in_flight) = (Place::is_own_file(file), self.large().is_in_flight(file));

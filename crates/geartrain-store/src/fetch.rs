@@ -1,6 +1,7 @@
 //! Puts payloads into answers that only say where they are.
 //!
-//! The committer does so for most. Large payloads are read by a thread of their own, so that no commit waits for them.
+//! The committer does so for most. Large payloads are read by a thread of their own, so that no commit waits
+//! for them.
 
 use flume::Sender;
 use geartrain_core::{Answer, Jid, Job, Payload, PopReply, Popped, Refusal, Reply, TrackedReply};
@@ -8,7 +9,8 @@ use geartrain_core::{Answer, Jid, Job, Payload, PopReply, Popped, Refusal, Reply
 use crate::delivery::{Outcome, Outgoing};
 use crate::payloads::PayloadReader;
 
-/// Puts all payloads into all answers, or leaves large ones to another thread. Where one cannot be read, the answer says so instead.
+/// Puts all payloads into all answers, or leaves large ones to another thread. Where one cannot be read, the
+/// answer says so instead.
 pub(crate) fn fetch(outcome: &mut Outcome, from: &mut PayloadReader) {
     for mut outgoing in std::mem::take(&mut outcome.outgoing) {
         fetch_one(&mut outgoing, from);
@@ -50,7 +52,8 @@ impl Unread {
     }
 }
 
-/// The thread that reads large payloads and sends the answers. It starts with the first of them, and ends when all are sent and this is dropped.
+/// The thread that reads large payloads and sends the answers. It starts with the first of them, and ends
+/// when all are sent and this is dropped.
 #[derive(Default)]
 pub(crate) struct LargeReader(Option<Sender<Unread>>);
 

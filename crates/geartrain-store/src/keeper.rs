@@ -317,7 +317,8 @@ impl Scribe {
         Purpose::Ordinary { checkpoint_bytes: self.checkpoint_bytes }
     }
 
-    /// Notes how much of the disk must stay free, so that there can always be a checkpoint: without one the log never gets shorter.
+    /// Notes how much of the disk must stay free, so that there can always be a checkpoint: without one the
+    /// log never gets shorter.
     fn note_checkpoint_bytes(&mut self, engine: &Engine) {
         let written = self.snapshot.unwrap_or_default();
         self.checkpoint_bytes =
@@ -340,7 +341,8 @@ impl Scribe {
         let released = engine.take_released_payload_files();
         let is_more = picture.is_some() || moves.is_some() || !released.is_empty();
         if is_more || !(body.is_empty() && outcome.is_empty()) {
-            // Nobody waits for moves or for files to go, and whoever comes next should not wait for them either.
+            // Nobody waits for moves or for files to go, and whoever comes next should not wait for them
+            // either.
             let is_alone = giver.is_alone && moves.is_none() && released.is_empty();
             let giver = Giver { is_alone, ..giver };
             self.desk.write(Group { body, outcome, picture, light, moves, released }, giver);
@@ -381,7 +383,8 @@ impl Scribe {
     fn is_snapshot_due(&self, engine: &Engine) -> bool {
         let let_go = self.since_snapshot + engine.empty_payload_file_bytes() + self.leaving_bytes;
         if self.is_full {
-            // Also what the last snapshot has more than the next. It is worth less here, but not each command's trouble.
+            // Also what the last snapshot has more than the next. It is worth less here, but not each
+            // command's trouble.
             let next = engine.snapshot_bytes_estimate();
             let gained = let_go + self.snapshot_bytes.saturating_sub(next);
             return self.since_snapshot > 0 && gained > FULL_GAIN_BYTES_MIN.max(next / 4);

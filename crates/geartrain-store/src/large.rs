@@ -1,8 +1,9 @@
 //! Large payloads: each is written to a file of its own before its command is queued for execution.
 //!
-//! The log then carries where the payload is instead of its bytes, so that no commit group of other clients waits for megabytes. A dedicated
-//! thread writes; neither the engine nor the committer does. File, contents and name are durable before the command is executed. A file that
-//! no durable delta refers to is an orphan: it is removed when its batch is dropped unexecuted, and otherwise when the directory is opened.
+//! The log then carries where the payload is instead of its bytes, so that no commit group of other clients
+//! waits for megabytes. A dedicated thread writes; neither the engine nor the committer does. File, contents
+//! and name are durable before the command is executed. A file that no durable delta refers to is an orphan:
+//! it is removed when its batch is dropped unexecuted, and otherwise when the directory is opened.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -77,7 +78,8 @@ impl LargePayloads {
         call.command.payload().is_some_and(|it| it.place().is_none() && sizes.contains(&it.byte_len()))
     }
 
-    /// Writes the large payloads of a batch, and leaves their places in the commands. If that fails nothing is left of it.
+    /// Writes the large payloads of a batch, and leaves their places in the commands. If that fails nothing
+    /// is left of it.
     pub(crate) fn write(self: &Arc<Self>, batch: &mut [Call]) -> Result<OwnFiles, Trouble> {
         let mut written = OwnFiles { of: self.clone(), files: Vec::new() };
         self.try_write(batch, &mut written.files).map_err(|error| match error {

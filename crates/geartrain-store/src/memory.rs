@@ -3,18 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Limits from here on mean that there is none: version 1 writes the largest number of pages that there can be.
+/// Limits from here on mean that there is none: version 1 writes the largest number of pages that there can
+/// be.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// The memory limit of this process's control group, version 1 or 2; none if there is none, or it cannot be read.
+/// The memory limit of this process's control group, version 1 or 2; none if there is none, or it cannot be
+/// read.
 pub fn memory_limit() -> Option<u64> {
     memory_limit_of(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))
 }
 
-/// The same, with the file that lists the control groups of a process and the directory in which control groups are mounted.
+/// The same, with the file that lists the control groups of a process and the directory in which control
+/// groups are mounted.
 ///
-/// A limit of a group holds for the groups in it, so the lowest one on the way to the root counts. Inside a container the path may be that of
-/// the host, of which only the end is mounted: directories that are not there are passed over.
+/// A limit of a group holds for the groups in it, so the lowest one on the way to the root counts. Inside a
+/// container the path may be that of the host, of which only the end is mounted: directories that are not
+/// there are passed over.
 pub fn memory_limit_of(groups_of_process: &Path, mounted: &Path) -> Option<u64> {
     let groups = fs::read_to_string(groups_of_process).ok()?;
     groups.lines().filter_map(|line| limit_of_line(line, mounted)).min()

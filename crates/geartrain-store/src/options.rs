@@ -30,16 +30,17 @@ pub struct StoreOptions {
     /// How many bytes of payloads stay in memory. What is more is written to files of their own, and read again when somebody asks for it. Payloads of
     /// running and of recurring jobs stay in memory even so.
     pub payload_memory: u64,
-    /// How much memory the process may use, if that is limited, as by a [control group](crate::memory_limit). Then payloads get a quarter of it at the
-    /// most: the rest is for jobs, buffers and what is under way.
+    /// How much memory the process may use, if that is limited, as by a [control group](crate::memory_limit).
+    /// Then payloads get a quarter of it at the most: the rest is for jobs, buffers and what is under way.
     pub memory_limit: Option<u64>,
     /// Payloads of fewer bytes stay in memory: to know where another one is takes 24 bytes and more.
     pub spill_bytes_min: u32,
     /// How long such a file becomes. A payload that is longer gets one of its own.
     pub payload_file_bytes: u64,
-    /// Payloads of so many bytes, or more, are written to a file of their own before they are committed, so that commits of other clients do not wait
-    /// for them. The file costs a sync of its own and one of the directory. If it is less than
-    /// [`LARGE_PAYLOAD_BYTES`], later batches may overtake a put that front-ends do not wait for.
+    /// Payloads of so many bytes, or more, are written to a file of their own before they are committed, so
+    /// that commits of other clients do not wait for them. The file costs a sync of its own and one of the
+    /// directory. If it is less than [`LARGE_PAYLOAD_BYTES`], later batches may overtake a put that
+    /// front-ends do not wait for.
     pub own_file_bytes_min: usize,
     /// How many events are kept at the most, in memory and in checkpoints, for somebody who is to have every one of them, until
     /// [they have](geartrain_core::Backend::let_events_go); 0 if there is nobody.

@@ -318,7 +318,8 @@ impl PayloadFiles {
     }
 }
 
-/// Writes a payload to a file of its own, whole and synced. Its name is not durable before the directory is synced.
+/// Writes a payload to a file of its own, whole and synced. Its name is not durable before the directory is
+/// synced.
 pub(crate) fn write_own_file(disk: &dyn Disk, file: u64, payload: &[u8]) -> io::Result<Place> {
     let place = Place { file, offset: HEADER_BYTES as u32, bytes: payload.len() as u32 };
     let to = disk.create(&name_of(file))?;

@@ -34,8 +34,8 @@ pub(crate) fn for_names(queues: &[QueueName]) -> usize {
     MOVED_BYTES + queues.iter().map(|queue| queue.as_str().len()).sum::<usize>()
 }
 
-/// Whether a command may use the reserve of a full disk: it frees room, or leads to that, and brings little. A heartbeat does not, but without it
-/// a worker loses the job that it is about to complete.
+/// Whether a command may use the reserve of a full disk: it frees room, or leads to that, and brings little.
+/// A heartbeat does not, but without it a worker loses the job that it is about to complete.
 pub(crate) fn frees_room(command: &Command, engine: &Engine) -> bool {
     match command {
         Command::Pop(_)

@@ -45,6 +45,10 @@ pub(crate) struct Piece {
 }
 
 /// What the thread is told.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every order is a group, and a box would cost each an allocation"
+)]
 pub(crate) enum Order {
     Write(Group),
     /// Make room for so many bytes, and say whether there is.
@@ -58,7 +62,8 @@ pub(crate) enum Order {
 /// What room in the log is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Commands that may bring something. They leave a part of the log to the others, and so much of the disk to the next checkpoint.
+    /// Commands that may bring something. They leave a part of the log to the others, and so much of the disk
+    /// to the next checkpoint.
     Ordinary { checkpoint_bytes: u64 },
     /// Commands that free room, now or by what follows from them.
     Freeing,
@@ -67,7 +72,8 @@ pub(crate) enum Purpose {
 /// By how much the log may grow while a picture is made to count, which is when there is most on the disk.
 const FINISHING_LOG_BYTES_MAX: u64 = 4 << 20;
 
-/// When it is tried again to remove files that could not be removed, because others were being removed or a copy was being made.
+/// When it is tried again to remove files that could not be removed, because others were being removed or a
+/// copy was being made.
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What came of making a picture count.
@@ -96,7 +102,8 @@ pub(crate) struct Writer {
     log_bytes_then: u64,
     /// Since when something is written and not synced that has to be.
     unsynced: Option<Instant>,
-    /// Files of one payload that go once the log is synced, and those that are being removed; these come back if a copy is being made.
+    /// Files of one payload that go once the log is synced, and those that are being removed; these come back
+    /// if a copy is being made.
     released: Vec<u64>,
     removing: Option<Aside<Vec<u64>>>,
     /// Why nothing is acknowledged any more.
@@ -177,8 +184,8 @@ impl Writer {
         self.remove_released();
     }
 
-    /// Removes files of one payload that no job refers to any more, beside everything else. What says so is durable before: otherwise a power cut
-    /// could bring the job back without its payload.
+    /// Removes files of one payload that no job refers to any more, beside everything else. What says so is
+    /// durable before: otherwise a power cut could bring the job back without its payload.
     fn remove_released(&mut self) {
         if self.removing.as_ref().is_some_and(Aside::is_done)
             && let Some(left) = self.removing.take().and_then(Aside::join)
@@ -432,7 +439,8 @@ impl Writer {
 
     fn try_reserve(&mut self, bytes: usize, purpose: Purpose) -> Result<(), LogError> {
         let Purpose::Ordinary { checkpoint_bytes } = purpose else { return self.log.reserve(bytes) };
-        // First, because to make a spare segment would use up the room that the checkpoint needs. What is reserved may be in that checkpoint too.
+        // First, because to make a spare segment would use up the room that the checkpoint needs. What is
+        // reserved may be in that checkpoint too.
         let (surplus, missing) = self.log.surplus_and_missing_bytes();
         let wanted = checkpoint_bytes.saturating_add(bytes as u64).saturating_add(missing);
         match self.checkpoints.disk.free_bytes()? {
@@ -441,7 +449,8 @@ impl Writer {
         }
     }
 
-    /// How long until there is something to do without being asked: something must be synced, or files wait to be removed.
+    /// How long until there is something to do without being asked: something must be synced, or files wait
+    /// to be removed.
     pub(crate) fn wake_in(&self) -> Option<Duration> {
         let remove_in = (!self.released.is_empty()).then_some(REMOVE_PAUSE);
         self.sync_in().into_iter().chain(remove_in).min()

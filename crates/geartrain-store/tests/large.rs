@@ -148,7 +148,8 @@ fn a_backup_has_the_files_that_its_log_refers_to_whatever_is_put_and_cancelled_m
     until(&backend, || payload_files(&place.data()).len() == 5);
 }
 
-/// Put, cancelled and put again, with the power going at each operation in turn: a job that is there has its payload.
+/// Put, cancelled and put again, with the power going at each operation in turn: a job that is there has its
+/// payload.
 #[test]
 fn there_is_no_moment_at_which_a_job_is_kept_without_its_file() {
     let mut kept = [0, 0];
@@ -196,7 +197,8 @@ fn there_is_no_moment_at_which_a_job_is_kept_without_its_file() {
     assert!(kept[1] > 10, "{kept:?}");
 }
 
-/// The put's file is written, and then the log fails: what was kept is read again while another batch waits whose file is written too.
+/// The put's file is written, and then the log fails: what was kept is read again while another batch waits
+/// whose file is written too.
 #[test]
 fn a_file_that_waits_for_its_batch_outlives_a_recovery() {
     let disk = SimDisk::new(1);

@@ -60,13 +60,14 @@ impl Engine {
         self.state.blobs_mut().places_mut().take_empty()
     }
 
-    /// There is a file of [one payload](Place::is_own_file). It is [released](Engine::take_released_payload_files) if no job refers to it.
+    /// There is a file of [one payload](Place::is_own_file). It is
+    /// [released](Engine::take_released_payload_files) if no job refers to it.
     pub fn release_payload_file_unless_needed(&mut self, file: u64) {
         self.state.blobs_mut().places_mut().release_unless_needed(file);
     }
 
-    /// The files of [one payload](Place::is_own_file) that no job refers to any more, each told once. They may go as soon as all deltas so far are
-    /// durable, without a checkpoint.
+    /// The files of [one payload](Place::is_own_file) that no job refers to any more, each told once. They
+    /// may go as soon as all deltas so far are durable, without a checkpoint.
     pub fn take_released_payload_files(&mut self) -> Vec<u64> {
         self.state.blobs_mut().places_mut().take_released()
     }

@@ -360,7 +360,8 @@ where
         self.tell_rest();
     }
 
-    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake one.
+    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake
+    /// one.
     fn must_land(&self) -> bool {
         self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
     }

@@ -295,9 +295,11 @@ impl Log {
         self.or_break(reserved.map_err(LogError::from))
     }
 
-    /// The same, and leaves spare segments for commands that free room and for a checkpoint. Those call [`reserve`](Log::reserve), others this.
+    /// The same, and leaves spare segments for commands that free room and for a checkpoint. Those call
+    /// [`reserve`](Log::reserve), others this.
     ///
-    /// While there is one segment the second half of it will do, so that a store that is opened to put one job need not write another.
+    /// While there is one segment the second half of it will do, so that a store that is opened to put one
+    /// job need not write another.
     pub(crate) fn reserve_ordinary(&mut self, bytes: usize) -> Result<(), LogError> {
         self.check()?;
         let bytes = padded(bytes) as u64;
@@ -311,7 +313,8 @@ impl Log {
         self.or_break(reserved.map_err(LogError::from))
     }
 
-    /// How many bytes of spare segments are only kept because they may be used again, and how many are missing of those that are held back.
+    /// How many bytes of spare segments are only kept because they may be used again, and how many are
+    /// missing of those that are held back.
     pub(crate) fn surplus_and_missing_bytes(&self) -> (u64, u64) {
         (self.spares.surplus_bytes(), self.spares.missing_bytes())
     }

@@ -69,8 +69,8 @@ impl Spares {
         }
     }
 
-    /// How many ordinary ones are held back for a full disk: one for commands that free room, and one to be given up for a checkpoint. Where hardly
-    /// any are kept, fewer are.
+    /// How many ordinary ones are held back for a full disk: one for commands that free room, and one to be
+    /// given up for a checkpoint. Where hardly any are kept, fewer are.
     pub(super) fn held_back(&self) -> usize {
         self.wanted.min(3).saturating_sub(1)
     }
@@ -85,7 +85,8 @@ impl Spares {
         self.ready.len().saturating_sub(self.held_back()) as u64 * self.bytes
     }
 
-    /// Removes all but one: something else needs the room. One stays, because somebody may have been promised it.
+    /// Removes all but one: something else needs the room. One stays, because somebody may have been promised
+    /// it.
     pub(super) fn remove_all_but_one(&mut self) -> io::Result<()> {
         while let [_, .., last] = &self.ready[..] {
             self.disk.remove(&last.name)?;
@@ -170,7 +171,8 @@ impl Spares {
     /// A name for a segment that nobody needs any more, if it is worth keeping.
     pub(super) fn name_for(&mut self, bytes: u64) -> Option<String> {
         let all = self.ready.len() + usize::from(self.making.is_some()) + self.coming;
-        // On a disk that is nearly full no more than are needed next: the others hold room that somebody may be waiting for.
+        // On a disk that is nearly full no more than are needed next: the others hold room that somebody may
+        // be waiting for.
         let is_tight = |free: Option<u64>| free.is_some_and(|free| free < self.wanted as u64 * self.bytes);
         let is_tight = self.disk.free_bytes().is_ok_and(is_tight);
         let wanted = if is_tight { self.wanted.min(1) + self.held_back() } else { self.wanted };

@@ -54,7 +54,8 @@ mod kind {
     pub(super) const RECUR: u8 = 30;
     pub(super) const UNRECUR: u8 = 31;
     pub(super) const EPOCH: u8 = 32;
-    /// Stands before a delta whose payload is in a file. Kinds below are used, or free, for deltas of their own.
+    /// Stands before a delta whose payload is in a file. Kinds below are used, or free, for deltas of their
+    /// own.
     pub(super) const PAYLOAD_IN_FILE: u8 = 64;
 }
 

@@ -107,8 +107,8 @@ impl Places {
         }
     }
 
-    /// The files of one payload that nothing refers to since the last call. They may go when all deltas up to now are durable: replaying these
-    /// leads to a state without them, whichever checkpoint it begins at.
+    /// The files of one payload that nothing refers to since the last call. They may go when all deltas up to
+    /// now are durable: replaying these leads to a state without them, whichever checkpoint it begins at.
     pub(crate) fn take_released(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.released).into_iter().collect()
     }

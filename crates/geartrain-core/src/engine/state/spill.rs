@@ -231,7 +231,8 @@ impl State {
         }
     }
 
-    /// About how many bytes a picture would have: payloads in memory, and a row with its history and indexes for each job.
+    /// About how many bytes a picture would have: payloads in memory, and a row with its history and indexes
+    /// for each job.
     pub(crate) fn snapshot_bytes_estimate(&self) -> u64 {
         self.blobs.here_bytes() + SNAPSHOT_ROW_BYTES * self.rows.len() as u64
     }
