@@ -223,7 +223,7 @@ fn a_file_that_waits_for_its_batch_outlives_a_recovery() {
 /// Puts until the disk is full, frees everything by single commands, and does so again.
 #[test]
 fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_again() {
-    for payload_bytes in [LARGE - 1, LARGE] {
+    for payload_bytes in [8_000, LARGE] {
         let (disk, clock) = (SimDisk::new(7), ManualClock::new());
         let options = StoreOptions { log: LONG, checkpoint_bytes_min: 1 << 20, ..options() };
         let open = |disk: &SimDisk| {
@@ -231,9 +231,9 @@ fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_a
         };
         let backend = open(&disk);
         run(&backend, SetConfig { option: "jobs-history-count".into(), value: "0".into() });
-        disk.set_bytes_max(32 << 20);
+        disk.set_bytes_max(40 << 20);
         let mut fitted = Vec::new();
-        for round in 0..scaled(2, 10) {
+        for round in 0..scaled(3, 10) {
             let mut jobs = Vec::new();
             let error = loop {
                 let number = round * 100_000 + jobs.len() as u64;
@@ -280,9 +280,9 @@ fn a_disk_that_others_filled_gets_less_full_when_jobs_are_cancelled() {
     let options = StoreOptions { log: LONG, own_file_bytes_min: usize::MAX, ..options() };
     let backend = StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
     // Until there is more than one segment, and what is held back is there.
-    (0..260).for_each(|number| put(&backend, number, LARGE));
+    (0..400).for_each(|number| put(&backend, number, LARGE));
     disk.set_bytes_max(disk.bytes());
-    let puts = (260..5_000).map(|number| block_on(backend.execute(vec![put_of(number, LARGE).into()])));
+    let puts = (400..5_000).map(|number| block_on(backend.execute(vec![put_of(number, LARGE).into()])));
     let refused = puts.take_while(Result::is_ok).count();
     assert!(refused < 1_000, "it is never full");
     let popped = pop(&backend);
