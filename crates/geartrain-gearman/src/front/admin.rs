@@ -7,6 +7,7 @@ use geartrain_core::{
     Queues, Reply, RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
 };
 
+use super::connection::BROKEN;
 use super::session::{Session, job_status, shown, trouble, with_causes, write};
 use super::{Shared, function};
 use crate::packet::{JobStatus, Response};
@@ -27,7 +28,7 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
         Ok(()) => out.extend_from_slice(&reply),
         Err(Failure::Refused(refused)) => refused.write(out),
         Err(Failure::Trouble(error)) => {
-            tracing::warn!(%error, "an administrator gets no answer");
+            BROKEN.warn(format_args!("an admin command gets no answer: {}", with_causes(&error)));
             out.extend_from_slice(
                 format!("ERR QUEUE_ERROR {}\r\n", with_causes(&error).replace(' ', "+")).as_bytes(),
             );

@@ -38,7 +38,10 @@ const READ_BYTES_MAX: usize = 256 << 10;
 /// How long a peer may leave what it is sent unread.
 const UNREAD_MAX: Duration = Duration::from_secs(60);
 
-static BROKEN: RepeatedWarning = RepeatedWarning::new();
+/// The backend has no answer. One count for all that clients and workers can ask.
+pub(super) static BROKEN: RepeatedWarning = RepeatedWarning::new();
+/// A worker is gone, and the backend could not be told.
+static GONE: RepeatedWarning = RepeatedWarning::new();
 
 /// What is under way at the backend.
 type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -158,7 +161,8 @@ where
         if !calls.is_empty()
             && let Err(error) = self.shared.backend.execute(calls).await
         {
-            tracing::warn!(%error, "jobs of a worker that is gone come back when their locks expire");
+            let error = with_causes(&error);
+            GONE.warn(format_args!("jobs of a lost worker wait until their locks expire: {error}"));
         }
         // The peer may have gone before.
         let _ = self.writer.shutdown().await;

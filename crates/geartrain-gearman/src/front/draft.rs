@@ -9,6 +9,7 @@ use geartrain_core::{
     PutReply, Reply, StateName, Status, StatusOf, Timestamp, Told, Waiter,
 };
 
+use super::connection::BROKEN;
 use super::reports::Report;
 use super::session::{Gathered, Session, unique, with_causes};
 use super::{Awaited, function};
@@ -258,7 +259,7 @@ async fn report(session: &mut Session, report: Option<Report>) -> Result<(), Cod
             is_stored.then_some(()).ok_or(Code::NoCurrentJob)
         }
         Err(error) => {
-            tracing::warn!(error = with_causes(&error), "a report is not stored yet; it is repeated");
+            BROKEN.warn(format_args!("a report is not stored yet and is repeated: {}", with_causes(&error)));
             session.not_stored(report);
             Ok(())
         }

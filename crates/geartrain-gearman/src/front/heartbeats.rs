@@ -13,7 +13,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Shared;
+use super::connection::BROKEN;
 use super::jobs::{Held, Jobs};
+use super::session::with_causes;
 
 /// How often a worker that can do something is announced again. The backend takes it to be gone after 60 s.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(20);
@@ -174,8 +176,8 @@ async fn renew(table: Arc<Table>, shared: Arc<Shared>, worker: WorkerName) {
             Err(error) => {
                 beats.iter().for_each(|(jid, token)| jobs.not_renewed(jid, *token, now));
                 if !std::mem::replace(&mut is_away, true) {
-                    let error = super::session::with_causes(&error);
-                    tracing::warn!(%worker, error, "locks cannot be renewed now; heartbeats are repeated");
+                    let error = with_causes(&error);
+                    BROKEN.warn(format_args!("locks of {worker} cannot be renewed now: {error}"));
                 }
             }
         }

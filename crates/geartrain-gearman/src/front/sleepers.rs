@@ -13,6 +13,7 @@ use geartrain_core::{Backend, QueueName, Seconds};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::connection::BROKEN;
 use super::inbox::Inbox;
 
 /// How long whoever was woken may take to ask for the job before more are woken.
@@ -140,7 +141,7 @@ impl Sleepers {
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "workers that are asleep cannot be woken now");
+                    BROKEN.warn(format_args!("idle workers cannot be woken now: {error}"));
                     tokio::time::sleep(TROUBLE).await;
                     if self.is_over(function) {
                         return;
