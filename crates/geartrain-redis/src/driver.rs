@@ -263,9 +263,11 @@ impl Shared {
             () = self.timer(LOOK) => {}
         }
         let mut answers = true;
+        // WAIT holds up all calls behind it on a connection: a node that answers a PING may owe theirs for long.
+        let bounded = self.door.url.replicas > 0;
         let answer = loop {
             let left = patience.saturating_sub(begun.elapsed());
-            if left.is_zero() && !answers {
+            if left.is_zero() && (bounded || !answers) {
                 return Err(Trouble::Silent(patience));
             }
             let (mut look, mut is_over) = (pin!(self.look_after(link)), pin!(self.timer(left)));
@@ -274,9 +276,10 @@ impl Shared {
                 () = &mut replaced => return Err(superseded()),
                 answer = &mut call => break answer,
                 answered = &mut look => answers = answered?,
-                () = &mut is_over, if !answers => continue,
+                () = &mut is_over, if bounded || !answers => continue,
             }
-            let pause = if answers { LOOK } else { LOOK.min(patience.saturating_sub(begun.elapsed())) };
+            let left = patience.saturating_sub(begun.elapsed());
+            let pause = if bounded || !answers { LOOK.min(left) } else { LOOK };
             tokio::select! {
                 biased;
                 () = &mut replaced => return Err(superseded()),
