@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use geartrain::log::{Ending, Entry, Query, ResultLog};
 use geartrain::{Backend, GetMany, Jid, Job, JobState, Reply, What};
-use geartrain_testkit::crowd::Crowd;
+use geartrain_drill::LoadClients;
 use place::Place;
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -43,19 +43,19 @@ fn a_server_that_is_killed_again_and_again_logs_every_attempt_once() {
     let place = Place::new();
     let log = log_in(&place);
     let mut server = Served::start(&["--result-log", &log]);
-    let crowd = Crowd::start(CLIENTS, || backend(&server.url()));
+    let clients = LoadClients::start(CLIENTS, "load", || Ok(backend(&server.url()))).unwrap();
     for _ in 0..6 {
-        crowd.goes_on(JOBS);
+        clients.wait_for_completed(JOBS).unwrap();
         server.kill();
         server.start_again();
     }
-    crowd.goes_on(JOBS);
-    let promises = crowd.finish();
+    clients.wait_for_completed(JOBS).unwrap();
+    let ledger = clients.finish();
     let backend = backend(&server.url());
-    promises.check(&*backend);
+    ledger.verify(&*backend).unwrap().assert_kept();
 
     // Every job has ended. What the queue's own histories tell is what the log has to have.
-    let jids: Vec<Jid> = promises.put.iter().cloned().collect();
+    let jids: Vec<Jid> = ledger.put.iter().cloned().collect();
     let jobs = jobs(&*backend, &jids);
     let read = ResultLog::open(&log).unwrap();
     let everything = Query { limit: u64::MAX, ..Query::default() };
@@ -93,7 +93,7 @@ fn a_server_that_is_killed_again_and_again_logs_every_attempt_once() {
             ref other => panic!("{other:?}"),
         };
         assert_eq!(ended.iter().filter(|ending| **ending == last).count(), 1, "{entries:?}");
-        assert!(entries.iter().all(|entry| entry.klass.as_deref() == Some("load")), "{entries:?}");
+        assert!(entries.iter().all(|entry| entry.klass.as_deref() == Some("drill")), "{entries:?}");
     }
     assert_eq!(read.gaps(None).unwrap(), []);
 }

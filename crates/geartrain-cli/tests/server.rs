@@ -13,7 +13,7 @@ use std::time::Duration;
 use geartrain::{
     Backend, Client, Complete, Error, Event, Get, Holder, Jid, Outcome, StateName, Status, StatusOf,
 };
-use geartrain_testkit::crowd::Crowd;
+use geartrain_drill::LoadClients;
 use geartrain_testkit::peers::Scratch;
 use place::Place;
 use pollster::block_on;
@@ -38,34 +38,34 @@ fn backend(url: &str) -> Arc<dyn Backend> {
 #[test]
 fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
     let mut server = Served::start(&[]);
-    let crowd = Crowd::start(CLIENTS, || backend(&server.url()));
+    let clients = LoadClients::start(CLIENTS, "load", || Ok(backend(&server.url()))).unwrap();
     for _ in 0..4 {
-        crowd.goes_on(JOBS);
+        clients.wait_for_completed(JOBS).unwrap();
         server.kill();
         server.start_again();
     }
-    crowd.goes_on(JOBS);
-    let promises = crowd.finish();
-    assert_eq!(promises.unanswered, Vec::<String>::new(), "every client found the server again");
-    promises.check(&*backend(&server.url()));
+    clients.wait_for_completed(JOBS).unwrap();
+    let ledger = clients.finish();
+    assert_eq!(ledger.unanswered, 0, "{:?}", ledger.errors);
+    ledger.verify(&*backend(&server.url())).unwrap().assert_kept();
 }
 
 #[test]
 fn a_server_that_is_told_to_stop_answers_and_leaves_nothing_behind() {
     let mut server = Served::start(&[]);
-    let crowd = Crowd::start(CLIENTS, || backend(&server.url()));
+    let clients = LoadClients::start(CLIENTS, "load", || Ok(backend(&server.url()))).unwrap();
     for _ in 0..2 {
-        crowd.goes_on(JOBS);
+        clients.wait_for_completed(JOBS).unwrap();
         assert_eq!(server.terminate(), Some(0));
         assert!(!server.data().join("geartrain.sock").exists());
         // Nobody else has the directory, and all of it is there.
         geartrain::check(&server.data()).unwrap();
         server.start_again();
     }
-    crowd.goes_on(JOBS);
-    let promises = crowd.finish();
-    assert_eq!(promises.unanswered, Vec::<String>::new());
-    promises.check(&*backend(&server.url()));
+    clients.wait_for_completed(JOBS).unwrap();
+    let ledger = clients.finish();
+    assert_eq!(ledger.unanswered, 0, "{:?}", ledger.errors);
+    ledger.verify(&*backend(&server.url())).unwrap().assert_kept();
     assert_eq!(server.terminate(), Some(0));
 }
 

@@ -10,8 +10,8 @@ use geartrain_core::{
     Backend, Call, Command, Event, Get, Jid, Klass, Operation, Pop, Put, PutReply, QueueName, Seconds,
     StateName, WorkerName,
 };
+use geartrain_drill::LoadClients;
 use geartrain_redis::{RedisBackend, RedisUrl};
-use geartrain_testkit::crowd::Crowd;
 use geartrain_testkit::peers::{RedisServer, free_port};
 use peers::{ask, until};
 use pollster::block_on;
@@ -172,15 +172,15 @@ fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
         assert!(matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j1"));
 
         // Under load, the slot goes to another node.
-        let crowd = Crowd::start(4, || connect(&url));
-        crowd.goes_on(30);
+        let clients = LoadClients::start(4, "load", || Ok(connect(&url))).unwrap();
+        clients.wait_for_completed(30).unwrap();
         let prefix = url.parse::<RedisUrl>().unwrap().prefix().to_owned();
         let slot = cluster.slot(&prefix);
         let (from, to) = cluster.move_slot(slot);
-        crowd.goes_on(30);
-        let promises = crowd.finish();
-        assert_eq!(promises.unanswered, Vec::<String>::new());
-        promises.check(&*here);
+        clients.wait_for_completed(30).unwrap();
+        let ledger = clients.finish();
+        assert_eq!(ledger.unanswered, 0, "{:?}", ledger.errors);
+        ledger.verify(&*here).unwrap().assert_kept();
         until("all nodes know", || cluster.owner(slot) == to && from != to);
 
         // Whoever was connected before is as well off as whoever comes new.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{Backend, Jid, Klass, Pause, Pop, Put, QueueName, Seconds, WorkerName};
+use geartrain_drill::LoadClients;
 use geartrain_redis::RedisBackend;
-use geartrain_testkit::crowd::Crowd;
 use geartrain_testkit::peers::RedisServer;
 use peers::{SentinelGroup, ask, until};
 use pollster::block_on;
@@ -30,16 +30,16 @@ fn connect(url: &str) -> Arc<dyn Backend> {
 #[test]
 fn nothing_acknowledged_is_lost_when_a_redis_that_keeps_all_is_killed() {
     let mut redis = RedisServer::start(&KEEPS_ALL);
-    let crowd = Crowd::start(CLIENTS, || connect(&redis.url()));
+    let clients = LoadClients::start(CLIENTS, "load", || Ok(connect(&redis.url()))).unwrap();
     for _ in 0..3 {
-        crowd.goes_on(JOBS);
+        clients.wait_for_completed(JOBS).unwrap();
         redis.kill();
         redis.start_again();
     }
-    crowd.goes_on(JOBS);
-    let promises = crowd.finish();
-    assert_eq!(promises.unanswered, Vec::<String>::new(), "every client found the Redis again");
-    promises.check(&*connect(&redis.url()));
+    clients.wait_for_completed(JOBS).unwrap();
+    let ledger = clients.finish();
+    assert_eq!(ledger.unanswered, 0, "{:?}", ledger.errors);
+    ledger.verify(&*connect(&redis.url())).unwrap().assert_kept();
 }
 
 #[test]
@@ -47,15 +47,15 @@ fn functions_and_scripts_that_are_gone_are_loaded_again() {
     // Where there are no functions, it is a script that may be gone.
     for (further, flush) in [(&[][..], "FUNCTION"), (&["--rename-command", "FCALL", ""], "SCRIPT")] {
         let redis = RedisServer::start(further);
-        let crowd = Crowd::start(CLIENTS, || connect(&redis.url()));
+        let clients = LoadClients::start(CLIENTS, "load", || Ok(connect(&redis.url()))).unwrap();
         for _ in 0..5 {
-            crowd.goes_on(JOBS / 2);
+            clients.wait_for_completed(JOBS / 2).unwrap();
             ask::<String>(redis.port(), &[flush, "FLUSH"]).unwrap();
         }
-        crowd.goes_on(JOBS);
-        let promises = crowd.finish();
-        assert_eq!(promises.unanswered, Vec::<String>::new());
-        promises.check(&*connect(&redis.url()));
+        clients.wait_for_completed(JOBS).unwrap();
+        let ledger = clients.finish();
+        assert_eq!(ledger.unanswered, 0, "{:?}", ledger.errors);
+        ledger.verify(&*connect(&redis.url())).unwrap().assert_kept();
     }
 }
 
@@ -67,17 +67,17 @@ fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_l
     let url = group.url();
 
     let confirmed = format!("{url}?replicas=1");
-    let crowd = Crowd::start(CLIENTS, || connect(&confirmed));
-    crowd.goes_on(JOBS);
+    let clients = LoadClients::start(CLIENTS, "load", || Ok(connect(&confirmed))).unwrap();
+    clients.wait_for_completed(JOBS).unwrap();
     group.nodes[0].kill();
     group.until_master(1);
     // It comes back as the replica of the other, and then there is somebody to confirm again. The sentinels would see to that too, but only after a while.
     group.nodes[0].start_again();
     group.make_replica(0, 1);
-    crowd.goes_on(JOBS);
-    let promises = crowd.finish();
-    assert!(promises.put.len() > JOBS, "{promises:?}");
-    promises.check(&*connect(&url));
+    clients.wait_for_completed(JOBS).unwrap();
+    let ledger = clients.finish();
+    assert!(ledger.put.len() > JOBS, "{ledger:?}");
+    ledger.verify(&*connect(&url)).unwrap().assert_kept();
 }
 
 #[test]

@@ -207,6 +207,8 @@ impl Host {
         // Before this process began the clock may have been set back.
         self.last_now = self.clock.now();
         self.shorten_locks_at = Some(self.clock.elapsed());
+        // At once: a lock that is taken from here on is as long as its caller's clock makes it.
+        while self.shorten_locks() {}
         // What was read may be more than fits into memory.
         self.send();
     }
@@ -453,24 +455,26 @@ impl Host {
         self.last_now = now;
     }
 
-    /// If the wall clock was set back, ends locks that would last longer than one taken now.
-    fn shorten_locks(&mut self) {
+    /// If the wall clock was set back, ends locks that would last longer than one taken now, a bounded number at a
+    /// time. Says whether there may be more.
+    fn shorten_locks(&mut self) -> bool {
         if self.is_visited {
-            return;
+            return false;
         }
         let now = self.clock.now();
         self.note_clock(now);
         if self.shorten_locks_at.is_none_or(|at| at > self.clock.elapsed()) {
-            return;
+            return false;
         }
         if self.keeper.reserve(UPKEEP_MAX * room::UPKEEP_BYTES).is_err() {
             self.shorten_locks_at = Some(self.clock.elapsed() + TROUBLE_NAP.into());
-            return;
+            return false;
         }
         let is_more = self.engine.shorten_locks(now, UPKEEP_MAX, &mut self.effects);
         self.shorten_locks_at = is_more.then(|| self.clock.elapsed());
         self.serve_stirred(now);
         self.pass_on(false);
+        is_more
     }
 
     /// Frees names that nothing needs any more, a few at a time.
