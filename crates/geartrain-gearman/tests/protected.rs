@@ -103,7 +103,7 @@ async fn connections_beyond_the_limit_are_closed() {
     first.sync().await;
     second.sync().await;
     assert!(server.peer().await.is_closed().await);
-    // Without TLS nobody has to authenticate, and idle connections stay.
+    // Without TLS no client has to authenticate, and idle connections stay.
     let late = tokio::time::timeout(Duration::from_millis(50), second.is_closed());
     assert!(late.await.is_err());
     server.end().await;

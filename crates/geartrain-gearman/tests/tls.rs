@@ -64,7 +64,7 @@ async fn whoever_cannot_be_trusted_is_not_spoken_to() {
     }
 }
 
-/// With TLS a client speaks first, so silence is no patience. Whoever stops in the middle of a handshake is
+/// With TLS a client speaks first, so silence is no patience. A client that stops in mid-handshake is
 /// no better.
 #[tokio::test]
 async fn a_connection_that_does_not_finish_the_handshake_in_time_is_closed() {
@@ -77,6 +77,6 @@ async fn a_connection_that_does_not_finish_the_handshake_in_time_is_closed() {
     let mut slow = server.peer().await;
     slow.raw(b"\x16\x03\x01\x02\x00").await;
     assert!(slow.is_closed().await);
-    // Whoever has finished it may be silent for ever.
+    // A client that has finished it may be silent for ever.
     jid_of(&backend, put("resize", "cat")).await;
 }

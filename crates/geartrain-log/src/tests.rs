@@ -395,7 +395,7 @@ fn only_its_owner_reads_a_log() {
     assert!(names.contains(&"results.db-wal") && names.contains(&"results.db-shm"), "{names:?}");
     assert!(names.contains(&"results.db-spool"), "{names:?}");
     assert!(files.iter().all(|(_, mode)| *mode == 0o600), "{files:?}");
-    // Of a log that is there, whoever made it decides who reads it.
+    // A log that exists keeps the mode that its owner gave it.
     drop(opened);
     let shared = std::fs::Permissions::from_mode(0o640);
     std::fs::set_permissions(file(&scratch), shared).unwrap();

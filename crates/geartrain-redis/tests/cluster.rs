@@ -248,6 +248,6 @@ fn a_frozen_master_of_a_cluster_is_left_for_its_replica_and_none_of_its_answers_
     for jid in ["before", "meanwhile", "after"] {
         assert!(run(&*here, Get { jid: Jid::new(jid).unwrap() }).is_some(), "{jid} is lost");
     }
-    // Whoever waited meanwhile was told that there is nothing, or that nobody knows.
+    // A pop that was parked meanwhile ended without a job, or with an error.
     drop(sleeping.join().unwrap());
 }

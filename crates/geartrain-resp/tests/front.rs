@@ -87,7 +87,7 @@ async fn a_connection_that_does_not_say_the_password_in_time_is_closed() {
     }
     assert!((1..100).contains(&answered), "{answered} guesses were answered");
     assert_eq!(client.ask(&["PING"]).await, Value::simple("PONG"));
-    // Whoever takes the password back has to say it again in time.
+    // A connection that resets its authentication has to authenticate again in time.
     assert_eq!(client.ask(&["RESET"]).await, Value::simple("RESET"));
     assert_eq!(client.next().await, None);
     server.end().await;

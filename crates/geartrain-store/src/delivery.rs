@@ -54,7 +54,7 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Sends an answer that nobody else is told of. Whoever no longer listens for it does not get it.
+    /// Sends a reply that brings no events. A caller that no longer waits for it does not get it.
     pub(crate) fn send(self) {
         match self {
             Outgoing::Batch { slot, answered } => slot.send(Ok(answered)),

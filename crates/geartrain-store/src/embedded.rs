@@ -531,7 +531,7 @@ pub fn check(directory: &Path) -> Result<Report, OpenError> {
 ///
 /// The one on the directory itself stays whatever becomes of the files in it. The one on the file `lock`
 /// keeps out programs from before there was the other. To take either needs read access to the directory,
-/// which nobody else has: its mode is 0700.
+/// which no other user has: its mode is 0700.
 #[derive(Debug)]
 struct Locks {
     _directory: Option<File>,

@@ -341,8 +341,7 @@ impl Scribe {
         let released = engine.take_released_payload_files();
         let is_more = picture.is_some() || moves.is_some() || !released.is_empty();
         if is_more || !(body.is_empty() && outcome.is_empty()) {
-            // Nobody waits for moves or for files to go, and whoever comes next should not wait for them
-            // either.
+            // No reply depends on moves or on the removal of files, and the next caller should not wait for them.
             let is_alone = giver.is_alone && moves.is_none() && released.is_empty();
             let giver = Giver { is_alone, ..giver };
             self.desk.write(Group { body, outcome, picture, light, moves, released }, giver);

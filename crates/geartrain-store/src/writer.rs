@@ -200,7 +200,7 @@ impl Writer {
         }
         let (files, checkpoints) = (std::mem::take(&mut self.released), self.checkpoints.clone());
         self.removing = Some(Aside::new(&*self.checkpoints.disk, move || {
-            // Whoever copies the directory may be about to copy them.
+            // A backup may be about to copy them.
             let Some(_nobody_copies) = checkpoints.nobody_copies() else { return files };
             for file in files {
                 // One that cannot be removed is found when the directory is opened.

@@ -231,7 +231,7 @@ fn after_a_clean_close_a_bad_last_batch_is_damage_and_before_that_it_is_a_torn_t
                 continue;
             }
             let extent = survey(&disk, START, &mut |_, _| Ok(())).unwrap();
-            // If the damage is in the length, nobody knows how much it was.
+            // If the damage is in the length, how much was lost is unknown.
             let bytes = if (56..64).contains(&byte) { extent.torn_tail.unwrap().bytes } else { 2 * BLOCK };
             assert_eq!(extent.torn_tail, Some(TornTail { segment: 1, offset: two.offset, bytes }));
             let (mut log, batches) = open(&disk);

@@ -54,7 +54,7 @@ impl Held {
     /// A job that was handed out just now, with a lock of this length.
     pub(crate) fn new(job: &Popped, lock: Seconds, alias: Option<Arc<Alias>>) -> Held {
         let interval = interval(lock);
-        // The parts of its result are kept if somebody may ask for it later.
+        // The parts of its result are kept if a client may ask for it later.
         let keeps_parts = job.particulars.as_ref().is_some_and(|about| about.result_for.is_some());
         Held {
             jid: job.jid.clone(),

@@ -285,7 +285,7 @@ impl Front {
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = accepted => match accepted {
                     Ok((stream, address)) => {
-                        // Until the handshake is over, nothing is known of whoever is to speak TLS.
+                        // Until the TLS handshake is over, the client counts as unauthenticated.
                         match self.shared.options.admission.admit(self.shared.options.tls.is_some()) {
                             Ok(admitted) => {
                                 let shared = self.shared.clone();

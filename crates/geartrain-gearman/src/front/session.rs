@@ -378,7 +378,7 @@ impl Session {
     }
 
     /// Whether a report has to wait until those before it are stored. If the part of a result was repeated
-    /// after the end of its job was stored, whoever waits for the job would miss it.
+    /// after the end of its job was stored, the waiting clients would miss it.
     pub(crate) fn must_wait(&self, report: &Report, batch: u64) -> bool {
         let jid = self.known_as(&report.handle);
         self.jobs().get(&jid).and_then(|held| held.part_in_batch).is_some_and(|carrier| carrier != batch)
@@ -431,7 +431,7 @@ impl Session {
                 let mut jobs = self.jobs();
                 if let Some(held) = jobs.attempt(&jid, token) {
                     held.part_in_batch = None;
-                    // Whoever was told of a part must not be told again at the end.
+                    // A client that received a part must not receive it again at the end.
                     if let Ok(Reply::Chunk(1..)) = answer
                         && matches!(command, Command::Chunk(Chunk { kind: ChunkKind::Data, .. }))
                     {

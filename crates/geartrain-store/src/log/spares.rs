@@ -85,7 +85,7 @@ impl Spares {
         self.ready.len().saturating_sub(self.held_back()) as u64 * self.bytes
     }
 
-    /// Removes all but one: something else needs the room. One stays, because somebody may have been promised
+    /// Removes all but one: something else needs the room. One stays, because a reservation may have counted on
     /// it.
     pub(super) fn remove_all_but_one(&mut self) -> io::Result<()> {
         while let [_, .., last] = &self.ready[..] {
@@ -171,7 +171,7 @@ impl Spares {
     /// A name for a segment that nobody needs any more, if it is worth keeping.
     pub(super) fn name_for(&mut self, bytes: u64) -> Option<String> {
         let all = self.ready.len() + usize::from(self.making.is_some()) + self.coming;
-        // On a disk that is nearly full no more than are needed next: the others hold room that somebody may
+        // On a disk that is nearly full no more than are needed next: the others hold room that a put may
         // be waiting for.
         let is_tight = |free: Option<u64>| free.is_some_and(|free| free < self.wanted as u64 * self.bytes);
         let is_tight = self.disk.free_bytes().is_ok_and(is_tight);
