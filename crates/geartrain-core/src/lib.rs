@@ -7,7 +7,6 @@
 mod backend;
 pub mod base64;
 mod command;
-mod delivery;
 pub mod engine;
 mod error;
 mod event;
@@ -16,6 +15,7 @@ pub mod json;
 mod names;
 mod number;
 mod payload;
+mod result_stream;
 mod terms;
 mod time;
 mod why;
@@ -23,7 +23,6 @@ pub mod wire;
 
 pub use backend::*;
 pub use command::*;
-pub use delivery::*;
 pub use error::*;
 pub use event::*;
 pub use job::*;
@@ -32,7 +31,8 @@ pub use names::{
     Tag, WorkerName,
 };
 pub use number::read_number;
-pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, Place};
+pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, SpillLocation};
+pub use result_stream::*;
 pub use terms::*;
 pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};
 pub use why::*;

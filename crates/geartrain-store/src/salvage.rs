@@ -279,7 +279,7 @@ fn write_checkpoint(disk: Arc<dyn Disk>, position: Position, mut engine: Engine)
     let mut is_last = false;
     while !is_last {
         piece.clear();
-        is_last = engine.go_on_with_snapshot(PIECE_JOBS, &mut piece);
+        is_last = engine.continue_snapshot(PIECE_JOBS, &mut piece);
         writer.write(&piece)?;
     }
     Ok(checkpoints.finish(writer, Position::default())?)

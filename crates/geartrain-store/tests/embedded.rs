@@ -47,14 +47,14 @@ mod in_a_directory {
         fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
             self.backend().ready_or_wait(queues, wait)
         }
-        fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
             self.backend().subscribe()
         }
-        fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
             self.backend().subscribe_from(after)
         }
-        fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-            self.backend().follow(front)
+        fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+            self.backend().open_result_stream(front)
         }
     }
 

@@ -138,8 +138,8 @@ fn work_until_killed(directory: &Path) -> ! {
         let fail = |job: &Popped| Fail::new(job.jid.clone(), holder(job), group.clone(), "odd").into();
         execute(&backend, failing.iter().map(fail).collect());
         say("failed", &failing.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
-        let allot = Allot { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
-        let Ok(Reply::Allot(first)) = execute(&backend, vec![allot.into()]).remove(0) else {
+        let allot = AllocateIds { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
+        let Ok(Reply::AllocateIds(first)) = execute(&backend, vec![allot.into()]).remove(0) else {
             panic!("no number")
         };
         say("allotted", &[Jid::new(first.to_string()).unwrap()]);
@@ -163,7 +163,7 @@ fn open(directory: &Path, round: u64) -> StoreBackend {
 }
 
 /// What is there to be heard now, each with its position.
-fn all_there_is(events: &mut dyn Events) -> Vec<(u64, Arc<Event>)> {
+fn all_there_is(events: &mut dyn Subscription) -> Vec<(u64, Arc<Event>)> {
     let mut heard = Vec::new();
     while let Poll::Ready(next) = events.next().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         let Published { position, event } = next.unwrap();

@@ -88,7 +88,7 @@ fn a_file_that_no_job_refers_to_is_removed_at_once_or_when_the_directory_is_open
     assert_eq!(get(&backend, 0), payload_of(0, LARGE));
     drop(backend);
     // What a process leaves that was killed before it committed.
-    let orphan = place.data().join(format!("payloads-{:016x}", 77_u64 << 32 | Place::OWN_FILE));
+    let orphan = place.data().join(format!("payloads-{:016x}", 77_u64 << 32 | SpillLocation::OWN_FILE));
     std::fs::write(&orphan, "half").unwrap();
     let backend = open();
     assert!(!orphan.exists());

@@ -236,7 +236,7 @@ fn step(store: &mut Lockstep, rng: &mut Rng) {
 
 fn is_own_file(name: &str) -> bool {
     let number = name.strip_prefix("payloads-").and_then(|number| u64::from_str_radix(number, 16).ok());
-    number.is_some_and(Place::is_own_file)
+    number.is_some_and(SpillLocation::is_own_file)
 }
 
 fn payload_files(disk: &SimDisk) -> Vec<String> {

@@ -183,14 +183,14 @@ fn job(backend: &StoreBackend, name: &str) -> String {
     )
 }
 
-fn happened(what: &What) -> String {
+fn happened(what: &HistoryEvent) -> String {
     match what {
-        What::Put { queue } => format!("put {queue}"),
-        What::Popped { worker } => format!("popped {worker}"),
-        What::Done => "done".into(),
-        What::Failed { group, .. } => format!("failed {group}"),
-        What::TimedOut => "timed out".into(),
-        What::Log { message, data } => format!("log {message} {data:?}"),
+        HistoryEvent::Put { queue } => format!("put {queue}"),
+        HistoryEvent::Popped { worker } => format!("popped {worker}"),
+        HistoryEvent::Done => "done".into(),
+        HistoryEvent::Failed { group, .. } => format!("failed {group}"),
+        HistoryEvent::TimedOut => "timed out".into(),
+        HistoryEvent::Log { message, data } => format!("log {message} {data:?}"),
         other => panic!("version 1 knows nothing of {other:?}"),
     }
 }

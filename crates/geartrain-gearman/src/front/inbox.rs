@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use geartrain_core::{Delivery, How, Told};
+use geartrain_core::{Delivery, JobEnding, StreamItem};
 use tokio::sync::Notify;
 
 /// How many bytes may wait for a peer that does not read, unless one thing alone has more.
@@ -113,10 +113,10 @@ impl Inbox {
 }
 
 fn bytes_of(delivery: &Delivery) -> usize {
-    match &delivery.told {
-        Told::Chunk(_, payload) => payload.bytes().len(),
-        Told::Ended(how, outcome) => {
-            let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
+    match &delivery.item {
+        StreamItem::Chunk(_, payload) => payload.bytes().len(),
+        StreamItem::Ended(how, outcome) => {
+            let said = if let JobEnding::Failed { message, .. } = how { message.len() } else { 0 };
             outcome.bytes.bytes().len() + said
         }
         _ => 0,
@@ -127,15 +127,15 @@ fn bytes_of(delivery: &Delivery) -> usize {
 #[allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
 mod tests {
     use super::*;
-    use geartrain_core::{ChunkKind, Jid, Waiter};
+    use geartrain_core::{ChunkKind, Jid, ResultWaiter};
 
     #[test]
     fn much_is_taken_in_parts_and_the_end_of_a_stream_comes_last() {
         let inbox = Inbox::default();
-        let waiter = Waiter { front: 7, connection: 1, number: 1 };
+        let waiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
         for size in 0..10 {
-            let told = Told::Chunk(ChunkKind::Data, vec![0; (1 << 18) + size].into());
-            inbox.tell(Delivery { waiter, jid: Jid::new("j").unwrap(), told });
+            let told = StreamItem::Chunk(ChunkKind::Data, vec![0; (1 << 18) + size].into());
+            inbox.tell(Delivery { waiter, jid: Jid::new("j").unwrap(), item: told });
         }
         inbox.end(7);
         inbox.wake();
