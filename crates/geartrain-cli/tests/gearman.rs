@@ -1,8 +1,6 @@
 //! The command with a Gearman server: what it can do there, and what it says it cannot.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
+use crate::place;
 
 use std::time::Duration;
 

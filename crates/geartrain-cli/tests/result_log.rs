@@ -1,9 +1,7 @@
 //! The result log of a server that is killed again and again, and how the command reads it.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
-mod served;
+use crate::place;
+use crate::served;
 
 use std::collections::HashMap;
 use std::sync::Arc;

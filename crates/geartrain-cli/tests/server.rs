@@ -1,9 +1,7 @@
 //! The server as a process: killed, stopped, not there, or not letting everybody in. Nothing that it acknowledged is lost by any of it.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
-mod served;
+use crate::place;
+use crate::served;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,9 +1,7 @@
 //! A directory that a running program has: other processes with the same URL work through the program's socket file.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
-mod served;
+use crate::place;
+use crate::served;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};

@@ -1,8 +1,6 @@
 //! The client, against a front-end of our own and against gearmand: put, work, wait, and ask.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-mod crew;
+use crate::common;
+use crate::crew;
 
 use std::time::Duration;
 

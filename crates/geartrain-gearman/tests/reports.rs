@@ -1,9 +1,6 @@
 //! Locks are renewed, and reports are stored, whatever the backend does meanwhile.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-#[path = "common/faulty.rs"]
-mod faulty;
+use crate::common;
+use crate::common::faulty;
 
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! The client and several servers: failing over, sleeping on all, and putting again what was lost.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-mod crew;
+use crate::common;
+use crate::crew;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Our Lua in a real Redis, behind the driver, obeys every rule.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -1,9 +1,7 @@
 //! A process that died without a word, with clients that waited for jobs: a tick of another process detaches
 //! its waiters, and removes the ephemeral jobs that lived for them alone.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::Arc;
 

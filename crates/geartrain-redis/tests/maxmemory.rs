@@ -1,9 +1,7 @@
 //! A Redis that has reached `maxmemory`: puts are refused, but jobs can be read, worked off and cancelled, so
 //! that it gets less full.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! What is particular to a Redis: others write there too, nobody keeps the time, and whoever sleeps hears of jobs by a message.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod support;
+use crate::support;
 
 use geartrain_core::wire::{self, Answers, EventBatch, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{

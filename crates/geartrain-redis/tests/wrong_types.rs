@@ -1,9 +1,7 @@
 //! A key of the namespace that holds a value of another type: a command that meets it fails before its first
 //! write, so that no job is left in no queue.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 

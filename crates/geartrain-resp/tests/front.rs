@@ -1,8 +1,6 @@
 //! What protects the other clients from one: HTTP, passwords that are guessed, large replies, a queue that
 //! is broken.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! Our own calls: batches, waits, events and deliveries.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

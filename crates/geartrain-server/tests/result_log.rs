@@ -1,7 +1,5 @@
 //! A server that writes a result log: a row for each attempt, however it ends, whatever the database does meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Two servers on one Redis are one queue: whoever waits at one is served by what happens at the other, and nothing is done twice.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 

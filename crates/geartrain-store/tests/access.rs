@@ -1,7 +1,5 @@
 //! Who may use a data directory: one process, and one user.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::fs::{File, Permissions, TryLockError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

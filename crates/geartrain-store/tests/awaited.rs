@@ -1,7 +1,5 @@
 //! Those who wait for a job are told, whatever happens in between; and what is to outlive the process does.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 

@@ -1,7 +1,5 @@
 //! Whoever listens can go on where they stopped: nothing is left out and nothing comes twice.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Waker};
 

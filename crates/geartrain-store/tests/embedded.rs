@@ -1,7 +1,5 @@
 //! The engine on a directory obeys every rule, and remembers.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -74,7 +72,10 @@ mod in_a_directory {
 mod conformance {
     use geartrain_store::StoreOptions;
 
-    geartrain_testkit::conformance!(|clock| crate::in_a_directory::open(StoreOptions::default(), clock));
+    geartrain_testkit::conformance!(|clock| crate::embedded::in_a_directory::open(
+        StoreOptions::default(),
+        clock
+    ));
 }
 
 /// The same when nothing stays in memory, and files are so short that payloads are copied from one to the next all the time.
@@ -89,7 +90,7 @@ mod conformance_without_memory {
             payload_file_bytes: 64,
             ..StoreOptions::default()
         };
-        crate::in_a_directory::open(options, clock)
+        crate::embedded::in_a_directory::open(options, clock)
     });
 }
 

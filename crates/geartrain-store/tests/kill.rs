@@ -4,8 +4,6 @@
 //! each acknowledgement; the test kills it after a number of lines that it drew, and reads what is there. In every other round no payload stays in memory.
 //! The process also listens to what happens and says up to which position it has heard; the test goes on from there.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -86,7 +84,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
 fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
     let mut victim = Process::new(std::env::current_exe().unwrap())
-        .args(["--exact", "nothing_acknowledged_is_lost_when_the_process_is_killed", "--nocapture"])
+        .args(["--exact", "kill::nothing_acknowledged_is_lost_when_the_process_is_killed", "--nocapture"])
         .env(VICTIM, directory)
         .env("GEARTRAIN_TEST_ROUND", round.to_string())
         .stdout(Stdio::piped())

@@ -1,7 +1,5 @@
 //! Large payloads are in files of their own before they are committed, and these files go with their jobs.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,5 @@
 //! Under load that goes on and on, the disk holds what is alive and not much more.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! A directory is looked at, copied while it is in use, and saved from when it is damaged.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Payloads that do not fit into memory are on the disk, and no more of it is used than that takes.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,8 +5,6 @@
 //! done or not. Files are so short that all of this goes on all the time: moving, copying forward, checkpoints, and removing files. When the engine works and when something is written is drawn
 //! too, so a seed always tells the same story. `GEARTRAIN_SEED=n` tells one.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

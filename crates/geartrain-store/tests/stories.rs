@@ -6,8 +6,6 @@
 //! written is drawn too, and nothing else moves by itself: a seed always tells the same story. In half of the stories no payload stays in memory.
 //! `GEARTRAIN_SEED=n` tells one.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! What the engine's thread owes to those who call it.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

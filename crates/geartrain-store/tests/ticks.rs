@@ -1,7 +1,5 @@
 //! What is due happens by itself.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Waker};
 

@@ -27,8 +27,6 @@
 //! in which `set heartbeat = 90` was repeated until no segment of version 1 was left and there were two
 //! checkpoints; then closed.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 
 use geartrain_core::*;

@@ -1,7 +1,5 @@
 //! That deltas come back as they were, and that damage is noticed.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use geartrain_core::engine::{
     AdvanceDelta, Delta, EPOCH_MAX, Effects, Engine, FailDelta, FailureDelta, ITSELF, Kind, PutDelta,
     RecurDelta,

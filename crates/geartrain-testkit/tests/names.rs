@@ -1,7 +1,5 @@
 //! Names are freed with what they were for: after any number of them an engine is as small as before.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use geartrain_core::engine::{Delta, Effects, Engine, Limits};
 use geartrain_core::*;
 use geartrain_testkit::scaled;

@@ -4,8 +4,6 @@
 //! `heard` wait, a worker has announced what it can do and somebody listens. The second has handed out numbers besides, `waiting` carries `sum`
 //! beside its payload, and the worker of `running` has said 5 of 4.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use geartrain_core::engine::{CodecError, Effects, Engine, Limits};
 use geartrain_core::{
     AllocateIds, Count, Get, Jid, Operation, Payload, PriorityCounts, PriorityCountsReply, QueueName,

@@ -1,7 +1,5 @@
 //! Whoever waits for a job hears how it ended, or that nobody can say, even if the backend has to start again meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

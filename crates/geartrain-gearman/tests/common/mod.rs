@@ -1,9 +1,7 @@
 //! A front-end over an engine in memory, and peers that speak to it over real sockets.
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "in a test, what goes wrong should stop it; not every test uses everything"
-)]
+#![allow(dead_code, reason = "not every test uses everything")]
+
+pub(crate) mod faulty;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,9 +1,4 @@
 //! Servers of both kinds for the client to talk to, and short ways to ask it things.
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "in a test, what goes wrong should stop it; not every test uses everything"
-)]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

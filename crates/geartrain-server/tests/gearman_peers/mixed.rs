@@ -7,8 +7,8 @@ use geartrain::{
 };
 use serde_json::json;
 
-use crate::program::{Geartrain, Library};
-use crate::tools;
+use crate::gearman_peers::program::{Geartrain, Library};
+use crate::gearman_peers::tools;
 
 const WAIT: Duration = Duration::from_secs(30);
 
