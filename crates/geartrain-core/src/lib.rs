@@ -6,6 +6,7 @@
 
 mod backend;
 pub mod base64;
+mod clock;
 mod command;
 pub mod engine;
 mod error;
@@ -18,10 +19,12 @@ mod payload;
 mod result_stream;
 mod terms;
 mod time;
+mod url;
 mod why;
 pub mod wire;
 
 pub use backend::*;
+pub use clock::{Clock, SystemClock};
 pub use command::*;
 pub use error::*;
 pub use event::*;
@@ -34,5 +37,6 @@ pub use number::read_number;
 pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, SpillLocation};
 pub use result_stream::*;
 pub use terms::*;
-pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};
+pub use time::{NotFinite, Priority, Seconds, Timestamp};
+pub use url::split_query;
 pub use why::*;

@@ -16,6 +16,20 @@ pub struct Delivery {
     pub item: StreamItem,
 }
 
+impl Delivery {
+    /// The bytes of variable length that it carries; limits on slow clients count these.
+    pub fn byte_len(&self) -> usize {
+        match &self.item {
+            StreamItem::Chunk(_, payload) => payload.byte_len(),
+            StreamItem::Progress { said, .. } => said.as_ref().map_or(0, Payload::byte_len),
+            StreamItem::Ended(ending, result) => {
+                let message = if let JobEnding::Failed { message, .. } = ending { message.len() } else { 0 };
+                result.bytes.byte_len() + message
+            }
+        }
+    }
+}
+
 /// What somebody who waits is told.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]

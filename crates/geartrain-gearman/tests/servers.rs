@@ -9,13 +9,14 @@ use common::Server;
 use crew::{
     ask, complete, connect, jid_of, pop, pop_one, put, queue, refusal, run, until_somebody_can, with_terms,
 };
+use geartrain_core::SystemClock;
 use geartrain_core::{
     Attach, AttachReply, Backend, BackendError, Cancel, Jid, Length, PutOptions, Refusal, ResultStreamEnd,
     ResultWaiter, Seconds, StateName, Status, StatusOf, StreamItem, UniqueKey,
 };
 use geartrain_gearman::client::{GearmanBackend, Resubmitted, Which};
 use geartrain_gearman::front::{Front, Options};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use geartrain_testkit::peers::{Gearmand, Scratch};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

@@ -4,6 +4,7 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{Peer, Server, Value};
+use geartrain_core::SystemClock;
 use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
 use geartrain_core::{
     Answer, Backend, Call, Count, Delivery, Event, Get, Holder, Jid, Klass, Length, Pop, PopReply, Put,
@@ -11,7 +12,7 @@ use geartrain_core::{
     WorkerName,
 };
 use geartrain_resp::{Front, Options};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use tokio_util::sync::CancellationToken;
 
 fn queue(name: &str) -> QueueName {

@@ -7,8 +7,8 @@ use geartrain::{
     Call, Client, Clock, Event, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult, Subscription,
     SubscriptionEnd,
 };
+use geartrain_core::SystemClock;
 use geartrain_results::{Batch, Change, Gap, Heard, LogPlace, Recorder, changes, job_of, result_of};
-use geartrain_store::SystemClock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{Client, Target};
+use geartrain_core::SystemClock;
 use geartrain_front::Admission;
 use geartrain_resp::{Front, Options};
 use geartrain_results::{LogError, LogPlace};
-use geartrain_store::SystemClock;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

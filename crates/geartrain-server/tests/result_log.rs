@@ -7,9 +7,9 @@ use geartrain::{
     Call, Client, Clock, Complete, Count, Fail, Group, Holder, Jid, JobResult, OnEnd, Pop, Popped, Put,
     PutOptions, QueueName, Release, Reply, Seconds, Timeout, WorkerLost, WorkerName,
 };
+use geartrain_core::SystemClock;
 use geartrain_results::{Ending, Entry, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
 use geartrain_server::{Server, Settings, StartError};
-use geartrain_store::SystemClock;
 use geartrain_testkit::peers::{RedisServer, Scratch, until};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;

@@ -80,7 +80,8 @@ impl StoreBackend {
     /// ```
     /// use std::sync::Arc;
     /// use geartrain_core::{Backend, Call, Length, QueueName, Reply};
-    /// use geartrain_store::{StoreBackend, SystemClock};
+    /// use geartrain_core::SystemClock;
+    /// use geartrain_store::StoreBackend;
     /// # pollster::block_on(async {
     /// let backend = StoreBackend::in_memory(Arc::new(SystemClock))?;
     /// let length = Length { queue: QueueName::new("mail")? };

@@ -11,7 +11,6 @@ use geartrain_core::engine::{CodecError, Delta, Effects, Engine, Limits, MemoryR
 use geartrain_core::{Clock, Detach, DetachScope, Jid, SpillLocation, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Gate, position_in};
-use crate::clock::SystemClock;
 use crate::desk::Threads;
 use crate::keeper::Scribe;
 use crate::large::LargePayloads;
@@ -20,6 +19,7 @@ use crate::options::StoreOptions;
 use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
 use crate::spill::{Wake, spill};
 use crate::writer::Writer;
+use geartrain_core::SystemClock;
 
 /// Why a data directory cannot be opened, looked at or copied.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flume::{Receiver, Sender, TrySendError, WeakSender};
-use geartrain_core::{Delivery, JobEnding, Refusal, ResultStream, ResultStreamEnd, StreamItem};
+use geartrain_core::{Delivery, Refusal, ResultStream, ResultStreamEnd};
 
 use crate::host::{Message, Posted};
 use crate::seat::{Tally, UnderWay};
@@ -80,7 +80,7 @@ impl Followers {
 impl Follower {
     /// Says whether it keeps up.
     fn tell(&self, delivery: Delivery) -> bool {
-        let bytes = bytes_of(&delivery);
+        let bytes = delivery.byte_len() as u64;
         let behind = self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
         let is_too_much = behind > 0 && behind + bytes > BEHIND_BYTES_MAX;
         let keeps_up = !is_too_much && self.sender.try_send(delivery).is_ok();
@@ -88,18 +88,6 @@ impl Follower {
             self.shared.lagged.store(true, Ordering::Release);
         }
         keeps_up
-    }
-}
-
-fn bytes_of(delivery: &Delivery) -> u64 {
-    match &delivery.item {
-        StreamItem::Chunk(_, payload) => payload.bytes().len() as u64,
-        StreamItem::Progress { said, .. } => said.as_ref().map_or(0, |said| said.bytes().len() as u64),
-        StreamItem::Ended(how, outcome) => {
-            let said = if let JobEnding::Failed { message, .. } = how { message.len() } else { 0 };
-            (outcome.bytes.bytes().len() + said) as u64
-        }
-        _ => 0,
     }
 }
 
@@ -112,7 +100,7 @@ impl ResultStream for Stream {
                     false => ResultStreamEnd::Closed,
                 }
             })?;
-            self.shared.bytes.fetch_sub(bytes_of(&delivery), Ordering::AcqRel);
+            self.shared.bytes.fetch_sub(delivery.byte_len() as u64, Ordering::AcqRel);
             Ok(delivery)
         })
     }
@@ -230,7 +218,7 @@ impl Fronts {
 
 #[cfg(test)]
 mod tests {
-    use geartrain_core::{ChunkKind, Jid, Payload, Portion, Progressed, ResultWaiter};
+    use geartrain_core::{ChunkKind, Jid, Payload, Portion, Progressed, ResultWaiter, StreamItem};
     use pollster::block_on;
 
     use super::*;

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{OpenError, StoreBackend, StoreOptions, SystemClock, check};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, check};
 use pollster::block_on;
 
 #[test]

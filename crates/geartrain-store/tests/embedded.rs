@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreOptions, SystemClock};
+use geartrain_store::StoreOptions;
 use pollster::block_on;
 
 mod in_a_directory {

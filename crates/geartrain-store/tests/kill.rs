@@ -11,8 +11,9 @@ use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions};
 use pollster::block_on;
 
 const ROUNDS: u64 = 100;

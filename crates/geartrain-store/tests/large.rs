@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use geartrain_core::SystemClock;
 use geartrain_core::*;
 use geartrain_store::log::{Disk, LogOptions};
-use geartrain_store::{
-    Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, check, salvage,
-};
+use geartrain_store::{Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, check, salvage};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use geartrain_testkit::scaled;

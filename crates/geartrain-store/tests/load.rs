@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SyncMode, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions, SyncMode};
 use pollster::block_on;
 
 const BATCH: u64 = 500;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use geartrain_core::SystemClock;
 use geartrain_core::engine::MemoryReport;
 use geartrain_core::*;
 use geartrain_store::log::{LogError, LogOptions};
-use geartrain_store::{OpenError, Report, StoreBackend, StoreOptions, SystemClock, check, salvage};
+use geartrain_store::{OpenError, Report, StoreBackend, StoreOptions, check, salvage};
 use pollster::block_on;
 
 const BLOCK: usize = 4096;

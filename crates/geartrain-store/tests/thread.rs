@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use pollster::block_on;
 
 fn backend() -> StoreBackend {

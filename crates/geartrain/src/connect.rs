@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use geartrain_core::SystemClock;
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 use geartrain_redis::{BadUrl, RedisBackend, RedisUrl};
-use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, memory_limit};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, memory_limit};
 
 use crate::serving::socket_in;
 use crate::{Client, Error, timer};

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write as _};
 
+use geartrain::SystemClock;
 use geartrain::{Target, script};
 use geartrain_server::{GearmanSettings, Server, Settings, StartError, TlsFiles};
-use geartrain_store::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;

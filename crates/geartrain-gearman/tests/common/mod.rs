@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use geartrain_core::SystemClock;
 use geartrain_core::{Backend, Call, Clock, Operation};
 use geartrain_gearman::front::{Front, Options};
 use geartrain_gearman::packet::{
     Assignment, Grab, JobStatus, Mode, News, Priority, Report, Request, Response, Submission,
 };
 use geartrain_gearman::{Incoming, Parser};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
