@@ -12,7 +12,7 @@ use geartrain_core::{
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::peers::RedisServer;
-use geartrain_testkit::story::{Coverage, Step, Tokens, readings, shrink, tell_tamely};
+use geartrain_testkit::trace::{Coverage, Step, Tokens, final_reads, generate_timely, shrink};
 
 /// Enough for more than a hundred thousand commands.
 const STORIES: u64 = 300;
@@ -29,7 +29,7 @@ fn a_redis_agrees_with_the_engine_whatever_happens() {
     let mut coverage = Coverage::default();
     let mut told = 0;
     for seed in seeds {
-        let story = tell_tamely(seed);
+        let story = generate_timely(seed);
         match live_through(&redis, &story, &mut coverage) {
             Ok(commands) => told += commands,
             Err(why) => report(&redis, seed, story, &why),
@@ -85,9 +85,9 @@ fn live_through(redis: &RedisServer, story: &[Step], coverage: &mut Coverage) ->
     let Some(last) = story.last() else { return Ok(0) };
     let days: BTreeSet<Timestamp> = story.iter().map(|step| step.now.day()).collect();
     let jids: Vec<_> = jids.into_iter().collect();
-    let readings = readings(&jids, &days);
-    let told = story.len() + readings.len();
-    for (place, command) in readings.into_iter().enumerate() {
+    let readings = final_reads(&jids, &days);
+    let told = story.len() + final_reads.len();
+    for (place, command) in final_reads.into_iter().enumerate() {
         let _ = pair.tell(&Step { number: last.number + 1 + place, now: last.now, command })?;
     }
     Ok(told)

@@ -13,7 +13,7 @@ use crate::faces::face::{Came, Connection, Said, Served};
 use crate::faces::teller::{Call, Teller};
 use geartrain_redis::script;
 use geartrain_testkit::peers::RedisServer;
-use geartrain_testkit::story::shrink;
+use geartrain_testkit::trace::shrink;
 use serde_json::Value as Json;
 
 const STORIES: u64 = 104;

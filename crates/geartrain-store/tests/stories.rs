@@ -17,7 +17,7 @@ use geartrain_store::{Lockstep, Sent, StoreOptions, SyncMode};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use geartrain_testkit::model::Model;
-use geartrain_testkit::story::{Step, Tokens, readings, tell};
+use geartrain_testkit::trace::{Step, Tokens, final_reads, generate};
 
 const STORIES: u64 = 400;
 /// How many operations of the disk a story may see before something goes wrong.
@@ -138,7 +138,7 @@ impl<'a> Telling<'a> {
             Mishap::OneFailure => disk.fail_after(after),
             Mishap::Killed => {}
         }
-        let story = tell(seed);
+        let story = generate(seed);
         let killed_at = rng.usize(..story.len());
         let end = if mishap == Mishap::Killed { killed_at } else { story.len() };
         let model = Model::new(Limits::default());
@@ -425,7 +425,7 @@ fn differs(store: &mut Lockstep, mut model: Model, now: Timestamp) -> Option<Str
                 | Command::RollCall(_)
         )
     };
-    for command in readings(&model.jids(), &days).into_iter().filter(looks) {
+    for command in final_reads(&model.jids(), &days).into_iter().filter(looks) {
         let call = Call { now: Some(now), command: command.clone() };
         let answer = match ask(store, call) {
             Ok(answer) => without_tokens(answer),

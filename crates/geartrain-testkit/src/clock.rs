@@ -15,11 +15,11 @@ use geartrain_core::{Clock, Seconds, Timestamp};
 /// ```
 #[derive(Default)]
 pub struct ManualClock {
-    face: Mutex<Face>,
+    face: Mutex<Reading>,
 }
 
 #[derive(Default)]
-struct Face {
+struct Reading {
     now: Timestamp,
     /// How far it was moved forwards, in all.
     elapsed: Seconds,
@@ -46,7 +46,7 @@ impl ManualClock {
 
     fn change(&self, to: impl FnOnce(Timestamp) -> Timestamp) {
         let listeners = {
-            let mut face = self.face();
+            let mut face = self.reading();
             let before = std::mem::replace(&mut face.now, Timestamp::ZERO);
             face.now = to(before);
             face.elapsed = face.elapsed + (face.now - before).max(Seconds::ZERO);
@@ -58,22 +58,22 @@ impl ManualClock {
         }
     }
 
-    fn face(&self) -> MutexGuard<'_, Face> {
+    fn reading(&self) -> MutexGuard<'_, Reading> {
         self.face.lock().expect("nobody panics while they hold the clock")
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        self.face().now
+        self.reading().now
     }
 
     fn elapsed(&self) -> Seconds {
-        self.face().elapsed
+        self.reading().elapsed
     }
 
     fn on_jump(&self, look_again: Box<dyn Fn() + Send + Sync>) {
-        self.face().listeners.push(Arc::from(look_again));
+        self.reading().listeners.push(Arc::from(look_again));
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_asked_is_told_of_every_jump_and_sees_the_new_moment() {
+    fn a_jump_callback_runs_at_every_jump_and_sees_the_new_time() {
         let clock = ManualClock::new();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (witness, log) = (clock.clone(), seen.clone());

@@ -129,7 +129,7 @@ enum Fate {
 }
 
 /// What a crash leaves of what was not synced.
-enum Kept {
+enum CrashKeeps {
     Nothing,
     Everything,
     /// Each sector and each change with this chance.
@@ -220,17 +220,17 @@ impl SimDisk {
         let kept = {
             let mut state = self.state();
             match state.rng.u8(..6) {
-                0 => Kept::Nothing,
-                1 => Kept::Everything,
-                2 => Kept::Some(0.9),
-                3 => Kept::Some(0.1),
-                4 => Kept::Some(0.5),
+                0 => CrashKeeps::Nothing,
+                1 => CrashKeeps::Everything,
+                2 => CrashKeeps::Some(0.9),
+                3 => CrashKeeps::Some(0.1),
+                4 => CrashKeeps::Some(0.5),
                 _ => {
                     let written = state.files.values().flat_map(|file| file.unsynced.values().flatten());
                     let operations: Vec<u64> = written.map(|(operation, _)| *operation).collect();
                     match state.rng.choice(operations) {
-                        Some(operation) => Kept::Until(operation, state.rng.usize(..64)),
-                        None => Kept::Everything,
+                        Some(operation) => CrashKeeps::Until(operation, state.rng.usize(..64)),
+                        None => CrashKeeps::Everything,
                     }
                 }
             }
@@ -240,7 +240,7 @@ impl SimDisk {
 
     /// Crashes, and keeps nothing that was not synced.
     pub fn crash_and_lose_all(&self) -> SimDisk {
-        self.crash_and_keep(Kept::Nothing)
+        self.crash_and_keep(CrashKeeps::Nothing)
     }
 
     /// The process dies and the system lives on: nothing is lost, and nothing becomes durable. This disk never answers again.
@@ -265,7 +265,7 @@ impl SimDisk {
         SimDisk::from_state(next)
     }
 
-    fn crash_and_keep(&self, kept: Kept) -> SimDisk {
+    fn crash_and_keep(&self, kept: CrashKeeps) -> SimDisk {
         let next = self.kill();
         next.state().lose(&kept);
         next
@@ -344,19 +344,19 @@ impl State {
     }
 
     /// Leaves what a crash leaves.
-    fn lose(&mut self, kept: &Kept) {
+    fn lose(&mut self, kept: &CrashKeeps) {
         for contents in self.files.values_mut() {
             for (sector, versions) in std::mem::take(&mut contents.unsynced) {
                 let version = match kept {
-                    Kept::Nothing => None,
-                    Kept::Everything => versions.last(),
-                    Kept::Some(chance) if self.rng.f64() < *chance => {
+                    CrashKeeps::Nothing => None,
+                    CrashKeeps::Everything => versions.last(),
+                    CrashKeeps::Some(chance) if self.rng.f64() < *chance => {
                         // Mostly the last one. An earlier one if the system happened to write that and not again.
                         let newer = self.rng.usize(..versions.len()).max(self.rng.usize(..versions.len()));
                         versions.get(newer)
                     }
-                    Kept::Some(_) => None,
-                    Kept::Until(operation, sectors) => versions.iter().rfind(|(written_by, _)| {
+                    CrashKeeps::Some(_) => None,
+                    CrashKeeps::Until(operation, sectors) => versions.iter().rfind(|(written_by, _)| {
                         written_by < operation || (written_by == operation && sector % 64 < *sectors)
                     }),
                 };
@@ -371,9 +371,9 @@ impl State {
         for change in std::mem::take(&mut self.changes) {
             let (names, file) = change.touches();
             let lost = match kept {
-                Kept::Nothing => true,
-                Kept::Everything | Kept::Until(..) => false,
-                Kept::Some(chance) => self.rng.f64() >= *chance,
+                CrashKeeps::Nothing => true,
+                CrashKeeps::Everything | CrashKeeps::Until(..) => false,
+                CrashKeeps::Some(chance) => self.rng.f64() >= *chance,
             };
             if lost || lost_files.contains(&file) || names.iter().any(|name| lost_names.contains(name)) {
                 lost_names.extend(names);

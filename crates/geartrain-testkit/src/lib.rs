@@ -7,6 +7,6 @@ pub mod disk;
 pub mod model;
 pub mod peers;
 mod scale;
-pub mod story;
+pub mod trace;
 
 pub use scale::scaled;

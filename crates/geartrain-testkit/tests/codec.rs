@@ -10,7 +10,7 @@ use geartrain_core::{
     QueueLimits, QueueName, Rate, ResultWaiter, Seconds, SpillLocation, StoredResult, Tag, Timestamp,
     UniqueKey, WorkerName,
 };
-use geartrain_testkit::story::{Tokens, limits, tell};
+use geartrain_testkit::trace::{Tokens, generate, limits};
 
 use geartrain_core::engine::CodecError;
 use geartrain_core::engine::CodecErrorWhy::*;
@@ -372,7 +372,7 @@ fn whatever_an_engine_decides_comes_back() {
             engine.start_event_log(Timestamp::ZERO, &mut effects);
         }
         let mut tokens = Tokens::default();
-        let story = tell(seed);
+        let story = generate(seed);
         for (told, step) in story.iter().enumerate() {
             if told % 100 == 50 {
                 engine.begin_epoch(&mut effects);

@@ -10,7 +10,7 @@ use geartrain_core::engine::{Delta, Effects, Engine};
 use geartrain_core::{Answer, Command, Delivery, Event, Refusal, Timestamp};
 use geartrain_testkit::model::Model;
 use geartrain_testkit::scaled;
-use geartrain_testkit::story::{Coverage, Step, Tokens, limits, queues, readings, shrink, tell};
+use geartrain_testkit::trace::{Coverage, Step, Tokens, final_reads, generate, limits, queues, shrink};
 
 /// Enough for more than a million commands.
 const STORIES: u64 = 4000;
@@ -28,7 +28,7 @@ fn the_engine_agrees_with_the_model_whatever_happens() {
     };
     let mut coverage = Coverage::default();
     for seed in seeds {
-        let story = tell(seed);
+        let story = generate(seed);
         if let Err(why) = live_through(&story, &mut coverage, Reclaims::WhatNothingNeeds) {
             report(seed, story, &why);
         }
@@ -49,7 +49,7 @@ fn the_engine_agrees_with_the_model_whatever_happens() {
 #[test]
 fn engines_that_follow_agree_on_what_was_reclaimed() {
     for seed in 0..scaled(300, 4_000) {
-        let story = tell(seed);
+        let story = generate(seed);
         if let Err(why) = live_through(&story, &mut Coverage::default(), Reclaims::AlsoWhatIsOld) {
             panic!("GEARTRAIN_SEED={seed} goes wrong: {why}");
         }
@@ -144,7 +144,7 @@ impl Pair {
         from_nothing.catch_up(&self.effects.deltas)?;
         let mut from_snapshot = snapshot.follower(self)?;
         let days: BTreeSet<Timestamp> = story.iter().map(|step| step.now.day()).collect();
-        for (place, command) in readings(&self.model.jids(), &days).into_iter().enumerate() {
+        for (place, command) in final_reads(&self.model.jids(), &days).into_iter().enumerate() {
             let step = Step { number: last.number + 1 + place, now: last.now, command };
             let answers = self.tell(&step)?;
             from_nothing.tell(&step, &answers)?;

@@ -3,14 +3,14 @@
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{Answer, Call};
 use geartrain_testkit::model::Model;
-use geartrain_testkit::story::{Step, Tokens, limits, tell};
+use geartrain_testkit::trace::{Step, Tokens, generate, limits};
 
 #[test]
 fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
     for seed in 0..200 {
         let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
         let (mut calls, mut answers): (Vec<Call>, Vec<Answer>) = (Vec::new(), Vec::new());
-        for Step { number, now, command } in tell(seed) {
+        for Step { number, now, command } in generate(seed) {
             let command = tokens.command(&command);
             let (answer, _) = model.run(now, &command);
             tokens.learn(number, &answer);
@@ -45,7 +45,7 @@ fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
 fn bytes_that_were_tampered_with_are_read_or_refused() {
     let mut rng = fastrand::Rng::with_seed(7);
     for seed in 0..40 {
-        let calls: Vec<Call> = tell(seed)
+        let calls: Vec<Call> = generate(seed)
             .into_iter()
             .take(40)
             .map(|step| Call { now: Some(step.now), command: step.command })

@@ -149,7 +149,7 @@ pub async fn an_unknown_worker_is_gone_already(system: System) -> Checked {
 }
 
 /// A worker that is gone is off the list, and so is gone already when that is said again.
-pub async fn nobody_dies_twice(system: System) -> Checked {
+pub async fn a_worker_is_lost_once(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     assert_eq!(texts(system.at(1, gone("w1")).await?), ["a"]);
     let mut listener = system.listen().await?;

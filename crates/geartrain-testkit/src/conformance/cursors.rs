@@ -93,7 +93,7 @@ pub async fn a_cursor_that_is_too_old_is_refused(system: System) -> Checked {
 }
 
 /// When nobody has listened for a day events are not kept any more, and those that were are gone.
-pub async fn events_are_not_kept_for_nobody(system: System) -> Checked {
+pub async fn events_are_not_kept_without_subscribers(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.now(put("mail", "a")).await?;
     system.now(put("mail", "b")).await?;

@@ -82,7 +82,7 @@ pub async fn a_delay_is_kept_when_the_dependencies_are_done(system: System) -> C
 }
 
 /// A job that only goes on to another queue is not done, and releases nobody.
-pub async fn a_job_that_goes_on_releases_nobody(system: System) -> Checked {
+pub async fn a_job_that_advances_releases_no_dependents(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.at(0, blocked("x", ["a"])).await?;
     system.take(1, "needs", "w1").await?;

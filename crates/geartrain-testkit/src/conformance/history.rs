@@ -39,7 +39,7 @@ pub async fn moments_before_the_epoch_are_rounded_down(system: System) -> Checke
 }
 
 /// Anybody may write into a job's history, whatever state it is in.
-pub async fn anybody_may_write_into_a_history(system: System) -> Checked {
+pub async fn any_caller_may_write_into_a_history(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     system.at(1.5, log("j1", "seen")).await?;
     let data = Some(" {\"by\": [\"me\"]}".to_string());

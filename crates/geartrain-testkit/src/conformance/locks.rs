@@ -147,7 +147,7 @@ pub async fn only_a_pop_of_its_queue_notices_an_expired_lock(system: System) -> 
 }
 
 /// A warned worker no longer has the job in its list, although it still holds it.
-pub async fn a_job_in_grace_runs_but_is_in_nobodys_list(system: System) -> Checked {
+pub async fn a_job_in_grace_runs_but_is_in_no_workers_list(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.pop(60, "mail", "w2", 1).await?;
     assert_eq!(system.worker_jobs(61, "w1").await?, (vec![], vec![]));

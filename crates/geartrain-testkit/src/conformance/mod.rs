@@ -9,16 +9,15 @@
 //!
 #![doc = include_str!("rules.md")]
 
+mod builders;
 mod system;
 mod walk;
-mod words;
 
-pub mod abilities;
-pub mod awaiting;
 pub mod backoff_and_deadlines;
 pub mod bad_input;
 pub mod batches;
 pub mod cancel;
+pub mod capabilities;
 pub mod config;
 pub mod crashes;
 pub mod cursors;
@@ -31,25 +30,26 @@ pub mod limits;
 pub mod locks;
 pub mod numbers;
 pub mod order;
+pub mod parked_pops;
 pub mod put;
 pub mod reading;
 pub mod ready;
 pub mod recur;
+pub mod results;
 pub mod several_queues;
 pub mod stats;
 pub mod tags_and_tracking;
 pub mod tokens;
 pub mod trace;
 pub mod unique;
-pub mod waiting;
 pub mod why;
 
 pub use system::{Checked, Order, System, Unexpected, check};
 
 /// What every theme is written with.
 mod prelude {
+    pub(crate) use super::builders::*;
     pub(crate) use super::system::*;
-    pub(crate) use super::words::*;
     pub(crate) use geartrain_core::*;
 }
 
@@ -144,7 +144,7 @@ cases! {
         the_grace_begins_with_the_warning,
         the_warning_is_counted_and_the_take_over_costs_a_retry,
         only_a_pop_of_its_queue_notices_an_expired_lock,
-        a_job_in_grace_runs_but_is_in_nobodys_list,
+        a_job_in_grace_runs_but_is_in_no_workers_list,
         a_warned_holder_may_still_finish,
         an_expired_lock_without_retries_fails_the_job,
         a_job_is_tried_once_more_often_than_its_retries,
@@ -200,7 +200,7 @@ cases! {
         a_chain_is_released_one_job_at_a_time,
         unknown_and_complete_dependencies_count_as_done,
         a_delay_is_kept_when_the_dependencies_are_done,
-        a_job_that_goes_on_releases_nobody,
+        a_job_that_advances_releases_no_dependents,
         only_a_completion_releases_a_job,
         putting_again_without_dependencies_keeps_a_job_blocked,
         putting_again_with_dependencies_replaces_them,
@@ -336,7 +336,7 @@ cases! {
     history => {
         a_history_tells_what_happened_in_whole_seconds,
         moments_before_the_epoch_are_rounded_down,
-        anybody_may_write_into_a_history,
+        any_caller_may_write_into_a_history,
         small_changes_are_not_in_the_history,
         a_long_history_keeps_its_beginning_and_its_end,
         how_long_a_history_may_be_is_an_option,
@@ -439,8 +439,8 @@ cases! {
         options_beyond_qless_take_numbers_only,
     }
     waiting => {
-        whoever_need_not_wait_is_served_at_once,
-        whoever_will_not_wait_is_answered_at_once,
+        a_parked_pop_returns_at_once_if_there_is_a_job,
+        a_pop_with_no_wait_is_answered_at_once,
         a_waiting_worker_gets_a_job_that_is_put,
         a_job_elsewhere_is_not_for_those_who_wait_here,
         waiting_workers_are_served_in_the_order_they_came,
@@ -458,13 +458,13 @@ cases! {
         those_who_wait_for_a_paused_queue_are_served_when_it_resumes,
         those_who_wait_for_a_full_queue_are_served_when_there_is_a_place,
         those_who_wait_for_a_full_queue_are_served_when_a_lock_expires,
-        a_wait_for_no_jobs_is_in_nobodys_way,
+        a_parked_pop_of_zero_jobs_blocks_no_other,
         a_worker_that_stops_waiting_takes_no_job,
         a_job_outlives_those_who_stopped_waiting,
         a_bad_pop_does_not_wait,
         a_wait_for_nothing_keeps_its_turn,
-        all_expired_locks_are_dealt_with_while_somebody_waits,
-        a_job_that_came_due_belongs_to_whoever_waited_first,
+        all_expired_locks_are_handled_while_a_pop_is_parked,
+        a_job_that_came_due_goes_to_the_first_parked_pop,
         a_clock_that_goes_back_does_not_lengthen_a_wait,
     }
     batches => {
@@ -506,17 +506,17 @@ cases! {
         a_job_that_others_depend_on_is_not_forgotten,
     }
     awaiting => {
-        whoever_waits_is_told_how_the_job_ended,
-        whoever_waits_is_told_of_every_kind_of_failure,
+        a_result_waiter_receives_the_job_ending,
+        a_result_waiter_receives_every_kind_of_failure,
         those_who_wait_are_told_in_the_order_they_came,
-        a_job_that_goes_on_ends_for_nobody,
+        a_job_that_advances_has_not_ended,
         attaching_to_a_job_that_ended_answers_how,
         a_put_that_keeps_an_unfinished_job_attaches_to_it,
         a_waiter_waits_for_one_job_at_a_time,
-        whoever_leaves_is_told_nothing_more,
+        a_detached_waiter_receives_nothing_more,
         those_who_wait_leave_with_their_front,
         a_chunk_is_told_and_not_kept,
-        a_chunk_that_nobody_waits_for_is_told_to_nobody,
+        a_chunk_without_waiters_is_delivered_to_none,
         progress_is_told_heard_and_shown,
         progress_needs_no_terms,
         progress_ends_with_its_attempt,
@@ -529,7 +529,7 @@ cases! {
         a_result_without_room_is_refused,
         without_room_a_job_without_a_result_ends,
         results_have_room_for_64_mib,
-        a_repeated_end_tells_nobody_twice,
+        a_repeated_completion_is_delivered_once,
         a_frozen_worker_changes_nothing_when_it_comes_back,
     }
     backoff_and_deadlines => {
@@ -563,7 +563,7 @@ cases! {
         the_jobs_of_a_dead_worker_come_back,
         a_dead_workers_tokens_are_worth_nothing,
         an_unknown_worker_is_gone_already,
-        nobody_dies_twice,
+        a_worker_is_lost_once,
         a_worker_off_the_list_dies_only_with_its_jobs,
         a_dead_worker_gives_back_only_what_it_holds,
         a_dead_worker_gives_back_what_has_expired,
@@ -579,10 +579,10 @@ cases! {
     }
     abilities => {
         a_roll_call_counts_each_worker_once,
-        a_roll_call_for_what_nobody_announced_finds_nobody,
+        a_roll_call_without_announcements_finds_no_worker,
         a_worker_may_change_what_it_can_do,
         announcements_are_listed_by_worker,
-        a_put_may_ask_that_somebody_can_do_it,
+        a_put_may_require_a_capable_worker,
         a_roll_call_comes_after_ids_keys_and_expiry,
         a_silent_worker_no_longer_counts,
         a_worker_that_shows_signs_of_life_counts,
@@ -628,21 +628,21 @@ cases! {
         positions_are_the_same_for_all,
         a_cursor_that_is_ahead_is_refused,
         a_cursor_that_is_too_old_is_refused,
-        events_are_not_kept_for_nobody,
+        events_are_not_kept_without_subscribers,
     }
     ready => {
-        whoever_need_not_wait_for_word_is_told_at_once,
-        whoever_will_not_wait_for_word_is_answered_at_once,
+        a_ready_wait_returns_at_once_if_there_is_a_job,
+        a_ready_wait_of_zero_seconds_is_answered_at_once,
         all_who_wait_for_word_are_told,
         those_who_wait_for_jobs_come_before_those_who_wait_for_word,
-        a_job_that_came_due_is_no_word_if_somebody_waited_for_it,
+        a_job_that_came_due_for_a_parked_pop_wakes_no_ready_wait,
         word_of_one_queue_is_enough,
         a_wait_for_word_ends_when_its_time_is_over,
         what_comes_due_is_word,
         word_is_given_however_a_job_comes,
         a_queue_that_hands_out_nothing_gives_no_word,
-        whoever_waits_for_word_is_no_worker,
-        whoever_stops_waiting_for_word_is_in_nobodys_way,
+        a_ready_wait_registers_no_worker,
+        a_dropped_ready_wait_blocks_no_other,
         word_of_no_queue_or_of_too_many_is_refused,
     }
     numbers => {
@@ -785,13 +785,13 @@ mod tests {
             include_str!("several_queues.rs"),
             include_str!("tokens.rs"),
             include_str!("bad_input.rs"),
-            include_str!("waiting.rs"),
+            include_str!("parked_pops.rs"),
             include_str!("batches.rs"),
             include_str!("unique.rs"),
-            include_str!("awaiting.rs"),
+            include_str!("results.rs"),
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
-            include_str!("abilities.rs"),
+            include_str!("capabilities.rs"),
             include_str!("limits.rs"),
             include_str!("why.rs"),
             include_str!("cursors.rs"),

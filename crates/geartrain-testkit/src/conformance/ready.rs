@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 /// Whoever asks whether there is a job is told at once if there is one, and it stays where it is.
-pub async fn whoever_need_not_wait_for_word_is_told_at_once(system: System) -> Checked {
+pub async fn a_ready_wait_returns_at_once_if_there_is_a_job(system: System) -> Checked {
     system.now(put("mail", "j1")).await?;
     for wait in [0, 600] {
         assert!(system.backend.ready_or_wait(queues(["post", "mail"]), seconds(wait)).await?);
@@ -14,7 +14,7 @@ pub async fn whoever_need_not_wait_for_word_is_told_at_once(system: System) -> C
 }
 
 /// Whoever will not wait is told at once that there is nothing.
-pub async fn whoever_will_not_wait_for_word_is_answered_at_once(system: System) -> Checked {
+pub async fn a_ready_wait_of_zero_seconds_is_answered_at_once(system: System) -> Checked {
     system.now(put("post", "j1")).await?;
     assert!(!system.backend.ready_or_wait(queues(["mail"]), Seconds::ZERO).await?);
     assert!(!system.backend.ready_or_wait(queues(["mail"]), seconds(-1)).await?);
@@ -51,7 +51,7 @@ pub async fn those_who_wait_for_jobs_come_before_those_who_wait_for_word(system:
 }
 
 /// A job that comes due is word for nobody if somebody waited for the job itself.
-pub async fn a_job_that_came_due_is_no_word_if_somebody_waited_for_it(system: System) -> Checked {
+pub async fn a_job_that_came_due_for_a_parked_pop_wakes_no_ready_wait(system: System) -> Checked {
     system.now(Put { delay: seconds(50), ..put("mail", "j1") }).await?;
     let waiter = system.waits(pop("mail", "w1"), 600).await?;
     system.clock.set(50);
@@ -176,7 +176,7 @@ pub async fn a_queue_that_hands_out_nothing_gives_no_word(system: System) -> Che
 }
 
 /// Whoever waits for word is no worker: nobody has asked for a job, and no queue is on the list.
-pub async fn whoever_waits_for_word_is_no_worker(system: System) -> Checked {
+pub async fn a_ready_wait_registers_no_worker(system: System) -> Checked {
     let mut word = system.waits_for_word(["mail"], 600).await?;
     assert_eq!(system.workers(0).await?, NONE);
     assert_eq!(system.registered().await?, NONE);
@@ -189,7 +189,7 @@ pub async fn whoever_waits_for_word_is_no_worker(system: System) -> Checked {
 }
 
 /// Whoever stops waiting for word is in nobody's way.
-pub async fn whoever_stops_waiting_for_word_is_in_nobodys_way(system: System) -> Checked {
+pub async fn a_dropped_ready_wait_blocks_no_other(system: System) -> Checked {
     drop(system.waits_for_word(["mail"], 600).await?);
     let word = system.waits_for_word(["mail"], 600).await?;
     system.now(put("mail", "a")).await?;

@@ -10,8 +10,8 @@ use std::task::Poll;
 
 use geartrain_core::*;
 
+use super::builders::*;
 use super::walk::Watch;
-use super::words::*;
 use crate::clock::ManualClock;
 
 /// What a case comes to. It fails by an assertion, or by an error that it did not expect.

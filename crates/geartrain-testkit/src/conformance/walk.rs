@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use geartrain_core::*;
 
+use super::builders::moment;
 use super::system::{LONG_AGO, Surprise};
-use super::words::moment;
 use crate::clock::ManualClock;
 
 /// Up to so many jobs are looked at after each command; more of them only at the end of the case.
@@ -390,8 +390,8 @@ mod tests {
     use geartrain_store::StoreBackend;
 
     use super::*;
+    use crate::conformance::builders::*;
     use crate::conformance::system::{Checked, Order, System, check};
-    use crate::conformance::words::*;
 
     /// A backend that says of every job that it is next.
     struct Liar(StoreBackend);

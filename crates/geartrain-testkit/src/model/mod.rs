@@ -6,22 +6,22 @@
 //! `docs/decisions/0001-qless-rules-kept-and-changed.md`, which wins. What goes beyond Qless is in
 //! `docs/decisions/0009-beyond-qless.md`; "rule" and a word means the paragraph there that begins with it.
 
-mod changing;
-mod ending;
-mod figures;
-mod moving;
-mod reading;
-mod recurring;
-mod restraint;
-mod settings;
-mod staff;
-mod terms;
+mod attach;
+mod capabilities;
+mod change;
+mod config;
+mod limits;
+mod pop;
+mod put;
+mod put_options;
+mod read;
+mod recur;
+mod results;
+mod stats;
 #[cfg(test)]
 mod tests;
-mod ticking;
-mod waiting;
+mod tick;
 mod why;
-mod working;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,11 +32,11 @@ use geartrain_core::{
     ResultWaiter, StateName, StoredResult, Tag, Timestamp, Token, WorkerName,
 };
 
-use figures::Day;
-use recurring::Template;
-pub(crate) use recurring::interval;
-use restraint::Restraint;
-use staff::Abilities;
+use capabilities::Abilities;
+use limits::Restraint;
+use recur::Template;
+pub(crate) use recur::interval;
+use stats::Day;
 
 /// The whole queue, naively.
 #[derive(Debug, Clone, Default)]
@@ -92,7 +92,7 @@ struct Record {
     tags: Vec<Tag>,
     /// Its entry in the index of each of its tags.
     tagged: BTreeMap<Tag, Entry>,
-    place: Place,
+    place: Position,
     /// The hash's field `state`.
     word: &'static str,
     /// The hash's field `worker`: also names the last holder after a retry and a timeout.
@@ -124,7 +124,7 @@ struct Record {
 
 /// The one container that a job is in, with its score there (section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Work { front: Front, entry: Entry },
     Scheduled(Entry),
     Depends(Entry),
@@ -144,15 +144,15 @@ enum Front {
     OfAll,
 }
 
-impl Place {
+impl Position {
     fn state(self) -> StateName {
         match self {
-            Place::Work { .. } => StateName::Waiting,
-            Place::Scheduled(_) => StateName::Scheduled,
-            Place::Depends(_) => StateName::Depends,
-            Place::Locks { .. } => StateName::Running,
-            Place::Failed { .. } => StateName::Failed,
-            Place::Completed { .. } => StateName::Complete,
+            Position::Work { .. } => StateName::Waiting,
+            Position::Scheduled(_) => StateName::Scheduled,
+            Position::Depends(_) => StateName::Depends,
+            Position::Locks { .. } => StateName::Running,
+            Position::Failed { .. } => StateName::Failed,
+            Position::Completed { .. } => StateName::Complete,
         }
     }
 }
@@ -169,7 +169,7 @@ enum Ending {
 impl Record {
     /// Notes that the attempt that holds the job, if one does, is over.
     fn end_attempt(&mut self, how: Ending) {
-        if let Place::Locks { .. } = self.place {
+        if let Position::Locks { .. } = self.place {
             self.ended = Some((self.token, how));
             self.beyond.progress = None;
             self.beyond.deadline = None;
@@ -313,7 +313,7 @@ impl Model {
         match command {
             Command::Put(put) => {
                 self.fits("payload", put.payload.bytes())?;
-                put.options.as_deref().map_or(Ok(()), terms::validate)
+                put.options.as_deref().map_or(Ok(()), put_options::validate)
             }
             Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
             Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
@@ -338,23 +338,23 @@ impl Model {
             Command::Resume(resume) => at_least_one("queues", resume.queues.len()),
             Command::ForgetQueues(forget) => at_least_one("queues", forget.queues.len()),
             Command::ForgetWorkers(forget) => at_least_one("workers", forget.workers.len()),
-            Command::SetConfig(set) => settings::validate(&set.option, Some(&set.value)),
-            Command::UnsetConfig(unset) => settings::validate(&unset.option, None),
+            Command::SetConfig(set) => config::validate(&set.option, Some(&set.value)),
+            Command::UnsetConfig(unset) => config::validate(&unset.option, None),
             Command::Recur(recur) => {
                 self.fits("payload", recur.payload.bytes())?;
-                recurring::validate(Some(&recur.jid), Some(&recur.every))
+                recur::validate(Some(&recur.jid), Some(&recur.every))
             }
             Command::UpdateRecurring(update) => {
                 self.payload_fits(&update.payload)?;
-                recurring::validate(None, update.every.as_ref())
+                recur::validate(None, update.every.as_ref())
             }
             Command::Progress(progress) => {
                 self.fits("progress", progress.said.as_ref().map(Payload::bytes).unwrap_or_default())
             }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
-            Command::WorkerLost(gone) => staff::validate_evidence(gone.evidence.as_deref()),
-            Command::Announce(announce) => staff::validate(&announce.change),
-            Command::SetLimits(set) => restraint::validate(&set.limits),
+            Command::WorkerLost(gone) => capabilities::validate_evidence(gone.evidence.as_deref()),
+            Command::Announce(announce) => capabilities::validate(&announce.change),
+            Command::SetLimits(set) => limits::validate(&set.limits),
             Command::AllocateIds(allot) if !(1..=512).contains(&allot.counter.len()) => {
                 Err(bad_argument("counter"))
             }
@@ -399,7 +399,7 @@ impl Model {
     fn work(&self, queue: &QueueName) -> Vec<Jid> {
         use std::cmp::Reverse;
         let found = self.container(|job| match job.place {
-            Place::Work { front, entry } if job.queue.as_ref() == Some(queue) => Some(match front {
+            Position::Work { front, entry } if job.queue.as_ref() == Some(queue) => Some(match front {
                 Front::OfAll => (0, Reverse(Priority::ZERO), 0, Timestamp::ZERO, entry.arrival),
                 Front::OfItsPriority => (1, Reverse(job.priority), 0, Timestamp::ZERO, job.token.number()),
                 Front::Not => (1, Reverse(job.priority), 1, entry.score, entry.arrival),
@@ -412,7 +412,7 @@ impl Model {
     /// Jobs handed out, by the end of their lock or of their grace.
     fn locks(&self, queue: &QueueName) -> Vec<(Timestamp, Jid)> {
         let found = self.container(|job| match job.place {
-            Place::Locks { deadline } if job.queue.as_ref() == Some(queue) => Some((deadline, job.token)),
+            Position::Locks { deadline } if job.queue.as_ref() == Some(queue) => Some((deadline, job.token)),
             _ => None,
         });
         found.into_iter().map(|((deadline, _), jid)| (deadline, jid)).collect()
@@ -426,7 +426,7 @@ impl Model {
     /// Jobs that are due at some time, the earliest first.
     fn scheduled(&self, queue: &QueueName) -> Vec<(Timestamp, Jid)> {
         let found = self.container(|job| match job.place {
-            Place::Scheduled(entry) if job.queue.as_ref() == Some(queue) => Some(entry),
+            Position::Scheduled(entry) if job.queue.as_ref() == Some(queue) => Some(entry),
             _ => None,
         });
         found.into_iter().map(|(entry, jid)| (entry.score, jid)).collect()
@@ -435,7 +435,7 @@ impl Model {
     /// Jobs that wait for others, the first put first.
     fn waiting_for_others(&self, queue: &QueueName) -> Vec<Jid> {
         jids(self.container(|job| match job.place {
-            Place::Depends(entry) if job.queue.as_ref() == Some(queue) => Some(entry),
+            Position::Depends(entry) if job.queue.as_ref() == Some(queue) => Some(entry),
             _ => None,
         }))
     }
@@ -443,7 +443,7 @@ impl Model {
     /// Complete jobs, the oldest first.
     fn completed(&self) -> Vec<(Timestamp, Jid)> {
         let found = self.container(|job| match job.place {
-            Place::Completed { at } => Some((at, job.token)),
+            Position::Completed { at } => Some((at, job.token)),
             _ => None,
         });
         found.into_iter().map(|((at, _), jid)| (at, jid)).collect()
@@ -452,7 +452,7 @@ impl Model {
     /// Failed jobs of a group, the first to fail first.
     fn failed_in(&self, group: &Group) -> Vec<Jid> {
         jids(self.container(|job| match (job.place, &job.failure) {
-            (Place::Failed { arrival }, Some(failure)) if failure.group == *group => Some(arrival),
+            (Position::Failed { arrival }, Some(failure)) if failure.group == *group => Some(arrival),
             _ => None,
         }))
     }
@@ -489,8 +489,8 @@ impl Model {
     }
 
     /// Into work, at an ordering moment.
-    fn enter_work(&mut self, moment: Timestamp) -> Place {
-        Place::Work { front: Front::Not, entry: self.enter(moment) }
+    fn enter_work(&mut self, moment: Timestamp) -> Position {
+        Position::Work { front: Front::Not, entry: self.enter(moment) }
     }
 
     fn publish_milestone(&mut self, jid: &Jid, what: Milestone) {
@@ -536,7 +536,7 @@ impl Model {
     }
 
     /// How the attempt that a caller names ended, if it is over and no later one is (decision 16).
-    fn how_it_ended(&self, jid: &Jid, holder: &Holder) -> Option<Ending> {
+    fn last_ending(&self, jid: &Jid, holder: &Holder) -> Option<Ending> {
         match (self.jobs.get(jid)?.ended, holder) {
             (Some((ended, how)), Holder::Token(token)) if ended == *token => Some(how),
             _ => None,

@@ -3,7 +3,7 @@
 use geartrain_core::*;
 
 use super::Model;
-use crate::story::{Tokens, limits, tell};
+use crate::trace::{Tokens, generate, limits};
 
 fn at(seconds: f64) -> Timestamp {
     Timestamp::new(seconds).unwrap()
@@ -232,7 +232,7 @@ fn waiter(number: u64) -> ResultWaiter {
 }
 
 fn particulars(model: &mut Model, id: &str) -> JobDetails {
-    get(model, id).details.map_or_else(super::terms::nothing, |particulars| *particulars)
+    get(model, id).details.map_or_else(super::put_options::nothing, |particulars| *particulars)
 }
 
 fn holder_of(model: &mut Model, of: &str, text: &str) -> Option<Jid> {
@@ -500,7 +500,7 @@ fn a_silent_worker_no_longer_counts() {
 }
 
 #[test]
-fn results_make_room_for_newer_ones_and_forgotten_jobs_for_nobody() {
+fn old_results_are_evicted_by_newer_ones_and_not_by_forgotten_jobs() {
     let model = &mut Model::default();
     ask(model, 0.0, SetConfig { option: "results-bytes".into(), value: "300".into() });
     let terms =
@@ -527,7 +527,7 @@ fn results_make_room_for_newer_ones_and_forgotten_jobs_for_nobody() {
 }
 
 #[test]
-fn a_job_lives_while_somebody_waits_or_another_depends_on_it() {
+fn an_orphan_job_lives_while_a_waiter_or_a_dependent_needs_it() {
     let model = &mut Model::default();
     let awaited = |number| PutOptions {
         attach: Some(waiter(number)),
@@ -576,7 +576,7 @@ fn why_names_what_is_in_the_way() {
 fn whatever_happens_the_model_agrees_with_itself() {
     for seed in 0..200 {
         let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
-        for step in tell(seed) {
+        for step in generate(seed) {
             let (answer, _) = model.run(step.now, &tokens.command(&step.command));
             tokens.learn(step.number, &answer);
             let told = model.deliveries().len();

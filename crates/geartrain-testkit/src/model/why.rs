@@ -2,8 +2,8 @@
 
 use geartrain_core::{Jid, QueueName, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, WhyReply};
 
-use super::staff::made_up;
-use super::{Front, Model, Place, Record};
+use super::capabilities::made_up;
+use super::{Front, Model, Position, Record};
 
 /// How many of those that run are named.
 const HELD_MAX: usize = 5;
@@ -12,15 +12,15 @@ impl Model {
     pub(super) fn why(&self, now: Timestamp, jid: &Jid) -> Result<WhyReply, Refusal> {
         let job = self.job(jid)?;
         let reasons = match job.place {
-            Place::Completed { at } => vec![Reason::Complete { at }],
-            Place::Failed { .. } => vec![why_failed(job)],
-            Place::Locks { deadline } => self.why_running(now, job, deadline),
-            Place::Depends(_) => self.why_it_depends(now, job),
-            Place::Scheduled(entry) if entry.score > now => {
+            Position::Completed { at } => vec![Reason::Complete { at }],
+            Position::Failed { .. } => vec![why_failed(job)],
+            Position::Locks { deadline } => self.why_running(now, job, deadline),
+            Position::Depends(_) => self.why_it_depends(now, job),
+            Position::Scheduled(entry) if entry.score > now => {
                 let scheduled = Reason::Scheduled { at: entry.score };
                 std::iter::once(scheduled).chain(self.why_paused(&job.its_queue())).collect()
             }
-            Place::Work { .. } | Place::Scheduled(_) => self.why_not_yet(now, jid, job),
+            Position::Work { .. } | Position::Scheduled(_) => self.why_not_yet(now, jid, job),
         };
         let (state, queue) = (job.place.state(), job.queue.clone());
         Ok(WhyReply { jid: jid.clone(), state, queue, reasons })
@@ -94,7 +94,7 @@ impl Model {
         }
         let goes_first = |other: &&Jid| {
             let other = &self.jobs[*other];
-            let taken_away = matches!(other.place, Place::Work { front: Front::OfAll, .. });
+            let taken_away = matches!(other.place, Position::Work { front: Front::OfAll, .. });
             taken_away || other.priority >= job.priority
         };
         let matter = waiting.iter().filter(goes_first).count();

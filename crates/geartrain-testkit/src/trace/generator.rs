@@ -3,98 +3,98 @@
 use fastrand::Rng;
 use geartrain_core::*;
 
+use super::fixture::{COUNTERS, Fixture, OPTIONS};
 use super::tokens::{self, Tokens};
-use super::world::{COUNTERS, OPTIONS, World};
 use super::{PAYLOAD_BYTES_MAX, Step, limits};
 use crate::model::Model;
 
 /// Makes up the story of a seed.
 ///
 /// ```
-/// use geartrain_testkit::story::tell;
+/// use geartrain_testkit::trace::tell;
 /// assert_eq!(tell(7041), tell(7041));
 /// assert_ne!(tell(7041), tell(7042));
 /// ```
-pub fn tell(seed: u64) -> Vec<Step> {
-    tell_by(Teller::new(seed, false))
+pub fn generate(seed: u64) -> Vec<Step> {
+    run_generator(Generator::new(seed, false))
 }
 
 /// Makes up a story for a queue that folds priority and time into one double, and orders equals by jid: no two commands are given at the same moment, and no number
 /// is so large that doubles next to it are far apart.
-pub fn tell_tamely(seed: u64) -> Vec<Step> {
-    tell_by(Teller::new(seed, true))
+pub fn generate_timely(seed: u64) -> Vec<Step> {
+    run_generator(Generator::new(seed, true))
 }
 
-fn tell_by(mut teller: Teller) -> Vec<Step> {
+fn run_generator(mut teller: Generator) -> Vec<Step> {
     let steps = teller.rng.usize(150..400);
     (0..steps).map(|number| teller.step(number)).collect()
 }
 
 /// Makes a command up.
-type Make = fn(&mut Teller) -> Command;
+type Make = fn(&mut Generator) -> Command;
 
 /// How often each command is told, before the story's mood.
 const WEIGHTS: [(u32, Make); 60] = [
-    (160, Teller::put),
-    (170, Teller::pop),
-    (10, Teller::peek),
-    (40, Teller::heartbeat),
-    (110, Teller::complete),
-    (35, Teller::fail),
-    (45, Teller::retry),
-    (12, Teller::timeout),
-    (18, Teller::cancel),
-    (15, Teller::unfail),
-    (15, Teller::set_priority),
-    (25, Teller::depend),
-    (8, Teller::log),
-    (15, Teller::track),
+    (160, Generator::put),
+    (170, Generator::pop),
+    (10, Generator::peek),
+    (40, Generator::heartbeat),
+    (110, Generator::complete),
+    (35, Generator::fail),
+    (45, Generator::retry),
+    (12, Generator::timeout),
+    (18, Generator::cancel),
+    (15, Generator::unfail),
+    (15, Generator::set_priority),
+    (25, Generator::depend),
+    (8, Generator::log),
+    (15, Generator::track),
     (3, |_| Tracked.into()),
-    (12, Teller::add_tags),
-    (10, Teller::remove_tags),
-    (5, Teller::tagged),
-    (3, Teller::top_tags),
-    (8, Teller::get),
-    (3, Teller::get_many),
-    (3, Teller::length),
-    (15, Teller::jobs),
+    (12, Generator::add_tags),
+    (10, Generator::remove_tags),
+    (5, Generator::tagged),
+    (3, Generator::top_tags),
+    (8, Generator::get),
+    (3, Generator::get_many),
+    (3, Generator::length),
+    (15, Generator::jobs),
     (3, |_| Failures.into()),
-    (4, Teller::failed),
-    (8, Teller::queues),
+    (4, Generator::failed),
+    (8, Generator::queues),
     (4, |_| Workers.into()),
-    (5, Teller::worker_jobs),
-    (5, Teller::stats),
-    (6, Teller::pause),
-    (10, Teller::resume),
-    (3, Teller::forget_queues),
-    (3, Teller::forget_workers),
-    (3, Teller::get_config),
+    (5, Generator::worker_jobs),
+    (5, Generator::stats),
+    (6, Generator::pause),
+    (10, Generator::resume),
+    (3, Generator::forget_queues),
+    (3, Generator::forget_workers),
+    (3, Generator::get_config),
     (2, |_| AllConfig.into()),
-    (20, Teller::set_config),
-    (10, Teller::unset_config),
-    (12, Teller::recur),
-    (2, Teller::unrecur),
-    (3, Teller::get_recurring),
-    (8, Teller::update_recurring),
-    (4, Teller::tag_recurring),
-    (3, Teller::untag_recurring),
-    (20, Teller::attach),
-    (12, Teller::leave),
-    (14, Teller::progress),
-    (12, Teller::chunk),
-    (20, Teller::hand_back),
-    (14, Teller::gone),
-    (18, Teller::announce),
-    (4, Teller::roll_call),
-    (3, Teller::announced),
-    (14, Teller::set_limits),
-    (3, Teller::get_limits),
-    (6, Teller::get_result),
-    (6, Teller::status),
-    (25, Teller::why),
-    (40, Teller::tick),
-    (6, Teller::allot),
-    (8, Teller::priority_counts),
+    (20, Generator::set_config),
+    (10, Generator::unset_config),
+    (12, Generator::recur),
+    (2, Generator::unrecur),
+    (3, Generator::get_recurring),
+    (8, Generator::update_recurring),
+    (4, Generator::tag_recurring),
+    (3, Generator::untag_recurring),
+    (20, Generator::attach),
+    (12, Generator::detach),
+    (14, Generator::progress),
+    (12, Generator::chunk),
+    (20, Generator::release),
+    (14, Generator::worker_lost),
+    (18, Generator::announce),
+    (4, Generator::roll_call),
+    (3, Generator::announced),
+    (14, Generator::set_limits),
+    (3, Generator::get_limits),
+    (6, Generator::get_result),
+    (6, Generator::status),
+    (25, Generator::why),
+    (40, Generator::tick),
+    (6, Generator::allocate_ids),
+    (8, Generator::priority_counts),
 ];
 
 /// The first two are in every story; any other may be left out by its mood.
@@ -112,9 +112,9 @@ struct Attempt {
     token: Token,
 }
 
-struct Teller {
+struct Generator {
     rng: Rng,
-    world: World,
+    world: Fixture,
     weights: Vec<u32>,
     now: f64,
     tame: bool,
@@ -135,8 +135,8 @@ struct Teller {
     spans: u32,
 }
 
-impl Teller {
-    fn new(seed: u64, tame: bool) -> Teller {
+impl Generator {
+    fn new(seed: u64, tame: bool) -> Generator {
         let mut rng = Rng::with_seed(seed);
         let now = match rng.u32(..6) {
             0..3 if tame => 1_000_000.0,
@@ -152,9 +152,9 @@ impl Teller {
             if place < ALWAYS_TOLD { *weight } else { weight * often }
         };
         let weights = WEIGHTS.iter().enumerate().map(mood).collect();
-        Teller {
+        Generator {
             rng,
-            world: World::new(),
+            world: Fixture::new(),
             weights,
             now,
             tame,
@@ -179,7 +179,7 @@ impl Teller {
         let now = moment(self.now);
         let (answer, _) = self.model.run(now, &self.tokens.command(&command));
         self.tokens.learn(number, &answer);
-        self.notice(number, &command, &answer);
+        self.observe(number, &command, &answer);
         Step { number, now, command }
     }
 
@@ -235,11 +235,11 @@ impl Teller {
     }
 
     /// Takes note of who holds what.
-    fn notice(&mut self, number: usize, command: &Command, answer: &Answer) {
+    fn observe(&mut self, number: usize, command: &Command, answer: &Answer) {
         match (command, answer) {
             (Command::Pop(_), Ok(Reply::Pop(reply))) => {
                 for (place, popped) in reply.jobs.iter().enumerate() {
-                    self.let_go(&popped.jid);
+                    self.forget_attempts(&popped.jid);
                     self.held.push(Attempt {
                         jid: popped.jid.clone(),
                         queue: popped.queue.clone(),
@@ -264,20 +264,22 @@ impl Teller {
                 self.moments.push(self.now + crate::model::interval(&recur.every).get())
             }
             (Command::Complete(Complete { jid, .. }) | Command::Fail(Fail { jid, .. }), Ok(_)) => {
-                self.let_go(jid);
+                self.forget_attempts(jid);
                 self.sent.push(command.clone());
                 if let Ok(Reply::GetResult(Some(kept))) = self.look(GetResult { jid: jid.clone() }) {
                     self.moments.push(kept.until.get());
                 }
             }
             (Command::Retry(Retry { jid, .. }) | Command::Release(Release { jid, .. }), Ok(_)) => {
-                self.let_go(jid);
+                self.forget_attempts(jid);
             }
             (Command::WorkerLost(_), Ok(Reply::WorkerLost(jids))) => {
-                jids.iter().for_each(|jid| self.let_go(jid))
+                jids.iter().for_each(|jid| self.forget_attempts(jid))
             }
             (Command::Announce(_), Ok(_)) => self.moments.extend([self.now + 60.0, self.now + 60.5]),
-            (Command::Timeout(timeout), Ok(_)) => timeout.jids.iter().for_each(|jid| self.let_go(jid)),
+            (Command::Timeout(timeout), Ok(_)) => {
+                timeout.jids.iter().for_each(|jid| self.forget_attempts(jid))
+            }
             (
                 _,
                 Err(
@@ -286,7 +288,7 @@ impl Teller {
                     | Refusal::NoSuchJob { jid },
                 ),
             ) => {
-                self.let_go(jid);
+                self.forget_attempts(jid);
             }
             _ => {}
         }
@@ -296,7 +298,7 @@ impl Teller {
         forget_old(&mut self.moments);
     }
 
-    fn let_go(&mut self, jid: &Jid) {
+    fn forget_attempts(&mut self, jid: &Jid) {
         let (gone, held) =
             std::mem::take(&mut self.held).into_iter().partition(|attempt| attempt.jid == *jid);
         self.held = held;
@@ -318,11 +320,11 @@ impl Teller {
         self.rng.choice(of).expect("there is something to choose from").clone()
     }
 
-    fn some<T>(&mut self, numbers: std::ops::Range<usize>, one: fn(&mut Teller) -> T) -> Vec<T> {
+    fn some<T>(&mut self, numbers: std::ops::Range<usize>, one: fn(&mut Generator) -> T) -> Vec<T> {
         (0..self.rng.usize(numbers)).map(|_| one(self)).collect()
     }
 
-    fn maybe<T>(&mut self, chance: u32, one: fn(&mut Teller) -> T) -> Option<T> {
+    fn maybe<T>(&mut self, chance: u32, one: fn(&mut Generator) -> T) -> Option<T> {
         self.percent(chance).then(|| one(self))
     }
 
@@ -490,7 +492,7 @@ impl Teller {
     // Commands, in the order of `WEIGHTS`.
 
     fn put(&mut self) -> Command {
-        let depends = if self.percent(30) { self.some(1..4, Teller::dependency) } else { Vec::new() };
+        let depends = if self.percent(30) { self.some(1..4, Generator::dependency) } else { Vec::new() };
         let existing = self.one(&[
             Existing::Keep,
             Existing::Replace,
@@ -504,18 +506,18 @@ impl Teller {
             klass: self.klass(),
             payload: self.payload(),
             delay: self.delay(),
-            priority: self.maybe(50, Teller::priority),
-            retries: self.maybe(60, Teller::retries),
-            tags: self.maybe(40, |teller| teller.some(0..4, Teller::tag)),
+            priority: self.maybe(50, Generator::priority),
+            retries: self.maybe(60, Generator::retries),
+            tags: self.maybe(40, |teller| teller.some(0..4, Generator::tag)),
             depends,
-            caller: self.maybe(60, Teller::worker),
+            caller: self.maybe(60, Generator::worker),
             existing,
             cycles: self.cycles(),
             options: None,
         };
         // One thing wrong at a time: nobody says which of two is told.
         let right = put.payload.bytes().len() <= PAYLOAD_BYTES_MAX;
-        let terms = if self.percent(35) { Some(Box::new(self.terms(right))) } else { None };
+        let terms = if self.percent(35) { Some(Box::new(self.put_options(right))) } else { None };
         let put = Put { options: terms, ..put };
         let put = self.with_a_key_of_another(put);
         self.without_a_second_wrong(put).into()
@@ -549,7 +551,7 @@ impl Teller {
 
     fn heartbeat(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
-        Heartbeat { jid, holder, payload: self.maybe(30, Teller::payload) }.into()
+        Heartbeat { jid, holder, payload: self.maybe(30, Generator::payload) }.into()
     }
 
     fn again(&mut self) -> Option<Command> {
@@ -564,11 +566,11 @@ impl Teller {
         let next = self.maybe(40, |teller| Next {
             queue: teller.queue(),
             delay: teller.delay(),
-            depends: if teller.percent(35) { teller.some(1..3, Teller::dependency) } else { Vec::new() },
+            depends: if teller.percent(35) { teller.some(1..3, Generator::dependency) } else { Vec::new() },
             cycles: teller.cycles(),
         });
         let queue = self.supposed_queue(queue);
-        let payload = self.maybe(30, Teller::payload);
+        let payload = self.maybe(30, Generator::payload);
         let result = self.result(payload.as_ref());
         Complete { jid, holder, queue, payload, next, result }.into()
     }
@@ -579,7 +581,8 @@ impl Teller {
         }
         let (jid, holder, _) = self.claim();
         let message = self.message();
-        let payload = if message.len() > PAYLOAD_BYTES_MAX { None } else { self.maybe(30, Teller::payload) };
+        let payload =
+            if message.len() > PAYLOAD_BYTES_MAX { None } else { self.maybe(30, Generator::payload) };
         let result = if message.len() > PAYLOAD_BYTES_MAX { None } else { self.result(payload.as_ref()) };
         Fail { jid, holder, group: self.group(), message, payload, result }.into()
     }
@@ -587,13 +590,13 @@ impl Teller {
     fn retry(&mut self) -> Command {
         let (jid, holder, queue) = self.claim();
         let queue = self.supposed_queue(queue);
-        let (group, message) = (self.maybe(40, Teller::group), self.maybe(40, Teller::message));
-        let chance = self.maybe(40, Teller::chance);
+        let (group, message) = (self.maybe(40, Generator::group), self.maybe(40, Generator::message));
+        let chance = self.maybe(40, Generator::random_unit);
         Retry { jid, holder, queue, delay: self.delay(), chance, group, message }.into()
     }
 
     fn timeout(&mut self) -> Command {
-        let mut jids = self.some(0..3, Teller::held_jid);
+        let mut jids = self.some(0..3, Generator::held_jid);
         if self.percent(10) {
             jids.push(self.jid());
         }
@@ -601,7 +604,7 @@ impl Teller {
     }
 
     fn cancel(&mut self) -> Command {
-        Cancel { jids: self.some(0..4, Teller::jid) }.into()
+        Cancel { jids: self.some(0..4, Generator::jid) }.into()
     }
 
     fn unfail(&mut self) -> Command {
@@ -614,8 +617,8 @@ impl Teller {
 
     fn depend(&mut self) -> Command {
         let change = match self.rng.u32(..5) {
-            0..3 => DependChange::On(self.some(0..3, Teller::dependency)),
-            3 => DependChange::Off(self.some(0..4, Teller::jid)),
+            0..3 => DependChange::On(self.some(0..3, Generator::dependency)),
+            3 => DependChange::Off(self.some(0..4, Generator::jid)),
             _ => DependChange::OffAll,
         };
         Depend { jid: self.blocked_jid(), change, cycles: self.cycles() }.into()
@@ -638,11 +641,11 @@ impl Teller {
     }
 
     fn add_tags(&mut self) -> Command {
-        AddTags { jid: self.jid(), tags: self.some(0..4, Teller::tag) }.into()
+        AddTags { jid: self.jid(), tags: self.some(0..4, Generator::tag) }.into()
     }
 
     fn remove_tags(&mut self) -> Command {
-        RemoveTags { jid: self.jid(), tags: self.some(0..3, Teller::tag) }.into()
+        RemoveTags { jid: self.jid(), tags: self.some(0..3, Generator::tag) }.into()
     }
 
     fn tagged(&mut self) -> Command {
@@ -658,7 +661,7 @@ impl Teller {
     }
 
     fn get_many(&mut self) -> Command {
-        GetMany { jids: self.some(0..6, Teller::jid) }.into()
+        GetMany { jids: self.some(0..6, Generator::jid) }.into()
     }
 
     fn length(&mut self) -> Command {
@@ -684,7 +687,7 @@ impl Teller {
     }
 
     fn queues(&mut self) -> Command {
-        Queues { queue: self.maybe(50, Teller::queue) }.into()
+        Queues { queue: self.maybe(50, Generator::queue) }.into()
     }
 
     fn worker_jobs(&mut self) -> Command {
@@ -697,19 +700,19 @@ impl Teller {
     }
 
     fn pause(&mut self) -> Command {
-        Pause { queues: self.some(0..3, Teller::queue) }.into()
+        Pause { queues: self.some(0..3, Generator::queue) }.into()
     }
 
     fn resume(&mut self) -> Command {
-        Resume { queues: self.some(0..4, Teller::queue) }.into()
+        Resume { queues: self.some(0..4, Generator::queue) }.into()
     }
 
     fn forget_queues(&mut self) -> Command {
-        ForgetQueues { queues: self.some(0..3, Teller::queue) }.into()
+        ForgetQueues { queues: self.some(0..3, Generator::queue) }.into()
     }
 
     fn forget_workers(&mut self) -> Command {
-        ForgetWorkers { workers: self.some(0..3, Teller::worker) }.into()
+        ForgetWorkers { workers: self.some(0..3, Generator::worker) }.into()
     }
 
     fn option(&mut self) -> String {
@@ -757,7 +760,7 @@ impl Teller {
             offset: Seconds::new(offset).expect("it is finite"),
             priority: self.priority(),
             retries: self.retries(),
-            tags: self.some(0..3, Teller::tag),
+            tags: self.some(0..3, Generator::tag),
             backlog: self.backlog(),
         };
         let payload = self.payload();
@@ -774,27 +777,27 @@ impl Teller {
     }
 
     fn update_recurring(&mut self) -> Command {
-        let interval = self.maybe(40, Teller::interval);
+        let interval = self.maybe(40, Generator::interval);
         let right = interval.is_none_or(|interval| interval.get() >= 0.001);
         let update = UpdateRecurring {
             jid: self.recurring(),
-            priority: self.maybe(30, Teller::priority),
-            retries: self.maybe(30, Teller::retries),
+            priority: self.maybe(30, Generator::priority),
+            retries: self.maybe(30, Generator::retries),
             every: interval.map(Every::Interval),
-            backlog: self.maybe(30, Teller::backlog),
-            payload: if right { self.maybe(30, Teller::payload) } else { None },
-            klass: self.maybe(30, Teller::klass),
-            queue: self.maybe(30, Teller::queue),
+            backlog: self.maybe(30, Generator::backlog),
+            payload: if right { self.maybe(30, Generator::payload) } else { None },
+            klass: self.maybe(30, Generator::klass),
+            queue: self.maybe(30, Generator::queue),
         };
         update.into()
     }
 
     fn tag_recurring(&mut self) -> Command {
-        TagRecurring { jid: self.recurring(), tags: self.some(0..4, Teller::tag) }.into()
+        TagRecurring { jid: self.recurring(), tags: self.some(0..4, Generator::tag) }.into()
     }
 
     fn untag_recurring(&mut self) -> Command {
-        UntagRecurring { jid: self.recurring(), tags: self.some(0..3, Teller::tag) }.into()
+        UntagRecurring { jid: self.recurring(), tags: self.some(0..3, Generator::tag) }.into()
     }
 
     // Beyond Qless.
@@ -803,7 +806,7 @@ impl Teller {
         Attach { jid: self.jid(), waiter: self.waiter() }.into()
     }
 
-    fn leave(&mut self) -> Command {
+    fn detach(&mut self) -> Command {
         let waiter = self.waiter();
         let who = match self.rng.u32(..20) {
             0..9 => DetachScope::One(waiter),
@@ -829,12 +832,12 @@ impl Teller {
         Chunk { jid, holder, kind, bytes }.into()
     }
 
-    fn hand_back(&mut self) -> Command {
+    fn release(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
         Release { jid, holder }.into()
     }
 
-    fn gone(&mut self) -> Command {
+    fn worker_lost(&mut self) -> Command {
         let evidence = self.maybe(60, |teller| match teller.rng.u32(..30) {
             0 => "e".repeat(4_097),
             1 => "e".repeat(4_096),
@@ -847,13 +850,13 @@ impl Teller {
 
     fn announce(&mut self) -> Command {
         let change = match self.rng.u32(..40) {
-            0 => AnnounceChange::Only(self.very_many_abilities()),
+            0 => AnnounceChange::Only(self.too_many_capabilities()),
             1 => {
                 let attempt_max = Some(self.bad_span());
-                AnnounceChange::Can(vec![Capability { attempt_max, ..self.ability() }])
+                AnnounceChange::Can(vec![Capability { attempt_max, ..self.capability() }])
             }
-            2..24 => AnnounceChange::Can(self.some(1..4, Teller::ability)),
-            24..32 => AnnounceChange::Only(self.some(0..3, Teller::ability)),
+            2..24 => AnnounceChange::Can(self.some(1..4, Generator::capability)),
+            24..32 => AnnounceChange::Only(self.some(0..3, Generator::capability)),
             _ => AnnounceChange::Cannot(self.some(1..4, |teller| (teller.queue(), teller.some_klass()))),
         };
         Announce { worker: self.worker(), change }.into()
@@ -864,11 +867,11 @@ impl Teller {
     }
 
     fn announced(&mut self) -> Command {
-        Announced { worker: self.maybe(50, Teller::worker) }.into()
+        Announced { worker: self.maybe(50, Generator::worker) }.into()
     }
 
     fn set_limits(&mut self) -> Command {
-        let most = |teller: &mut Teller| teller.one(&[1, 2, 3, 5, 8, 20]);
+        let most = |teller: &mut Generator| teller.one(&[1, 2, 3, 5, 8, 20]);
         let mut limits = QueueLimits::default();
         match self.rng.u32(..20) {
             0 => limits.jobs_max = Some(0),
@@ -886,7 +889,7 @@ impl Teller {
                     self.rng.shuffle(&mut limits.by_priority);
                     limits.by_priority.iter_mut().for_each(|(_, max)| *max = most(self));
                 }
-                limits.rate = self.maybe(75, Teller::rate);
+                limits.rate = self.maybe(75, Generator::rate);
             }
         }
         SetLimits { queue: self.queue(), limits }.into()
@@ -923,7 +926,7 @@ impl Teller {
         Tick { count: Count::new(count).expect("it is not huge") }.into()
     }
 
-    fn allot(&mut self) -> Command {
+    fn allocate_ids(&mut self) -> Command {
         let counter = match self.rng.u32(..30) {
             0 => String::new(),
             1 => "c".repeat(513),
@@ -963,19 +966,19 @@ impl Teller {
     }
 
     fn some_klass(&mut self) -> Option<Klass> {
-        self.maybe(65, Teller::klass)
+        self.maybe(65, Generator::klass)
     }
 
-    fn ability(&mut self) -> Capability {
+    fn capability(&mut self) -> Capability {
         Capability {
             queue: self.queue(),
             klass: self.some_klass(),
-            attempt_max: self.maybe(40, Teller::attempt_max),
+            attempt_max: self.maybe(40, Generator::attempt_max),
         }
     }
 
     /// More than a worker may announce, no two the same.
-    fn very_many_abilities(&mut self) -> Vec<Capability> {
+    fn too_many_capabilities(&mut self) -> Vec<Capability> {
         let klass = |number| Klass::new(format!("k{number}")).expect("that is a good name");
         let queue = self.queue();
         (0..1025)
@@ -997,7 +1000,7 @@ impl Teller {
         self.one(about) + f64::from(self.spans) / 1024.0
     }
 
-    fn chance(&mut self) -> RandomUnit {
+    fn random_unit(&mut self) -> RandomUnit {
         RandomUnit::new(self.one(&[0.0, 0.25, 0.5, 1.0])).expect("it is from 0 to 1")
     }
 
@@ -1022,19 +1025,19 @@ impl Teller {
         Some(Box::new(JobResult { code: self.one(&[0, 0, 1, -7]), bytes }))
     }
 
-    fn terms(&mut self, may_be_wrong: bool) -> PutOptions {
+    fn put_options(&mut self, may_be_wrong: bool) -> PutOptions {
         if self.percent(4) {
             return PutOptions::default();
         }
         let mut terms = PutOptions {
-            unique: self.maybe(50, Teller::key),
-            attach: self.maybe(55, Teller::waiter),
+            unique: self.maybe(50, Generator::key),
+            attach: self.maybe(55, Generator::waiter),
             orphan_policy: if self.percent(45) { OrphanPolicy::WhileAwaited } else { OrphanPolicy::Always },
             on_end: if self.percent(25) { OnEnd::Forget } else { OnEnd::Keep },
             result_ttl: None,
             expires: None,
-            attempt_max: self.maybe(35, Teller::attempt_max),
-            backoff: self.maybe(35, Teller::backoff),
+            attempt_max: self.maybe(35, Generator::attempt_max),
+            backoff: self.maybe(35, Generator::backoff),
             crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
             roll_call: self.percent(12),
             metadata: self.maybe(25, |teller| Payload::from(teller.one(&["", "sum", "{}", "\0\u{ff}"]))),
@@ -1104,7 +1107,7 @@ mod tests {
         let mut coverage = Coverage::default();
         for seed in 0..400 {
             let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
-            for step in tell(seed) {
+            for step in generate(seed) {
                 let (answer, events) = model.run(step.now, &tokens.command(&step.command));
                 tokens.learn(step.number, &answer);
                 coverage.count(&step.command, &answer, &events, model.deliveries());

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use geartrain_core::{Event, Priority, QueueLimits, QueueName, Rate, Refusal, SetLimits, Timestamp};
 
-use super::settings::span;
+use super::config::span;
 use super::{Model, bad_argument};
 
 /// How many priorities may have limits of their own.

@@ -5,12 +5,12 @@ use geartrain_core::{
     SetPriority, Tag, Tagged, Timestamp, TopTags, Track, TrackedReply,
 };
 
-use super::reading::page;
-use super::{Entry, Model, Place, jids};
+use super::read::page;
+use super::{Entry, Model, Position, jids};
 
 impl Model {
     pub(super) fn set_priority(&mut self, set: &SetPriority) -> Result<(), Refusal> {
-        let waits = matches!(self.job(&set.jid)?.place, Place::Work { .. });
+        let waits = matches!(self.job(&set.jid)?.place, Position::Work { .. });
         self.job_mut(&set.jid).priority = set.priority;
         if waits {
             self.job_mut(&set.jid).place = self.enter_work(Timestamp::ZERO);
@@ -21,7 +21,7 @@ impl Model {
     pub(super) fn depend(&mut self, now: Timestamp, depend: &Depend) -> Result<(), Refusal> {
         let jid = &depend.jid;
         let job = self.job(jid)?;
-        if !matches!(job.place, Place::Depends(_)) {
+        if !matches!(job.place, Position::Depends(_)) {
             let (state, qless) = (job.place.state(), job.word);
             return Err(Refusal::NotInDepends { jid: jid.clone(), state, qless });
         }

@@ -20,7 +20,7 @@ fn kept(name: &str, ended: i32, code: i32, bytes: &str) -> StoredResult {
 }
 
 /// Whoever waits is told once how the job ended, and with what.
-pub async fn whoever_waits_is_told_how_the_job_ended(system: System) -> Checked {
+pub async fn a_result_waiter_receives_the_job_ending(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     for (number, name) in (1..).zip(["plain", "complete", "failed", "failed-with", "cancelled"]) {
         system.run(0, awaited("mail", name, number), "w1").await?;
@@ -44,7 +44,7 @@ pub async fn whoever_waits_is_told_how_the_job_ended(system: System) -> Checked 
 }
 
 /// However a job comes to fail, those who wait for it are told.
-pub async fn whoever_waits_is_told_of_every_kind_of_failure(system: System) -> Checked {
+pub async fn a_result_waiter_receives_every_kind_of_failure(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     const SPENT: &str = "Job exhausted retries in queue \"mail\"";
     system.ask(set("grace-period", "0")).await?;
@@ -104,7 +104,7 @@ pub async fn those_who_wait_are_told_in_the_order_they_came(system: System) -> C
 }
 
 /// A job that goes on to another queue has not ended, and what came out so far is told to nobody.
-pub async fn a_job_that_goes_on_ends_for_nobody(system: System) -> Checked {
+pub async fn a_job_that_advances_has_not_ended(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let terms =
         PutOptions { attach: Some(waiter(1)), result_ttl: Some(seconds(60)), ..PutOptions::default() };
@@ -185,7 +185,7 @@ pub async fn a_waiter_waits_for_one_job_at_a_time(system: System) -> Checked {
 }
 
 /// Those who leave are told nothing more: one, all of a connection, all of a front, or everybody.
-pub async fn whoever_leaves_is_told_nothing_more(system: System) -> Checked {
+pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked {
     let mut here = system.follow(1).await?;
     let mut there = system.follow(2).await?;
     let popped = system.run(0, put("mail", "a"), "w1").await?;
@@ -252,7 +252,7 @@ pub async fn a_chunk_is_told_and_not_kept(system: System) -> Checked {
 }
 
 /// What a worker sends when nobody waits is sent to nobody.
-pub async fn a_chunk_that_nobody_waits_for_is_told_to_nobody(system: System) -> Checked {
+pub async fn a_chunk_without_waiters_is_delivered_to_none(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     assert_eq!(system.ignores(1, chunk("a", holding(&popped), "x")).await?, 0);
     assert_eq!(system.ignores(1, chunk("a", holding(&popped), "")).await?, 0);
@@ -476,7 +476,7 @@ pub async fn results_have_room_for_64_mib(system: System) -> Checked {
 }
 
 /// A completion or failure that is repeated with its token is answered again; nobody is told twice, and what came out stays what it was.
-pub async fn a_repeated_end_tells_nobody_twice(system: System) -> Checked {
+pub async fn a_repeated_completion_is_delivered_once(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let mut ends = Vec::new();
     for (number, name) in [(1, "complete"), (2, "failed")] {

@@ -6,7 +6,7 @@ use geartrain_core::{
 };
 
 use super::Model;
-use super::staff::made_up;
+use super::capabilities::made_up;
 
 /// The first moment after this one.
 fn just_after(moment: Timestamp) -> Timestamp {

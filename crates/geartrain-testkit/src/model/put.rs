@@ -7,14 +7,14 @@ use geartrain_core::{
     Next, Priority, Put, PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token, Unfail,
 };
 
-use super::settings::span;
-use super::{Ending, Model, Place, Record, terms};
+use super::config::span;
+use super::{Ending, Model, Position, Record, put_options};
 
 impl Model {
     pub(super) fn put(&mut self, now: Timestamp, put: &Put) -> Result<PutReply, Refusal> {
         let (jid, queue) = (&put.jid, &put.queue);
         let known = self.jobs.contains_key(jid);
-        let terms = terms::asked_for(put);
+        let terms = put_options::asked_for(put);
         match put.existing {
             Existing::Keep if known => return self.keep_existing(jid, terms),
             Existing::Require if !known => return Err(Refusal::NoSuchJob { jid: jid.clone() }),
@@ -62,7 +62,7 @@ impl Model {
         }
         self.index_tags(now, jid);
         // 7. The new queue, not the old one (trap 35).
-        if let (Place::Failed { .. }, Some(failure)) = (before.place, &before.failure) {
+        if let (Position::Failed { .. }, Some(failure)) = (before.place, &before.failure) {
             self.day(queue, failure.when).failed -= 1;
         }
         // 8.
@@ -87,7 +87,7 @@ impl Model {
         }
         // 10.
         if !self.jobs[jid].dependencies.is_empty() {
-            let place = Place::Depends(self.enter(now));
+            let place = Position::Depends(self.enter(now));
             let job = self.job_mut(jid);
             job.place = place;
             job.word = "depends";
@@ -95,7 +95,7 @@ impl Model {
                 job.scheduled = Some(now + put.delay);
             }
         } else if delayed {
-            self.job_mut(jid).place = Place::Scheduled(self.enter(now + put.delay));
+            self.job_mut(jid).place = Position::Scheduled(self.enter(now + put.delay));
         } else {
             self.job_mut(jid).place = self.enter_work(now);
         }
@@ -105,7 +105,7 @@ impl Model {
         // Beyond Qless.
         self.job_mut(jid).renew(now);
         if let Some(terms) = terms {
-            self.job_mut(jid).beyond = terms::particulars(terms);
+            self.job_mut(jid).beyond = put_options::particulars(terms);
             terms.attach.into_iter().for_each(|waiter| self.attach_to(jid, waiter));
         }
         self.take_key(jid);
@@ -137,7 +137,7 @@ impl Model {
             dependencies: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
-            beyond: terms::nothing(),
+            beyond: put_options::nothing(),
             holds_key: false,
         }
     }
@@ -149,7 +149,7 @@ impl Model {
 
     pub(super) fn complete(&mut self, now: Timestamp, complete: &Complete) -> Result<CompleteReply, Refusal> {
         let jid = &complete.jid;
-        if let Some(Ending::Completed(reply)) = self.how_it_ended(jid, &complete.holder)
+        if let Some(Ending::Completed(reply)) = self.last_ending(jid, &complete.holder)
             && (reply == CompleteReply::Complete) == complete.next.is_none()
         {
             return Ok(reply);
@@ -182,7 +182,7 @@ impl Model {
                 self.events.push(Event::Completed { jid: jid.clone(), queue });
                 let job = self.job_mut(jid);
                 job.end_attempt(Ending::Completed(CompleteReply::Complete));
-                job.place = Place::Completed { at: now };
+                job.place = Position::Completed { at: now };
                 job.word = "complete";
                 job.queue = None;
                 self.release_dependents(now, jid);
@@ -207,11 +207,11 @@ impl Model {
         let delayed = next.delay > Seconds::ZERO;
         let (place, word, reply) = if delayed && next.depends.is_empty() {
             // The word stays `waiting` (trap 3).
-            (Place::Scheduled(self.enter(now + next.delay)), "waiting", CompleteReply::Scheduled)
+            (Position::Scheduled(self.enter(now + next.delay)), "waiting", CompleteReply::Scheduled)
         } else if open.is_empty() {
             (self.enter_work(now), "waiting", CompleteReply::Waiting)
         } else {
-            (Place::Depends(self.enter(now)), "depends", CompleteReply::Depends)
+            (Position::Depends(self.enter(now)), "depends", CompleteReply::Depends)
         };
         let job = self.job_mut(jid);
         job.end_attempt(Ending::Completed(reply));
@@ -255,7 +255,7 @@ impl Model {
                 continue;
             }
             let (place, word) = match job.scheduled.take() {
-                Some(due) => (Place::Scheduled(self.enter(due)), "scheduled"),
+                Some(due) => (Position::Scheduled(self.enter(due)), "scheduled"),
                 None => (self.enter_work(now), "waiting"),
             };
             let job = self.job_mut(&dependent);
@@ -281,7 +281,7 @@ impl Model {
             });
             self.events.push(Event::Canceled { jid: jid.clone(), was });
             if let Some(job) = job {
-                if let (Place::Failed { .. }, Some(failure), Some(queue)) =
+                if let (Position::Failed { .. }, Some(failure), Some(queue)) =
                     (job.place, &job.failure, &job.queue)
                 {
                     self.day(queue, failure.when).failed -= 1;

@@ -61,7 +61,7 @@ pub(super) const COUNTERS: [&str; 3] = ["handles", "fronts", "\0Ä"];
 
 /// The names in the world.
 #[derive(Debug, Clone)]
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) jids: Vec<Jid>,
     pub(super) recurring: Vec<Jid>,
     pub(super) queues: Vec<QueueName>,
@@ -73,12 +73,12 @@ pub(super) struct World {
     pub(super) keys: Vec<UniqueKey>,
 }
 
-impl World {
-    pub(super) fn new() -> World {
+impl Fixture {
+    pub(super) fn new() -> Fixture {
         fn named<T, E: std::fmt::Debug>(texts: &[&str], name: impl Fn(&str) -> Result<T, E>) -> Vec<T> {
             texts.iter().map(|text| name(text).expect("the world's names are good ones")).collect()
         }
-        World {
+        Fixture {
             jids: named(&JIDS, |text| Jid::new(text)),
             recurring: named(&["night", "night-1", "0198c0ffee0000000000000000000003"], |text| {
                 Jid::new(text)
@@ -131,14 +131,14 @@ impl World {
 
 /// The queues of every story.
 pub fn queues() -> Vec<QueueName> {
-    World::new().queues
+    Fixture::new().queues
 }
 
 /// Commands that bring everything to light that can be seen at the end of a story: the jobs named and those of the
 /// world, every list, every count, the figures of each day. At last every queue is emptied, all that is due is done,
 /// everybody leaves and each counter is asked once more, which shows what reading does not: the order in which things come out.
-pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
-    let world = World::new();
+pub fn final_reads(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
+    let world = Fixture::new();
     let page = Page { offset: 0, count: Count::MAX };
     let jids: BTreeSet<&Jid> = jobs.iter().chain(&world.jids).collect();
     let mut commands: Vec<Command> = jids.iter().map(|jid| Get { jid: (*jid).clone() }.into()).collect();

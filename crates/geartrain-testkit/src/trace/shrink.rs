@@ -4,7 +4,7 @@
 /// it can, then shorter ones, at last single things.
 ///
 /// ```
-/// use geartrain_testkit::story::shrink;
+/// use geartrain_testkit::trace::shrink;
 /// let story: Vec<u32> = (0..100).collect();
 /// assert_eq!(shrink(story, |story| story.contains(&17) && story.contains(&71)), [17, 71]);
 /// ```

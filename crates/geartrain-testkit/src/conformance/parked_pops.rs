@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 /// A worker that asks where there is a job gets it without waiting, as by a pop.
-pub async fn whoever_need_not_wait_is_served_at_once(system: System) -> Checked {
+pub async fn a_parked_pop_returns_at_once_if_there_is_a_job(system: System) -> Checked {
     system.clock.set(100);
     for name in ["a", "b"] {
         system.now(put("mail", name)).await?;
@@ -16,7 +16,7 @@ pub async fn whoever_need_not_wait_is_served_at_once(system: System) -> Checked 
 }
 
 /// A worker that will not wait is answered at once, with nothing.
-pub async fn whoever_will_not_wait_is_answered_at_once(system: System) -> Checked {
+pub async fn a_pop_with_no_wait_is_answered_at_once(system: System) -> Checked {
     let reply = system.backend.pop_or_wait(pop("mail", "w1"), Seconds::ZERO).await?;
     assert_eq!(popped_jids(reply), NONE);
     Ok(())
@@ -261,7 +261,7 @@ pub async fn those_who_wait_for_a_full_queue_are_served_when_a_lock_expires(syst
 }
 
 /// Somebody who asks for no jobs at all does not keep them from those who ask for some.
-pub async fn a_wait_for_no_jobs_is_in_nobodys_way(system: System) -> Checked {
+pub async fn a_parked_pop_of_zero_jobs_blocks_no_other(system: System) -> Checked {
     let nothing = system.backend.pop_or_wait(pop_many("mail", "w1", 0), seconds(600));
     let mut nothing = IdleWorker { reply: nothing };
     nothing.look().await;
@@ -311,7 +311,7 @@ pub async fn a_wait_for_nothing_keeps_its_turn(system: System) -> Checked {
 }
 
 /// Whoever waits for one job does not make the holders of others wait for their warning.
-pub async fn all_expired_locks_are_dealt_with_while_somebody_waits(system: System) -> Checked {
+pub async fn all_expired_locks_are_handled_while_a_pop_is_parked(system: System) -> Checked {
     for name in ["a", "b", "c"] {
         system.now(put("mail", name)).await?;
     }
@@ -333,7 +333,7 @@ pub async fn all_expired_locks_are_dealt_with_while_somebody_waits(system: Syste
 }
 
 /// A job that comes due goes to whoever waited for it, and not to whoever asks after that.
-pub async fn a_job_that_came_due_belongs_to_whoever_waited_first(system: System) -> Checked {
+pub async fn a_job_that_came_due_goes_to_the_first_parked_pop(system: System) -> Checked {
     system.now(Put { delay: seconds(50), ..put("mail", "j1") }).await?;
     let waiter = system.waits(pop("mail", "w1"), 600).await?;
     system.clock.set(50);

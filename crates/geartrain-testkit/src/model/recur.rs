@@ -7,8 +7,8 @@ use geartrain_core::{
     TagRecurring, Timestamp, Token, UntagRecurring, UpdateRecurring,
 };
 
-use super::settings::span;
-use super::{Entry, Model, Record, bad_argument, terms};
+use super::config::span;
+use super::{Entry, Model, Record, bad_argument, put_options};
 
 /// A recurring job.
 #[derive(Debug, Clone)]
@@ -198,7 +198,7 @@ impl Model {
             dependencies: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
-            beyond: terms::nothing(),
+            beyond: put_options::nothing(),
             holds_key: false,
         };
         self.jobs.insert(jid.clone(), job);

@@ -27,7 +27,7 @@ pub async fn a_roll_call_counts_each_worker_once(system: System) -> Checked {
 }
 
 /// Nobody can do what nobody announced.
-pub async fn a_roll_call_for_what_nobody_announced_finds_nobody(system: System) -> Checked {
+pub async fn a_roll_call_without_announcements_finds_no_worker(system: System) -> Checked {
     assert_eq!(system.ignores(0, RollCall { queue: queue("mail"), klass: None }).await?, 0);
     system.at(0, can("w1", "mail", Some("k"))).await?;
     let call = RollCall { queue: queue("mail"), klass: Some(klass("other")) };
@@ -81,7 +81,7 @@ pub async fn announcements_are_listed_by_worker(system: System) -> Checked {
 }
 
 /// A put that calls the roll is refused if nobody can do the job.
-pub async fn a_put_may_ask_that_somebody_can_do_it(system: System) -> Checked {
+pub async fn a_put_may_require_a_capable_worker(system: System) -> Checked {
     system.refuses(0, called("mail", "a"), no::body_can("mail", "k")).await?;
     system.at(1, can("w1", "mail", Some("other"))).await?;
     system.refuses(1, called("mail", "a"), no::body_can("mail", "k")).await?;

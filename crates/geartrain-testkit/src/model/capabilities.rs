@@ -8,9 +8,9 @@ use geartrain_core::{
     WorkerLost, WorkerName,
 };
 
-use super::terms::validate_span;
-use super::working::exhausted;
-use super::{Ending, Entry, Front, Model, Place, bad_argument, jids};
+use super::pop::exhausted;
+use super::put_options::validate_span;
+use super::{Ending, Entry, Front, Model, Position, bad_argument, jids};
 
 /// How many abilities a worker may announce.
 const ABILITIES_MAX: usize = 1024;
@@ -114,7 +114,7 @@ impl Model {
         job.end_attempt(Ending::Otherwise);
         // Neither is looked at: such jobs are ordered by token.
         let entry = Entry { score: Timestamp::ZERO, arrival: 0 };
-        job.place = Place::Work { front: Front::OfItsPriority, entry };
+        job.place = Position::Work { front: Front::OfItsPriority, entry };
         job.word = "waiting";
         job.worker = None;
         job.expires = Timestamp::ZERO;

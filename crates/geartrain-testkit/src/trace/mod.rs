@@ -5,10 +5,10 @@
 //! it and remembers who was handed what.
 
 mod coverage;
+mod fixture;
+mod generator;
 mod shrink;
-mod teller;
 mod tokens;
-mod world;
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ use geartrain_core::engine::Limits;
 use geartrain_core::{Command, Timestamp};
 
 pub use coverage::Coverage;
+pub use fixture::{final_reads, queues};
+pub use generator::{generate, generate_timely};
 pub use shrink::shrink;
-pub use teller::{tell, tell_tamely};
 pub use tokens::Tokens;
-pub use world::{queues, readings};
 
 /// The largest payload in a story: small, so that some are too large.
 pub const PAYLOAD_BYTES_MAX: usize = 64;

@@ -8,8 +8,8 @@ use geartrain_core::{
     QlessView, QueueCounts, QueueName, Queues, Seconds, Timestamp, WorkerCounts, WorkerJobsReply, WorkerName,
 };
 
-use super::settings::span;
-use super::{Front, Model, Place, jids};
+use super::config::span;
+use super::{Front, Model, Position, jids};
 
 /// How far ahead the list of a worker's jobs looks.
 const WORKER_AHEAD: i32 = 8_640_000;
@@ -19,23 +19,23 @@ impl Model {
     pub(super) fn view(&self, jid: &Jid) -> Option<Job> {
         let job = self.jobs.get(jid)?;
         let shown = job.clone();
-        let failed = matches!(job.place, Place::Failed { .. });
+        let failed = matches!(job.place, Position::Failed { .. });
         let state = match job.place {
-            Place::Work { .. } => JobState::Waiting,
-            Place::Scheduled(entry) => JobState::Scheduled { due: entry.score },
-            Place::Depends(_) => {
+            Position::Work { .. } => JobState::Waiting,
+            Position::Scheduled(entry) => JobState::Scheduled { due: entry.score },
+            Position::Depends(_) => {
                 JobState::Depends { on: shown.dependencies.into_iter().collect(), due: job.scheduled }
             }
             // In grace this is the end of the grace, while the deadline that Qless names is the one from before.
-            Place::Locks { deadline } => JobState::Running {
+            Position::Locks { deadline } => JobState::Running {
                 lock: Lock {
                     worker: job.worker.clone().expect("a running job has a worker"),
                     token: job.token,
                     expires: deadline,
                 },
             },
-            Place::Completed { at } => JobState::Complete { at },
-            Place::Failed { .. } => {
+            Position::Completed { at } => JobState::Complete { at },
+            Position::Failed { .. } => {
                 JobState::Failed { failure: job.failure.clone().expect("a failed job has a failure") }
             }
         };
@@ -83,7 +83,7 @@ impl Model {
     pub(super) fn failures(&self) -> BTreeMap<Group, u64> {
         let mut groups = BTreeMap::new();
         for job in self.jobs.values() {
-            if let (Place::Failed { .. }, Some(failure)) = (job.place, &job.failure) {
+            if let (Position::Failed { .. }, Some(failure)) = (job.place, &job.failure) {
                 *groups.entry(failure.group.clone()).or_default() += 1;
             }
         }
@@ -102,7 +102,7 @@ impl Model {
         let mut counts = PriorityCountsReply::default();
         for jid in self.work(queue) {
             let job = &self.jobs[&jid];
-            let before_all = matches!(job.place, Place::Work { front: Front::OfAll, .. });
+            let before_all = matches!(job.place, Position::Work { front: Front::OfAll, .. });
             let count = match job.priority.cmp(&Priority::ZERO) {
                 _ if before_all => &mut counts.above,
                 Ordering::Greater => &mut counts.above,

@@ -2,7 +2,7 @@
 
 use geartrain_core::{Event, Jid, JobEnding, JobResult, OnEnd, Refusal, StoredResult, StreamItem, Timestamp};
 
-use super::{Model, Place};
+use super::{Model, Position};
 
 /// What a result counts besides its bytes.
 const RESULT_BYTES_MORE: usize = 128;
@@ -71,7 +71,7 @@ impl Model {
             return;
         }
         // It no longer counts among those that failed on that day and still are.
-        if let (Place::Failed { .. }, Some(failure), Some(queue)) =
+        if let (Position::Failed { .. }, Some(failure), Some(queue)) =
             (job.place, job.failure.clone(), job.queue.clone())
         {
             self.day(&queue, failure.when).failed -= 1;

@@ -6,7 +6,7 @@ use geartrain_core::{
     Token, WorkerName,
 };
 
-use super::{Ending, Entry, Front, Model, Place, not_running};
+use super::{Ending, Entry, Front, Model, Position, not_running};
 
 impl Model {
     // Pop: section 5.2, and decision 17 for several queues.
@@ -163,7 +163,7 @@ impl Model {
         job.listed = Some(deadline);
         job.expires = deadline;
         job.word = "running";
-        job.place = Place::Locks { deadline };
+        job.place = Position::Locks { deadline };
         job.token = token;
         self.events.push(Event::Popped {
             jid: jid.clone(),
@@ -208,7 +208,7 @@ impl Model {
             self.events.push(Event::LockLost { jid: jid.clone(), worker: holder.clone() });
             let job = self.job_mut(jid);
             job.grace = true;
-            job.place = Place::Locks { deadline: now + grace };
+            job.place = Position::Locks { deadline: now + grace };
             self.day(&queue, now).retries += 1;
         }
         // 4.
@@ -261,7 +261,7 @@ impl Model {
         let arrival = self.arrival();
         let job = self.job_mut(jid);
         job.end_attempt(how);
-        job.place = Place::Failed { arrival };
+        job.place = Position::Failed { arrival };
         job.word = "failed";
         job.worker = None;
         job.listed = None;
@@ -306,14 +306,14 @@ impl Model {
             job.payload = payload.clone();
         }
         job.listed = Some(deadline);
-        job.place = Place::Locks { deadline };
+        job.place = Position::Locks { deadline };
         self.workers.insert(worker, now);
         Ok(deadline)
     }
 
     pub(super) fn fail(&mut self, now: Timestamp, fail: &Fail) -> Result<(), Refusal> {
         let jid = &fail.jid;
-        if self.how_it_ended(jid, &fail.holder) == Some(Ending::Failed) {
+        if self.last_ending(jid, &fail.holder) == Some(Ending::Failed) {
             return Ok(());
         }
         let worker = self.held(jid, &fail.holder, None)?;
@@ -386,7 +386,7 @@ impl Model {
     /// Puts a job back into its queue after an attempt that came to nothing.
     pub(super) fn try_again(&mut self, now: Timestamp, jid: &Jid, delay: Seconds, said: Option<Failure>) {
         let (place, word) = if delay > Seconds::ZERO {
-            (Place::Scheduled(self.enter(now + delay)), "scheduled")
+            (Position::Scheduled(self.enter(now + delay)), "scheduled")
         } else {
             (self.enter_work(now), "waiting")
         };
@@ -405,7 +405,7 @@ impl Model {
     pub(super) fn timeout(&mut self, now: Timestamp, timeout: &Timeout) -> Result<(), Refusal> {
         for (place, jid) in timeout.jids.iter().enumerate() {
             let job = self.job(jid)?;
-            if !matches!(job.place, Place::Locks { .. }) {
+            if !matches!(job.place, Position::Locks { .. }) {
                 return Err(not_running(jid, job));
             }
             // By its second mention the first one would have timed it out.
@@ -419,7 +419,7 @@ impl Model {
             let entry = Entry { score: Timestamp::ZERO, arrival: self.arrival() };
             let job = self.job_mut(jid);
             job.end_attempt(Ending::Otherwise);
-            job.place = Place::Work { front: Front::OfAll, entry };
+            job.place = Position::Work { front: Front::OfAll, entry };
             job.word = "stalled";
             job.expires = Timestamp::ZERO;
             let worker = job.worker.clone().expect("a running job has a worker");
