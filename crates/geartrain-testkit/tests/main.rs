@@ -6,4 +6,5 @@ mod codec;
 mod engine_and_model;
 mod names;
 mod snapshot;
+mod tidy;
 mod wire;
