@@ -1,10 +1,10 @@
-//! A clock that stands still until a test moves it.
+//! A simulated clock.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use geartrain_core::{Clock, Seconds, Timestamp};
 
-/// Shows the moment that it was last set to, at first nought, and tells whoever asked when that changes.
+/// A simulated clock: shows the time it was set to, at first 0, and runs the callbacks at every jump.
 ///
 /// ```
 /// use geartrain_core::{Clock, Timestamp};
@@ -21,18 +21,18 @@ pub struct ManualClock {
 #[derive(Default)]
 struct Reading {
     now: Timestamp,
-    /// How far it was moved forwards, in all.
+    /// Monotonic time: the sum of all moves forward.
     elapsed: Seconds,
     listeners: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl ManualClock {
-    /// A clock at moment nought.
+    /// A clock at time 0.
     pub fn new() -> Arc<ManualClock> {
         Arc::default()
     }
 
-    /// Moves the clock to a moment, which may be an earlier one.
+    /// Sets the time, also backwards.
     pub fn set(&self, now: impl Into<f64>) {
         let now = Timestamp::new(now.into()).expect("a test's moments are finite");
         self.change(|_| now);
@@ -52,14 +52,14 @@ impl ManualClock {
             face.elapsed = face.elapsed + (face.now - before).max(Seconds::ZERO);
             face.listeners.clone()
         };
-        // Called with the clock free again, because the first thing that they do is to look at it.
+        // Called without the lock, because callbacks read the clock.
         for listener in listeners {
             listener();
         }
     }
 
     fn reading(&self) -> MutexGuard<'_, Reading> {
-        self.face.lock().expect("nobody panics while they hold the clock")
+        self.face.lock().expect("no code panics while it holds the clock")
     }
 }
 

@@ -1,4 +1,4 @@
-//! A disk that loses what a power cut may lose, and fails when a test wants it to.
+//! A simulated disk: a power cut loses unsynced sectors and directory changes, and tests inject faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +11,11 @@ use geartrain_store::log::{Disk, DiskFile, Join, Work};
 
 const SECTOR: usize = 512;
 
-/// Files in memory, behind a page cache as a system has one.
+/// Files in memory behind a simulated page cache.
 ///
-/// What is written is seen at once. A power cut ([`crash`](SimDisk::crash)) keeps any part of what was not synced: any sector, in any of
-/// the versions it had, and any of the changes to the directory that do not hang on a lost one. What is decided by chance hangs on the
-/// seed alone.
+/// Writes are visible at once. A power cut ([`crash`](SimDisk::crash)) keeps any subset of what was not
+/// synced: each sector in any version it had, and each directory change that does not depend on a lost one.
+/// All random choices depend on the seed alone.
 ///
 /// ```
 /// use geartrain_store::log::Disk;
@@ -50,18 +50,18 @@ struct State {
     aside: Vec<Arc<Mutex<Helper>>>,
 }
 
-/// Work that was put aside: a thread that moves only when it is told to, by so many operations. So what happens hangs on the seed alone, and yet what
-/// others do may fall between any two of its operations.
+/// A background task: a thread that advances by a given number of operations. So a run depends on the seed
+/// alone, and yet other operations may fall between any two of the task's.
 struct Helper {
     turns: Sender<usize>,
-    /// Something comes when it stands still again, and nothing when it is done.
+    /// Receives a message when the task is suspended, and ends when the task is done.
     stops: Receiver<()>,
 }
 
-/// A helper's own end.
+/// The task's side of the hand-over.
 struct Turns {
     turns: Receiver<usize>,
-    /// How many operations are left of this turn.
+    /// Operations left in this turn.
     left: usize,
     stops: Sender<()>,
 }
@@ -81,19 +81,19 @@ impl Helper {
         Helper { turns, stops }
     }
 
-    /// Has it do so many operations. Says whether it is done.
+    /// Runs `operations` of it. Returns whether it is done.
     fn help(&self, operations: usize) -> bool {
         self.turns.send(operations).is_err() || self.stops.recv().is_err()
     }
 }
 
-/// If this is a helper's thread, waits for its turn, and says so.
+/// On a background task's thread: waits for its turn, and returns true.
 fn await_turn() -> bool {
     TURNS.with_borrow_mut(|turns| {
         let Some(Turns { turns, left, stops }) = turns else { return false };
         if *left == 0 {
             let _ = stops.send(());
-            // If nobody tells it to go on any more it goes on by itself.
+            // A background task whose driver is gone runs on by itself.
             *left = turns.recv().unwrap_or(usize::MAX);
         }
         *left -= 1;
@@ -101,7 +101,7 @@ fn await_turn() -> bool {
     })
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Default)]
 struct Contents {
     seen: Vec<u8>,
@@ -118,7 +118,7 @@ enum Change {
     Remove(String, u64),
 }
 
-/// What becomes of an operation.
+/// The fate of an operation.
 #[derive(PartialEq)]
 enum Fate {
     Succeeds,
@@ -128,11 +128,11 @@ enum Fate {
     Cut,
 }
 
-/// What a crash leaves of what was not synced.
+/// What a crash keeps of unsynced writes.
 enum CrashKeeps {
     Nothing,
     Everything,
-    /// Each sector and each change with this chance.
+    /// Each sector and each directory change with this probability.
     Some(f64),
     /// What was written before an operation, and of that one the sectors that come first in their 32 KiB.
     Until(u64, usize),
@@ -163,30 +163,30 @@ impl SimDisk {
         self.state().operations
     }
 
-    /// The power goes during the operation after so many more.
+    /// Cuts the power during the operation after `operations` more.
     pub fn cut_power_after(&self, operations: u64) {
         let mut state = self.state();
         state.power_out_after = Some(state.operations + operations);
     }
 
-    /// The operation after so many more fails, half done. A sync that fails loses any of what it should have written, and whoever
-    /// reads does not notice until it is forgotten: that is what Linux does.
+    /// Fails the operation after `operations` more, half done. A failed sync loses any part of the unsynced
+    /// writes, and reads still return them until the page cache drops them, as on Linux.
     pub fn fail_after(&self, operations: u64) {
         let mut state = self.state();
         state.fail_after = Some(state.operations + operations);
     }
 
-    /// Leaves no room for more than so many bytes in all files.
+    /// Limits the bytes of all files together.
     pub fn set_bytes_max(&self, bytes: u64) {
         self.state().bytes_max = bytes;
     }
 
-    /// Whether every write finds the disk full, overwrites too, as a disk that copies on write may.
+    /// Makes every write fail with a full disk, overwrites too, as on a copy-on-write file system.
     pub fn set_full(&self, full: bool) {
         self.state().full = full;
     }
 
-    /// From now on there is room, and nothing fails.
+    /// Clears all injected faults.
     pub fn heal(&self) {
         let mut state = self.state();
         (state.power_out_after, state.fail_after) = (None, None);
@@ -213,9 +213,8 @@ impl SimDisk {
         }
     }
 
-    /// The power goes now, and comes back. The new disk has what was durable and some of the rest; this one never answers again.
-    ///
-    /// What was to go wrong later goes wrong on the new one.
+    /// Cuts the power and restores it. The new disk has what was durable and some of the rest; all operations
+    /// on this one fail. Pending faults move to the new one.
     pub fn crash(&self) -> SimDisk {
         let kept = {
             let mut state = self.state();
@@ -238,12 +237,13 @@ impl SimDisk {
         self.crash_and_keep(kept)
     }
 
-    /// Crashes, and keeps nothing that was not synced.
+    /// A crash that keeps nothing unsynced.
     pub fn crash_and_lose_all(&self) -> SimDisk {
         self.crash_and_keep(CrashKeeps::Nothing)
     }
 
-    /// The process dies and the system lives on: nothing is lost, and nothing becomes durable. This disk never answers again.
+    /// Kills the process but not the system: nothing is lost, and nothing becomes durable. All operations on
+    /// this disk fail.
     pub fn kill(&self) -> SimDisk {
         let mut state = self.state();
         let next = State {
@@ -279,7 +279,7 @@ impl SimDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, for one more operation. Some of the work that was put aside may happen just before.
+    /// The state, for one more operation. Background tasks may advance just before.
     fn operate(&self) -> io::Result<(MutexGuard<'_, State>, Fate)> {
         if !await_turn() {
             let (helper, operations) = {
@@ -308,7 +308,7 @@ impl SimDisk {
         Ok((state, fate))
     }
 
-    /// Has so many operations done of what was put aside.
+    /// Advances a background task by `operations`.
     fn help(&self, helper: &Arc<Mutex<Helper>>, operations: usize) {
         let is_done = helper.lock().unwrap_or_else(PoisonError::into_inner).help(operations);
         if is_done {
@@ -343,7 +343,7 @@ impl State {
         self.names.get(name).copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name.to_string()))
     }
 
-    /// Leaves what a crash leaves.
+    /// Drops what a crash loses.
     fn lose(&mut self, kept: &CrashKeeps) {
         for contents in self.files.values_mut() {
             for (sector, versions) in std::mem::take(&mut contents.unsynced) {
@@ -351,7 +351,8 @@ impl State {
                     CrashKeeps::Nothing => None,
                     CrashKeeps::Everything => versions.last(),
                     CrashKeeps::Some(chance) if self.rng.f64() < *chance => {
-                        // Mostly the last one. An earlier one if the system happened to write that and not again.
+                        // Mostly the last version; an earlier one if the system happened to write back that
+                        // one only.
                         let newer = self.rng.usize(..versions.len()).max(self.rng.usize(..versions.len()));
                         versions.get(newer)
                     }
@@ -473,7 +474,7 @@ impl Disk for SimDisk {
         Ok(Some(if state.full { 0 } else { state.bytes_max.saturating_sub(state.bytes()) }))
     }
 
-    /// Does the work at once, some of it before some of the operations that follow, or when it is waited for.
+    /// Starts a background task; it advances before later operations, or when it is joined.
     fn aside(&self, work: Work) -> Join {
         if self.state().rng.bool() {
             work();

@@ -1,5 +1,5 @@
-//! What tests of geartrain are made of: the cases that every backend takes, a naive model and random stories to compare
-//! the engine with, a clock that is set by hand, and a disk that fails when it is told to.
+//! Test kit: the conformance cases for every backend, the model and random traces to compare the engine with,
+//! a simulated clock, a simulated disk that loses power or fails, and real peers as child processes.
 
 pub mod clock;
 pub mod conformance;
@@ -9,4 +9,4 @@ pub mod peers;
 mod scale;
 pub mod trace;
 
-pub use scale::scaled;
+pub use scale::{scaled, seeds};

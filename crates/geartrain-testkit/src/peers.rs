@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A port that nobody listens on now.
+/// A port without a listener at this moment.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("this machine has a free port");
     listener.local_addr().expect("it listens on it").port()
@@ -25,7 +25,8 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a server as long as something holds the other end of its standard input, so that it does not outlive a test that is killed.
+/// Runs a server as long as something holds the other end of its standard input, so that it does not outlive
+/// a test that is killed.
 const KEEPER: &str = r#""$@" & pid=$!; echo "pid $pid"; cat >/dev/null; kill -9 $pid 2>/dev/null; wait"#;
 
 /// A directory of a test's own, gone with it.
@@ -72,7 +73,7 @@ impl RedisServer {
     }
 
     fn with_arguments(arguments: Vec<String>) -> RedisServer {
-        // Somebody may take the port between us and the server; then another one is tried.
+        // Another process may take the port before the server binds it; then another port is tried.
         for _ in 0..5 {
             let scratch = Scratch::new("redis");
             let mut server = RedisServer {
@@ -194,7 +195,7 @@ pub struct Gearmand {
 impl Gearmand {
     /// One that keeps nothing, unless further arguments say otherwise.
     pub fn start(arguments: &[&str]) -> Gearmand {
-        // Somebody may take the port between us and the server; then another one is tried.
+        // Another process may take the port before the server binds it; then another port is tried.
         for _ in 0..5 {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
             let mut server = Gearmand { keeper: None, port: free_port(), arguments };

@@ -115,7 +115,8 @@ fn new_recur() -> RecurDelta {
     }
 }
 
-/// What is in the fixture, line by line: each kind of delta, and with and without what it may lack. Lines are only ever added.
+/// What is in the fixture, line by line: each kind of delta, and with and without what it may lack. Lines are
+/// only ever added.
 fn samples() -> Vec<Delta> {
     let (now, later, payload) = (at(1_800_000_000.25), at(1_800_000_060.25), Some(Payload::from("[1]")));
     let advance = AdvanceDelta {
@@ -365,15 +366,15 @@ fn whatever_an_engine_decides_comes_back() {
     let mut deltas = 0;
     let mut kinds = [0; 256];
     for seed in 0..300 {
-        // In every other story somebody listens, and what happens is kept.
+        // Every other trace has a subscriber, so that its events are kept.
         let listening = seed % 2 == 0;
         let (mut engine, mut effects) = (Engine::new(limits()), Effects { listening, ..Effects::default() });
         if listening {
             engine.start_event_log(Timestamp::ZERO, &mut effects);
         }
         let mut tokens = Tokens::default();
-        let story = generate(seed);
-        for (told, step) in story.iter().enumerate() {
+        let trace = generate(seed);
+        for (told, step) in trace.iter().enumerate() {
             if told % 100 == 50 {
                 engine.begin_epoch(&mut effects);
                 engine.reclaim(step.now, usize::MAX, &mut effects);
@@ -392,19 +393,19 @@ fn whatever_an_engine_decides_comes_back() {
         let mut again = Vec::new();
         for delta in &effects.deltas {
             let back =
-                Delta::decode(&mut left).unwrap_or_else(|error| panic!("story {seed}, {delta:?}: {error}"));
-            assert_eq!(&back, delta, "story {seed}");
+                Delta::decode(&mut left).unwrap_or_else(|error| panic!("trace {seed}, {delta:?}: {error}"));
+            assert_eq!(&back, delta, "trace {seed}");
             back.encode(&mut again);
             rebuilt.apply(&back);
             deltas += 1;
         }
-        assert_eq!(left, [0; 0], "story {seed}");
-        assert!(again == log, "story {seed} is written differently the second time");
-        rebuilt.check().unwrap_or_else(|wrong| panic!("story {seed}: {wrong}"));
+        assert_eq!(left, [0; 0], "trace {seed}");
+        assert!(again == log, "trace {seed} is written differently the second time");
+        rebuilt.check().unwrap_or_else(|wrong| panic!("trace {seed}: {wrong}"));
     }
     assert!(deltas > 50_000, "only {deltas} deltas");
     let missing: Vec<u8> = (1..=55).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
-    assert_eq!(missing, [0; 0], "no story has these kinds");
+    assert_eq!(missing, [0; 0], "no trace has these kinds");
 }
 
 #[test]

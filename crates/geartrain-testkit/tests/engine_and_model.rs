@@ -1,7 +1,7 @@
-//! Whatever happens, in whatever order, engine and model tell the same story.
+//! Engine and model agree on random traces.
 //!
-//! `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many. A story that fails is printed as
-//! short as it could be made, to become a test with a name.
+//! `GEARTRAIN_SEED=7041` replays one trace, `GEARTRAIN_TRACES=100` runs that many. A trace that fails is
+//! shrunk and printed, to become a named test.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,76 +9,65 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use geartrain_core::engine::{Delta, Effects, Engine};
 use geartrain_core::{Answer, Command, Delivery, Event, Refusal, Timestamp};
 use geartrain_testkit::model::Model;
-use geartrain_testkit::scaled;
 use geartrain_testkit::trace::{Coverage, Step, Tokens, final_reads, generate, limits, queues, shrink};
+use geartrain_testkit::{scaled, seeds};
 
 /// Enough for more than a million commands.
-const STORIES: u64 = 4000;
+const TRACES: u64 = 4000;
 
-/// An engine looks itself over as often as this, because that takes long.
+/// How often the engine checks its invariants, because a check is slow.
 const STEPS_PER_CHECK: usize = 50;
 
 #[test]
 fn the_engine_agrees_with_the_model_whatever_happens() {
-    let seed = number_from("GEARTRAIN_SEED");
-    let stories = number_from("GEARTRAIN_STORIES");
-    let seeds = match seed {
-        Some(seed) => seed..seed + 1,
-        None => 0..stories.unwrap_or(STORIES),
-    };
+    let seeds = seeds(TRACES);
     let mut coverage = Coverage::default();
-    for seed in seeds {
-        let story = generate(seed);
-        if let Err(why) = live_through(&story, &mut coverage, Reclaims::WhatNothingNeeds) {
-            report(seed, story, &why);
+    for seed in seeds.clone() {
+        let trace = generate(seed);
+        if let Err(why) = replay(&trace, &mut coverage, Reclaims::WhatNothingNeeds) {
+            report(seed, trace, &why);
         }
     }
     println!("{coverage}");
-    if seed.is_none() && stories.is_none() {
+    if seeds == (0..TRACES) {
         assert!(coverage.total() >= 1_000_000, "only {} commands", coverage.total());
         assert_eq!(
             coverage.missing(100),
             Vec::<&str>::new(),
-            "stories no longer touch everything\n{coverage}"
+            "traces no longer cover everything\n{coverage}"
         );
     }
 }
 
-/// Workers that grow old and statistics that end are no business of the model; but engines that follow the
-/// changes must agree.
+/// The model does not age workers and statistics; but engines that replay the deltas must agree.
 #[test]
 fn engines_that_follow_agree_on_what_was_reclaimed() {
     for seed in 0..scaled(300, 4_000) {
-        let story = generate(seed);
-        if let Err(why) = live_through(&story, &mut Coverage::default(), Reclaims::AlsoWhatIsOld) {
+        let trace = generate(seed);
+        if let Err(why) = replay(&trace, &mut Coverage::default(), Reclaims::AlsoWhatIsOld) {
             panic!("GEARTRAIN_SEED={seed} goes wrong: {why}");
         }
     }
 }
 
-/// Which names an engine removes in the course of a story.
+/// Which names an engine removes during a trace.
 #[derive(Clone, Copy, PartialEq)]
 enum Reclaims {
-    /// Only those whose absence cannot be seen, so that the engine is compared with the model.
+    /// Only names whose absence is invisible, so that the engine can be compared with the model.
     WhatNothingNeeds,
-    /// All, by the time of the story.
+    /// All, by the time of the trace.
     AlsoWhatIsOld,
 }
 
-fn number_from(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
-}
-
-/// Fails with the shortest version of a story that still goes wrong.
-fn report(seed: u64, story: Vec<Step>, why: &str) -> ! {
-    let length = story.len();
-    // A story that makes the engine panic does so a hundred times while it is cut short; once is enough to read.
+/// Fails with the shrunk trace.
+fn report(seed: u64, trace: Vec<Step>, why: &str) -> ! {
+    let length = trace.len();
+    // A trace that makes the engine panic does so many times while it is shrunk; one message is enough.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let reclaims = Reclaims::WhatNothingNeeds;
-    let short = shrink(story, |steps| live_through(steps, &mut Coverage::default(), reclaims).is_err());
-    let short_why = live_through(&short, &mut Coverage::default(), reclaims).err().unwrap_or_default();
+    let short = shrink(trace, |steps| replay(steps, &mut Coverage::default(), reclaims).is_err());
+    let short_why = replay(&short, &mut Coverage::default(), reclaims).err().unwrap_or_default();
     std::panic::set_hook(hook);
     let steps: Vec<String> = short.iter().map(Step::to_string).collect();
     panic!(
@@ -88,16 +77,16 @@ fn report(seed: u64, story: Vec<Step>, why: &str) -> ! {
     );
 }
 
-/// Tells a story to an engine and to the model, and says what they disagree about. A panic is a disagreement too.
-fn live_through(story: &[Step], coverage: &mut Coverage, reclaims: Reclaims) -> Result<(), String> {
-    let lived = catch_unwind(AssertUnwindSafe(|| Pair::new(reclaims).live_through(story, coverage)));
+/// Runs a trace on an engine and on the model, and reports the first difference. A panic is one too.
+fn replay(trace: &[Step], coverage: &mut Coverage, reclaims: Reclaims) -> Result<(), String> {
+    let lived = catch_unwind(AssertUnwindSafe(|| Pair::new(reclaims).replay(trace, coverage)));
     lived.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
     })
 }
 
-/// An engine and the model, who are told the same.
+/// An engine and the model, which execute the same commands.
 struct Pair {
     engine: Engine,
     effects: Effects,
@@ -119,13 +108,13 @@ impl Pair {
         }
     }
 
-    fn live_through(&mut self, story: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+    fn replay(&mut self, trace: &[Step], coverage: &mut Coverage) -> Result<(), String> {
         let mut snapshot = Snapshot::default();
-        for (told, step) in story.iter().enumerate() {
-            if told == story.len() / 3 {
+        for (told, step) in trace.iter().enumerate() {
+            if told == trace.len() / 3 {
                 snapshot.begin(self);
             }
-            let answers = self.tell(step)?;
+            let answers = self.execute(step)?;
             if told % 5 == 0 {
                 self.reclaim(step.now);
             }
@@ -135,20 +124,21 @@ impl Pair {
                 self.look_over(step)?;
             }
         }
-        let Some(last) = story.last() else { return Ok(()) };
+        let Some(last) = trace.last() else { return Ok(()) };
         self.look_over(last)?;
 
-        // Other engines that only hear of the changes, from the beginning or from a snapshot on, must be in the same state, and go on alike.
+        // Replicas that apply the deltas, from the start or from a snapshot, must be in the same state and
+        // continue alike.
         let mut from_nothing =
             Follower { engine: Engine::new(limits()), name: "the engine rebuilt from deltas" };
         from_nothing.catch_up(&self.effects.deltas)?;
         let mut from_snapshot = snapshot.follower(self)?;
-        let days: BTreeSet<Timestamp> = story.iter().map(|step| step.now.day()).collect();
+        let days: BTreeSet<Timestamp> = trace.iter().map(|step| step.now.day()).collect();
         for (place, command) in final_reads(&self.model.jids(), &days).into_iter().enumerate() {
             let step = Step { number: last.number + 1 + place, now: last.now, command };
-            let answers = self.tell(&step)?;
-            from_nothing.tell(&step, &answers)?;
-            from_snapshot.tell(&step, &answers)?;
+            let answers = self.execute(&step)?;
+            from_nothing.execute(&step, &answers)?;
+            from_snapshot.execute(&step, &answers)?;
         }
         self.look_over(last)?;
         from_nothing.check()?;
@@ -162,7 +152,7 @@ impl Pair {
         self.engine.reclaim(now, 3, &mut self.effects);
     }
 
-    /// Looks whether the engine is sound, and knows when to look again.
+    /// Checks the engine's invariants, and its next due time.
     fn look_over(&self, step: &Step) -> Result<(), String> {
         self.engine.check().map_err(|wrong| format!("the engine is not sound after\n{step}\n{wrong}"))?;
         let beginning = Timestamp::new(f64::MIN).map_err(|error| error.to_string())?;
@@ -176,8 +166,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Tells both one step, and compares what they answer, publish and tell those who wait.
-    fn tell(&mut self, step: &Step) -> Result<Answers, String> {
+    /// Executes one step on both, and compares answers, events and deliveries.
+    fn execute(&mut self, step: &Step) -> Result<Answers, String> {
         let deltas_before = self.effects.deltas.len();
         let asked: Command = self.engine_tokens.command(&step.command);
         let engine = self.engine.execute(step.now, asked, &mut self.effects);
@@ -202,7 +192,7 @@ impl Pair {
     }
 }
 
-/// An engine that is not told the story, only what came of it.
+/// A replica: applies deltas only.
 struct Follower {
     engine: Engine,
     name: &'static str,
@@ -218,7 +208,7 @@ impl Follower {
         self.engine.check().map_err(|wrong| format!("in {}: {wrong}", self.name))
     }
 
-    fn tell(&mut self, step: &Step, answers: &Answers) -> Result<(), String> {
+    fn execute(&mut self, step: &Step, answers: &Answers) -> Result<(), String> {
         let mut effects = Effects { listening: true, ..Effects::default() };
         let answer = self.engine.execute(step.now, step.command.clone(), &mut effects);
         same(step, &format!("in {} the answers", self.name), "follower", &answer, "engine", &answers.engine)?;
@@ -241,12 +231,12 @@ impl Follower {
     }
 }
 
-/// A snapshot that is taken while the story goes on.
+/// A snapshot that is taken while the trace continues.
 #[derive(Default)]
 struct Snapshot {
     head: Vec<u8>,
     jobs: Vec<Vec<u8>>,
-    /// How many changes came before it.
+    /// The number of deltas before it.
     after: usize,
     begun: bool,
 }
@@ -284,7 +274,7 @@ struct Answers {
     deliveries: Vec<Delivery>,
 }
 
-/// How a bad argument is explained is the engine's own affair.
+/// The text of a bad argument is the engine's own.
 fn comparable(answer: Answer) -> Answer {
     answer.map_err(|refusal| match refusal {
         Refusal::BadArgument { what, .. } => Refusal::BadArgument { what, why: String::new() },
@@ -308,7 +298,7 @@ fn same<T: PartialEq + std::fmt::Debug>(
     Err(format!("{what} differ at\n{step}\n--- {one}\n{got}\n--- {other}\n{expected}"))
 }
 
-/// Two texts without the lines that they begin and end with in common, but for a few.
+/// Two texts without their common first and last lines, but for a few.
 fn apart(mut one: Vec<&str>, mut other: Vec<&str>) -> (String, String) {
     const KEPT: usize = 3;
     let in_common = |one: &[&str], other: &[&str]| {

@@ -1,8 +1,9 @@
 //! Snapshots of version 1 are read for ever, and what cannot be read is refused.
 //!
-//! Those in the fixture show a queue `mail` in which `done` was completed with the result `42`, `running` has got somewhere, `waiting`, `plain` and
-//! `heard` wait, a worker has announced what it can do and somebody listens. The second has handed out numbers besides, `waiting` carries `sum`
-//! beside its payload, and the worker of `running` has said 5 of 4.
+//! Those in the fixture show a queue `mail` in which `done` was completed with the result `42`, `running` has
+//! got somewhere, `waiting`, `plain` and `heard` wait, a worker has announced capabilities and there is a
+//! subscriber. The second also has allocated ids, `waiting` carries `sum` beside its payload, and the worker
+//! of `running` has said 5 of 4.
 
 use geartrain_core::engine::{CodecError, Effects, Engine, Limits};
 use geartrain_core::{
@@ -95,7 +96,8 @@ fn damaged_counters_are_refused() {
 #[test]
 fn what_is_carried_aside_belongs_to_what_goes_beyond_qless() {
     let [(_, _), (head, jobs)] = pictures();
-    // The flags of `waiting`, whose jid has seven bytes: those of what goes beyond Qless and of what is carried aside.
+    // The flags of `waiting`, whose jid has seven bytes: those of what goes beyond Qless and of what is
+    // carried aside.
     let place = jobs.windows(8).position(|window| window == b"\x07waiting").unwrap() + 9;
     assert_eq!(jobs[place..place + 3], [0x80, 0x80, 0x18]);
     let mut damaged = jobs.clone();

@@ -1,4 +1,5 @@
-//! What is read and written fast on the wire is what serde reads and writes: of answers byte for byte; requests are written in runs, and read either way.
+//! What is read and written fast on the wire is what serde reads and writes: of answers byte for byte;
+//! requests are written in runs, and read either way.
 
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{Answer, Call};
@@ -6,7 +7,7 @@ use geartrain_testkit::model::Model;
 use geartrain_testkit::trace::{Step, Tokens, generate, limits};
 
 #[test]
-fn every_command_and_answer_of_many_stories_is_the_same_either_way() {
+fn every_command_and_answer_of_many_traces_is_the_same_either_way() {
     for seed in 0..200 {
         let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
         let (mut calls, mut answers): (Vec<Call>, Vec<Answer>) = (Vec::new(), Vec::new());

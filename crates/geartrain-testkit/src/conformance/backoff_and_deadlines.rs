@@ -32,7 +32,8 @@ fn failures(heard: Vec<Event>) -> Vec<(String, String, FailedBy)> {
     failures.collect()
 }
 
-/// A retry by chance waits as the job's backoff says, longer each time, and that is not written down as a delay of the caller's.
+/// A retry by chance waits as the job's backoff says, longer each time, and that is not written down as a
+/// delay of the caller's.
 pub async fn a_retry_by_chance_waits_as_the_backoff_says(system: System) -> Checked {
     let chance = |value| RandomUnit::new(value).map(Some);
     system.at(0, doubling("a")?).await?;
@@ -134,7 +135,7 @@ pub async fn an_attempt_past_its_deadline_waits_for_its_backoff(system: System) 
     Ok(())
 }
 
-/// An attempt that took too long and was the last fails the job, in nobody's name.
+/// When the last attempt exceeds its deadline the job fails, without a worker.
 pub async fn the_last_attempt_past_its_deadline_fails_the_job(system: System) -> Checked {
     system.run(0, Put { retries: Some(0), ..limited("a", 30) }, "w1").await?;
     let mut listener = system.listen().await?;
@@ -155,7 +156,8 @@ pub async fn the_last_attempt_past_its_deadline_fails_the_job(system: System) ->
     Ok(())
 }
 
-/// Of what the job may take and what the worker said that it takes, the shorter counts; for its klass, or else for any.
+/// Of what the job may take and what the worker said that it takes, the shorter counts; for its klass, or
+/// else for any.
 pub async fn the_shorter_deadline_counts(system: System) -> Checked {
     let takes = |kind: Option<&str>, most: i32| Capability {
         attempt_max: Some(seconds(most)),

@@ -140,7 +140,7 @@ pub async fn an_unknown_recurring_job_is_refused_by_all_that_need_one(system: Sy
     Ok(())
 }
 
-/// A job that does not run cannot be finished, whoever asks, and the answer says where it stands.
+/// A job that is not running cannot be finished by any caller; the refusal names its state.
 pub async fn a_job_that_does_not_run_cannot_be_finished(system: System) -> Checked {
     furnish(&system).await?;
     for (name, state) in IDLE {
@@ -248,7 +248,7 @@ pub async fn what_is_no_cycle_is_accepted(system: System) -> Checked {
     Ok(())
 }
 
-/// Where too much lies behind a dependency to rule a cycle out, that is said; whoever accepts cycles may go on.
+/// A dependency graph too large to rule out a cycle is refused, unless the caller accepts cycles.
 pub async fn more_dependencies_than_can_be_followed_are_refused(system: System) -> Checked {
     let on = |name: &str, needed: &str| Put {
         depends: jids([needed]),
@@ -455,7 +455,8 @@ pub async fn bad_keys_cannot_be_written_down(system: System) -> Checked {
     Ok(())
 }
 
-/// Progress is out of at least one and at most the whole; chance is from 0 to 1; a backoff neither shrinks nor lasts for ever.
+/// Progress is out of at least one and at most the whole; chance is from 0 to 1; a backoff neither shrinks
+/// nor lasts for ever.
 pub async fn bad_portions_chances_and_backoffs_cannot_be_written_down(system: System) -> Checked {
     for (part, whole) in [(0, 0), (1, 0), (5, 4), (u64::MAX, 1)] {
         assert_eq!(Portion::new(part, whole).map_err(|bad| bad.what), Err("progress"));
@@ -483,7 +484,8 @@ pub async fn bad_portions_chances_and_backoffs_cannot_be_written_down(system: Sy
     Ok(())
 }
 
-/// An attempt may take, and a result be kept for, more than nothing and at most ten years; a job may cost at least one worker.
+/// An attempt may take, and a result be kept for, more than nothing and at most ten years; a job may cost at
+/// least one worker.
 pub async fn bad_terms_are_refused(system: System) -> Checked {
     furnish(&system).await?;
     let nothing = PutOptions::default;
@@ -542,7 +544,7 @@ pub async fn progress_and_chunks_need_the_job(system: System) -> Checked {
     Ok(())
 }
 
-/// A chunk may not be larger than a payload, whether anybody waits for it or not.
+/// A chunk may not be larger than a payload, with or without waiters.
 pub async fn a_chunk_over_the_limit_is_refused(system: System) -> Checked {
     furnish(&system).await?;
     let bytes = Payload::from(vec![b' '; (64 << 20) + 1]);

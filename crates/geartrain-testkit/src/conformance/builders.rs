@@ -1,4 +1,4 @@
-//! The words that cases are written in: short ways to make names, moments, operations and history.
+//! Builders for names, times, operations and history entries.
 
 use geartrain_core::*;
 
@@ -203,7 +203,7 @@ pub(crate) fn recurring(job: &str) -> GetRecurring {
     GetRecurring { jid: jid(job) }
 }
 
-/// A put on terms.
+/// A put with options.
 pub(crate) fn on_terms(job: Put, terms: PutOptions) -> Put {
     Put { options: Some(Box::new(terms)), ..job }
 }
@@ -217,17 +217,17 @@ pub(crate) fn unique(to: &str, job: &str, text: &str) -> Put {
     on_terms(put(to, job), PutOptions { unique: Some(key(text)), ..PutOptions::default() })
 }
 
-/// Somebody of front 1 who waits.
+/// A waiter of result stream 1.
 pub(crate) fn waiter(number: u64) -> ResultWaiter {
     ResultWaiter { stream_id: 1, connection: 1, number }
 }
 
-/// A put that somebody waits for.
+/// A put with a waiter.
 pub(crate) fn awaited(to: &str, job: &str, by: u64) -> Put {
     on_terms(put(to, job), PutOptions { attach: Some(waiter(by)), ..PutOptions::default() })
 }
 
-/// A put of a job that lives as long as somebody waits for it.
+/// A put of a job that lives only while it has a waiter.
 pub(crate) fn fleeting(to: &str, job: &str, by: u64) -> Put {
     let terms = PutOptions {
         attach: Some(waiter(by)),
@@ -241,7 +241,7 @@ pub(crate) fn attach(job: &str, by: u64) -> Attach {
     Attach { jid: jid(job), waiter: waiter(by) }
 }
 
-/// One of front 1 waits no longer.
+/// Detaches one waiter of result stream 1.
 pub(crate) fn leave(who: u64) -> Detach {
     Detach { scope: DetachScope::One(waiter(who)) }
 }
@@ -282,7 +282,7 @@ pub(crate) fn hand_back(job: &str, by: &str) -> Release {
     Release { jid: jid(job), holder: held_by(by) }
 }
 
-/// A worker is gone, and nobody knows why.
+/// A lost worker, without evidence.
 pub(crate) fn gone(by: &str) -> WorkerLost {
     WorkerLost { worker: worker(by), evidence: None }
 }
@@ -389,7 +389,7 @@ pub(crate) mod no {
     }
 }
 
-/// What those are told who wait through front 1.
+/// Deliveries to result stream 1.
 pub(crate) mod told {
     use super::*;
 
@@ -422,7 +422,7 @@ pub(crate) mod told {
     }
 }
 
-/// What is heard of it when something happens.
+/// Events.
 pub(crate) mod heard {
     use super::*;
 

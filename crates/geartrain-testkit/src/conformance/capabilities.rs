@@ -6,7 +6,7 @@ fn cannot(by: &str, at: &str, kind: Option<&str>) -> Announce {
     announce(by, AnnounceChange::Cannot(vec![(queue(at), kind.map(klass))]))
 }
 
-/// A put that is refused if nobody can do the job.
+/// A put that is refused without a capable worker.
 fn called(to: &str, name: &str) -> Put {
     on_terms(put(to, name), PutOptions { roll_call: true, ..PutOptions::default() })
 }
@@ -26,7 +26,7 @@ pub async fn a_roll_call_counts_each_worker_once(system: System) -> Checked {
     Ok(())
 }
 
-/// Nobody can do what nobody announced.
+/// A roll call counts announced capabilities only.
 pub async fn a_roll_call_without_announcements_finds_no_worker(system: System) -> Checked {
     assert_eq!(system.ignores(0, RollCall { queue: queue("mail"), klass: None }).await?, 0);
     system.at(0, can("w1", "mail", Some("k"))).await?;
@@ -36,7 +36,8 @@ pub async fn a_roll_call_without_announcements_finds_no_worker(system: System) -
     Ok(())
 }
 
-/// A worker can do more, less, or something else; what it says of the same queue and klass replaces what it said.
+/// A worker can do more, less, or something else; what it says of the same queue and klass replaces what it
+/// said.
 pub async fn a_worker_may_change_what_it_can_do(system: System) -> Checked {
     let slow = Capability { attempt_max: Some(seconds(9)), ..ability("mail", Some("k")) };
     let abilities = async || {
@@ -80,7 +81,7 @@ pub async fn announcements_are_listed_by_worker(system: System) -> Checked {
     Ok(())
 }
 
-/// A put that calls the roll is refused if nobody can do the job.
+/// A put with roll call is refused without a capable worker.
 pub async fn a_put_may_require_a_capable_worker(system: System) -> Checked {
     system.refuses(0, called("mail", "a"), no::body_can("mail", "k")).await?;
     system.at(1, can("w1", "mail", Some("other"))).await?;

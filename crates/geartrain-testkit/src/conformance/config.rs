@@ -41,7 +41,7 @@ pub async fn an_option_can_be_set_and_unset(system: System) -> Checked {
     Ok(())
 }
 
-/// Options that nobody knows can be set and read back, and are gone when they are unset.
+/// Unknown options can be set, read back and unset.
 pub async fn any_option_can_be_set(system: System) -> Checked {
     assert_eq!(get(&system, "colour").await?, None);
     system.ask(set("colour", "")).await?;

@@ -10,7 +10,7 @@ fn died(by: &str) -> HistoryEvent {
     HistoryEvent::Crashed { worker: worker(by) }
 }
 
-/// A job that is handed back waits again at no price, and names nobody.
+/// A released job waits again without losing a retry, and names no worker.
 pub async fn handing_back_costs_nothing(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     let mut listener = system.listen().await?;
@@ -45,7 +45,7 @@ pub async fn what_is_handed_back_goes_to_the_front(system: System) -> Checked {
     for name in ["a", "b", "c"] {
         system.run(0, put("mail", name), "w1").await?;
     }
-    // Whatever the clock of whoever put it said.
+    // Regardless of the clock of the put's caller.
     system.at(-1, put("mail", "early")).await?;
     system.at(2, Put { priority: Some(priority(5)), ..put("mail", "urgent") }).await?;
     system.at(2, Put { priority: Some(priority(-5)), ..put("mail", "idle") }).await?;
@@ -73,7 +73,7 @@ pub async fn the_front_is_behind_what_was_timed_out(system: System) -> Checked {
     Ok(())
 }
 
-/// Whoever was at the front once comes back as others do.
+/// A job that was at the front once returns as others do.
 pub async fn a_place_at_the_front_is_used_once(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     system.at(1, put("mail", "early")).await?;
@@ -125,7 +125,7 @@ pub async fn a_worker_off_the_list_dies_only_with_its_jobs(system: System) -> Ch
     Ok(())
 }
 
-/// Whoever comes back from the dead has lost its jobs.
+/// A worker that returns after it was lost has lost its jobs.
 pub async fn a_dead_workers_tokens_are_worth_nothing(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     system.at(1, gone("w1")).await?;
@@ -137,7 +137,7 @@ pub async fn a_dead_workers_tokens_are_worth_nothing(system: System) -> Checked 
     Ok(())
 }
 
-/// A worker that nobody knows cannot die; one that is known can, with or without jobs.
+/// An unknown worker cannot be lost; a known one can, with or without jobs.
 pub async fn an_unknown_worker_is_gone_already(system: System) -> Checked {
     let mut listener = system.listen().await?;
     assert_eq!(system.ignores(0, gone("unknown")).await?, []);
@@ -176,7 +176,7 @@ pub async fn a_dead_worker_gives_back_only_what_it_holds(system: System) -> Chec
     Ok(())
 }
 
-/// A lock that has expired without anybody noticing is still held by a worker that dies.
+/// An expired lock that no pop has examined still belongs to its worker when that is lost.
 pub async fn a_dead_worker_gives_back_what_has_expired(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     assert_eq!(texts(system.at(100, gone("w1")).await?), ["a"]);
@@ -268,7 +268,8 @@ pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked
     Ok(())
 }
 
-/// A job without retries fails with its worker, as one whose retries are used up; but first counts that too many died.
+/// A job without retries fails with its worker, as one whose retries are used up; but first counts that too
+/// many died.
 pub async fn a_crash_beyond_the_last_retry_fails_the_job(system: System) -> Checked {
     let strict = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(0, Put { retries: Some(0), ..put("mail", "spent") }, "w1").await?;
@@ -315,7 +316,7 @@ pub async fn death_in_grace_gives_jobs_back(system: System) -> Checked {
     Ok(())
 }
 
-/// What was set aside or came too late begins anew when somebody decides that it is to run.
+/// A job that was set aside or expired starts afresh when a caller puts it again.
 pub async fn what_is_put_back_begins_anew(system: System) -> Checked {
     let once = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "a"), once), "w1").await?;
@@ -343,7 +344,7 @@ pub async fn too_much_evidence_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// What comes back serves those who wait for it.
+/// A returned job serves parked pops.
 pub async fn a_waiting_worker_gets_what_comes_back(system: System) -> Checked {
     system.now(put("mail", "a")).await?;
     system.now(pop("mail", "w1")).await?;

@@ -1,8 +1,8 @@
-//! How those who listened go on where they stopped.
+//! Event cursors: a subscription that resumes after a position.
 
 use super::prelude::*;
 
-/// Whoever listened and comes back hears exactly what was missed, and then what happens.
+/// A resumed subscription receives exactly the missed events, then live ones.
 pub async fn a_listener_goes_on_where_it_stopped(system: System) -> Checked {
     let mut first = system.listen().await?;
     for name in ["a", "b", "c"] {
@@ -24,7 +24,7 @@ pub async fn a_listener_goes_on_where_it_stopped(system: System) -> Checked {
     Ok(())
 }
 
-/// Whoever missed nothing hears nothing old.
+/// A subscription resumed at the newest position replays nothing.
 pub async fn a_listener_that_missed_nothing_only_goes_on(system: System) -> Checked {
     let mut first = system.listen().await?;
     system.at(0, put("mail", "a")).await?;
@@ -36,7 +36,7 @@ pub async fn a_listener_that_missed_nothing_only_goes_on(system: System) -> Chec
     Ok(())
 }
 
-/// Events have the same positions for all who listen, also for those who came back.
+/// Positions are the same for all subscribers, also for resumed ones.
 pub async fn positions_are_the_same_for_all(system: System) -> Checked {
     let (mut first, mut second) = (system.listen().await?, system.listen().await?);
     let mut positions = Vec::new();
@@ -92,7 +92,7 @@ pub async fn a_cursor_that_is_too_old_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// When nobody has listened for a day events are not kept any more, and those that were are gone.
+/// After a day without subscribers the event log is switched off and emptied.
 pub async fn events_are_not_kept_without_subscribers(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.now(put("mail", "a")).await?;

@@ -81,7 +81,7 @@ pub async fn a_delay_is_kept_when_the_dependencies_are_done(system: System) -> C
     Ok(())
 }
 
-/// A job that only goes on to another queue is not done, and releases nobody.
+/// A job that advances to another queue is not complete, and releases no dependents.
 pub async fn a_job_that_advances_releases_no_dependents(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.at(0, blocked("x", ["a"])).await?;
@@ -257,7 +257,7 @@ pub async fn a_job_that_is_not_blocked_cannot_gain_or_lose_dependencies(system: 
     Ok(())
 }
 
-/// Whoever asks for it gets a job that waits for itself, and so never runs.
+/// A caller that accepts cycles gets a job that depends on itself and never runs.
 pub async fn a_cycle_can_be_asked_for(system: System) -> Checked {
     system.at(0, Put { cycles: Cycles::Accept, ..blocked("self", ["self"]) }).await?;
     assert_eq!(texts(system.job("self").await?.dependencies()), ["self"]);

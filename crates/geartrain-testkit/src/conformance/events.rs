@@ -1,4 +1,4 @@
-//! What those who listen hear, and in what order.
+//! Events: what subscribers receive, and in what order.
 
 use super::prelude::*;
 
@@ -20,7 +20,7 @@ async fn tracked_and_running(system: &System, job: Put) -> Result<Listener, Back
     system.listen().await
 }
 
-/// Whoever listens hears what happens from then on, each event further along than the one before.
+/// A subscriber receives events from then on, with increasing positions.
 pub async fn a_listener_hears_what_happens_from_then_on(system: System) -> Checked {
     system.at(0, put("mail", "before")).await?;
     let (mut first, mut second) = (system.listen().await?, system.listen().await?);
@@ -45,7 +45,7 @@ pub async fn a_put_is_heard_unless_it_changes_nothing(system: System) -> Checked
     Ok(())
 }
 
-/// Somebody who puts a running job makes its holder lose it; the milestone comes last.
+/// A put of a running job publishes that its holder lost the lock; the milestone comes last.
 pub async fn a_put_by_another_tells_the_holder(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, Put { caller: Some(worker("w2")), ..put_again("post", "j1") }).await?;
@@ -55,7 +55,7 @@ pub async fn a_put_by_another_tells_the_holder(system: System) -> Checked {
     Ok(())
 }
 
-/// A holder that puts its own job knows that it has it no longer; one that is put by nobody in particular does not.
+/// No lost lock is published when the holder puts its own job; it is when the caller is not named.
 pub async fn a_put_by_the_holder_does_not_tell_it(system: System) -> Checked {
     system.run(0, put("mail", "own"), "w1").await?;
     system.run(0, put("mail", "other"), "w1").await?;
@@ -67,7 +67,7 @@ pub async fn a_put_by_the_holder_does_not_tell_it(system: System) -> Checked {
     Ok(())
 }
 
-/// A job that was given back still names its last holder, who is told when somebody else puts it.
+/// A released job still names its last holder, and publishes a lost lock when another caller puts it.
 pub async fn a_put_after_a_retry_tells_the_last_holder(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, retry("j1", "w1")).await?;

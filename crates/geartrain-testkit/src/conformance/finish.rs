@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// A completed job is done: it is in no queue and nobody's, and may be tried as often as at first.
+/// A completed job is in no queue, has no holder, and has all of its retries again.
 pub async fn completing_a_job_ends_it(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, retry("j1", "w1")).await?;
@@ -150,7 +150,7 @@ pub async fn completing_clears_an_earlier_failure(system: System) -> Checked {
     Ok(())
 }
 
-/// Complete jobs are kept for a time, and a later completion drops those whose time is over.
+/// Complete jobs are kept for a time; a later completion drops expired ones.
 pub async fn complete_jobs_are_dropped_once_they_are_old(system: System) -> Checked {
     system.ask(set("jobs-history", "10")).await?;
     for (now, name) in [(0, "a"), (5, "b"), (9, "c")] {
@@ -298,7 +298,7 @@ pub async fn a_retry_remembers_its_reason_if_it_is_given_whole(system: System) -
     Ok(())
 }
 
-/// A job given back once too often fails, in nobody's name and to the fraction of a second.
+/// A job that is retried once too often fails, without a worker and to the fraction of a second.
 pub async fn a_retry_beyond_the_last_fails_the_job(system: System) -> Checked {
     system.run(0, Put { retries: Some(1), ..put("mail", "j1") }, "w1").await?;
     assert_eq!(system.at(1, retry("j1", "w1")).await?, 0);
@@ -321,7 +321,8 @@ pub async fn a_retry_beyond_the_last_fails_the_job(system: System) -> Checked {
     Ok(())
 }
 
-/// The last retry's reason is that of the failure, if it is given whole; a group alone only says where it is kept.
+/// The last retry's reason is that of the failure, if it is given whole; a group alone only says where it is
+/// kept.
 pub async fn the_last_retry_fails_for_the_reason_that_it_gives(system: System) -> Checked {
     let exhausted = "Job exhausted retries in queue \"mail\"";
     let (g, m) = (Some(group("g")), Some("oops".to_string()));
@@ -351,7 +352,8 @@ pub async fn a_retry_into_another_queue_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// A job taken away from its worker waits again and costs no retry. Qless clients are told that it is stalled.
+/// A job taken away from its worker waits again and costs no retry. Qless clients are told that it is
+/// stalled.
 pub async fn a_timeout_takes_a_running_job_away(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, timeout(["j1"])).await?;
@@ -368,7 +370,7 @@ pub async fn a_timeout_takes_a_running_job_away(system: System) -> Checked {
     Ok(())
 }
 
-/// A job taken away stays in its last holder's list, but only until somebody has it or moves it.
+/// A timed-out job stays in its last holder's list until another worker pops it or a caller moves it.
 pub async fn a_timed_out_job_stays_in_its_holders_list_until_it_moves(system: System) -> Checked {
     for name in ["a", "b", "c"] {
         system.run(0, put("mail", name), "w1").await?;

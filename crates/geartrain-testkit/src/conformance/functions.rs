@@ -1,4 +1,5 @@
-//! What functions of Gearman bring: long names, bytes beside the payload, and workers that say what they like.
+//! What functions of Gearman bring: long names, bytes beside the payload, and workers that say what they
+//! like.
 
 use super::prelude::*;
 
@@ -87,7 +88,7 @@ pub async fn the_longest_functions_work(system: System) -> Checked {
     Ok(())
 }
 
-/// Those who wait for a queue with the longest name are served.
+/// A parked pop on a queue with the longest name is served.
 pub async fn a_waiting_worker_gets_a_job_of_the_longest_function(system: System) -> Checked {
     let long = "x".repeat(4096);
     let waiter = system.waits(pop(&long, "w1"), 600).await?;
@@ -99,7 +100,8 @@ pub async fn a_waiting_worker_gets_a_job_of_the_longest_function(system: System)
     Ok(())
 }
 
-/// What is carried beside the payload comes to the worker as it was given, is shown, and stays with the job wherever it goes.
+/// What is carried beside the payload comes to the worker as it was given, is shown, and stays with the job
+/// wherever it goes.
 pub async fn what_is_carried_aside_stays_with_the_job(system: System) -> Checked {
     let longest = vec![0xff; 4096];
     for (name, bytes) in
@@ -169,7 +171,7 @@ pub async fn too_much_aside_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// What a worker says beside its progress is told to those who wait, as it was said, and is kept nowhere.
+/// The text of a progress report reaches result waiters unchanged, and is not stored.
 pub async fn what_a_worker_says_is_told_and_not_kept(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
@@ -197,7 +199,7 @@ pub async fn too_much_said_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// Progress is shown as a worker said it, although nobody could get that far.
+/// Progress beyond 100 percent is shown as the worker reported it.
 pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;

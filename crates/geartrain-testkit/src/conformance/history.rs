@@ -38,7 +38,7 @@ pub async fn moments_before_the_epoch_are_rounded_down(system: System) -> Checke
     Ok(())
 }
 
-/// Anybody may write into a job's history, whatever state it is in.
+/// Any caller may write into a job's history, in any state.
 pub async fn any_caller_may_write_into_a_history(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     system.at(1.5, log("j1", "seen")).await?;

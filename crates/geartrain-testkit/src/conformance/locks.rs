@@ -4,7 +4,7 @@
 
 use super::prelude::*;
 
-/// Whoever pops a job has it until the deadline.
+/// A popped job is locked until its deadline.
 pub async fn a_pop_hands_out_a_job_with_a_lock(system: System) -> Checked {
     system.at(0, Put { payload: "[1]".into(), priority: Some(priority(3)), ..put("mail", "j1") }).await?;
     let popped = system.take(10, "mail", "w1").await?;
@@ -69,7 +69,7 @@ pub async fn a_heartbeat_may_bring_a_new_payload(system: System) -> Checked {
     Ok(())
 }
 
-/// Until somebody else asks for a job, a worker that comes late has not lost it.
+/// A late worker still holds its job until another worker asks for one.
 pub async fn a_heartbeat_renews_an_expired_lock(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     assert_eq!(system.at(100, heartbeat("j1", "w1")).await?, moment(160));
@@ -78,8 +78,8 @@ pub async fn a_heartbeat_renews_an_expired_lock(system: System) -> Checked {
     Ok(())
 }
 
-/// A worker that goes quiet is warned by the first pop after its deadline, and loses the job to the first after
-/// the grace.
+/// A worker that goes quiet is warned by the first pop after its deadline, and loses the job to the first
+/// after the grace.
 pub async fn an_expired_lock_goes_to_the_next_worker_after_a_grace(system: System) -> Checked {
     let first = system.run(0, put("mail", "j1"), "w1").await?;
     assert_eq!(system.pop(60, "mail", "w2", 1).await?, NONE);
@@ -177,7 +177,7 @@ pub async fn a_warned_holder_may_still_finish(system: System) -> Checked {
     Ok(())
 }
 
-/// A job whose lock expires with no retry left fails, in nobody's name and to the fraction of a second.
+/// A job whose lock expires with no retry left fails, without a worker and to the fraction of a second.
 pub async fn an_expired_lock_without_retries_fails_the_job(system: System) -> Checked {
     system.run(0, Put { retries: Some(0), ..put("mail", "j1") }, "w1").await?;
     assert_eq!(system.pop(60, "mail", "w2", 1).await?, NONE);

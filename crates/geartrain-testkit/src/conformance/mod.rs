@@ -1,11 +1,13 @@
 //! The cases that every backend takes: one rule each, and the name of a case is the rule.
 //!
-//! A backend's `tests/conformance.rs` is one line, [`conformance!`](crate::conformance!), and gets a test for each case.
-//! Cases are written against [`Backend`](geartrain_core::Backend) alone, bring their own moments, and never sleep; those about
-//! waiting move the clock. A case that a backend cannot pass shows a rule that it breaks: there is nothing to skip.
+//! A backend's `tests/conformance.rs` is one line, [`conformance!`](crate::conformance!), and gets a test for
+//! each case. Cases are written against [`Backend`](geartrain_core::Backend) alone, bring their own moments,
+//! and never sleep; those about waiting move the clock. A case that a backend cannot pass shows a rule that
+//! it breaks: there is nothing to skip.
 //!
 //! Which case shows which rule of the Qless specification, and of what goes beyond it, is in the tables of
-//! `rules.md`. A rule may take several cases, one to a line. A test below keeps the tables and the cases from drifting apart.
+//! `rules.md`. A rule may take several cases, one to a line. A test below keeps the tables and the cases from
+//! drifting apart.
 //!
 #![doc = include_str!("rules.md")]
 
@@ -66,8 +68,8 @@ macro_rules! cases {
         /// geartrain_testkit::conformance!(|clock| Arc::new(StoreBackend::in_memory(clock).expect("…")));
         /// ```
         ///
-        /// With `one_double:` before it, the backend is one that folds priority and moment into one double and lists equals by name, as Redis does, and
-        /// the cases about order expect that.
+        /// With `one_double:` before it, the backend is one that folds priority and moment into one double
+        /// and lists equals by name, as Redis does, and the cases about order expect that.
         #[macro_export]
         macro_rules! conformance {
             (one_double: $dollar backend:expr) => {

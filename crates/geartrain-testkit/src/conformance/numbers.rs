@@ -45,7 +45,7 @@ pub async fn bad_allotments_are_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// Nobody hears of numbers or of counting, and nothing comes of it but the number.
+/// Allocating ids and counting priorities publishes no event and changes nothing else.
 pub async fn numbers_are_handed_out_in_silence(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.ignores(0, allot("handles", 3)).await?;
@@ -55,7 +55,8 @@ pub async fn numbers_are_handed_out_in_silence(system: System) -> Checked {
     Ok(())
 }
 
-/// Waiting jobs are counted by whether their priority is above, at or below nought; jobs that stand elsewhere are not.
+/// Waiting jobs are counted by whether their priority is above, at or below nought; jobs that stand elsewhere
+/// are not.
 pub async fn waiting_jobs_are_counted_by_priority(system: System) -> Checked {
     assert_eq!(system.at(0, by_priority("mail")).await?, PriorityCountsReply::default());
     system.run(0, Put { priority: Some(priority(9)), ..put("mail", "running") }, "w1").await?;
@@ -86,7 +87,8 @@ pub async fn counting_by_priority_moves_every_due_job(system: System) -> Checked
     Ok(())
 }
 
-/// A job that a timeout brought before everything counts as above nought; one that was handed back by its own priority.
+/// A job that a timeout brought before everything counts as above nought; one that was handed back by its own
+/// priority.
 pub async fn jobs_that_came_back_are_counted_where_they_stand(system: System) -> Checked {
     for (name, by) in [("timed-out", "w1"), ("handed-back", "w2")] {
         system.run(0, Put { priority: Some(priority(-1)), ..put("mail", name) }, by).await?;

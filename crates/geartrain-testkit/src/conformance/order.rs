@@ -37,7 +37,8 @@ pub async fn among_equals_of_one_moment_the_first_to_arrive_goes_first(system: S
     Ok(())
 }
 
-/// A little more priority is more, however much later the job came. In Qless years of waiting would outweigh it.
+/// A little more priority is more, however much later the job came. In Qless years of waiting would outweigh
+/// it.
 pub async fn priorities_never_mix_with_time(system: System) -> Checked {
     put_with(&system, 0.0, "early", 0.0).await?;
     put_with(&system, 2e9, "late", 0.01).await?;
@@ -54,7 +55,7 @@ pub async fn priorities_never_mix_with_time(system: System) -> Checked {
 pub async fn huge_priorities_do_not_blur_the_moments(system: System) -> Checked {
     put_with(&system, 2.0, "second", 1e15).await?;
     put_with(&system, 1.0, "first", 1e15).await?;
-    // In one double nothing is left of the moments, and whoever came first goes first.
+    // A double cannot tell these times apart, so the first to arrive goes first.
     let expected = match system.order {
         Order::Exact => ["first", "second"],
         Order::OneDouble => ["second", "first"],

@@ -32,7 +32,7 @@ pub async fn a_waiting_worker_gets_a_job_that_is_put(system: System) -> Checked 
     Ok(())
 }
 
-/// A put into a queue that nobody waits for wakes nobody.
+/// A put into one queue wakes no pop that is parked on another.
 pub async fn a_job_elsewhere_is_not_for_those_who_wait_here(system: System) -> Checked {
     let mut waiter = system.waits(pop("mail", "w1"), 600).await?;
     system.now(put("post", "j1")).await?;
@@ -41,7 +41,7 @@ pub async fn a_job_elsewhere_is_not_for_those_who_wait_here(system: System) -> C
     Ok(())
 }
 
-/// Those who wait are served in the order in which they came, one job each.
+/// Parked pops are served in order of arrival, one job each.
 pub async fn waiting_workers_are_served_in_the_order_they_came(system: System) -> Checked {
     let first = system.waits(pop("mail", "w1"), 600).await?;
     let mut second = system.waits(pop("mail", "w2"), 600).await?;
@@ -129,7 +129,7 @@ pub async fn a_shorter_wait_ends_first(system: System) -> Checked {
     Ok(())
 }
 
-/// A job that comes due while a worker waits goes to it, without anybody asking.
+/// A job that comes due goes to a parked pop without another command.
 pub async fn a_waiting_worker_gets_a_job_that_comes_due(system: System) -> Checked {
     let mut waiter = system.waits(pop("mail", "w1"), 600).await?;
     system.now(Put { delay: seconds(50), ..put("mail", "j1") }).await?;
@@ -165,7 +165,8 @@ pub async fn a_waiting_worker_takes_over_an_expired_lock(system: System) -> Chec
     Ok(())
 }
 
-/// With grace the quiet worker is warned when its lock expires, and the one that waits has the job after that.
+/// With grace the quiet worker is warned when its lock expires, and the one that waits has the job after
+/// that.
 pub async fn a_waiting_worker_takes_over_after_the_grace(system: System) -> Checked {
     system.now(put("mail", "j1")).await?;
     system.now(pop("mail", "w1")).await?;
@@ -179,7 +180,7 @@ pub async fn a_waiting_worker_takes_over_after_the_grace(system: System) -> Chec
     Ok(())
 }
 
-/// Whatever brings a job into a queue serves those who wait there.
+/// Every command that brings a job into a queue serves the pops parked there.
 pub async fn a_waiting_worker_gets_a_job_however_it_comes(system: System) -> Checked {
     for (now, name) in ["retried", "timed-out", "failed", "advanced", "needed"].into_iter().enumerate() {
         system.clock.set(u32::try_from(now)?);
@@ -217,7 +218,7 @@ pub async fn a_waiting_worker_gets_a_job_however_it_comes(system: System) -> Che
     Ok(())
 }
 
-/// While a queue is paused those who wait for it wait on, and are served when it is not.
+/// Pops stay parked while their queue is paused, and are served when it is resumed.
 pub async fn those_who_wait_for_a_paused_queue_are_served_when_it_resumes(system: System) -> Checked {
     system.now(pause("mail")).await?;
     system.now(put("mail", "j1")).await?;
@@ -229,7 +230,8 @@ pub async fn those_who_wait_for_a_paused_queue_are_served_when_it_resumes(system
     Ok(())
 }
 
-/// While a queue is full those who wait for it wait on, and are served when there is a place or a higher limit.
+/// Pops stay parked while the concurrency limit is reached, and are served when a slot is free or the limit
+/// rises.
 pub async fn those_who_wait_for_a_full_queue_are_served_when_there_is_a_place(system: System) -> Checked {
     system.now(set("mail-max-concurrency", "1")).await?;
     for name in ["a", "b", "c"] {
@@ -260,7 +262,7 @@ pub async fn those_who_wait_for_a_full_queue_are_served_when_a_lock_expires(syst
     Ok(())
 }
 
-/// Somebody who asks for no jobs at all does not keep them from those who ask for some.
+/// A parked pop of zero jobs keeps no job from another.
 pub async fn a_parked_pop_of_zero_jobs_blocks_no_other(system: System) -> Checked {
     let nothing = system.backend.pop_or_wait(pop_many("mail", "w1", 0), seconds(600));
     let mut nothing = IdleWorker { reply: nothing };
@@ -283,7 +285,7 @@ pub async fn a_worker_that_stops_waiting_takes_no_job(system: System) -> Checked
     Ok(())
 }
 
-/// If all stop waiting, a job stays for whoever asks next.
+/// When all parked pops are dropped, a job stays for the next pop.
 pub async fn a_job_outlives_those_who_stopped_waiting(system: System) -> Checked {
     for by in ["w1", "w2"] {
         drop(system.waits(pop("mail", by), 600).await?);
@@ -310,7 +312,7 @@ pub async fn a_wait_for_nothing_keeps_its_turn(system: System) -> Checked {
     Ok(())
 }
 
-/// Whoever waits for one job does not make the holders of others wait for their warning.
+/// A parked pop of one job still warns the holders of all expired locks.
 pub async fn all_expired_locks_are_handled_while_a_pop_is_parked(system: System) -> Checked {
     for name in ["a", "b", "c"] {
         system.now(put("mail", name)).await?;
@@ -332,7 +334,7 @@ pub async fn all_expired_locks_are_handled_while_a_pop_is_parked(system: System)
     Ok(())
 }
 
-/// A job that comes due goes to whoever waited for it, and not to whoever asks after that.
+/// A job that comes due goes to the parked pop, not to a later pop.
 pub async fn a_job_that_came_due_goes_to_the_first_parked_pop(system: System) -> Checked {
     system.now(Put { delay: seconds(50), ..put("mail", "j1") }).await?;
     let waiter = system.waits(pop("mail", "w1"), 600).await?;
@@ -343,7 +345,7 @@ pub async fn a_job_that_came_due_goes_to_the_first_parked_pop(system: System) ->
     Ok(())
 }
 
-/// How long somebody waits is measured by a clock that never goes back.
+/// A wait is measured by the monotonic clock.
 pub async fn a_clock_that_goes_back_does_not_lengthen_a_wait(system: System) -> Checked {
     system.clock.set(1000);
     let mut waiter = system.waits(pop("mail", "w1"), 30).await?;

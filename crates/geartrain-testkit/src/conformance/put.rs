@@ -122,7 +122,7 @@ pub async fn putting_again_gives_all_retries_back(system: System) -> Checked {
     Ok(())
 }
 
-/// Somebody who puts a running job takes it from its worker without asking.
+/// A put of a running job takes it from its worker.
 pub async fn putting_a_running_job_takes_it_from_its_worker(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, put_again("mail", "j1")).await?;

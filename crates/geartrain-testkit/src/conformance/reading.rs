@@ -29,7 +29,8 @@ pub async fn many_jobs_come_in_the_order_asked_for_without_unknown_ones(system: 
     Ok(())
 }
 
-/// A queue's length counts what runs, waits or is scheduled, but not what is blocked, failed, done or recurring.
+/// A queue's length counts what runs, waits or is scheduled, but not what is blocked, failed, done or
+/// recurring.
 pub async fn a_queues_length_leaves_out_blocked_and_recurring_jobs(system: System) -> Checked {
     for name in ["running", "failed", "complete"] {
         system.run(0, put("mail", name), "w1").await?;
@@ -68,7 +69,7 @@ pub async fn the_counts_of_a_queue_tell_where_its_jobs_stand(system: System) -> 
     Ok(())
 }
 
-/// A queue that nobody has seen has nothing in it.
+/// An unknown queue is empty.
 pub async fn an_unknown_queue_counts_nothing(system: System) -> Checked {
     let counts = system.counts(0, "unknown").await?;
     assert_eq!((counts.name, counts.waiting, counts.paused), (queue("unknown"), 0, false));
@@ -130,7 +131,8 @@ pub async fn a_forgotten_queue_keeps_its_jobs(system: System) -> Checked {
     Ok(())
 }
 
-/// A lock at its very deadline is both running and stalled in lists and for workers, but only stalled in counts.
+/// A lock at its very deadline is both running and stalled in lists and for workers, but only stalled in
+/// counts.
 pub async fn a_lock_at_its_deadline_is_running_and_stalled(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     assert_eq!(system.list(60, Listing::Running(queue("mail"))).await?, ["j1"]);
@@ -190,7 +192,8 @@ pub async fn blocked_jobs_are_listed_in_the_order_of_their_puts(system: System) 
     Ok(())
 }
 
-/// Recurring jobs are listed by their next times, and those of one moment in the order in which they were made.
+/// Recurring jobs are listed by their next times, and those of one moment in the order in which they were
+/// made.
 pub async fn recurring_jobs_are_listed_by_their_next_times(system: System) -> Checked {
     for (name, offset) in [("c", 9), ("b", 5), ("a", 5)] {
         system.at(0, Recur { offset: seconds(offset), ..recur("mail", name, 10) }).await?;
@@ -266,7 +269,7 @@ pub async fn workers_are_listed_from_the_last_seen(system: System) -> Checked {
     Ok(())
 }
 
-/// A worker's jobs are listed from the last to expire, those whose lock holds apart from the others.
+/// A worker's jobs are listed by expiry, latest first; jobs with an expired lock are listed apart.
 pub async fn a_workers_jobs_are_listed_from_the_last_to_expire(system: System) -> Checked {
     for (now, name) in [(1, "a"), (2, "b"), (11, "c"), (12, "d")] {
         system.run(now, put("mail", name), "w1").await?;
@@ -333,7 +336,7 @@ pub async fn a_peek_shows_expired_jobs_then_waiting_ones(system: System) -> Chec
     Ok(())
 }
 
-/// A look at what comes next heeds neither a pause nor a limit, registers nobody, and moves due jobs.
+/// Peek ignores pauses and limits, registers no worker, and promotes due jobs.
 pub async fn a_peek_moves_due_jobs_but_hands_nothing_out(system: System) -> Checked {
     system.ask(set("mail-max-concurrency", "1")).await?;
     system.run(0, put("mail", "running"), "w1").await?;

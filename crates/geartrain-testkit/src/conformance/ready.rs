@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// Whoever asks whether there is a job is told at once if there is one, and it stays where it is.
+/// A ready wait returns at once if there is a job, and leaves it in its queue.
 pub async fn a_ready_wait_returns_at_once_if_there_is_a_job(system: System) -> Checked {
     system.now(put("mail", "j1")).await?;
     for wait in [0, 600] {
@@ -13,7 +13,7 @@ pub async fn a_ready_wait_returns_at_once_if_there_is_a_job(system: System) -> C
     Ok(())
 }
 
-/// Whoever will not wait is told at once that there is nothing.
+/// A ready wait of zero seconds on an empty queue returns false at once.
 pub async fn a_ready_wait_of_zero_seconds_is_answered_at_once(system: System) -> Checked {
     system.now(put("post", "j1")).await?;
     assert!(!system.backend.ready_or_wait(queues(["mail"]), Seconds::ZERO).await?);
@@ -34,7 +34,7 @@ pub async fn all_who_wait_for_word_are_told(system: System) -> Checked {
     Ok(())
 }
 
-/// A job goes to those who wait for it; word is given only if something is left.
+/// Parked pops are served first; a ready wait returns only if a job is left.
 pub async fn those_who_wait_for_jobs_come_before_those_who_wait_for_word(system: System) -> Checked {
     let mut word = system.waits_for_word(["mail"], 600).await?;
     let first = system.waits(pop("mail", "w1"), 600).await?;
@@ -50,7 +50,7 @@ pub async fn those_who_wait_for_jobs_come_before_those_who_wait_for_word(system:
     Ok(())
 }
 
-/// A job that comes due is word for nobody if somebody waited for the job itself.
+/// A job that comes due for a parked pop wakes no ready wait.
 pub async fn a_job_that_came_due_for_a_parked_pop_wakes_no_ready_wait(system: System) -> Checked {
     system.now(Put { delay: seconds(50), ..put("mail", "j1") }).await?;
     let waiter = system.waits(pop("mail", "w1"), 600).await?;
@@ -85,7 +85,8 @@ pub async fn a_wait_for_word_ends_when_its_time_is_over(system: System) -> Check
     Ok(())
 }
 
-/// What comes due by itself is word, too: a scheduled job, a recurring one's next child, and a lock that expired. It stays as it is.
+/// What comes due by itself is word, too: a scheduled job, a recurring one's next child, and a lock that
+/// expired. It stays as it is.
 pub async fn what_comes_due_is_word(system: System) -> Checked {
     system.now(Put { delay: seconds(50), ..put("later", "a") }).await?;
     system.now(Recur { offset: seconds(40), ..recur("often", "r", 1000) }).await?;
@@ -102,7 +103,7 @@ pub async fn what_comes_due_is_word(system: System) -> Checked {
     stalled.still_waits(&system).await?;
     system.clock.set(60);
     assert!(stalled.answered(&system).await?);
-    // Nobody was warned; the pop that follows the word does that.
+    // No worker was warned yet; the pop that follows does that.
     assert_eq!(system.job("b").await?.history.len(), 2);
     assert_eq!(popped_jids(system.now(pop("stalled", "w2")).await?), NONE);
     let mut again = system.waits_for_word(["stalled"], 600).await?;
@@ -137,7 +138,8 @@ pub async fn word_is_given_however_a_job_comes(system: System) -> Checked {
     Ok(())
 }
 
-/// A queue that hands out nothing has no word to give: while it is paused, while it is full, and while no job may start.
+/// A queue that hands out nothing has no word to give: while it is paused, while it is full, and while no job
+/// may start.
 pub async fn a_queue_that_hands_out_nothing_gives_no_word(system: System) -> Checked {
     system.now(pause("paused")).await?;
     system.now(put("paused", "a")).await?;
@@ -175,7 +177,7 @@ pub async fn a_queue_that_hands_out_nothing_gives_no_word(system: System) -> Che
     Ok(())
 }
 
-/// Whoever waits for word is no worker: nobody has asked for a job, and no queue is on the list.
+/// A ready wait registers neither a worker nor a queue, and does not count as a request for jobs.
 pub async fn a_ready_wait_registers_no_worker(system: System) -> Checked {
     let mut word = system.waits_for_word(["mail"], 600).await?;
     assert_eq!(system.workers(0).await?, NONE);
@@ -183,12 +185,12 @@ pub async fn a_ready_wait_registers_no_worker(system: System) -> Checked {
     system.now(pause("mail")).await?;
     system.now(put("mail", "j1")).await?;
     word.still_waits(&system).await?;
-    let nobody = Reason::NoWorker { klass: klass("k"), asked: None };
-    assert_eq!(system.why(0, "j1").await?, [Reason::Paused { queue: queue("mail") }, nobody]);
+    let no_worker = Reason::NoWorker { klass: klass("k"), asked: None };
+    assert_eq!(system.why(0, "j1").await?, [Reason::Paused { queue: queue("mail") }, no_worker]);
     Ok(())
 }
 
-/// Whoever stops waiting for word is in nobody's way.
+/// A dropped ready wait blocks no other.
 pub async fn a_dropped_ready_wait_blocks_no_other(system: System) -> Checked {
     drop(system.waits_for_word(["mail"], 600).await?);
     let word = system.waits_for_word(["mail"], 600).await?;

@@ -1,4 +1,4 @@
-//! What those are told who wait for a job, and what is kept for those who ask later.
+//! Result streams and stored results.
 
 use super::prelude::*;
 
@@ -19,7 +19,7 @@ fn kept(name: &str, ended: i32, code: i32, bytes: &str) -> StoredResult {
     }
 }
 
-/// Whoever waits is told once how the job ended, and with what.
+/// A waiter receives the ending and the result once.
 pub async fn a_result_waiter_receives_the_job_ending(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     for (number, name) in (1..).zip(["plain", "complete", "failed", "failed-with", "cancelled"]) {
@@ -43,7 +43,7 @@ pub async fn a_result_waiter_receives_the_job_ending(system: System) -> Checked 
     Ok(())
 }
 
-/// However a job comes to fail, those who wait for it are told.
+/// Every way to fail is delivered to waiters.
 pub async fn a_result_waiter_receives_every_kind_of_failure(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     const SPENT: &str = "Job exhausted retries in queue \"mail\"";
@@ -78,7 +78,7 @@ pub async fn a_result_waiter_receives_every_kind_of_failure(system: System) -> C
     Ok(())
 }
 
-/// Those who wait for one job are told in the order in which they came.
+/// Waiters of one job receive deliveries in the order in which they attached.
 pub async fn those_who_wait_are_told_in_the_order_they_came(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 3), "w1").await?;
@@ -103,7 +103,7 @@ pub async fn those_who_wait_are_told_in_the_order_they_came(system: System) -> C
     Ok(())
 }
 
-/// A job that goes on to another queue has not ended, and what came out so far is told to nobody.
+/// A job that advances to another queue has not ended: its result so far is not delivered.
 pub async fn a_job_that_advances_has_not_ended(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let terms =
@@ -121,7 +121,7 @@ pub async fn a_job_that_advances_has_not_ended(system: System) -> Checked {
     Ok(())
 }
 
-/// Whoever attaches to an unfinished job waits; of one that ended they are told at once, and do not wait.
+/// Attach to an unfinished job adds a waiter; for an ended one it returns the ending at once.
 pub async fn attaching_to_a_job_that_ended_answers_how(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let ended = |state, kept: Option<StoredResult>| AttachReply::Ended { state, result: kept.map(Box::new) };
@@ -150,7 +150,7 @@ pub async fn attaching_to_a_job_that_ended_answers_how(system: System) -> Checke
     Ok(())
 }
 
-/// A put that finds its job unfinished attaches its waiter; one that finds it finished attaches nobody.
+/// A put of an existing unfinished job attaches its waiter; of an ended one it attaches none.
 pub async fn a_put_that_keeps_an_unfinished_job_attaches_to_it(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     system.run(0, put("mail", "a"), "w1").await?;
@@ -184,7 +184,7 @@ pub async fn a_waiter_waits_for_one_job_at_a_time(system: System) -> Checked {
     Ok(())
 }
 
-/// Those who leave are told nothing more: one, all of a connection, all of a front, or everybody.
+/// Detached waiters receive nothing more: one waiter, a connection, a stream, or all.
 pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked {
     let mut here = system.follow(1).await?;
     let mut there = system.follow(2).await?;
@@ -217,7 +217,7 @@ pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked 
     Ok(())
 }
 
-/// When nobody hears a front any more, those who waited through it have left.
+/// When a result stream is dropped, its waiters are detached.
 pub async fn those_who_wait_leave_with_their_front(system: System) -> Checked {
     let follower = system.follow(1).await?;
     let mut other = system.follow(2).await?;
@@ -236,7 +236,7 @@ pub async fn those_who_wait_leave_with_their_front(system: System) -> Checked {
     Ok(())
 }
 
-/// What a worker sends goes to those who wait, of either kind, and leaves no trace.
+/// Chunks of both kinds go to the waiters and are not stored.
 pub async fn a_chunk_is_told_and_not_kept(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
@@ -251,7 +251,7 @@ pub async fn a_chunk_is_told_and_not_kept(system: System) -> Checked {
     Ok(())
 }
 
-/// What a worker sends when nobody waits is sent to nobody.
+/// A chunk of a job without waiters is delivered to none.
 pub async fn a_chunk_without_waiters_is_delivered_to_none(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     assert_eq!(system.ignores(1, chunk("a", holding(&popped), "x")).await?, 0);
@@ -349,7 +349,8 @@ pub async fn a_result_is_kept_for_as_long_as_was_asked(system: System) -> Checke
     Ok(())
 }
 
-/// A result is kept of what failed as well, and of what brought none; not of what was cancelled or did not ask.
+/// A result is kept of what failed as well, and of what brought none; not of what was cancelled or did not
+/// ask.
 pub async fn what_is_kept_is_what_came_out(system: System) -> Checked {
     for name in ["plain", "failed", "cancelled"] {
         system.run(0, with_result(name, 60), "w1").await?;
@@ -475,7 +476,7 @@ pub async fn results_have_room_for_64_mib(system: System) -> Checked {
     Ok(())
 }
 
-/// A completion or failure that is repeated with its token is answered again; nobody is told twice, and what came out stays what it was.
+/// A completion or failure repeated with its token is idempotent: delivered once, and the first result stays.
 pub async fn a_repeated_completion_is_delivered_once(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let mut ends = Vec::new();
@@ -510,7 +511,8 @@ pub async fn a_repeated_completion_is_delivered_once(system: System) -> Checked 
     Ok(())
 }
 
-/// A worker that froze and comes back when another has done its job can change nothing any more: not the outcome, not the result, not the history.
+/// A worker that froze and comes back when another has done its job can change nothing any more: not the
+/// outcome, not the result, not the history.
 pub async fn a_frozen_worker_changes_nothing_when_it_comes_back(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let terms =

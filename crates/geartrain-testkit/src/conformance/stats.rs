@@ -54,7 +54,8 @@ pub async fn figures_have_a_mean_and_a_deviation(system: System) -> Checked {
     Ok(())
 }
 
-/// A histogram has a place for each second below a minute, minute below an hour, hour below a day, and six days.
+/// A histogram has a place for each second below a minute, minute below an hour, hour below a day, and six
+/// days.
 pub async fn a_histogram_has_seconds_minutes_hours_and_days(system: System) -> Checked {
     let waits = [0.9, 59.9, 60.0, 3599.0, 3600.0, DAY - 1.0, DAY, DAY * 7.0 - 1.0];
     for (number, wait) in waits.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a case is given: one backend, the clock that it goes by, and ways to ask it things.
+//! The backend under test, its clock, and helpers to query it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use super::builders::*;
 use super::walk::Watch;
 use crate::clock::ManualClock;
 
-/// What a case comes to. It fails by an assertion, or by an error that it did not expect.
+/// The outcome of a case. It fails by an assertion or by an unexpected error.
 pub type Checked = Result<(), Unexpected>;
 
 /// Any error, on its way to the case that did not expect it.
@@ -35,7 +35,8 @@ impl<E: Into<Surprise>> From<E> for Unexpected {
     }
 }
 
-/// Runs one case on a fresh backend, and looks at every job along the way. A backend's tests come here through [`conformance!`](crate::conformance!).
+/// Runs one case on a fresh backend, and looks at every job along the way. A backend's tests come here
+/// through [`conformance!`](crate::conformance!).
 pub fn check<F: Future<Output = Checked>>(
     case: impl FnOnce(System) -> F,
     order: Order,
@@ -58,14 +59,15 @@ pub fn check<F: Future<Output = Checked>>(
 pub enum Order {
     /// By priority, then by moment, then by when they came.
     Exact,
-    /// Waiting jobs by one double that holds priority and moment, then by when they came; other lists by moment, then by name.
+    /// Waiting jobs by one double that holds priority and moment, then by when they came; other lists by
+    /// moment, then by name.
     OneDouble,
 }
 
 /// One backend, and the clock that it goes by.
 ///
-/// Commands bring their own moment, because that is what nearly all rules are about; only those about waiting and
-/// about calls without a moment look at the clock.
+/// Commands bring their own moment, because that is what nearly all rules are about; only those about waiting
+/// and about calls without a moment look at the clock.
 pub struct System {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<ManualClock>,
@@ -204,7 +206,7 @@ impl System {
         Ok(texts(self.at(now, Workers).await?.into_iter().map(|counts| counts.name)))
     }
 
-    /// A worker's jobs: those whose lock holds, and those whose lock has expired.
+    /// A worker's jobs: with a valid lock, and with an expired one.
     pub(crate) async fn worker_jobs(
         &self,
         now: impl Into<f64>,
@@ -230,33 +232,33 @@ impl System {
         self.ask(TopTags::default()).await.map(texts)
     }
 
-    /// Begins to listen.
+    /// Subscribes to events.
     pub(crate) async fn listen(&self) -> Result<Listener, BackendError> {
         Ok(Listener { events: self.backend.subscribe().await?, last: None })
     }
 
-    /// Listens again, to what happened after a position and then to what happens.
+    /// Resumes a subscription after a position.
     pub(crate) async fn resume(&self, after: u64) -> Result<Listener, BackendError> {
         Ok(Listener { events: self.backend.subscribe_from(after).await?, last: Some(after) })
     }
 
-    /// Hears what those are told who wait through a front.
+    /// Opens a result stream.
     pub(crate) async fn follow(&self, front: u64) -> Result<Follower, BackendError> {
         Ok(Follower { deliveries: self.backend.open_result_stream(front).await?, front })
     }
 
-    /// Why a job does not run.
+    /// The reasons why a job is not running.
     pub(crate) async fn why(&self, now: impl Into<f64>, name: &str) -> Result<Vec<Reason>, Surprise> {
         Ok(self.at(now, Why { jid: jid(name) }).await?.reasons)
     }
 
-    /// What is true beyond Qless of a job that there must be.
+    /// The details of a job that must exist.
     pub(crate) async fn particulars(&self, name: &str) -> Result<JobDetails, Surprise> {
         let particulars = self.job(name).await?.details;
         Ok(*particulars.ok_or_else(|| format!("there is nothing particular about job {name}"))?)
     }
 
-    /// Does all that is due.
+    /// Runs ticks until nothing is due.
     pub(crate) async fn tick(&self, now: impl Into<f64>) -> Result<TickReply, BackendError> {
         self.at(now, Tick { count: Count::MAX }).await
     }
@@ -272,14 +274,14 @@ impl System {
         self.ask(RollCall { queue: queue(name), klass: kind.map(klass) }).await
     }
 
-    /// Begins to wait for jobs, of which there must not be any yet.
+    /// Parks a pop; there must be no job yet.
     pub(crate) async fn waits(&self, wanted: Pop, wait: impl Into<f64>) -> Result<IdleWorker<'_>, Surprise> {
         let mut waiter = IdleWorker { reply: self.backend.pop_or_wait(wanted, seconds(wait)) };
         waiter.still_waits(self).await?;
         Ok(waiter)
     }
 
-    /// Begins to wait for word of jobs in queues, of which there must not be any yet.
+    /// Starts a ready wait; there must be no job yet.
     pub(crate) async fn waits_for_word<const N: usize>(
         &self,
         of: [&str; N],
@@ -403,7 +405,7 @@ pub(crate) struct Snapshot {
     announced: Vec<Announcement>,
 }
 
-/// Somebody who listens to what happens.
+/// An event subscriber.
 pub(crate) struct Listener {
     events: Box<dyn Subscription>,
     last: Option<u64>,
@@ -457,7 +459,7 @@ impl Listener {
     }
 }
 
-/// Somebody who hears what is told to those who wait through one front.
+/// The reader of one result stream.
 pub(crate) struct Follower {
     deliveries: Box<dyn ResultStream>,
     front: u64,
@@ -466,7 +468,8 @@ pub(crate) struct Follower {
 impl Follower {
     /// Exactly this was told since the last look, in this order.
     ///
-    /// Somebody waits for a job that is cancelled to mark the end, so that what is missing is noticed rather than waited for.
+    /// A cancelled job with a waiter marks the end, so that a missing delivery is noticed rather than waited
+    /// for.
     pub(crate) async fn told<const N: usize>(
         &mut self,
         system: &System,
@@ -488,7 +491,7 @@ impl Follower {
     }
 }
 
-/// A worker that waits for a job, or for word of one. Whoever drops it stops the wait.
+/// A parked pop or ready wait. Dropping it cancels the wait.
 pub(crate) struct IdleWorker<'a, T = PopReply> {
     pub(crate) reply: Pending<'a, T>,
 }
@@ -526,7 +529,7 @@ const LOOKS_MAX: usize = 10_000;
 
 /// What a future comes to, while the backend is kept awake with other commands.
 ///
-/// To wait for it would be simpler, but a backend that forgets somebody should fail the case rather than hang it.
+/// Awaiting it would be simpler, but a backend that forgets a parked pop should fail the case, not hang it.
 async fn soon<T>(system: &System, future: impl Future<Output = T>) -> Result<T, Surprise> {
     let mut future = pin!(future);
     for _ in 0..LOOKS_MAX {

@@ -27,7 +27,7 @@ pub async fn a_token_is_new_at_each_pop(system: System) -> Checked {
     Ok(())
 }
 
-/// Whoever has the token may do what the holder may.
+/// The token alone authorizes what its holder may do.
 pub async fn a_token_is_as_good_as_the_holders_name(system: System) -> Checked {
     let popped = system.run(0, put("mail", "j1"), "w1").await?;
     let beat = Heartbeat { jid: jid("j1"), holder: with(&popped), payload: None };
@@ -45,7 +45,7 @@ pub async fn a_token_is_as_good_as_the_holders_name(system: System) -> Checked {
     Ok(())
 }
 
-/// A token holds through the grace, until somebody else has the job.
+/// A token stays valid during the grace period, until another worker has the job.
 pub async fn a_token_holds_until_the_take_over(system: System) -> Checked {
     let first = system.run(0, put("mail", "j1"), "w1").await?;
     system.pop(60, "mail", "w2", 1).await?;
@@ -57,7 +57,8 @@ pub async fn a_token_holds_until_the_take_over(system: System) -> Checked {
     Ok(())
 }
 
-/// A worker that lost a job and got it again cannot end the new attempt with the old token, only with its name.
+/// A worker that lost a job and got it again cannot end the new attempt with the old token, only with its
+/// name.
 pub async fn an_old_token_cannot_end_a_new_attempt_of_the_same_worker(system: System) -> Checked {
     system.ask(set("grace-period", "0")).await?;
     let first = system.run(0, put("mail", "j1"), "w1").await?;
@@ -84,7 +85,7 @@ pub async fn a_token_of_an_attempt_that_is_over_is_refused(system: System) -> Ch
     Ok(())
 }
 
-/// A token that nobody was ever given is no better than an old one.
+/// A token that was never issued is refused like an old one.
 pub async fn a_made_up_token_is_refused(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     let forged = Holder::Token(Token::new(u64::MAX));
@@ -209,7 +210,8 @@ pub async fn a_repetition_of_another_kind_is_refused(system: System) -> Checked 
     Ok(())
 }
 
-/// Once its holder was warned, a lock lasts to the end of the grace, and only Qless goes on to name the old deadline.
+/// Once its holder was warned, a lock lasts to the end of the grace, and only Qless goes on to name the old
+/// deadline.
 pub async fn a_lock_in_grace_ends_with_the_grace(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.pop(65, "mail", "w2", 1).await?;

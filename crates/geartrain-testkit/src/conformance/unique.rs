@@ -1,4 +1,5 @@
-//! What a put on terms does: keys that make two submissions one, how long a job lives, and what is left of it.
+//! What a put on terms does: keys that make two submissions one, how long a job lives, and what is left of
+//! it.
 
 use super::prelude::*;
 
@@ -132,7 +133,8 @@ pub async fn a_key_is_free_once_its_job_is_finished_or_gone(system: System) -> C
     Ok(())
 }
 
-/// A job takes its key along to another queue, by a put or a completion, and runs without it if it is taken there.
+/// A job takes its key along to another queue, by a put or a completion, and runs without it if it is taken
+/// there.
 pub async fn a_job_takes_its_key_along(system: System) -> Checked {
     system.run(0, unique("mail", "a", "1"), "w1").await?;
     system.at(1, advance("a", "w1", "post")).await?;
@@ -159,7 +161,8 @@ pub async fn an_unfailed_job_takes_its_key_again(system: System) -> Checked {
     Ok(())
 }
 
-/// A submission that joins attaches its waiter, keeps the longer result, and lets the job live on if it would.
+/// A submission that joins attaches its waiter, keeps the longer result, and lets the job live on if it
+/// would.
 pub async fn joining_adds_a_waiter_and_the_better_promises(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let first = |by, result_for| PutOptions {
@@ -281,7 +284,7 @@ pub async fn a_job_put_again_has_the_new_terms_or_keeps_its_own(system: System) 
     Ok(())
 }
 
-/// A job that is put again keeps those who wait for it, and gains who comes with the put.
+/// A job that is put again keeps its waiters, and gains the waiter of the put.
 pub async fn a_job_put_again_keeps_its_waiters(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     system.at(0, awaited("mail", "a", 1)).await?;
@@ -316,7 +319,7 @@ pub async fn a_fleeting_job_goes_with_its_last_waiter(system: System) -> Checked
     Ok(())
 }
 
-/// A job that nobody waits for any more lets go of its key, and what it needed can be done without it.
+/// An orphaned job releases its key and its dependencies.
 pub async fn an_abandoned_job_lets_go_of_its_key(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     let mut job = fleeting("mail", "a", 1);
@@ -327,7 +330,7 @@ pub async fn an_abandoned_job_lets_go_of_its_key(system: System) -> Checked {
     Ok(())
 }
 
-/// A job that lives always does not mind that nobody waits.
+/// A job with the default orphan policy lives on without waiters.
 pub async fn a_lasting_job_outlives_its_waiters(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     system.at(0, awaited("mail", "a", 1)).await?;
@@ -338,7 +341,7 @@ pub async fn a_lasting_job_outlives_its_waiters(system: System) -> Checked {
     Ok(())
 }
 
-/// A job that nobody waits for yet lives until somebody has come and gone.
+/// A job that never had a waiter is no orphan until its first waiter has detached.
 pub async fn a_fleeting_job_waits_for_its_first_waiter(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     let terms = PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..PutOptions::default() };
@@ -351,7 +354,7 @@ pub async fn a_fleeting_job_waits_for_its_first_waiter(system: System) -> Checke
     Ok(())
 }
 
-/// A job that runs is not abandoned, but if it comes back from its worker and nobody waits, it is.
+/// A running job is not abandoned; when it returns to its queue without a waiter, it is.
 pub async fn a_fleeting_job_runs_on_and_goes_when_it_comes_back(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     let names = ["retried", "delayed", "timed-out", "handed-back", "crashed", "late", "complete"];
@@ -381,7 +384,7 @@ pub async fn a_fleeting_job_runs_on_and_goes_when_it_comes_back(system: System) 
     Ok(())
 }
 
-/// A job that somebody waits for comes back to its queue like any other.
+/// A job with a waiter returns to its queue like any other.
 pub async fn an_awaited_job_comes_back(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     system.run(0, fleeting("mail", "a", 1), "w1").await?;

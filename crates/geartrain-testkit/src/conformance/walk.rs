@@ -1,6 +1,6 @@
-//! Looks at every job after everything that a case does, and holds what is said about why it does not run against the rest of what is said about it.
+//! Cross-checks every job after every command of a case: the answer to `Why` must agree with all other reads.
 //!
-//! No case has to ask for this: each is given a backend with a [`Watch`] before it.
+//! Every case runs it, because its backend is wrapped in a [`Watch`].
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -51,7 +51,7 @@ impl Watch {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().expect("nobody panics while they write down what they saw")
+        self.seen.lock().expect("no code panics while it holds the lock")
     }
 
     fn ask(&self, batch: &[Call]) {
@@ -87,7 +87,7 @@ impl Watch {
             let seen = self.seen();
             (seen.jobs.iter().cloned().collect(), seen.now)
         };
-        // Jobs may move while they are looked at, because somebody waits for them: then they are looked at again.
+        // Jobs may move during the reads because of parked pops; then they are read again.
         loop {
             let (jobs, answers) = self.read(&names, now).await?;
             let (around, able) = self.surroundings(&jobs, now).await?;
@@ -249,7 +249,7 @@ fn may_start(
     able: u64,
     jobs: &BTreeMap<Jid, Job>,
 ) {
-    let (mut expired, mut halted, mut nobody, mut behind) = (None, None, false, 0);
+    let (mut expired, mut halted, mut no_worker, mut behind) = (None, None, false, 0);
     let mut last = 0;
     for reason in told {
         let rank = match reason {
@@ -280,7 +280,7 @@ fn may_start(
             }
             Reason::NoWorker { klass, .. } => {
                 assert_eq!((klass, able), (&job.klass, 0), "{}: {told:?}", job.jid);
-                nobody = true;
+                no_worker = true;
                 5
             }
             Reason::Behind { jobs } => {
@@ -301,7 +301,7 @@ fn may_start(
     let expires = job.details.as_ref().and_then(|particulars| particulars.expires);
     assert_eq!(expired, expires.filter(|at| *at < now), "{} at {now}: {told:?}", job.jid);
     assert_eq!(halted, paused, "{}: {told:?}", job.jid);
-    assert!(nobody || able > 0 || around.ever_asked, "{} has nobody to do it: {told:?}", job.jid);
+    assert!(no_worker || able > 0 || around.ever_asked, "{} has no worker: {told:?}", job.jid);
     match around.waiting.get(&job.jid) {
         Some(place) => assert_eq!(behind, *place as u64, "{}: {told:?}", job.jid),
         None => {

@@ -1,5 +1,5 @@
-//! Why a job does not run. That the answer is right wherever a job stands is looked at after every command of every case;
-//! here is each reason once.
+//! Why a job does not run. That the answer is right wherever a job stands is looked at after every command of
+//! every case; here is each reason once.
 
 use super::prelude::*;
 
@@ -37,7 +37,7 @@ pub async fn a_running_job_is_in_its_workers_hands(system: System) -> Checked {
     Ok(())
 }
 
-/// A worker that was warned has the grace period, and then whoever asks gets its job.
+/// A warned worker has the grace period; then the next pop gets its job.
 pub async fn a_warned_worker_has_its_grace(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     assert_eq!(system.pop(60, "mail", "w2", 1).await?, [""; 0]);
@@ -69,7 +69,8 @@ pub async fn a_job_that_is_over_says_how(system: System) -> Checked {
     Ok(())
 }
 
-/// A blocked job names the first that it waits for and how many there are, then when it may run, then a pause.
+/// A blocked job names the first that it waits for and how many there are, then when it may run, then a
+/// pause.
 pub async fn a_blocked_job_names_what_it_waits_for(system: System) -> Checked {
     system.run(0, put("mail", "b"), "w1").await?;
     system.at(0, put("mail", "c")).await?;
@@ -162,29 +163,29 @@ pub async fn a_queue_at_its_rate_says_when_it_goes_on(system: System) -> Checked
     Ok(())
 }
 
-/// A job that nobody is there to do says so, and when somebody last was.
+/// Without a live worker the reason says so, and when one last asked.
 pub async fn a_job_without_workers_says_so(system: System) -> Checked {
     system.at(100, put("mail", "a")).await?;
-    let nobody = |asked| Reason::NoWorker { klass: klass("k"), asked };
-    assert_eq!(system.why(100, "a").await?, [nobody(None)]);
+    let no_worker = |asked| Reason::NoWorker { klass: klass("k"), asked };
+    assert_eq!(system.why(100, "a").await?, [no_worker(None)]);
     system.at(100, can("w1", "mail", Some("other"))).await?;
-    assert_eq!(system.why(100, "a").await?, [nobody(None)]);
+    assert_eq!(system.why(100, "a").await?, [no_worker(None)]);
     system.at(100, can("w1", "mail", Some("k"))).await?;
     assert_eq!(system.why(100, "a").await?, [Reason::Next]);
     system.at(101, gone("w1")).await?;
-    assert_eq!(system.why(101, "a").await?, [nobody(None)]);
+    assert_eq!(system.why(101, "a").await?, [no_worker(None)]);
     system.run(200, put("post", "first"), "w2").await?;
     system.at(200, put("post", "b")).await?;
     assert_eq!(system.why(245, "b").await?, [Reason::Next]);
     let later = system.why(275, "b").await?;
     let [Reason::NoWorker { asked: Some(asked), .. }] = later.as_slice() else {
-        return Err(format!("nobody is there, and yet {later:?}").into());
+        return Err(format!("there is no worker, and yet {later:?}").into());
     };
     assert!(moment(190) <= *asked && *asked <= moment(210), "they asked at 200, not at {asked}");
     Ok(())
 }
 
-/// Whoever asked a queue before anything was put there has asked it all the same.
+/// A pop from an empty queue counts as a request for its jobs.
 pub async fn a_worker_that_came_before_the_first_job_counts(system: System) -> Checked {
     system.pop(100, "mail", "w1", 1).await?;
     system.at(110, put("mail", "a")).await?;

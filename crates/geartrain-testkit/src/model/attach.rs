@@ -1,4 +1,4 @@
-//! Those who wait for jobs, and what they are told.
+//! Result waiters: attach, detach, and the deliveries they receive.
 
 use geartrain_core::{
     Attach, AttachReply, Chunk, Delivery, DetachScope, Event, Jid, OrphanPolicy, Progress, Refusal,
@@ -13,7 +13,7 @@ impl Model {
         self.waiters.iter().filter(|(_, of)| of == jid).map(|(waiter, _)| *waiter).collect()
     }
 
-    /// Refuses to let somebody wait for a job who waits for another.
+    /// Refuses a waiter that is attached to another job.
     pub(super) fn refuse_waiter(&self, jid: &Jid, waiter: ResultWaiter) -> Result<(), Refusal> {
         match self.waiters.iter().find(|(other, _)| *other == waiter) {
             Some((_, of)) if of != jid => Err(bad_argument("waiter")),
@@ -21,7 +21,7 @@ impl Model {
         }
     }
 
-    /// Lets somebody wait for a job, unless they do.
+    /// Attaches a waiter to a job, unless it is attached already.
     pub(super) fn attach_to(&mut self, jid: &Jid, waiter: ResultWaiter) {
         if !self.waiters_of(jid).contains(&waiter) {
             self.waiters.push((waiter, jid.clone()));
@@ -43,7 +43,7 @@ impl Model {
         }
     }
 
-    /// Those who leave do so in the order of their numbers.
+    /// Waiters are detached in the order of their numbers.
     pub(super) fn leave(&mut self, who: &DetachScope) -> u64 {
         let leaves = |waiter: &ResultWaiter| match who {
             DetachScope::One(one) => waiter == one,
@@ -64,7 +64,8 @@ impl Model {
         leaving.len() as u64
     }
 
-    /// Removes a job that lives only as long as somebody waits, if nobody does and nothing else needs it (rule Abandoned).
+    /// Removes an orphan: a job that lives only while a waiter is attached, has none left, and has no
+    /// dependents (rule Abandoned).
     pub(super) fn abandon_if_unwanted(&mut self, jid: &Jid) {
         let Some(job) = self.jobs.get(jid) else { return };
         let at_rest = job.is_unfinished() && job.place.state() != StateName::Running;
@@ -77,7 +78,7 @@ impl Model {
     }
 
     /// Tells all who wait for a job something. Answers how many they are.
-    pub(super) fn tell(&mut self, jid: &Jid, told: &StreamItem) -> u64 {
+    pub(super) fn deliver(&mut self, jid: &Jid, told: &StreamItem) -> u64 {
         let waiters = self.waiters_of(jid);
         for waiter in &waiters {
             self.deliveries.push(Delivery { waiter: *waiter, jid: jid.clone(), item: told.clone() });
@@ -89,7 +90,7 @@ impl Model {
         self.held(&progress.jid, &progress.holder, None)?;
         self.job_mut(&progress.jid).beyond.progress = Some(progress.progress);
         self.events.push(Event::Progress { jid: progress.jid.clone(), progress: progress.progress });
-        self.tell(
+        self.deliver(
             &progress.jid,
             &StreamItem::Progress { progress: progress.progress, said: progress.said.clone() },
         );
@@ -98,7 +99,7 @@ impl Model {
 
     pub(super) fn chunk(&mut self, chunk: &Chunk) -> Result<u64, Refusal> {
         self.held(&chunk.jid, &chunk.holder, None)?;
-        Ok(self.tell(&chunk.jid, &StreamItem::Chunk(chunk.kind, chunk.bytes.clone())))
+        Ok(self.deliver(&chunk.jid, &StreamItem::Chunk(chunk.kind, chunk.bytes.clone())))
     }
 
     pub(super) fn status(&self, status: &Status) -> Option<StatusReply> {

@@ -91,7 +91,8 @@ impl Model {
         self.abilities.iter().filter(|(worker, _)| asked_for(worker)).map(show).collect()
     }
 
-    /// How long an attempt of a worker at a job may take: the shorter of what the job and the worker say (rule Deadline).
+    /// How long an attempt of a worker at a job may take: the shorter of what the job and the worker say
+    /// (rule Deadline).
     pub(super) fn attempt_max(&self, jid: &Jid, worker: &WorkerName) -> Option<Seconds> {
         let job = &self.jobs[jid];
         let of_worker = self.abilities.get(worker).and_then(|abilities| {
@@ -169,7 +170,7 @@ impl Model {
     }
 }
 
-/// The group of a queue for one kind of failure that nobody named.
+/// A queue's default group for one kind of failure.
 pub(super) fn made_up(kind: &str, queue: &QueueName) -> Group {
     Group::new(format!("{kind}-{queue}")).expect("a group has room for a queue's name")
 }

@@ -56,7 +56,7 @@ pub(super) fn span(seconds: f64) -> Seconds {
 }
 
 impl Model {
-    /// An option that somebody set to a number.
+    /// An option that was set to a number.
     pub(super) fn number(&self, option: &str) -> Option<f64> {
         self.options.get(option).and_then(|value| parse(value))
     }

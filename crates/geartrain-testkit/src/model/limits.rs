@@ -102,7 +102,7 @@ impl Model {
         Some(restraint.spent_until - span(rate.interval().get() * (f64::from(rate.burst()) - 1.0)))
     }
 
-    /// Takes note that somebody asked a queue for jobs, unless somebody did at about the same time.
+    /// Records when a queue was last asked for jobs, unless a recent record exists.
     pub(super) fn note_asked(&mut self, now: Timestamp, queue: &QueueName) {
         let known = |asked: &Timestamp| (now - *asked).get().abs() < ASKED_AGAIN;
         if !self.asked.get(queue).is_some_and(known) {

@@ -1,10 +1,11 @@
 //! The queue as its specification reads, to compare the engine with.
 //!
-//! Nothing in here is clever, so that it can be checked against the text line by line: one plain record per job,
-//! with the fields of Qless's hash, and every container (work, locks, a worker's list …) is found by looking at all
-//! jobs and sorting. Section numbers are those of the Qless specification; "decision" means a numbered line of
-//! `docs/decisions/0001-qless-rules-kept-and-changed.md`, which wins. What goes beyond Qless is in
-//! `docs/decisions/0009-beyond-qless.md`; "rule" and a word means the paragraph there that begins with it.
+//! Nothing in here is clever, so that it can be checked against the text line by line: one plain record per
+//! job, with the fields of Qless's hash, and every container (work, locks, a worker's list …) is found by
+//! looking at all jobs and sorting. Section numbers are those of the Qless specification; "decision" means a
+//! numbered line of `docs/decisions/0001-qless-rules-kept-and-changed.md`, which wins. What goes beyond Qless
+//! is in `docs/decisions/0009-beyond-qless.md`; "rule" and a word means the paragraph there that begins with
+//! it.
 
 mod attach;
 mod capabilities;
@@ -53,16 +54,16 @@ pub struct Model {
     tracked: BTreeMap<Jid, Entry>,
     /// Qless's usage counters, which drift.
     tag_uses: BTreeMap<Tag, i64>,
-    /// The options that somebody set.
+    /// The options that were set.
     options: BTreeMap<String, String>,
     figures: BTreeMap<(QueueName, Timestamp), Day>,
     /// Who waits for which job, in the order in which they came.
     waiters: Vec<(ResultWaiter, Jid)>,
     /// In the order in which they were kept.
     results: Vec<StoredResult>,
-    /// What workers have announced. Those who can do nothing are not in here.
+    /// Announced capabilities. Workers without any are absent.
     abilities: BTreeMap<WorkerName, Abilities>,
-    /// The limits of each queue that somebody limited.
+    /// The limits of each queue that has any.
     restraints: BTreeMap<QueueName, Restraint>,
     /// When a pop last asked each queue for jobs, to within ten seconds.
     asked: BTreeMap<QueueName, Timestamp>,
@@ -72,7 +73,7 @@ pub struct Model {
     tokens: u64,
     /// What the present command has published so far.
     events: Vec<Event>,
-    /// What the last command told those who wait.
+    /// The deliveries of the last command.
     deliveries: Vec<Delivery>,
 }
 
@@ -176,7 +177,7 @@ impl Record {
         }
     }
 
-    /// Somebody decides that the job is to run after all.
+    /// Resets deadline and crash count, because a caller put the job again.
     fn renew(&mut self, now: Timestamp) {
         self.beyond.expires = self.beyond.expires.filter(|expires| *expires > now);
         self.beyond.crashes = 0;
@@ -209,7 +210,7 @@ impl Model {
         (answer, std::mem::take(&mut self.events))
     }
 
-    /// What the last command told those who wait for jobs, in order.
+    /// The deliveries of the last command, in order.
     pub fn deliveries(&self) -> &[Delivery] {
         &self.deliveries
     }
@@ -513,7 +514,7 @@ impl Model {
         }
     }
 
-    /// Checks that somebody holds a job, in the queue where they think it is. Answers who that is.
+    /// Checks that the caller holds a job, in the queue that it names. Returns the worker.
     fn held(&self, jid: &Jid, holder: &Holder, given: Option<&QueueName>) -> Result<WorkerName, Refusal> {
         let job = self.job(jid)?;
         let state = job.place.state();

@@ -226,7 +226,7 @@ impl Model {
         false
     }
 
-    /// Fails a job that nobody said had failed.
+    /// Fails a job whose worker did not report the failure.
     pub(super) fn give_up(
         &mut self,
         now: Timestamp,

@@ -246,7 +246,8 @@ impl Model {
         self.jobs.remove(jid);
     }
 
-    /// Lets the jobs go that waited for this one alone (section 4.5), in the order of their jids (decision 3).
+    /// Lets the jobs go that waited for this one alone (section 4.5), in the order of their jids (decision
+    /// 3).
     fn release_dependents(&mut self, now: Timestamp, jid: &Jid) {
         for dependent in self.dependents(jid) {
             let job = self.job_mut(&dependent);

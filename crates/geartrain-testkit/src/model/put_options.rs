@@ -125,7 +125,8 @@ impl Model {
         self.jobs.iter().find(holds).map(|(jid, _)| jid.clone())
     }
 
-    /// Lets a job have its key in the queue that it is in now, unless another has it there. One that it held elsewhere is free.
+    /// Lets a job have its key in the queue that it is in now, unless another has it there. One that it held
+    /// elsewhere is free.
     pub(super) fn take_key(&mut self, jid: &Jid) {
         self.job_mut(jid).holds_key = false;
         let job = &self.jobs[jid];

@@ -26,7 +26,8 @@ impl Model {
             Position::Depends(_) => {
                 JobState::Depends { on: shown.dependencies.into_iter().collect(), due: job.scheduled }
             }
-            // In grace this is the end of the grace, while the deadline that Qless names is the one from before.
+            // In grace this is the end of the grace, while the deadline that Qless names is the one from
+            // before.
             Position::Locks { deadline } => JobState::Running {
                 lock: Lock {
                     worker: job.worker.clone().expect("a running job has a worker"),

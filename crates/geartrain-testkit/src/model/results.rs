@@ -1,4 +1,4 @@
-//! How jobs end for good: those who wait are told, the result is kept, and perhaps the job is forgotten.
+//! Job endings: waiters receive the result, the result is stored, and the job may be forgotten.
 
 use geartrain_core::{Event, Jid, JobEnding, JobResult, OnEnd, Refusal, StoredResult, StreamItem, Timestamp};
 
@@ -14,7 +14,8 @@ fn counted(how: &JobEnding, outcome: &JobResult) -> usize {
 }
 
 impl Model {
-    /// Refuses what is said to have come out of a job, if it is to be kept and there is no room for it however much is dropped.
+    /// Refuses what is said to have come out of a job, if it is to be kept and there is no room for it
+    /// however much is dropped.
     pub(super) fn refuse_result(&self, jid: &Jid, said: Option<&JobResult>) -> Result<(), Refusal> {
         let Some(said) = said else { return Ok(()) };
         let (bytes, max) = (said.bytes.bytes().len(), self.results_bytes().saturating_sub(RESULT_BYTES_MORE));
@@ -32,9 +33,9 @@ impl Model {
         self.forget(jid);
     }
 
-    /// Tells those who wait for a job that it ended, and lets them go.
+    /// Delivers the ending to all waiters of a job, and detaches them.
     pub(super) fn tell_the_end(&mut self, jid: &Jid, how: &JobEnding, outcome: &JobResult) {
-        self.tell(jid, &StreamItem::Ended(how.clone(), outcome.clone()));
+        self.deliver(jid, &StreamItem::Ended(how.clone(), outcome.clone()));
         self.waiters.retain(|(_, of)| of != jid);
     }
 
@@ -42,7 +43,7 @@ impl Model {
         let Some(result_for) = self.jobs[jid].beyond.result_ttl else { return };
         let max = self.results_bytes();
         if counted(&how, &outcome) > max {
-            // Nobody said what came out, or too much was said about it.
+            // There is no result, or it is too large to be stored.
             return;
         }
         self.results.retain(|other| other.jid != *jid);

@@ -303,7 +303,7 @@ fn a_key_goes_with_its_job_as_far_as_it_is_free() {
     ask(model, 0.0, put_on("q", "a", terms.clone()));
     ask(model, 0.0, put_on("r", "b", terms.clone()));
     assert_eq!(holder_of(model, "q", "k"), Some(jid("a")));
-    // Put again where the key is taken, it runs without; and whoever comes where it was gets it.
+    // Put again where the key is taken, it runs without one; the next put in its old queue gets the key.
     ask(model, 0.0, put("r", "a"));
     assert_eq!((holder_of(model, "q", "k"), holder_of(model, "r", "k")), (None, Some(jid("b"))));
     ask(model, 0.0, put_on("q", "c", terms));
@@ -385,7 +385,7 @@ fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
     assert_eq!((get(model, "a").remaining, particulars(model, "a").crashes), (4, 1));
     assert_eq!(gone(model, 3.0, "w1", None), (vec![], vec![]));
 
-    // The option counts for those who say nothing else.
+    // The option is the default for jobs that set none.
     for _ in 0..2 {
         assert_eq!(pop(model, 4.0, "q", "w1", 9), [jid("a")]);
         gone(model, 4.0, "w1", None);
@@ -550,8 +550,8 @@ fn an_orphan_job_lives_while_a_waiter_or_a_dependent_needs_it() {
 fn why_names_what_is_in_the_way() {
     let model = &mut Model::default();
     ask(model, 0.0, put("q", "a"));
-    let nobody = |asked| Reason::NoWorker { klass: Klass::new("k").unwrap(), asked };
-    assert_eq!(reasons(model, 0.0, "a"), [nobody(None)]);
+    let no_worker = |asked| Reason::NoWorker { klass: Klass::new("k").unwrap(), asked };
+    assert_eq!(reasons(model, 0.0, "a"), [no_worker(None)]);
     pop(model, 0.0, "q", "w1", 1);
     assert_eq!(
         reasons(model, 0.0, "a"),
@@ -569,7 +569,7 @@ fn why_names_what_is_in_the_way() {
     let stalled = Reason::Stalled { worker: worker("w1"), since: at(60.0), remaining: 5, warned: false };
     assert_eq!(reasons(model, 60.0, "a"), [stalled, Reason::Paused { queue: queue("q") }]);
     let paused = Reason::Paused { queue: queue("q") };
-    assert_eq!(reasons(model, 61.0, "b"), [paused, nobody(Some(at(0.0)))]);
+    assert_eq!(reasons(model, 61.0, "b"), [paused, no_worker(Some(at(0.0)))]);
 }
 
 #[test]
@@ -580,8 +580,8 @@ fn whatever_happens_the_model_agrees_with_itself() {
             let (answer, _) = model.run(step.now, &tokens.command(&step.command));
             tokens.learn(step.number, &answer);
             let told = model.deliveries().len();
-            assert!(answer.is_ok() || told == 0, "story {seed}, {step}");
-            check(&model).unwrap_or_else(|wrong| panic!("story {seed}, {step}: {wrong}"));
+            assert!(answer.is_ok() || told == 0, "trace {seed}, {step}");
+            check(&model).unwrap_or_else(|wrong| panic!("trace {seed}, {step}: {wrong}"));
         }
     }
 }

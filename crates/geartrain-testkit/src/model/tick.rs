@@ -1,4 +1,5 @@
-//! What time alone brings about: attempts that take too long, jobs not started in time, old results, silent workers.
+//! What time alone brings about: attempts that take too long, jobs not started in time, old results, silent
+//! workers.
 
 use geartrain_core::{
     Event, FailedBy, Failure, HistoryEvent, Jid, RandomUnit, Seconds, StateName, Tick, TickReply, Timestamp,
@@ -73,7 +74,8 @@ impl Model {
         results
     }
 
-    /// Workers that announced something, and when they will have been silent for too long, the earliest first and among equals by name.
+    /// Workers that announced something, and when they will have been silent for too long, the earliest first
+    /// and among equals by name.
     fn silent_workers(&self) -> Vec<(Timestamp, WorkerName)> {
         let until = |worker: &WorkerName| {
             just_after(*self.workers.get(worker).expect("who announced is on the list") + WORKER_SILENCE_MAX)

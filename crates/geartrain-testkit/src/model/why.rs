@@ -72,8 +72,8 @@ impl Model {
         }
         reasons.extend(self.rate_limited_until(now, &queue).map(|until| Reason::RateLimit { until }));
         let asked = self.asked.get(&queue).copied();
-        let nobody_asked = asked.is_none_or(|asked| now - asked > WORKER_SILENCE_MAX);
-        if nobody_asked && self.roll_call(&queue, Some(&job.klass)) == 0 {
+        let no_recent_pop = asked.is_none_or(|asked| now - asked > WORKER_SILENCE_MAX);
+        if no_recent_pop && self.roll_call(&queue, Some(&job.klass)) == 0 {
             reasons.push(Reason::NoWorker { klass: job.klass.clone(), asked });
         }
         let jobs = self.behind(now, jid, job, &queue);

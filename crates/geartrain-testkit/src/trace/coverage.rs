@@ -1,4 +1,4 @@
-//! What a run of stories has touched.
+//! Coverage of a run of traces.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use geartrain_core::{
     Answer, Command, Delivery, Event, FailedBy, JobEnding, Milestone, Reason, Refusal, Reply, StreamItem,
 };
 
-/// Every kind of refusal that a story can meet. Too many dependencies takes more jobs than a story has.
+/// Every kind of refusal that a trace can meet. `TooManyDependencies` needs more jobs than a trace has.
 const REFUSALS: [&str; 13] = [
     "NoSuchJob",
     "NoSuchRecurring",
@@ -19,7 +19,7 @@ const REFUSALS: [&str; 13] = [
     "IsDependency",
     "Cycle",
     "QueueFull",
-    "NobodyCan",
+    "NoCapableWorker",
     "TooLarge",
     "BadArgument",
 ];
@@ -41,8 +41,8 @@ const REFUSED_THINGS: [&str; 13] = [
     "waiter",
 ];
 
-/// How often each command was answered and how often refused, how often each refusal was given, how often each thing
-/// happened, how often each reason was why a job did not run, and what those who wait were told.
+/// How often each command was answered and how often refused, how often each refusal was given, how often
+/// each thing occurred, how often each reason kept a job from running, and which stream items were delivered.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
     commands: BTreeMap<&'static str, (u64, u64)>,
@@ -85,7 +85,8 @@ impl Coverage {
         self.commands.values().map(|(answered, refused)| answered + refused).sum()
     }
 
-    /// What was met too seldom: commands answered less often than `least`, and refusals, reasons and what can happen or be told that never were.
+    /// What was met too seldom: commands answered less often than `least`, and refusals, reasons and what can
+    /// happen or be told that never were.
     pub fn missing(&self, least: u64) -> Vec<&'static str> {
         let seldom = |name: &&&str| self.commands.get(**name).is_none_or(|(answered, _)| *answered < least);
         let mut missing: Vec<&str> = COMMANDS.iter().filter(seldom).copied().collect();
@@ -136,7 +137,7 @@ fn name(refusal: &Refusal) -> &'static str {
         Refusal::IsDependency { .. } => "IsDependency",
         Refusal::Cycle { .. } => "Cycle",
         Refusal::QueueFull { .. } => "QueueFull",
-        Refusal::NoCapableWorker { .. } => "NobodyCan",
+        Refusal::NoCapableWorker { .. } => "NoCapableWorker",
         Refusal::TooLarge { .. } => "TooLarge",
         Refusal::BadArgument { .. } => "BadArgument",
         _ => "another",
@@ -233,7 +234,7 @@ fn name_of_told(told: &StreamItem) -> &'static str {
     }
 }
 
-/// Everything that those who wait can be told.
+/// All kinds of stream items.
 const TOLD: [&str; 5] = ["Chunk", "Progress", "Ended/Completed", "Ended/Failed", "Ended/Canceled"];
 
 /// Everything that can happen.

@@ -1,4 +1,4 @@
-//! The small world that stories are set in.
+//! The names that all traces use.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use geartrain_core::{
     Why, WorkerJobs, WorkerName, Workers,
 };
 
-/// Jobs by name. Some are what recurring jobs would call their next child.
+/// Jids. Some are the names that recurring jobs give to their next child.
 const JIDS: [&str; 13] = [
     "00000000000000000000000000000001",
     "0198c0ffee0000000000000000000001",
@@ -56,10 +56,10 @@ pub(super) const OPTIONS: [(&str, &[&str]); 26] = [
     ("nul\0", &["1"]),
 ];
 
-/// What is counted in the world.
+/// Counters for allocated ids.
 pub(super) const COUNTERS: [&str; 3] = ["handles", "fronts", "\0Ä"];
 
-/// The names in the world.
+/// All names.
 #[derive(Debug, Clone)]
 pub(super) struct Fixture {
     pub(super) jids: Vec<Jid>,
@@ -92,7 +92,7 @@ impl Fixture {
         }
     }
 
-    /// Groups that workers name, and those made up where nobody does.
+    /// Groups that workers name, and the default groups.
     pub(super) fn all_groups(&self) -> Vec<Group> {
         let mut groups = self.groups.clone();
         for kind in ["failed-retries", "crashed", "timed-out", "expired"] {
@@ -129,14 +129,15 @@ impl Fixture {
     }
 }
 
-/// The queues of every story.
+/// The queues of every trace.
 pub fn queues() -> Vec<QueueName> {
     Fixture::new().queues
 }
 
-/// Commands that bring everything to light that can be seen at the end of a story: the jobs named and those of the
-/// world, every list, every count, the figures of each day. At last every queue is emptied, all that is due is done,
-/// everybody leaves and each counter is asked once more, which shows what reading does not: the order in which things come out.
+/// Commands that read all visible state at the end of a trace: the given jobs and those of the fixture, every
+/// list and count, and the statistics of each day. Then every queue is emptied, due work is done, all waiters
+/// detach and each counter is read once more, which shows what reads do not: the order in which jobs come
+/// out.
 pub fn final_reads(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
     let world = Fixture::new();
     let page = Page { offset: 0, count: Count::MAX };

@@ -1,4 +1,4 @@
-//! Who makes stories up.
+//! The trace generator.
 
 use fastrand::Rng;
 use geartrain_core::*;
@@ -8,32 +8,32 @@ use super::tokens::{self, Tokens};
 use super::{PAYLOAD_BYTES_MAX, Step, limits};
 use crate::model::Model;
 
-/// Makes up the story of a seed.
+/// Generates the trace of a seed.
 ///
 /// ```
-/// use geartrain_testkit::trace::tell;
-/// assert_eq!(tell(7041), tell(7041));
-/// assert_ne!(tell(7041), tell(7042));
+/// use geartrain_testkit::trace::generate;
+/// assert_eq!(generate(7041), generate(7041));
+/// assert_ne!(generate(7041), generate(7042));
 /// ```
 pub fn generate(seed: u64) -> Vec<Step> {
     run_generator(Generator::new(seed, false))
 }
 
-/// Makes up a story for a queue that folds priority and time into one double, and orders equals by jid: no two commands are given at the same moment, and no number
-/// is so large that doubles next to it are far apart.
+/// Generates a trace for a backend that folds priority and time into one double and orders equals by jid: no
+/// two commands have the same time, and no number is so large that neighbouring doubles are far apart.
 pub fn generate_timely(seed: u64) -> Vec<Step> {
     run_generator(Generator::new(seed, true))
 }
 
-fn run_generator(mut teller: Generator) -> Vec<Step> {
-    let steps = teller.rng.usize(150..400);
-    (0..steps).map(|number| teller.step(number)).collect()
+fn run_generator(mut generator: Generator) -> Vec<Step> {
+    let steps = generator.rng.usize(150..400);
+    (0..steps).map(|number| generator.step(number)).collect()
 }
 
-/// Makes a command up.
+/// Makes a command.
 type Make = fn(&mut Generator) -> Command;
 
-/// How often each command is told, before the story's mood.
+/// The base weight of each command; each trace scales them at random.
 const WEIGHTS: [(u32, Make); 60] = [
     (160, Generator::put),
     (170, Generator::pop),
@@ -97,13 +97,13 @@ const WEIGHTS: [(u32, Make); 60] = [
     (8, Generator::priority_counts),
 ];
 
-/// The first two are in every story; any other may be left out by its mood.
+/// The first two are in every trace; any other may get weight 0.
 const ALWAYS_TOLD: usize = 2;
 
-/// How many of something the teller remembers.
+/// Bound on each list that the generator remembers.
 const REMEMBERED: usize = 12;
 
-/// Somebody who was handed a job.
+/// A worker that popped a job.
 #[derive(Debug, Clone)]
 struct Attempt {
     jid: Jid,
@@ -118,20 +118,20 @@ struct Generator {
     weights: Vec<u32>,
     now: f64,
     tame: bool,
-    /// How long the usual waits are.
+    /// The usual time between two commands.
     pace: f64,
-    /// Knows how the story stands.
+    /// The state that the trace has produced so far.
     model: Model,
     tokens: Tokens,
-    /// Attempts that go on, as far as the teller noticed.
+    /// Attempts under way.
     held: Vec<Attempt>,
-    /// Attempts that are over.
+    /// Attempts that have ended.
     spent: Vec<Attempt>,
-    /// What ended them, to be sent again.
+    /// The commands that ended them, to be repeated.
     sent: Vec<Command>,
-    /// Moments at which something expires or comes due.
+    /// Times at which a lock expires or a job comes due.
     moments: Vec<f64>,
-    /// How many spans of time were made that no other equals.
+    /// How many unique spans were made.
     spans: u32,
 }
 
@@ -146,7 +146,8 @@ impl Generator {
             _ => 1.7e9,
         };
         let pace = [0.125, 1.0, 1.0, 4.0][rng.usize(..4)];
-        // Each story has its own mood: it leaves some things out and makes much of others, and so gets further.
+        // Each trace has its own weights: some commands are absent and others frequent, which reaches deeper
+        // states.
         let mood = |(place, (weight, _)): (usize, &(u32, _))| {
             let often = [0, 1, 1, 1, 2, 4][rng.usize(..6)];
             if place < ALWAYS_TOLD { *weight } else { weight * often }
@@ -172,7 +173,7 @@ impl Generator {
     fn step(&mut self, number: usize) -> Step {
         self.wait();
         if self.tame {
-            // A moment that no other step has, whatever it was to be.
+            // A time that no other step has.
             self.now = (self.now * 4.0).floor() / 4.0 + number as f64 / 4096.0;
         }
         let command = self.command();
@@ -195,7 +196,7 @@ impl Generator {
         unreachable!("the point is below the sum of the weights")
     }
 
-    /// Where nobody holds anything, what only holders do gives way to what leads there.
+    /// While no job is held, commands of holders are replaced by commands that lead to a held job.
     fn unless_idle(&mut self, command: Command) -> Command {
         let by_a_holder = matches!(
             command,
@@ -215,7 +216,7 @@ impl Generator {
         }
     }
 
-    /// Lets time pass: mostly a little, at times a lot, at times backwards, and often exactly to where it matters.
+    /// Moves time: mostly a little, sometimes a lot or backwards, and often exactly to a deadline.
     fn wait(&mut self) {
         self.now += match self.rng.u32(..100) {
             0..40 => 0.0,
@@ -234,7 +235,7 @@ impl Generator {
         };
     }
 
-    /// Takes note of who holds what.
+    /// Records which worker holds which job.
     fn observe(&mut self, number: usize, command: &Command, answer: &Answer) {
         match (command, answer) {
             (Command::Pop(_), Ok(Reply::Pop(reply))) => {
@@ -305,7 +306,7 @@ impl Generator {
         self.spent.extend::<Vec<_>>(gone);
     }
 
-    /// Asks the model something that changes nothing.
+    /// Runs a read on the model.
     fn look(&mut self, command: impl Into<Command>) -> Answer {
         self.model.run(moment(self.now), &command.into()).0
     }
@@ -337,17 +338,17 @@ impl Generator {
         }
     }
 
-    /// A job that the world has a name for.
+    /// A job of the fixture.
     fn any_jid(&mut self) -> Jid {
         self.one(&self.world.jids.clone())
     }
 
-    /// A job to wait for: often the same one, so that several jobs wait for it.
+    /// A dependency: often the same job, so that it has several dependents.
     fn dependency(&mut self) -> Jid {
         if self.percent(30) { self.world.jids[0].clone() } else { self.jid() }
     }
 
-    /// A job that waits for others, if there is one.
+    /// A job with open dependencies, if there is one.
     fn blocked_jid(&mut self) -> Jid {
         let which = Listing::Depends(self.queue());
         match self.look(Jobs { which, page: Page::default() }) {
@@ -356,7 +357,7 @@ impl Generator {
         }
     }
 
-    /// A job that waits for a worker, if there is one.
+    /// A waiting job, if there is one.
     fn waiting_jid(&mut self) -> Jid {
         let which = Listing::Waiting(self.queue());
         match self.look(Jobs { which, page: Page::default() }) {
@@ -457,7 +458,7 @@ impl Generator {
         Page { offset: self.rng.usize(..4), count: self.count() }
     }
 
-    /// Who might say that they hold a job: usually somebody who does.
+    /// A claim to hold a job: usually by the worker that does.
     fn claim(&mut self) -> (Jid, Holder, QueueName) {
         let attempt = match self.rng.u32(..100) {
             0..85 => self.rng.choice(&self.held).cloned(),
@@ -508,14 +509,14 @@ impl Generator {
             delay: self.delay(),
             priority: self.maybe(50, Generator::priority),
             retries: self.maybe(60, Generator::retries),
-            tags: self.maybe(40, |teller| teller.some(0..4, Generator::tag)),
+            tags: self.maybe(40, |generator| generator.some(0..4, Generator::tag)),
             depends,
             caller: self.maybe(60, Generator::worker),
             existing,
             cycles: self.cycles(),
             options: None,
         };
-        // One thing wrong at a time: nobody says which of two is told.
+        // One error at a time: which of two is reported is not specified.
         let right = put.payload.bytes().len() <= PAYLOAD_BYTES_MAX;
         let terms = if self.percent(35) { Some(Box::new(self.put_options(right))) } else { None };
         let put = Put { options: terms, ..put };
@@ -563,11 +564,15 @@ impl Generator {
             return sent;
         }
         let (jid, holder, queue) = self.claim();
-        let next = self.maybe(40, |teller| Next {
-            queue: teller.queue(),
-            delay: teller.delay(),
-            depends: if teller.percent(35) { teller.some(1..3, Generator::dependency) } else { Vec::new() },
-            cycles: teller.cycles(),
+        let next = self.maybe(40, |generator| Next {
+            queue: generator.queue(),
+            delay: generator.delay(),
+            depends: if generator.percent(35) {
+                generator.some(1..3, Generator::dependency)
+            } else {
+                Vec::new()
+            },
+            cycles: generator.cycles(),
         });
         let queue = self.supposed_queue(queue);
         let payload = self.maybe(30, Generator::payload);
@@ -754,7 +759,7 @@ impl Generator {
             queue: self.queue(),
             jid,
             klass: self.klass(),
-            // One thing wrong at a time: nobody says which of two is told.
+            // One error at a time: which of two is reported is not specified.
             payload: Payload::from("{}"),
             every: Every::Interval(if long { Seconds::from(10) } else { self.interval() }),
             offset: Seconds::new(offset).expect("it is finite"),
@@ -820,8 +825,9 @@ impl Generator {
     fn progress(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
         let portion = Portion::as_said(self.rng.u32(..6), self.rng.u32(..5));
-        let seconds_left = self.maybe(50, |teller| teller.rng.u32(..100));
-        let said = self.maybe(40, |teller| if teller.percent(5) { too_large() } else { teller.payload() });
+        let seconds_left = self.maybe(50, |generator| generator.rng.u32(..100));
+        let said =
+            self.maybe(40, |generator| if generator.percent(5) { too_large() } else { generator.payload() });
         Progress { said, ..Progress::new(jid, holder, Progressed { portion, seconds_left }) }.into()
     }
 
@@ -838,10 +844,10 @@ impl Generator {
     }
 
     fn worker_lost(&mut self) -> Command {
-        let evidence = self.maybe(60, |teller| match teller.rng.u32(..30) {
+        let evidence = self.maybe(60, |generator| match generator.rng.u32(..30) {
             0 => "e".repeat(4_097),
             1 => "e".repeat(4_096),
-            _ => teller.one(&["signal 9", "", "out of memory"]).to_owned(),
+            _ => generator.one(&["signal 9", "", "out of memory"]).to_owned(),
         });
         let holder = self.rng.choice(&self.held).map(|attempt| attempt.worker.clone());
         let worker = if self.percent(60) { holder } else { None };
@@ -857,7 +863,9 @@ impl Generator {
             }
             2..24 => AnnounceChange::Can(self.some(1..4, Generator::capability)),
             24..32 => AnnounceChange::Only(self.some(0..3, Generator::capability)),
-            _ => AnnounceChange::Cannot(self.some(1..4, |teller| (teller.queue(), teller.some_klass()))),
+            _ => AnnounceChange::Cannot(
+                self.some(1..4, |generator| (generator.queue(), generator.some_klass())),
+            ),
         };
         Announce { worker: self.worker(), change }.into()
     }
@@ -871,19 +879,19 @@ impl Generator {
     }
 
     fn set_limits(&mut self) -> Command {
-        let most = |teller: &mut Generator| teller.one(&[1, 2, 3, 5, 8, 20]);
+        let most = |generator: &mut Generator| generator.one(&[1, 2, 3, 5, 8, 20]);
         let mut limits = QueueLimits::default();
         match self.rng.u32(..20) {
             0 => limits.jobs_max = Some(0),
             1 => limits.by_priority = vec![(self.priority(), 0)],
             2 => limits.by_priority = (0..17).map(|priority| (Priority::from(priority), 9)).collect(),
             3 => limits.by_priority = vec![(Priority::ZERO, 5), (Priority::from(1), 5), (Priority::ZERO, 3)],
-            // A queue that is limited for long has little to tell.
+            // A queue with long-lasting limits exercises little else.
             4..9 => {}
             _ => {
                 limits.jobs_max = self.maybe(35, most);
                 if self.percent(35) {
-                    limits.by_priority = self.some(1..4, |teller| (teller.priority(), 0));
+                    limits.by_priority = self.some(1..4, |generator| (generator.priority(), 0));
                     limits.by_priority.sort_unstable_by_key(|(priority, _)| *priority);
                     limits.by_priority.dedup_by_key(|(priority, _)| *priority);
                     self.rng.shuffle(&mut limits.by_priority);
@@ -934,14 +942,14 @@ impl Generator {
             _ => self.one(&COUNTERS).to_owned(),
         };
         let good = (1..=512).contains(&counter.len());
-        // One thing wrong at a time: nobody says which of two is told.
+        // One error at a time: which of two is reported is not specified.
         let count = if good { self.one(&[0, 1, 1, 1, 2, 7, 1_000, 100_000]) } else { 1 };
         AllocateIds { counter, count: Count::new(count).expect("it is not huge") }.into()
     }
 
     fn priority_counts(&mut self) -> Command {
         let queue = self.queue();
-        // Who has priority and moment in one double knows of whole priorities which side of nought they are on.
+        // A backend that folds priority and time into one double knows the sign of whole priorities only.
         let is_whole = |job: &Job| job.queue.as_ref() != Some(&queue) || job.priority.get().fract() == 0.0;
         let jids = self.model.jids();
         let whole = match self.look(GetMany { jids }) {
@@ -951,7 +959,7 @@ impl Generator {
         if self.tame && !whole { Length { queue }.into() } else { PriorityCounts { queue }.into() }
     }
 
-    // What those are about.
+    // Arguments.
 
     fn key(&mut self) -> UniqueKey {
         if self.rng.bool() { self.world.keys[0].clone() } else { self.one(&self.world.keys.clone()) }
@@ -994,7 +1002,7 @@ impl Generator {
         Seconds::new(self.one(&[0.0, -1.0, DURATION_MAX.get().next_up()])).expect("it is finite")
     }
 
-    /// A span of time that no other equals: nobody says what comes first of two things that are due at once.
+    /// A span that no other equals, because the order of two things due at the same time is not specified.
     fn span(&mut self, about: &[f64]) -> f64 {
         self.spans += 1;
         self.one(about) + f64::from(self.spans) / 1024.0
@@ -1016,7 +1024,7 @@ impl Generator {
         Rate::new(self.one(&[1, 1, 2, 3]), per, self.one(&[1, 1, 2, 3])).expect("all of that is allowed")
     }
 
-    /// What comes out of a job; too large only if nothing else is.
+    /// A job result; too large only if nothing else in the command is.
     fn result(&mut self, payload: Option<&Payload>) -> Option<Box<JobResult>> {
         if !self.percent(45) || payload.is_some_and(|payload| payload.bytes().len() > PAYLOAD_BYTES_MAX) {
             return None;
@@ -1038,9 +1046,10 @@ impl Generator {
             expires: None,
             attempt_max: self.maybe(35, Generator::attempt_max),
             backoff: self.maybe(35, Generator::backoff),
-            crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
+            crashes_max: self.maybe(30, |generator| generator.one(&[1, 1, 2, 5])),
             roll_call: self.percent(12),
-            metadata: self.maybe(25, |teller| Payload::from(teller.one(&["", "sum", "{}", "\0\u{ff}"]))),
+            metadata: self
+                .maybe(25, |generator| Payload::from(generator.one(&["", "sum", "{}", "\0\u{ff}"]))),
         };
         if self.percent(45) {
             let span = self.span(&[1.0, 10.0, 100.0, 3600.0]);
@@ -1074,7 +1083,7 @@ impl Generator {
         put
     }
 
-    /// The put, unless something is wrong with it and with who waits as well: nobody says which is told.
+    /// The put, without its second error: which of two is reported is not specified.
     fn without_a_second_wrong(&self, put: Put) -> Put {
         let mut rest = put.clone();
         rest.options.iter_mut().for_each(|terms| terms.attach = None);
@@ -1089,7 +1098,7 @@ fn too_large() -> Payload {
 }
 
 fn moment(seconds: f64) -> Timestamp {
-    Timestamp::new(seconds).expect("a story's times are finite")
+    Timestamp::new(seconds).expect("a trace's times are finite")
 }
 
 fn forget_old<T>(list: &mut Vec<T>) {
@@ -1103,7 +1112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stories_touch_every_command_and_every_refusal() {
+    fn traces_cover_every_command_and_every_refusal() {
         let mut coverage = Coverage::default();
         for seed in 0..400 {
             let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());

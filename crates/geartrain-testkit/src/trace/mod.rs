@@ -1,8 +1,8 @@
-//! Random stories: what callers might ask of a queue, in any order, at any time.
+//! Random traces: sequences of commands in any order, at any time, made from a seed alone.
 //!
-//! A story is told in a small world (a dozen jids, three queues, three workers), so that its commands meet. It is made
-//! from a seed and nothing else. To tell a plausible one, the teller runs the [`Model`](crate::model::Model) beside
-//! it and remembers who was handed what.
+//! A trace uses a small fixture (a dozen jids, three queues, three workers), so that its commands interact.
+//! To make plausible commands, the generator runs the [`Model`](crate::model::Model) and remembers which
+//! worker holds what.
 
 mod coverage;
 mod fixture;
@@ -21,24 +21,22 @@ pub use generator::{generate, generate_timely};
 pub use shrink::shrink;
 pub use tokens::Tokens;
 
-/// The largest payload in a story: small, so that some are too large.
+/// The largest payload in a trace: small, so that some are too large.
 pub const PAYLOAD_BYTES_MAX: usize = 64;
 
-/// What an engine or a model that lives through a story will not take.
+/// The limits of an engine or a model that runs a trace.
 pub fn limits() -> Limits {
     Limits { payload_bytes_max: PAYLOAD_BYTES_MAX, ..Limits::default() }
 }
 
-/// One command of a story.
+/// One command of a trace.
 ///
-/// Tokens in it are the story's own: see [`Tokens`].
+/// Its tokens are symbolic: see [`Tokens`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Its place in the story as it was first told; a shorter version keeps it.
+    /// Its index in the trace as generated; shrinking keeps it.
     pub number: usize,
-    /// When it is given.
     pub now: Timestamp,
-    /// What is asked.
     pub command: Command,
 }
 

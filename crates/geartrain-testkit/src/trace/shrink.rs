@@ -1,12 +1,12 @@
-//! Leaving out of a story what does not matter to how it ends.
+//! Shrinking: removes the steps of a trace that its failure does not need.
 
-/// The shortest version of a list that it finds with which something still happens: leaves out long pieces as long as
-/// it can, then shorter ones, at last single things.
+/// The shortest version of a list that it finds with which something still happens: leaves out long pieces as
+/// long as it can, then shorter ones, at last single things.
 ///
 /// ```
 /// use geartrain_testkit::trace::shrink;
-/// let story: Vec<u32> = (0..100).collect();
-/// assert_eq!(shrink(story, |story| story.contains(&17) && story.contains(&71)), [17, 71]);
+/// let trace: Vec<u32> = (0..100).collect();
+/// assert_eq!(shrink(trace, |trace| trace.contains(&17) && trace.contains(&71)), [17, 71]);
 /// ```
 pub fn shrink<T: Clone>(mut list: Vec<T>, mut still_happens: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut piece = list.len().div_ceil(2);

@@ -1,8 +1,9 @@
 //! Which token is which.
 //!
-//! Nobody can know beforehand which token a queue will give to an attempt, and two queues may give different ones. So
-//! a story has names of its own for tokens: the step that popped the job, and the job's place in the answer. They hold
-//! even if other steps are left out. Each queue that lives through the story has a [`Tokens`] that translates.
+//! A backend chooses the token of an attempt, and two backends may choose different ones. So a trace has
+//! names of its own for tokens: the step that popped the job, and the job's place in the answer. They hold
+//! even if other steps are left out. Each queue that lives through the trace has a [`Tokens`] that
+//! translates.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,12 @@ use geartrain_core::{Answer, Command, Holder, Job, JobState, Reply, Token};
 /// More than one pop ever hands out.
 const STEP: u64 = 1_000_000;
 
-/// The story's name for the token of a job that a step handed out.
+/// The trace's name for the token of a job that a step handed out.
 pub(super) fn name(step: usize, place: usize) -> Token {
     Token::new(step as u64 * STEP + place as u64)
 }
 
-/// What the story's tokens are to one queue, and the other way round.
+/// What the trace's tokens are to one queue, and the other way round.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens {
     given: BTreeMap<Token, Token>,
@@ -24,7 +25,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Takes note of what a step of the story handed out.
+    /// Takes note of what a step of the trace handed out.
     pub fn learn(&mut self, step: usize, answer: &Answer) {
         if let Ok(Reply::Pop(reply)) = answer {
             for (place, popped) in reply.jobs.iter().enumerate() {
@@ -34,7 +35,7 @@ impl Tokens {
         }
     }
 
-    /// A command of the story as this queue is to be asked it.
+    /// A command of the trace as this queue is to be asked it.
     pub fn command(&self, command: &Command) -> Command {
         let mut command = command.clone();
         let holder = match &mut command {
@@ -54,7 +55,7 @@ impl Tokens {
         command
     }
 
-    /// This queue's answer with the story's tokens in it.
+    /// This queue's answer with the trace's tokens in it.
     pub fn answer(&self, answer: Answer) -> Answer {
         let mut reply = answer?;
         match &mut reply {
