@@ -36,7 +36,9 @@ pub fn limits() -> Limits {
 pub struct Step {
     /// Its index in the trace as generated; shrinking keeps it.
     pub number: usize,
+    /// The time at which the command is executed.
     pub now: Timestamp,
+    /// The command itself.
     pub command: Command,
 }
 
