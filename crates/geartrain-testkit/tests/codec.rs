@@ -466,7 +466,7 @@ fn extremes_come_back() {
     ] {
         comes_back(&delta);
     }
-    // What a moment makes of minus nought is nought, so there is none to write.
+    // What a moment makes of minus zero is zero, so there is none to write.
     assert_eq!(encoded(&Delta::Seen(0, at(-0.0))), encoded(&Delta::Seen(0, Timestamp::ZERO)));
 }
 
@@ -538,7 +538,7 @@ fn damage_is_told_with_its_place() {
         ("40 01 10 02 40 01 10 02", 4, "kind of delta", Unknown(0x40)),
     ] {
         let (got, bytes) = (decoded(&unhex(bytes)).expect_err(bytes), bytes);
-        // Not by `==`, for which minus nought is nought.
+        // Not by `==`, for which minus zero is zero.
         assert_eq!(format!("{got:?}"), format!("{:?}", CodecError { at, what, why }), "{bytes}");
     }
     // Comparing cannot tell that one NaN is another.

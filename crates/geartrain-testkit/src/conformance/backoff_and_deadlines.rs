@@ -1,4 +1,4 @@
-//! How long a job waits for its next attempt, how long that may take, and until when it may start.
+//! Backoff, attempt deadlines and expiry.
 
 use super::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is refused, and that it then changes nothing.
+//! Bad input: refused, and nothing changes.
 
 use super::prelude::*;
 
@@ -349,7 +349,7 @@ pub async fn a_bad_value_leaves_the_option_as_it_was(system: System) -> Checked 
     Ok(())
 }
 
-/// A recurring job needs an interval above nought, and a name short enough to put a number behind it.
+/// A recurring job needs an interval above zero, and a name short enough to put a number behind it.
 pub async fn bad_recurring_jobs_are_refused(system: System) -> Checked {
     furnish(&system).await?;
     for interval in [0.0, -1.0] {
@@ -378,7 +378,7 @@ pub async fn a_bad_change_of_a_recurring_job_changes_none_of_it(system: System) 
     Ok(())
 }
 
-/// Moment nought is a moment like any other.
+/// Time 0 is a time like any other.
 pub async fn a_moment_of_nought_is_legal(system: System) -> Checked {
     assert_eq!(system.run(0, put("mail", "j1"), "w1").await?.lock.expires, moment(60));
     assert_eq!(system.at(0, complete("j1", "w1")).await?, CompleteReply::Complete);

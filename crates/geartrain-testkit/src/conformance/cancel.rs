@@ -1,4 +1,4 @@
-//! How jobs are removed.
+//! Cancel.
 
 use super::prelude::*;
 
@@ -42,7 +42,7 @@ pub async fn cancelling_passes_over_complete_jobs(system: System) -> Checked {
     Ok(())
 }
 
-/// What is not there can be cancelled as well as what is.
+/// Unknown jobs can be cancelled.
 pub async fn cancelling_passes_over_unknown_jobs(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     assert_eq!(system.ignores(1, cancel(["unknown"])).await?, 0);
@@ -51,7 +51,7 @@ pub async fn cancelling_passes_over_unknown_jobs(system: System) -> Checked {
     Ok(())
 }
 
-/// To cancel nothing is nothing.
+/// An empty cancel changes nothing.
 pub async fn cancelling_nothing_does_nothing(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     assert_eq!(system.ignores(1, Cancel { jids: vec![] }).await?, 0);

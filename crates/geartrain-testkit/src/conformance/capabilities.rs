@@ -1,4 +1,4 @@
-//! What workers say that they can do, and who counts on it.
+//! Announced capabilities and roll calls.
 
 use super::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Options, and what they do that no other case is about.
+//! Options.
 
 use super::prelude::*;
 

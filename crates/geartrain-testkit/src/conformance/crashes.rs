@@ -1,4 +1,4 @@
-//! What becomes of the jobs of a worker that was interrupted, and of one that died.
+//! Released jobs and lost workers.
 
 use super::prelude::*;
 
@@ -211,7 +211,7 @@ pub async fn a_job_whose_workers_die_is_set_aside(system: System) -> Checked {
     Ok(())
 }
 
-/// How many workers a job may cost is said by its terms, or else by an option; nought is no limit.
+/// How many workers a job may cost is said by its options, or else by an option; zero is no limit.
 pub async fn how_many_workers_may_die_can_be_set(system: System) -> Checked {
     let strict = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "strict"), strict), "w1").await?;
@@ -239,7 +239,7 @@ pub async fn how_many_workers_may_die_can_be_set(system: System) -> Checked {
     Ok(())
 }
 
-/// A job that is tried without end is not set aside by the option, but is by its own terms.
+/// A job that is tried without end is not set aside by the option, but is by its own options.
 pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked {
     system.ask(set("crashes-max", "1")).await?;
     let endless = |name: &str| Put { retries: Some(RETRIES_MAX), ..put("mail", name) };

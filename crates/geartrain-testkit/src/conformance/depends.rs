@@ -1,13 +1,13 @@
-//! How jobs wait for other jobs.
+//! Dependencies.
 
 use super::prelude::*;
 
-/// A put of a job that waits for others.
+/// A put of a job with dependencies.
 fn blocked<N: AsRef<str>>(name: &str, on: impl IntoIterator<Item = N>) -> Put {
     Put { depends: jids(on), ..put("mail", name) }
 }
 
-/// Puts jobs that wait in a queue of their own, for others to wait for.
+/// Puts jobs into a queue of their own, to be dependencies of others.
 async fn put_needed<const N: usize>(system: &System, names: [&str; N]) -> Result<(), BackendError> {
     for name in names {
         system.at(0, put("needs", name)).await?;
@@ -15,14 +15,14 @@ async fn put_needed<const N: usize>(system: &System, names: [&str; N]) -> Result
     Ok(())
 }
 
-/// Completes a job that waits in the queue of those that others wait for, and is the first there.
+/// Completes the first job of the queue of dependencies.
 async fn finish(system: &System, now: f64, name: &str) -> Checked {
     assert_eq!(system.pop(now, "needs", "w1", 1).await?, [name]);
     system.at(now, complete(name, "w1")).await?;
     Ok(())
 }
 
-/// A job that waits for others is not handed out, and both sides know of each other, in the order of ids.
+/// A job with open dependencies is not handed out; both sides list each other, sorted by jid.
 pub async fn a_job_waits_for_its_dependencies(system: System) -> Checked {
     put_needed(&system, ["b", "a"]).await?;
     system.at(1, blocked("y", ["b", "a"])).await?;
@@ -37,7 +37,7 @@ pub async fn a_job_waits_for_its_dependencies(system: System) -> Checked {
     Ok(())
 }
 
-/// A job is released by the completion of the last job that it waits for.
+/// A job is released when its last dependency completes.
 pub async fn the_last_completion_releases_a_job(system: System) -> Checked {
     put_needed(&system, ["a", "b"]).await?;
     system.at(1, blocked("x", ["a", "b"])).await?;
@@ -63,7 +63,7 @@ pub async fn a_chain_is_released_one_job_at_a_time(system: System) -> Checked {
     Ok(())
 }
 
-/// What is unknown or complete need not be waited for.
+/// Unknown and complete jobs are no dependencies.
 pub async fn unknown_and_complete_dependencies_count_as_done(system: System) -> Checked {
     put_needed(&system, ["done", "open"]).await?;
     finish(&system, 0.0, "done").await?;
@@ -94,7 +94,7 @@ pub async fn a_job_that_advances_releases_no_dependents(system: System) -> Check
     Ok(())
 }
 
-/// A dependency that fails, is timed out, given back or put again is still waited for.
+/// A dependency that fails, times out, is retried or put again stays a dependency.
 pub async fn only_a_completion_releases_a_job(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.at(0, blocked("x", ["a"])).await?;
@@ -112,7 +112,7 @@ pub async fn only_a_completion_releases_a_job(system: System) -> Checked {
     Ok(())
 }
 
-/// A blocked job that is put again without a word about dependencies stays blocked, also in another queue.
+/// A blocked job that is put again without dependencies stays blocked, also in another queue.
 pub async fn putting_again_without_dependencies_keeps_a_job_blocked(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.at(0, blocked("x", ["a"])).await?;
@@ -126,7 +126,7 @@ pub async fn putting_again_without_dependencies_keeps_a_job_blocked(system: Syst
     Ok(())
 }
 
-/// A blocked job that is put again with dependencies waits for those, and for no others.
+/// A blocked job that is put again with dependencies has those and no others.
 pub async fn putting_again_with_dependencies_replaces_them(system: System) -> Checked {
     put_needed(&system, ["a", "b", "c"]).await?;
     system.at(0, blocked("x", ["a", "b"])).await?;
@@ -140,7 +140,7 @@ pub async fn putting_again_with_dependencies_replaces_them(system: System) -> Ch
     Ok(())
 }
 
-/// A job that waits or runs can be made to wait for others by putting it again.
+/// A put can give dependencies to a waiting or running job.
 pub async fn putting_again_can_block_a_job(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.run(0, put("mail", "x"), "w1").await?;
@@ -164,7 +164,7 @@ pub async fn a_blocked_job_keeps_its_due_time_until_it_is_released(system: Syste
     Ok(())
 }
 
-/// A due time set aside outlives a put without a delay, and counts at the next release.
+/// The stored due time outlives a put without a delay, and counts at the next release.
 pub async fn a_due_time_set_aside_outlives_a_put_without_a_delay(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.at(0, Put { delay: seconds(100), ..blocked("x", ["a"]) }).await?;
@@ -174,7 +174,7 @@ pub async fn a_due_time_set_aside_outlives_a_put_without_a_delay(system: System)
     Ok(())
 }
 
-/// A later put with a delay replaces the due time that was set aside, and a release uses it up.
+/// A later put with a delay replaces the stored due time, and a release consumes it.
 pub async fn a_due_time_set_aside_is_used_once(system: System) -> Checked {
     put_needed(&system, ["a", "b"]).await?;
     system.at(0, Put { delay: seconds(100), ..blocked("x", ["a"]) }).await?;
@@ -187,7 +187,7 @@ pub async fn a_due_time_set_aside_is_used_once(system: System) -> Checked {
     Ok(())
 }
 
-/// A job freed from its dependencies runs at once, but the due time is only set aside further.
+/// A job whose dependencies are removed runs at once; its due time stays stored.
 pub async fn freeing_a_job_ignores_its_due_time(system: System) -> Checked {
     put_needed(&system, ["a", "b"]).await?;
     system.at(0, Put { delay: seconds(100), ..blocked("x", ["a"]) }).await?;
@@ -200,7 +200,7 @@ pub async fn freeing_a_job_ignores_its_due_time(system: System) -> Checked {
     Ok(())
 }
 
-/// A blocked job can be made to wait for more, but not for what is unknown or done.
+/// A blocked job can get more dependencies, but not unknown or complete ones.
 pub async fn a_blocked_job_can_wait_for_more(system: System) -> Checked {
     put_needed(&system, ["done", "a", "b"]).await?;
     finish(&system, 0.0, "done").await?;
@@ -214,7 +214,7 @@ pub async fn a_blocked_job_can_wait_for_more(system: System) -> Checked {
     Ok(())
 }
 
-/// A blocked job can be freed of some of what it waits for, and runs when nothing is left.
+/// Dependencies can be removed one by one; the job runs when none is left.
 pub async fn a_blocked_job_can_wait_for_less(system: System) -> Checked {
     put_needed(&system, ["a", "b", "c"]).await?;
     system.at(0, blocked("x", ["a", "b", "c"])).await?;
@@ -228,7 +228,7 @@ pub async fn a_blocked_job_can_wait_for_less(system: System) -> Checked {
     Ok(())
 }
 
-/// A blocked job can be freed of all at once, and what it waited for then forgets it.
+/// All dependencies can be removed at once; they then no longer list the job.
 pub async fn a_blocked_job_can_be_freed_of_all(system: System) -> Checked {
     put_needed(&system, ["a", "b"]).await?;
     system.at(0, blocked("x", ["a", "b"])).await?;
@@ -239,7 +239,7 @@ pub async fn a_blocked_job_can_be_freed_of_all(system: System) -> Checked {
     Ok(())
 }
 
-/// Only a job that is blocked already can be made to wait for more or less.
+/// Only a blocked job can gain or lose dependencies.
 pub async fn a_job_that_is_not_blocked_cannot_gain_or_lose_dependencies(system: System) -> Checked {
     put_needed(&system, ["a"]).await?;
     system.run(0, put("mail", "running"), "w1").await?;

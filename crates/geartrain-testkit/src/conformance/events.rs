@@ -4,7 +4,7 @@ use super::prelude::*;
 
 const EXHAUSTED: &str = "Job exhausted retries in queue \"mail\"";
 
-/// Puts a job, has it tracked, and begins to listen.
+/// Puts a job, tracks it, and subscribes.
 async fn tracked(system: &System, job: Put) -> Result<Listener, BackendError> {
     let name = job.jid.to_string();
     system.at(0, job).await?;
@@ -12,7 +12,7 @@ async fn tracked(system: &System, job: Put) -> Result<Listener, BackendError> {
     system.listen().await
 }
 
-/// The same, and the job runs.
+/// The same with a running job.
 async fn tracked_and_running(system: &System, job: Put) -> Result<Listener, BackendError> {
     let queue = job.queue.to_string();
     tracked(system, job).await?;
@@ -35,7 +35,7 @@ pub async fn a_listener_hears_what_happens_from_then_on(system: System) -> Check
     Ok(())
 }
 
-/// A put that leaves the job alone makes no sound.
+/// A put that changes nothing publishes no event.
 pub async fn a_put_is_heard_unless_it_changes_nothing(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.at(0, put("mail", "j1")).await?;
@@ -77,7 +77,7 @@ pub async fn a_put_after_a_retry_tells_the_last_holder(system: System) -> Checke
     Ok(())
 }
 
-/// A requeue sounds like the put that it is.
+/// A requeue publishes the events of a put.
 pub async fn a_requeue_sounds_like_a_put(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     let mut listener = system.listen().await?;
@@ -86,7 +86,7 @@ pub async fn a_requeue_sounds_like_a_put(system: System) -> Checked {
     Ok(())
 }
 
-/// Each job handed out is heard of, and passes a milestone if it is tracked.
+/// Each popped job publishes an event, and a milestone if it is tracked.
 pub async fn a_pop_is_heard_for_each_job(system: System) -> Checked {
     system.at(0, put("mail", "plain")).await?;
     let mut listener = tracked(&system, put("mail", "j1")).await?;
@@ -100,7 +100,7 @@ pub async fn a_pop_is_heard_for_each_job(system: System) -> Checked {
     Ok(())
 }
 
-/// A completion passes the milestone first, whether it is the last one or not.
+/// A completion publishes the milestone first, also when the job advances.
 pub async fn a_completion_is_heard_after_its_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, advance("j1", "w1", "post")).await?;
@@ -113,7 +113,7 @@ pub async fn a_completion_is_heard_after_its_milestone(system: System) -> Checke
     Ok(())
 }
 
-/// A failure is heard before its milestone.
+/// A failure is published before its milestone.
 pub async fn a_failure_is_heard_before_its_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, fail("j1", "w1", "g")).await?;
@@ -125,7 +125,7 @@ pub async fn a_failure_is_heard_before_its_milestone(system: System) -> Checked 
     Ok(())
 }
 
-/// A job given back is heard of, but that is no milestone.
+/// A retry is published, but is no milestone.
 pub async fn a_retry_is_heard_without_a_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, retry("j1", "w1")).await?;
@@ -133,7 +133,7 @@ pub async fn a_retry_is_heard_without_a_milestone(system: System) -> Checked {
     Ok(())
 }
 
-/// The retry beyond the last passes the milestone first, and names the worker that gave the job back.
+/// A retry beyond the last publishes the milestone first, and names the worker.
 pub async fn a_last_retry_is_heard_as_a_failure(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, Put { retries: Some(0), ..put("mail", "j1") }).await?;
     system.at(1, retry("j1", "w1")).await?;
@@ -156,7 +156,7 @@ pub async fn an_expired_lock_is_heard_when_it_is_warned_of(system: System) -> Ch
     Ok(())
 }
 
-/// A job whose lock expired once too often passes the milestone first, and names its last holder.
+/// A job whose lock expired once too often publishes the milestone first, and names its last holder.
 pub async fn an_exhausted_job_is_heard_as_a_failure(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, Put { retries: Some(0), ..put("mail", "j1") }).await?;
     system.pop(60, "mail", "w2", 1).await?;
@@ -170,7 +170,7 @@ pub async fn an_exhausted_job_is_heard_as_a_failure(system: System) -> Checked {
     Ok(())
 }
 
-/// Without grace the warning and what follows are heard in one pop, in turn.
+/// Without grace the warning and the take-over are published by one pop, in this order.
 pub async fn without_grace_warning_and_failure_are_heard_in_turn(system: System) -> Checked {
     system.ask(set("grace-period", "0")).await?;
     let mut listener = tracked_and_running(&system, Put { retries: Some(0), ..put("mail", "j1") }).await?;
@@ -196,7 +196,7 @@ pub async fn a_warning_is_heard_before_what_the_pop_hands_out(system: System) ->
     Ok(())
 }
 
-/// A cancellation is heard with where the job was and who had it, and then as a milestone.
+/// A cancellation publishes the queue and the holder, then the milestone.
 pub async fn a_cancellation_is_heard_before_its_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, cancel(["j1"])).await?;
@@ -205,7 +205,7 @@ pub async fn a_cancellation_is_heard_before_its_milestone(system: System) -> Che
     Ok(())
 }
 
-/// What is cancelled is heard in the order in which it was named, what is not there too; what is done is not.
+/// Cancellations are published in the order of the arguments, for unknown jobs too, but not for complete ones.
 pub async fn cancellations_are_heard_as_they_were_named(system: System) -> Checked {
     system.run(0, put("mail", "done"), "w1").await?;
     system.at(0, complete("done", "w1")).await?;
@@ -220,7 +220,7 @@ pub async fn cancellations_are_heard_as_they_were_named(system: System) -> Check
     Ok(())
 }
 
-/// A timeout tells the holder of each job, and is no milestone.
+/// A timeout publishes a lost lock for each job, and no milestone.
 pub async fn a_timeout_tells_the_holders(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "a")).await?;
     system.run(0, put("mail", "b"), "w2").await?;
@@ -230,7 +230,7 @@ pub async fn a_timeout_tells_the_holders(system: System) -> Checked {
     Ok(())
 }
 
-/// Tracking is heard each time that it is asked for, also when it changes nothing.
+/// Tracking is published every time, also when it changes nothing.
 pub async fn tracking_is_heard_even_if_it_changes_nothing(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     let mut listener = system.listen().await?;
@@ -245,7 +245,7 @@ pub async fn tracking_is_heard_even_if_it_changes_nothing(system: System) -> Che
     Ok(())
 }
 
-/// Options are heard as they are set and unset, also when that changes nothing.
+/// Setting and unsetting an option is published, also when it changes nothing.
 pub async fn options_are_heard_when_they_are_set_and_unset(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.ask(set("heartbeat", "30")).await?;
@@ -258,7 +258,7 @@ pub async fn options_are_heard_when_they_are_set_and_unset(system: System) -> Ch
     Ok(())
 }
 
-/// What moves no job from hand to hand makes no sound, nor does what happens by itself.
+/// Changes that do not move a job publish no event, nor do automatic promotions.
 pub async fn small_changes_make_no_sound(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     system.run(0, put("mail", "failed"), "w1").await?;
@@ -287,7 +287,7 @@ pub async fn small_changes_make_no_sound(system: System) -> Checked {
     Ok(())
 }
 
-/// Dependents that are released and old jobs that are dropped make no sound: only the completion does.
+/// Released dependents and dropped old jobs publish no event; the completion does.
 pub async fn what_a_completion_brings_about_makes_no_sound(system: System) -> Checked {
     system.ask(set("jobs-history", "-1")).await?;
     system.run(0, put("mail", "a"), "w1").await?;
@@ -299,7 +299,7 @@ pub async fn what_a_completion_brings_about_makes_no_sound(system: System) -> Ch
     Ok(())
 }
 
-/// What is refused makes no sound.
+/// A refused command publishes no event.
 pub async fn a_refused_command_makes_no_sound(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(0, Put { depends: jids(["j1"]), ..put("mail", "blocked") }).await?;

@@ -1,4 +1,4 @@
-//! How an attempt ends: completed, failed, given back or taken away.
+//! The end of an attempt: complete, fail, retry, timeout.
 
 use super::prelude::*;
 
@@ -19,7 +19,7 @@ pub async fn completing_a_job_ends_it(system: System) -> Checked {
     Ok(())
 }
 
-/// A completion changes the payload if it brings one, and else leaves it.
+/// A completion replaces the payload if it carries one.
 pub async fn completing_may_bring_a_new_payload(system: System) -> Checked {
     system.run(0, Put { payload: "[1]".into(), ..put("mail", "j1") }, "w1").await?;
     system.run(0, Put { payload: "[1]".into(), ..put("mail", "j2") }, "w1").await?;
@@ -30,7 +30,7 @@ pub async fn completing_may_bring_a_new_payload(system: System) -> Checked {
     Ok(())
 }
 
-/// A worker that is wrong about the queue of its job is told where it is.
+/// A wrong queue name is refused with the right one.
 pub async fn completing_checks_the_queue_if_it_is_given(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     let elsewhere = Complete { queue: Some(queue("post")), ..complete("j1", "w1") };
@@ -50,7 +50,7 @@ pub async fn completing_checks_state_then_holder_then_queue(system: System) -> C
     Ok(())
 }
 
-/// A job that goes on waits in its next queue as if it had been put there.
+/// A job that advances waits in its next queue as if it had been put there.
 pub async fn a_completed_job_may_go_on_to_another_queue(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, retry("j1", "w1")).await?;
@@ -68,7 +68,7 @@ pub async fn a_completed_job_may_go_on_to_another_queue(system: System) -> Check
     Ok(())
 }
 
-/// A job sent on with a delay is scheduled, although Qless clients are told that it waits.
+/// A job advanced with a delay is scheduled, although Qless clients see it as waiting.
 pub async fn a_job_sent_on_with_a_delay_is_scheduled_there(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     let next = Next { delay: seconds(5), ..Next::new(queue("post")) };
@@ -82,7 +82,7 @@ pub async fn a_job_sent_on_with_a_delay_is_scheduled_there(system: System) -> Ch
     Ok(())
 }
 
-/// That is true of the job sent on only: scheduled by a put or a retry after that, it is called scheduled.
+/// That holds for the advanced job only: after a put or a retry it is shown as scheduled.
 pub async fn a_job_sent_on_with_a_delay_is_called_scheduled_once_it_is_put_again(system: System) -> Checked {
     let later = Some(Next { delay: seconds(5), ..Next::new(queue("post")) });
     for name in ["put", "retried"] {
@@ -99,7 +99,7 @@ pub async fn a_job_sent_on_with_a_delay_is_called_scheduled_once_it_is_put_again
     Ok(())
 }
 
-/// A job sent on may wait there for others, and for a moment after that.
+/// A job may advance with dependencies and a delay.
 pub async fn a_job_sent_on_may_wait_for_others_there(system: System) -> Checked {
     for name in ["needed", "a", "b"] {
         system.run(0, put("mail", name), "w1").await?;
@@ -119,7 +119,7 @@ pub async fn a_job_sent_on_may_wait_for_others_there(system: System) -> Checked 
     Ok(())
 }
 
-/// If all that a job sent on is to wait for is done or unknown, it waits for nothing, not even its delay.
+/// If all dependencies of an advanced job are complete or unknown, it waits for nothing, not even its delay.
 pub async fn a_job_sent_on_to_wait_for_done_jobs_loses_its_delay(system: System) -> Checked {
     system.run(0, put("mail", "done"), "w1").await?;
     system.at(0, complete("done", "w1")).await?;
@@ -134,7 +134,7 @@ pub async fn a_job_sent_on_to_wait_for_done_jobs_loses_its_delay(system: System)
     Ok(())
 }
 
-/// Success wipes the memory of an earlier failure, at the end and on the way.
+/// A completion clears an earlier failure, also when the job advances.
 pub async fn completing_clears_an_earlier_failure(system: System) -> Checked {
     for name in ["a", "b"] {
         system.run(0, put("mail", name), "w1").await?;
@@ -213,7 +213,7 @@ pub async fn failing_a_job_sets_it_aside(system: System) -> Checked {
     Ok(())
 }
 
-/// A failure changes the payload if it brings one, and else leaves it.
+/// A failure replaces the payload if it carries one.
 pub async fn failing_may_bring_a_new_payload(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.run(0, put("mail", "j2"), "w1").await?;
@@ -253,7 +253,7 @@ pub async fn unfailing_gives_used_up_retries_back(system: System) -> Checked {
     Ok(())
 }
 
-/// A job given back waits again, with one retry less. Qless clients are still told who had it and until when.
+/// A retried job waits again, with one retry less. Qless clients still see its last worker and deadline.
 pub async fn a_retry_gives_the_job_back(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     assert_eq!(system.at(1, retry("j1", "w1")).await?, 4);
@@ -267,7 +267,7 @@ pub async fn a_retry_gives_the_job_back(system: System) -> Checked {
     Ok(())
 }
 
-/// A job may be given back for later.
+/// A retry may have a delay.
 pub async fn a_retry_with_a_delay_schedules_the_job(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, Retry { delay: seconds(10), ..retry("j1", "w1") }).await?;
@@ -280,7 +280,7 @@ pub async fn a_retry_with_a_delay_schedules_the_job(system: System) -> Checked {
     Ok(())
 }
 
-/// Why a job was given back is written down if both the group and the message are given.
+/// A retry's reason is stored if both group and message are given.
 pub async fn a_retry_remembers_its_reason_if_it_is_given_whole(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     let (kind, said) = (Some(group("g")), Some("oops".to_string()));
@@ -343,7 +343,7 @@ pub async fn the_last_retry_fails_for_the_reason_that_it_gives(system: System) -
     Ok(())
 }
 
-/// A worker that is wrong about the queue cannot put the job into the wrong one, as it could in Qless.
+/// A retry with a wrong queue name cannot move the job there, as it could in Qless.
 pub async fn a_retry_into_another_queue_is_refused(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     let elsewhere = Retry { queue: Some(queue("post")), ..retry("j1", "w1") };
@@ -352,8 +352,7 @@ pub async fn a_retry_into_another_queue_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// A job taken away from its worker waits again and costs no retry. Qless clients are told that it is
-/// stalled.
+/// A timed-out job waits again and costs no retry. Qless clients see it as stalled.
 pub async fn a_timeout_takes_a_running_job_away(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, timeout(["j1"])).await?;
@@ -387,7 +386,7 @@ pub async fn a_timed_out_job_stays_in_its_holders_list_until_it_moves(system: Sy
     Ok(())
 }
 
-/// If one of the jobs is not running, none is taken away. To take none away is nothing.
+/// If one of the jobs is not running, none is timed out. An empty list changes nothing.
 pub async fn a_timeout_is_all_or_nothing(system: System) -> Checked {
     system.run(0, put("mail", "running"), "w1").await?;
     system.at(0, put("mail", "waiting")).await?;

@@ -1,5 +1,4 @@
-//! What functions of Gearman bring: long names, bytes beside the payload, and workers that say what they
-//! like.
+//! What Gearman needs: long names, metadata beside the payload, and unchecked progress.
 
 use super::prelude::*;
 
@@ -130,7 +129,7 @@ pub async fn what_is_carried_aside_stays_with_the_job(system: System) -> Checked
     Ok(())
 }
 
-/// A job that is put again carries what the new terms say, and without any what it carried.
+/// A job that is put again carries what the new options say, and without any what it carried.
 pub async fn a_job_put_again_carries_what_the_new_terms_say(system: System) -> Checked {
     let again = |job: Put| Put { existing: Existing::Replace, ..job };
     system.at(0, with_aside("a", b"old")).await?;

@@ -1,4 +1,4 @@
-//! What a job remembers.
+//! The history of a job.
 
 use super::prelude::*;
 
@@ -54,7 +54,7 @@ pub async fn any_caller_may_write_into_a_history(system: System) -> Checked {
     Ok(())
 }
 
-/// What does not move a job leaves no trace in its history, nor does giving it back.
+/// Changes that do not move a job are not in its history, nor is a retry.
 pub async fn small_changes_are_not_in_the_history(system: System) -> Checked {
     system.at(0, put("post", "needed")).await?;
     system.run(0, put("mail", "j1"), "w1").await?;
@@ -111,7 +111,7 @@ pub async fn how_long_a_history_may_be_is_an_option(system: System) -> Checked {
     Ok(())
 }
 
-/// A limit of nought or less is none.
+/// A limit of zero or less is none.
 pub async fn a_history_may_have_no_limit(system: System) -> Checked {
     for limit in ["0", "-1"] {
         system.ask(set("max-job-history", limit)).await?;

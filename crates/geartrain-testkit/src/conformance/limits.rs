@@ -1,4 +1,4 @@
-//! How many jobs a queue takes, and how often it hands one out.
+//! Queue limits: queue length and rate limiting.
 
 use super::prelude::*;
 
@@ -29,7 +29,7 @@ pub async fn a_queue_has_the_limits_set_last(system: System) -> Checked {
     Ok(())
 }
 
-/// A full queue takes no new job, on terms or without. All its unfinished jobs count and no others.
+/// A full queue takes no new job, with options or without. All its unfinished jobs count and no others.
 pub async fn a_full_queue_takes_no_new_job(system: System) -> Checked {
     system.at(0, limit("mail", at_most(4))).await?;
     system.run(0, put("mail", "running"), "w1").await?;

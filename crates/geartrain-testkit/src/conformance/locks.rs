@@ -1,4 +1,4 @@
-//! How a worker gets the right to a job, keeps it and loses it.
+//! Locks: pop, heartbeat, expiry, grace period and take-over.
 //!
 //! A lock lasts 60 seconds and the grace after its end 10, unless a case says otherwise.
 
@@ -30,7 +30,7 @@ pub async fn a_pop_of_whole_jobs_shows_them_as_they_are_then(system: System) -> 
     Ok(())
 }
 
-/// What one worker has no other gets.
+/// A locked job is not handed out to another worker.
 pub async fn a_job_goes_to_one_worker_only(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     assert_eq!(system.pop(1, "mail", "w2", 10).await?, NONE);
@@ -59,7 +59,7 @@ pub async fn a_heartbeat_pushes_the_deadline_back(system: System) -> Checked {
     Ok(())
 }
 
-/// A heartbeat changes the payload if it brings one, and else leaves it.
+/// A heartbeat replaces the payload if it carries one.
 pub async fn a_heartbeat_may_bring_a_new_payload(system: System) -> Checked {
     system.run(0, put("mail", "j1"), "w1").await?;
     system.at(1, Heartbeat { payload: Some("[2]".into()), ..heartbeat("j1", "w1") }).await?;
@@ -221,7 +221,7 @@ pub async fn a_warning_sticks_through_a_heartbeat(system: System) -> Checked {
     Ok(())
 }
 
-/// It also keeps it when it is put again, sent on, failed and revived, or timed out.
+/// It also keeps it when it is put again, advanced, failed and unfailed, or timed out.
 pub async fn a_warning_sticks_until_a_take_over_or_a_retry(system: System) -> Checked {
     for name in ["a", "b", "c", "d"] {
         system.run(0, put("mail", name), "w1").await?;
@@ -345,7 +345,7 @@ pub async fn a_queue_hands_out_no_more_than_its_concurrency(system: System) -> C
     Ok(())
 }
 
-/// A fraction of a place is none, and a limit of nought or less is no limit.
+/// A fraction of a place is none, and a limit of zero or less is no limit.
 pub async fn a_concurrency_is_rounded_down_and_nought_is_no_limit(system: System) -> Checked {
     for name in ["a", "b", "c", "d", "e"] {
         system.at(0, put("mail", name)).await?;

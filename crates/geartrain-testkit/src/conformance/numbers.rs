@@ -1,4 +1,4 @@
-//! Numbers that are handed out, and waiting jobs that are counted by priority.
+//! Allocated ids, and counts of waiting jobs by priority.
 
 use super::prelude::*;
 
@@ -55,7 +55,7 @@ pub async fn numbers_are_handed_out_in_silence(system: System) -> Checked {
     Ok(())
 }
 
-/// Waiting jobs are counted by whether their priority is above, at or below nought; jobs that stand elsewhere
+/// Waiting jobs are counted by whether their priority is above, at or below zero; jobs that stand elsewhere
 /// are not.
 pub async fn waiting_jobs_are_counted_by_priority(system: System) -> Checked {
     assert_eq!(system.at(0, by_priority("mail")).await?, PriorityCountsReply::default());
@@ -87,7 +87,7 @@ pub async fn counting_by_priority_moves_every_due_job(system: System) -> Checked
     Ok(())
 }
 
-/// A job that a timeout brought before everything counts as above nought; one that was handed back by its own
+/// A job that a timeout brought before everything counts as above zero; one that was handed back by its own
 /// priority.
 pub async fn jobs_that_came_back_are_counted_where_they_stand(system: System) -> Checked {
     for (name, by) in [("timed-out", "w1"), ("handed-back", "w2")] {

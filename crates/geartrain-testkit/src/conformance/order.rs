@@ -1,4 +1,4 @@
-//! Which job comes first.
+//! The order of waiting jobs.
 
 use super::prelude::*;
 

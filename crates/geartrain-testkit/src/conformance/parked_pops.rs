@@ -1,8 +1,8 @@
-//! How workers wait for jobs. Here the backend's own clock counts, and it moves when a case moves it.
+//! Parked pops: a worker blocked in a pop with a wait. These cases move the backend's own clock.
 
 use super::prelude::*;
 
-/// A worker that asks where there is a job gets it without waiting, as by a pop.
+/// A pop with a wait returns an available job at once.
 pub async fn a_parked_pop_returns_at_once_if_there_is_a_job(system: System) -> Checked {
     system.clock.set(100);
     for name in ["a", "b"] {
@@ -15,14 +15,14 @@ pub async fn a_parked_pop_returns_at_once_if_there_is_a_job(system: System) -> C
     Ok(())
 }
 
-/// A worker that will not wait is answered at once, with nothing.
+/// A pop with no wait on an empty queue returns nothing at once.
 pub async fn a_pop_with_no_wait_is_answered_at_once(system: System) -> Checked {
     let reply = system.backend.pop_or_wait(pop("mail", "w1"), Seconds::ZERO).await?;
     assert_eq!(popped_jids(reply), NONE);
     Ok(())
 }
 
-/// A worker that waits hears of a put, and has the job from that moment.
+/// A put serves a parked pop, whose lock begins at that time.
 pub async fn a_waiting_worker_gets_a_job_that_is_put(system: System) -> Checked {
     let waiter = system.waits(pop("mail", "w1"), 600).await?;
     system.clock.set(30);
@@ -58,7 +58,7 @@ pub async fn waiting_workers_are_served_in_the_order_they_came(system: System) -
     Ok(())
 }
 
-/// Several jobs put at once go to as many workers.
+/// Several jobs put by one batch go to as many parked pops.
 pub async fn a_batch_of_puts_serves_as_many_workers(system: System) -> Checked {
     let first = system.waits(pop("mail", "w1"), 600).await?;
     let second = system.waits(pop("mail", "w2"), 600).await?;
@@ -71,7 +71,7 @@ pub async fn a_batch_of_puts_serves_as_many_workers(system: System) -> Checked {
     Ok(())
 }
 
-/// A worker that waits for several jobs is served with the first that comes.
+/// A parked pop of several jobs is served by the first that arrives.
 pub async fn one_job_is_enough_to_end_a_wait_for_several(system: System) -> Checked {
     let waiter = system.waits(pop_many("mail", "w1", 5), 600).await?;
     system.now(put("mail", "a")).await?;
@@ -79,7 +79,7 @@ pub async fn one_job_is_enough_to_end_a_wait_for_several(system: System) -> Chec
     Ok(())
 }
 
-/// Two workers that wait for the same queues get one job each, from whichever queue it comes.
+/// Two pops parked on the same queues get one job each, from any of them.
 pub async fn workers_that_wait_for_several_queues_get_one_job_each(system: System) -> Checked {
     let wanted = |by| Pop { queues: queues(["x", "y"]), ..pop("x", by) };
     let first = system.waits(wanted("w1"), 600).await?;
@@ -94,7 +94,7 @@ pub async fn workers_that_wait_for_several_queues_get_one_job_each(system: Syste
     Ok(())
 }
 
-/// A worker that was served from one queue no longer waits for the other.
+/// A pop served from one queue is no longer parked on the other.
 pub async fn a_served_worker_waits_nowhere_else(system: System) -> Checked {
     let wanted = Pop { queues: queues(["x", "y"]), ..pop("x", "w1") };
     let waiter = system.waits(wanted, 600).await?;
@@ -105,7 +105,7 @@ pub async fn a_served_worker_waits_nowhere_else(system: System) -> Checked {
     Ok(())
 }
 
-/// A wait ends with nothing when its time is over, and not before.
+/// A parked pop times out with nothing, and not early.
 pub async fn a_wait_ends_when_its_time_is_over(system: System) -> Checked {
     let mut waiter = system.waits(pop("mail", "w1"), 30).await?;
     system.clock.set(29);
@@ -151,7 +151,7 @@ pub async fn a_waiting_worker_gets_a_child_that_comes_due(system: System) -> Che
     Ok(())
 }
 
-/// A job whose worker goes quiet goes to the one that waits: at once if there is no grace.
+/// A job with an expired lock goes to a parked pop: at once without a grace period.
 pub async fn a_waiting_worker_takes_over_an_expired_lock(system: System) -> Checked {
     system.ask(set("grace-period", "0")).await?;
     system.now(put("mail", "j1")).await?;
@@ -165,8 +165,7 @@ pub async fn a_waiting_worker_takes_over_an_expired_lock(system: System) -> Chec
     Ok(())
 }
 
-/// With grace the quiet worker is warned when its lock expires, and the one that waits has the job after
-/// that.
+/// With a grace period the holder is warned at expiry, and the parked pop gets the job after it.
 pub async fn a_waiting_worker_takes_over_after_the_grace(system: System) -> Checked {
     system.now(put("mail", "j1")).await?;
     system.now(pop("mail", "w1")).await?;
@@ -247,7 +246,7 @@ pub async fn those_who_wait_for_a_full_queue_are_served_when_there_is_a_place(sy
     Ok(())
 }
 
-/// A place is free, and its lock's holder warned, as soon as the lock's deadline is past.
+/// A concurrency slot is free, and the holder warned, as soon as the deadline is past.
 pub async fn those_who_wait_for_a_full_queue_are_served_when_a_lock_expires(system: System) -> Checked {
     system.now(set("mail-max-concurrency", "1")).await?;
     for name in ["a", "b"] {
@@ -275,7 +274,7 @@ pub async fn a_parked_pop_of_zero_jobs_blocks_no_other(system: System) -> Checke
     Ok(())
 }
 
-/// A worker that stops waiting takes no job, and the next in line gets it.
+/// A dropped parked pop takes no job; the next one gets it.
 pub async fn a_worker_that_stops_waiting_takes_no_job(system: System) -> Checked {
     let first = system.waits(pop("mail", "w1"), 600).await?;
     let second = system.waits(pop("mail", "w2"), 600).await?;
@@ -296,14 +295,14 @@ pub async fn a_job_outlives_those_who_stopped_waiting(system: System) -> Checked
     Ok(())
 }
 
-/// A pop that makes no sense is refused rather than waited for.
+/// An invalid pop is refused, not parked.
 pub async fn a_bad_pop_does_not_wait(system: System) -> Checked {
     let nowhere = Pop { queues: vec![], ..pop("mail", "w1") };
     refused(system.backend.pop_or_wait(nowhere, seconds(600)).await, no::good("queues"));
     Ok(())
 }
 
-/// A wait that ends with nothing answers the turn that it was given.
+/// A parked pop that times out returns the turn that it was given.
 pub async fn a_wait_for_nothing_keeps_its_turn(system: System) -> Checked {
     let order = PopOrder::RoundRobin { turn: 4 };
     let waiter = system.waits(Pop { queues: queues(["x", "y", "z"]), order, ..pop("x", "w1") }, 30).await?;

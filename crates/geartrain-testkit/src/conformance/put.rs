@@ -1,4 +1,4 @@
-//! How a job gets into a queue.
+//! Put.
 
 use super::prelude::*;
 
@@ -53,7 +53,7 @@ pub async fn a_delayed_job_is_scheduled_until_it_is_due(system: System) -> Check
     Ok(())
 }
 
-/// A delay below nought is no delay.
+/// A delay below zero is no delay.
 pub async fn a_negative_delay_counts_as_none(system: System) -> Checked {
     system.at(5, Put { delay: seconds(-10), ..put("mail", "j1") }).await?;
     assert_eq!(system.state("j1").await?, StateName::Waiting);

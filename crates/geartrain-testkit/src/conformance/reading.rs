@@ -1,4 +1,4 @@
-//! What can be looked up: jobs, lists and counts.
+//! Reads: jobs, lists and counts.
 
 use super::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Hearing that there is something to pop, without popping it.
+//! Ready waits: learning that there is a job, without popping it.
 
 use super::prelude::*;
 
@@ -21,7 +21,7 @@ pub async fn a_ready_wait_of_zero_seconds_is_answered_at_once(system: System) ->
     Ok(())
 }
 
-/// All who wait for word of a queue are told of one job, which none of them is given.
+/// One job wakes all ready waits of its queue, and is given to none.
 pub async fn all_who_wait_for_word_are_told(system: System) -> Checked {
     let first = system.waits_for_word(["mail"], 600).await?;
     let second = system.waits_for_word(["mail"], 600).await?;
@@ -60,7 +60,7 @@ pub async fn a_job_that_came_due_for_a_parked_pop_wakes_no_ready_wait(system: Sy
     Ok(())
 }
 
-/// Word of one of several queues is enough, and ends the wait for all of them.
+/// A job in one of several queues ends the ready wait for all of them.
 pub async fn word_of_one_queue_is_enough(system: System) -> Checked {
     let word = system.waits_for_word(["x", "y", "x"], 600).await?;
     system.now(put("y", "a")).await?;
@@ -71,7 +71,7 @@ pub async fn word_of_one_queue_is_enough(system: System) -> Checked {
     Ok(())
 }
 
-/// A wait for word ends when its time is over, and not before.
+/// A ready wait times out, and not early.
 pub async fn a_wait_for_word_ends_when_its_time_is_over(system: System) -> Checked {
     let mut word = system.waits_for_word(["mail"], 30).await?;
     let mut longer = system.waits_for_word(["mail"], 60).await?;
@@ -85,8 +85,7 @@ pub async fn a_wait_for_word_ends_when_its_time_is_over(system: System) -> Check
     Ok(())
 }
 
-/// What comes due by itself is word, too: a scheduled job, a recurring one's next child, and a lock that
-/// expired. It stays as it is.
+/// A scheduled job, a recurring job and an expired lock that come due wake a ready wait, and are not changed.
 pub async fn what_comes_due_is_word(system: System) -> Checked {
     system.now(Put { delay: seconds(50), ..put("later", "a") }).await?;
     system.now(Recur { offset: seconds(40), ..recur("often", "r", 1000) }).await?;
@@ -114,7 +113,7 @@ pub async fn what_comes_due_is_word(system: System) -> Checked {
     Ok(())
 }
 
-/// Whatever brings a job into a queue is word of it.
+/// Every command that brings a job into a queue wakes its ready waits.
 pub async fn word_is_given_however_a_job_comes(system: System) -> Checked {
     for (now, name) in ["retried", "handed-back", "failed", "advanced", "needed"].into_iter().enumerate() {
         system.clock.set(u32::try_from(now)?);
@@ -138,8 +137,7 @@ pub async fn word_is_given_however_a_job_comes(system: System) -> Checked {
     Ok(())
 }
 
-/// A queue that hands out nothing has no word to give: while it is paused, while it is full, and while no job
-/// may start.
+/// A paused queue, one at its concurrency limit and one at its rate limit wake no ready wait.
 pub async fn a_queue_that_hands_out_nothing_gives_no_word(system: System) -> Checked {
     system.now(pause("paused")).await?;
     system.now(put("paused", "a")).await?;
@@ -199,7 +197,7 @@ pub async fn a_dropped_ready_wait_blocks_no_other(system: System) -> Checked {
     Ok(())
 }
 
-/// Word is asked for of 1 to 1,024 queues, as jobs are.
+/// A ready wait takes 1 to 1,024 queues, as a pop does.
 pub async fn word_of_no_queue_or_of_too_many_is_refused(system: System) -> Checked {
     let many = |count: usize| queues((0..count).map(|number| format!("q{number}")));
     for bad in [0, 1025] {

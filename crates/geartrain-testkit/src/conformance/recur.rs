@@ -1,4 +1,4 @@
-//! How recurring jobs spawn others.
+//! Recurring jobs.
 
 use super::prelude::*;
 

@@ -259,7 +259,7 @@ pub async fn a_chunk_without_waiters_is_delivered_to_none(system: System) -> Che
     Ok(())
 }
 
-/// How far an attempt has got is told, heard and shown, and does not keep the lock.
+/// Progress is delivered, published and shown, and does not renew the lock.
 pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
@@ -283,7 +283,7 @@ pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
     Ok(())
 }
 
-/// A job without terms can have progress, and then has nothing particular again.
+/// A job without put options can have progress, and has no details afterwards.
 pub async fn progress_needs_no_terms(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     system.at(1, progress("a", holding(&popped), 0, 1)).await?;
@@ -414,7 +414,7 @@ pub async fn a_forgotten_job_leaves_its_result(system: System) -> Checked {
     Ok(())
 }
 
-/// When there is no room for a new result, the oldest make room.
+/// Old results are evicted to store a new one.
 pub async fn the_oldest_results_make_room(system: System) -> Checked {
     // Each counts its 272 bytes and 128 more.
     system.ask(set("results-bytes", "1000")).await?;
@@ -429,7 +429,7 @@ pub async fn the_oldest_results_make_room(system: System) -> Checked {
     Ok(())
 }
 
-/// A result that there could never be room for is refused, and the job runs on.
+/// A result larger than the limit is refused, and the job keeps running.
 pub async fn a_result_without_room_is_refused(system: System) -> Checked {
     system.ask(set("results-bytes", "1000")).await?;
     system.run(0, with_result("small", 60), "w1").await?;
@@ -447,7 +447,7 @@ pub async fn a_result_without_room_is_refused(system: System) -> Checked {
     Ok(())
 }
 
-/// Where there is no room for any result, a job without one ends all the same.
+/// With a limit of zero a job without a result still ends.
 pub async fn without_room_a_job_without_a_result_ends(system: System) -> Checked {
     system.ask(set("results-bytes", "100")).await?;
     for name in ["complete", "failed"] {

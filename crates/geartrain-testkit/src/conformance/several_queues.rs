@@ -1,4 +1,4 @@
-//! Which of several queues a pop takes from.
+//! Pops from several queues.
 
 use super::prelude::*;
 

@@ -1,10 +1,10 @@
-//! What is counted and measured of a queue, day by day.
+//! Statistics per queue and day.
 
 use super::prelude::*;
 
 const DAY: f64 = 86_400.0;
 
-/// The places of a histogram that are not nought, and what is there.
+/// The places of a histogram that are not zero, and what is there.
 fn filled(summary: &Summary) -> Vec<(usize, u64)> {
     summary.histogram.iter().copied().enumerate().filter(|(_, times)| *times > 0).collect()
 }

@@ -1,4 +1,4 @@
-//! How jobs are found by their tags, and followed.
+//! Tags and tracking.
 
 use super::prelude::*;
 
@@ -82,7 +82,7 @@ pub async fn a_tag_added_again_counts_again(system: System) -> Checked {
     Ok(())
 }
 
-/// To remove a tag that a job does not have counts as well, below nought if need be.
+/// To remove a tag that a job does not have counts as well, below zero if need be.
 pub async fn an_absent_tag_removed_counts_too(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     system.at(0, remove_tags("j1", ["t"])).await?;

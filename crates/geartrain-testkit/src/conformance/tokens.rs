@@ -1,4 +1,4 @@
-//! How an attempt is told from the ones before and after it.
+//! Fencing tokens: an old attempt cannot end a newer one, and repeated reports are idempotent.
 
 use super::prelude::*;
 

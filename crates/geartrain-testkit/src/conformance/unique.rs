@@ -1,4 +1,4 @@
-//! What a put on terms does: keys that make two submissions one, how long a job lives, and what is left of
+//! What a put with options does: keys that make two submissions one, how long a job lives, and what is left of
 //! it.
 
 use super::prelude::*;
@@ -214,7 +214,7 @@ pub async fn a_status_is_found_by_id_and_by_key(system: System) -> Checked {
     Ok(())
 }
 
-/// A job without terms stands for one submission, and there is nothing particular about it.
+/// A job without options stands for one submission, and there is nothing particular about it.
 pub async fn a_job_without_terms_has_nothing_particular(system: System) -> Checked {
     system.at(0, put("mail", "a")).await?;
     system.at(0, on_terms(put("mail", "b"), PutOptions::default())).await?;
@@ -227,7 +227,7 @@ pub async fn a_job_without_terms_has_nothing_particular(system: System) -> Check
     Ok(())
 }
 
-/// The terms of a put are to be seen in the job, and by the worker that gets it.
+/// The options of a put are to be seen in the job, and by the worker that gets it.
 pub async fn a_job_is_on_the_terms_that_it_was_put_on(system: System) -> Checked {
     let backoff = Backoff::exponential(seconds(2), 3.0, seconds(60), 0.5)?;
     let terms = PutOptions {
@@ -260,7 +260,7 @@ pub async fn a_job_is_on_the_terms_that_it_was_put_on(system: System) -> Checked
     Ok(())
 }
 
-/// A job that is put again has the new terms if there are any, and else its own.
+/// A job that is put again has the new options if there are any, and else its own.
 pub async fn a_job_put_again_has_the_new_terms_or_keeps_its_own(system: System) -> Checked {
     let terms = |text: &str, crashes_max| PutOptions {
         unique: Some(key(text)),

@@ -98,7 +98,7 @@ struct Record {
     word: &'static str,
     /// The hash's field `worker`: also names the last holder after a retry and a timeout.
     worker: Option<WorkerName>,
-    /// The hash's field `expires`; nought when it is stored empty.
+    /// The hash's field `expires`; zero when it is stored empty.
     expires: Timestamp,
     /// The deadline under which it is in the list of `worker`, if it is.
     listed: Option<Timestamp>,

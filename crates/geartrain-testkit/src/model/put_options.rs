@@ -7,7 +7,7 @@ use geartrain_core::{
 
 use super::{Model, bad_argument};
 
-/// What is true beyond Qless of a job that was put without terms.
+/// What is true beyond Qless of a job that was put without options.
 pub(super) fn nothing() -> JobDetails {
     JobDetails { submissions: 1, ..JobDetails::default() }
 }
