@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use geartrain::{Chunk, ChunkKind, Complete, Error, Outcome, Told};
+use geartrain::{Chunk, ChunkKind, Complete, Error, JobResult, StreamItem};
 
 async fn birthdays() -> Result<(), Error> {
     let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
@@ -16,15 +16,15 @@ async fn birthdays() -> Result<(), Error> {
         let (jid, holder) = (job.jid.clone(), job.holder());
         client.run(Chunk { jid, holder, kind: ChunkKind::Data, bytes: name.into() }).await?;
     }
-    let sent = Outcome { code: 0, bytes: "2 letters".into() };
+    let sent = JobResult { code: 0, bytes: "2 letters".into() };
     client
         .run(Complete { result: Some(Box::new(sent)), ..Complete::new(job.jid.clone(), job.holder()) })
         .await?;
 
     loop {
         match awaited.next().await? {
-            Told::Chunk(_, name) => println!("a letter to {}", name.text().unwrap_or_default()),
-            Told::Ended(how, outcome) => {
+            StreamItem::Chunk(_, name) => println!("a letter to {}", name.text().unwrap_or_default()),
+            StreamItem::Ended(how, outcome) => {
                 println!("{how:?}: {}", outcome.bytes.text().unwrap_or_default());
                 return Ok(());
             }

@@ -17,7 +17,7 @@ async fn dirty() -> Result<(), Error> {
 
     // Elsewhere, a worker. The key comes with the job.
     while let Some(job) = client.pop("dirty", "flusher-1").await? {
-        let about = job.particulars.as_ref().expect("it has a key");
+        let about = job.details.as_ref().expect("it has a key");
         let key = about.unique.as_ref().map_or(&b""[..], |key| key.as_bytes());
         println!("flushing {}, which {} asked for", String::from_utf8_lossy(key), about.submissions);
         client.complete(&job).await?;

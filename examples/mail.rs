@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use geartrain::{Complete, Error, GetResult, Outcome};
+use geartrain::{Complete, Error, GetResult, JobResult};
 
 async fn mail() -> Result<(), Error> {
     let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
@@ -15,14 +15,14 @@ async fn mail() -> Result<(), Error> {
     // Elsewhere, a worker.
     let job = client.pop_wait("mail", "mailer-1", Duration::from_secs(5)).await?.expect("there is a letter");
     println!("sending {} bytes", job.payload.bytes().len());
-    let receipt = Outcome { code: 0, bytes: "250 queued".into() };
+    let receipt = JobResult { code: 0, bytes: "250 queued".into() };
     client
         .run(Complete { result: Some(Box::new(receipt)), ..Complete::new(job.jid.clone(), job.holder()) })
         .await?;
 
     // Later, whoever has the handle.
     let kept = client.run(GetResult { jid: handle }).await?.expect("it is kept for an hour");
-    println!("the mail server said {:?}", kept.outcome.bytes.text().unwrap_or_default());
+    println!("the mail server said {:?}", kept.result.bytes.text().unwrap_or_default());
     Ok(())
 }
 

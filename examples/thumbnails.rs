@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use geartrain::{Call, Count, Jid, Klass, Pop, Put, QueueName, Terms, UniqueKey, WorkerName};
+use geartrain::{Call, Count, Jid, Klass, Pop, Put, PutOptions, QueueName, UniqueKey, WorkerName};
 
 async fn thumbnails() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
@@ -16,7 +16,7 @@ async fn thumbnails() -> Result<(), Box<dyn std::error::Error>> {
         let mut put =
             Put::new(queue.clone(), jid, Klass::new("thumbnail")?, format!(r#"{{"picture":{picture}}}"#));
         let unique = Some(UniqueKey::new(format!("7-{picture}-{size}-{size}"))?);
-        put.terms = Some(Box::new(Terms { unique, ..Terms::default() }));
+        put.options = Some(Box::new(PutOptions { unique, ..PutOptions::default() }));
         calls.push(Call::from(put));
     }
     for answer in client.batch(calls).await? {

@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use geartrain::{
-    Ability, Backoff, Count, Group, Jid, Klass, Portion, Priority, QueueName, Rate, SPAN_MAX, Seconds, Tag,
-    Timestamp, Token, UniqueKey, WorkerName,
+    Backoff, Capability, Count, DURATION_MAX, Group, Jid, Klass, Portion, Priority, QueueName, Rate, Seconds,
+    Tag, Timestamp, Token, UniqueKey, WorkerName,
 };
 
 use crate::payload::Source;
@@ -635,7 +635,7 @@ pub(crate) struct AnnounceArgs {
     pub(crate) worker: WorkerName,
     /// A queue whose jobs it can do; of one klass only, if that is given
     #[arg(value_name = "QUEUE[:KLASS]", value_parser = ability, required_unless_present = "only")]
-    pub(crate) abilities: Vec<Ability>,
+    pub(crate) abilities: Vec<Capability>,
     /// It can do these, and nothing that it announced before
     #[arg(long)]
     pub(crate) only: bool,
@@ -1239,7 +1239,7 @@ fn span(text: &str) -> Result<Seconds, String> {
 }
 
 pub(crate) fn allowed_span(span: Seconds) -> Result<Seconds, String> {
-    if span > Seconds::ZERO && span <= SPAN_MAX {
+    if span > Seconds::ZERO && span <= DURATION_MAX {
         return Ok(span);
     }
     Err("it must be more than nothing and at most ten years".to_owned())
@@ -1275,14 +1275,14 @@ fn level(text: &str) -> Result<(Priority, u64), String> {
 }
 
 /// Reads what a worker can do: `mail`, or `mail:welcome`.
-fn ability(text: &str) -> Result<Ability, String> {
+fn ability(text: &str) -> Result<Capability, String> {
     let (queue, klass) = match text.split_once(':') {
         Some((queue, klass)) => (queue, Some(klass)),
         None => (text, None),
     };
     let klass = klass.map(Klass::new).transpose().map_err(|error| error.to_string())?;
     let queue = QueueName::new(queue).map_err(|error| error.to_string())?;
-    Ok(Ability { queue, klass, attempt_max: None })
+    Ok(Capability { queue, klass, attempt_max: None })
 }
 
 fn json_object(text: &str) -> Result<String, String> {

@@ -3,8 +3,8 @@
 use std::io::BufRead;
 
 use geartrain::{
-    Answer, BadInput, Call, Client, Existing, Jid, Klass, Payload, Priority, Put, PutReply, QueueName,
-    RESULT_FOR, Reply, Seconds, Tag, Terms, Timestamp, UniqueKey,
+    Answer, BadInput, Call, Client, Existing, Jid, Klass, Payload, Priority, Put, PutOptions, PutReply,
+    QueueName, RESULT_TTL_DEFAULT, Reply, Seconds, Tag, Timestamp, UniqueKey,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -96,7 +96,7 @@ impl NumberOrText {
 }
 
 /// What a line asks for beyond Qless; none if it asks for nothing.
-fn terms(line: &mut Line) -> Result<Option<Box<Terms>>, String> {
+fn terms(line: &mut Line) -> Result<Option<Box<PutOptions>>, String> {
     let within = |what: &'static str| move |why: String| format!("{what}: {why}");
     let span = |given: NumberOrText, what| given.delay().and_then(allowed_span).map_err(within(what));
     let unique = match line.unique.take() {
@@ -109,23 +109,23 @@ fn terms(line: &mut Line) -> Result<Option<Box<Terms>>, String> {
     };
     let result_for = match line.keep_result.take() {
         None | Some(Keep::Usual(false)) => None,
-        Some(Keep::Usual(true)) => Some(RESULT_FOR),
+        Some(Keep::Usual(true)) => Some(RESULT_TTL_DEFAULT),
         Some(Keep::For(given)) => Some(span(given, "keep_result")?),
     };
     if line.crashes == Some(0) {
         return Err("crashes: it must be at least 1".to_owned());
     }
-    let terms = Terms {
+    let terms = PutOptions {
         unique,
-        result_for,
+        result_ttl: result_for,
         expires: line.expires.take().map(NumberOrText::moment_ahead).transpose()?,
         attempt_max: line.timeout.take().map(|given| span(given, "timeout")).transpose()?,
         backoff: line.backoff.take().map(|text| backoff::parse(&text)).transpose()?,
         crashes_max: line.crashes,
         roll_call: line.roll_call,
-        ..Terms::default()
+        ..PutOptions::default()
     };
-    Ok((terms != Terms::default()).then(|| Box::new(terms)))
+    Ok((terms != PutOptions::default()).then(|| Box::new(terms)))
 }
 
 /// Reads a line as a put.
@@ -157,7 +157,7 @@ fn read(line: &[u8], defaults: &Defaults, now: Timestamp) -> Result<Put, String>
             tags: line.tags.map(|tags| tags.iter().map(Tag::new).collect()).transpose()?,
             depends: line.depends.iter().map(Jid::new).collect::<Result<_, _>>()?,
             existing: if line.replace { Existing::Replace } else { Existing::Keep },
-            terms,
+            options: terms,
             ..Put::new(queue, jid, klass, payload)
         })
     };
@@ -320,24 +320,24 @@ mod tests {
 
     #[test]
     fn a_line_says_what_goes_beyond_qless() {
-        let terms = |line| read_line(line).unwrap().terms.map(|terms| *terms);
+        let terms = |line| read_line(line).unwrap().options.map(|terms| *terms);
         assert_eq!(terms(r#"{"klass":"k","roll_call":false,"keep_result":false}"#), None);
         let all = r#"{"klass":"k","unique":"key","timeout":"10m","expires":2000,"backoff":"10s..1h","crashes":2,
             "roll_call":true,"keep_result":true}"#;
-        let expected = Terms {
+        let expected = PutOptions {
             unique: Some(UniqueKey::new("key").unwrap()),
             attempt_max: Some(Seconds::from(600)),
             expires: Some(Timestamp::from(2_000)),
             backoff: Some(backoff::parse("10s..1h").unwrap()),
             crashes_max: Some(2),
             roll_call: true,
-            result_for: Some(RESULT_FOR),
-            ..Terms::default()
+            result_ttl: Some(RESULT_TTL_DEFAULT),
+            ..PutOptions::default()
         };
         assert_eq!(terms(all), Some(expected));
         let bytes = terms(r#"{"klass":"k","unique":{"$bytes":"/wA="},"keep_result":"2h"}"#).unwrap();
         assert_eq!(bytes.unique.unwrap().as_bytes(), b"\xff\0");
-        assert_eq!(bytes.result_for, Some(Seconds::from(7_200)));
+        assert_eq!(bytes.result_ttl, Some(Seconds::from(7_200)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is true of a job beyond Qless, as JSON and for people.
 
-use geartrain::{Afterwards, Backoff, Lives, Particulars, Progressed, Timestamp, UniqueKey, base64};
+use geartrain::{Backoff, JobDetails, OnEnd, OrphanPolicy, Progressed, Timestamp, UniqueKey, base64};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,20 +30,20 @@ pub(crate) struct ParticularsView {
 }
 
 impl ParticularsView {
-    pub(crate) fn new(about: &Particulars) -> ParticularsView {
+    pub(crate) fn new(about: &JobDetails) -> ParticularsView {
         ParticularsView {
             unique: about.unique.as_ref().map(|key| bytes_to_json(key.as_bytes())),
             submissions: about.submissions,
             attached: about.attached,
-            lives: match about.lives {
-                Lives::Always => "always",
-                Lives::WhileAwaited => "while-awaited",
+            lives: match about.orphan_policy {
+                OrphanPolicy::Always => "always",
+                OrphanPolicy::WhileAwaited => "while-awaited",
             },
-            afterwards: match about.afterwards {
-                Afterwards::Keep => "keep",
-                Afterwards::Forget => "forget",
+            afterwards: match about.on_end {
+                OnEnd::Keep => "keep",
+                OnEnd::Forget => "forget",
             },
-            keep_result: about.result_for.map(Number::from),
+            keep_result: about.result_ttl.map(Number::from),
             expires: about.expires.map(Number::from),
             timeout: about.attempt_max.map(Number::from),
             deadline: about.deadline.map(Number::from),
@@ -114,7 +114,7 @@ pub(crate) fn key_text(key: &UniqueKey) -> String {
 }
 
 /// The lines of a job's card that say what is true of it beyond Qless, where anything is.
-pub(crate) fn lines(about: &Particulars, now: Timestamp) -> Vec<(&'static str, Cell)> {
+pub(crate) fn lines(about: &JobDetails, now: Timestamp) -> Vec<(&'static str, Cell)> {
     let mut lines: Vec<(&'static str, Cell)> = Vec::new();
     let mut say = |label, text: String| lines.push((label, text.into()));
     if let Some(key) = &about.unique {
@@ -126,13 +126,13 @@ pub(crate) fn lines(about: &Particulars, now: Timestamp) -> Vec<(&'static str, C
     if about.attached > 0 {
         say("awaited by", about.attached.to_string());
     }
-    if about.lives == Lives::WhileAwaited {
+    if about.orphan_policy == OrphanPolicy::WhileAwaited {
         say("lives", "as long as somebody waits for it".to_owned());
     }
-    if about.afterwards == Afterwards::Forget {
+    if about.on_end == OnEnd::Forget {
         say("afterwards", "it is forgotten".to_owned());
     }
-    if let Some(span) = about.result_for {
+    if let Some(span) = about.result_ttl {
         say("result", format!("kept for {}", duration::format(span.get())));
     }
     if let Some(expires) = about.expires {
@@ -169,14 +169,14 @@ mod tests {
     use super::*;
     use crate::text::card;
 
-    fn everything() -> Particulars {
-        Particulars {
+    fn everything() -> JobDetails {
+        JobDetails {
             unique: Some(UniqueKey::new(b"\xff\0").unwrap()),
             submissions: 3,
             attached: 2,
-            lives: Lives::WhileAwaited,
-            afterwards: Afterwards::Forget,
-            result_for: Some(Seconds::from(90_000)),
+            orphan_policy: OrphanPolicy::WhileAwaited,
+            on_end: OnEnd::Forget,
+            result_ttl: Some(Seconds::from(90_000)),
             expires: Some(Timestamp::from(3_600)),
             attempt_max: Some(Seconds::from(90)),
             deadline: Some(Timestamp::from(60)),
@@ -185,7 +185,7 @@ mod tests {
             crashes: 1,
             evidence: Some("signal 9".to_owned()),
             progress: Some(Progressed { portion: Portion::new(3, 10).unwrap(), seconds_left: Some(90) }),
-            aside: None,
+            metadata: None,
         }
     }
 
@@ -201,19 +201,19 @@ mod tests {
                 "progress": { "part": 3, "whole": 10, "percent": 30, "left": 90 },
             })
         );
-        let text = Particulars { unique: Some(UniqueKey::new("7").unwrap()), ..Particulars::default() };
+        let text = JobDetails { unique: Some(UniqueKey::new("7").unwrap()), ..JobDetails::default() };
         assert_eq!(json!(ParticularsView::new(&text))["unique"], "7");
     }
 
     #[test]
     fn people_are_told_what_there_is_and_nothing_else() {
-        let shown = |about: &Particulars| {
+        let shown = |about: &JobDetails| {
             let mut bytes = Vec::new();
             let lines = lines(about, Timestamp::ZERO);
             card(&mut anstream::StripStream::new(&mut bytes), &lines).unwrap();
             String::from_utf8(bytes).unwrap()
         };
-        assert_eq!(shown(&Particulars { submissions: 1, ..Particulars::default() }), "");
+        assert_eq!(shown(&JobDetails { submissions: 1, ..JobDetails::default() }), "");
         assert_eq!(
             shown(&everything()),
             "unique      /wA= (base64 of 2 bytes)

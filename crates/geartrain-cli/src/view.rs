@@ -3,8 +3,8 @@
 //! Every key is always there, with `null` where there is nothing to say. Times are seconds since the epoch, spans are seconds.
 
 use geartrain::{
-    Every, Failure, HistoryEntry, Job, JobState, Lock, Popped, QueueCounts, Recurring, Seconds, StatsReply,
-    Summary, Timestamp, What,
+    Every, Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, QueueCounts, Recurring, Seconds,
+    StatsReply, Summary, Timestamp,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -98,7 +98,7 @@ impl JobView {
             dependencies: texts(job.dependencies()),
             dependents: texts(&job.dependents),
             spawned_from: job.spawned_from.as_ref().map(ToString::to_string),
-            particulars: job.particulars.as_deref().map(ParticularsView::new),
+            particulars: job.details.as_deref().map(ParticularsView::new),
             history: job.history.iter().map(HistoryView::new).collect(),
         }
     }
@@ -170,17 +170,17 @@ enum WhatView {
 impl HistoryView {
     fn new(entry: &HistoryEntry) -> HistoryView {
         let what = match &entry.what {
-            What::Put { queue } => WhatView::Put { queue: queue.to_string() },
-            What::Popped { worker } => WhatView::Popped { worker: worker.to_string() },
-            What::Done => WhatView::Done,
-            What::Failed { worker, group } => WhatView::Failed {
+            HistoryEvent::Put { queue } => WhatView::Put { queue: queue.to_string() },
+            HistoryEvent::Popped { worker } => WhatView::Popped { worker: worker.to_string() },
+            HistoryEvent::Done => WhatView::Done,
+            HistoryEvent::Failed { worker, group } => WhatView::Failed {
                 worker: worker.as_ref().map(ToString::to_string),
                 group: group.to_string(),
             },
-            What::TimedOut => WhatView::TimedOut,
-            What::HandedBack { worker } => WhatView::HandedBack { worker: worker.to_string() },
-            What::Crashed { worker } => WhatView::Crashed { worker: worker.to_string() },
-            What::Log { message, data } => WhatView::Log {
+            HistoryEvent::TimedOut => WhatView::TimedOut,
+            HistoryEvent::HandedBack { worker } => WhatView::HandedBack { worker: worker.to_string() },
+            HistoryEvent::Crashed { worker } => WhatView::Crashed { worker: worker.to_string() },
+            HistoryEvent::Log { message, data } => WhatView::Log {
                 message: message.clone(),
                 data: data.as_ref().map(|data| {
                     serde_json::from_str(data).unwrap_or_else(|_| serde_json::Value::from(data.as_str()))
@@ -221,7 +221,7 @@ impl PoppedView {
             worker: job.lock.worker.to_string(),
             token: job.lock.token.to_string(),
             expires: job.lock.expires.into(),
-            deadline: job.particulars.as_ref().and_then(|about| about.deadline).map(Number::from),
+            deadline: job.details.as_ref().and_then(|about| about.deadline).map(Number::from),
         }
     }
 }

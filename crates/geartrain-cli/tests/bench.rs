@@ -1,7 +1,5 @@
 //! `geartrain bench`: that it measures everything and leaves nothing behind. How fast anything is, is no matter here.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

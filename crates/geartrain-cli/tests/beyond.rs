@@ -1,8 +1,6 @@
 //! What goes beyond Qless, each step in a process of its own.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
+use crate::place;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

@@ -1,7 +1,5 @@
 //! The command as scripts and people meet it, where one process is all it takes.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -1,8 +1,6 @@
 //! `geartrain drill` on this machine: the same harness that a user runs, small in `./test` and large in `./test long`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod place;
+use crate::place;
 
 use geartrain_testkit::scaled;
 use place::Place;

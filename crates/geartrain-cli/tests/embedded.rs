@@ -1,8 +1,6 @@
 //! The command as scripts use it, each step in a process of its own, on a queue that outlives them.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
+use crate::place;
 
 use std::io::Write;
 use std::process::Stdio;

@@ -1,9 +1,7 @@
 //! What protects a server from its clients: HTTP is not obeyed, connections do not take the store's
 //! descriptors, and clients cannot flood the log.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod served;
+use crate::served;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,12 +1,10 @@
 //! The command with a Gearman server: what it can do there, and what it says it cannot.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
+use crate::place;
 
 use std::time::Duration;
 
-use geartrain::{Complete, Holder, Outcome};
+use geartrain::{Complete, Holder, JobResult};
 use geartrain_testkit::peers::Gearmand;
 use place::Place;
 use pollster::block_on;
@@ -83,7 +81,7 @@ fn a_result_is_waited_for() {
         block_on(async {
             let client = geartrain::connect(&worker).await.unwrap();
             let job = client.pop_wait("resize", "w1", Duration::from_secs(60)).await.unwrap().unwrap();
-            let result = Some(Box::new(Outcome { code: 0, bytes: "small cat".into() }));
+            let result = Some(Box::new(JobResult { code: 0, bytes: "small cat".into() }));
             client
                 .run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) })
                 .await

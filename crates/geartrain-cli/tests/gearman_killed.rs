@@ -1,8 +1,6 @@
 //! The server killed under Debian's Gearman tools.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod served;
+use crate::served;
 
 use std::process::{Child, Command, Stdio};
 

@@ -1,8 +1,6 @@
 //! Looking after a directory from the command line: check, salvage and backup.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
+use crate::place;
 
 use place::Place;
 use serde_json::json;

@@ -1,15 +1,13 @@
 //! The result log of a server that is killed again and again, and how the command reads it.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
-mod served;
+use crate::place;
+use crate::served;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use geartrain::log::{Ending, Entry, Query, ResultLog};
-use geartrain::{Backend, GetMany, Jid, Job, JobState, Reply, What};
+use geartrain::{Backend, GetMany, HistoryEvent, Jid, Job, JobState, Reply};
 use geartrain_drill::LoadClients;
 use place::Place;
 use pollster::block_on;
@@ -59,8 +57,9 @@ fn a_server_that_is_killed_again_and_again_logs_every_attempt_once() {
     let jobs = jobs(&*backend, &jids);
     let read = ResultLog::open(&log).unwrap();
     let everything = Query { limit: u64::MAX, ..Query::default() };
-    let attempts_of =
-        |job: &Job| job.history.iter().filter(|entry| matches!(entry.what, What::Popped { .. })).count();
+    let attempts_of = |job: &Job| {
+        job.history.iter().filter(|entry| matches!(entry.what, HistoryEvent::Popped { .. })).count()
+    };
     let expected: usize = jobs.iter().map(attempts_of).sum();
     let by_jid = || {
         let mut by_jid: HashMap<String, Vec<Entry>> = HashMap::new();

@@ -1,9 +1,7 @@
 //! The server as a process: killed, stopped, not there, or not letting everybody in. Nothing that it acknowledged is lost by any of it.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
-mod served;
+use crate::place;
+use crate::served;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{
-    Backend, Client, Complete, Error, Event, Get, Holder, Jid, Outcome, StateName, Status, StatusOf,
+    Backend, Client, Complete, Error, Event, Get, Holder, Jid, JobResult, StateName, Status, StatusOf,
 };
 use geartrain_drill::LoadClients;
 use geartrain_testkit::peers::Scratch;
@@ -145,7 +143,7 @@ fn put_wait_gets_its_result_although_the_job_ended_before_the_wait_went_on() {
     server.start_again();
 
     let job = block_on(client.pop("sums", "w1")).unwrap().unwrap();
-    let result = Some(Box::new(Outcome { code: 0, bytes: "2".into() }));
+    let result = Some(Box::new(JobResult { code: 0, bytes: "2".into() }));
     let complete = Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) };
     block_on(client.run(complete)).unwrap();
     waiting.signal("-CONT");

@@ -1,15 +1,13 @@
 //! A directory that a running program has: other processes with the same URL work through the program's socket file.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod place;
-mod served;
+use crate::place;
+use crate::served;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use geartrain::{Client, Complete, Holder, Jid, Outcome, StateName};
+use geartrain::{Client, Complete, Holder, Jid, JobResult, StateName};
 use place::Place;
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -72,7 +70,7 @@ fn another_process_waits_for_jobs_and_for_what_comes_of_them() {
 
     let putting = Running::start(&place, &["put", "sums", "add", "[40,2]", "--wait", "60s"]);
     let job = block_on(owner.pop_wait("sums", "w1", LONG)).unwrap().unwrap();
-    let result = Some(Box::new(Outcome { code: 0, bytes: "42".into() }));
+    let result = Some(Box::new(JobResult { code: 0, bytes: "42".into() }));
     let holder = Holder::Token(job.lock.token);
     block_on(owner.run(Complete { result, ..Complete::new(job.jid, holder) })).unwrap();
     assert_eq!(putting.printed().trim(), "42");

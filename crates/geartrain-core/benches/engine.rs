@@ -68,7 +68,7 @@ impl Bench {
     /// Executes commands as a backend executes a batch.
     fn execute(&mut self, commands: Vec<Command>) -> Vec<Reply> {
         self.effects.deltas.clear();
-        self.engine.look_ahead(commands.iter());
+        self.engine.prefetch(commands.iter());
         let execute = |command| {
             self.executed += 1;
             let now = Timestamp::new(1_700_000_000.0 + self.executed as f64 * 1e-6).expect("it is finite");

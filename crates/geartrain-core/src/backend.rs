@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::{
-    BackendError, Command, Deliveries, Event, Pop, PopReply, QueueName, Refusal, Reply, Seconds, Timestamp,
+    BackendError, Command, Event, Pop, PopReply, QueueName, Refusal, Reply, ResultStream, Seconds, Timestamp,
 };
 
 /// Something that is going to come back from a backend.
@@ -66,24 +66,24 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Listens to what happens from now on.
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>>;
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>>;
 
     /// Listens to what happened after a position, and goes on with what happens. Positions that are not kept any more, and those that are still to come,
     /// are refused.
-    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         let _ = after;
         unsupported("resume a subscription")
     }
 
     /// Says that whoever is to have every event has those up to a position. A backend that was told to hold events until then needs to do so no longer;
     /// any other keeps as many as ever.
-    fn let_events_go(&self, position: u64) {
+    fn ack_events(&self, position: u64) {
         let _ = position;
     }
 
-    /// Hears all that those are told who wait with this number as their [front](crate::Waiter::front). Nobody else may use it. When it is
+    /// Hears all that those are told who wait with this number as their [front](crate::ResultWaiter::front). Nobody else may use it. When it is
     /// dropped, they leave.
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
         let _ = front;
         unsupported("tell those who wait for a job")
     }
@@ -103,15 +103,15 @@ pub struct Published {
 }
 
 /// What somebody who subscribed hears.
-pub trait Events: Send {
+pub trait Subscription: Send {
     /// The next event, as soon as there is one.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, EventsEnd>> + Send + '_>>;
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>>;
 }
 
 /// Why no more events come.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum EventsEnd {
+pub enum SubscriptionEnd {
     /// The subscriber did not keep up, and nobody waits for one.
     #[error("the subscriber was too slow: events from position {missed} on were not delivered")]
     Lagged {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::wire::Word;
 use crate::{
-    Ability, Announcement, BadCount, Chance, ChunkKind, Group, Jid, Job, Kept, Klass, LARGE_PAYLOAD_BYTES,
-    Outcome, Payload, Popped, Priority, Progressed, QueueLimits, QueueName, Seconds, StateName, Tag, Terms,
-    Timestamp, Token, UniqueKey, Waiter, WhyReply, WorkerName,
+    Announcement, BadCount, Capability, ChunkKind, Group, Jid, Job, JobResult, Klass, LARGE_PAYLOAD_BYTES,
+    Payload, Popped, Priority, Progressed, PutOptions, QueueLimits, QueueName, RandomUnit, ResultWaiter,
+    Seconds, StateName, StoredResult, Tag, Timestamp, Token, UniqueKey, WhyReply, WorkerName,
 };
 
 /// One thing that can be asked, and the type of its answer.
@@ -20,16 +20,16 @@ pub trait Operation: Into<Command> {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident => $reply:ty,)*) => {
+    ($($(#[$doc:meta])* $name:ident $(as $wire_name:literal)? => $reply:ty,)*) => {
         /// Any operation.
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
-        pub enum Command { $($(#[$doc])* $name($name),)* }
+        pub enum Command { $($(#[$doc])* $(#[serde(rename = $wire_name)])? $name($name),)* }
 
         /// Any operation's answer.
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
-        pub enum Reply { $(#[doc = concat!("Answers [`Command::", stringify!($name), "`].")] $name($reply),)* }
+        pub enum Reply { $(#[doc = concat!("Answers [`Command::", stringify!($name), "`].")] $(#[serde(rename = $wire_name)])? $name($reply),)* }
 
         impl Command {
             /// The operation's name.
@@ -91,7 +91,9 @@ impl Command {
             payload.unshare();
         }
         match self {
-            Command::Put(Put { terms: Some(terms), .. }) => terms.aside.iter_mut().for_each(Payload::unshare),
+            Command::Put(Put { options: Some(terms), .. }) => {
+                terms.metadata.iter_mut().for_each(Payload::unshare)
+            }
             Command::Complete(Complete { result: Some(result), .. })
             | Command::Fail(Fail { result: Some(result), .. }) => result.bytes.unshare(),
             Command::Recur(recur) => recur.payload.unshare(),
@@ -197,15 +199,15 @@ operations! {
     /// Waits for a job.
     Attach => AttachReply,
     /// Waits no longer. Answers how many submissions left.
-    Leave => u64,
+    Detach as "Leave" => u64,
     /// Says how far an attempt has got.
     Progress => (),
     /// Sends something to those who wait for a job. Answers how many were told.
     Chunk => u64,
     /// Gives a job back to the front of its queue, at no price.
-    HandBack => (),
+    Release as "HandBack" => (),
     /// Says that a worker is dead: its jobs go back to the front of their queues. Answers which, in the order in which they were handed out.
-    Gone => Vec<Jid>,
+    WorkerLost as "Gone" => Vec<Jid>,
     /// Says what a worker can do.
     Announce => (),
     /// Counts the workers that can do a job.
@@ -217,7 +219,7 @@ operations! {
     /// Shows a queue's limits.
     GetLimits => QueueLimits,
     /// Looks a result up.
-    GetResult => Option<Box<Kept>>,
+    GetResult => Option<Box<StoredResult>>,
     /// Shows in short how an unfinished job does.
     Status => Option<StatusReply>,
     /// Says why a job does not run.
@@ -225,7 +227,7 @@ operations! {
     /// Does what is due and what no other command does.
     Tick => TickReply,
     /// Hands out numbers that nobody gets again. Answers the first.
-    Allot => u64,
+    AllocateIds as "Allot" => u64,
     /// Counts the waiting jobs of a queue by priority. Due jobs become waiting.
     PriorityCounts => PriorityCountsReply,
 }
@@ -351,7 +353,8 @@ pub struct Put {
     /// Whether the job may be made to wait for itself.
     pub cycles: Cycles,
     /// What it asks for beyond Qless. A job that is put again gets these, and keeps those it has if none are given.
-    pub terms: Option<Box<Terms>>,
+    #[serde(rename = "terms")]
+    pub options: Option<Box<PutOptions>>,
 }
 
 impl Put {
@@ -370,7 +373,7 @@ impl Put {
             caller: None,
             existing: Existing::Keep,
             cycles: Cycles::Refuse,
-            terms: None,
+            options: None,
         }
     }
 }
@@ -504,7 +507,7 @@ pub struct Complete {
     /// Where it goes from here; nowhere, if not given.
     pub next: Option<Next>,
     /// What came out of it, for those who wait and for those who ask later. Not told to anybody if the job goes on.
-    pub result: Option<Box<Outcome>>,
+    pub result: Option<Box<JobResult>>,
 }
 
 impl Complete {
@@ -561,7 +564,7 @@ pub struct Fail {
     /// A new payload, if it changed.
     pub payload: Option<Payload>,
     /// What came out of it, for those who wait and for those who ask later.
-    pub result: Option<Box<Outcome>>,
+    pub result: Option<Box<JobResult>>,
 }
 
 impl Fail {
@@ -583,7 +586,7 @@ pub struct Retry {
     /// How long it may not run.
     pub delay: Seconds,
     /// Waits as the job's backoff says, if it has one, and not for `delay`.
-    pub chance: Option<Chance>,
+    pub chance: Option<RandomUnit>,
     /// The kind of failure, if that was why; `failed-retries-<queue>` if not given and no retry is left.
     pub group: Option<Group>,
     /// What went wrong. A failure is written down only if both are given.
@@ -1097,7 +1100,7 @@ pub struct Attach {
     /// Which.
     pub jid: Jid,
     /// Who waits.
-    pub waiter: Waiter,
+    pub waiter: ResultWaiter,
 }
 
 /// Whether there is anything to wait for.
@@ -1110,23 +1113,25 @@ pub enum AttachReply {
         /// Its state; none if the job is forgotten and only its result is kept.
         state: Option<StateName>,
         /// Its result, if that is kept.
-        kept: Option<Box<Kept>>,
+        #[serde(rename = "kept")]
+        result: Option<Box<StoredResult>>,
     },
 }
 
 /// Waits no longer. Jobs that lived only as long as somebody waited are removed, unless they run or others depend on them.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Leave {
+pub struct Detach {
     /// Who leaves.
-    pub who: Leaving,
+    #[serde(rename = "who")]
+    pub scope: DetachScope,
 }
 
 /// Who waits no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
-pub enum Leaving {
+pub enum DetachScope {
     /// One submission.
-    One(Waiter),
+    One(ResultWaiter),
     /// All of one connection.
     Connection {
         /// Its front.
@@ -1135,9 +1140,11 @@ pub enum Leaving {
         connection: u64,
     },
     /// All of one front.
-    Front(u64),
+    #[serde(rename = "Front")]
+    Stream(u64),
     /// Everybody: whoever waited did so through a process that is gone.
-    Everyone,
+    #[serde(rename = "Everyone")]
+    All,
 }
 
 /// Says how far an attempt has got.
@@ -1176,31 +1183,31 @@ pub struct Chunk {
 
 /// Gives a job back to the front of its queue, at no price: its worker was interrupted.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct HandBack {
+pub struct Release {
     /// The job.
     pub jid: Jid,
     /// Who holds it.
     pub holder: Holder,
 }
 
-impl HandBack {
+impl Release {
     /// Gives back what was just handed out.
-    pub fn of(job: &Popped) -> HandBack {
-        HandBack { jid: job.jid.clone(), holder: job.holder() }
+    pub fn of(job: &Popped) -> Release {
+        Release { jid: job.jid.clone(), holder: job.holder() }
     }
 }
 
 /// Says that a worker is dead. Each of its jobs is given back at the price of a retry and counts a crash; one that crashed too often, or has no retry left,
 /// fails. What the worker announced no longer counts.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Gone {
+pub struct WorkerLost {
     /// The worker.
     pub worker: WorkerName,
     /// What is known of its death.
     pub evidence: Option<String>,
 }
 
-/// Says what a worker can do. It counts until the worker is [gone](Gone) or silent for a minute.
+/// Says what a worker can do. It counts until the worker is [gone](WorkerLost) or silent for a minute.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announce {
     /// The worker.
@@ -1213,11 +1220,11 @@ pub struct Announce {
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum AnnounceChange {
     /// It can do these as well; at most 1,024 in all.
-    Can(Vec<Ability>),
+    Can(Vec<Capability>),
     /// It cannot do these any more.
     Cannot(Vec<(QueueName, Option<Klass>)>),
     /// It can do these and nothing else.
-    Only(Vec<Ability>),
+    Only(Vec<Capability>),
 }
 
 /// Counts the workers that can do a job: those that announced this klass, and those that announced any.
@@ -1319,7 +1326,7 @@ pub struct TickReply {
 
 /// Hands out numbers that nobody gets again, also not after a restart: `count` of them, one after the other.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Allot {
+pub struct AllocateIds {
     /// Which counter: 1 to 512 bytes. Each begins at 1, and is there as soon as it is asked.
     pub counter: String,
     /// How many, and at least one.

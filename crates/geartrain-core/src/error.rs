@@ -117,7 +117,8 @@ pub enum Refusal {
     #[error(
         "no worker has announced that it can do {klass} in queue {queue}: start one, or put without roll call"
     )]
-    NobodyCan {
+    #[serde(rename = "NobodyCan")]
+    NoCapableWorker {
         /// The queue.
         queue: QueueName,
         /// What was to be done.

@@ -128,7 +128,8 @@ pub enum Event {
         jid: Jid,
     },
     /// A job went back to the front of its queue.
-    HandedBack {
+    #[serde(rename = "HandedBack")]
+    Released {
         /// The job.
         jid: Jid,
         /// Its queue.
@@ -144,7 +145,8 @@ pub enum Event {
         worker: WorkerName,
     },
     /// A worker is known to be dead, or was silent for so long that what it announced no longer counts.
-    WorkerGone {
+    #[serde(rename = "WorkerGone")]
+    WorkerLost {
         /// The worker.
         worker: WorkerName,
     },

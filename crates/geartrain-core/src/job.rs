@@ -2,7 +2,7 @@
 
 use crate::wire::Word;
 use crate::{
-    Group, Holder, Jid, Klass, Particulars, Payload, Priority, QueueName, Tag, Timestamp, WorkerName,
+    Group, Holder, Jid, JobDetails, Klass, Payload, Priority, QueueName, Tag, Timestamp, WorkerName,
 };
 
 /// Everything there is to say about one job, at one moment.
@@ -37,9 +37,10 @@ pub struct Job {
     /// Whether its milestones are published to those who track jobs.
     pub tracked: bool,
     /// What is true of it beyond Qless; none if nothing is.
-    pub particulars: Option<Box<Particulars>>,
+    #[serde(rename = "particulars")]
+    pub details: Option<Box<JobDetails>>,
     /// What a Qless client is told where that differs.
-    pub qless: QlessFace,
+    pub qless: QlessView,
 }
 
 impl Job {
@@ -276,13 +277,13 @@ pub struct HistoryEntry {
     /// When, in whole seconds.
     pub when: Timestamp,
     /// What.
-    pub what: What,
+    pub what: HistoryEvent,
 }
 
 /// What can happen to a job, as far as its history tells.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
-pub enum What {
+pub enum HistoryEvent {
     /// It entered a queue.
     Put {
         /// That queue.
@@ -325,7 +326,7 @@ pub enum What {
 
 /// What only Qless clients see of a job, where it is not what the job's state says.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct QlessFace {
+pub struct QlessView {
     /// The state in Qless's word: `stalled` after `timeout`, `waiting` for a job advanced with a delay.
     #[serde(deserialize_with = "crate::wire::word")]
     pub state: Word,
@@ -355,7 +356,8 @@ pub struct Popped {
     /// The right to it.
     pub lock: Lock,
     /// What is true of it beyond Qless; none if nothing is.
-    pub particulars: Option<Box<Particulars>>,
+    #[serde(rename = "particulars")]
+    pub details: Option<Box<JobDetails>>,
     /// The whole job, if the pop asked for it.
     pub job: Option<Box<Job>>,
 }

@@ -6,8 +6,8 @@
 
 mod backend;
 pub mod base64;
+mod clock;
 mod command;
-mod delivery;
 pub mod engine;
 mod error;
 mod event;
@@ -16,14 +16,16 @@ pub mod json;
 mod names;
 mod number;
 mod payload;
+mod result_stream;
 mod terms;
 mod time;
+mod url;
 mod why;
 pub mod wire;
 
 pub use backend::*;
+pub use clock::{Clock, SystemClock};
 pub use command::*;
-pub use delivery::*;
 pub use error::*;
 pub use event::*;
 pub use job::*;
@@ -32,7 +34,9 @@ pub use names::{
     Tag, WorkerName,
 };
 pub use number::read_number;
-pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, Place};
+pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, SpillLocation};
+pub use result_stream::*;
 pub use terms::*;
-pub use time::{Clock, NotFinite, Priority, Seconds, Timestamp};
+pub use time::{NotFinite, Priority, Seconds, Timestamp};
+pub use url::split_query;
 pub use why::*;

@@ -30,12 +30,12 @@ pub struct Payload(Repr);
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Repr {
     Here(Bytes),
-    There(Place),
+    There(SpillLocation),
 }
 
 /// Where a store keeps a payload that is not in memory. What a file is, the store knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SpillLocation {
     /// The number of the file. None is ever used for another file.
     pub file: u64,
     /// Where in the file its record begins.
@@ -44,7 +44,7 @@ pub struct Place {
     pub bytes: u32,
 }
 
-impl Place {
+impl SpillLocation {
     /// What a record takes besides the payload.
     pub const HEAD_BYTES: u32 = 8;
 
@@ -54,12 +54,12 @@ impl Place {
 
     /// Whether a file of this number holds one payload.
     pub fn is_own_file(file: u64) -> bool {
-        file & Place::OWN_FILE != 0
+        file & SpillLocation::OWN_FILE != 0
     }
 
     /// What the whole record takes.
     pub fn record_bytes(&self) -> u64 {
-        u64::from(Place::HEAD_BYTES) + u64::from(self.bytes)
+        u64::from(SpillLocation::HEAD_BYTES) + u64::from(self.bytes)
     }
 }
 
@@ -126,7 +126,7 @@ impl Payload {
     }
 
     /// Where the bytes are, if they are not here.
-    pub fn place(&self) -> Option<Place> {
+    pub fn spill_location(&self) -> Option<SpillLocation> {
         match &self.0 {
             Repr::Here(_) => None,
             Repr::There(place) => Some(*place),
@@ -146,7 +146,7 @@ pub(crate) fn wrapped(text: &str) -> Option<Vec<u8>> {
 
 /// An empty payload in its stead would be a wrong answer.
 #[cold]
-fn nobody_fetched(place: &Place) -> ! {
+fn nobody_fetched(place: &SpillLocation) -> ! {
     panic!("a payload was left at {place:?}, and nobody has fetched it")
 }
 
@@ -171,8 +171,8 @@ impl From<Bytes> for Payload {
     }
 }
 
-impl From<Place> for Payload {
-    fn from(place: Place) -> Payload {
+impl From<SpillLocation> for Payload {
+    fn from(place: SpillLocation) -> Payload {
         Payload(Repr::There(place))
     }
 }

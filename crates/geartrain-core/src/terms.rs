@@ -6,16 +6,16 @@ use crate::{BadArgument, Group, Jid, Klass, Payload, Priority, QueueName, Second
 pub const UNIQUE_BYTES_MAX: usize = 4095;
 
 /// The most that may be carried beside a payload, in bytes.
-pub const ASIDE_BYTES_MAX: usize = 4096;
+pub const METADATA_BYTES_MAX: usize = 4096;
 
 /// The most retries that a job may have, which are as good as without end.
 pub const RETRIES_MAX: u32 = i32::MAX as u32;
 
 /// The longest that an attempt may be allowed to take, that a result may be kept, or that a backoff may wait: ten years.
-pub const SPAN_MAX: Seconds = Seconds::from_whole(315_360_000);
+pub const DURATION_MAX: Seconds = Seconds::from_whole(315_360_000);
 
 /// How long results are kept if nobody says otherwise: 25 hours, so that yesterday's can be asked for today.
-pub const RESULT_FOR: Seconds = Seconds::from_whole(90_000);
+pub const RESULT_TTL_DEFAULT: Seconds = Seconds::from_whole(90_000);
 
 /// What makes two submissions one: within a queue, a second put with the key of an unfinished job joins that job. Any bytes, 1 to 4095 of them.
 ///
@@ -50,9 +50,10 @@ impl UniqueKey {
 
 /// One submission that waits for a job: told of its chunks, its progress and its end. Whoever submits chooses the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Waiter {
+pub struct ResultWaiter {
     /// The stream that it is told through, see [`Backend::follow`](crate::Backend::follow).
-    pub front: u64,
+    #[serde(rename = "front")]
+    pub stream_id: u64,
     /// Those that leave together.
     pub connection: u64,
     /// Which of those.
@@ -61,7 +62,7 @@ pub struct Waiter {
 
 /// How long an unfinished job lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum Lives {
+pub enum OrphanPolicy {
     /// Until it ended.
     #[default]
     Always,
@@ -71,7 +72,7 @@ pub enum Lives {
 
 /// What becomes of a job that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum Afterwards {
+pub enum OnEnd {
     /// It can be looked up, as in Qless.
     #[default]
     Keep,
@@ -81,17 +82,20 @@ pub enum Afterwards {
 
 /// What a put asks for beyond Qless. The default asks for nothing.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Terms {
+pub struct PutOptions {
     /// Joins an unfinished job of the same queue with the same key, if there is one.
     pub unique: Option<UniqueKey>,
     /// Who waits for it.
-    pub attach: Option<Waiter>,
+    pub attach: Option<ResultWaiter>,
     /// How long it lives unfinished.
-    pub lives: Lives,
+    #[serde(rename = "lives")]
+    pub orphan_policy: OrphanPolicy,
     /// What becomes of it when it ended.
-    pub afterwards: Afterwards,
+    #[serde(rename = "afterwards")]
+    pub on_end: OnEnd,
     /// Keeps its result for so long; not at all, if not given.
-    pub result_for: Option<Seconds>,
+    #[serde(rename = "result_for")]
+    pub result_ttl: Option<Seconds>,
     /// Does not start it after this moment.
     pub expires: Option<Timestamp>,
     /// How long one attempt may take, however often its worker sends heartbeats.
@@ -103,33 +107,33 @@ pub struct Terms {
     /// Refuses the put if no worker has announced that it can do the job.
     pub roll_call: bool,
     /// Bytes that are carried beside the payload, for the worker alone; at most 4,096.
-    #[serde(default)]
-    pub aside: Option<Payload>,
+    #[serde(default, rename = "aside")]
+    pub metadata: Option<Payload>,
 }
 
-impl Terms {
+impl PutOptions {
     /// Whether a job that asks for these is gone without a trace as soon as nobody waits for it: it lives no longer than that, is forgotten, and so is
     /// what came out of it.
-    pub(crate) fn are_passing(&self) -> bool {
-        self.lives == Lives::WhileAwaited
-            && self.afterwards == Afterwards::Forget
-            && self.result_for.is_none()
+    pub(crate) fn are_ephemeral(&self) -> bool {
+        self.orphan_policy == OrphanPolicy::WhileAwaited
+            && self.on_end == OnEnd::Forget
+            && self.result_ttl.is_none()
     }
 }
 
 /// A number from 0 to 1, which stands for chance: nothing in core draws lots.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "f64")]
-pub struct Chance(f64);
+pub struct RandomUnit(f64);
 
-impl Chance {
+impl RandomUnit {
     /// Neither good nor bad luck.
-    pub const EVEN: Chance = Chance(0.5);
+    pub const MIDDLE: RandomUnit = RandomUnit(0.5);
 
     /// Takes a number from 0 to 1.
-    pub fn new(value: f64) -> Result<Chance, BadArgument> {
+    pub fn new(value: f64) -> Result<RandomUnit, BadArgument> {
         if (0.0..=1.0).contains(&value) {
-            return Ok(Chance(value));
+            return Ok(RandomUnit(value));
         }
         Err(BadArgument::new("chance", format!("must be from 0 to 1, not {value}")))
     }
@@ -140,10 +144,10 @@ impl Chance {
     }
 }
 
-impl TryFrom<f64> for Chance {
+impl TryFrom<f64> for RandomUnit {
     type Error = BadArgument;
-    fn try_from(value: f64) -> Result<Chance, BadArgument> {
-        Chance::new(value)
+    fn try_from(value: f64) -> Result<RandomUnit, BadArgument> {
+        RandomUnit::new(value)
     }
 }
 
@@ -182,13 +186,13 @@ impl Backoff {
         jitter: f64,
     ) -> Result<Backoff, BadArgument> {
         let bad = |why: String| Err(BadArgument::new("backoff", why));
-        if first < Seconds::ZERO || first > SPAN_MAX {
+        if first < Seconds::ZERO || first > DURATION_MAX {
             return bad(format!("must begin with 0 seconds to ten years, not {first}"));
         }
         if !(1.0..=1e6).contains(&factor) {
             return bad(format!("must grow by a factor of 1 to 1,000,000, not {factor}"));
         }
-        if max < first || max > SPAN_MAX {
+        if max < first || max > DURATION_MAX {
             return bad(format!("must end with {first} seconds to ten years, not {max}"));
         }
         if !(0.0..=1.0).contains(&jitter) {
@@ -198,7 +202,7 @@ impl Backoff {
     }
 
     /// The wait after so many tries that failed before this one.
-    pub fn wait(&self, before: u32, chance: Chance) -> Seconds {
+    pub fn wait(&self, before: u32, chance: RandomUnit) -> Seconds {
         let power = self.factor.powi(i32::try_from(before).unwrap_or(i32::MAX));
         let wait = Seconds::saturating(self.first.get() * power.min(f64::MAX)).min(self.max);
         Seconds::saturating(wait.get() * (1.0 + self.jitter * (2.0 * chance.get() - 1.0)))
@@ -293,7 +297,7 @@ pub struct Progressed {
 
 /// What came out of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Outcome {
+pub struct JobResult {
     /// A number, 0 for all is well.
     pub code: i32,
     /// Bytes that nobody in between looks at.
@@ -303,7 +307,7 @@ pub struct Outcome {
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
-pub enum How {
+pub enum JobEnding {
     /// It was completed for good.
     Completed,
     /// It failed.
@@ -319,13 +323,15 @@ pub enum How {
 
 /// A result that is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Kept {
+pub struct StoredResult {
     /// The job that it came out of.
     pub jid: Jid,
     /// How that ended.
-    pub how: How,
+    #[serde(rename = "how")]
+    pub ending: JobEnding,
     /// What came out.
-    pub outcome: Outcome,
+    #[serde(rename = "outcome")]
+    pub result: JobResult,
     /// When.
     pub ended: Timestamp,
     /// Until when it is kept, unless newer ones need its room.
@@ -334,7 +340,7 @@ pub struct Kept {
 
 /// What is true of a job beyond Qless, and of one attempt at it.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Particulars {
+pub struct JobDetails {
     /// What makes another submission join it.
     pub unique: Option<UniqueKey>,
     /// How many submissions it stands for.
@@ -342,11 +348,14 @@ pub struct Particulars {
     /// How many of them wait for it now.
     pub attached: u64,
     /// How long it lives unfinished.
-    pub lives: Lives,
+    #[serde(rename = "lives")]
+    pub orphan_policy: OrphanPolicy,
     /// What becomes of it when it ended.
-    pub afterwards: Afterwards,
+    #[serde(rename = "afterwards")]
+    pub on_end: OnEnd,
     /// How long its result will be kept.
-    pub result_for: Option<Seconds>,
+    #[serde(rename = "result_for")]
+    pub result_ttl: Option<Seconds>,
     /// It does not start after this moment.
     pub expires: Option<Timestamp>,
     /// How long one attempt may take.
@@ -364,13 +373,13 @@ pub struct Particulars {
     /// How far the attempt under way has got.
     pub progress: Option<Progressed>,
     /// What is carried beside the payload.
-    #[serde(default)]
-    pub aside: Option<Payload>,
+    #[serde(default, rename = "aside")]
+    pub metadata: Option<Payload>,
 }
 
 /// What a worker can do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub struct Ability {
+pub struct Capability {
     /// The jobs of this queue.
     pub queue: QueueName,
     /// Of this klass; of any, if not given.
@@ -387,7 +396,8 @@ pub struct Announcement {
     /// When it was last seen.
     pub seen: Option<Timestamp>,
     /// What it can do, sorted.
-    pub abilities: Vec<Ability>,
+    #[serde(rename = "abilities")]
+    pub capabilities: Vec<Capability>,
 }
 
 /// How often jobs of a queue may start: `count` every `per`, and up to `burst` at once after a pause.
@@ -413,7 +423,7 @@ impl Rate {
         if count == 0 || burst == 0 {
             return bad("must let at least one job start; to let none start, pause the queue".into());
         }
-        if per <= Seconds::ZERO || per > SPAN_MAX {
+        if per <= Seconds::ZERO || per > DURATION_MAX {
             return bad(format!("must be for a time of up to ten years, not {per} seconds"));
         }
         Ok(Rate { count, per, burst })

@@ -180,19 +180,6 @@ impl From<std::time::Duration> for Seconds {
     }
 }
 
-/// Whoever knows what time it is. Core only asks for moments; the thread or process that runs a backend holds one of these.
-pub trait Clock: Send + Sync + 'static {
-    /// The present moment. It may jump, also backwards.
-    fn now(&self) -> Timestamp;
-
-    /// How long it has been since some beginning. It never goes back, so it is what waits are measured by.
-    fn elapsed(&self) -> Seconds;
-
-    /// Asks to be called whenever time jumps, because whoever waits for a moment must then look again.
-    /// A clock that only ever runs never calls.
-    fn on_jump(&self, _look_again: Box<dyn Fn() + Send + Sync>) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -188,4 +188,4 @@ impl fmt::Display for Reason {
 }
 
 /// After how long a worker that shows no sign of life no longer counts.
-pub const SILENCE_MAX: Seconds = Seconds::from_whole(60);
+pub const WORKER_SILENCE_MAX: Seconds = Seconds::from_whole(60);

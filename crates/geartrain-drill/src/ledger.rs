@@ -246,8 +246,9 @@ mod tests {
 
     use std::sync::Arc;
 
+    use geartrain_core::SystemClock;
     use geartrain_core::{Klass, Put};
-    use geartrain_store::{StoreBackend, SystemClock};
+    use geartrain_store::StoreBackend;
 
     use super::*;
 

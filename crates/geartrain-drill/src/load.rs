@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Command, Complete, Fail, Group, HandBack, Holder, Jid, Klass, Pop,
-    Popped, Put, Reply, Seconds, SetConfig, WorkerName,
+    Answer, Backend, BackendError, Call, Command, Complete, Fail, Group, Holder, Jid, Klass, Pop, Popped,
+    Put, Release, Reply, Seconds, SetConfig, WorkerName,
 };
 use pollster::block_on;
 
@@ -164,7 +164,7 @@ fn report(backend: &dyn Backend, shared: &Shared, job: &Popped, turn: u64) {
         // Recorded first: as soon as the release is executed another client may be handed the job. A release that the
         // driver repeats because its reply was lost is refused, which is as good.
         shared.record(|ledger| ledger.released(&jid));
-        ask(backend, shared, HandBack { jid, holder });
+        ask(backend, shared, Release { jid, holder });
         return;
     }
     let fails = turn % 7 == 6;

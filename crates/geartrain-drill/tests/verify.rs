@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use geartrain_core::SystemClock;
 use geartrain_core::{
     Backend, Call, Command, Complete, Count, Existing, Get, Group, Holder, Jid, Klass, Pop, Popped, Put,
     QueueName, Reply, Unfail, WorkerName,
 };
 use geartrain_drill::{Ledger, LoadClients, Verdict};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use pollster::block_on;
 
 /// A backend in memory, and the ledger of clients that worked on it.

@@ -1,7 +1,5 @@
 //! What makes no sense gets an error or the end of the connection, and nobody else notices.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use common::Server;
 use fastrand::Rng;

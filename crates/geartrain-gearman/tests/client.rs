@@ -1,22 +1,21 @@
 //! The client, against a front-end of our own and against gearmand: put, work, wait, and ask.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-mod crew;
+use crate::common;
+use crate::crew;
 
 use std::time::Duration;
 
 use common::Server;
 use crew::{complete, each_kind, jid_of, pop, pop_one, put, queue, refusal, run, with_terms, worker};
 use geartrain_core::{
-    Announced, Attach, AttachReply, Backend, Cancel, Chunk, ChunkKind, Complete, CompleteReply, Fail, Get,
-    Group, Heartbeat, Holder, How, Jid, Leave, Leaving, Length, Outcome, Payload, Pop, Portion, Priority,
-    PriorityCounts, PriorityCountsReply, Progress, Progressed, Put, Queues, Refusal, RollCall, Seconds,
-    StateName, Status, StatusOf, Terms, Token, Told, UniqueKey, Waiter, Workers,
+    Announced, Attach, AttachReply, Backend, Cancel, Chunk, ChunkKind, Complete, CompleteReply, Detach,
+    DetachScope, Fail, Get, Group, Heartbeat, Holder, Jid, JobEnding, JobResult, Length, Payload, Pop,
+    Portion, Priority, PriorityCounts, PriorityCountsReply, Progress, Progressed, Put, PutOptions, Queues,
+    Refusal, ResultWaiter, RollCall, Seconds, StateName, Status, StatusOf, StreamItem, Token, UniqueKey,
+    Workers,
 };
 use geartrain_gearman::client::GearmanBackend;
 
-const WAITER: Waiter = Waiter { front: 7, connection: 1, number: 1 };
+const WAITER: ResultWaiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
 
 async fn status(backend: &GearmanBackend, jid: &Jid) -> Option<(StateName, Option<Portion>)> {
     let status = run(backend, Status { of: StatusOf::Jid(jid.clone()) }).await?;
@@ -56,8 +55,8 @@ async fn a_job_is_put_popped_and_completed() {
 async fn whoever_waits_hears_everything_and_how_it_ended() {
     for server in each_kind().await {
         let backend = server.connect().await;
-        let mut stream = backend.follow(WAITER.front).await.unwrap();
-        let terms = Terms { attach: Some(WAITER), ..Terms::default() };
+        let mut stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
+        let terms = PutOptions { attach: Some(WAITER), ..PutOptions::default() };
         let jid = jid_of(&backend, with_terms(put("resize", "cat"), terms)).await;
         let job = pop_one(&backend, "resize").await.unwrap();
         let chunk = |kind, bytes: &str| Chunk {
@@ -79,13 +78,13 @@ async fn whoever_waits_hears_everything_and_how_it_ended() {
         for _ in 0..4 {
             let delivery = stream.next().await.unwrap();
             assert_eq!((delivery.waiter, &delivery.jid), (WAITER, &jid));
-            told.push(delivery.told);
+            told.push(delivery.item);
         }
         let expected = [
-            Told::Chunk(ChunkKind::Data, "half".into()),
-            Told::Chunk(ChunkKind::Warning, "dim".into()),
-            Told::Progress { progress, said: None },
-            Told::Ended(How::Completed, Outcome { code: 0, bytes: "whole".into() }),
+            StreamItem::Chunk(ChunkKind::Data, "half".into()),
+            StreamItem::Chunk(ChunkKind::Warning, "dim".into()),
+            StreamItem::Progress { progress, said: None },
+            StreamItem::Ended(JobEnding::Completed, JobResult { code: 0, bytes: "whole".into() }),
         ];
         assert_eq!(told, expected);
         assert_eq!(run(&backend, attach()).await, AttachReply::Attached);
@@ -96,19 +95,23 @@ async fn whoever_waits_hears_everything_and_how_it_ended() {
 async fn whoever_waits_hears_why_it_failed() {
     for server in each_kind().await {
         let backend = server.connect().await;
-        let mut stream = backend.follow(WAITER.front).await.unwrap();
+        let mut stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
         for (number, message, heard) in [
             (1, "no such cat", ("gearman-exception", "no such cat")),
             (2, "", ("gearman-fail", "its worker, or its server, said no more than that")),
         ] {
-            let attach = Some(Waiter { number, ..WAITER });
-            jid_of(&backend, with_terms(put("resize", "cat"), Terms { attach, ..Terms::default() })).await;
+            let attach = Some(ResultWaiter { number, ..WAITER });
+            jid_of(
+                &backend,
+                with_terms(put("resize", "cat"), PutOptions { attach, ..PutOptions::default() }),
+            )
+            .await;
             let job = pop_one(&backend, "resize").await.unwrap();
             run(&backend, Fail::new(job.jid.clone(), job.holder(), Group::new("cats").unwrap(), message))
                 .await;
-            let how = How::Failed { group: Group::new(heard.0).unwrap(), message: heard.1.to_owned() };
-            let outcome = Outcome { code: 1, bytes: message.into() };
-            assert_eq!(stream.next().await.unwrap().told, Told::Ended(how, outcome));
+            let how = JobEnding::Failed { group: Group::new(heard.0).unwrap(), message: heard.1.to_owned() };
+            let outcome = JobResult { code: 1, bytes: message.into() };
+            assert_eq!(stream.next().await.unwrap().item, StreamItem::Ended(how, outcome));
         }
     }
 }
@@ -117,15 +120,16 @@ async fn whoever_waits_hears_why_it_failed() {
 async fn a_job_that_nobody_waits_for_any_more_is_not_done() {
     for server in each_kind().await {
         let backend = server.connect().await;
-        let stream = backend.follow(WAITER.front).await.unwrap();
-        let attach = |number| Terms { attach: Some(Waiter { number, ..WAITER }), ..Terms::default() };
+        let stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
+        let attach =
+            |number| PutOptions { attach: Some(ResultWaiter { number, ..WAITER }), ..PutOptions::default() };
         for number in 0..3 {
             jid_of(&backend, with_terms(put("resize", "cat"), attach(number))).await;
         }
         let kept = jid_of(&backend, put("resize", "dog")).await;
-        let one = Leaving::One(Waiter { number: 0, ..WAITER });
-        assert_eq!(run(&backend, Leave { who: one }).await, 1);
-        assert_eq!(run(&backend, Leave { who: one }).await, 0);
+        let one = DetachScope::One(ResultWaiter { number: 0, ..WAITER });
+        assert_eq!(run(&backend, Detach { scope: one }).await, 1);
+        assert_eq!(run(&backend, Detach { scope: one }).await, 0);
         drop(stream);
         // The server hears of it when it reads that the connections are closed, and may hand out such a job until then. The application's own is left.
         server.until_connected(1).await;
@@ -140,7 +144,7 @@ async fn a_job_that_nobody_waits_for_any_more_is_not_done() {
 async fn the_same_key_is_the_same_job() {
     for server in each_kind().await {
         let backend = server.connect().await;
-        let keyed = || Terms { unique: Some(UniqueKey::new("cat-7").unwrap()), ..Terms::default() };
+        let keyed = || PutOptions { unique: Some(UniqueKey::new("cat-7").unwrap()), ..PutOptions::default() };
         let first = jid_of(&backend, with_terms(put("resize", "cat"), keyed())).await;
         let second = jid_of(&backend, with_terms(put("resize", "dog"), keyed())).await;
         assert_eq!(first, second);
@@ -148,7 +152,7 @@ async fn the_same_key_is_the_same_job() {
         let asked = run(&backend, Status { of: StatusOf::Unique(queue("resize"), key()) }).await.unwrap();
         assert_eq!((asked.state, asked.queue), (StateName::Waiting, queue("resize")));
         let job = pop_one(&backend, "resize").await.unwrap();
-        assert_eq!(job.particulars.unwrap().unique, Some(key()));
+        assert_eq!(job.details.unwrap().unique, Some(key()));
         let unknown = StatusOf::Unique(queue("resize"), UniqueKey::new("cat-8").unwrap());
         assert_eq!(run(&backend, Status { of: unknown }).await, None);
     }
@@ -171,11 +175,11 @@ async fn more_important_jobs_go_first_and_reducers_come_along() {
         assert_eq!(order, ["high", "normal", "low"]);
         jid_of(
             &backend,
-            with_terms(put("sum", "1"), Terms { aside: Some("add".into()), ..Terms::default() }),
+            with_terms(put("sum", "1"), PutOptions { metadata: Some("add".into()), ..PutOptions::default() }),
         )
         .await;
         let job = pop_one(&backend, "sum").await.unwrap();
-        assert_eq!(job.particulars.unwrap().aside, Some("add".into()));
+        assert_eq!(job.details.unwrap().metadata, Some("add".into()));
     }
 }
 
@@ -299,7 +303,7 @@ async fn queues_and_workers_are_counted_as_far_as_servers_tell() {
         let workers = run(&backend, Workers).await;
         assert_eq!(workers.iter().map(|worker| worker.name.as_str()).collect::<Vec<_>>(), ["w1"]);
         let said = run(&backend, Announced { worker: Some(worker("w1")) }).await.remove(0);
-        assert_eq!(said.abilities.iter().map(|can| can.queue.as_str()).collect::<Vec<_>>(), ["resize"]);
+        assert_eq!(said.capabilities.iter().map(|can| can.queue.as_str()).collect::<Vec<_>>(), ["resize"]);
         run(&backend, complete(&job, "")).await;
     }
 }

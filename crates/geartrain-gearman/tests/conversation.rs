@@ -1,7 +1,5 @@
 //! The draft of 2005, byte for byte.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use common::Server;
 use geartrain_gearman::front::Options;

@@ -1,7 +1,5 @@
 //! The draft's packets: a conversation byte by byte, and every way in which one can be wrong.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::draft::{Code, Error, JobType, Magic, Packet, Progress, Request, Response, names};
 use geartrain_gearman::{Incoming, Options, Parser, Unwritable};

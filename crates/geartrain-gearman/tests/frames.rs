@@ -1,7 +1,5 @@
 //! Where packets and lines begin and end, and what is said about what is neither.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::draft::{self, Code, Magic};
 use geartrain_gearman::packet::{Fault, Packet};

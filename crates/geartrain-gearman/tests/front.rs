@@ -1,7 +1,5 @@
 //! Today's protocol: what clients and workers see.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use common::Server;
 use geartrain_gearman::packet::{JobStatus, Mode, News, Priority, Request, Response};

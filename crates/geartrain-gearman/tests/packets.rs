@@ -1,7 +1,5 @@
 //! Today's packets: every one to bytes and back, and every way in which one can be wrong.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};

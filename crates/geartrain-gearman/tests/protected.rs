@@ -1,7 +1,5 @@
 //! What protects the other clients from one: HTTP on the port, and large payloads.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

@@ -1,15 +1,12 @@
 //! Locks are renewed, and reports are stored, whatever the backend does meanwhile.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-#[path = "common/faulty.rs"]
-mod faulty;
+use crate::common;
+use crate::common::faulty;
 
 use std::sync::Arc;
 
 use common::{Peer, Server};
 use faulty::{Fault, Faulty};
-use geartrain_core::{Cancel, Get, Jid, JobState, Klass, Put, QueueName, Seconds, SetConfig, Terms};
+use geartrain_core::{Cancel, Get, Jid, JobState, Klass, Put, PutOptions, QueueName, Seconds, SetConfig};
 use geartrain_gearman::draft::{self, Code, Magic};
 use geartrain_gearman::front::Options;
 use geartrain_gearman::packet::{News, Request, Response};
@@ -214,8 +211,8 @@ async fn a_result_that_is_too_large_to_keep_fails_its_job() {
     let mut worker = rig.server.worker("f").await;
     let (queue, klass) = (QueueName::new("f").unwrap(), Klass::new("f").unwrap());
     let jid = Jid::new("no handle").unwrap();
-    let terms = Terms { result_for: Some(Seconds::from(60)), ..Terms::default() };
-    let put = Put { terms: Some(Box::new(terms)), ..Put::new(queue, jid.clone(), klass, "") };
+    let terms = PutOptions { result_ttl: Some(Seconds::from(60)), ..PutOptions::default() };
+    let put = Put { options: Some(Box::new(terms)), ..Put::new(queue, jid.clone(), klass, "") };
     rig.server.run(put).await;
     let job = worker.grab().await.unwrap();
     worker.report(&job.handle, News::Complete(&"x".repeat(1_000))).await;

@@ -1,8 +1,6 @@
 //! The client and several servers: failing over, sleeping on all, and putting again what was lost.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-mod crew;
+use crate::common;
+use crate::crew;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,13 +9,14 @@ use common::Server;
 use crew::{
     ask, complete, connect, jid_of, pop, pop_one, put, queue, refusal, run, until_somebody_can, with_terms,
 };
+use geartrain_core::SystemClock;
 use geartrain_core::{
-    Attach, AttachReply, Backend, BackendError, Cancel, DeliveriesEnd, Jid, Length, Refusal, Seconds,
-    StateName, Status, StatusOf, Terms, Told, UniqueKey, Waiter,
+    Attach, AttachReply, Backend, BackendError, Cancel, Jid, Length, PutOptions, Refusal, ResultStreamEnd,
+    ResultWaiter, Seconds, StateName, Status, StatusOf, StreamItem, UniqueKey,
 };
 use geartrain_gearman::client::{GearmanBackend, Resubmitted, Which};
 use geartrain_gearman::front::{Front, Options};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use geartrain_testkit::peers::{Gearmand, Scratch};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -204,24 +203,26 @@ async fn whoever_waited_over_a_lost_connection_waits_on_elsewhere() {
     let mut servers = [Gearmand::start(&[]), Gearmand::start(&[])];
     let names = [name(&servers[0]), name(&servers[1])];
     let backend = connect(&url(&[&names[0], &names[1]])).await;
-    let waiter = Waiter { front: 1, connection: 1, number: 1 };
-    let mut stream = backend.follow(1).await.unwrap();
+    let waiter = ResultWaiter { stream_id: 1, connection: 1, number: 1 };
+    let mut stream = backend.open_result_stream(1).await.unwrap();
     let jid = jid_of(
         &backend,
-        with_terms(put("resize", "cat"), Terms { attach: Some(waiter), ..Terms::default() }),
+        with_terms(put("resize", "cat"), PutOptions { attach: Some(waiter), ..PutOptions::default() }),
     )
     .await;
     servers[usize::from(server_of(&jid) == names[1])].kill();
-    assert_eq!(stream.next().await, Err(DeliveriesEnd::Closed));
+    assert_eq!(stream.next().await, Err(ResultStreamEnd::Closed));
 
-    let waiter = Waiter { front: 2, ..waiter };
-    let mut stream = backend.follow(2).await.unwrap();
+    let waiter = ResultWaiter { stream_id: 2, ..waiter };
+    let mut stream = backend.open_result_stream(2).await.unwrap();
     assert_eq!(run(&backend, Attach { jid: jid.clone(), waiter }).await, AttachReply::Attached);
     let job = pop_one(&backend, "resize").await.unwrap();
     assert_ne!(server_of(&job.jid), server_of(&jid));
     run(&backend, complete(&job, "small cat")).await;
     let delivery = stream.next().await.unwrap();
-    assert!(matches!(delivery.told, Told::Ended(_, outcome) if outcome.bytes.text() == Some("small cat")));
+    assert!(
+        matches!(delivery.item, StreamItem::Ended(_, outcome) if outcome.bytes.text() == Some("small cat"))
+    );
     assert_eq!(delivery.jid, jid);
 }
 
@@ -254,7 +255,7 @@ async fn the_jobs_of_a_server_that_is_lost_for_good_are_put_again_elsewhere() {
     for payload in ["1", "2", "3"] {
         jid_of(&application, put("resize", payload)).await;
     }
-    let keyed = Terms { unique: Some(UniqueKey::new("cat-7").unwrap()), ..Terms::default() };
+    let keyed = PutOptions { unique: Some(UniqueKey::new("cat-7").unwrap()), ..PutOptions::default() };
     jid_of(&application, with_terms(put("resize", "4"), keyed)).await;
     let cancelled = jid_of(&application, put("resize", "5")).await;
     assert_eq!(run(&application, Cancel { jids: vec![cancelled] }).await, 1);
@@ -391,13 +392,16 @@ async fn a_job_that_ended_leaves_the_record() {
     let scratch = Scratch::new("record");
     let server = Server::start().await;
     let backend = connect(&recorded(&[&server.address.to_string()], &scratch)).await;
-    let waiter = Waiter { front: 1, connection: 1, number: 1 };
-    let mut stream = backend.follow(1).await.unwrap();
-    jid_of(&backend, with_terms(put("resize", "1"), Terms { attach: Some(waiter), ..Terms::default() }))
-        .await;
+    let waiter = ResultWaiter { stream_id: 1, connection: 1, number: 1 };
+    let mut stream = backend.open_result_stream(1).await.unwrap();
+    jid_of(
+        &backend,
+        with_terms(put("resize", "1"), PutOptions { attach: Some(waiter), ..PutOptions::default() }),
+    )
+    .await;
     let job = pop_one(&backend, "resize").await.unwrap();
     run(&backend, complete(&job, "")).await;
-    assert!(matches!(stream.next().await.unwrap().told, Told::Ended(..)));
+    assert!(matches!(stream.next().await.unwrap().item, StreamItem::Ended(..)));
     assert_eq!(kinds(&scratch), ["put", "taken", "done"]);
 
     // In the background: when its server knows it no longer.

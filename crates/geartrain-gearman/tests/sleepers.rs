@@ -1,7 +1,5 @@
 //! Workers that sleep: one job wakes few of them, and nobody sleeps through a job.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

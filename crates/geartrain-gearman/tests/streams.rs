@@ -1,7 +1,5 @@
 //! Chance as a peer: any bytes, in any pieces. `GEARTRAIN_SEED` repeats a run.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use geartrain_gearman::draft::{self, Magic};

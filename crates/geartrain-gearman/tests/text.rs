@@ -1,7 +1,5 @@
 //! The lines of administrators: what is understood, and the exact bytes of what is answered.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::text::{Command, Line, QueueLimits, Refused, write_end, write_ok, write_value};
 

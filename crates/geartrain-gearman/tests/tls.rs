@@ -1,8 +1,6 @@
 //! The client over TLS: whom it trusts, and whom it does not. The certificates are for tests alone; nobody has the authority's key.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
-mod crew;
+use crate::common;
+use crate::crew;
 
 use std::error::Error;
 use std::path::PathBuf;

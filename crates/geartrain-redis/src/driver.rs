@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
-    ASIDE_BYTES_MAX, Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, Deliveries,
-    Events, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, Seconds,
-    Timestamp, WorkerName,
+    Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, METADATA_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, ResultStream,
+    Seconds, Subscription, Timestamp, WorkerName,
 };
 use redis::ConnectionAddr;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -383,7 +383,7 @@ fn one_call(batch: &[Call]) -> usize {
 /// Refused here: what is over the limit as bytes may be far more as the text that is sent.
 fn too_large(command: &Command) -> Option<Refusal> {
     let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
-    let max = if what == ASIDE { ASIDE_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
+    let max = if what == ASIDE { METADATA_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
     Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max })
 }
 
@@ -402,7 +402,7 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
         _ => (None, None),
     };
     let beside = match command {
-        Command::Put(put) => put.terms.as_ref().and_then(|terms| Some((ASIDE, terms.aside.as_ref()?))),
+        Command::Put(put) => put.options.as_ref().and_then(|terms| Some((ASIDE, terms.metadata.as_ref()?))),
         Command::Chunk(chunk) => Some(("chunk", &chunk.bytes)),
         Command::Progress(progress) => progress.said.as_ref().map(|said| ("progress", said)),
         _ => None,
@@ -438,18 +438,18 @@ impl Backend for RedisBackend {
         Some(self.shared.clock.now())
     }
 
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         self.listen(None)
     }
 
-    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         self.listen(Some(after))
     }
 
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
         Box::pin(async move {
             let stream = self.heard(|ready| Ask::Follow { front, ready }).await?;
-            Ok(Box::new(stream) as Box<dyn Deliveries>)
+            Ok(Box::new(stream) as Box<dyn ResultStream>)
         })
     }
 }
@@ -495,10 +495,10 @@ impl RedisBackend {
         self.ears.send(ask).map_err(|_| broken(Trouble::Gone))
     }
 
-    fn listen(&self, after: Option<u64>) -> Pending<'_, Box<dyn Events>> {
+    fn listen(&self, after: Option<u64>) -> Pending<'_, Box<dyn Subscription>> {
         Box::pin(async move {
             let stream = self.heard(|ready| Ask::Listen { after, ready }).await?;
-            Ok(Box::new(stream) as Box<dyn Events>)
+            Ok(Box::new(stream) as Box<dyn Subscription>)
         })
     }
 

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Waiting};
+use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
-    Call, Count, Deliveries, DeliveriesEnd, Delivery, Event, Events, EventsEnd, Get, HandBack, Jid, Leave,
-    Leaving, Pop, PopReply, Published, QueueName, Refusal, Reply, Seconds,
+    Call, Count, Delivery, Detach, DetachScope, Event, Get, Jid, Pop, PopReply, Published, QueueName,
+    Refusal, Release, Reply, ResultStream, ResultStreamEnd, Seconds, Subscription, SubscriptionEnd,
 };
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
@@ -83,7 +83,7 @@ struct Listener {
     /// Up to here it was told what is kept. What comes of that over the connection besides is the same again.
     kept: u64,
     to: flume::Sender<Published>,
-    end: Arc<OnceLock<EventsEnd>>,
+    end: Arc<OnceLock<SubscriptionEnd>>,
 }
 
 impl Listener {
@@ -93,7 +93,7 @@ impl Listener {
             Ok(()) => self.last = position,
             Err(flume::TrySendError::Disconnected(_)) => return false,
             Err(flume::TrySendError::Full(_)) => {
-                let _ = self.end.set(EventsEnd::Lagged { missed: position });
+                let _ = self.end.set(SubscriptionEnd::Lagged { missed: position });
                 return false;
             }
         }
@@ -103,7 +103,7 @@ impl Listener {
 
 struct Front {
     to: flume::Sender<Delivery>,
-    end: Arc<OnceLock<DeliveriesEnd>>,
+    end: Arc<OnceLock<ResultStreamEnd>>,
 }
 
 pub(crate) struct Ears {
@@ -271,7 +271,7 @@ impl Ears {
             }
             Closed::Front { front } => {
                 self.fronts.remove(&front);
-                let leave = vec![Call::from(Leave { who: Leaving::Front(front) })];
+                let leave = vec![Call::from(Detach { scope: DetachScope::Stream(front) })];
                 if self.link.is_none() || !self.shared.exact {
                     // It may take as long as patience lasts, and others wait for us.
                     self.leave_aside(front, leave);
@@ -361,7 +361,7 @@ impl Ears {
                 Ok(true) => self.listeners.push(listener),
                 Ok(false) => {}
                 Err(Unheard::Refused(_)) => {
-                    let _ = listener.end.set(EventsEnd::Lagged { missed: listener.last + 1 });
+                    let _ = listener.end.set(SubscriptionEnd::Lagged { missed: listener.last + 1 });
                 }
                 Err(Unheard::Trouble(trouble)) => {
                     // The next connection tells them.
@@ -380,7 +380,7 @@ impl Ears {
         loop {
             let request = Request::Since { after: listener.last >> self.room_bits, count };
             let answer = self.ask(link, &request).await?;
-            let happened: Happened =
+            let happened: EventsReply =
                 wire::decode(&answer).map_err(wire::BadWire::from).map_err(Trouble::from)?;
             let refused = |refusal| Unheard::Refused(self.shifted(listener.last, refusal));
             let happened = happened.map_err(refused)?;
@@ -471,7 +471,7 @@ impl Ears {
 
     fn end_streams(&mut self) {
         for (_, front) in self.fronts.drain() {
-            let _ = front.end.set(DeliveriesEnd::Closed);
+            let _ = front.end.set(ResultStreamEnd::Closed);
         }
     }
 
@@ -574,14 +574,14 @@ impl Ears {
         };
         let waits = self.sleepers.waits(self.shared.clock.elapsed());
         let asked: Vec<u64> = waits.iter().map(|wait| wait.number).collect();
-        let request = Request::Wait {
+        let request = Request::Park {
             process: self.shared.process.clone(),
             now: Some(self.shared.clock.now()),
             waits,
             tick: !self.shared.exact,
         };
         self.asked_at = tokio::time::Instant::now();
-        let waiting: Vec<Waiting> = match self.ask(&mut link, &request).await {
+        let waiting: Vec<ParkReply> = match self.ask(&mut link, &request).await {
             Ok(answer) => match wire::decode(&answer) {
                 Ok(waiting) => waiting,
                 Err(_) => return self.refuse(|| Trouble::Nonsense("what became of waits is a list")),
@@ -599,9 +599,9 @@ impl Ears {
         };
         for (number, waiting) in asked.into_iter().zip(waiting) {
             match waiting {
-                Waiting::Popped(reply) => self.deliver(number, Ok(reply)),
-                Waiting::Refused(refusal) => self.deliver(number, Err(refusal)),
-                Waiting::Asleep { next } => self.sleepers.sleep(number, next),
+                ParkReply::Popped(reply) => self.deliver(number, Ok(reply)),
+                ParkReply::Refused(refusal) => self.deliver(number, Err(refusal)),
+                ParkReply::Parked { next } => self.sleepers.sleep(number, next),
                 _ => {}
             }
         }
@@ -633,7 +633,7 @@ impl Ears {
                 Err(reply) => reply,
             },
         };
-        let back: Vec<Call> = left.jobs.iter().map(|job| HandBack::of(job).into()).collect();
+        let back: Vec<Call> = left.jobs.iter().map(|job| Release::of(job).into()).collect();
         if !back.is_empty() {
             self.aside(back);
         }
@@ -641,7 +641,7 @@ impl Ears {
 
     async fn wake(&mut self, number: u64) {
         let Some(mut link) = self.link.clone() else { return };
-        let request = Request::Awake { process: self.shared.process.clone(), number };
+        let request = Request::Unpark { process: self.shared.process.clone(), number };
         if self.ask(&mut link, &request).await.is_err() {
             self.lost();
         }
@@ -689,11 +689,11 @@ impl Ears {
         }
     }
 
-    fn roused(&mut self, roused: Roused) {
+    fn roused(&mut self, roused: ParkedPopNotice) {
         match roused {
-            Roused::Popped { number, reply } => self.deliver(number, reply),
-            Roused::Wake(queue) => self.sleepers.wake_first(&queue),
-            Roused::Ready(queue) => self.sleepers.rouse(&queue),
+            ParkedPopNotice::Popped { number, reply } => self.deliver(number, reply),
+            ParkedPopNotice::Wake(queue) => self.sleepers.wake_first(&queue),
+            ParkedPopNotice::Ready(queue) => self.sleepers.rouse(&queue),
             _ => {}
         }
     }
@@ -723,7 +723,7 @@ impl Ears {
         }
     }
 
-    fn happened(&mut self, (announced, events): Heard) {
+    fn happened(&mut self, (announced, events): EventBatch) {
         self.announced = announced;
         let shift = |(position, event): (u64, Event)| (position << self.room_bits, Arc::new(event));
         let events: Vec<(u64, Arc<Event>)> = events.into_iter().map(shift).collect();
@@ -737,7 +737,7 @@ impl Ears {
     fn told(&mut self, front: u64, delivery: Delivery) {
         let Some(stream) = self.fronts.get(&front) else { return };
         if stream.to.try_send(delivery).is_err() {
-            let _ = stream.end.set(DeliveriesEnd::Lagged);
+            let _ = stream.end.set(ResultStreamEnd::Lagged);
             self.fronts.remove(&front);
         }
     }
@@ -747,14 +747,14 @@ impl Ears {
 pub(crate) struct EventStream {
     /// Dropped first: then nobody takes what is told.
     from: flume::Receiver<Published>,
-    end: Arc<OnceLock<EventsEnd>>,
+    end: Arc<OnceLock<SubscriptionEnd>>,
     _guard: CloseOnDrop,
 }
 
-impl Events for EventStream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, EventsEnd>> + Send + '_>> {
+impl Subscription for EventStream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>> {
         Box::pin(async move {
-            let closed = |_| self.end.get().cloned().unwrap_or(EventsEnd::Closed);
+            let closed = |_| self.end.get().cloned().unwrap_or(SubscriptionEnd::Closed);
             self.from.recv_async().await.map_err(closed)
         })
     }
@@ -763,14 +763,14 @@ impl Events for EventStream {
 /// What those are told who wait through this process.
 pub(crate) struct DeliveryStream {
     from: flume::Receiver<Delivery>,
-    end: Arc<OnceLock<DeliveriesEnd>>,
+    end: Arc<OnceLock<ResultStreamEnd>>,
     _guard: CloseOnDrop,
 }
 
-impl Deliveries for DeliveryStream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>> {
+impl ResultStream for DeliveryStream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
         Box::pin(async move {
-            let closed = |_| self.end.get().cloned().unwrap_or(DeliveriesEnd::Closed);
+            let closed = |_| self.end.get().cloned().unwrap_or(ResultStreamEnd::Closed);
             self.from.recv_async().await.map_err(closed)
         })
     }

@@ -30,7 +30,7 @@ impl Effect {
                 })
             }
             // Pops, and what keeps them: a few bytes that expire.
-            Request::Wait { .. } | Request::Awake { .. } => Effect::Frees,
+            Request::Park { .. } | Request::Unpark { .. } => Effect::Frees,
             Request::Since { .. } => Effect::Reads,
             _ => Effect::Any,
         }
@@ -71,7 +71,7 @@ fn of_command(command: &Command) -> Effect {
         | Command::Fail(_)
         | Command::Retry(_)
         | Command::Timeout(_)
-        | Command::HandBack(_)
+        | Command::Release(_)
         | Command::Progress(_)
         | Command::Chunk(_)
         | Command::Cancel(_)
@@ -79,8 +79,8 @@ fn of_command(command: &Command) -> Effect {
         | Command::ForgetQueues(_)
         | Command::ForgetWorkers(_)
         | Command::UnsetConfig(_)
-        | Command::Leave(_)
-        | Command::Gone(_)
+        | Command::Detach(_)
+        | Command::WorkerLost(_)
         | Command::Tick(_) => Effect::Frees,
         _ => Effect::Any,
     }

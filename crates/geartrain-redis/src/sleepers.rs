@@ -113,12 +113,12 @@ impl Sleepers {
     }
 
     /// What is to be asked for. Jobs come first: those who only want to be told are told of what is left.
-    pub(crate) fn waits(&self, elapsed: Seconds) -> Vec<wire::Wait> {
+    pub(crate) fn waits(&self, elapsed: Seconds) -> Vec<wire::ParkedPop> {
         let asking = self.all.iter().filter(|(_, sleeper)| sleeper.ask);
         let (jobs, words): (Vec<_>, Vec<_>) = asking.partition(|(_, sleeper)| sleeper.wants_jobs());
         let wait = |(number, sleeper): (&u64, &Sleeper)| {
             let wait = (sleeper.until - elapsed).max(Seconds::ZERO);
-            wire::Wait { number: *number, pop: sleeper.pop.clone(), wait }
+            wire::ParkedPop { number: *number, pop: sleeper.pop.clone(), wait }
         };
         jobs.into_iter().chain(words).map(wait).collect()
     }

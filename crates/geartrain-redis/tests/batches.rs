@@ -1,8 +1,6 @@
 //! Batches on a Redis: plain commands are read and done in short ways, and nobody can tell.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod support;
+use crate::support;
 
 use geartrain_core::wire::{self, Answers, Request};
 use geartrain_core::{

@@ -1,8 +1,6 @@
 //! A queue on a Cluster: found by its namespace's slot, followed when the slot moves, and apart from other namespaces.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Our Lua in a real Redis, behind the driver, obeys every rule.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 
 use geartrain_core::Answer;
-use geartrain_core::{Backend, Call, Deliveries, Events, Pending, Pop, PopReply, QueueName, Seconds};
+use geartrain_core::{Backend, Call, Pending, Pop, PopReply, QueueName, ResultStream, Seconds, Subscription};
 use geartrain_redis::RedisBackend;
 use support::Server;
 
@@ -25,14 +25,14 @@ impl Backend for OwnRedis {
     fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
         self.backend.ready_or_wait(queues, wait)
     }
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         self.backend.subscribe()
     }
-    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         self.backend.subscribe_from(after)
     }
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-        self.backend.follow(front)
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        self.backend.open_result_stream(front)
     }
 }
 

@@ -1,15 +1,13 @@
 //! A process that died without a word, with clients that waited for jobs: a tick of another process detaches
 //! its waiters, and removes the ephemeral jobs that lived for them alone.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::Arc;
 
 use geartrain_core::{
-    Backend, Call, Command, Count, DeliveriesEnd, Get, Jid, Klass, Lives, Operation, Put, QueueName, Terms,
-    Tick, Waiter,
+    Backend, Call, Command, Count, Get, Jid, Klass, Operation, OrphanPolicy, Put, PutOptions, QueueName,
+    ResultStreamEnd, ResultWaiter, Tick,
 };
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::peers::RedisServer;
@@ -32,13 +30,13 @@ fn run<O: Operation>(backend: &dyn Backend, operation: O) -> O::Reply {
 
 /// A job that lives as long as a waiter of this result stream waits for it.
 fn ephemeral(jid: &str, stream: u64) -> Put {
-    let terms = Terms {
-        attach: Some(Waiter { front: stream, connection: 1, number: 1 }),
-        lives: Lives::WhileAwaited,
-        ..Terms::default()
+    let terms = PutOptions {
+        attach: Some(ResultWaiter { stream_id: stream, connection: 1, number: 1 }),
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        ..PutOptions::default()
     };
     let put = Put::new(QueueName::new("q").unwrap(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}");
-    Put { terms: Some(Box::new(terms)), ..put }
+    Put { options: Some(Box::new(terms)), ..put }
 }
 
 /// Makes it so that the registration of a result stream was renewed a minute earlier than it was.
@@ -55,8 +53,8 @@ fn age_ticks(redis: &RedisServer, field: &str) {
 fn a_tick_detaches_the_waiters_of_a_process_that_died_and_of_no_other() {
     let redis = RedisServer::start(&[]);
     let (dead, alive, other) = (connect(&redis), connect(&redis), connect(&redis));
-    let died = block_on(dead.follow(DEAD)).unwrap();
-    let mut lives = block_on(alive.follow(ALIVE)).unwrap();
+    let died = block_on(dead.open_result_stream(DEAD)).unwrap();
+    let mut lives = block_on(alive.open_result_stream(ALIVE)).unwrap();
     run(&*dead, ephemeral("of-the-dead", DEAD));
     run(&*alive, ephemeral("of-the-living", ALIVE));
     // As if it were killed: nothing is said of the end of the stream.
@@ -89,14 +87,14 @@ fn a_tick_detaches_the_waiters_of_a_process_that_died_and_of_no_other() {
     age_ticks(&redis, "ticked-since");
     tick();
     assert!(!there("of-the-living"));
-    assert_eq!(block_on(lives.next()).unwrap_err(), DeliveriesEnd::Closed);
+    assert_eq!(block_on(lives.next()).unwrap_err(), ResultStreamEnd::Closed);
 }
 
 #[test]
 fn a_process_that_ends_properly_takes_its_registration_back() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis);
-    let stream = block_on(backend.follow(ALIVE)).unwrap();
+    let stream = block_on(backend.open_result_stream(ALIVE)).unwrap();
     run(&*backend, ephemeral("job", ALIVE));
     assert_eq!(ask::<u64>(redis.port(), &["ZCARD", "gt:fronts"]).unwrap(), 1);
     drop(stream);

@@ -1,9 +1,7 @@
 //! A Redis master that is stopped (SIGSTOP) while its connections stay open: no call waits longer than
 //! `patience`, and what the sentinels' new master does not have was not acknowledged.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,15 +1,14 @@
 //! A Redis that has reached `maxmemory`: puts are refused, but jobs can be read, worked off and cancelled, so
 //! that it gets less full.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::Arc;
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Cancel, Command, Complete, Fail, ForgetQueues, Get, Group, HandBack,
-    Heartbeat, Holder, Jid, Klass, Pop, PopReply, Put, QueueName, Queues, Reply, Seconds, Tick, WorkerName,
+    Answer, Backend, BackendError, Call, Cancel, Command, Complete, Fail, ForgetQueues, Get, Group,
+    Heartbeat, Holder, Jid, Klass, Pop, PopReply, Put, QueueName, Queues, Release, Reply, Seconds, Tick,
+    WorkerName,
 };
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::peers::RedisServer;
@@ -77,7 +76,7 @@ fn beyond_maxmemory_jobs_are_read_worked_off_and_cancelled_and_only_new_ones_are
     let group = Group::new("g").unwrap();
     run(&*backend, Fail::new(job.jid, Holder::Token(job.lock.token), group, "m")).unwrap().unwrap();
     let job = block_on(backend.pop_or_wait(pop(), Seconds::from(1))).unwrap().jobs.remove(0);
-    run(&*backend, HandBack { jid: job.jid, holder: Holder::Token(job.lock.token) }).unwrap().unwrap();
+    run(&*backend, Release { jid: job.jid, holder: Holder::Token(job.lock.token) }).unwrap().unwrap();
     run(&*backend, Cancel { jids: (2..11).map(jid).collect() }).unwrap().unwrap();
     run(&*backend, ForgetQueues { queues: vec![queue()] }).unwrap().unwrap();
 

@@ -1,15 +1,13 @@
 //! What is particular to a Redis: others write there too, nobody keeps the time, and whoever sleeps hears of jobs by a message.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+use crate::support;
 
-mod support;
-
-use geartrain_core::wire::{self, Answers, Heard, Request, Roused, Waiting};
+use geartrain_core::wire::{self, Answers, EventBatch, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
-    Allot, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Count, Event, Get,
-    HandBack, Holder, Jid, Klass, Leave, Leaving, Pop, PopReply, Priority, PriorityCounts,
-    PriorityCountsReply, Put, PutReply, QueueName, Refusal, Reply, Seconds, SetConfig, SetPriority, Terms,
-    Tick, Timestamp, Token, UniqueKey, Waiter, WorkerName,
+    AllocateIds, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Count,
+    Detach, DetachScope, Event, Get, Holder, Jid, Klass, Pop, PopReply, Priority, PriorityCounts,
+    PriorityCountsReply, Put, PutOptions, PutReply, QueueName, Refusal, Release, Reply, ResultWaiter,
+    Seconds, SetConfig, SetPriority, Tick, Timestamp, Token, UniqueKey, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -56,25 +54,25 @@ impl Queue {
         }
     }
 
-    fn wait(&mut self, process: &str, number: u64) -> Waiting {
+    fn wait(&mut self, process: &str, number: u64) -> ParkReply {
         self.wait_for(process, number, Pop::new(queue(), worker("w")))
     }
 
     /// Waits for word that there is something to pop.
-    fn wait_for_word(&mut self, process: &str, number: u64) -> Waiting {
+    fn wait_for_word(&mut self, process: &str, number: u64) -> ParkReply {
         let count = Count::new(0).unwrap();
         self.wait_for(process, number, Pop { count, ..Pop::new(queue(), worker("-")) })
     }
 
-    fn wait_for(&mut self, process: &str, number: u64, pop: Pop) -> Waiting {
-        let wait = wire::Wait { number, pop, wait: Seconds::from(10) };
-        let request = Request::Wait {
+    fn wait_for(&mut self, process: &str, number: u64, pop: Pop) -> ParkReply {
+        let wait = wire::ParkedPop { number, pop, wait: Seconds::from(10) };
+        let request = Request::Park {
             process: process.into(),
             now: Some(Timestamp::ZERO),
             waits: vec![wait],
             tick: false,
         };
-        self.ask::<Vec<Waiting>>(&request).remove(0)
+        self.ask::<Vec<ParkReply>>(&request).remove(0)
     }
 
     /// What a foreign script would do.
@@ -105,8 +103,8 @@ fn put(name: &str) -> Put {
     Put::new(queue(), jid(name), Klass::new("k").unwrap(), "{}")
 }
 
-fn with_terms(name: &str, terms: Terms) -> Put {
-    Put { terms: Some(Box::new(terms)), ..put(name) }
+fn with_terms(name: &str, terms: PutOptions) -> Put {
+    Put { options: Some(Box::new(terms)), ..put(name) }
 }
 
 /// The next message on the one channel that somebody listens to.
@@ -121,18 +119,18 @@ fn each_job_wakes_one_wait() {
     let mut listening = ears.as_pubsub();
     listening.subscribe("gt:to:p").unwrap();
     for number in [1, 2, 3] {
-        assert_eq!(queue_system.wait("p", number), Waiting::Asleep { next: None });
+        assert_eq!(queue_system.wait("p", number), ParkReply::Parked { next: None });
     }
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
     for _ in 0..2 {
-        assert_eq!(message::<Roused>(&mut listening), Roused::Wake(queue()));
+        assert_eq!(message::<ParkedPopNotice>(&mut listening), ParkedPopNotice::Wake(queue()));
     }
     let asleep: Vec<String> =
         redis::cmd("ZRANGE").arg("gt:sleep:q").arg(0).arg(-1).query(&mut queue_system.connection).unwrap();
     assert_eq!(asleep, ["0000000000000003 p"]);
-    let Waiting::Popped(reply) = queue_system.wait("p", 1) else { panic!("there are jobs") };
+    let ParkReply::Popped(reply) = queue_system.wait("p", 1) else { panic!("there are jobs") };
     assert_eq!(reply.jobs[0].jid, jid("a"));
-    queue_system.ask::<()>(&Request::Awake { process: "p".into(), number: 3 });
+    queue_system.ask::<()>(&Request::Unpark { process: "p".into(), number: 3 });
     assert_eq!(queue_system.keys("gt:sleep:*"), Vec::<String>::new());
 }
 
@@ -145,7 +143,7 @@ fn a_process_that_is_gone_keeps_nobody_asleep() {
     queue_system.wait("gone", 1);
     queue_system.wait("here", 1);
     queue_system.at(0, put("a"));
-    assert_eq!(message::<Roused>(&mut listening), Roused::Wake(queue()));
+    assert_eq!(message::<ParkedPopNotice>(&mut listening), ParkedPopNotice::Wake(queue()));
 }
 
 #[test]
@@ -155,19 +153,19 @@ fn word_is_given_to_each_process_once_and_after_its_pops_are_woken() {
     let mut listening = ears.as_pubsub();
     listening.subscribe(&["gt:to:p", "gt:to:other"]).unwrap();
     for (process, number) in [("p", 1), ("p", 2), ("other", 1)] {
-        assert_eq!(queue_system.wait_for_word(process, number), Waiting::Asleep { next: None });
+        assert_eq!(queue_system.wait_for_word(process, number), ParkReply::Parked { next: None });
     }
-    assert_eq!(queue_system.wait("p", 3), Waiting::Asleep { next: None });
+    assert_eq!(queue_system.wait("p", 3), ParkReply::Parked { next: None });
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
     let mut heard = || {
         let message = listening.get_message().unwrap();
-        let roused: Roused = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
+        let roused: ParkedPopNotice = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
         (message.get_channel_name().to_owned(), roused)
     };
-    assert_eq!(heard(), ("gt:to:p".into(), Roused::Wake(queue())));
+    assert_eq!(heard(), ("gt:to:p".into(), ParkedPopNotice::Wake(queue())));
     let mut told = [heard(), heard()];
     told.sort_by(|one, other| one.0.cmp(&other.0));
-    let ready = |process: &str| (format!("gt:to:{process}"), Roused::Ready(queue()));
+    let ready = |process: &str| (format!("gt:to:{process}"), ParkedPopNotice::Ready(queue()));
     assert_eq!(told, [ready("other"), ready("p")]);
     assert_eq!(queue_system.keys("gt:watch:*"), Vec::<String>::new());
     // Nothing more was said to anybody.
@@ -181,7 +179,7 @@ fn word_that_there_is_something_changes_nothing() {
     queue_system.at(0, put("a"));
     let before = queue_system.keys("*");
     let word = PopReply { jobs: Vec::new(), turn: 0 };
-    assert_eq!(queue_system.wait_for_word("p", 1), Waiting::Popped(word));
+    assert_eq!(queue_system.wait_for_word("p", 1), ParkReply::Popped(word));
     assert_eq!(queue_system.keys("*"), before);
 }
 
@@ -189,22 +187,22 @@ fn word_that_there_is_something_changes_nothing() {
 fn whoever_waits_for_word_knows_when_something_falls_due() {
     let mut queue_system = Queue::start();
     queue_system.at(0, Put { delay: Seconds::from(50), ..put("a") });
-    assert_eq!(queue_system.wait_for_word("p", 1), Waiting::Asleep { next: Some(Timestamp::from(50)) });
+    assert_eq!(queue_system.wait_for_word("p", 1), ParkReply::Parked { next: Some(Timestamp::from(50)) });
 }
 
 #[test]
 fn a_counter_that_a_double_cannot_tell_apart_any_more_gives_nothing() {
     let mut queue_system = Queue::start();
-    let allot = |count| Command::from(Allot { counter: "c".into(), count: Count::new(count).unwrap() });
+    let allot = |count| Command::from(AllocateIds { counter: "c".into(), count: Count::new(count).unwrap() });
     queue_system.redis(&["HSET", "gt:counters", "c", "9007199254740989"]);
-    assert_eq!(queue_system.batch(0, vec![allot(1)]), [Ok(Reply::Allot(9007199254740990))]);
+    assert_eq!(queue_system.batch(0, vec![allot(1)]), [Ok(Reply::AllocateIds(9007199254740990))]);
     let answers = queue_system.batch(0, vec![allot(2), allot(1), allot(1)]);
     assert!(
         matches!(
             &answers[..],
             [
                 Err(Refusal::BadArgument { what: "counter", .. }),
-                Ok(Reply::Allot(9007199254740991)),
+                Ok(Reply::AllocateIds(9007199254740991)),
                 Err(Refusal::BadArgument { what: "counter", .. }),
             ]
         ),
@@ -221,7 +219,7 @@ fn priorities_are_told_apart_by_scores_of_today() {
     queue_system.at(1_000_000_000, of("old", 0));
     queue_system.at(today, of("back", 0));
     for (name, token) in queue_system.pop(today, 2) {
-        let back = HandBack { jid: jid(&name), holder: Holder::Token(token) };
+        let back = Release { jid: jid(&name), holder: Holder::Token(token) };
         queue_system.at(today, back);
     }
     let puts = [of("high", 1), of("low", -1), of("lower", -100), of("changed", 9), of("new", 0)];
@@ -235,7 +233,7 @@ fn priorities_are_told_apart_by_scores_of_today() {
 fn whoever_sleeps_knows_when_something_falls_due() {
     let mut queue_system = Queue::start();
     queue_system.at(0, Put { delay: Seconds::from(50), ..put("a") });
-    assert_eq!(queue_system.wait("p", 1), Waiting::Asleep { next: Some(Timestamp::from(50)) });
+    assert_eq!(queue_system.wait("p", 1), ParkReply::Parked { next: Some(Timestamp::from(50)) });
 }
 
 #[test]
@@ -248,7 +246,7 @@ fn events_say_how_many_messages_of_qless_follow() {
     let newest: u64 = queue_system.ask(&Request::Listen { now: Some(Timestamp::ZERO) });
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
     let event = |name| Event::Put { jid: jid(name), queue: queue() };
-    let (following, events) = message::<Heard>(&mut listening);
+    let (following, events) = message::<EventBatch>(&mut listening);
     assert_eq!((following, events), (2, vec![(newest + 1, event("a")), (newest + 2, event("b"))]));
 }
 
@@ -271,7 +269,7 @@ fn those_given_back_go_first_and_by_token() {
     let held = queue_system.pop(1, 3);
     for place in [1, 0, 2] {
         let (name, token) = &held[place];
-        queue_system.at(2, HandBack { jid: jid(name), holder: Holder::Token(*token) });
+        queue_system.at(2, Release { jid: jid(name), holder: Holder::Token(*token) });
     }
     let again: Vec<String> = queue_system.pop(3, 9).into_iter().map(|(jid, _)| jid).collect();
     assert_eq!(again, ["a", "b", "c", "d"]);
@@ -293,7 +291,7 @@ fn no_token_is_given_twice_even_if_the_last_one_is_forgotten() {
 #[test]
 fn a_key_is_free_once_a_foreign_script_has_ended_its_job() {
     let mut queue_system = Queue::start();
-    let terms = Terms { unique: UniqueKey::new(b"key").ok(), ..Terms::default() };
+    let terms = PutOptions { unique: UniqueKey::new(b"key").ok(), ..PutOptions::default() };
     assert_eq!(queue_system.at(0, with_terms("a", terms.clone())), Reply::Put(PutReply::Created));
     let joined = Reply::Put(PutReply::Coalesced { jid: jid("a") });
     assert_eq!(queue_system.at(0, with_terms("b", terms.clone())), joined);
@@ -306,21 +304,21 @@ fn a_key_is_free_once_a_foreign_script_has_ended_its_job() {
 #[test]
 fn whoever_waited_for_what_a_foreign_script_ended_may_wait_for_something_else() {
     let mut queue_system = Queue::start();
-    let waiter = Waiter { front: u64::MAX - 1, connection: u64::MAX, number: 1 << 60 };
+    let waiter = ResultWaiter { stream_id: u64::MAX - 1, connection: u64::MAX, number: 1 << 60 };
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
     assert_eq!(queue_system.at(0, Attach { jid: jid("a"), waiter }), Reply::Attach(AttachReply::Attached));
     assert!(queue_system.batch(0, vec![Attach { jid: jid("b"), waiter }.into()])[0].is_err());
     queue_system.redis(&["DEL", "ql:j:a"]);
     assert_eq!(queue_system.at(0, Attach { jid: jid("b"), waiter }), Reply::Attach(AttachReply::Attached));
-    assert_eq!(queue_system.at(0, Leave { who: Leaving::Front(u64::MAX - 1) }), Reply::Leave(1));
+    assert_eq!(queue_system.at(0, Detach { scope: DetachScope::Stream(u64::MAX - 1) }), Reply::Detach(1));
     assert_eq!(queue_system.keys("gt:wait*"), Vec::<String>::new());
 }
 
 #[test]
 fn what_a_foreign_script_made_untrue_is_no_longer_due() {
     let mut queue_system = Queue::start();
-    let late = Terms { expires: Some(Timestamp::from(10)), ..Terms::default() };
-    let slow = Terms { attempt_max: Some(Seconds::from(10)), ..Terms::default() };
+    let late = PutOptions { expires: Some(Timestamp::from(10)), ..PutOptions::default() };
+    let slow = PutOptions { attempt_max: Some(Seconds::from(10)), ..PutOptions::default() };
     queue_system.batch(0, vec![with_terms("slow", slow).into()]);
     queue_system.pop(0, 1);
     queue_system.at(0, with_terms("late", late));
@@ -336,7 +334,7 @@ fn what_a_foreign_script_made_untrue_is_no_longer_due() {
 #[test]
 fn a_worker_that_a_foreign_script_forgot_can_do_nothing() {
     let mut queue_system = Queue::start();
-    let ability = geartrain_core::Ability { queue: queue(), klass: None, attempt_max: None };
+    let ability = geartrain_core::Capability { queue: queue(), klass: None, attempt_max: None };
     queue_system.at(0, Announce { worker: worker("w"), change: AnnounceChange::Can(vec![ability]) });
     let call = geartrain_core::RollCall { queue: queue(), klass: None };
     assert_eq!(queue_system.at(0, call.clone()), Reply::RollCall(1));

@@ -1,8 +1,6 @@
 //! A Redis that is killed, loses our functions, or hands over to another: clients go on by themselves, and what was acknowledged is there.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod peers;
+use crate::peers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

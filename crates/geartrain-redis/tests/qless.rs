@@ -1,8 +1,6 @@
 //! Our script as a Qless client meets it: every command, its replies, its messages, its errors and what it leaves in Redis.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod support;
+use crate::support;
 
 use geartrain_redis::script;
 use redis::{Connection, Value};

@@ -1,8 +1,6 @@
 //! Our Lua in each of its forms, loaded for real.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod support;
+use crate::support;
 
 use geartrain_core::wire::{self, Answers, Request};
 use geartrain_core::{

@@ -1,16 +1,14 @@
 //! A key of the namespace that holds a value of another type: a command that meets it fails before its first
 //! write, so that no job is left in no queue.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
-    Answer, Call, Cancel, Command, Complete, Existing, Fail, Group, HandBack, Heartbeat, Holder, Jid, Klass,
-    Next, Pop, Put, QueueName, Reply, Retry, Seconds, Tag, Timeout, Timestamp, Token, WorkerName,
+    Answer, Call, Cancel, Command, Complete, Existing, Fail, Group, Heartbeat, Holder, Jid, Klass, Next, Pop,
+    Put, QueueName, Release, Reply, Retry, Seconds, Tag, Timeout, Timestamp, Token, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -96,7 +94,7 @@ fn operations(token: Token) -> Vec<(&'static str, Vec<Command>)> {
         ("retry", vec![Retry::new(running(), holder()).into()]),
         ("retry later", vec![Retry { delay: Seconds::from(5), ..Retry::new(running(), holder()) }.into()]),
         ("timeout", vec![Timeout { jids: vec![running()] }.into()]),
-        ("hand back", vec![HandBack { jid: running(), holder: holder() }.into()]),
+        ("hand back", vec![Release { jid: running(), holder: holder() }.into()]),
         ("cancel", vec![Cancel { jids: vec![running(), jid("scheduled")] }.into()]),
     ]
 }

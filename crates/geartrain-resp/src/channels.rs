@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use geartrain_core::wire::{self, Heard};
+use geartrain_core::wire::{self, EventBatch};
 use geartrain_core::{
-    Backend, BackendError, Deliveries, Delivery, Event, Events, EventsEnd, Published, Told,
+    Backend, BackendError, Delivery, Event, Published, ResultStream, StreamItem, Subscription,
+    SubscriptionEnd,
 };
 use geartrain_front::encode_off_thread;
 use tokio::sync::{mpsc, oneshot};
@@ -275,7 +276,7 @@ impl Channels {
         channel: &Bytes,
         front: u64,
     ) -> Result<(), BackendError> {
-        let stream = self.backend.follow(front).await?;
+        let stream = self.backend.open_result_stream(front).await?;
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         let mut fronts = lock(&self.fronts);
         // The last who follows a front is the one who follows it; that is how backends see it too.
@@ -370,7 +371,7 @@ impl Channels {
                 .iter()
                 .map(|published| (published.position, Event::clone(&published.event)))
                 .collect();
-            let heard: Heard = (0, events);
+            let heard: EventBatch = (0, events);
             audience.tell_channel(&Bytes::from_static(EVENTS), &wire::encode(&heard).into());
         }
     }
@@ -413,7 +414,7 @@ impl Audience {
 
 /// The crier's work.
 async fn cry(channels: Arc<Channels>, mut orders: mpsc::Receiver<Order>) {
-    let mut stream: Option<Box<dyn Events>> = None;
+    let mut stream: Option<Box<dyn Subscription>> = None;
     loop {
         let wanted = channels.subscriptions.load(Ordering::SeqCst) > 0;
         if !wanted {
@@ -457,7 +458,7 @@ async fn cry(channels: Arc<Channels>, mut orders: mpsc::Receiver<Order>) {
     }
 }
 
-async fn next(stream: &mut Option<Box<dyn Events>>) -> Result<Published, EventsEnd> {
+async fn next(stream: &mut Option<Box<dyn Subscription>>) -> Result<Published, SubscriptionEnd> {
     match stream {
         Some(stream) => stream.next().await,
         None => std::future::pending().await,
@@ -467,8 +468,8 @@ async fn next(stream: &mut Option<Box<dyn Events>>) -> Result<Published, EventsE
 /// Tells what was heard, and all that can be heard without waiting.
 async fn tell_all(
     channels: &Channels,
-    stream: &mut Option<Box<dyn Events>>,
-    first: Result<Published, EventsEnd>,
+    stream: &mut Option<Box<dyn Subscription>>,
+    first: Result<Published, SubscriptionEnd>,
 ) {
     let mut happened = Vec::new();
     let mut heard = Some(first);
@@ -489,9 +490,9 @@ async fn tell_all(
 }
 
 /// Goes on where the stream ended, or else from now on.
-async fn listen_again(backend: &dyn Backend, end: &EventsEnd) -> Option<Box<dyn Events>> {
+async fn listen_again(backend: &dyn Backend, end: &SubscriptionEnd) -> Option<Box<dyn Subscription>> {
     tracing::warn!("subscribers may have missed something: {end}");
-    if let EventsEnd::Lagged { missed } = end
+    if let SubscriptionEnd::Lagged { missed } = end
         && let Ok(events) = backend.subscribe_from(missed.saturating_sub(1)).await
     {
         return Some(events);
@@ -511,7 +512,7 @@ fn front(name: &[u8]) -> Option<u64> {
 
 /// Tells one connection what those are told who wait through its front, until nobody gives orders any more. Then they leave.
 async fn relay(
-    mut stream: Box<dyn Deliveries>,
+    mut stream: Box<dyn ResultStream>,
     channel: Bytes,
     mouth: Mouth,
     mut orders: mpsc::Receiver<oneshot::Sender<()>>,
@@ -552,9 +553,9 @@ async fn relay(
 
 /// How many bytes of payload a delivery holds.
 fn bytes(delivery: &Delivery) -> usize {
-    match &delivery.told {
-        Told::Chunk(_, payload) => payload.bytes().len(),
-        Told::Ended(_, outcome) => outcome.bytes.bytes().len(),
+    match &delivery.item {
+        StreamItem::Chunk(_, payload) => payload.bytes().len(),
+        StreamItem::Ended(_, outcome) => outcome.bytes.bytes().len(),
         _ => 0,
     }
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::wire::Request as WireRequest;
-use geartrain_core::{Answer, BackendError, Call, Command, HandBack, QueueName};
+use geartrain_core::{Answer, BackendError, Call, Command, QueueName, Release};
 use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_http};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
@@ -120,7 +120,7 @@ pub(crate) struct Connection<R, W> {
     waits: Waits,
     out: Output,
     /// Jobs that the peer waited for, and where in the output it is told so. If it goes before that was written, they are nobody's.
-    untold: Vec<(u64, Vec<HandBack>)>,
+    untold: Vec<(u64, Vec<Release>)>,
     /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
     ended: bool,
 }
@@ -358,7 +358,7 @@ where
     /// The same for a call of ours; false if it is not about commands, and so has to wait for its turn.
     fn gather_native(&mut self, request: &[Bytes]) -> bool {
         let read = native::read(request).and_then(|request| match &request {
-            WireRequest::Wait { .. } if !self.session.three => {
+            WireRequest::Park { .. } if !self.session.three => {
                 Err("ERR to wait for jobs takes RESP3".to_owned())
             }
             _ => Ok(request),

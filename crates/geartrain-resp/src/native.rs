@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use geartrain_core::wire::{self, Happened, Request, Roused, Wait, Waiting};
+use geartrain_core::wire::{self, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Event, HandBack, PopReply, QueueName, Refusal, Reply, Seconds,
+    Answer, Backend, BackendError, Call, Event, PopReply, QueueName, Refusal, Release, Reply, Seconds,
 };
 use geartrain_front::{PIECE_BYTES, Pieces, RepeatedWarning, encode_off_thread};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +54,7 @@ pub(crate) enum Asked {
     /// So many commands.
     Batch(usize),
     /// Waits, and whether each is new: then there is a pop for it, or a look. Those that find nothing begin.
-    Wait { process: String, waits: Vec<(Wait, bool)> },
+    Wait { process: String, waits: Vec<(ParkedPop, bool)> },
 }
 
 /// The commands of a call, and what is done with their answers; none if it is not about commands.
@@ -64,9 +64,9 @@ pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, As
             let count = calls.len();
             Some((calls, Asked::Batch(count)))
         }
-        Request::Wait { process, now, waits: asked, .. } => {
+        Request::Park { process, now, waits: asked, .. } => {
             // Who waits already does not pop again: it would go before those who wait longer.
-            let asked: Vec<(Wait, bool)> = asked
+            let asked: Vec<(ParkedPop, bool)> = asked
                 .into_iter()
                 .map(|wait| {
                     let is_new = !waits.has(wait.number);
@@ -82,7 +82,7 @@ pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, As
 }
 
 /// Whether somebody waits only to be told that there is something to pop.
-fn is_for_a_word(wait: &Wait) -> bool {
+fn is_for_a_word(wait: &ParkedPop) -> bool {
     wait.pop.count.get() == 0
 }
 
@@ -120,7 +120,7 @@ pub(crate) enum NativeReply {
 pub(crate) enum LargeReply {
     Answers(wire::AnswerPieces),
     /// One piece: a pop that waits is for few jobs.
-    Waiting(Vec<Waiting>),
+    Waiting(Vec<ParkReply>),
 }
 
 impl Pieces for LargeReply {
@@ -144,7 +144,7 @@ fn bytes(answer: &Answer) -> usize {
         Ok(Reply::Get(Some(job))) => of(&job.payload),
         Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::Tracked(tracked)) => tracked.jobs.iter().map(|job| of(&job.payload)).sum(),
-        Ok(Reply::GetResult(Some(kept))) => of(&kept.outcome.bytes),
+        Ok(Reply::GetResult(Some(kept))) => of(&kept.result.bytes),
         Ok(Reply::GetRecurring(Some(recurring))) => of(&recurring.payload),
         _ => 0,
     }
@@ -185,7 +185,7 @@ impl Asked {
             Asked::Wait { process, waits } => {
                 let became = waits.into_iter().map(|(wait, is_new)| {
                     if !is_new {
-                        return Waiting::Asleep { next: None };
+                        return ParkReply::Parked { next: None };
                     }
                     let found = if is_for_a_word(&wait) {
                         looked.next().map(|looked| looked.map(|ready| ready.then(word)))
@@ -193,14 +193,14 @@ impl Asked {
                         answers.next().map(|answer| answer.map(jobs))
                     };
                     match found {
-                        Some(Err(refusal)) => Waiting::Refused(refusal),
-                        Some(Ok(Some(reply))) => Waiting::Popped(reply),
+                        Some(Err(refusal)) => ParkReply::Refused(refusal),
+                        Some(Ok(Some(reply))) => ParkReply::Popped(reply),
                         Some(Ok(None)) | None => waiting.begin(&process, wait, backend),
                     }
                 });
-                let became: Vec<Waiting> = became.collect();
-                let popped = |became: &Waiting| match became {
-                    Waiting::Popped(reply) => popped_bytes(reply),
+                let became: Vec<ParkReply> = became.collect();
+                let popped = |became: &ParkReply| match became {
+                    ParkReply::Popped(reply) => popped_bytes(reply),
                     _ => 0,
                 };
                 if became.iter().map(popped).sum::<usize>() < PIECE_BYTES {
@@ -227,7 +227,7 @@ pub(crate) async fn answer(
     waits: &mut Waits,
 ) -> Result<Vec<u8>, BackendError> {
     match request {
-        Request::Awake { number, .. } => {
+        Request::Unpark { number, .. } => {
             waits.end(number);
             Ok(wire::encode(&()))
         }
@@ -237,7 +237,7 @@ pub(crate) async fn answer(
             newest(backend).await.map(|newest| wire::encode(&newest))
         }
         Request::Since { after, count } => {
-            let happened: Happened = match backend.subscribe_from(after).await {
+            let happened: EventsReply = match backend.subscribe_from(after).await {
                 Ok(mut stream) => {
                     let mut happened = Vec::new();
                     // What has happened comes without waiting.
@@ -286,13 +286,13 @@ impl Waits {
         self.wanted.contains_key(&number) || self.told.contains(&number)
     }
 
-    fn begin(&mut self, process: &str, wait: Wait, backend: &Arc<dyn Backend>) -> Waiting {
+    fn begin(&mut self, process: &str, wait: ParkedPop, backend: &Arc<dyn Backend>) -> ParkReply {
         if wait.wait <= Seconds::ZERO || self.has(wait.number) {
-            return Waiting::Asleep { next: None };
+            return ParkReply::Parked { next: None };
         }
         if self.wanted.len() >= WAITS_MAX {
             let why = format!("of one connection must be at most {WAITS_MAX}");
-            return Waiting::Refused(Refusal::BadArgument { what: "waits", why });
+            return ParkReply::Refused(Refusal::BadArgument { what: "waits", why });
         }
         let (number, enough, backend) = (wait.number, CancellationToken::new(), backend.clone());
         let channel = format!("gt:to:{process}").into();
@@ -305,7 +305,7 @@ impl Waits {
                 () = enough.cancelled() => (number, None),
             }
         }));
-        Waiting::Asleep { next: None }
+        ParkReply::Parked { next: None }
     }
 
     fn end(&mut self, number: u64) {
@@ -341,7 +341,7 @@ impl Waits {
         &mut self,
         (number, reply): Waited,
         backend: &dyn Backend,
-    ) -> Option<(Push, Vec<HandBack>)> {
+    ) -> Option<(Push, Vec<Release>)> {
         let wanted = self.wanted.remove(&number);
         let reply = match reply? {
             Ok(reply) => Ok(reply),
@@ -353,8 +353,8 @@ impl Waits {
             }
         };
         let popped = reply.iter().flat_map(|reply| &reply.jobs);
-        let jobs = popped.map(HandBack::of);
-        let jobs: Vec<HandBack> = jobs.collect();
+        let jobs = popped.map(Release::of);
+        let jobs: Vec<Release> = jobs.collect();
         let Some((channel, _)) = wanted else {
             hand_back(jobs, backend).await;
             return None;
@@ -362,7 +362,7 @@ impl Waits {
         self.told.truncate(TOLD_MAX - 1);
         self.told.push_front(number);
         let bytes = reply.as_ref().map_or(0, popped_bytes);
-        let encode = move || wire::encode(&Roused::Popped { number, reply });
+        let encode = move || wire::encode(&ParkedPopNotice::Popped { number, reply });
         let Some(message) = encode_off_thread(bytes, encode).await else {
             hand_back(jobs, backend).await;
             return None;
@@ -385,7 +385,7 @@ impl Waits {
 }
 
 /// Waits for jobs, or for the word that there are some.
-async fn until_over(wait: Wait, backend: Arc<dyn Backend>) -> Option<Result<PopReply, BackendError>> {
+async fn until_over(wait: ParkedPop, backend: Arc<dyn Backend>) -> Option<Result<PopReply, BackendError>> {
     if !is_for_a_word(&wait) {
         return Some(backend.pop_or_wait(wait.pop, wait.wait).await);
     }
@@ -394,7 +394,7 @@ async fn until_over(wait: Wait, backend: Arc<dyn Backend>) -> Option<Result<PopR
 }
 
 /// Gives jobs back that nobody will work on.
-pub(crate) async fn hand_back(jobs: Vec<HandBack>, backend: &dyn Backend) {
+pub(crate) async fn hand_back(jobs: Vec<Release>, backend: &dyn Backend) {
     if jobs.is_empty() {
         return;
     }

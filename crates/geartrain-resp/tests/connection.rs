@@ -1,7 +1,5 @@
 //! How requests come in and replies go out, whatever a peer does.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use common::{Server, Value, request};
 use geartrain_front::{AUTHENTICATE_WITHIN, Admission};

@@ -1,14 +1,12 @@
 //! What protects the other clients from one: HTTP, passwords that are guessed, large replies, a queue that
 //! is broken.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Peer, Server, Value};
-use geartrain_core::{Backend, BackendError, Call, Events, Pending, Pop, PopReply, Seconds, wire};
+use geartrain_core::{Backend, BackendError, Call, Pending, Pop, PopReply, Seconds, Subscription, wire};
 use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
 use geartrain_resp::{Front, Options};
 use geartrain_testkit::clock::ManualClock;
@@ -247,7 +245,7 @@ impl Backend for Broken {
         broken()
     }
 
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         broken()
     }
 }

@@ -1,18 +1,18 @@
 //! Our own calls: batches, waits, events and deliveries.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 
 use common::{Peer, Server, Value};
-use geartrain_core::wire::{self, Happened, Heard, Request, Roused, Wait, Waiting};
+use geartrain_core::SystemClock;
+use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
 use geartrain_core::{
     Answer, Backend, Call, Count, Delivery, Event, Get, Holder, Jid, Klass, Length, Pop, PopReply, Put,
-    PutReply, QueueName, Refusal, Reply, Seconds, StateName, Terms, Timestamp, Told, Waiter, WorkerName,
+    PutOptions, PutReply, QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StreamItem, Timestamp,
+    WorkerName,
 };
 use geartrain_resp::{Front, Options};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use tokio_util::sync::CancellationToken;
 
 fn queue(name: &str) -> QueueName {
@@ -47,8 +47,8 @@ fn wait_for_word(number: u64, seconds: i32) -> Request {
 }
 
 fn wait_for(number: u64, pop: Pop, seconds: i32) -> Request {
-    let wait = Wait { number, pop, wait: Seconds::from(seconds) };
-    Request::Wait { process: "p".into(), now: None, waits: vec![wait], tick: false }
+    let wait = ParkedPop { number, pop, wait: Seconds::from(seconds) };
+    Request::Park { process: "p".into(), now: None, waits: vec![wait], tick: false }
 }
 
 async fn state(server: &Server, jid: &str) -> StateName {
@@ -74,7 +74,7 @@ async fn a_batch_is_answered_command_by_command() {
     let batch = Request::Batch(vec![
         Call { now: Some(Timestamp::from(7)), command: put("j").into() },
         Call::from(Length { queue: queue("q") }),
-        Call::from(geartrain_core::HandBack {
+        Call::from(geartrain_core::Release {
             jid: Jid::new("nobody").unwrap(),
             holder: Holder::Worker(WorkerName::new("w").unwrap()),
         }),
@@ -139,21 +139,23 @@ async fn a_call_that_cannot_be_read_changes_nothing_and_is_told_why() {
 async fn whoever_waits_is_told_when_there_is_a_job() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
-    let asleep: Vec<Waiting> = ask(&mut waiting, &wait(7)).await;
-    assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    let asleep: Vec<ParkReply> = ask(&mut waiting, &wait(7)).await;
+    assert_eq!(asleep, [ParkReply::Parked { next: None }]);
     // Asking again goes on waiting, and is still one wait.
-    let asleep: Vec<Waiting> = ask(&mut waiting, &wait(7)).await;
-    assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    let asleep: Vec<ParkReply> = ask(&mut waiting, &wait(7)).await;
+    assert_eq!(asleep, [ParkReply::Parked { next: None }]);
     server.backend.execute(vec![put("a").into(), put("b").into()]).await.unwrap();
     let (channel, message) = waiting.push().await;
     assert_eq!(channel, "gt:to:p");
     match wire::decode(&message).unwrap() {
-        Roused::Popped { number: 7, reply: Ok(reply) } => assert_eq!(reply.jobs[0].jid.to_string(), "a"),
+        ParkedPopNotice::Popped { number: 7, reply: Ok(reply) } => {
+            assert_eq!(reply.jobs[0].jid.to_string(), "a")
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(state(&server, "b").await, StateName::Waiting);
-    let popped: Vec<Waiting> = ask(&mut waiting, &wait(8)).await;
-    assert!(matches!(&popped[..], [Waiting::Popped(reply)] if reply.jobs[0].jid.to_string() == "b"));
+    let popped: Vec<ParkReply> = ask(&mut waiting, &wait(8)).await;
+    assert!(matches!(&popped[..], [ParkReply::Popped(reply)] if reply.jobs[0].jid.to_string() == "b"));
     server.end().await;
 }
 
@@ -167,16 +169,19 @@ async fn whoever_waits_for_word_is_told_and_takes_nothing() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
     for seconds in [0, 1000, 1000] {
-        let asleep: Vec<Waiting> = ask(&mut waiting, &wait_for_word(7, seconds)).await;
-        assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+        let asleep: Vec<ParkReply> = ask(&mut waiting, &wait_for_word(7, seconds)).await;
+        assert_eq!(asleep, [ParkReply::Parked { next: None }]);
     }
     server.backend.execute(vec![put("a").into()]).await.unwrap();
     let (channel, message) = waiting.push().await;
     assert_eq!(channel, "gt:to:p");
-    assert_eq!(wire::decode::<Roused>(&message).unwrap(), Roused::Popped { number: 7, reply: Ok(word()) });
+    assert_eq!(
+        wire::decode::<ParkedPopNotice>(&message).unwrap(),
+        ParkedPopNotice::Popped { number: 7, reply: Ok(word()) }
+    );
     for (number, seconds) in [(8, 0), (9, 1000)] {
-        let told: Vec<Waiting> = ask(&mut waiting, &wait_for_word(number, seconds)).await;
-        assert_eq!(told, [Waiting::Popped(word())]);
+        let told: Vec<ParkReply> = ask(&mut waiting, &wait_for_word(number, seconds)).await;
+        assert_eq!(told, [ParkReply::Popped(word())]);
     }
     assert_eq!(state(&server, "a").await, StateName::Waiting);
     server.end().await;
@@ -189,24 +194,27 @@ async fn word_is_of_what_the_pops_of_the_same_request_leave() {
     server.backend.execute(vec![put("a").into()]).await.unwrap();
     let nothing = Pop { count: Count::new(0).unwrap(), ..pop() };
     let nowhere = Pop { queues: Vec::new(), ..nothing.clone() };
-    let wait = |number, pop| Wait { number, pop, wait: Seconds::from(1000) };
+    let wait = |number, pop| ParkedPop { number, pop, wait: Seconds::from(1000) };
     let waits = vec![wait(1, nothing), wait(2, nowhere), wait(3, pop())];
-    let request = Request::Wait { process: "p".into(), now: None, waits, tick: false };
-    let became: Vec<Waiting> = ask(&mut waiting, &request).await;
+    let request = Request::Park { process: "p".into(), now: None, waits, tick: false };
+    let became: Vec<ParkReply> = ask(&mut waiting, &request).await;
     assert!(
         matches!(&became[..], [
-            Waiting::Asleep { next: None },
-            Waiting::Refused(Refusal::BadArgument { what: "queues", .. }),
-            Waiting::Popped(reply),
+            ParkReply::Parked { next: None },
+            ParkReply::Refused(Refusal::BadArgument { what: "queues", .. }),
+            ParkReply::Popped(reply),
         ] if reply.jobs.len() == 1),
         "{became:?}"
     );
-    let (): () = ask(&mut waiting, &Request::Awake { process: "p".into(), number: 1 }).await;
-    let asleep: Vec<Waiting> = ask(&mut waiting, &wait_for_word(4, 1000)).await;
-    assert_eq!(asleep, [Waiting::Asleep { next: None }]);
+    let (): () = ask(&mut waiting, &Request::Unpark { process: "p".into(), number: 1 }).await;
+    let asleep: Vec<ParkReply> = ask(&mut waiting, &wait_for_word(4, 1000)).await;
+    assert_eq!(asleep, [ParkReply::Parked { next: None }]);
     server.backend.execute(vec![put("b").into()]).await.unwrap();
     let (_, message) = waiting.push().await;
-    assert_eq!(wire::decode::<Roused>(&message).unwrap(), Roused::Popped { number: 4, reply: Ok(word()) });
+    assert_eq!(
+        wire::decode::<ParkedPopNotice>(&message).unwrap(),
+        ParkedPopNotice::Popped { number: 4, reply: Ok(word()) }
+    );
     server.end().await;
 }
 
@@ -214,13 +222,13 @@ async fn word_is_of_what_the_pops_of_the_same_request_leave() {
 async fn a_wait_ends_when_it_is_told_so_or_when_its_connection_does() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
-    let _: Vec<Waiting> = ask(&mut waiting, &wait(1)).await;
-    let _: Vec<Waiting> = ask(&mut waiting, &wait(2)).await;
-    let (): () = ask(&mut waiting, &Request::Awake { process: "p".into(), number: 1 }).await;
+    let _: Vec<ParkReply> = ask(&mut waiting, &wait(1)).await;
+    let _: Vec<ParkReply> = ask(&mut waiting, &wait(2)).await;
+    let (): () = ask(&mut waiting, &Request::Unpark { process: "p".into(), number: 1 }).await;
     server.backend.execute(vec![put("a").into()]).await.unwrap();
     let (_, message) = waiting.push().await;
-    assert!(matches!(wire::decode(&message).unwrap(), Roused::Popped { number: 2, .. }));
-    let _: Vec<Waiting> = ask(&mut waiting, &wait(3)).await;
+    assert!(matches!(wire::decode(&message).unwrap(), ParkedPopNotice::Popped { number: 2, .. }));
+    let _: Vec<ParkReply> = ask(&mut waiting, &wait(3)).await;
     drop(waiting);
     // When the front has ended, so has every wait, and a job is nobody's or was handed back.
     let backend = server.backend.clone();
@@ -244,7 +252,7 @@ async fn events_are_heard_and_can_be_asked_for_again() {
     while events.len() < 2 {
         let (channel, message) = peer.push().await;
         assert_eq!(channel, "gt:events");
-        let (ql, heard): Heard = wire::decode(&message).unwrap();
+        let (ql, heard): EventBatch = wire::decode(&message).unwrap();
         assert_eq!(ql, 0);
         events.extend(heard);
     }
@@ -255,11 +263,11 @@ async fn events_are_heard_and_can_be_asked_for_again() {
         [put_event("a"), put_event("b")]
     );
     let since = |after, count| Request::Since { after, count: Count::new(count).unwrap() };
-    let happened: Happened = ask(&mut peer, &since(newest, 10)).await;
+    let happened: EventsReply = ask(&mut peer, &since(newest, 10)).await;
     assert_eq!(happened.unwrap(), events);
-    let happened: Happened = ask(&mut peer, &since(newest, 1)).await;
+    let happened: EventsReply = ask(&mut peer, &since(newest, 1)).await;
     assert_eq!(happened.unwrap(), events[..1]);
-    let happened: Happened = ask(&mut peer, &since(events[1].0 + 1, 1)).await;
+    let happened: EventsReply = ask(&mut peer, &since(events[1].0 + 1, 1)).await;
     assert!(matches!(happened, Err(Refusal::CursorAhead { .. })), "{happened:?}");
     server.end().await;
 }
@@ -269,9 +277,9 @@ async fn those_who_wait_for_a_job_to_end_are_told_over_their_front() {
     let server = Server::start().await;
     let mut peer = driver(&server).await;
     peer.ask(&["SUBSCRIBE", "gt:front:5"]).await;
-    let waiter = Waiter { front: 5, connection: 1, number: 9 };
-    let terms = Terms { attach: Some(waiter), ..Terms::default() };
-    let awaited = Put { terms: Some(Box::new(terms)), ..put("j") };
+    let waiter = ResultWaiter { stream_id: 5, connection: 1, number: 9 };
+    let terms = PutOptions { attach: Some(waiter), ..PutOptions::default() };
+    let awaited = Put { options: Some(Box::new(terms)), ..put("j") };
     let cancel = geartrain_core::Cancel { jids: vec![Jid::new("j").unwrap()] };
     let batch = Request::Batch(vec![awaited.into(), cancel.into()]);
     peer.send(&call(&batch)).await;
@@ -280,7 +288,7 @@ async fn those_who_wait_for_a_job_to_end_are_told_over_their_front() {
     assert_eq!(channel, "gt:front:5");
     let delivery: Delivery = wire::decode(&message).unwrap();
     assert_eq!((delivery.waiter, delivery.jid.to_string().as_str()), (waiter, "j"));
-    assert!(matches!(delivery.told, Told::Ended(..)));
+    assert!(matches!(delivery.item, StreamItem::Ended(..)));
     assert_eq!(wire::decode::<Vec<Answer>>(&peer.bytes().await).unwrap().len(), 2);
     peer.ask(&["UNSUBSCRIBE", "gt:front:5"]).await;
     server.end().await;

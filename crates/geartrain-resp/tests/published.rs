@@ -1,7 +1,5 @@
 //! What is published, to whom, in which order, and when: before the reply of the call that brought it about.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use common::{Peer, Server, Value};
 

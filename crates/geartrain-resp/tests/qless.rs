@@ -1,6 +1,6 @@
 //! The Qless API over a real connection: every command, what it replies, and what it says is wrong.
 
-mod common;
+use crate::common;
 
 use common::{Server, Value};
 use serde_json::json;

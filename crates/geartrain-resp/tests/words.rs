@@ -1,7 +1,5 @@
 //! What Redis libraries ask besides calling scripts.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
-mod common;
+use crate::common;
 
 use common::{Server, Value};
 use geartrain_resp::Options;

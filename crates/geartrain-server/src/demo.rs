@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use geartrain::{
-    Ability, Announce, AnnounceChange, Client, Error, Every, Jid, Klass, Popped, Portion, Priority, Progress,
-    Progressed, QueueName, Recur, Seconds, WorkerName,
+    Announce, AnnounceChange, Capability, Client, Error, Every, Jid, Klass, Popped, Portion, Priority,
+    Progress, Progressed, QueueName, Recur, Seconds, WorkerName,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,7 @@ async fn work(client: Client, name: &str, queues: &[&str]) -> Result<(), Error> 
     let worker = WorkerName::new(name)?;
     let mut can = Vec::new();
     for queue in queues {
-        can.push(Ability { queue: QueueName::new(queue)?, klass: None, attempt_max: None });
+        can.push(Capability { queue: QueueName::new(queue)?, klass: None, attempt_max: None });
     }
     client.run(Announce { worker, change: AnnounceChange::Only(can) }).await?;
     for turn in 0u64.. {

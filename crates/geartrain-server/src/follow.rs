@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use geartrain::{
-    Call, Client, Clock, Event, Events, EventsEnd, GetMany, GetResult, Jid, Job, Kept, Refusal, Reply,
+    Call, Client, Clock, Event, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult, Subscription,
+    SubscriptionEnd,
 };
-use geartrain_log::{Batch, Change, Gap, Heard, LogPlace, Recorder, changes, job_of, result_of};
-use geartrain_store::SystemClock;
+use geartrain_core::SystemClock;
+use geartrain_results::{Batch, Change, Gap, Heard, LogPlace, Recorder, changes, job_of, result_of};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +29,7 @@ const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct Follower {
     client: Client,
     recorder: Recorder,
-    events: Box<dyn Events>,
+    events: Box<dyn Subscription>,
     /// The position of the last event that was passed on.
     position: u64,
     look_up: usize,
@@ -63,7 +64,7 @@ impl Follower {
         let recorder = opened.record().map_err(StartError::LogThread)?;
         let events = subscribe(&client, &recorder, &mut position).await?;
         drop(listening);
-        client.backend().let_events_go(position);
+        client.backend().ack_events(position);
         Ok(Follower { client, recorder, events, position, look_up: LOOK_UP.0 })
     }
 
@@ -90,7 +91,7 @@ impl Follower {
     }
 
     /// Waits for events, and takes those that come right behind the first. When it was told to stop, it only takes what is there.
-    async fn hear(&mut self, stop: &CancellationToken) -> (Vec<Heard>, Option<EventsEnd>) {
+    async fn hear(&mut self, stop: &CancellationToken) -> (Vec<Heard>, Option<SubscriptionEnd>) {
         let mut heard: Vec<Heard> = Vec::new();
         let linger = tokio::time::sleep_until(Instant::now() + LINGER);
         tokio::pin!(linger);
@@ -123,15 +124,16 @@ impl Follower {
         let batch = changes(heard, &jobs, &results);
         self.position = batch.position;
         let written = self.recorder.write(batch).await;
-        self.client.backend().let_events_go(self.recorder.kept());
+        self.client.backend().ack_events(self.recorder.kept());
         written
     }
 
     /// Listens again as soon as the queue lets it.
-    async fn listen_again(&mut self, end: EventsEnd, stop: &CancellationToken) {
+    async fn listen_again(&mut self, end: SubscriptionEnd, stop: &CancellationToken) {
         tracing::debug!(%end, "the result log asks for what it did not hear");
         // Whoever was only too slow is let in at once.
-        let mut pause = if matches!(end, EventsEnd::Lagged { .. }) { Duration::ZERO } else { ASK_AGAIN.0 };
+        let mut pause =
+            if matches!(end, SubscriptionEnd::Lagged { .. }) { Duration::ZERO } else { ASK_AGAIN.0 };
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -176,7 +178,7 @@ impl Follower {
     }
 
     /// Looks up the results that events tell of.
-    async fn results(&mut self, events: impl Iterator<Item = &Event>) -> HashMap<Jid, Kept> {
+    async fn results(&mut self, events: impl Iterator<Item = &Event>) -> HashMap<Jid, StoredResult> {
         let calls: Vec<Call> =
             events.filter_map(result_of).map(|jid| GetResult { jid: jid.clone() }.into()).collect();
         if calls.is_empty() {
@@ -196,7 +198,7 @@ async fn subscribe(
     client: &Client,
     recorder: &Recorder,
     position: &mut u64,
-) -> Result<Box<dyn Events>, geartrain::Error> {
+) -> Result<Box<dyn Subscription>, geartrain::Error> {
     loop {
         let after = *position;
         let before = match client.events_after(after).await {

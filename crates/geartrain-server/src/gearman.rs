@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use geartrain_core::Backend;
+use geartrain_core::SystemClock;
 use geartrain_gearman::front::{Front, Options};
-use geartrain_store::SystemClock;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

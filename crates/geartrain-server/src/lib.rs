@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain::{Client, Place};
+use geartrain::{Client, Target};
+use geartrain_core::SystemClock;
 use geartrain_front::Admission;
-use geartrain_log::{LogError, LogPlace};
 use geartrain_resp::{Front, Options};
-use geartrain_store::SystemClock;
+use geartrain_results::{LogError, LogPlace};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -105,7 +105,7 @@ pub enum StartError {
 /// A server at work.
 pub struct Server {
     client: Client,
-    place: Place,
+    place: Target,
     resp: SocketAddr,
     gearman: Option<SocketAddr>,
     stop: CancellationToken,
@@ -132,8 +132,8 @@ impl Server {
             Some(gearman) => Some(gearman::prepare(gearman, settings.insecure, &quit).await?),
             None => None,
         };
-        let place = Place::of(&settings.store)?;
-        if let Place::Gearman(url) = &place {
+        let place = Target::of(&settings.store)?;
+        if let Target::Gearman(url) = &place {
             let why = "a server keeps its jobs itself or on a Redis; to Gearman servers connect directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
@@ -142,7 +142,7 @@ impl Server {
             None => geartrain::connect(&settings.store).await?,
         };
         // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
-        if matches!(place, Place::Directory { .. }) && !client.is_own_directory() {
+        if matches!(place, Target::Directory { .. }) && !client.is_own_directory() {
             return Err(StartError::InUse { directory: place.to_string() });
         }
         // Before anybody is let in, so that nothing of what they do is missed.
@@ -156,7 +156,7 @@ impl Server {
         }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // An engine in this process does what is due by itself.
-        if let Place::Redis(_) = place {
+        if let Target::Redis(_) = place {
             tasks.spawn(sweep::sweep(client.clone(), stop.clone()));
         }
         if settings.demo {
@@ -171,7 +171,7 @@ impl Server {
         let stopped = stop.clone();
         tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
         let gearman = gearman.map(|prepared| {
-            let alone = !matches!(place, Place::Redis(_));
+            let alone = !matches!(place, Target::Redis(_));
             gearman::serve(prepared, alone, client.backend().clone(), &stop, &mut tasks)
         });
         let connections_max = Admission::of_process().connections_max();
@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Where the queue is.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &Target {
         &self.place
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use geartrain::{RedisBackend, RedisUrl};
 use geartrain_core::{
-    Answer, Backend, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, QueueName, Seconds,
+    Answer, Backend, Call, Clock, Pending, Pop, PopReply, QueueName, ResultStream, Seconds, Subscription,
 };
 use geartrain_resp::{Front, Options};
 use geartrain_store::StoreBackend;
@@ -65,14 +65,14 @@ impl Backend for Served {
     fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
         self.driver().ready_or_wait(queues, wait)
     }
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         self.driver().subscribe()
     }
-    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         self.driver().subscribe_from(after)
     }
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-        self.driver().follow(front)
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        self.driver().open_result_stream(front)
     }
 }
 

@@ -3,16 +3,14 @@
 //! Where Redis orders equals by jid, as docs/formats/redis.md says, the two differ, and so no two calls of a story have one moment, and one job is popped
 //! at a time. `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many.
 
-mod faces {
-    pub(crate) mod face;
-    pub(crate) mod teller;
-}
+pub(crate) mod face;
+pub(crate) mod teller;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use faces::face::{Came, Connection, Said, Served};
-use faces::teller::{Call, Teller};
+use crate::faces::face::{Came, Connection, Said, Served};
+use crate::faces::teller::{Call, Teller};
 use geartrain_redis::script;
 use geartrain_testkit::peers::RedisServer;
 use geartrain_testkit::story::shrink;

@@ -1,6 +1,4 @@
 //! Gearman with TLS: who is let in, and who is not.
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;

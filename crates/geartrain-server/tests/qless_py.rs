@@ -2,7 +2,6 @@
 //!
 //! The programs, and what they have to print, are in peers/qless-py.
 
-#[path = "qless_py/beside.rs"]
 mod beside;
 
 use std::io::{BufRead, BufReader, Lines};

@@ -1,17 +1,15 @@
 //! A server that writes a result log: a row for each attempt, however it ends, whatever the database does meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use geartrain::{
-    Afterwards, Call, Client, Clock, Complete, Count, Fail, Gone, Group, HandBack, Holder, Jid, Outcome, Pop,
-    Popped, Put, QueueName, Reply, Seconds, Terms, Timeout, WorkerName,
+    Call, Client, Clock, Complete, Count, Fail, Group, Holder, Jid, JobResult, OnEnd, Pop, Popped, Put,
+    PutOptions, QueueName, Release, Reply, Seconds, Timeout, WorkerLost, WorkerName,
 };
-use geartrain_log::{Ending, Entry, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
+use geartrain_core::SystemClock;
+use geartrain_results::{Ending, Entry, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
 use geartrain_server::{Server, Settings, StartError};
-use geartrain_store::SystemClock;
 use geartrain_testkit::peers::{RedisServer, Scratch, until};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
@@ -187,10 +185,10 @@ fn every_attempt_has_its_row(logged: &Logged) {
     // Handed back by a worker that was interrupted, and then by one that died.
     logged.put("handed");
     let job = logged.pop("w1");
-    logged.run(client.run(HandBack { jid: job.jid.clone(), holder: job.holder() }));
+    logged.run(client.run(Release { jid: job.jid.clone(), holder: job.holder() }));
     logged.pop("w2");
     let worker = WorkerName::new("w2").unwrap();
-    logged.run(client.run(Gone { worker, evidence: Some("killed by signal 9".to_owned()) }));
+    logged.run(client.run(WorkerLost { worker, evidence: Some("killed by signal 9".to_owned()) }));
     let job = logged.pop("w3");
     logged.run(client.advance(&job, "elsewhere"));
     let entries = logged.ended("handed", 3);
@@ -286,7 +284,7 @@ fn a_result_that_the_queue_keeps_is_in_the_log_up_to_a_size() {
         let hour = Duration::from_secs(3_600);
         logged.run(async { logged.client.put("mail", "welcome", "{}").jid(jid).keep_result(hour).await });
         let job = logged.pop("w1");
-        let result = Some(Box::new(Outcome { code, bytes: bytes.clone().into() }));
+        let result = Some(Box::new(JobResult { code, bytes: bytes.clone().into() }));
         let complete = Complete { result, ..Complete::new(job.jid.clone(), job.holder()) };
         logged.run(logged.client.run(complete));
         logged.ended(jid, 1);
@@ -311,8 +309,8 @@ fn a_result_that_the_queue_keeps_is_in_the_log_up_to_a_size() {
 fn a_job_that_is_forgotten_at_once_has_a_row_with_what_its_events_say() {
     let logged = Logged::start();
     let (queue, jid) = (QueueName::new("mail").unwrap(), Jid::new("gone").unwrap());
-    let terms = Some(Box::new(Terms { afterwards: Afterwards::Forget, ..Terms::default() }));
-    let put = Put { terms, ..Put::new(queue, jid, geartrain::Klass::new("welcome").unwrap(), "{}") };
+    let terms = Some(Box::new(PutOptions { on_end: OnEnd::Forget, ..PutOptions::default() }));
+    let put = Put { options: terms, ..Put::new(queue, jid, geartrain::Klass::new("welcome").unwrap(), "{}") };
     logged.run(logged.client.run(put));
     let job = logged.pop("w1");
     logged.run(logged.client.complete(&job));

@@ -1,12 +1,10 @@
 //! Two servers on one Redis are one queue: whoever waits at one is served by what happens at the other, and nothing is done twice.
 
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use geartrain::{
-    Client, Complete, Event, Holder, Jid, Outcome, Put, PutReply, StateName, Terms, Tick, UniqueKey,
+    Client, Complete, Event, Holder, Jid, JobResult, Put, PutOptions, PutReply, StateName, Tick, UniqueKey,
 };
 use geartrain_server::{Server, Settings};
 use geartrain_testkit::peers::{RedisServer, until};
@@ -78,7 +76,7 @@ fn what_is_put_at_one_server_is_worked_on_at_the_other() {
     // The sleeper is at one server before the job is put at the other.
     let sleeping = two.runtime.spawn(async move {
         let job = works.pop_wait("sums", "w1", LONG).await?.expect("there is a job");
-        let result = Some(Box::new(Outcome { code: 0, bytes: "42".into() }));
+        let result = Some(Box::new(JobResult { code: 0, bytes: "42".into() }));
         works.run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) }).await
     });
     let ended = two.run(asks.put_and_wait(asks.put("sums", "add", "[40,2]"), Some(LONG)));
@@ -137,7 +135,7 @@ fn what_is_due_is_done_once_though_both_servers_look() {
 fn a_key_whose_job_somebody_else_ended_is_free() {
     let two = Two::start();
     let put = |name: &str| Put {
-        terms: Some(Box::new(Terms { unique: UniqueKey::new(b"key").ok(), ..Terms::default() })),
+        options: Some(Box::new(PutOptions { unique: UniqueKey::new(b"key").ok(), ..PutOptions::default() })),
         ..Put::new(
             geartrain::QueueName::new("mail").unwrap(),
             jid(name),

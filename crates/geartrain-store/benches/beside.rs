@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use geartrain_core::SystemClock;
 use geartrain_core::{
     Answer, Backend, Call, Cancel, Complete, Count, Holder, Jid, Klass, Pop, Put, QueueName, Reply,
     SetConfig, WorkerName,
 };
-use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

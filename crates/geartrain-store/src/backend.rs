@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Limits};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Deliveries, Events, Pending, Pop, PopReply, QueueName,
-    Seconds,
+    Answer, Backend, BackendError, Call, Clock, Pending, Pop, PopReply, QueueName, ResultStream, Seconds,
+    Subscription,
 };
 
 use crate::backup::{self, BackedUp};
@@ -80,7 +80,8 @@ impl StoreBackend {
     /// ```
     /// use std::sync::Arc;
     /// use geartrain_core::{Backend, Call, Length, QueueName, Reply};
-    /// use geartrain_store::{StoreBackend, SystemClock};
+    /// use geartrain_core::SystemClock;
+    /// use geartrain_store::StoreBackend;
     /// # pollster::block_on(async {
     /// let backend = StoreBackend::in_memory(Arc::new(SystemClock))?;
     /// let length = Length { queue: QueueName::new("mail")? };
@@ -269,20 +270,20 @@ impl Backend for StoreBackend {
         Box::pin(self.ask_for(move |slot| Message::Ready { queues, wait, slot }))
     }
 
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         Box::pin(self.ask_for(|slot| Message::Subscribe { after: None, slot }))
     }
 
-    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         Box::pin(self.ask_for(move |slot| Message::Subscribe { after: Some(after), slot }))
     }
 
-    fn let_events_go(&self, position: u64) {
+    fn ack_events(&self, position: u64) {
         // If the inbox is full they are held until the next time that somebody says so.
         let _ = self.inbox.try_send(Message::LetEventsGo { position }.into());
     }
 
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
         Box::pin(self.ask_for(move |slot| Message::Follow { front, slot }))
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
-use geartrain_core::Place;
+use geartrain_core::SpillLocation;
 
 use crate::checkpoint::Checkpoints;
 use crate::embedded::{OpenError, Premises, make_private};
@@ -56,7 +56,9 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
     for (file, bytes) in std::mem::take(&mut payload_files) {
         match copy_file(&**from, &target.disk, &payloads::name_of(file), bytes) {
             // The file of a payload whose put was never executed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && Place::is_own_file(file) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && SpillLocation::is_own_file(file) => {
+                continue;
+            }
             copied => copied?,
         }
         payload_files.insert(file, bytes);

@@ -1,12 +1,12 @@
 //! Telling what happened, then those who wait for jobs, and then those who asked: in this order, and only once it cannot be lost.
 
 use flume::Sender;
-use geartrain_core::{Answer, Call, Deliveries, Delivery, Event, Events, PopReply, Refusal};
+use geartrain_core::{Answer, Call, Delivery, Event, PopReply, Refusal, ResultStream, Subscription};
 
 use crate::fetch::{LargeReader, Unread};
 use crate::followers::{Follower, Followers, Stream};
 use crate::seat::UnderWay;
-use crate::subscribers::{Subscriber, Subscribers, Subscription};
+use crate::subscribers::{EventReceiver, Subscriber, Subscribers};
 use crate::trouble::Trouble;
 
 /// Where an answer goes: the answer itself, or why there is none.
@@ -48,9 +48,9 @@ pub(crate) enum Outgoing {
     /// Whether there is something to pop.
     Ready(RefusableSlot<bool>, Result<bool, Refusal>),
     /// Somebody listens from here on.
-    Subscribe(RefusableSlot<Box<dyn Events>>, Result<Box<(Subscriber, Subscription)>, Refusal>),
+    Subscribe(RefusableSlot<Box<dyn Subscription>>, Result<Box<(Subscriber, EventReceiver)>, Refusal>),
     /// Somebody hears from here on what those are told who wait.
-    Follow(RefusableSlot<Box<dyn Deliveries>>, Result<Box<(Follower, Stream)>, Refusal>),
+    Follow(RefusableSlot<Box<dyn ResultStream>>, Result<Box<(Follower, Stream)>, Refusal>),
 }
 
 impl Outgoing {
@@ -110,14 +110,14 @@ impl Outcome {
                 Outgoing::Subscribe(slot, answer) => {
                     let added = answer.map(|ends| {
                         audience.subscribers.add(ends.0);
-                        Box::new(ends.1) as Box<dyn Events>
+                        Box::new(ends.1) as Box<dyn Subscription>
                     });
                     drop(slot.send(Ok(added)));
                 }
                 Outgoing::Follow(slot, answer) => {
                     let added = answer.map(|ends| {
                         audience.followers.add(ends.0);
-                        Box::new(ends.1) as Box<dyn Deliveries>
+                        Box::new(ends.1) as Box<dyn ResultStream>
                     });
                     drop(slot.send(Ok(added)));
                 }

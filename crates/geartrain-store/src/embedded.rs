@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use geartrain_core::engine::{Census, CodecError, Delta, Effects, Engine, Limits};
-use geartrain_core::{Clock, Jid, Leave, Leaving, Place, Timestamp};
+use geartrain_core::engine::{CodecError, Delta, Effects, Engine, Limits, MemoryReport};
+use geartrain_core::{Clock, Detach, DetachScope, Jid, SpillLocation, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Gate, position_in};
-use crate::clock::SystemClock;
 use crate::desk::Threads;
 use crate::keeper::Scribe;
 use crate::large::LargePayloads;
@@ -20,6 +19,7 @@ use crate::options::StoreOptions;
 use crate::payloads::{self, PayloadFiles, PayloadReader, Unreadable};
 use crate::spill::{Wake, spill};
 use crate::writer::Writer;
+use geartrain_core::SystemClock;
 
 /// Why a data directory cannot be opened, looked at or copied.
 #[derive(Debug, thiserror::Error)]
@@ -213,7 +213,7 @@ impl Store {
         engine.begin_epoch(&mut effects);
         // Whoever waited for a job did so through a process that is gone, or through a stream that has ended.
         effects.listening = engine.keeps_events();
-        let everyone = Leave { who: Leaving::Everyone };
+        let everyone = Detach { scope: DetachScope::All };
         let _ = engine.execute(now, everyone.into(), &mut effects);
         log.append(&effects.take_written().bytes)?;
         log.sync()?;
@@ -260,7 +260,7 @@ impl Store {
     ) -> Result<(), OpenError> {
         let disk = self.disk();
         let found = payloads::files_on(&*disk)?;
-        for (_, place) in engine.payload_places() {
+        for (_, place) in engine.spilled_payloads() {
             let end = u64::from(place.offset) + place.record_bytes();
             if found.get(&place.file).is_none_or(|bytes| *bytes < end) {
                 let why = "the file is missing, or ends before".into();
@@ -273,7 +273,7 @@ impl Store {
         // whatever the checkpoint says.
         let needed: BTreeSet<u64> = engine.payload_files().collect();
         for (file, bytes) in found {
-            let (is_own, is_in_flight) = (Place::is_own_file(file), self.large().is_in_flight(file));
+            let (is_own, is_in_flight) = (SpillLocation::is_own_file(file), self.large().is_in_flight(file));
             let is_newer = file >> 32 > u64::from(epoch);
             let is_needed = match is_own {
                 true => needed.contains(&file) || is_in_flight,
@@ -441,7 +441,7 @@ pub struct Report {
     /// What a crash left at the end of the log, which opening cuts off; none if there is nothing.
     pub torn_tail: Option<TornTail>,
     /// How much of everything there is.
-    pub census: Census,
+    pub census: MemoryReport,
 }
 
 impl Store {
@@ -476,7 +476,7 @@ impl Store {
                 payload_file_bytes: payload_files.values().sum(),
                 damaged_checkpoints,
                 torn_tail,
-                census: engine.census(),
+                census: engine.memory_report(),
             }),
             Err(wrong) => Err(OpenError::Unsound { wrong }),
         }
@@ -486,8 +486,8 @@ impl Store {
     fn unreadable(&self, engine: &Engine) -> impl Iterator<Item = (Jid, Unreadable)> {
         let mut reader = PayloadReader::new(self.disk());
         // In the order in which they lie on the disk.
-        let mut places: Vec<(Place, Jid)> =
-            engine.payload_places().map(|(jid, place)| (place, jid)).collect();
+        let mut places: Vec<(SpillLocation, Jid)> =
+            engine.spilled_payloads().map(|(jid, place)| (place, jid)).collect();
         places.sort_unstable();
         places.into_iter().filter_map(move |(place, jid)| Some((jid, reader.read(place).err()?)))
     }

@@ -120,7 +120,7 @@ fn for_job(job: &mut Job, from: &mut PayloadReader) -> Result<(), Refusal> {
 }
 
 fn one(jid: &Jid, payload: &mut Payload, from: &mut PayloadReader) -> Result<(), Refusal> {
-    if let Some(place) = payload.place() {
+    if let Some(place) = payload.spill_location() {
         let unreadable =
             |why: crate::payloads::Unreadable| Refusal::Unreadable { jid: jid.clone(), why: why.to_string() };
         *payload = from.read_or_defer(place).map_err(unreadable)?;

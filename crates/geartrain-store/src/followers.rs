@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flume::{Receiver, Sender, TrySendError, WeakSender};
-use geartrain_core::{Deliveries, DeliveriesEnd, Delivery, How, Refusal, Told};
+use geartrain_core::{Delivery, Refusal, ResultStream, ResultStreamEnd};
 
 use crate::host::{Message, Posted};
 use crate::seat::{Tally, UnderWay};
@@ -62,7 +62,7 @@ impl Followers {
     /// Tells each what is for it.
     pub(crate) fn tell(&mut self, deliveries: Vec<Delivery>) {
         for delivery in deliveries {
-            let front = delivery.waiter.front;
+            let front = delivery.waiter.stream_id;
             if let Some(follower) = self.by_front.get(&front)
                 && !follower.tell(delivery)
             {
@@ -80,7 +80,7 @@ impl Followers {
 impl Follower {
     /// Says whether it keeps up.
     fn tell(&self, delivery: Delivery) -> bool {
-        let bytes = bytes_of(&delivery);
+        let bytes = delivery.byte_len() as u64;
         let behind = self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
         let is_too_much = behind > 0 && behind + bytes > BEHIND_BYTES_MAX;
         let keeps_up = !is_too_much && self.sender.try_send(delivery).is_ok();
@@ -91,28 +91,16 @@ impl Follower {
     }
 }
 
-fn bytes_of(delivery: &Delivery) -> u64 {
-    match &delivery.told {
-        Told::Chunk(_, payload) => payload.bytes().len() as u64,
-        Told::Progress { said, .. } => said.as_ref().map_or(0, |said| said.bytes().len() as u64),
-        Told::Ended(how, outcome) => {
-            let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
-            (outcome.bytes.bytes().len() + said) as u64
-        }
-        _ => 0,
-    }
-}
-
-impl Deliveries for Stream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>> {
+impl ResultStream for Stream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
         Box::pin(async {
             let delivery = self.receiver.recv_async().await.map_err(|_| {
                 match self.shared.lagged.load(Ordering::Acquire) {
-                    true => DeliveriesEnd::Lagged,
-                    false => DeliveriesEnd::Closed,
+                    true => ResultStreamEnd::Lagged,
+                    false => ResultStreamEnd::Closed,
                 }
             })?;
-            self.shared.bytes.fetch_sub(bytes_of(&delivery), Ordering::AcqRel);
+            self.shared.bytes.fetch_sub(delivery.byte_len() as u64, Ordering::AcqRel);
             Ok(delivery)
         })
     }
@@ -230,21 +218,21 @@ impl Fronts {
 
 #[cfg(test)]
 mod tests {
-    use geartrain_core::{ChunkKind, Jid, Payload, Portion, Progressed, Waiter};
+    use geartrain_core::{ChunkKind, Jid, Payload, Portion, Progressed, ResultWaiter, StreamItem};
     use pollster::block_on;
 
     use super::*;
 
     fn chunk(front: u64, bytes: usize) -> Delivery {
-        let waiter = Waiter { front, connection: 0, number: 0 };
-        let told = Told::Chunk(ChunkKind::Data, Payload::from(vec![b'x'; bytes]));
-        Delivery { waiter, jid: Jid::new("j1").expect("a good name"), told }
+        let waiter = ResultWaiter { stream_id: front, connection: 0, number: 0 };
+        let told = StreamItem::Chunk(ChunkKind::Data, Payload::from(vec![b'x'; bytes]));
+        Delivery { waiter, jid: Jid::new("j1").expect("a good name"), item: told }
     }
 
     fn progress(front: u64, bytes: usize) -> Delivery {
         let progress = Progressed { portion: Portion::as_said(1, 2), seconds_left: None };
         let said = Some(Payload::from(vec![b'x'; bytes]));
-        Delivery { told: Told::Progress { progress, said }, ..chunk(front, 0) }
+        Delivery { item: StreamItem::Progress { progress, said }, ..chunk(front, 0) }
     }
 
     fn fronts() -> (Fronts, Receiver<Posted>) {
@@ -267,9 +255,9 @@ mod tests {
         followers.close();
         assert_eq!(block_on(first.next()), Ok(chunk(1, 1)));
         assert_eq!(block_on(first.next()), Ok(chunk(1, 4)));
-        assert_eq!(block_on(first.next()), Err(DeliveriesEnd::Closed));
+        assert_eq!(block_on(first.next()), Err(ResultStreamEnd::Closed));
         assert_eq!(block_on(second.next()), Ok(chunk(2, 2)));
-        assert_eq!(block_on(second.next()), Err(DeliveriesEnd::Closed));
+        assert_eq!(block_on(second.next()), Err(ResultStreamEnd::Closed));
     }
 
     #[test]
@@ -288,7 +276,7 @@ mod tests {
             followers.add(slow);
             (0..fit + 1).for_each(|_| followers.tell(vec![told.clone()]));
             (0..fit).for_each(|_| assert_eq!(block_on(stream.next()), Ok(told.clone())));
-            assert_eq!(block_on(stream.next()), Err(DeliveriesEnd::Lagged));
+            assert_eq!(block_on(stream.next()), Err(ResultStreamEnd::Lagged));
         }
     }
 

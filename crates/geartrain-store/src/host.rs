@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use flume::{Receiver, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
-    Answer, Call, Clock, Command, Count, Deliveries, Events, Leave, Leaving, Pop, PopReply, QueueName,
-    Refusal, Reply, Seconds, Tick, TickReply, Timestamp,
+    Answer, Call, Clock, Command, Count, Detach, DetachScope, Pop, PopReply, QueueName, Refusal, Reply,
+    ResultStream, Seconds, Subscription, Tick, TickReply, Timestamp,
 };
 
 use crate::delivery::{Answered, BatchSlot, Outgoing, RefusableSlot, Slot};
@@ -18,7 +18,7 @@ use crate::keeper::Keeper;
 use crate::large::OwnFiles;
 use crate::room;
 use crate::seat::{Size, Tally, UnderWay};
-use crate::subscribers::{Listeners, Subscriber, Subscription, subscription};
+use crate::subscribers::{EventReceiver, Listeners, Subscriber, subscription};
 use crate::trouble::Trouble;
 use crate::waiters::{Waiter, Waiters, Wanted};
 
@@ -44,11 +44,11 @@ pub(crate) enum Message {
     /// Somebody listens: from now on, or from after a position.
     Subscribe {
         after: Option<u64>,
-        slot: RefusableSlot<Box<dyn Events>>,
+        slot: RefusableSlot<Box<dyn Subscription>>,
     },
     Follow {
         front: u64,
-        slot: RefusableSlot<Box<dyn Deliveries>>,
+        slot: RefusableSlot<Box<dyn ResultStream>>,
     },
     /// Whoever is to have every event has those up to a position.
     LetEventsGo {
@@ -216,7 +216,7 @@ impl Host {
     /// Whether a batch can be done by somebody who cannot wait: nothing is asked or due, there is room for it, and if it is little nothing is under way.
     pub(crate) fn is_free_for(&mut self, batch: &[Call], size: Size) -> bool {
         let bytes: usize = batch.iter().map(|call| room::for_command(&call.command, &self.engine)).sum();
-        let is_passing = |call: &Call| self.engine.is_passing_command(self.clock.now(), &call.command);
+        let is_passing = |call: &Call| self.engine.is_ephemeral_command(self.clock.now(), &call.command);
         let may = match size {
             // What must be written is better written together with what others ask for.
             Size::Little => {
@@ -286,7 +286,7 @@ impl Host {
     /// Fetches what the next commands need, unless that was done.
     fn look_ahead<'a>(&mut self, commands: impl Iterator<Item = &'a Command>) {
         if self.looked_ahead == 0 {
-            self.looked_ahead = self.engine.look_ahead(commands);
+            self.looked_ahead = self.engine.prefetch(commands);
         }
     }
 
@@ -345,7 +345,7 @@ impl Host {
                 // What is told from here on is for the newcomer, so it goes out later.
                 self.send();
             }
-            Message::LetEventsGo { position } => self.engine.let_events_go(position),
+            Message::LetEventsGo { position } => self.engine.ack_events(position),
             Message::LookAgain => self.serve(self.clock.now(), self.waiters.queues()),
             // What is sent next takes it in.
             Message::Moved => {}
@@ -380,7 +380,7 @@ impl Host {
     }
 
     /// Lets somebody listen, from after a position if one is given.
-    fn subscribe(&mut self, after: Option<u64>) -> Result<(Subscriber, Subscription), Refusal> {
+    fn subscribe(&mut self, after: Option<u64>) -> Result<(Subscriber, EventReceiver), Refusal> {
         let before = after.map_or(Ok(Vec::new()), |after| self.engine.events_after(after))?;
         self.listen(self.clock.now());
         let (subscriber, subscription) = subscription(before, self.engine.event_position());
@@ -390,7 +390,7 @@ impl Host {
 
     /// Somebody listens: what happens is to be told, and kept.
     fn listen(&mut self, now: Timestamp) {
-        self.engine.listen(now, &mut self.effects);
+        self.engine.start_event_log(now, &mut self.effects);
         self.effects.listening = self.engine.keeps_events();
     }
 
@@ -413,7 +413,7 @@ impl Host {
     fn all_leave(&mut self, front: u64) {
         let now = self.clock.now();
         // Nobody is told that it cannot be done: there is nobody left.
-        let _ = self.execute(now, &mut Leave { who: Leaving::Front(front) }.into());
+        let _ = self.execute(now, &mut Detach { scope: DetachScope::Stream(front) }.into());
         self.serve_stirred(now);
     }
 
@@ -516,7 +516,7 @@ impl Host {
     /// Hands out what the last command made available, to those who wait for it.
     fn serve_stirred(&mut self, now: Timestamp) {
         if !self.waiters.is_empty() {
-            let stirred = self.engine.stirred();
+            let stirred = self.engine.take_dirty_queues();
             self.serve(now, stirred);
         }
     }
@@ -538,7 +538,7 @@ impl Host {
             // A pop stirs the queue if it hands out a job, or warns a holder: then there may be more to do.
             self.serve_one(now, &queue);
             self.note_due(now, &queue);
-            queues.extend(self.engine.stirred());
+            queues.extend(self.engine.take_dirty_queues());
             if self.waiters.has_words() {
                 looked_at.push(queue);
             }

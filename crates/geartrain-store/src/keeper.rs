@@ -368,7 +368,7 @@ impl Scribe {
         let mut bytes = Vec::with_capacity(wanted);
         let mut is_last = false;
         while !is_last && bytes.len() < wanted {
-            is_last = engine.go_on_with_snapshot(SNAPSHOT_JOBS, &mut bytes);
+            is_last = engine.continue_snapshot(SNAPSHOT_JOBS, &mut bytes);
         }
         *so_far += bytes.len() as u64;
         if is_last {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use flume::{Receiver, Sender};
-use geartrain_core::{Call, PAYLOAD_BYTES_MAX, Place};
+use geartrain_core::{Call, PAYLOAD_BYTES_MAX, SpillLocation};
 
 use crate::log::{Disk, LogError, is_full};
 use crate::payloads;
@@ -54,7 +54,7 @@ impl LargePayloads {
 
     /// From now on numbers are of this epoch. No epoch comes twice, so neither does the number of a file.
     pub(crate) fn begin_epoch(&self, epoch: u32) {
-        self.next.fetch_max(u64::from(epoch) << 32 | Place::OWN_FILE, Ordering::AcqRel);
+        self.next.fetch_max(u64::from(epoch) << 32 | SpillLocation::OWN_FILE, Ordering::AcqRel);
     }
 
     pub(crate) fn is_in_flight(&self, file: u64) -> bool {
@@ -75,7 +75,9 @@ impl LargePayloads {
     fn is_large(&self, call: &Call) -> bool {
         // One that is too large for the engine is not worth writing: it will be refused.
         let sizes = self.bytes_min..=PAYLOAD_BYTES_MAX;
-        call.command.payload().is_some_and(|it| it.place().is_none() && sizes.contains(&it.byte_len()))
+        call.command
+            .payload()
+            .is_some_and(|it| it.spill_location().is_none() && sizes.contains(&it.byte_len()))
     }
 
     /// Writes the large payloads of a batch, and leaves their places in the commands. If that fails nothing

@@ -5,7 +5,6 @@
 mod backend;
 mod backup;
 mod checkpoint;
-mod clock;
 mod delivery;
 mod desk;
 mod embedded;
@@ -30,7 +29,6 @@ mod writer;
 
 pub use backend::StoreBackend;
 pub use backup::BackedUp;
-pub use clock::SystemClock;
 pub use embedded::{OpenError, Report, check};
 pub use lockstep::{Lockstep, Sent};
 pub use memory::{memory_limit, memory_limit_of};

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use geartrain_core::engine::{Move, Moved};
-use geartrain_core::{Payload, Place};
+use geartrain_core::engine::{SpillDone, SpillTask};
+use geartrain_core::{Payload, SpillLocation};
 
 use crate::log::{Disk, DiskFile, STRETCH, is_full, write_synced};
 
 const MAGIC: &[u8; 8] = b"gearpay1";
 const HEADER_BYTES: u64 = 16;
-const HEAD_BYTES: usize = Place::HEAD_BYTES as usize;
+const HEAD_BYTES: usize = SpillLocation::HEAD_BYTES as usize;
 /// The longest that a file may be told to become, because an offset has 32 bits.
 const FILE_BYTES_MAX: u64 = 1 << 31;
 
@@ -28,7 +28,7 @@ const OPEN_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("file {} {} at byte {}: {why}", name_of(.place.file), if *.is_damaged { "is damaged" } else { "cannot be read" }, .place.offset)]
 pub(crate) struct Unreadable {
-    pub(crate) place: Place,
+    pub(crate) place: SpillLocation,
     /// Whether it would be no better another time.
     pub(crate) is_damaged: bool,
     pub(crate) why: String,
@@ -78,8 +78,8 @@ impl PayloadReader {
     }
 
     /// The payload at a place, or its place if it is to be read by another thread.
-    pub(crate) fn read_or_defer(&mut self, place: Place) -> Result<Payload, Unreadable> {
-        if !self.defers_large || !Place::is_own_file(place.file) {
+    pub(crate) fn read_or_defer(&mut self, place: SpillLocation) -> Result<Payload, Unreadable> {
+        if !self.defers_large || !SpillLocation::is_own_file(place.file) {
             return self.read(place);
         }
         let file = self.file(place.file).map_err(|error| unreadable(place, &error))?;
@@ -88,7 +88,7 @@ impl PayloadReader {
     }
 
     /// The payload at a place.
-    pub(crate) fn read(&mut self, place: Place) -> Result<Payload, Unreadable> {
+    pub(crate) fn read(&mut self, place: SpillLocation) -> Result<Payload, Unreadable> {
         let unreadable = |error: io::Error| unreadable(place, &error);
         let mut record = vec![0; place.record_bytes() as usize];
         let file = self.file(place.file).map_err(unreadable)?;
@@ -107,7 +107,7 @@ impl PayloadReader {
         }
         let opened = self.disk.open(&name_of(file))?;
         // To hold the file of one payload open would keep its room on the disk taken after it is removed.
-        if Place::is_own_file(file) {
+        if SpillLocation::is_own_file(file) {
             return Ok(opened);
         }
         if self.open.len() >= OPEN_MAX {
@@ -118,13 +118,13 @@ impl PayloadReader {
     }
 }
 
-fn unreadable(place: Place, error: &io::Error) -> Unreadable {
+fn unreadable(place: SpillLocation, error: &io::Error) -> Unreadable {
     let is_damaged = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
     Unreadable { place, is_damaged, why: error.to_string() }
 }
 
 /// What stands before a payload: its length, and a checksum of where it is, of its length and of itself. So no record passes for another.
-fn head_of(place: Place, payload: &[u8]) -> [u8; HEAD_BYTES] {
+fn head_of(place: SpillLocation, payload: &[u8]) -> [u8; HEAD_BYTES] {
     let length = place.bytes.to_le_bytes();
     let checksum = crc32c::crc32c(&place.file.to_le_bytes());
     let checksum = crc32c::crc32c_append(checksum, &place.offset.to_le_bytes());
@@ -139,7 +139,7 @@ fn head_of(place: Place, payload: &[u8]) -> [u8; HEAD_BYTES] {
 /// What has become of some moves.
 #[derive(Debug)]
 pub(crate) struct Lot {
-    pub(crate) moved: Vec<Moved>,
+    pub(crate) moved: Vec<SpillDone>,
     /// There was no room for some of them.
     pub(crate) full: bool,
 }
@@ -169,7 +169,7 @@ struct Growing {
     synced: u64,
     /// What comes next, with the moves that it is about.
     buffer: Vec<u8>,
-    moves: Vec<(Move, Place)>,
+    moves: Vec<(SpillTask, SpillLocation)>,
 }
 
 impl PayloadFiles {
@@ -188,10 +188,10 @@ impl PayloadFiles {
     }
 
     /// Writes payloads. Without room those that are left stay where they are; so does one that cannot be read.
-    pub(crate) fn write(&mut self, moves: Vec<Move>) -> io::Result<Lot> {
+    pub(crate) fn write(&mut self, moves: Vec<SpillTask>) -> io::Result<Lot> {
         let mut written = Lot { moved: Vec::with_capacity(moves.len()), full: false };
         for of in moves {
-            let payload = match of.payload.place() {
+            let payload = match of.payload.spill_location() {
                 None => Ok(of.payload.clone()),
                 Some(place) => self.reader.read(place),
             };
@@ -209,7 +209,7 @@ impl PayloadFiles {
     }
 
     /// Adds a record, unless there is no room.
-    fn add(&mut self, of: Move, payload: &[u8], written: &mut Lot) -> io::Result<Result<(), Move>> {
+    fn add(&mut self, of: SpillTask, payload: &[u8], written: &mut Lot) -> io::Result<Result<(), SpillTask>> {
         let record = HEAD_BYTES + payload.len();
         let is_over = |current: &Growing| {
             let end = current.end();
@@ -226,7 +226,8 @@ impl PayloadFiles {
             return Ok(Err(of));
         }
         let Some(current) = &mut self.current else { return Ok(Err(of)) };
-        let place = Place { file: current.number, offset: current.end() as u32, bytes: payload.len() as u32 };
+        let place =
+            SpillLocation { file: current.number, offset: current.end() as u32, bytes: payload.len() as u32 };
         current.buffer.extend_from_slice(&head_of(place, payload));
         current.buffer.extend_from_slice(payload);
         current.moves.push((of, place));
@@ -320,8 +321,8 @@ impl PayloadFiles {
 
 /// Writes a payload to a file of its own, whole and synced. Its name is not durable before the directory is
 /// synced.
-pub(crate) fn write_own_file(disk: &dyn Disk, file: u64, payload: &[u8]) -> io::Result<Place> {
-    let place = Place { file, offset: HEADER_BYTES as u32, bytes: payload.len() as u32 };
+pub(crate) fn write_own_file(disk: &dyn Disk, file: u64, payload: &[u8]) -> io::Result<SpillLocation> {
+    let place = SpillLocation { file, offset: HEADER_BYTES as u32, bytes: payload.len() as u32 };
     let to = disk.create(&name_of(file))?;
     let mut head = Vec::with_capacity(HEADER_BYTES as usize + HEAD_BYTES);
     head.extend_from_slice(MAGIC);
@@ -406,11 +407,11 @@ mod tests {
     }
 
     /// Moves all payloads of an engine, and says where they are, in the order of their jids.
-    fn spill(engine: &mut Engine, files: &mut PayloadFiles) -> Vec<Place> {
-        let written = files.write(engine.pick_payloads(0, u64::MAX)).unwrap();
+    fn spill(engine: &mut Engine, files: &mut PayloadFiles) -> Vec<SpillLocation> {
+        let written = files.write(engine.pick_spill_victims(0, u64::MAX)).unwrap();
         assert!(!written.full);
-        written.moved.into_iter().for_each(|moved| engine.moved(moved));
-        let places: BTreeMap<Jid, Place> = engine.payload_places().collect();
+        written.moved.into_iter().for_each(|moved| engine.finish_spill(moved));
+        let places: BTreeMap<Jid, SpillLocation> = engine.spilled_payloads().collect();
         places.into_values().collect()
     }
 
@@ -434,9 +435,9 @@ mod tests {
         engine.found_payload_file(8, 1_000_000);
         let moves = engine.pick_payloads_of_sparse_files(u64::MAX).unwrap();
         let written = files.write(moves).unwrap();
-        written.moved.into_iter().for_each(|moved| engine.moved(moved));
+        written.moved.into_iter().for_each(|moved| engine.finish_spill(moved));
         assert_eq!(engine.take_empty_payload_files(), [7, 8]);
-        for (jid, place) in engine.payload_places() {
+        for (jid, place) in engine.spilled_payloads() {
             let payload = payloads[jid.to_string().parse::<usize>().unwrap()];
             assert_eq!(files.reader.read(place).unwrap().text(), Some(payload));
         }
@@ -468,8 +469,8 @@ mod tests {
         assert!(files.reader.read(first).is_err());
         // The same file under another number.
         std::fs::write(scratch.0.join(name_of(2)), whole).unwrap();
-        assert!(files.reader.read(Place { file: 2, ..first }).is_err());
-        let missing = files.reader.read(Place { file: 3, ..first }).unwrap_err();
+        assert!(files.reader.read(SpillLocation { file: 2, ..first }).is_err());
+        let missing = files.reader.read(SpillLocation { file: 3, ..first }).unwrap_err();
         assert!(missing.to_string().starts_with("file payloads-0000000000000003 is damaged at byte 16: "));
     }
 }

@@ -1,7 +1,9 @@
 //! How much room what is asked may take in the log, so that it can be turned away before anything is done.
 
 use geartrain_core::engine::Engine;
-use geartrain_core::{Ability, AnnounceChange, Command, Outcome, Payload, Place, Pop, QueueName, Terms};
+use geartrain_core::{
+    AnnounceChange, Capability, Command, JobResult, Payload, Pop, PutOptions, QueueName, SpillLocation,
+};
 
 /// What a command that brings nothing makes the store write down, and then some.
 const MOVED_BYTES: usize = 1 << 10;
@@ -20,7 +22,7 @@ const ABILITY_BYTES: usize = 32;
 pub(crate) const UPKEEP_BYTES: usize = 16;
 /// How much a payload takes in the log: one in a file only says where it is.
 fn for_payload(payload: &Payload) -> usize {
-    if payload.place().is_none() { payload.byte_len() } else { size_of::<Place>() }
+    if payload.spill_location().is_none() { payload.byte_len() } else { size_of::<SpillLocation>() }
 }
 
 /// About how much a pop makes the store write down. Each job that it hands out may be told in an event that names its queue.
@@ -40,11 +42,11 @@ pub(crate) fn frees_room(command: &Command, engine: &Engine) -> bool {
     match command {
         Command::Pop(_)
         | Command::Cancel(_)
-        | Command::HandBack(_)
+        | Command::Release(_)
         | Command::Unrecur(_)
         | Command::ForgetQueues(_)
         | Command::ForgetWorkers(_)
-        | Command::Leave(_)
+        | Command::Detach(_)
         | Command::Tick(_)
         // They show what there is, and move on what has come due.
         | Command::Peek(_)
@@ -64,12 +66,13 @@ pub(crate) fn frees_room(command: &Command, engine: &Engine) -> bool {
 /// About how much a command makes the store write down: what it brings, and a good deal for what it moves; nothing if it only reads.
 pub(crate) fn for_command(command: &Command, engine: &Engine) -> usize {
     let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, for_payload);
-    let kept =
-        |terms: &Terms| terms.unique.as_ref().map_or(0, |key| key.as_bytes().len()) + payload(&terms.aside);
+    let kept = |terms: &PutOptions| {
+        terms.unique.as_ref().map_or(0, |key| key.as_bytes().len()) + payload(&terms.metadata)
+    };
     // A result may be kept besides being told, and a message is told in an event that may be kept too.
-    let result = |result: &Option<Box<Outcome>>| result.as_ref().map_or(0, |it| 2 * it.bytes.bytes().len());
+    let result = |result: &Option<Box<JobResult>>| result.as_ref().map_or(0, |it| 2 * it.bytes.bytes().len());
     let message = |message: &Option<String>| message.as_ref().map_or(0, |message| 2 * message.len());
-    let ability = |of: &Ability| {
+    let ability = |of: &Capability| {
         ABILITY_BYTES + of.queue.as_str().len() + of.klass.as_ref().map_or(0, |k| k.as_str().len())
     };
     let brought = match command {
@@ -96,7 +99,7 @@ pub(crate) fn for_command(command: &Command, engine: &Engine) -> usize {
         // A name that is new is written down as well, and an event names the queue.
         Command::Put(put) => {
             let names = 2 * put.queue.as_str().len() + put.klass.as_str().len();
-            for_payload(&put.payload) + names + put.terms.as_deref().map_or(0, kept)
+            for_payload(&put.payload) + names + put.options.as_deref().map_or(0, kept)
         }
         Command::Heartbeat(beat) => payload(&beat.payload),
         Command::Complete(complete) => {
@@ -107,7 +110,7 @@ pub(crate) fn for_command(command: &Command, engine: &Engine) -> usize {
         Command::Retry(retry) => message(&retry.message),
         Command::Cancel(cancel) => CANCELLED_BYTES * cancel.jids.len(),
         // Written as evidence, and again in what is said of a job that fails for it.
-        Command::Gone(gone) => {
+        Command::WorkerLost(gone) => {
             engine.held_by(&gone.worker) * (MOVED_BYTES + 2 * message(&gone.evidence))
         }
         Command::Announce(announce) => match &announce.change {

@@ -14,11 +14,11 @@ use geartrain_core::{Clock, Jid};
 
 use crate::backup::{Target, copy_file};
 use crate::checkpoint::{Checkpoints, Gate, GoodPieces, position_in};
-use crate::clock::SystemClock;
 use crate::embedded::{OpenError, Report, Store, check};
 use crate::log::{self, Copied, Disk, LogError, Position, RealDisk, TornTail, chance, read_what_can_be_read};
 use crate::options::StoreOptions;
 use crate::payloads;
+use geartrain_core::SystemClock;
 
 /// How many jobs are in a piece of the checkpoint that is written.
 const PIECE_JOBS: usize = 1_000;
@@ -279,7 +279,7 @@ fn write_checkpoint(disk: Arc<dyn Disk>, position: Position, mut engine: Engine)
     let mut is_last = false;
     while !is_last {
         piece.clear();
-        is_last = engine.go_on_with_snapshot(PIECE_JOBS, &mut piece);
+        is_last = engine.continue_snapshot(PIECE_JOBS, &mut piece);
         writer.write(&piece)?;
     }
     Ok(checkpoints.finish(writer, Position::default())?)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flume::{Receiver, Sender};
-use geartrain_core::engine::{Engine, Move};
+use geartrain_core::engine::{Engine, SpillTask};
 
 use crate::payloads::{Lot, PayloadFiles};
 
@@ -57,13 +57,13 @@ pub(crate) fn spill(
 
 impl Spill {
     /// Takes in a report, and picks what goes with the group that made the log grow by so many bytes.
-    pub(crate) fn step(&mut self, engine: &mut Engine, logged: usize) -> Option<Vec<Move>> {
+    pub(crate) fn step(&mut self, engine: &mut Engine, logged: usize) -> Option<Vec<SpillTask>> {
         self.logged += logged as u64;
         self.pause = self.pause.saturating_sub(logged as u64);
         if self.is_under_way {
             let Lot { moved, full } = self.reports.try_recv().ok()?;
             self.is_under_way = false;
-            moved.into_iter().for_each(|moved| engine.moved(moved));
+            moved.into_iter().for_each(|moved| engine.finish_spill(moved));
             if full {
                 engine.stop_emptying_files();
                 self.pause = PAUSE_BYTES;
@@ -75,7 +75,7 @@ impl Spill {
         }
         let mut moves = Vec::new();
         if engine.payload_bytes() > self.memory {
-            moves = engine.pick_payloads(self.memory, STEP_BYTES.max(PACE * self.logged));
+            moves = engine.pick_spill_victims(self.memory, STEP_BYTES.max(PACE * self.logged));
         }
         let forward = engine.pick_payloads_of_sparse_files(STEP_BYTES);
         if moves.is_empty() && forward.is_none() {
@@ -89,7 +89,7 @@ impl Spill {
 
 impl Mover {
     /// Writes a lot, and reports.
-    pub(crate) fn write(&mut self, moves: Vec<Move>) -> std::io::Result<()> {
+    pub(crate) fn write(&mut self, moves: Vec<SpillTask>) -> std::io::Result<()> {
         let written = self.files.write(moves)?;
         // If nobody is there to hear it, nobody needs to.
         let _ = self.reports.send(written);

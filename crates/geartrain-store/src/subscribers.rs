@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flume::{Receiver, Sender, WeakSender};
-use geartrain_core::{Event, Events, EventsEnd, Published, Refusal};
+use geartrain_core::{Event, Published, Refusal, Subscription, SubscriptionEnd};
 
 /// How many events a subscriber may be behind: more than any one command brings about.
 const BEHIND_MAX: usize = 1 << 18;
@@ -31,7 +31,7 @@ pub(crate) struct Subscriber {
 }
 
 /// The end of a subscription that hears.
-pub(crate) struct Subscription {
+pub(crate) struct EventReceiver {
     /// What happened before, and is heard first.
     before: VecDeque<Published>,
     receiver: Receiver<Published>,
@@ -39,12 +39,12 @@ pub(crate) struct Subscription {
 }
 
 /// Both ends of a subscription that begins with what happened before.
-pub(crate) fn subscription(before: Vec<Published>, after: u64) -> (Subscriber, Subscription) {
+pub(crate) fn subscription(before: Vec<Published>, after: u64) -> (Subscriber, EventReceiver) {
     let (sender, receiver) = flume::bounded(BEHIND_MAX);
     let missed = Arc::new(AtomicU64::new(KEEPS_UP));
     (
         Subscriber { after, sender, missed: missed.clone() },
-        Subscription { before: before.into(), receiver, missed },
+        EventReceiver { before: before.into(), receiver, missed },
     )
 }
 
@@ -100,15 +100,15 @@ impl Subscriber {
     }
 }
 
-impl Events for Subscription {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, EventsEnd>> + Send + '_>> {
+impl Subscription for EventReceiver {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>> {
         Box::pin(async {
             if let Some(published) = self.before.pop_front() {
                 return Ok(published);
             }
             self.receiver.recv_async().await.map_err(|_| match self.missed.load(Ordering::Acquire) {
-                KEEPS_UP => EventsEnd::Closed,
-                missed => EventsEnd::Lagged { missed },
+                KEEPS_UP => SubscriptionEnd::Closed,
+                missed => SubscriptionEnd::Lagged { missed },
             })
         })
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use flume::Sender;
-use geartrain_core::engine::Move;
+use geartrain_core::engine::SpillTask;
 
 use crate::checkpoint::{CheckpointWriter, Checkpoints, panicked};
 use crate::delivery::{Audience, Outcome};
@@ -28,7 +28,7 @@ pub(crate) struct Group {
     /// It is enough that it is written: it need not be synced before it is told.
     pub(crate) light: bool,
     /// Payloads that are to be written elsewhere, when everything else is done.
-    pub(crate) moves: Option<Vec<Move>>,
+    pub(crate) moves: Option<Vec<SpillTask>>,
     /// Files of one payload that no job refers to after these changes.
     pub(crate) released: Vec<u64>,
 }
@@ -251,7 +251,7 @@ impl Writer {
     }
 
     /// Writes payloads elsewhere. If that fails, other than for want of room, it is as bad as if the log had failed.
-    fn move_payloads(&mut self, moves: Vec<Move>) {
+    fn move_payloads(&mut self, moves: Vec<SpillTask>) {
         if self.trouble.get().is_none()
             && let Err(error) = self.mover.write(moves)
         {

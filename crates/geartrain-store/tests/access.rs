@@ -1,14 +1,13 @@
 //! Who may use a data directory: one process, and one user.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::fs::{File, Permissions, TryLockError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{OpenError, StoreBackend, StoreOptions, SystemClock, check};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, check};
 use pollster::block_on;
 
 #[test]

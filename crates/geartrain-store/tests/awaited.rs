@@ -1,12 +1,11 @@
 //! Those who wait for a job are told, whatever happens in between; and what is to outlive the process does.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
@@ -23,15 +22,18 @@ fn jid(jid: &str) -> Jid {
     Jid::new(jid).unwrap()
 }
 
-fn put(name: &str, terms: Terms) -> Put {
+fn put(name: &str, terms: PutOptions) -> Put {
     let queue = QueueName::new("mail").unwrap();
     let terms = Some(Box::new(terms));
-    Put { terms, ..Put::new(queue, jid(name), Klass::new("welcome").unwrap(), "{}") }
+    Put { options: terms, ..Put::new(queue, jid(name), Klass::new("welcome").unwrap(), "{}") }
 }
 
 /// Terms of somebody who waits through a front, with a number.
-fn awaited_by(front: u64, number: u64) -> Terms {
-    Terms { attach: Some(Waiter { front, connection: 0, number }), ..Terms::default() }
+fn awaited_by(front: u64, number: u64) -> PutOptions {
+    PutOptions {
+        attach: Some(ResultWaiter { stream_id: front, connection: 0, number }),
+        ..PutOptions::default()
+    }
 }
 
 fn unique(key: &str) -> Option<UniqueKey> {
@@ -44,8 +46,8 @@ fn run<O: Operation>(backend: &StoreBackend, operation: O) -> O::Reply {
     O::answer(answer.unwrap()).unwrap()
 }
 
-fn follow(backend: &StoreBackend, front: u64) -> Box<dyn Deliveries> {
-    block_on(backend.follow(front)).unwrap()
+fn follow(backend: &StoreBackend, front: u64) -> Box<dyn ResultStream> {
+    block_on(backend.open_result_stream(front)).unwrap()
 }
 
 fn pop(backend: &StoreBackend) -> Popped {
@@ -54,7 +56,7 @@ fn pop(backend: &StoreBackend) -> Popped {
 }
 
 fn complete(job: &Popped, result: &str) -> Complete {
-    let result = Some(Box::new(Outcome { code: 0, bytes: result.into() }));
+    let result = Some(Box::new(JobResult { code: 0, bytes: result.into() }));
     Complete { result, ..Complete::new(job.jid.clone(), Holder::Token(job.lock.token)) }
 }
 
@@ -64,7 +66,7 @@ fn chunk(job: &Popped, bytes: impl Into<Payload>) -> Chunk {
 }
 
 /// What is there without waiting for it.
-fn at_once(stream: &mut Box<dyn Deliveries>) -> Option<Result<Delivery, DeliveriesEnd>> {
+fn at_once(stream: &mut Box<dyn ResultStream>) -> Option<Result<Delivery, ResultStreamEnd>> {
     match stream.next().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(next) => Some(next),
         Poll::Pending => None,
@@ -74,7 +76,7 @@ fn at_once(stream: &mut Box<dyn Deliveries>) -> Option<Result<Delivery, Deliveri
 /// Something goes wrong with the disk, and somebody is told so.
 fn trouble(backend: &StoreBackend, disk: &SimDisk) {
     disk.fail_after(0);
-    let put = put("unlucky", Terms { unique: unique("unlucky"), ..Terms::default() });
+    let put = put("unlucky", PutOptions { unique: unique("unlucky"), ..PutOptions::default() });
     assert!(block_on(backend.execute(vec![put.into()])).is_err());
 }
 
@@ -84,18 +86,21 @@ fn whoever_waits_has_been_told_when_the_worker_is_answered() {
         let (mut ours, mut theirs) = (follow(&backend, 1), follow(&backend, 2));
         let both = [(1, 7, PutReply::Created), (2, 8, PutReply::Coalesced { jid: jid("j1") })];
         for (front, number, expected) in both {
-            let terms = Terms { unique: unique("k"), ..awaited_by(front, number) };
+            let terms = PutOptions { unique: unique("k"), ..awaited_by(front, number) };
             assert_eq!(run(&backend, put(&format!("j{front}"), terms)), expected);
         }
         let job = pop(&backend);
         assert_eq!(run(&backend, chunk(&job, "half")), 2);
         run(&backend, complete(&job, "whole"));
-        let outcome = Outcome { code: 0, bytes: "whole".into() };
-        let told = [Told::Chunk(ChunkKind::Data, "half".into()), Told::Ended(How::Completed, outcome)];
+        let outcome = JobResult { code: 0, bytes: "whole".into() };
+        let told = [
+            StreamItem::Chunk(ChunkKind::Data, "half".into()),
+            StreamItem::Ended(JobEnding::Completed, outcome),
+        ];
         for (stream, front, number) in [(&mut ours, 1, 7), (&mut theirs, 2, 8)] {
             for told in told.clone() {
-                let waiter = Waiter { front, connection: 0, number };
-                assert_eq!(at_once(stream), Some(Ok(Delivery { waiter, jid: jid("j1"), told })));
+                let waiter = ResultWaiter { stream_id: front, connection: 0, number };
+                assert_eq!(at_once(stream), Some(Ok(Delivery { waiter, jid: jid("j1"), item: told })));
             }
             assert_eq!(at_once(stream), None);
         }
@@ -106,7 +111,7 @@ fn whoever_waits_has_been_told_when_the_worker_is_answered() {
 fn a_front_is_followed_once_and_is_free_when_its_stream_is_dropped() {
     let backend = in_memory();
     let stream = follow(&backend, 1);
-    match block_on(backend.follow(1)).err() {
+    match block_on(backend.open_result_stream(1)).err() {
         Some(BackendError::Refused(Refusal::BadArgument { what: "front", .. })) => {}
         other => panic!("{other:?}"),
     }
@@ -118,7 +123,7 @@ fn a_front_is_followed_once_and_is_free_when_its_stream_is_dropped() {
 fn those_who_wait_leave_when_their_stream_is_dropped() {
     let backend = in_memory();
     let stream = follow(&backend, 1);
-    let awaited = Terms { lives: Lives::WhileAwaited, ..awaited_by(1, 1) };
+    let awaited = PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..awaited_by(1, 1) };
     run(&backend, put("j1", awaited.clone()));
     run(&backend, put("j2", awaited_by(1, 2)));
     drop(stream);
@@ -142,7 +147,7 @@ fn what_was_asked_for_before_a_stream_was_dropped_is_done_before_they_leave() {
     let backend = in_memory();
     for front in 0..500 {
         let stream = follow(&backend, front);
-        let awaited = Terms { lives: Lives::WhileAwaited, ..awaited_by(front, 1) };
+        let awaited = PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..awaited_by(front, 1) };
         let mut put = backend.execute(vec![put(&format!("j{front}"), awaited).into()]);
         // It is sent, and nobody waits for the answer.
         let _ = put.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -157,8 +162,8 @@ fn what_was_asked_for_before_a_stream_was_dropped_is_done_before_they_leave() {
 fn a_follower_that_does_not_take_what_it_is_told_is_cut_off_and_nobody_waits_for_it() {
     let backend = in_memory();
     let (mut slow, mut quick) = (follow(&backend, 1), follow(&backend, 2));
-    run(&backend, put("j1", Terms { unique: unique("k"), ..awaited_by(1, 1) }));
-    run(&backend, put("j2", Terms { unique: unique("k"), ..awaited_by(2, 1) }));
+    run(&backend, put("j1", PutOptions { unique: unique("k"), ..awaited_by(1, 1) }));
+    run(&backend, put("j2", PutOptions { unique: unique("k"), ..awaited_by(2, 1) }));
     let job = pop(&backend);
     for _ in 0..20 {
         let chunks = (0..1_000).map(|_| chunk(&job, "x").into()).collect();
@@ -172,9 +177,9 @@ fn a_follower_that_does_not_take_what_it_is_told_is_cut_off_and_nobody_waits_for
             Err(end) => break end,
         }
     };
-    assert_eq!((heard, end), (10_000, DeliveriesEnd::Lagged));
+    assert_eq!((heard, end), (10_000, ResultStreamEnd::Lagged));
     run(&backend, complete(&job, ""));
-    assert!(matches!(at_once(&mut quick), Some(Ok(Delivery { told: Told::Ended(..), .. }))));
+    assert!(matches!(at_once(&mut quick), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
 }
 
 #[test]
@@ -185,9 +190,12 @@ fn streams_end_when_the_backend_is_shut_down() {
         run(&backend, Cancel { jids: vec![jid("j1")] });
         block_on(backend.shut_down());
         // What was told before is heard.
-        assert!(matches!(block_on(stream.next()), Ok(Delivery { told: Told::Ended(How::Canceled, _), .. })));
-        assert_eq!(block_on(stream.next()), Err(DeliveriesEnd::Closed));
-        assert!(matches!(block_on(backend.follow(2)).err(), Some(BackendError::Broken { .. })));
+        assert!(matches!(
+            block_on(stream.next()),
+            Ok(Delivery { item: StreamItem::Ended(JobEnding::Canceled, _), .. })
+        ));
+        assert_eq!(block_on(stream.next()), Err(ResultStreamEnd::Closed));
+        assert!(matches!(block_on(backend.open_result_stream(2)).err(), Some(BackendError::Broken { .. })));
     }
 }
 
@@ -197,19 +205,19 @@ fn streams_end_when_something_went_wrong_even_if_nobody_asks_for_anything_more()
     let backend = open(&disk);
     let mut stream = follow(&backend, 1);
     run(&backend, put("j1", awaited_by(1, 1)));
-    run(&backend, put("j2", Terms { lives: Lives::WhileAwaited, ..awaited_by(1, 2) }));
+    run(&backend, put("j2", PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..awaited_by(1, 2) }));
     trouble(&backend, &disk);
-    assert_eq!(block_on(stream.next()), Err(DeliveriesEnd::Closed));
+    assert_eq!(block_on(stream.next()), Err(ResultStreamEnd::Closed));
 
     // The front can be had again, although the stream that ended is still there, and dropping that one harms nobody.
     let mut again = follow(&backend, 1);
-    let waiter = Waiter { front: 1, connection: 0, number: 1 };
+    let waiter = ResultWaiter { stream_id: 1, connection: 0, number: 1 };
     assert_eq!(run(&backend, Attach { jid: jid("j1"), waiter }), AttachReply::Attached);
     drop(stream);
     assert_eq!(run(&backend, Get { jid: jid("j2") }), None);
     let job = pop(&backend);
     run(&backend, complete(&job, "done"));
-    assert!(matches!(at_once(&mut again), Some(Ok(Delivery { told: Told::Ended(..), .. }))));
+    assert!(matches!(at_once(&mut again), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
 }
 
 #[test]
@@ -218,12 +226,13 @@ fn a_job_that_lived_while_somebody_waited_is_gone_when_the_directory_is_opened_a
         let disk = SimDisk::new(1);
         let backend = open(&disk);
         let stream = follow(&backend, 1);
-        let terms = Terms { unique: unique("k"), lives: Lives::WhileAwaited, ..awaited_by(1, 1) };
+        let terms =
+            PutOptions { unique: unique("k"), orphan_policy: OrphanPolicy::WhileAwaited, ..awaited_by(1, 1) };
         run(&backend, put("j1", terms));
         let disk = how(&disk);
         let backend = open(&disk);
         assert_eq!(run(&backend, Get { jid: jid("j1") }), None);
-        let keyed = Terms { unique: unique("k"), ..Terms::default() };
+        let keyed = PutOptions { unique: unique("k"), ..PutOptions::default() };
         assert_eq!(run(&backend, put("j2", keyed)), PutReply::Created);
         drop(stream);
     }
@@ -232,7 +241,7 @@ fn a_job_that_lived_while_somebody_waited_is_gone_when_the_directory_is_opened_a
 #[test]
 fn a_unique_key_is_still_taken_when_the_directory_is_opened_again() {
     let disk = SimDisk::new(1);
-    let keyed = || Terms { unique: unique("k"), ..Terms::default() };
+    let keyed = || PutOptions { unique: unique("k"), ..PutOptions::default() };
     run(&open(&disk), put("j1", keyed()));
     let backend = open(&disk.crash());
     assert_eq!(run(&backend, put("j2", keyed())), PutReply::Coalesced { jid: jid("j1") });
@@ -244,8 +253,14 @@ fn a_unique_key_is_still_taken_when_the_directory_is_opened_again() {
 fn a_result_is_still_there_when_the_directory_is_opened_again() {
     let disk = SimDisk::new(1);
     let backend = open(&disk);
-    let afterwards = Afterwards::Forget;
-    run(&backend, put("j1", Terms { result_for: Some(RESULT_FOR), afterwards, ..Terms::default() }));
+    let afterwards = OnEnd::Forget;
+    run(
+        &backend,
+        put(
+            "j1",
+            PutOptions { result_ttl: Some(RESULT_TTL_DEFAULT), on_end: afterwards, ..PutOptions::default() },
+        ),
+    );
     let job = pop(&backend);
     run(&backend, complete(&job, "forty-two"));
     let disk = disk.crash();
@@ -253,11 +268,11 @@ fn a_result_is_still_there_when_the_directory_is_opened_again() {
     let backend = open(&disk);
     assert_eq!(run(&backend, Get { jid: jid("j1") }), None);
     let kept = run(&backend, GetResult { jid: jid("j1") }).unwrap();
-    assert_eq!((kept.how, kept.outcome.bytes.text()), (How::Completed, Some("forty-two")));
-    let waiter = Waiter { front: 1, connection: 0, number: 1 };
+    assert_eq!((kept.ending, kept.result.bytes.text()), (JobEnding::Completed, Some("forty-two")));
+    let waiter = ResultWaiter { stream_id: 1, connection: 0, number: 1 };
     match run(&backend, Attach { jid: jid("j1"), waiter }) {
-        AttachReply::Ended { state: None, kept: Some(kept) } => {
-            assert_eq!(kept.outcome.bytes.text(), Some("forty-two"));
+        AttachReply::Ended { state: None, result: Some(kept) } => {
+            assert_eq!(kept.result.bytes.text(), Some("forty-two"));
         }
         other => panic!("{other:?}"),
     }
@@ -270,14 +285,14 @@ fn those_who_began_to_wait_through_a_stream_that_had_ended_leave_with_it() {
     let backend = open(&disk);
     let stream = follow(&backend, 1);
     trouble(&backend, &disk);
-    run(&backend, put("j1", Terms { lives: Lives::WhileAwaited, ..awaited_by(1, 1) }));
+    run(&backend, put("j1", PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..awaited_by(1, 1) }));
     drop(stream);
     assert_eq!(run(&backend, Status { of: StatusOf::Jid(jid("j1")) }), None);
 }
 
 /// A job that somebody waits for, and that leaves nothing behind.
-fn passing(number: u64) -> Terms {
-    Terms { lives: Lives::WhileAwaited, afterwards: Afterwards::Forget, ..awaited_by(1, number) }
+fn passing(number: u64) -> PutOptions {
+    PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, on_end: OnEnd::Forget, ..awaited_by(1, number) }
 }
 
 #[test]
@@ -286,14 +301,14 @@ fn a_job_that_nobody_would_miss_does_not_touch_the_disk_and_those_who_wait_are_t
     let backend = open(&disk);
     let mut stream = follow(&backend, 1);
     // Makes room in the log, and the names known.
-    run(&backend, put("j0", Terms::default()));
+    run(&backend, put("j0", PutOptions::default()));
     run(&backend, complete(&pop(&backend), ""));
     let mut numbers = 1..;
     let mut operations_of_one = || {
         let (before, number) = (disk.operations(), numbers.next().unwrap());
         run(&backend, put(&format!("p{number}"), passing(number)));
         run(&backend, complete(&pop(&backend), "done"));
-        assert!(matches!(at_once(&mut stream), Some(Ok(Delivery { told: Told::Ended(..), .. }))));
+        assert!(matches!(at_once(&mut stream), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
         disk.operations() - before
     };
     // Whoever writes is at it for a moment after it has answered, and then what comes is written too.
@@ -311,10 +326,10 @@ fn what_was_put_off_is_written_before_what_rests_on_it() {
         let held = pop(&backend);
         run(&backend, put("p2", passing(2)));
         // A key that a passing job has is not free, and a job that joins it makes it stay.
-        run(&backend, put("p3", Terms { unique: unique("k"), ..passing(3) }));
-        let keyed = Terms { unique: unique("k"), ..Terms::default() };
+        run(&backend, put("p3", PutOptions { unique: unique("k"), ..passing(3) }));
+        let keyed = PutOptions { unique: unique("k"), ..PutOptions::default() };
         assert_eq!(run(&backend, put("j1", keyed)), PutReply::Coalesced { jid: jid("p3") });
-        run(&backend, put("j2", Terms::default()));
+        run(&backend, put("j2", PutOptions::default()));
         if number % 2 == 0 {
             run(&backend, complete(&held, ""));
         }

@@ -1,8 +1,6 @@
 //! A checkpoint is written and made to count beside everything else. What that means for those who ask meanwhile, for whoever stops the store or copies it,
 //! and when it fails.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;

@@ -1,12 +1,11 @@
 //! Whoever listens can go on where they stopped: nothing is left out and nothing comes twice.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
@@ -25,7 +24,7 @@ fn put(backend: &StoreBackend, number: usize) {
 }
 
 /// The next event's position, and the number of the job that was put.
-fn next(events: &mut Box<dyn Events>) -> (u64, usize) {
+fn next(events: &mut Box<dyn Subscription>) -> (u64, usize) {
     let Published { position, event } = block_on(events.next()).unwrap();
     match &*event {
         Event::Put { jid, .. } => (position, jid.to_string()[1..].parse().unwrap()),
@@ -33,7 +32,7 @@ fn next(events: &mut Box<dyn Events>) -> (u64, usize) {
     }
 }
 
-fn is_silent(events: &mut Box<dyn Events>) -> bool {
+fn is_silent(events: &mut Box<dyn Subscription>) -> bool {
     events.next().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
@@ -138,7 +137,7 @@ fn whoever_listens_goes_on_to_listen_after_something_went_wrong() {
         assert!(told.is_sorted());
         assert!(is_silent(&mut events));
         drop(backend);
-        assert_eq!(block_on(events.next()), Err(EventsEnd::Closed));
+        assert_eq!(block_on(events.next()), Err(SubscriptionEnd::Closed));
     }
 }
 
@@ -163,7 +162,7 @@ fn whoever_listens_through_trouble_hears_what_turned_out_to_be_kept() {
         // If a checkpoint failed, which nobody waits for, this one hears of it.
         let _ = block_on(backend.execute(vec![Get { jid: Jid::new("j1").unwrap() }.into()]));
         put(&backend, 2);
-        let heard = |events: &mut Box<dyn Events>| {
+        let heard = |events: &mut Box<dyn Subscription>| {
             let mut heard = vec![next(events)];
             while heard.last().is_some_and(|(_, number)| *number != 2) {
                 heard.push(next(events));
@@ -225,7 +224,7 @@ fn events_are_held_for_whoever_is_to_have_every_one_until_they_let_go() {
     fill(&backend, 12_000..PUTS);
     let Refusal::CursorTooOld { oldest, .. } = refusal(&backend, first) else { panic!("it is kept") };
     assert_eq!(next(&mut block_on(backend.subscribe_from(oldest)).unwrap()).1, PUTS - 12_000 + 1);
-    backend.let_events_go(u64::MAX);
+    backend.ack_events(u64::MAX);
     let Refusal::CursorTooOld { oldest, .. } = refusal(&backend, first) else { panic!("it is kept") };
     assert_eq!(next(&mut block_on(backend.subscribe_from(oldest)).unwrap()).1, PUTS - 10_000 + 1);
 }

@@ -4,8 +4,6 @@
 //!
 //! `GEARTRAIN_SEED=7041` replays one directory.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,13 +1,12 @@
 //! The engine on a directory obeys every rule, and remembers.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreOptions, SystemClock};
+use geartrain_store::StoreOptions;
 use pollster::block_on;
 
 mod in_a_directory {
@@ -47,14 +46,14 @@ mod in_a_directory {
         fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
             self.backend().ready_or_wait(queues, wait)
         }
-        fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
             self.backend().subscribe()
         }
-        fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+        fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
             self.backend().subscribe_from(after)
         }
-        fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-            self.backend().follow(front)
+        fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+            self.backend().open_result_stream(front)
         }
     }
 
@@ -74,7 +73,10 @@ mod in_a_directory {
 mod conformance {
     use geartrain_store::StoreOptions;
 
-    geartrain_testkit::conformance!(|clock| crate::in_a_directory::open(StoreOptions::default(), clock));
+    geartrain_testkit::conformance!(|clock| crate::embedded::in_a_directory::open(
+        StoreOptions::default(),
+        clock
+    ));
 }
 
 /// The same when nothing stays in memory, and files are so short that payloads are copied from one to the next all the time.
@@ -89,7 +91,7 @@ mod conformance_without_memory {
             payload_file_bytes: 64,
             ..StoreOptions::default()
         };
-        crate::in_a_directory::open(options, clock)
+        crate::embedded::in_a_directory::open(options, clock)
     });
 }
 

@@ -4,8 +4,6 @@
 //! each acknowledgement; the test kills it after a number of lines that it drew, and reads what is there. In every other round no payload stays in memory.
 //! The process also listens to what happens and says up to which position it has heard; the test goes on from there.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,8 +11,9 @@ use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions};
 use pollster::block_on;
 
 const ROUNDS: u64 = 100;
@@ -86,7 +85,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
 fn kill_after(lines: usize, directory: &Path, round: u64) -> Vec<String> {
     let mut victim = Process::new(std::env::current_exe().unwrap())
-        .args(["--exact", "nothing_acknowledged_is_lost_when_the_process_is_killed", "--nocapture"])
+        .args(["--exact", "kill::nothing_acknowledged_is_lost_when_the_process_is_killed", "--nocapture"])
         .env(VICTIM, directory)
         .env("GEARTRAIN_TEST_ROUND", round.to_string())
         .stdout(Stdio::piped())
@@ -138,8 +137,8 @@ fn work_until_killed(directory: &Path) -> ! {
         let fail = |job: &Popped| Fail::new(job.jid.clone(), holder(job), group.clone(), "odd").into();
         execute(&backend, failing.iter().map(fail).collect());
         say("failed", &failing.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
-        let allot = Allot { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
-        let Ok(Reply::Allot(first)) = execute(&backend, vec![allot.into()]).remove(0) else {
+        let allot = AllocateIds { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
+        let Ok(Reply::AllocateIds(first)) = execute(&backend, vec![allot.into()]).remove(0) else {
             panic!("no number")
         };
         say("allotted", &[Jid::new(first.to_string()).unwrap()]);
@@ -163,7 +162,7 @@ fn open(directory: &Path, round: u64) -> StoreBackend {
 }
 
 /// What is there to be heard now, each with its position.
-fn all_there_is(events: &mut dyn Events) -> Vec<(u64, Arc<Event>)> {
+fn all_there_is(events: &mut dyn Subscription) -> Vec<(u64, Arc<Event>)> {
     let mut heard = Vec::new();
     while let Poll::Ready(next) = events.next().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         let Published { position, event } = next.unwrap();

@@ -1,17 +1,14 @@
 //! Large payloads are in files of their own before they are committed, and these files go with their jobs.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use geartrain_core::SystemClock;
 use geartrain_core::*;
 use geartrain_store::log::{Disk, LogOptions};
-use geartrain_store::{
-    Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, check, salvage,
-};
+use geartrain_store::{Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, check, salvage};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use geartrain_testkit::scaled;
@@ -88,7 +85,7 @@ fn a_file_that_no_job_refers_to_is_removed_at_once_or_when_the_directory_is_open
     assert_eq!(get(&backend, 0), payload_of(0, LARGE));
     drop(backend);
     // What a process leaves that was killed before it committed.
-    let orphan = place.data().join(format!("payloads-{:016x}", 77_u64 << 32 | Place::OWN_FILE));
+    let orphan = place.data().join(format!("payloads-{:016x}", 77_u64 << 32 | SpillLocation::OWN_FILE));
     std::fs::write(&orphan, "half").unwrap();
     let backend = open();
     assert!(!orphan.exists());

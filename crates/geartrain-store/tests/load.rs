@@ -1,12 +1,11 @@
 //! Under load that goes on and on, the disk holds what is alive and not much more.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SyncMode, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions, SyncMode};
 use pollster::block_on;
 
 const BATCH: u64 = 500;

@@ -1,8 +1,6 @@
 //! Names that nothing needs any more are freed by the store itself, and stay so when it is opened
 //! again.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 
 use geartrain_core::*;

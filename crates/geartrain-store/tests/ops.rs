@@ -1,17 +1,16 @@
 //! A directory is looked at, copied while it is in use, and saved from when it is damaged.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use geartrain_core::engine::Census;
+use geartrain_core::SystemClock;
+use geartrain_core::engine::MemoryReport;
 use geartrain_core::*;
 use geartrain_store::log::{LogError, LogOptions};
-use geartrain_store::{OpenError, Report, StoreBackend, StoreOptions, SystemClock, check, salvage};
+use geartrain_store::{OpenError, Report, StoreBackend, StoreOptions, check, salvage};
 use pollster::block_on;
 
 const BLOCK: usize = 4096;
@@ -31,7 +30,14 @@ fn a_check_says_what_it_found_and_changes_nothing() {
     let report = check(&place.data()).unwrap();
     // The names: a queue, a klass, a worker. How many bytes they take is the engine's own estimate.
     let name_bytes = report.census.name_bytes;
-    let expected = Census { waiting: 197, complete: 3, queues: 1, names: 3, name_bytes, ..Census::default() };
+    let expected = MemoryReport {
+        waiting: 197,
+        complete: 3,
+        queues: 1,
+        names: 3,
+        name_bytes,
+        ..MemoryReport::default()
+    };
     assert_eq!(report.census, expected);
     assert!(name_bytes > 0);
     assert_eq!(report.census.jobs(), 200);
@@ -60,7 +66,7 @@ fn a_check_of_nothing_makes_nothing() {
     assert!(error.to_string().starts_with("there is no directory ") && !error.is_damage(), "{error}");
     assert!(!place.data().exists());
     std::fs::create_dir(place.data()).unwrap();
-    assert_eq!(check(&place.data()).unwrap().census, Census::default());
+    assert_eq!(check(&place.data()).unwrap().census, MemoryReport::default());
     assert_eq!(files(&place.data()), BTreeMap::new());
 }
 

@@ -1,16 +1,13 @@
 //! Payloads that do not fit into memory are on the disk, and no more of it is used than that takes.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
 use geartrain_store::log::LogOptions;
-use geartrain_store::{
-    Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, check, salvage,
-};
+use geartrain_store::{Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, check, salvage};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;

@@ -5,8 +5,6 @@
 //! done or not. Files are so short that all of this goes on all the time: moving, copying forward, checkpoints, and removing files. When the engine works and when something is written is drawn
 //! too, so a seed always tells the same story. `GEARTRAIN_SEED=n` tells one.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -236,7 +234,7 @@ fn step(store: &mut Lockstep, rng: &mut Rng) {
 
 fn is_own_file(name: &str) -> bool {
     let number = name.strip_prefix("payloads-").and_then(|number| u64::from_str_radix(number, 16).ok());
-    number.is_some_and(Place::is_own_file)
+    number.is_some_and(SpillLocation::is_own_file)
 }
 
 fn payload_files(disk: &SimDisk) -> Vec<String> {

@@ -6,8 +6,6 @@
 //! written is drawn too, and nothing else moves by itself: a seed always tells the same story. In half of the stories no payload stays in memory.
 //! `GEARTRAIN_SEED=n` tells one.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -210,7 +208,7 @@ impl<'a> Telling<'a> {
                     | Command::Retry(_)
                     | Command::Progress(_)
                     | Command::Chunk(_)
-                    | Command::HandBack(_)
+                    | Command::Release(_)
             );
             while self.under_way.len() > self.rng.usize(..UNDER_WAY)
                 || has_token && !self.under_way.is_empty()
@@ -304,7 +302,9 @@ impl<'a> Telling<'a> {
 
     /// Whoever is handed a number is the only one, before a mishap and after it.
     fn notice_numbers(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
-        let (Command::Allot(allot), Ok(Reply::Allot(first))) = (&step.command, answer) else { return Ok(()) };
+        let (Command::AllocateIds(allot), Ok(Reply::AllocateIds(first))) = (&step.command, answer) else {
+            return Ok(());
+        };
         let last = self.allotted.entry(allot.counter.clone()).or_default();
         if first <= last {
             return Err(format!("{step}\nwas answered with {first}, and somebody has {last}"));
@@ -316,10 +316,10 @@ impl<'a> Telling<'a> {
 
 /// The next number of a counter was handed out to nobody, and those in between were asked for.
 fn goes_on_counting(store: &mut Lockstep, model: &mut Model, counter: &str, last: u64) -> Result<(), String> {
-    let command = Command::from(Allot { counter: counter.to_owned(), count: Count::ONE });
+    let command = Command::from(AllocateIds { counter: counter.to_owned(), count: Count::ONE });
     let next = ask(store, Call { now: None, command: command.clone() })?;
     match (next, model.run(Timestamp::ZERO, &command).0) {
-        (Ok(Reply::Allot(next)), Ok(Reply::Allot(most))) if next > last && next <= most => Ok(()),
+        (Ok(Reply::AllocateIds(next)), Ok(Reply::AllocateIds(most))) if next > last && next <= most => Ok(()),
         (next, most) => Err(format!(
             "{counter} goes on with {next:?} after {last}; all that was asked for ends before {most:?}"
         )),
@@ -328,7 +328,7 @@ fn goes_on_counting(store: &mut Lockstep, model: &mut Model, counter: &str, last
 
 /// Whoever waited for a job did so through a process, or a stream, that is gone.
 fn all_leave(possible: &mut VecDeque<Model>, now: Timestamp) {
-    let everyone = Command::from(Leave { who: Leaving::Everyone });
+    let everyone = Command::from(Detach { scope: DetachScope::All });
     for model in possible {
         let _ = model.run(now, &everyone);
     }
@@ -374,14 +374,14 @@ fn promises(command: &Command, answer: &Answer, events: &[Event]) -> bool {
         | Command::Complete(_)
         | Command::Fail(_)
         | Command::Retry(_)
-        | Command::HandBack(_)
-        | Command::Gone(_)
+        | Command::Release(_)
+        | Command::WorkerLost(_)
         | Command::Timeout(_) => !events.is_empty(),
         Command::Log(_)
         | Command::SetPriority(_)
         | Command::SetConfig(_)
         | Command::Recur(_)
-        | Command::Allot(_)
+        | Command::AllocateIds(_)
         | Command::Pause(_) => true,
         _ => false,
     }

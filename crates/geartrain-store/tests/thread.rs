@@ -1,13 +1,12 @@
 //! What the engine's thread owes to those who call it.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use pollster::block_on;
 
 fn backend() -> StoreBackend {
@@ -158,7 +157,7 @@ fn a_subscriber_that_does_not_keep_up_is_dropped_with_its_position_and_others_ar
             Err(end) => break end,
         }
     };
-    assert_eq!(missed, EventsEnd::Lagged { missed: first + got });
+    assert_eq!(missed, SubscriptionEnd::Lagged { missed: first + got });
     assert!(got < heard);
 }
 
@@ -181,7 +180,7 @@ fn whoever_waits_when_it_shuts_down_is_told_so() {
     let error = block_on(backend.execute(vec![put(2)])).unwrap_err();
     assert_eq!(error.to_string(), "the memory backend cannot answer");
     assert!(matches!(*block_on(events.next()).unwrap().event, Event::Put { .. }));
-    assert_eq!(block_on(events.next()), Err(EventsEnd::Closed));
+    assert_eq!(block_on(events.next()), Err(SubscriptionEnd::Closed));
     block_on(backend.shut_down());
 }
 

@@ -1,12 +1,11 @@
 //! What is due happens by itself.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
@@ -24,9 +23,9 @@ fn queue() -> QueueName {
     QueueName::new("mail").unwrap()
 }
 
-fn put(number: usize, terms: Terms) -> Put {
+fn put(number: usize, terms: PutOptions) -> Put {
     let jid = Jid::new(format!("j{number}")).unwrap();
-    Put { terms: Some(Box::new(terms)), ..Put::new(queue(), jid, Klass::new("welcome").unwrap(), "{}") }
+    Put { options: Some(Box::new(terms)), ..Put::new(queue(), jid, Klass::new("welcome").unwrap(), "{}") }
 }
 
 fn pop(worker: &str) -> Pop {
@@ -42,7 +41,7 @@ fn run<O: Operation>(backend: &StoreBackend, operation: O) -> O::Reply {
 #[test]
 fn an_attempt_that_took_too_long_is_over_and_whoever_waits_gets_the_job() {
     for (backend, clock) in backends() {
-        run(&backend, put(1, Terms { attempt_max: Some(Seconds::from(10)), ..Terms::default() }));
+        run(&backend, put(1, PutOptions { attempt_max: Some(Seconds::from(10)), ..PutOptions::default() }));
         let first = run(&backend, pop("w1")).jobs.remove(0);
         let mut waiting = backend.pop_or_wait(pop("w2"), Seconds::from(3_600));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -58,12 +57,17 @@ fn an_attempt_that_took_too_long_is_over_and_whoever_waits_gets_the_job() {
 #[test]
 fn whoever_waits_for_a_job_hears_that_it_was_not_started_in_time() {
     for (backend, clock) in backends() {
-        let mut stream = block_on(backend.follow(1)).unwrap();
-        let attach = Some(Waiter { front: 1, connection: 0, number: 1 });
-        run(&backend, put(1, Terms { attach, expires: Some(Timestamp::from(10)), ..Terms::default() }));
+        let mut stream = block_on(backend.open_result_stream(1)).unwrap();
+        let attach = Some(ResultWaiter { stream_id: 1, connection: 0, number: 1 });
+        run(
+            &backend,
+            put(1, PutOptions { attach, expires: Some(Timestamp::from(10)), ..PutOptions::default() }),
+        );
         clock.advance(11);
-        match block_on(stream.next()).unwrap().told {
-            Told::Ended(How::Failed { group, .. }, _) => assert_eq!(group.as_str(), "expired-mail"),
+        match block_on(stream.next()).unwrap().item {
+            StreamItem::Ended(JobEnding::Failed { group, .. }, _) => {
+                assert_eq!(group.as_str(), "expired-mail")
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -73,7 +77,7 @@ fn whoever_waits_for_a_job_hears_that_it_was_not_started_in_time() {
 fn however_much_is_due_all_of_it_is_done() {
     const JOBS: usize = 5_500;
     for (backend, clock) in backends() {
-        let expiring = || Terms { expires: Some(Timestamp::from(10)), ..Terms::default() };
+        let expiring = || PutOptions { expires: Some(Timestamp::from(10)), ..PutOptions::default() };
         let puts = (0..JOBS).map(|number| put(number, expiring()).into()).collect();
         assert!(block_on(backend.execute(puts)).unwrap().iter().all(Result::is_ok));
         let mut events = block_on(backend.subscribe()).unwrap();
@@ -94,17 +98,17 @@ fn what_happens_is_kept_as_long_as_somebody_listens_and_then_for_a_day() {
         let mut last = 0;
         for day in 0..5 {
             clock.advance(86_400 + 1);
-            run(&backend, put(day, Terms::default()));
+            run(&backend, put(day, PutOptions::default()));
             last = block_on(events.next()).unwrap().position;
         }
         drop(events);
         clock.advance(80_000);
-        run(&backend, put(5, Terms::default()));
+        run(&backend, put(5, PutOptions::default()));
         let mut events = block_on(backend.subscribe_from(last)).unwrap();
         assert_eq!(block_on(events.next()).unwrap().position, last + 1);
         drop(events);
         clock.advance(2 * 86_400);
-        run(&backend, put(6, Terms::default()));
+        run(&backend, put(6, PutOptions::default()));
         let refused = block_on(backend.subscribe_from(last)).err();
         assert!(matches!(refused, Some(BackendError::Refused(Refusal::CursorTooOld { .. }))), "{refused:?}");
     }
@@ -114,7 +118,7 @@ fn what_happens_is_kept_as_long_as_somebody_listens_and_then_for_a_day() {
 fn a_worker_that_waits_for_a_job_is_not_silent() {
     for (backend, clock) in backends() {
         let worker = WorkerName::new("w1").unwrap();
-        let can = Ability { queue: queue(), klass: None, attempt_max: None };
+        let can = Capability { queue: queue(), klass: None, attempt_max: None };
         run(&backend, Announce { worker, change: AnnounceChange::Can(vec![can]) });
         let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(36_000));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -126,7 +130,7 @@ fn a_worker_that_waits_for_a_job_is_not_silent() {
         }
         drop(waiting);
         // That somebody went away is noticed when a job is for them.
-        run(&backend, put(1, Terms { roll_call: true, ..Terms::default() }));
+        run(&backend, put(1, PutOptions { roll_call: true, ..PutOptions::default() }));
         clock.advance(61);
         assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 0);
     }
@@ -136,8 +140,8 @@ fn a_worker_that_waits_for_a_job_is_not_silent() {
 fn after_the_clock_went_back_a_lock_ends_at_most_one_lock_length_from_now() {
     for (backend, clock) in backends() {
         clock.advance(1_000_000);
-        run(&backend, put(1, Terms::default()));
-        run(&backend, put(2, Terms::default()));
+        run(&backend, put(1, PutOptions::default()));
+        run(&backend, put(2, PutOptions::default()));
         let dead = run(&backend, pop("dead")).jobs.remove(0);
         let alive = run(&backend, pop("alive")).jobs.remove(0);
         assert_eq!(dead.lock.expires, Timestamp::from(1_000_060));
@@ -179,7 +183,7 @@ impl Clock for SilentClock {
 fn a_clock_that_is_set_forward_is_noticed_without_a_command() {
     let clock = Arc::new(SilentClock::default());
     let backend = StoreBackend::in_memory(clock.clone()).unwrap();
-    run(&backend, Put { delay: Seconds::from(600), ..put(1, Terms::default()) });
+    run(&backend, Put { delay: Seconds::from(600), ..put(1, PutOptions::default()) });
     let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(300));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // What is asked after it is answered after it, so it waits by now.

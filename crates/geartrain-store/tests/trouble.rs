@@ -1,7 +1,5 @@
 //! What the store does when the disk will not have it, and what it is like when it is opened again.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::task::{Context, Waker};
 

@@ -27,8 +27,6 @@
 //! in which `set heartbeat = 90` was repeated until no segment of version 1 was left and there were two
 //! checkpoints; then closed.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::path::{Path, PathBuf};
 
 use geartrain_core::*;
@@ -183,14 +181,14 @@ fn job(backend: &StoreBackend, name: &str) -> String {
     )
 }
 
-fn happened(what: &What) -> String {
+fn happened(what: &HistoryEvent) -> String {
     match what {
-        What::Put { queue } => format!("put {queue}"),
-        What::Popped { worker } => format!("popped {worker}"),
-        What::Done => "done".into(),
-        What::Failed { group, .. } => format!("failed {group}"),
-        What::TimedOut => "timed out".into(),
-        What::Log { message, data } => format!("log {message} {data:?}"),
+        HistoryEvent::Put { queue } => format!("put {queue}"),
+        HistoryEvent::Popped { worker } => format!("popped {worker}"),
+        HistoryEvent::Done => "done".into(),
+        HistoryEvent::Failed { group, .. } => format!("failed {group}"),
+        HistoryEvent::TimedOut => "timed out".into(),
+        HistoryEvent::Log { message, data } => format!("log {message} {data:?}"),
         other => panic!("version 1 knows nothing of {other:?}"),
     }
 }

@@ -1,15 +1,14 @@
 //! That deltas come back as they were, and that damage is noticed.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use geartrain_core::engine::{
     AdvanceDelta, Delta, EPOCH_MAX, Effects, Engine, FailDelta, FailureDelta, ITSELF, Kind, PutDelta,
     RecurDelta,
 };
 use geartrain_core::{
-    Afterwards, Backoff, BadNameWhy, CompleteReply, Event, Every, FUNCTION_BYTES_MAX, FailedBy, Group, How,
-    Jid, Kept, Lives, Milestone, Outcome, Payload, Place, Portion, Priority, Progressed, QueueLimits,
-    QueueName, Rate, Seconds, Tag, Terms, Timestamp, UniqueKey, Waiter, WorkerName,
+    Backoff, BadNameWhy, CompleteReply, Event, Every, FUNCTION_BYTES_MAX, FailedBy, Group, Jid, JobEnding,
+    JobResult, Milestone, OnEnd, OrphanPolicy, Payload, Portion, Priority, Progressed, PutOptions,
+    QueueLimits, QueueName, Rate, ResultWaiter, Seconds, SpillLocation, StoredResult, Tag, Timestamp,
+    UniqueKey, WorkerName,
 };
 use geartrain_testkit::story::{Tokens, limits, tell};
 
@@ -205,22 +204,22 @@ fn samples() -> Vec<Delta> {
 
 /// A payload in a file of its own.
 fn in_file() -> Payload {
-    Place { file: 5 << 32 | Place::OWN_FILE, offset: 16, bytes: 1 << 20 }.into()
+    SpillLocation { file: 5 << 32 | SpillLocation::OWN_FILE, offset: 16, bytes: 1 << 20 }.into()
 }
 
 fn samples_beyond_qless() -> Vec<Delta> {
-    let terms = Terms {
+    let terms = PutOptions {
         unique: Some(UniqueKey::new([0, 0xff]).unwrap()),
-        lives: Lives::WhileAwaited,
-        afterwards: Afterwards::Forget,
-        result_for: Some(Seconds::from(90_000)),
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        on_end: OnEnd::Forget,
+        result_ttl: Some(Seconds::from(90_000)),
         expires: Some(at(1_800_000_000.5)),
         attempt_max: Some(Seconds::from(30)),
         backoff: Some(Backoff::exponential(Seconds::from(1), 2.0, Seconds::from(60), 0.25).unwrap()),
         crashes_max: Some(3),
-        ..Terms::default()
+        ..PutOptions::default()
     };
-    let waiter = Waiter { front: u64::MAX, connection: 7, number: 300 };
+    let waiter = ResultWaiter { stream_id: u64::MAX, connection: 7, number: 300 };
     let progress = Progressed { portion: Portion::new(1, 4).unwrap(), seconds_left: Some(90) };
     let limits = QueueLimits {
         jobs_max: Some(1000),
@@ -228,42 +227,48 @@ fn samples_beyond_qless() -> Vec<Delta> {
         rate: Some(Rate::new(10, Seconds::from(60), 5).unwrap()),
     };
     let kept = |how, code, bytes: &'static str| {
-        let outcome = Outcome { code, bytes: bytes.into() };
-        Delta::ResultKept(Box::new(Kept { jid: uuid(), how, outcome, ended: at(5.0), until: at(90_005.0) }))
+        let outcome = JobResult { code, bytes: bytes.into() };
+        Delta::ResultKept(Box::new(StoredResult {
+            jid: uuid(),
+            ending: how,
+            result: outcome,
+            ended: at(5.0),
+            until: at(90_005.0),
+        }))
     };
     let group = || Group::new("io").unwrap();
     let mut samples = vec![
-        Delta::Terms(9, Box::default()),
-        Delta::Terms(9, Box::new(terms.clone())),
+        Delta::PutOptions(9, Box::default()),
+        Delta::PutOptions(9, Box::new(terms.clone())),
         Delta::Merged { row: 9, result_for: None, always: true },
         Delta::Merged { row: 9, result_for: Some(Seconds::from(60)), always: false },
         Delta::Attached(9, waiter),
-        Delta::Detached(9, Waiter { front: 1, connection: 0, number: 0 }),
+        Delta::Detached(9, ResultWaiter { stream_id: 1, connection: 0, number: 0 }),
         Delta::Progressed(9, progress),
         Delta::Deadline(9, at(30.5)),
         Delta::Overrun(9, at(31.0)),
         Delta::Crashed { row: 9, now: at(32.0), evidence: None },
         Delta::Crashed { row: 9, now: at(32.0), evidence: Some("signal 9".into()) },
-        Delta::HandBack(9, at(33.0)),
+        Delta::Release(9, at(33.0)),
         Delta::ToFront(300),
-        Delta::Able { worker: 1, queue: 2, klass: None, attempt_max: None },
-        Delta::Able { worker: 1, queue: 2, klass: Some(3), attempt_max: Some(Seconds::from(10)) },
-        Delta::Unable { worker: 1, queue: 2, klass: Some(3) },
-        Delta::UnableAtAll(1),
+        Delta::CapabilityAdded { worker: 1, queue: 2, klass: None, attempt_max: None },
+        Delta::CapabilityAdded { worker: 1, queue: 2, klass: Some(3), attempt_max: Some(Seconds::from(10)) },
+        Delta::CapabilityRemoved { worker: 1, queue: 2, klass: Some(3) },
+        Delta::CapabilitiesCleared(1),
         Delta::Limits(2, None),
         Delta::Limits(2, Some(Box::new(limits))),
         Delta::Asked(2, at(34.0)),
-        kept(How::Completed, 0, "42"),
-        kept(How::Failed { group: group(), message: "no such host".into() }, -1, ""),
+        kept(JobEnding::Completed, 0, "42"),
+        kept(JobEnding::Failed { group: group(), message: "no such host".into() }, -1, ""),
         Delta::ResultDropped(uuid()),
         Delta::Listening(Some(at(35.0))),
         Delta::Listening(None),
     ];
-    samples.extend(events().into_iter().map(|event| Delta::Happened(Box::new(event))));
+    samples.extend(events().into_iter().map(|event| Delta::EventLogged(Box::new(event))));
     samples.extend([
-        Delta::Allotted("handles".into(), 1_000),
-        Delta::Terms(9, Box::new(Terms { aside: Some("sum".into()), ..Terms::default() })),
-        Delta::Terms(9, Box::new(Terms { aside: Some("".into()), ..terms })),
+        Delta::IdsAllocated("handles".into(), 1_000),
+        Delta::PutOptions(9, Box::new(PutOptions { metadata: Some("sum".into()), ..PutOptions::default() })),
+        Delta::PutOptions(9, Box::new(PutOptions { metadata: Some("".into()), ..terms })),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(0, 0), seconds_left: None }),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(5, 4), seconds_left: None }),
         Delta::ReuseNumber(Kind::Worker, 300, "host-8".into()),
@@ -319,9 +324,9 @@ fn events() -> Vec<Event> {
         Event::Abandoned { jid: jid(), queue: queue() },
         Event::Progress { jid: jid(), progress },
         Event::ResultKept { jid: jid() },
-        Event::HandedBack { jid: jid(), queue: queue(), worker: worker(), crashed: true },
+        Event::Released { jid: jid(), queue: queue(), worker: worker(), crashed: true },
         Event::Announced { worker: worker() },
-        Event::WorkerGone { worker: worker() },
+        Event::WorkerLost { worker: worker() },
         Event::LimitsSet { queue: queue() },
     ]
 }
@@ -364,7 +369,7 @@ fn whatever_an_engine_decides_comes_back() {
         let listening = seed % 2 == 0;
         let (mut engine, mut effects) = (Engine::new(limits()), Effects { listening, ..Effects::default() });
         if listening {
-            engine.listen(Timestamp::ZERO, &mut effects);
+            engine.start_event_log(Timestamp::ZERO, &mut effects);
         }
         let mut tokens = Tokens::default();
         let story = tell(seed);
@@ -451,8 +456,11 @@ fn extremes_come_back() {
         Delta::Config("".into(), Some("".into())),
         Delta::Epoch(0),
         Delta::Epoch(EPOCH_MAX),
-        Delta::Allotted(long.as_str().into(), u64::MAX),
-        Delta::Terms(0, Box::new(Terms { aside: Some(vec![0xff; 4096].into()), ..Terms::default() })),
+        Delta::IdsAllocated(long.as_str().into(), u64::MAX),
+        Delta::PutOptions(
+            0,
+            Box::new(PutOptions { metadata: Some(vec![0xff; 4096].into()), ..PutOptions::default() }),
+        ),
         Delta::Progressed(0, Progressed { portion: (u64::MAX, 0).into(), seconds_left: Some(u32::MAX) }),
     ] {
         comes_back(&delta);

@@ -259,7 +259,7 @@ impl Snapshot {
 
     fn go_on(&mut self, with: &mut Pair, jobs: usize) -> bool {
         let mut piece = Vec::new();
-        let done = !self.begun || with.engine.go_on_with_snapshot(jobs, &mut piece);
+        let done = !self.begun || with.engine.continue_snapshot(jobs, &mut piece);
         self.jobs.push(piece);
         done
     }

@@ -1,7 +1,5 @@
 //! Names are freed with what they were for: after any number of them an engine is as small as before.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use geartrain_core::engine::{Delta, Effects, Engine, Limits};
 use geartrain_core::*;
 use geartrain_testkit::scaled;
@@ -61,7 +59,7 @@ impl Both {
         restoring.add(&jobs).unwrap();
         let restored = restoring.finish();
         restored.check().unwrap();
-        let of = |engine: &Engine| (engine.census().names, engine.census().name_bytes);
+        let of = |engine: &Engine| (engine.memory_report().names, engine.memory_report().name_bytes);
         let ((names, bytes), (_, restored_bytes)) = (of(&self.engine), of(&restored));
         (Sizes { names, bytes, restored_bytes, checkpoint: (head.len() + jobs.len()) as u64 }, restored)
     }
@@ -78,7 +76,7 @@ struct Sizes {
 fn snapshot(engine: &mut Engine) -> (Vec<u8>, Vec<u8>) {
     let (mut head, mut jobs) = (Vec::new(), Vec::new());
     engine.begin_snapshot(&mut head);
-    while !engine.go_on_with_snapshot(100, &mut jobs) {}
+    while !engine.continue_snapshot(100, &mut jobs) {}
     (head, jobs)
 }
 
@@ -156,7 +154,7 @@ fn a_million_names_of_each_kind_leave_nothing_behind() {
             both.reclaim(now);
         }
     }
-    let then = both.engine.census();
+    let then = both.engine.memory_report();
     assert!(then.names > before.names + 2 * u64::from(names), "{then:?}");
     // Statistics are kept for 30 days and the one that they are of, workers for a day.
     let end = f64::from(names) / 100.0 + 32.0 * DAY;
@@ -193,7 +191,7 @@ fn a_number_is_used_again_for_another_name() {
     both.reclaim(1.0);
     both.ask(2.0, put("mail", "fourth", "newest"));
     let mut jobs = Vec::new();
-    while !both.engine.go_on_with_snapshot(1, &mut jobs) {}
+    while !both.engine.continue_snapshot(1, &mut jobs) {}
     let mut restoring = Engine::restore(Limits::default(), &head).unwrap();
     restoring.add(&jobs).unwrap();
     let mut then = restoring.finish();
@@ -226,11 +224,11 @@ fn a_worker_that_has_nothing_goes_off_the_list_after_its_age_and_one_that_has_a_
     both.reclaim(DAY - 1.0);
     assert_eq!(both.ask(DAY - 1.0, Workers).len(), 101);
     both.reclaim(DAY + 49.5);
-    assert_eq!(both.engine.census().names, 2 + 1 + 50, "a queue, a klass and those workers");
+    assert_eq!(both.engine.memory_report().names, 2 + 1 + 50, "a queue, a klass and those workers");
     // A worker that is seen again stays.
     both.ask(DAY + 50.0, Pop::new(queue("mail"), worker("connection-99")));
     both.reclaim(DAY + 500.0);
-    assert_eq!(both.engine.census().names, 2 + 1 + 1);
+    assert_eq!(both.engine.memory_report().names, 2 + 1 + 1);
     assert_eq!(both.engine.held_by(&worker("busy")), 1);
     both.sizes();
 }
@@ -247,14 +245,14 @@ fn a_queue_keeps_what_was_said_of_it_until_it_is_forgotten() {
         let mut both = Both::new();
         both.engine.execute(at(0.0), change, &mut both.effects).unwrap();
         both.reclaim(100.0 * DAY);
-        assert_eq!(both.engine.census().names, u64::from(kept));
+        assert_eq!(both.engine.memory_report().names, u64::from(kept));
         // Options are kept by name, and are found again.
         both.ask(0.0, SetConfig { option: "q-heartbeat".into(), value: "7".into() });
         both.ask(0.0, ForgetQueues { queues: vec![queue("q")] });
         both.ask(0.0, Resume { queues: vec![queue("q")] });
         both.ask(0.0, SetLimits { queue: queue("q"), limits: QueueLimits::default() });
         both.reclaim(100.0 * DAY);
-        assert_eq!(both.engine.census().names, 0);
+        assert_eq!(both.engine.memory_report().names, 0);
         both.ask(0.0, put("q", "a", "k"));
         assert_eq!(pop(&mut both, 0.0, "q", "w").lock.expires, at(7.0));
     }

@@ -4,11 +4,10 @@
 //! `heard` wait, a worker has announced what it can do and somebody listens. The second has handed out numbers besides, `waiting` carries `sum`
 //! beside its payload, and the worker of `running` has said 5 of 4.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use geartrain_core::engine::{CodecError, Effects, Engine, Limits};
 use geartrain_core::{
-    Allot, Count, Get, Jid, Operation, Payload, PriorityCounts, PriorityCountsReply, QueueName, Timestamp,
+    AllocateIds, Count, Get, Jid, Operation, Payload, PriorityCounts, PriorityCountsReply, QueueName,
+    Timestamp,
 };
 
 const FIXTURE: &str = include_str!("fixtures/snapshots-v1.hex");
@@ -41,13 +40,13 @@ fn ask<O: Operation>(engine: &mut Engine, operation: O) -> O::Reply {
 /// What a job carries beside its payload, and how far it has got.
 fn beyond(engine: &mut Engine, name: &str) -> (Option<Payload>, Option<(u64, u64)>) {
     let job = ask(engine, Get { jid: Jid::new(name).unwrap() }).unwrap();
-    let particulars = job.particulars.unwrap();
+    let particulars = job.details.unwrap();
     let portion = particulars.progress.map(|progress| progress.portion);
-    (particulars.aside, portion.map(|portion| (portion.part(), portion.whole())))
+    (particulars.metadata, portion.map(|portion| (portion.part(), portion.whole())))
 }
 
 fn allot(engine: &mut Engine, counter: &str) -> u64 {
-    ask(engine, Allot { counter: counter.into(), count: Count::ONE })
+    ask(engine, AllocateIds { counter: counter.into(), count: Count::ONE })
 }
 
 #[test]
@@ -57,7 +56,7 @@ fn what_was_written_by_version_1_is_read_for_ever_and_written_just_so() {
         engine.check().unwrap();
         let (mut head, mut jobs) = (Vec::new(), Vec::new());
         engine.begin_snapshot(&mut head);
-        while !engine.go_on_with_snapshot(10, &mut jobs) {}
+        while !engine.continue_snapshot(10, &mut jobs) {}
         assert_eq!((head, jobs), picture);
         let queue = QueueName::new("mail").unwrap();
         let counts = ask(&mut engine, PriorityCounts { queue });

@@ -8,9 +8,9 @@ use geartrain_store::StoreBackend;
 
 use crate::serving::Serving;
 use crate::{
-    Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Deliveries, Ended, Error,
-    Events, Fail, Get, Group, Heartbeat, Jid, Job, Next, OpenError, Operation, Payload, Pop, PopReply,
-    Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Retry, Timestamp, WorkerName,
+    Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Ended, Error, Fail, Get,
+    Group, Heartbeat, Jid, Job, Next, OpenError, Operation, Payload, Pop, PopReply, Popped, Put, PutRequest,
+    QueueCounts, QueueName, Queues, ResultStream, Retry, Subscription, Timestamp, WorkerName,
 };
 
 /// A queue, as a program uses it. Clones share the same one.
@@ -174,8 +174,8 @@ impl Client {
         Awaited::existing(self, jid).await
     }
 
-    pub(crate) async fn follow(&self, front: u64) -> Result<Box<dyn Deliveries>, Error> {
-        Ok(self.backend.follow(front).await?)
+    pub(crate) async fn follow(&self, front: u64) -> Result<Box<dyn ResultStream>, Error> {
+        Ok(self.backend.open_result_stream(front).await?)
     }
 
     /// Takes the next job of a queue, if there is one.
@@ -288,7 +288,7 @@ impl Client {
     /// assert!(matches!(*events.next().await?.event, Event::Put { .. }));
     /// # Ok(()) }) }
     /// ```
-    pub async fn events(&self) -> Result<Box<dyn Events>, Error> {
+    pub async fn events(&self) -> Result<Box<dyn Subscription>, Error> {
         Ok(self.backend.subscribe().await?)
     }
 
@@ -308,7 +308,7 @@ impl Client {
     /// assert_eq!(events.next().await?.position, last + 1);
     /// # Ok(()) }) }
     /// ```
-    pub async fn events_after(&self, position: u64) -> Result<Box<dyn Events>, Error> {
+    pub async fn events_after(&self, position: u64) -> Result<Box<dyn Subscription>, Error> {
         Ok(self.backend.subscribe_from(position).await?)
     }
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use geartrain_core::SystemClock;
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 use geartrain_redis::{BadUrl, RedisBackend, RedisUrl};
-use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, SystemClock, memory_limit};
+use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, memory_limit};
 
 use crate::serving::socket_in;
 use crate::{Client, Error, timer};
@@ -83,21 +84,21 @@ fn check_clock(now: SystemTime) -> Result<(), Error> {
 
 async fn reach(url: &str, events_held_max: usize) -> Result<Client, Error> {
     check_clock(SystemTime::now())?;
-    match Place::of(url)? {
-        Place::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
-        Place::Directory { directory, sync, memory } => {
+    match Target::of(url)? {
+        Target::Memory => Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?))),
+        Target::Directory { directory, sync, memory } => {
             let memory_limit = memory_limit();
             let kept = StoreOptions { sync, payload_memory: memory, memory_limit, ..StoreOptions::default() };
             let options = StoreOptions { events_held_max, ..kept };
             open(&directory, options).await
         }
-        Place::Redis(url) => {
+        Target::Redis(url) => {
             let backend = RedisBackend::connect(url.clone()).await;
             Ok(Client::new(Arc::new(
                 backend.map_err(|source| Error::Connect { url: url.to_string(), source })?,
             )))
         }
-        Place::Gearman(url) => {
+        Target::Gearman(url) => {
             let backend = GearmanBackend::connect(url.clone()).await;
             Ok(Client::new(Arc::new(
                 backend.map_err(|source| Error::Connect { url: url.to_string(), source })?,
@@ -138,7 +139,7 @@ async fn open(directory: &Path, options: StoreOptions) -> Result<Client, Error> 
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Target {
     /// In this process, and gone with it.
     Memory,
     /// In this process, and kept in a directory.
@@ -156,19 +157,19 @@ pub enum Place {
     Gearman(GearmanUrl),
 }
 
-impl Place {
+impl Target {
     /// The place that a URL names, whether there is anything or not.
-    pub fn of(url: &str) -> Result<Place, Error> {
+    pub fn of(url: &str) -> Result<Target, Error> {
         let wrong = |why: &'static str| Error::Url { url: without_password(url), why };
         if url == "memory:" {
-            return Ok(Place::Memory);
+            return Ok(Target::Memory);
         }
         if RedisUrl::is_one(url) {
-            return url.parse().map(Place::Redis).map_err(|bad: BadUrl| wrong(bad.why()));
+            return url.parse().map(Target::Redis).map_err(|bad: BadUrl| wrong(bad.why()));
         }
         if GearmanUrl::is_one(url) {
             let parsed: Result<GearmanUrl, geartrain_gearman::client::BadUrl> = url.parse();
-            return parsed.map(Place::Gearman).map_err(|bad| wrong(bad.why()));
+            return parsed.map(Target::Gearman).map_err(|bad| wrong(bad.why()));
         }
         let place = match url.strip_prefix("embedded:") {
             Some(place) => place,
@@ -197,7 +198,7 @@ impl Place {
                 }
             }
         }
-        Ok(Place::Directory { directory: directory.into(), sync, memory })
+        Ok(Target::Directory { directory: directory.into(), sync, memory })
     }
 }
 
@@ -210,13 +211,13 @@ fn without_password(url: &str) -> String {
 }
 
 /// What a place is called where people and logs see it.
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Memory => f.write_str("memory"),
-            Place::Directory { directory, .. } => directory.display().fmt(f),
-            Place::Redis(url) => url.fmt(f),
-            Place::Gearman(url) => url.fmt(f),
+            Target::Memory => f.write_str("memory"),
+            Target::Directory { directory, .. } => directory.display().fmt(f),
+            Target::Redis(url) => url.fmt(f),
+            Target::Gearman(url) => url.fmt(f),
         }
     }
 }
@@ -259,8 +260,8 @@ mod tests {
             ("?memory=3kb&sync=never", SyncMode::Never, 3 << 10),
             ("?sync=always&memory=2gb", SyncMode::Always, 2 << 30),
         ] {
-            let expected = Place::Directory { directory: "data".into(), sync, memory };
-            assert_eq!(Place::of(&format!("embedded:data{query}")).unwrap(), expected, "{query}");
+            let expected = Target::Directory { directory: "data".into(), sync, memory };
+            assert_eq!(Target::of(&format!("embedded:data{query}")).unwrap(), expected, "{query}");
         }
     }
 
@@ -273,12 +274,12 @@ mod tests {
 
     #[test]
     fn a_password_is_shown_to_nobody() {
-        let error = Place::of("redis://ann:secret@h:70000").unwrap_err();
+        let error = Target::of("redis://ann:secret@h:70000").unwrap_err();
         assert_eq!(
             error.to_string(),
             r#""redis://…@h:70000" is not the URL of a queue: a port is a number up to 65535"#
         );
-        let place = Place::of("redis://ann:secret@h:7000").unwrap();
+        let place = Target::of("redis://ann:secret@h:7000").unwrap();
         assert_eq!(place.to_string(), "redis://h:7000");
         assert!(!format!("{place:?}").contains("secret"));
     }
@@ -295,7 +296,7 @@ mod tests {
             ("colour=red", "the only options are sync, like sync=50ms, and memory, like memory=512mb"),
             ("sync", "the only options are sync, like sync=50ms, and memory, like memory=512mb"),
         ] {
-            let error = Place::of(&format!("embedded:data?{query}")).unwrap_err();
+            let error = Target::of(&format!("embedded:data?{query}")).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!("{:?} is not the URL of a queue: {why}", format!("embedded:data?{query}"))

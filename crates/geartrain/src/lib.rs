@@ -27,8 +27,8 @@ mod timer;
 mod wait;
 
 pub use client::Client;
-pub use connect::{Place, connect, connect_to_follow};
-pub use geartrain_core::engine::Census;
+pub use connect::{Target, connect, connect_to_follow};
+pub use geartrain_core::engine::MemoryReport;
 pub use geartrain_core::*;
 pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, Resubmitted, Which};
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
@@ -61,7 +61,7 @@ pub use wait::{Awaited, Ended, WaitError};
 /// ```
 #[cfg(feature = "log")]
 pub mod log {
-    pub use geartrain_log::{Ending, Entry, Gap, LogError, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
+    pub use geartrain_results::{Ending, Entry, Gap, LogError, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
 }
 
 /// Why something was not done.

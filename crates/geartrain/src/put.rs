@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    Afterwards, Backoff, BadInput, Client, Error, Existing, Jid, Klass, Lives, Payload, Priority, Put,
-    PutReply, QueueName, Seconds, Tag, Terms, Timestamp, UniqueKey, Waiter,
+    Backoff, BadInput, Client, Error, Existing, Jid, Klass, OnEnd, OrphanPolicy, Payload, Priority, Put,
+    PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag, Timestamp, UniqueKey,
 };
 
 /// A put that is being written: add what you like, then await it for the job's id.
@@ -92,8 +92,8 @@ impl PutRequest {
         })
     }
 
-    fn ask(self, change: impl FnOnce(&mut Terms) -> Result<(), BadInput>) -> PutRequest {
-        self.with(|put| change(put.terms.get_or_insert_default()))
+    fn ask(self, change: impl FnOnce(&mut PutOptions) -> Result<(), BadInput>) -> PutRequest {
+        self.with(|put| change(put.options.get_or_insert_default()))
     }
 
     /// Joins an unfinished job of the queue with the same key, if there is one, instead of putting another. The id that comes back is then that job's.
@@ -156,7 +156,7 @@ impl PutRequest {
     /// Keeps what comes out of the job for so long after it ended, for those who ask later.
     pub fn keep_result(self, span: Duration) -> PutRequest {
         self.ask(|terms| {
-            terms.result_for = Some(span.into());
+            terms.result_ttl = Some(span.into());
             Ok(())
         })
     }
@@ -164,7 +164,7 @@ impl PutRequest {
     /// Removes the job when nobody waits for it any more and it does not run: it is only worth doing for those who [wait](Client::put_and_wait).
     pub fn while_awaited(self) -> PutRequest {
         self.ask(|terms| {
-            terms.lives = Lives::WhileAwaited;
+            terms.orphan_policy = OrphanPolicy::WhileAwaited;
             Ok(())
         })
     }
@@ -172,12 +172,12 @@ impl PutRequest {
     /// Forgets the job when it has ended, unless other jobs depend on it.
     pub fn forget(self) -> PutRequest {
         self.ask(|terms| {
-            terms.afterwards = Afterwards::Forget;
+            terms.on_end = OnEnd::Forget;
             Ok(())
         })
     }
 
-    pub(crate) fn attach(self, waiter: Waiter) -> PutRequest {
+    pub(crate) fn attach(self, waiter: ResultWaiter) -> PutRequest {
         self.ask(|terms| {
             terms.attach = Some(waiter);
             Ok(())

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use geartrain_core::Backend;
+use geartrain_core::SystemClock;
 use geartrain_resp::{Front, Options};
-use geartrain_store::SystemClock;
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 

@@ -5,8 +5,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::{
-    Attach, AttachReply, Client, Deliveries, DeliveriesEnd, Delivery, Error, How, Jid, Kept, Leave, Leaving,
-    Lives, Outcome, Put, PutReply, PutRequest, Refusal, Seconds, StateName, Terms, Told, Waiter, timer,
+    Attach, AttachReply, Client, Delivery, Detach, DetachScope, Error, Jid, JobEnding, JobResult,
+    OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
+    ResultWaiter, Seconds, StateName, StoredResult, StreamItem, timer,
 };
 
 /// How a job ended, and what came out of it.
@@ -15,15 +16,15 @@ pub struct Ended {
     /// The job: another than the one that was put, if that joined one with the same unique key.
     pub jid: Jid,
     /// How it ended.
-    pub how: How,
+    pub how: JobEnding,
     /// What came out.
-    pub outcome: Outcome,
+    pub outcome: JobResult,
 }
 
 impl Ended {
     /// Whether it was completed.
     pub fn is_completed(&self) -> bool {
-        self.how == How::Completed
+        self.how == JobEnding::Completed
     }
 }
 
@@ -72,12 +73,12 @@ pub enum WaitError {
 pub struct Awaited {
     client: Client,
     jid: Jid,
-    waiter: Waiter,
-    stream: Box<dyn Deliveries>,
+    waiter: ResultWaiter,
+    stream: Box<dyn ResultStream>,
     /// Whether another job stands for the one that was put.
     joined: bool,
     /// What is known if nothing more is told: it has ended.
-    known: Option<Result<Told, WaitError>>,
+    known: Option<Result<StreamItem, WaitError>>,
 }
 
 impl std::fmt::Debug for Awaited {
@@ -131,7 +132,7 @@ impl Awaited {
     /// What the worker says next: a chunk, how far it got, or, at last, how the job ended.
     ///
     /// Whoever asks on hears again how it ended. If the backend had to be started again, chunks and progress may be missing, and if the job ended meanwhile its result is that which was kept.
-    pub async fn next(&mut self) -> Result<Told, Error> {
+    pub async fn next(&mut self) -> Result<StreamItem, Error> {
         loop {
             let next = {
                 let mut next = self.stream.next();
@@ -151,10 +152,10 @@ impl Awaited {
             match (next, &self.known) {
                 (Next::Look, None) => self.look().await?,
                 (Next::Told(Ok(delivery)), _) => {
-                    if let Told::Ended(..) = &delivery.told {
-                        self.known = Some(Ok(delivery.told.clone()));
+                    if let StreamItem::Ended(..) = &delivery.item {
+                        self.known = Some(Ok(delivery.item.clone()));
                     }
-                    return Ok(delivery.told);
+                    return Ok(delivery.item);
                 }
                 (_, Some(known)) => return Ok(known.clone()?),
                 (_, None) => self.again().await?,
@@ -171,7 +172,7 @@ impl Awaited {
             attached => attached?,
         }
         if let Some(Err(WaitError::Unknown { state: Some(StateName::Complete), .. })) = self.known {
-            self.known = Some(Ok(Told::Ended(How::Completed, Outcome::default())));
+            self.known = Some(Ok(StreamItem::Ended(JobEnding::Completed, JobResult::default())));
         }
         Ok(())
     }
@@ -195,7 +196,7 @@ impl Awaited {
 
     async fn ended(&mut self) -> Result<Ended, Error> {
         loop {
-            if let Told::Ended(how, outcome) = self.next().await? {
+            if let StreamItem::Ended(how, outcome) = self.next().await? {
                 return Ok(Ended { jid: self.jid.clone(), how, outcome });
             }
         }
@@ -203,7 +204,7 @@ impl Awaited {
 
     /// Waits no longer; but what was told until now counts.
     async fn leave(mut self, wait: Duration) -> Result<Ended, Error> {
-        self.client.run(Leave { who: Leaving::One(self.waiter) }).await?;
+        self.client.run(Detach { scope: DetachScope::One(self.waiter) }).await?;
         self.known = Some(Err(WaitError::TimedOut { jid: self.jid.clone(), wait }));
         self.ended().await
     }
@@ -225,11 +226,11 @@ impl Awaited {
 
     async fn attach(&mut self) -> Result<(), Error> {
         let attach = Attach { jid: self.jid.clone(), waiter: self.waiter };
-        if let AttachReply::Ended { state, kept } = self.client.run(attach).await? {
+        if let AttachReply::Ended { state, result: kept } = self.client.run(attach).await? {
             self.known = Some(match kept {
                 Some(kept) => {
-                    let Kept { how, outcome, .. } = *kept;
-                    Ok(Told::Ended(how, outcome))
+                    let StoredResult { ending: how, result: outcome, .. } = *kept;
+                    Ok(StreamItem::Ended(how, outcome))
                 }
                 None => Err(WaitError::Unknown { jid: self.jid.clone(), state }),
             });
@@ -248,12 +249,13 @@ const KEPT_WHILE_AWAITED: i32 = 120;
 /// the job before this client is attached again; then the client finds the kept result. A job that lives only
 /// while a client waits for it is gone by then, and its result with it.
 fn keep_result_for_a_while(put: &mut Put) -> Option<Put> {
-    let is_changed = |terms: &Terms| terms.lives == Lives::Always && terms.result_for.is_none();
-    if !put.terms.as_deref().is_some_and(is_changed) {
+    let is_changed =
+        |terms: &PutOptions| terms.orphan_policy == OrphanPolicy::Always && terms.result_ttl.is_none();
+    if !put.options.as_deref().is_some_and(is_changed) {
         return None;
     }
     let plain = put.clone();
-    put.terms.get_or_insert_default().result_for = Some(Seconds::from(KEPT_WHILE_AWAITED));
+    put.options.get_or_insert_default().result_ttl = Some(Seconds::from(KEPT_WHILE_AWAITED));
     Some(plain)
 }
 
@@ -262,17 +264,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What comes first.
 enum Next {
-    Told(Result<Delivery, DeliveriesEnd>),
+    Told(Result<Delivery, ResultStreamEnd>),
     Nothing,
     Look,
 }
 
 /// A stream of its own, and who waits through it.
-async fn follow(client: &Client) -> Result<(Waiter, Box<dyn Deliveries>), Error> {
+async fn follow(client: &Client) -> Result<(ResultWaiter, Box<dyn ResultStream>), Error> {
     // Half of it is chance, and the other half differs from one to the next.
     let front = uuid::Uuid::now_v7().as_u64_pair().1;
     let stream = client.follow(front).await?;
-    Ok((Waiter { front, connection: 0, number: 0 }, stream))
+    Ok((ResultWaiter { stream_id: front, connection: 0, number: 0 }, stream))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Who may use the socket file of a data directory.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::os::unix::fs::PermissionsExt;
 
 use pollster::block_on;

@@ -1,7 +1,5 @@
 //! Whoever waits for a job hears how it ended, or that nobody can say, even if the backend has to start again meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +19,7 @@ fn open(disk: &SimDisk) -> Client {
 /// Works the only job there is, and says what came out.
 async fn work(client: &Client, result: &str) {
     let job = client.pop("sums", "w1").await.unwrap().unwrap();
-    let result = Some(Box::new(Outcome { code: 3, bytes: result.into() }));
+    let result = Some(Box::new(JobResult { code: 3, bytes: result.into() }));
     let complete = Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) };
     client.run(complete).await.unwrap();
 }
@@ -46,8 +44,8 @@ fn a_wait_goes_on_when_the_backend_had_to_start_again() {
             std::thread::yield_now();
         }
         work(&client, "3").await;
-        let outcome = Outcome { code: 3, bytes: "3".into() };
-        assert_eq!(ended.join().unwrap().unwrap(), Ended { jid, how: How::Completed, outcome });
+        let outcome = JobResult { code: 3, bytes: "3".into() };
+        assert_eq!(ended.join().unwrap().unwrap(), Ended { jid, how: JobEnding::Completed, outcome });
     });
 }
 
@@ -106,7 +104,7 @@ fn whoever_was_too_slow_to_hear_all_of_it_still_hears_the_end() {
         let holder = Holder::Token(job.lock.token);
         let chunk = Chunk { jid: job.jid.clone(), holder, kind: ChunkKind::Data, bytes: "x".into() };
         client.batch((0..20_000).map(|_| chunk.clone().into()).collect()).await.unwrap();
-        let hand_back = HandBack { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) };
+        let hand_back = Release { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) };
         client.run(hand_back).await.unwrap();
         let ended = std::thread::spawn(move || block_on(awaited.end(Some(AN_HOUR))));
         work(&client, "3").await;
@@ -121,7 +119,7 @@ fn whoever_asks_on_hears_the_end_again() {
         let mut awaited = client.put_and_follow(client.put("sums", "add", "[1,2]")).await.unwrap();
         work(&client, "3").await;
         let told = awaited.next().await.unwrap();
-        assert!(matches!(told, Told::Ended(How::Completed, _)));
+        assert!(matches!(told, StreamItem::Ended(JobEnding::Completed, _)));
         assert_eq!(awaited.next().await.unwrap(), told);
         assert!(awaited.end(None).await.unwrap().is_completed());
     });

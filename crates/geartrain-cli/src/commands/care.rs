@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use geartrain::{Place, Report, Salvaged};
+use geartrain::{Report, Salvaged, Target};
 use serde_json::{Value, json};
 
 use super::Done;
@@ -61,8 +61,8 @@ pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) ->
 
 /// The directory that a URL names. Other queues have none that could be looked after.
 fn directory_of(url: &str) -> Result<PathBuf, Failure> {
-    match Place::of(url)? {
-        Place::Directory { directory, .. } => Ok(directory),
+    match Target::of(url)? {
+        Target::Directory { directory, .. } => Ok(directory),
         _ => Err(Failure::Usage(format!("{url:?} keeps no files; give --url embedded:DIR"))),
     }
 }

@@ -1,8 +1,8 @@
 //! Changing jobs that are there.
 
 use geartrain::{
-    AddTags, Cancel, Client, Cycles, Depend, DependChange, Existing, Jid, Job, Log, Put, QueueName,
-    RemoveTags, Seconds, SetPriority, Tag, Timeout, Track, What,
+    AddTags, Cancel, Client, Cycles, Depend, DependChange, Existing, HistoryEvent, Jid, Job, Log, Put,
+    QueueName, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
 };
 use serde_json::json;
 
@@ -56,7 +56,7 @@ pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output
 fn last_queue(job: &Job) -> Option<QueueName> {
     job.queue.clone().or_else(|| {
         job.history.iter().rev().find_map(|entry| match &entry.what {
-            What::Put { queue } => Some(queue.clone()),
+            HistoryEvent::Put { queue } => Some(queue.clone()),
             _ => None,
         })
     })

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use geartrain::{
-    Ability, Announce, AnnounceChange, Announced, Announcement, Client, Error, GetMany, Gone, Refusal,
-    RollCall, WorkerJobs, WorkerName, Workers,
+    Announce, AnnounceChange, Announced, Announcement, Capability, Client, Error, GetMany, Refusal, RollCall,
+    WorkerJobs, WorkerLost, WorkerName, Workers,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -36,7 +36,7 @@ struct AbilityView {
 }
 
 impl AbilityView {
-    fn new(ability: &Ability) -> AbilityView {
+    fn new(ability: &Capability) -> AbilityView {
         AbilityView {
             queue: ability.queue.to_string(),
             klass: ability.klass.as_ref().map(ToString::to_string),
@@ -46,7 +46,7 @@ impl AbilityView {
 }
 
 /// What a worker can do, as `announce` reads it: `mail thumbnails:make (10m)`.
-fn abilities_text(abilities: &[Ability]) -> String {
+fn abilities_text(abilities: &[Capability]) -> String {
     let each = abilities.iter().map(|ability| {
         let klass = ability.klass.as_ref().map(|klass| format!(":{klass}")).unwrap_or_default();
         let timeout = ability.attempt_max.map(|span| format!(" ({})", duration::format(span.get())));
@@ -67,7 +67,7 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
     let workers = client.run(Workers).await?.into_iter();
     let workers: Vec<_> = workers.skip(args.page.offset).take(args.page.limit.get()).collect();
     let announced = announced(client).await?;
-    let can = |name: &WorkerName| announced.get(name).map_or(&[][..], |said| &said.abilities);
+    let can = |name: &WorkerName| announced.get(name).map_or(&[][..], |said| &said.capabilities);
     let views: Vec<WorkerView> = workers
         .iter()
         .map(|worker| WorkerView {
@@ -105,7 +105,7 @@ async fn announced(client: &Client) -> Result<BTreeMap<WorkerName, Announcement>
 pub(super) async fn announce(client: &Client, args: AnnounceArgs, out: &mut Output<'_>) -> Done {
     let worker = args.worker;
     let abilities =
-        args.abilities.into_iter().map(|ability| Ability { attempt_max: args.timeout, ..ability });
+        args.abilities.into_iter().map(|ability| Capability { attempt_max: args.timeout, ..ability });
     let change = if args.cannot {
         AnnounceChange::Cannot(abilities.map(|ability| (ability.queue, ability.klass)).collect())
     } else if args.only {
@@ -115,7 +115,7 @@ pub(super) async fn announce(client: &Client, args: AnnounceArgs, out: &mut Outp
     };
     client.run(Announce { worker: worker.clone(), change }).await?;
     let said = client.run(Announced { worker: Some(worker.clone()) }).await?.pop();
-    let can = said.map(|said| said.abilities).unwrap_or_default();
+    let can = said.map(|said| said.capabilities).unwrap_or_default();
     let people = match can.as_slice() {
         [] => format!("{worker} can do nothing"),
         can => format!("{worker} can do {}", abilities_text(can)),
@@ -140,7 +140,7 @@ pub(super) async fn roll_call(client: &Client, args: RollCallArgs, out: &mut Out
 
 pub(super) async fn gone(client: &Client, args: GoneArgs, out: &mut Output<'_>) -> Done {
     let worker = args.worker;
-    let jids = client.run(Gone { worker: worker.clone(), evidence: args.evidence }).await?;
+    let jids = client.run(WorkerLost { worker: worker.clone(), evidence: args.evidence }).await?;
     let names = texts(&jids);
     let people = match jids.len() as u64 {
         0 => format!("{worker} is gone; it held no job"),

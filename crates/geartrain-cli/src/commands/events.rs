@@ -1,6 +1,6 @@
 //! What happens, as it happens.
 
-use geartrain::{Client, Event, Events, EventsEnd, FailedBy, Milestone, Published};
+use geartrain::{Client, Event, FailedBy, Milestone, Published, Subscription, SubscriptionEnd};
 use serde::Serialize;
 
 use super::Done;
@@ -22,7 +22,7 @@ pub(super) async fn events(client: &Client, args: EventsArgs, out: &mut Output<'
 }
 
 /// Prints so many events, each as soon as it comes.
-async fn print(mut events: Box<dyn Events>, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
+async fn print(mut events: Box<dyn Subscription>, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
     let (mut printed, mut last) = (0, None);
     while count_max.is_none_or(|most| printed < most) {
         let Published { position, event } = events.next().await.map_err(|end| ended(&end, last))?;
@@ -39,9 +39,9 @@ async fn print(mut events: Box<dyn Events>, count_max: Option<u64>, out: &mut Ou
 }
 
 /// Why no more events come, and how to go on.
-fn ended(end: &EventsEnd, last: Option<u64>) -> Failure {
+fn ended(end: &SubscriptionEnd, last: Option<u64>) -> Failure {
     let on = match (end, last) {
-        (EventsEnd::Lagged { missed }, _) => Some(missed.saturating_sub(1)),
+        (SubscriptionEnd::Lagged { missed }, _) => Some(missed.saturating_sub(1)),
         (_, last) => last,
     };
     let advice = match on {
@@ -205,14 +205,14 @@ impl EventView {
                 EventView::Progress { jid: jid.to_string(), progress: ProgressView::new(*progress) }
             }
             Event::ResultKept { jid } => EventView::ResultKept { jid: jid.to_string() },
-            Event::HandedBack { jid, queue, worker, crashed } => EventView::HandedBack {
+            Event::Released { jid, queue, worker, crashed } => EventView::HandedBack {
                 jid: jid.to_string(),
                 queue: queue.to_string(),
                 worker: worker.to_string(),
                 crashed: *crashed,
             },
             Event::Announced { worker } => EventView::Announced { worker: worker.to_string() },
-            Event::WorkerGone { worker } => EventView::WorkerGone { worker: worker.to_string() },
+            Event::WorkerLost { worker } => EventView::WorkerGone { worker: worker.to_string() },
             Event::LimitsSet { queue } => EventView::LimitsSet { queue: queue.to_string() },
             Event::Milestone { jid, what } => {
                 EventView::Milestone { jid: jid.to_string(), what: milestone(*what) }
@@ -275,14 +275,14 @@ fn text(event: &Event) -> String {
         Event::Abandoned { jid, queue } => format!("{jid} of {queue} is gone, since nobody waits for it"),
         Event::Progress { jid, progress } => format!("{jid} got to {}", progress_text(*progress)),
         Event::ResultKept { jid } => format!("the result of {jid} is kept"),
-        Event::HandedBack { jid, queue, worker, crashed: false } => {
+        Event::Released { jid, queue, worker, crashed: false } => {
             format!("{jid} was handed back to {queue} by {worker}")
         }
-        Event::HandedBack { jid, queue, worker, crashed: true } => {
+        Event::Released { jid, queue, worker, crashed: true } => {
             format!("{jid} went back to {queue}, since {worker} died")
         }
         Event::Announced { worker } => format!("{worker} said what it can do"),
-        Event::WorkerGone { worker } => format!("{worker} is gone"),
+        Event::WorkerLost { worker } => format!("{worker} is gone"),
         Event::LimitsSet { queue } => format!("{queue} has other limits"),
         Event::Milestone { jid, what } => format!("{jid} is tracked and was {}", milestone(*what)),
         _ => "something that this version does not know".to_owned(),
@@ -347,10 +347,10 @@ mod tests {
 
     #[test]
     fn when_events_end_it_says_how_to_go_on() {
-        let lagged = ended(&EventsEnd::Lagged { missed: 42 }, Some(7));
+        let lagged = ended(&SubscriptionEnd::Lagged { missed: 42 }, Some(7));
         assert_eq!(lagged.exit_code(), 3);
         assert!(lagged.to_string().ends_with("; `geartrain events --after 41` goes on"), "{lagged}");
-        assert!(ended(&EventsEnd::Closed, Some(7)).to_string().ends_with("--after 7` goes on"));
-        assert!(ended(&EventsEnd::Closed, None).to_string().ends_with("; try again"));
+        assert!(ended(&SubscriptionEnd::Closed, Some(7)).to_string().ends_with("--after 7` goes on"));
+        assert!(ended(&SubscriptionEnd::Closed, None).to_string().ends_with("; try again"));
     }
 }

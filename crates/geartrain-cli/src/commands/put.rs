@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use geartrain::{Client, Existing, Jid, Payload, Put, PutReply, RESULT_FOR, Recur, Seconds, Terms};
+use geartrain::{
+    Client, Existing, Jid, Payload, Put, PutOptions, PutReply, RESULT_TTL_DEFAULT, Recur, Seconds,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -55,7 +57,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         tags: (!args.tags.is_empty()).then_some(args.tags),
         depends: args.depends,
         existing: if args.replace { Existing::Replace } else { Existing::Keep },
-        terms: terms(args.terms),
+        options: terms(args.terms),
         ..Put::new(queue, jid.clone(), klass, payload)
     };
     if let Some(wait) = args.wait {
@@ -69,18 +71,18 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
 }
 
 /// What the flags ask for beyond Qless; none if they ask for nothing.
-fn terms(args: TermsArgs) -> Option<Box<Terms>> {
-    let terms = Terms {
+fn terms(args: TermsArgs) -> Option<Box<PutOptions>> {
+    let terms = PutOptions {
         unique: args.unique,
-        result_for: args.keep_result.map(|span| span.unwrap_or(RESULT_FOR)),
+        result_ttl: args.keep_result.map(|span| span.unwrap_or(RESULT_TTL_DEFAULT)),
         expires: args.expires,
         attempt_max: args.timeout,
         backoff: args.backoff,
         crashes_max: args.crashes,
         roll_call: args.roll_call,
-        ..Terms::default()
+        ..PutOptions::default()
     };
-    (terms != Terms::default()).then(|| Box::new(terms))
+    (terms != PutOptions::default()).then(|| Box::new(terms))
 }
 
 /// Tells people what a put did if it is not what they might think, and answers which job stands for it.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use geartrain::{BackendError, Client, Error, GearmanBackend, GearmanUrl, Place, Which};
+use geartrain::{BackendError, Client, Error, GearmanBackend, GearmanUrl, Target, Which};
 use serde_json::json;
 
 use super::Done;
@@ -15,7 +15,7 @@ use crate::view::texts;
 
 /// Servers whose jobs are written down in a file.
 fn servers(url: &str, record: Option<PathBuf>) -> Result<GearmanUrl, Failure> {
-    let Place::Gearman(url) = Place::of(url)? else {
+    let Target::Gearman(url) = Target::of(url)? else {
         let why = "--record and --resubmit are for Gearman servers, other queues keep what is put: give --url gearman://HOST:PORT";
         return Err(Failure::Usage(why.to_owned()));
     };

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write as _};
 
-use geartrain::{Place, script};
+use geartrain::SystemClock;
+use geartrain::{Target, script};
 use geartrain_server::{GearmanSettings, Server, Settings, StartError, TlsFiles};
-use geartrain_store::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -115,7 +115,7 @@ fn greet(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Resu
     // The default URL need not be said.
     let with = if url == "redis://127.0.0.1:7411" { String::new() } else { format!(" --url {url}") };
     let stays = match server.place() {
-        Place::Directory { .. } => ": what was acknowledged stays",
+        Target::Directory { .. } => ": what was acknowledged stays",
         _ => "",
     };
     let (put, pop) = match settings.demo {

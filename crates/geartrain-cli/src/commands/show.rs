@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use geartrain::{Failure, HistoryEntry, Job, JobState, Payload, Timestamp, What, base64};
+use geartrain::{Failure, HistoryEntry, HistoryEvent, Job, JobState, Payload, Timestamp, base64};
 
 use crate::moment::when;
 use crate::text::{Cell, FAINT, HEADING, card, clean, count, table};
@@ -92,7 +92,7 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
     }
     lines.extend(job.spawned_from.as_ref().map(|from| ("made by", Cell::from(from))));
     lines.extend(job.failure().map(|failure| ("failure", failure_text(failure, now).into())));
-    if let Some(about) = &job.particulars {
+    if let Some(about) = &job.details {
         lines.extend(particulars::lines(about, now));
     }
     lines.push(("payload", payload_text(&job.payload).into()));
@@ -117,16 +117,16 @@ fn failure_text(failure: &Failure, now: Timestamp) -> String {
 
 fn what_text(entry: &HistoryEntry) -> String {
     match &entry.what {
-        What::Put { queue } => format!("put into {queue}"),
-        What::Popped { worker } => format!("popped by {worker}"),
-        What::Done => "completed".to_owned(),
-        What::Failed { worker: Some(worker), group } => format!("failed in {group}, said {worker}"),
-        What::Failed { worker: None, group } => format!("failed in {group}"),
-        What::TimedOut => "timed out".to_owned(),
-        What::HandedBack { worker } => format!("handed back by {worker}"),
-        What::Crashed { worker } => format!("lost when {worker} died"),
-        What::Log { message, data: Some(data) } => format!("{message} {data}"),
-        What::Log { message, data: None } => message.clone(),
+        HistoryEvent::Put { queue } => format!("put into {queue}"),
+        HistoryEvent::Popped { worker } => format!("popped by {worker}"),
+        HistoryEvent::Done => "completed".to_owned(),
+        HistoryEvent::Failed { worker: Some(worker), group } => format!("failed in {group}, said {worker}"),
+        HistoryEvent::Failed { worker: None, group } => format!("failed in {group}"),
+        HistoryEvent::TimedOut => "timed out".to_owned(),
+        HistoryEvent::HandedBack { worker } => format!("handed back by {worker}"),
+        HistoryEvent::Crashed { worker } => format!("lost when {worker} died"),
+        HistoryEvent::Log { message, data: Some(data) } => format!("{message} {data}"),
+        HistoryEvent::Log { message, data: None } => message.clone(),
         _ => "something this version does not know".to_owned(),
     }
 }

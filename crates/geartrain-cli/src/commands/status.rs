@@ -1,6 +1,6 @@
 //! How an unfinished job does, and what came out of one that ended.
 
-use geartrain::{Client, GetResult, How, Jid, Kept, Outcome, QueueName, Status, StatusOf};
+use geartrain::{Client, GetResult, Jid, JobEnding, JobResult, QueueName, Status, StatusOf, StoredResult};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -61,8 +61,8 @@ pub(super) async fn result(client: &Client, jid: Jid, out: &mut Output<'_>) -> D
     if out.json {
         return Ok(out.line(&KeptView::new(&kept), "")?);
     }
-    out.bytes(kept.outcome.bytes.bytes())?;
-    match ended_badly(&jid, &kept.how) {
+    out.bytes(kept.result.bytes.bytes())?;
+    match ended_badly(&jid, &kept.ending) {
         Some(why) => Ok(out.remark(why)?),
         None => Ok(()),
     }
@@ -80,10 +80,10 @@ struct KeptView {
 }
 
 impl KeptView {
-    fn new(kept: &Kept) -> KeptView {
+    fn new(kept: &StoredResult) -> KeptView {
         KeptView {
             jid: kept.jid.to_string(),
-            ended: EndedView::new(&kept.how, &kept.outcome),
+            ended: EndedView::new(&kept.ending, &kept.result),
             when: kept.ended.into(),
             until: kept.until.into(),
         }
@@ -101,11 +101,13 @@ pub(super) struct EndedView {
 }
 
 impl EndedView {
-    pub(super) fn new(how: &How, outcome: &Outcome) -> EndedView {
+    pub(super) fn new(how: &JobEnding, outcome: &JobResult) -> EndedView {
         let (how, group, message) = match how {
-            How::Completed => ("completed", None, None),
-            How::Failed { group, message } => ("failed", Some(group.to_string()), Some(message.clone())),
-            How::Canceled => ("canceled", None, None),
+            JobEnding::Completed => ("completed", None, None),
+            JobEnding::Failed { group, message } => {
+                ("failed", Some(group.to_string()), Some(message.clone()))
+            }
+            JobEnding::Canceled => ("canceled", None, None),
             _ => ("ended", None, None),
         };
         let result = Some(payload::to_json(&outcome.bytes));
@@ -114,28 +116,31 @@ impl EndedView {
 }
 
 /// What there is to say about a job that did not end well.
-pub(super) fn ended_badly(jid: &Jid, how: &How) -> Option<String> {
+pub(super) fn ended_badly(jid: &Jid, how: &JobEnding) -> Option<String> {
     match how {
-        How::Failed { group, message } => Some(format!(
+        JobEnding::Failed { group, message } => Some(format!(
             "job {jid} failed in {group}: {message}; `geartrain requeue {jid}` puts it back to work"
         )),
-        How::Canceled => Some(format!("job {jid} was cancelled; put it again if it is still wanted")),
+        JobEnding::Canceled => Some(format!("job {jid} was cancelled; put it again if it is still wanted")),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use geartrain::{Group, Outcome, Timestamp};
+    use geartrain::{Group, JobResult, Timestamp};
 
     use super::*;
 
     #[test]
     fn a_result_in_json_has_every_key() {
-        let kept = Kept {
+        let kept = StoredResult {
             jid: Jid::new("j1").unwrap(),
-            how: How::Failed { group: Group::new("smtp").unwrap(), message: "it said 451".to_owned() },
-            outcome: Outcome { code: 3, bytes: b"\xff\0".into() },
+            ending: JobEnding::Failed {
+                group: Group::new("smtp").unwrap(),
+                message: "it said 451".to_owned(),
+            },
+            result: JobResult { code: 3, bytes: b"\xff\0".into() },
             ended: Timestamp::from(100),
             until: Timestamp::from(200),
         };
@@ -144,8 +149,8 @@ mod tests {
             "result": { "$bytes": "/wA=" }, "ended": 100, "until": 200,
         });
         assert_eq!(json!(KeptView::new(&kept)), expected);
-        let long = Outcome { code: 0, bytes: "1.000000000000000000001".into() };
-        let shown = serde_json::to_string(&KeptView::new(&Kept { outcome: long, ..kept })).unwrap();
+        let long = JobResult { code: 0, bytes: "1.000000000000000000001".into() };
+        let shown = serde_json::to_string(&KeptView::new(&StoredResult { result: long, ..kept })).unwrap();
         assert!(shown.contains("\"result\":1.000000000000000000001,"), "{shown}");
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use geartrain::{Awaited, ChunkKind, Client, Ended, Payload, Put, Told, WaitError};
+use geartrain::{Awaited, ChunkKind, Client, Ended, Payload, Put, StreamItem, WaitError};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -90,11 +90,11 @@ async fn listen(
 ) -> Result<Ended, Failure> {
     while let Some(told) = by(until, awaited.next()) {
         match told? {
-            Told::Chunk(kind, bytes) => heard.chunk(kind, &bytes, out)?,
-            Told::Progress { progress, .. } if out.err_is_terminal && !out.json => {
+            StreamItem::Chunk(kind, bytes) => heard.chunk(kind, &bytes, out)?,
+            StreamItem::Progress { progress, .. } if out.err_is_terminal && !out.json => {
                 out.remark(progress_text(progress))?;
             }
-            Told::Ended(how, outcome) => return Ok(Ended { jid: awaited.jid().clone(), how, outcome }),
+            StreamItem::Ended(how, outcome) => return Ok(Ended { jid: awaited.jid().clone(), how, outcome }),
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
 //! What workers do: pop, and report.
 
 use geartrain::{
-    Chance, Chunk, ChunkKind, Client, Complete, CompleteReply, Fail, HandBack, Heartbeat, Holder, Next,
-    Outcome, Payload, Pop, PopOrder, Popped, Progress, Progressed, Retry, Seconds, Timestamp, WorkerName,
+    Chunk, ChunkKind, Client, Complete, CompleteReply, Fail, Heartbeat, Holder, JobResult, Next, Payload,
+    Pop, PopOrder, Popped, Progress, Progressed, RandomUnit, Release, Retry, Seconds, Timestamp, WorkerName,
 };
 use serde_json::json;
 
@@ -74,7 +74,7 @@ fn popped_card(job: &Popped, now: Timestamp) -> Vec<(&'static str, Cell)> {
         ("token", Cell::from(job.lock.token)),
         ("expires", Cell::from(when(job.lock.expires, now))),
     ];
-    let deadline = job.particulars.as_ref().and_then(|about| about.deadline);
+    let deadline = job.details.as_ref().and_then(|about| about.deadline);
     lines.extend(deadline.map(|deadline| ("deadline", Cell::from(when(deadline, now)))));
     lines.push(("payload", Cell::from(payload_text(&job.payload))));
     lines
@@ -98,7 +98,7 @@ fn payload_and_result(
     result: Option<&Source>,
     code: Option<i32>,
     usual_code: i32,
-) -> Result<(Option<Payload>, Option<Box<Outcome>>), Failure> {
+) -> Result<(Option<Payload>, Option<Box<JobResult>>), Failure> {
     if payload == Some(&Source::Stdin) && result == Some(&Source::Stdin) {
         let why = "standard input can only be read once: give the payload or the result in a file, as @FILE";
         return Err(Failure::Usage(why.to_owned()));
@@ -106,15 +106,15 @@ fn payload_and_result(
     let payload = new_payload(payload)?;
     let bytes = result.map(|source| source.read_as("result")).transpose()?;
     let outcome = (bytes.is_some() || code.is_some())
-        .then(|| Box::new(Outcome { code: code.unwrap_or(usual_code), bytes: bytes.unwrap_or_default() }));
+        .then(|| Box::new(JobResult { code: code.unwrap_or(usual_code), bytes: bytes.unwrap_or_default() }));
     Ok((payload, outcome))
 }
 
 /// A number from 0 to 1 that nobody can foresee.
-fn chance() -> Result<Chance, Failure> {
+fn chance() -> Result<RandomUnit, Failure> {
     // The last bits of such an id are drawn by lot, whatever its first ones say about the time.
     let drawn = uuid::Uuid::now_v7().as_u128() as u32;
-    Chance::new(f64::from(drawn) / f64::from(u32::MAX)).map_err(|error| Failure::Usage(error.to_string()))
+    RandomUnit::new(f64::from(drawn) / f64::from(u32::MAX)).map_err(|error| Failure::Usage(error.to_string()))
 }
 
 pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Output<'_>) -> Done {
@@ -198,6 +198,6 @@ pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>
 }
 
 pub(super) async fn hand_back(client: &Client, args: HandBackArgs, out: &mut Output<'_>) -> Done {
-    client.run(HandBack { jid: args.jid.clone(), holder: holder(args.holder)? }).await?;
+    client.run(Release { jid: args.jid.clone(), holder: holder(args.holder)? }).await?;
     Ok(out.line(&json!({ "jid": args.jid.to_string() }), "handed back")?)
 }

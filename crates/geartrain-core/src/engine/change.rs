@@ -3,7 +3,7 @@
 use super::state::check_option;
 use super::{Delta, Effects, Engine, ITSELF, RowState, TAGS_MAX, at_least_one, at_most};
 use crate::{
-    AddTags, Allot, Depend, DependChange, Event, Log, NAME_BYTES_MAX, QueueName, Refusal, RemoveTags,
+    AddTags, AllocateIds, Depend, DependChange, Event, Log, NAME_BYTES_MAX, QueueName, Refusal, RemoveTags,
     SetPriority, Tag, Timestamp, Track, WorkerName,
 };
 
@@ -137,8 +137,8 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn allot(&mut self, allot: Allot, fx: &mut Effects) -> Result<u64, Refusal> {
-        let Allot { counter, count } = allot;
+    pub(super) fn allot(&mut self, allot: AllocateIds, fx: &mut Effects) -> Result<u64, Refusal> {
+        let AllocateIds { counter, count } = allot;
         let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
         if !is_counter(&counter) {
             return bad("counter", format!("must have 1 to {NAME_BYTES_MAX} bytes, not {}", counter.len()));
@@ -150,7 +150,7 @@ impl Engine {
         let Some(last) = before.checked_add(count.get() as u64) else {
             return bad("counter", format!("{counter} has no {} numbers left", count.get()));
         };
-        self.commit(Delta::Allotted(counter.into(), last), fx);
+        self.commit(Delta::IdsAllocated(counter.into(), last), fx);
         Ok(before + 1)
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::state::RowId;
 use crate::{
-    CompleteReply, Event, Every, Jid, Kept, Payload, Priority, Progressed, QueueLimits, Seconds, Tag, Terms,
-    Timestamp, Waiter,
+    CompleteReply, Event, Every, Jid, Payload, Priority, Progressed, PutOptions, QueueLimits, ResultWaiter,
+    Seconds, StoredResult, Tag, Timestamp,
 };
 
 /// A kind of thing that goes by a name and is numbered.
@@ -157,7 +157,7 @@ pub enum Delta {
     /// A recurring job is gone.
     Unrecur(u32),
     /// A job has these terms and no others. Who is attached is told apart, and nobody is called.
-    Terms(RowId, Box<Terms>),
+    PutOptions(RowId, Box<PutOptions>),
     /// A put joins a job.
     Merged {
         /// The job.
@@ -168,9 +168,9 @@ pub enum Delta {
         always: bool,
     },
     /// Somebody waits for a job.
-    Attached(RowId, Waiter),
+    Attached(RowId, ResultWaiter),
     /// Somebody waits for a job no longer.
-    Detached(RowId, Waiter),
+    Detached(RowId, ResultWaiter),
     /// An attempt got further.
     Progressed(RowId, Progressed),
     /// An attempt must be over at a moment.
@@ -187,11 +187,11 @@ pub enum Delta {
         evidence: Option<Box<str>>,
     },
     /// A worker was interrupted, and its job goes to the front.
-    HandBack(RowId, Timestamp),
+    Release(RowId, Timestamp),
     /// A job goes from its worker to the front.
     ToFront(RowId),
     /// A worker can do jobs.
-    Able {
+    CapabilityAdded {
         /// The worker.
         worker: NameId,
         /// The queue.
@@ -202,7 +202,7 @@ pub enum Delta {
         attempt_max: Option<Seconds>,
     },
     /// A worker cannot do jobs any more.
-    Unable {
+    CapabilityRemoved {
         /// The worker.
         worker: NameId,
         /// The queue.
@@ -211,21 +211,21 @@ pub enum Delta {
         klass: Option<NameId>,
     },
     /// A worker can do nothing any more.
-    UnableAtAll(NameId),
+    CapabilitiesCleared(NameId),
     /// A queue has these limits, or none.
     Limits(NameId, Option<Box<QueueLimits>>),
     /// Somebody asked a queue for jobs.
     Asked(NameId, Timestamp),
     /// A result is kept.
-    ResultKept(Box<Kept>),
+    ResultKept(Box<StoredResult>),
     /// A result is kept no longer.
     ResultDropped(Jid),
     /// Events are kept because somebody listened at a moment, or not kept.
     Listening(Option<Timestamp>),
     /// An event is kept.
-    Happened(Box<Event>),
+    EventLogged(Box<Event>),
     /// Numbers of a counter are given out, up to this one.
-    Allotted(Box<str>, u64),
+    IdsAllocated(Box<str>, u64),
 }
 
 impl Delta {
@@ -244,16 +244,16 @@ impl Delta {
                 | Delta::Attached(..)
                 | Delta::Progressed(..)
                 | Delta::Deadline(..)
-                | Delta::Able { .. }
-                | Delta::Unable { .. }
-                | Delta::UnableAtAll(_)
+                | Delta::CapabilityAdded { .. }
+                | Delta::CapabilityRemoved { .. }
+                | Delta::CapabilitiesCleared(_)
                 | Delta::Asked(..)
-                | Delta::Happened(_)
+                | Delta::EventLogged(_)
         )
     }
 
     /// Whether it says anything that matters once the process is gone, rather than who was there when.
-    pub fn must_be_kept(&self) -> bool {
+    pub fn must_be_logged(&self) -> bool {
         !matches!(
             self,
             Delta::Name(..)
@@ -315,9 +315,9 @@ impl Delta {
             | Delta::Deadline(row, _)
             | Delta::Overrun(row, _)
             | Delta::Crashed { row, .. }
-            | Delta::HandBack(row, _)
+            | Delta::Release(row, _)
             | Delta::ToFront(row)
-            | Delta::Terms(row, _) => Some(*row),
+            | Delta::PutOptions(row, _) => Some(*row),
 
             Delta::Epoch(_)
             | Delta::Name(..)
@@ -334,16 +334,16 @@ impl Delta {
             | Delta::Config(..)
             | Delta::Recur(_)
             | Delta::Unrecur(_)
-            | Delta::Able { .. }
-            | Delta::Unable { .. }
-            | Delta::UnableAtAll(_)
+            | Delta::CapabilityAdded { .. }
+            | Delta::CapabilityRemoved { .. }
+            | Delta::CapabilitiesCleared(_)
             | Delta::Limits(..)
             | Delta::Asked(..)
             | Delta::ResultKept(_)
             | Delta::ResultDropped(_)
             | Delta::Listening(_)
-            | Delta::Happened(_)
-            | Delta::Allotted(..) => None,
+            | Delta::EventLogged(_)
+            | Delta::IdsAllocated(..) => None,
         }
     }
 }

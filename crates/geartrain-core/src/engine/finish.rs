@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
-    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, How, Jid, Milestone, Next,
-    Payload, Refusal, Retry, StateName, Timeout, Timestamp, Unfail,
+    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, JobEnding, Milestone,
+    Next, Payload, Refusal, Retry, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -59,7 +59,7 @@ impl Engine {
                 });
                 self.commit(Delta::Complete { row, now, payload: payload.take() }, fx);
                 if let Some(ending) = ending {
-                    self.conclude(row, now, ending, How::Completed, result.take(), fx);
+                    self.conclude(row, now, ending, JobEnding::Completed, result.take(), fx);
                 }
                 self.drop_old_complete(now, fx);
                 Ok(CompleteReply::Complete)
@@ -123,7 +123,7 @@ impl Engine {
         }
         self.check_result(row, fail.result.as_deref())?;
         let ending = self.ending(row).map(|ending| {
-            let how = How::Failed { group: fail.group.clone(), message: fail.message.clone() };
+            let how = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
             (ending, how)
         });
         fx.passing = self.is_passing(row);

@@ -7,22 +7,22 @@
 //! progress, results), `able` (what workers can do, their deaths, limits), `tick` (what only time brings
 //! about), `why` and `happened`. `reclaim` removes names that nothing needs. `state` holds what is known.
 
-mod able;
+mod capabilities;
 mod change;
 mod codec;
 mod delta;
+mod event_log;
 mod finish;
-mod happened;
-mod look_ahead;
 mod payloads;
 mod pop;
+mod prefetch;
 mod put;
+mod put_options;
 mod read;
 mod reclaim;
 mod recur;
 mod salvage;
 mod state;
-mod terms;
 mod tick;
 mod why;
 
@@ -33,12 +33,12 @@ pub use codec::{CodecError, CodecErrorWhy};
 pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
 pub use salvage::Placeholders;
 pub(crate) use state::COPIED_BYTES_MAX;
-pub use state::{Census, EPOCH_MAX, Move, Moved, RowId};
+pub use state::{EPOCH_MAX, MemoryReport, RowId, SpillDone, SpillTask};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
-    Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName,
-    RETRIES_MAX, Refusal, Reply, Terms, Timestamp, WorkerName,
+    Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, PutOptions,
+    QueueName, RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
 };
 
 /// The most tags that a job may have.
@@ -124,7 +124,7 @@ impl Effects {
                 delta.encode(&mut written.bytes);
                 if !self.passing {
                     written.must_be_synced |= delta.must_be_synced();
-                    written.must_be_kept |= delta.must_be_kept();
+                    written.must_be_kept |= delta.must_be_logged();
                 }
             }
         }
@@ -275,11 +275,11 @@ impl Engine {
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
             Command::Attach(attach) => Reply::Attach(self.attach(now, attach, fx)?),
-            Command::Leave(leave) => Reply::Leave(self.leave(&leave, fx)),
+            Command::Detach(leave) => Reply::Detach(self.leave(&leave, fx)),
             Command::Progress(progress) => Reply::Progress(self.progress(progress, fx)?),
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk, fx)?),
-            Command::HandBack(hand_back) => Reply::HandBack(self.hand_back(now, hand_back, fx)?),
-            Command::Gone(gone) => Reply::Gone(self.gone(now, gone, fx)?),
+            Command::Release(hand_back) => Reply::Release(self.hand_back(now, hand_back, fx)?),
+            Command::WorkerLost(gone) => Reply::WorkerLost(self.gone(now, gone, fx)?),
             Command::Announce(announce) => Reply::Announce(self.announce(now, announce, fx)?),
             Command::RollCall(call) => Reply::RollCall(self.roll_call(&call)),
             Command::Announced(announced) => Reply::Announced(self.announced(&announced)),
@@ -289,7 +289,7 @@ impl Engine {
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
-            Command::Allot(allot) => Reply::Allot(self.allot(allot, fx)?),
+            Command::AllocateIds(allot) => Reply::AllocateIds(self.allot(allot, fx)?),
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
         })
     }
@@ -314,8 +314,9 @@ impl Engine {
     pub fn is_ready(&self, queue: &QueueName, now: Timestamp) -> bool {
         let Some(number) = self.state.find_queue(queue.as_str()) else { return false };
         let queue = self.state.queue(number);
-        let due =
-            |entries: &state::Ordered<state::Timed>| entries.first().is_some_and(|first| first.at <= now);
+        let due = |entries: &state::OrderStatTree<state::DueKey>| {
+            entries.first().is_some_and(|first| first.at <= now)
+        };
         let has_any =
             !queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring);
         has_any && self.open_places(number, now, 1) > 0
@@ -334,7 +335,7 @@ impl Engine {
     }
 
     /// The watched queues in which, since the last time, something changed: a pop may find a job now, or later at another moment.
-    pub fn stirred(&mut self) -> Vec<QueueName> {
+    pub fn take_dirty_queues(&mut self) -> Vec<QueueName> {
         let stirred = self.state.take_stirred();
         stirred.into_iter().map(|queue| self.state.queue_name(queue)).collect()
     }
@@ -345,8 +346,8 @@ impl Engine {
     }
 
     /// Counts what there is.
-    pub fn census(&self) -> Census {
-        self.state.census()
+    pub fn memory_report(&self) -> MemoryReport {
+        self.state.memory_report()
     }
 
     /// Begins a new epoch, so that no token is given out that was given out before, even if that was lost in a crash.
@@ -362,7 +363,7 @@ impl Engine {
     }
 
     /// Writes up to so many more jobs (and those that changed meanwhile, as they were), and says whether that were all.
-    pub fn go_on_with_snapshot(&mut self, jobs_max: usize, into: &mut Vec<u8>) -> bool {
+    pub fn continue_snapshot(&mut self, jobs_max: usize, into: &mut Vec<u8>) -> bool {
         self.state.go_on_with_picture(jobs_max, into)
     }
 
@@ -379,17 +380,17 @@ impl Engine {
     }
 
     /// Whether a command concerns nothing but jobs that nobody can miss if the machine goes down, or only looks at one. It may say no where the answer is yes.
-    pub fn is_passing_command(&self, now: Timestamp, command: &Command) -> bool {
+    pub fn is_ephemeral_command(&self, now: Timestamp, command: &Command) -> bool {
         let is_passing = |jid: &Jid| self.state.find(jid).is_some_and(|row| self.is_passing(row));
         match command {
             Command::Put(put) => {
-                put.terms.as_deref().is_some_and(Terms::are_passing) && put.depends.is_empty()
+                put.options.as_deref().is_some_and(PutOptions::are_ephemeral) && put.depends.is_empty()
             }
             Command::Pop(pop) => {
                 let [queue] = &pop.queues[..] else { return false };
                 let Some(queue) = self.state.find_queue(queue.as_str()) else { return false };
                 let queue = self.state.queue(queue);
-                let is_due = |entries: &state::Ordered<state::Timed>| {
+                let is_due = |entries: &state::OrderStatTree<state::DueKey>| {
                     entries.first().is_some_and(|first| first.at <= now)
                 };
                 let is_quiet = ![&queue.locks, &queue.scheduled, &queue.recurring].into_iter().any(is_due);
@@ -407,7 +408,7 @@ impl Engine {
 
     /// Whether nobody can miss a job if the machine goes down: those who wait for it go down too, and it would have left nothing behind.
     fn is_passing(&self, row: RowId) -> bool {
-        self.state.side(row).is_some_and(|side| side.terms.are_passing())
+        self.state.extension(row).is_some_and(|side| side.options.are_ephemeral())
             && self.state.dependents(row).next().is_none()
     }
 

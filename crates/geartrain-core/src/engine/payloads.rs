@@ -2,9 +2,9 @@
 //!
 //! The engine never asks for the bytes back. A payload that is elsewhere goes out as its [`Place`], and the store puts the bytes in before anybody sees it.
 
-use super::{Effects, Engine, Move, Moved};
+use super::{Effects, Engine, SpillDone, SpillTask};
 use crate::engine::Delta;
-use crate::{Jid, Place, Timestamp};
+use crate::{Jid, SpillLocation, Timestamp};
 
 impl Engine {
     /// How many bytes of payloads are in memory, those of recurring jobs apart.
@@ -14,13 +14,13 @@ impl Engine {
 
     /// Picks payloads to be written elsewhere, until no more than so many bytes would stay in memory; at most so many bytes at a time, and a
     /// little more. They stay in memory until [`Engine::moved`] says that they were written.
-    pub fn pick_payloads(&mut self, memory: u64, bytes_max: u64) -> Vec<Move> {
+    pub fn pick_spill_victims(&mut self, memory: u64, bytes_max: u64) -> Vec<SpillTask> {
         self.state.pick(memory, bytes_max)
     }
 
     /// Picks payloads that lie in files of which less than half is needed, to be written again elsewhere. The answers to those of the last time must
     /// have come. None if there is nothing to do; a list that is empty says that there is, and that nothing was found yet.
-    pub fn pick_payloads_of_sparse_files(&mut self, bytes_max: u64) -> Option<Vec<Move>> {
+    pub fn pick_payloads_of_sparse_files(&mut self, bytes_max: u64) -> Option<Vec<SpillTask>> {
         self.state.pick_forward(bytes_max)
     }
 
@@ -30,7 +30,7 @@ impl Engine {
     }
 
     /// What has become of a move. If the payload has changed meanwhile, nothing.
-    pub fn moved(&mut self, moved: Moved) {
+    pub fn finish_spill(&mut self, moved: SpillDone) {
         self.state.moved(moved);
     }
 
@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// All payloads that are not in memory.
-    pub fn payload_places(&self) -> impl Iterator<Item = (Jid, Place)> {
+    pub fn spilled_payloads(&self) -> impl Iterator<Item = (Jid, SpillLocation)> {
         let places = self.state.blobs().places();
         places.rows().filter_map(|row| Some((self.state.jid(row), self.state.place_of(row)?)))
     }
@@ -105,7 +105,7 @@ mod tests {
     struct Both {
         engine: Engine,
         effects: Effects,
-        written: BTreeMap<Place, Vec<u8>>,
+        written: BTreeMap<SpillLocation, Vec<u8>>,
         file: u64,
         file_bytes: u64,
         offset: u64,
@@ -139,12 +139,13 @@ mod tests {
         }
 
         /// What a store does with a move.
-        fn write(&mut self, of: &Move) -> Moved {
-            let bytes = match of.payload.place() {
+        fn write(&mut self, of: &SpillTask) -> SpillDone {
+            let bytes = match of.payload.spill_location() {
                 Some(place) => self.written[&place].clone(),
                 None => of.payload.bytes().to_vec(),
             };
-            let place = Place { file: self.file, offset: self.offset as u32, bytes: bytes.len() as u32 };
+            let place =
+                SpillLocation { file: self.file, offset: self.offset as u32, bytes: bytes.len() as u32 };
             self.offset += place.record_bytes();
             if self.offset >= self.file_bytes {
                 (self.file, self.offset) = (self.file + 1, 0);
@@ -153,15 +154,15 @@ mod tests {
             of.ended(Some(place))
         }
 
-        fn pick(&mut self) -> Vec<Move> {
-            self.engine.pick_payloads(0, u64::MAX)
+        fn pick(&mut self) -> Vec<SpillTask> {
+            self.engine.pick_spill_victims(0, u64::MAX)
         }
 
         /// Picks, writes and tells.
         fn spill(&mut self) {
             for of in self.pick() {
                 let moved = self.write(&of);
-                self.engine.moved(moved);
+                self.engine.finish_spill(moved);
             }
         }
 
@@ -169,7 +170,7 @@ mod tests {
             while let Some(moves) = self.engine.pick_payloads_of_sparse_files(8) {
                 for of in moves {
                     let moved = self.write(&of);
-                    self.engine.moved(moved);
+                    self.engine.finish_spill(moved);
                 }
             }
         }
@@ -184,7 +185,7 @@ mod tests {
         fn text(&mut self, jid: &str) -> String {
             let payload = self.payload_of(jid);
             let bytes = payload
-                .place()
+                .spill_location()
                 .map_or_else(|| payload.to_shared().to_vec(), |place| self.written[&place].clone());
             String::from_utf8(bytes).unwrap()
         }
@@ -211,12 +212,15 @@ mod tests {
         assert_eq!(both.payload_of("a").bytes(), b"hello");
         assert!(both.pick().is_empty());
         let moved = both.write(&moves[0]);
-        both.engine.moved(moved);
-        assert_eq!(both.payload_of("a").place(), Some(Place { file: 1, offset: 0, bytes: 5 }));
+        both.engine.finish_spill(moved);
+        assert_eq!(
+            both.payload_of("a").spill_location(),
+            Some(SpillLocation { file: 1, offset: 0, bytes: 5 })
+        );
         assert_eq!(both.payload_of("tiny").bytes(), b"abc");
         assert!(both.effects.elsewhere);
         assert_eq!(both.engine.payload_bytes(), 3);
-        assert_eq!(both.pop().payload.place(), Some(Place { file: 1, offset: 0, bytes: 5 }));
+        assert_eq!(both.pop().payload.spill_location(), Some(SpillLocation { file: 1, offset: 0, bytes: 5 }));
         both.check();
     }
 
@@ -225,9 +229,9 @@ mod tests {
         let mut both = Both::new(1_000);
         (0..10).for_each(|n| both.put(&n.to_string(), "12345678"));
         both.pop();
-        assert_eq!(both.engine.pick_payloads(80, 1_000).len(), 0);
-        assert_eq!(both.engine.pick_payloads(70, 1_000).len(), 2);
-        assert_eq!(both.engine.pick_payloads(0, 17).len(), 3);
+        assert_eq!(both.engine.pick_spill_victims(80, 1_000).len(), 0);
+        assert_eq!(both.engine.pick_spill_victims(70, 1_000).len(), 2);
+        assert_eq!(both.engine.pick_spill_victims(0, 17).len(), 3);
         assert_eq!(both.pick().len(), 4);
         assert_eq!(both.pick().len(), 0);
         both.check();
@@ -238,7 +242,7 @@ mod tests {
         let mut both = Both::new(1_000);
         both.put("a", "hello");
         let failed = both.pick().remove(0).ended(None);
-        both.engine.moved(failed);
+        both.engine.finish_spill(failed);
         both.check();
         assert_eq!(both.text("a"), "hello");
         assert_eq!(both.pick().len(), 1);
@@ -267,10 +271,10 @@ mod tests {
             let first = both.pick().remove(0);
             change(&mut both);
             let moved = both.write(&first);
-            both.engine.moved(moved);
+            both.engine.finish_spill(moved);
             both.check();
             assert_eq!(both.text("a"), "newer");
-            assert!(both.payload_of("a").place().is_none());
+            assert!(both.payload_of("a").spill_location().is_none());
         }
     }
 
@@ -281,12 +285,12 @@ mod tests {
         let of = both.pick().remove(0);
         both.cancel("a");
         let moved = both.write(&of);
-        both.engine.moved(moved);
+        both.engine.finish_spill(moved);
         both.check();
         // Neither is another job taken for it that has its row.
         both.put("b", "other");
         let moved = both.write(&of);
-        both.engine.moved(moved);
+        both.engine.finish_spill(moved);
         both.check();
         assert_eq!(both.text("b"), "other");
     }
@@ -311,7 +315,7 @@ mod tests {
             assert_eq!(moves.len(), 1);
             change(&mut both);
             let moved = both.write(&moves[0]);
-            both.engine.moved(moved);
+            both.engine.finish_spill(moved);
             both.check();
             assert_eq!(both.text("a"), "newer");
         }
@@ -350,12 +354,12 @@ mod tests {
         both.put("b", "world");
         let moves = both.pick();
         let first = both.write(&moves[0]);
-        both.engine.moved(first);
+        both.engine.finish_spill(first);
         both.cancel("a");
         // What comes next may lie in the same file.
         assert_eq!(both.engine.take_empty_payload_files(), []);
         let second = both.write(&moves[1]);
-        both.engine.moved(second);
+        both.engine.finish_spill(second);
         assert_eq!(both.text("b"), "world");
         both.check();
     }
@@ -370,7 +374,7 @@ mod tests {
         both.file = 9;
         let mut tries = 0;
         while let Some(moves) = both.engine.pick_payloads_of_sparse_files(100) {
-            moves.iter().for_each(|of| both.engine.moved(of.ended(None)));
+            moves.iter().for_each(|of| both.engine.finish_spill(of.ended(None)));
             tries += moves.len();
             assert!(tries < 10);
         }
@@ -379,8 +383,8 @@ mod tests {
     }
 
     /// The payload of a file of its own.
-    fn own(number: u64) -> Place {
-        Place { file: 3 << 32 | Place::OWN_FILE | number, offset: 16, bytes: 1 << 20 }
+    fn own(number: u64) -> SpillLocation {
+        SpillLocation { file: 3 << 32 | SpillLocation::OWN_FILE | number, offset: 16, bytes: 1 << 20 }
     }
 
     #[test]
@@ -394,7 +398,7 @@ mod tests {
         both.run(put("b", 2));
         both.engine.release_payload_file_unless_needed(own(1).file);
         assert_eq!(both.engine.take_released_payload_files(), []);
-        assert_eq!(both.payload_of("a").place(), Some(own(1)));
+        assert_eq!(both.payload_of("a").spill_location(), Some(own(1)));
         assert_eq!((both.engine.payload_bytes(), both.pick().len()), (0, 0));
         // Another payload, no job, and a put that was never executed.
         both.run(put("a", 3));
@@ -424,7 +428,7 @@ mod tests {
         both.put("c", "memory");
         let (mut head, mut jobs) = (Vec::new(), Vec::new());
         both.engine.begin_snapshot(&mut head);
-        both.engine.go_on_with_snapshot(100, &mut jobs);
+        both.engine.continue_snapshot(100, &mut jobs);
         let limits = Limits { moved_bytes_min: 4, ..Limits::default() };
         let restore = |jobs: &[u8]| {
             let mut restoring = Engine::restore(limits.clone(), &head)?;
@@ -434,7 +438,7 @@ mod tests {
         both.engine = restore(&jobs).unwrap();
         both.check();
         assert_eq!(["a", "b", "c"].map(|jid| both.text(jid)), ["hello", "world", "memory"]);
-        assert_eq!(both.engine.payload_places().count(), 2);
+        assert_eq!(both.engine.spilled_payloads().count(), 2);
         assert_eq!(both.pick().len(), 1);
         // Row, jid, state; then the flags, of which nobody knows these.
         assert_eq!(jobs[..7], [0, 1, b'a', 3, 0x80, 0x80, 0x04]);
@@ -469,7 +473,7 @@ mod tests {
             };
             let mut both = Both::new(300);
             let mut expected: BTreeMap<String, String> = BTreeMap::new();
-            let mut under_way: Vec<Moved> = Vec::new();
+            let mut under_way: Vec<SpillDone> = Vec::new();
             for step in 0..300 {
                 let jid = chance(20).to_string();
                 match chance(10) {
@@ -483,7 +487,7 @@ mod tests {
                         expected.remove(&jid);
                     }
                     5 => {
-                        for of in both.engine.pick_payloads(chance(300), chance(200)) {
+                        for of in both.engine.pick_spill_victims(chance(300), chance(200)) {
                             let moved = if chance(9) == 0 { of.ended(None) } else { both.write(&of) };
                             under_way.push(moved);
                         }
@@ -494,7 +498,7 @@ mod tests {
                         }
                     }
                     7 if under_way.is_empty() => drop(both.engine.take_empty_payload_files()),
-                    _ => under_way.drain(..).for_each(|moved| both.engine.moved(moved)),
+                    _ => under_way.drain(..).for_each(|moved| both.engine.finish_spill(moved)),
                 }
                 both.check();
             }

@@ -4,8 +4,8 @@ use super::{
     Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, RowId, check_queues,
 };
 use crate::{
-    Event, FailedBy, Group, How, Job, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority, Refusal,
-    Seconds, Timestamp,
+    Event, FailedBy, Group, Job, JobEnding, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority,
+    Refusal, Seconds, Timestamp,
 };
 
 /// How well it is known when somebody last asked a queue for jobs.
@@ -284,7 +284,7 @@ impl Engine {
             fx,
         );
         if let Some(ending) = ending {
-            self.conclude(row, now, ending, How::Failed { group, message }, None, fx);
+            self.conclude(row, now, ending, JobEnding::Failed { group, message }, None, fx);
         }
     }
 
@@ -307,8 +307,11 @@ impl Engine {
     /// Limits an attempt, if the job or its worker does.
     fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
         let of = self.state.row(row);
-        let of_job =
-            if of.rare == NONE { None } else { self.state.side(row).and_then(|side| side.terms.attempt_max) };
+        let of_job = if of.rare == NONE {
+            None
+        } else {
+            self.state.extension(row).and_then(|side| side.options.attempt_max)
+        };
         let of_worker = self.state.attempt_max(worker, of.queue, of.klass);
         if let Some(attempt_max) = of_job.into_iter().chain(of_worker).min() {
             self.commit(Delta::Deadline(row, now + attempt_max), fx);

@@ -4,7 +4,7 @@ use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
 };
 use crate::{
-    Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutReply, Refusal, Seconds, Terms, Timestamp,
+    Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply, Refusal, Seconds, Timestamp,
 };
 
 const RETRIES: u32 = 5;
@@ -23,7 +23,7 @@ impl Engine {
         self.check_size("payload", put.payload.byte_len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
-        if let Some(terms) = &put.terms {
+        if let Some(terms) = &put.options {
             Engine::check_terms(terms)?;
         }
         let row = self.state.find(&put.jid);
@@ -33,9 +33,10 @@ impl Engine {
             _ => {}
         }
         let queue = self.state.find_queue(put.queue.as_str());
-        fx.passing =
-            row.is_none() && put.depends.is_empty() && put.terms.as_deref().is_some_and(Terms::are_passing);
-        if let Some(terms) = &put.terms
+        fx.passing = row.is_none()
+            && put.depends.is_empty()
+            && put.options.as_deref().is_some_and(PutOptions::are_ephemeral);
+        if let Some(terms) = &put.options
             && let Some(joined) = self.agree(now, row, queue, terms, put, fx)?
         {
             return Ok(joined);
@@ -73,7 +74,7 @@ impl Engine {
             jid: put.jid.clone(),
         };
         self.commit(Delta::Put(delta), fx);
-        if let Some(terms) = &mut put.terms
+        if let Some(terms) = &mut put.options
             && let Some(row) = self.state.find(&put.jid)
         {
             self.settle_terms(row, terms, fx);

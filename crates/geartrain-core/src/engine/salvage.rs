@@ -86,7 +86,7 @@ mod tests {
         let mut is_done = false;
         while !is_done {
             let mut row = Vec::new();
-            is_done = engine.go_on_with_snapshot(1, &mut row);
+            is_done = engine.continue_snapshot(1, &mut row);
             rows.push(row);
         }
         // After the snapshot one of the two is removed, and another job gets its row.
@@ -108,6 +108,6 @@ mod tests {
         assert_eq!(placeholders.into_values().collect::<Vec<_>>(), [name(0)]);
         engine.abandon(Timestamp::ZERO, &name(0), &mut Effects::default());
         engine.check().unwrap();
-        assert_eq!(engine.census().waiting, 3, "whole, waits and new");
+        assert_eq!(engine.memory_report().waiting, 3, "whole, waits and new");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
-use crate::{Chance, Event, FailedBy, SILENCE_MAX, Seconds, Tick, TickReply, Timestamp};
+use crate::{Event, FailedBy, RandomUnit, Seconds, Tick, TickReply, Timestamp, WORKER_SILENCE_MAX};
 
 /// How long events are kept after anybody listened.
 const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
@@ -22,8 +22,8 @@ impl Engine {
         // It is too late only after that moment.
         let expiry = self.state.first_expiry().map(|(at, _)| at.next_up());
         let result = self.state.results().first_to_end().map(|(until, _)| until);
-        let silence = self.state.most_silent().map(|(seen, _)| (seen + SILENCE_MAX).next_up());
-        let listened = self.state.happened().listened.map(|at| (at + LISTENED_MAX).next_up());
+        let silence = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
+        let listened = self.state.event_log().listened.map(|at| (at + LISTENED_MAX).next_up());
         [deadline, expiry, result, silence, listened].into_iter().flatten().min()
     }
 
@@ -64,13 +64,13 @@ impl Engine {
             let jid = jid.clone();
             self.commit(Delta::ResultDropped(jid), fx);
         } else if let Some((seen, worker)) = self.state.most_silent()
-            && seen + SILENCE_MAX < now
+            && seen + WORKER_SILENCE_MAX < now
         {
-            self.commit(Delta::UnableAtAll(worker), fx);
+            self.commit(Delta::CapabilitiesCleared(worker), fx);
             if let Some(worker) = self.state.worker_name(worker) {
-                fx.tell(|| Event::WorkerGone { worker });
+                fx.tell(|| Event::WorkerLost { worker });
             }
-        } else if let Some(listened) = self.state.happened().listened
+        } else if let Some(listened) = self.state.event_log().listened
             && listened + LISTENED_MAX < now
         {
             self.commit(Delta::Listening(None), fx);
@@ -84,7 +84,7 @@ impl Engine {
     fn overrun(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("timed-out", row);
         let message = "An attempt took longer than it may";
-        let wait = self.backoff(row, Chance::EVEN).unwrap_or_default();
+        let wait = self.backoff(row, RandomUnit::MIDDLE).unwrap_or_default();
         if let Some(worker) = self.holder(row) {
             fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
@@ -110,13 +110,13 @@ impl Engine {
 
     /// Since when a job must not start any more, if that is so.
     pub(super) fn late_since(&self, row: RowId, now: Timestamp) -> Option<Timestamp> {
-        self.state.side(row)?.terms.expires.filter(|expires| *expires < now)
+        self.state.extension(row)?.options.expires.filter(|expires| *expires < now)
     }
 
     /// How long a job waits that is tried again after the attempt under way, if that is its own affair.
-    pub(super) fn backoff(&self, row: RowId, chance: Chance) -> Option<Seconds> {
+    pub(super) fn backoff(&self, row: RowId, chance: RandomUnit) -> Option<Seconds> {
         let of = self.state.row(row);
         let before = u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0);
-        Some(self.state.side(row)?.terms.backoff?.wait(before, chance))
+        Some(self.state.extension(row)?.options.backoff?.wait(before, chance))
     }
 }

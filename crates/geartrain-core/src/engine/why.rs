@@ -1,7 +1,7 @@
 //! Why a job does not run.
 
 use super::{Engine, Flags, RowId, RowState};
-use crate::{JobState, Reason, Refusal, SILENCE_MAX, Seconds, Timestamp, Why, WhyReply};
+use crate::{JobState, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, Why, WhyReply};
 
 /// How many of those that hold a queue's places are named.
 const HELD_MAX: usize = 5;
@@ -23,7 +23,7 @@ impl Engine {
             JobState::Failed { failure } => {
                 let (crashes, evidence) = self
                     .state
-                    .side(row)
+                    .extension(row)
                     .map_or((0, None), |side| (side.crashes, side.evidence.as_deref().map(Into::into)));
                 return vec![if crashes > 0 && failure.group == self.group_for("crashed", row) {
                     Reason::SetAside { group: failure.group, crashes, evidence }
@@ -78,7 +78,7 @@ impl Engine {
         if let Some(pace) = queue.pace.filter(|pace| pace.starts(now, 1) == 0) {
             reasons.push(Reason::RateLimit { until: pace.opens(now) });
         }
-        let asked = queue.asked.filter(|asked| now - *asked <= SILENCE_MAX);
+        let asked = queue.asked.filter(|asked| now - *asked <= WORKER_SILENCE_MAX);
         if asked.is_none() && self.state.able(of.queue, Some(of.klass)) == 0 {
             reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.asked });
         }

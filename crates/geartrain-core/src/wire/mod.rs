@@ -8,9 +8,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod hot;
+mod batch;
 
-pub use hot::AnswerPieces;
+pub use batch::AnswerPieces;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -39,19 +39,21 @@ pub enum Request {
     /// Commands, to be done in order. Answered with a list of [`Answer`]s.
     Batch(Vec<Call>),
     /// Pops, or waits for something to pop. Answered with a list of [`Waiting`].
-    Wait {
+    #[serde(rename = "Wait")]
+    Park {
         /// Which process waits.
         process: String,
         /// The caller's clock.
         now: Option<Timestamp>,
         /// What it waits for. One that waits already goes on to.
-        waits: Vec<Wait>,
+        waits: Vec<ParkedPop>,
         /// Does what is due first, where nothing moves by itself: on a Redis.
         #[serde(default)]
         tick: bool,
     },
     /// Waits no longer. Answered with nil.
-    Awake {
+    #[serde(rename = "Awake")]
+    Unpark {
         /// Which process.
         process: String,
         /// Which of its waits.
@@ -62,7 +64,7 @@ pub enum Request {
         /// The caller's clock.
         now: Option<Timestamp>,
     },
-    /// Asks for the events after a position. Answered with [`Happened`].
+    /// Asks for the events after a position. Answered with [`EventLog`].
     Since {
         /// Which position.
         after: u64,
@@ -73,7 +75,7 @@ pub enum Request {
 
 /// Something that a process waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct ParkedPop {
     /// Its number in that process.
     pub number: u64,
     /// What is asked for. One that asks for nothing waits only to be told that there is something.
@@ -85,11 +87,12 @@ pub struct Wait {
 /// What becomes of a wait.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Waiting {
+pub enum ParkReply {
     /// Here is something. Or the pop asked for nothing, and there is something to pop.
     Popped(PopReply),
     /// There is nothing yet.
-    Asleep {
+    #[serde(rename = "Asleep")]
+    Parked {
         /// When something falls due, if that is known.
         next: Option<Timestamp>,
     },
@@ -100,7 +103,7 @@ pub enum Waiting {
 /// What a process that waits is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Roused {
+pub enum ParkedPopNotice {
     /// A wait is over.
     Popped {
         /// Which.
@@ -115,10 +118,10 @@ pub enum Roused {
 }
 
 /// Events, each with its position; or why there are none.
-pub type Happened = Result<Vec<(u64, Event)>, Refusal>;
+pub type EventsReply = Result<Vec<(u64, Event)>, Refusal>;
 
 /// Events as they happen: how many messages on Qless's channels follow, and what happened.
-pub type Heard = (u64, Vec<(u64, Event)>);
+pub type EventBatch = (u64, Vec<(u64, Event)>);
 
 /// The answers to a batch.
 pub type Answers = Vec<Answer>;
@@ -142,14 +145,14 @@ impl Request {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Request::Batch(calls) => hot::write_batch(calls),
+            Request::Batch(calls) => batch::write_batch(calls),
             other => encode(&(VERSION, other)),
         }
     }
 
     /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Request, BadWire> {
-        if let Some(calls) = hot::read_batch(bytes).map_err(rmp_serde::decode::Error::Syntax)? {
+        if let Some(calls) = batch::read_batch(bytes).map_err(rmp_serde::decode::Error::Syntax)? {
             return Ok(Request::Batch(calls));
         }
         // The version is looked at first: of another one, nothing else can be read.
@@ -165,12 +168,12 @@ impl Request {
 
 /// The answers to a batch, as bytes.
 pub fn encode_answers(answers: &[Answer]) -> Vec<u8> {
-    hot::write_answers(answers)
+    batch::write_answers(answers)
 }
 
 /// The answers to a batch, from bytes.
 pub fn decode_answers(bytes: &[u8]) -> Result<Answers, BadWire> {
-    match hot::read_answers(bytes) {
+    match batch::read_answers(bytes) {
         Some(answers) => Ok(answers),
         None => Ok(decode(bytes)?),
     }
@@ -289,8 +292,8 @@ impl<'de> Deserialize<'de> for Jid {
 mod tests {
     use super::*;
     use crate::{
-        Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put, QueueName, Reply,
-        Terms, Told,
+        Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put, PutOptions, QueueName,
+        Reply, StreamItem,
     };
 
     fn jid() -> Jid {
@@ -381,7 +384,7 @@ mod tests {
     fn what_older_programs_leave_out_at_the_end_is_not_there() {
         // The terms, the progress and what was told of it, without what is carried aside and what was said.
         let terms = b"\x9a\xc0\xc0\xa6Always\xa4Keep\xc0\xc0\xc0\xc0\xc0\xc2";
-        assert_eq!(decode::<Terms>(terms).unwrap(), Terms::default());
+        assert_eq!(decode::<PutOptions>(terms).unwrap(), PutOptions::default());
         let progressed = Progressed { portion: Portion::as_said(5, 4), seconds_left: None };
         let progress = Progress::new(jid(), Holder::Token(Token::new(9)), progressed);
         let bytes = encode(&progress);
@@ -390,8 +393,8 @@ mod tests {
         };
         let older = [&[0x93], &rest[..rest.len() - 1]].concat();
         assert_eq!(decode::<Progress>(&older).unwrap(), progress);
-        let told = Told::Progress { progress: progressed, said: None };
-        assert_eq!(decode::<Told>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), told);
+        let told = StreamItem::Progress { progress: progressed, said: None };
+        assert_eq!(decode::<StreamItem>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), told);
         assert_eq!(encode(&told), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
     }
 
@@ -416,8 +419,9 @@ mod tests {
     #[test]
     fn payloads_and_keys_are_any_bytes() {
         let key = UniqueKey::new([0, 255, 7]).unwrap();
-        let terms = Terms { unique: Some(key), aside: Some(b"\xff\0".into()), ..Terms::default() };
-        assert_eq!(decode::<Terms>(&encode(&terms)).unwrap(), terms);
+        let terms =
+            PutOptions { unique: Some(key), metadata: Some(b"\xff\0".into()), ..PutOptions::default() };
+        assert_eq!(decode::<PutOptions>(&encode(&terms)).unwrap(), terms);
         let fail = Fail {
             payload: Some((&[0xff, 0xfe][..]).into()),
             ..Fail::new(jid(), Holder::Token(Token::new(9)), Group::new("g").unwrap(), "m")

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use geartrain_core::{
-    Ability, Announcement, PriorityCountsReply, QueueCounts, QueueName, WorkerCounts, WorkerName,
+    Announcement, Capability, PriorityCountsReply, QueueCounts, QueueName, WorkerCounts, WorkerName,
 };
 
 use super::servers::Servers;
@@ -112,7 +112,7 @@ pub(crate) async fn priorities(servers: &Servers, queue: &QueueName) -> Result<P
 
 /// What each worker can do: each connection that can do anything, by the name it gave itself or else by where it comes from.
 pub(crate) async fn announced(servers: &Servers) -> Result<Vec<Announcement>, Trouble> {
-    let mut all: BTreeMap<WorkerName, Vec<Ability>> = BTreeMap::new();
+    let mut all: BTreeMap<WorkerName, Vec<Capability>> = BTreeMap::new();
     for (server, lines) in everywhere(servers, "workers").await? {
         for line in lines {
             let (who, functions) = worker(&line).ok_or_else(|| nonsense(&server, &line))?;
@@ -123,14 +123,14 @@ pub(crate) async fn announced(servers: &Servers) -> Result<Vec<Announcement>, Tr
             let abilities = all.entry(who).or_default();
             for function in functions.split(|byte| *byte == b' ').filter(|function| !function.is_empty()) {
                 let queue = function::queue(function).map_err(|_| nonsense(&server, &line))?;
-                abilities.push(Ability { queue, klass: None, attempt_max: None });
+                abilities.push(Capability { queue, klass: None, attempt_max: None });
             }
         }
     }
-    let announcement = |(worker, mut abilities): (WorkerName, Vec<Ability>)| {
+    let announcement = |(worker, mut abilities): (WorkerName, Vec<Capability>)| {
         abilities.sort();
         abilities.dedup();
-        Announcement { worker, seen: None, abilities }
+        Announcement { worker, seen: None, capabilities: abilities }
     };
     Ok(all.into_iter().map(announcement).collect())
 }

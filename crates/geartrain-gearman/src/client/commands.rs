@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use geartrain_core::{
-    Answer, BackendError, Call, Cancel, Chunk, ChunkKind, Command, Complete, CompleteReply, Fail, Heartbeat,
-    Jid, Portion, Progress, Progressed, QueueName, Queues, Refusal, Reply, RollCall, SPAN_MAX, StateName,
-    StatusOf, StatusReply, Timestamp,
+    Answer, BackendError, Call, Cancel, Chunk, ChunkKind, Command, Complete, CompleteReply, DURATION_MAX,
+    Fail, Heartbeat, Jid, Portion, Progress, Progressed, QueueName, Queues, Refusal, Reply, RollCall,
+    StateName, StatusOf, StatusReply, Timestamp,
 };
 
 use super::trouble::{Trouble, Undone, unsupported};
@@ -59,7 +59,7 @@ impl Shared {
             }
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk).await?),
             Command::Attach(attach) => Reply::Attach(self.attach(attach).await?),
-            Command::Leave(leave) => Reply::Leave(self.waits.leave(leave.who)),
+            Command::Detach(leave) => Reply::Detach(self.waits.leave(leave.scope)),
             Command::Status(status) => Reply::Status(self.status(status.of).await?),
             Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel).await?),
             Command::Queues(queues) => Reply::Queues(self.queues(queues).await?),
@@ -86,7 +86,7 @@ impl Shared {
             return Err(unsupported("change a job's payload"));
         }
         self.held(&heartbeat.jid, &heartbeat.holder).await?;
-        Ok(now + SPAN_MAX)
+        Ok(now + DURATION_MAX)
     }
 
     async fn complete(&self, complete: Complete) -> Result<CompleteReply, Undone> {
@@ -260,7 +260,7 @@ fn operation(command: &Command) -> &'static str {
     match command {
         Command::Peek(_) => "show jobs without popping them",
         Command::Retry(_) => "give a job back to be tried again",
-        Command::HandBack(_) => "give a job back",
+        Command::Release(_) => "give a job back",
         Command::Timeout(_) => "take a job away from its worker",
         Command::Unfail(_) | Command::Failures(_) | Command::Failed(_) => "keep jobs that failed",
         Command::SetPriority(_) => "change a job's priority",
@@ -285,13 +285,13 @@ fn operation(command: &Command) -> &'static str {
         | Command::UpdateRecurring(_)
         | Command::TagRecurring(_)
         | Command::UntagRecurring(_) => "make recurring jobs",
-        Command::Gone(_) => "be told that a worker is dead",
+        Command::WorkerLost(_) => "be told that a worker is dead",
         Command::Announce(_) => "announce what a worker can do other than by popping",
         Command::SetLimits(_) | Command::GetLimits(_) => "limit a queue",
         Command::GetResult(_) => "keep a result",
         Command::Why(_) => "say why a job does not run",
         Command::Tick(_) => "do what is due: its server does",
-        Command::Allot(_) => "hand out numbers",
+        Command::AllocateIds(_) => "hand out numbers",
         other => other.name(),
     }
 }

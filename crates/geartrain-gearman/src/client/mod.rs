@@ -40,8 +40,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Deliveries, Events, Pending, Pop, PopReply, QueueName, Refusal,
-    Reply, Seconds, Timestamp,
+    Answer, Backend, BackendError, Call, Pending, Pop, PopReply, QueueName, Refusal, Reply, ResultStream,
+    Seconds, Subscription, Timestamp,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -200,16 +200,16 @@ impl Backend for GearmanBackend {
         refuse("wait for a job without popping it")
     }
 
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         refuse("tell what happens")
     }
 
-    fn subscribe_from(&self, _: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, _: u64) -> Pending<'_, Box<dyn Subscription>> {
         refuse("tell what happened")
     }
 
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-        Box::pin(async move { Ok(Box::new(self.shared.waits.follow(front)) as Box<dyn Deliveries>) })
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        Box::pin(async move { Ok(Box::new(self.shared.waits.follow(front)) as Box<dyn ResultStream>) })
     }
 }
 
@@ -251,6 +251,6 @@ fn now() -> Timestamp {
 
 /// A wait as the system counts it; one that is too long to be told is ten years.
 fn span(wait: Seconds) -> Duration {
-    let longest = geartrain_core::SPAN_MAX.get();
+    let longest = geartrain_core::DURATION_MAX.get();
     Duration::try_from_secs_f64(wait.get().clamp(0.0, longest)).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! A put as a submission: what Gearman can carry of it, and a refusal for what it cannot.
 
 use bytes::Bytes;
-use geartrain_core::{Existing, Klass, Put, Refusal, Seconds, Terms, Timestamp, UniqueKey};
+use geartrain_core::{Existing, Klass, Put, PutOptions, Refusal, Seconds, Timestamp, UniqueKey};
 
 use super::trouble::{Undone, unsupported};
 use crate::front::function;
@@ -11,8 +11,8 @@ use crate::packet::{Mode, Priority, Submission, UNIQUE_BYTES_MAX};
 ///
 /// Each has a key: a submission that was not answered can then be sent again, and makes no second job while the first is unfinished. So do most clients of Gearman.
 pub(crate) fn of(put: &Put, now: Timestamp) -> Result<Submission, Undone> {
-    let none = Terms::default();
-    let terms = put.terms.as_deref().unwrap_or(&none);
+    let none = PutOptions::default();
+    let terms = put.options.as_deref().unwrap_or(&none);
     carried(put, terms)?;
     if klass_differs(&put.klass, put) {
         return Err(bad(
@@ -57,14 +57,14 @@ fn klass_differs(klass: &Klass, put: &Put) -> bool {
 }
 
 /// Refuses what no packet can say. Nothing of a put is left out in silence.
-fn carried(put: &Put, terms: &Terms) -> Result<(), Undone> {
+fn carried(put: &Put, terms: &PutOptions) -> Result<(), Undone> {
     // Whether it is kept afterwards and how long it lives is not asked: to Gearman a job that ended is forgotten, and one that somebody waits for lives as long as they do.
     for (asked, operation) in [
         (put.existing != Existing::Keep, "put a job again"),
         (put.retries.is_some(), "limit how often a job is retried"),
         (put.tags.as_ref().is_some_and(|tags| !tags.is_empty()), "tag a job"),
         (!put.depends.is_empty(), "let a job wait for others"),
-        (terms.result_for.is_some(), "keep a result"),
+        (terms.result_ttl.is_some(), "keep a result"),
         (terms.expires.is_some(), "let a job expire"),
         (terms.attempt_max.is_some(), "limit how long an attempt takes"),
         (terms.backoff.is_some(), "let retries wait"),
@@ -78,14 +78,14 @@ fn carried(put: &Put, terms: &Terms) -> Result<(), Undone> {
     Ok(())
 }
 
-fn mode(put: &Put, terms: &Terms, now: Timestamp) -> Result<Mode, Undone> {
+fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, Undone> {
     let priority = match put.priority.map_or(0.0, geartrain_core::Priority::get) {
         above if above > 0.0 => Priority::High,
         below if below < 0.0 => Priority::Low,
         _ => Priority::Normal,
     };
     let (delayed, awaited) = (put.delay > Seconds::ZERO, terms.attach.is_some());
-    let reducer = terms.aside.as_ref().map(|aside| aside.bytes()).filter(|aside| !aside.is_empty());
+    let reducer = terms.metadata.as_ref().map(|aside| aside.bytes()).filter(|aside| !aside.is_empty());
     if priority != Priority::Normal && delayed {
         return Err(unsupported("delay a job that has a priority"));
     }
@@ -116,7 +116,7 @@ fn mode(put: &Put, terms: &Terms, now: Timestamp) -> Result<Mode, Undone> {
 
 #[cfg(test)]
 mod tests {
-    use geartrain_core::{Payload, QueueName, Waiter};
+    use geartrain_core::{Payload, QueueName, ResultWaiter};
 
     use super::*;
 
@@ -125,8 +125,8 @@ mod tests {
         Put::new(name, geartrain_core::Jid::new("j1").unwrap(), Klass::new("resize").unwrap(), "cat")
     }
 
-    fn with(terms: Terms) -> Put {
-        Put { terms: Some(Box::new(terms)), ..put() }
+    fn with(terms: PutOptions) -> Put {
+        Put { options: Some(Box::new(terms)), ..put() }
     }
 
     fn refused(put: &Put) -> String {
@@ -138,21 +138,24 @@ mod tests {
 
     #[test]
     fn a_put_is_the_packet_that_says_the_same() {
-        let waiter = Some(Waiter { front: 1, connection: 2, number: 3 });
+        let waiter = Some(ResultWaiter { stream_id: 1, connection: 2, number: 3 });
         let priority = |value| Some(geartrain_core::Priority::from(value));
         let reducer = Some(Payload::from("sum"));
         for (put, mode) in [
             (put(), Mode::Background(Priority::Normal)),
             (Put { priority: priority(3), ..put() }, Mode::Background(Priority::High)),
             (Put { priority: priority(-1), ..put() }, Mode::Background(Priority::Low)),
-            (with(Terms { attach: waiter, ..Terms::default() }), Mode::Foreground(Priority::Normal)),
+            (
+                with(PutOptions { attach: waiter, ..PutOptions::default() }),
+                Mode::Foreground(Priority::Normal),
+            ),
             (Put { delay: Seconds::new(1.2).unwrap(), ..put() }, Mode::Epoch(12)),
             (
-                with(Terms { aside: reducer.clone(), ..Terms::default() }),
+                with(PutOptions { metadata: reducer.clone(), ..PutOptions::default() }),
                 Mode::Reduce { reducer: "sum".into(), background: true },
             ),
             (
-                with(Terms { aside: reducer, attach: waiter, ..Terms::default() }),
+                with(PutOptions { metadata: reducer, attach: waiter, ..PutOptions::default() }),
                 Mode::Reduce { reducer: "sum".into(), background: false },
             ),
         ] {
@@ -161,14 +164,18 @@ mod tests {
             assert_eq!((&submission.function[..], &submission.data[..]), (&b"resize"[..], &b"cat"[..]));
             assert_eq!(submission.unique.len(), 32);
         }
-        let keyed = with(Terms { unique: Some(UniqueKey::new([b'k'; 64]).unwrap()), ..Terms::default() });
+        let keyed =
+            with(PutOptions { unique: Some(UniqueKey::new([b'k'; 64]).unwrap()), ..PutOptions::default() });
         assert_eq!(of(&keyed, Timestamp::ZERO).unwrap().unique, [b'k'; 64][..]);
     }
 
     #[test]
     fn what_gearman_cannot_carry_is_refused_and_not_left_out() {
         let key = |bytes: &[u8]| {
-            refused(&with(Terms { unique: Some(UniqueKey::new(bytes).unwrap()), ..Terms::default() }))
+            refused(&with(PutOptions {
+                unique: Some(UniqueKey::new(bytes).unwrap()),
+                ..PutOptions::default()
+            }))
         };
         assert_eq!(key(&[b'k'; 65]), "unique key of 65 bytes is over the limit of 64");
         assert_eq!(key(b"a\0b"), "unique key must hold no NUL, which ends it in Gearman");
@@ -178,17 +185,20 @@ mod tests {
             "klass must be resize, as the queue is: to Gearman a job's function is all there is"
         );
         let later = Seconds::from(1);
-        let waiter = Some(Waiter { front: 1, connection: 2, number: 3 });
+        let waiter = Some(ResultWaiter { stream_id: 1, connection: 2, number: 3 });
         for (put, operation) in [
             (Put { retries: Some(1), ..put() }, "limit how often a job is retried"),
             (Put { existing: Existing::Replace, ..put() }, "put a job again"),
             (Put { priority: Some(1.into()), delay: later, ..put() }, "delay a job that has a priority"),
             (
-                Put { delay: later, ..with(Terms { attach: waiter, ..Terms::default() }) },
+                Put { delay: later, ..with(PutOptions { attach: waiter, ..PutOptions::default() }) },
                 "wait for a job that is delayed",
             ),
-            (with(Terms { result_for: Some(later), ..Terms::default() }), "keep a result"),
-            (with(Terms { roll_call: true, ..Terms::default() }), "put a job only if somebody can do it"),
+            (with(PutOptions { result_ttl: Some(later), ..PutOptions::default() }), "keep a result"),
+            (
+                with(PutOptions { roll_call: true, ..PutOptions::default() }),
+                "put a job only if somebody can do it",
+            ),
         ] {
             assert_eq!(refused(&put), format!("the gearman backend cannot {operation}"));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use geartrain_core::{Attach, AttachReply, Delivery, Jid, Put, PutReply, Refusal, Timestamp, Waiter};
+use geartrain_core::{Attach, AttachReply, Delivery, Jid, Put, PutReply, Refusal, ResultWaiter, Timestamp};
 use tokio::sync::mpsc;
 
 use super::link::Link;
@@ -32,7 +32,7 @@ pub(super) struct Taken {
 impl Shared {
     pub(super) async fn put(self: &Arc<Shared>, put: &Put, now: Timestamp) -> Result<PutReply, Undone> {
         let submission = submission::of(put, now)?;
-        let jid = match put.terms.as_ref().and_then(|terms| terms.attach) {
+        let jid = match put.options.as_ref().and_then(|terms| terms.attach) {
             Some(waiter) => self.submit_awaited(Awaited { submission, id: None }, waiter, None).await?,
             None => {
                 let taken = self.submit(&submission, None, &[]).await?;
@@ -59,7 +59,7 @@ impl Shared {
     async fn submit_awaited(
         self: &Arc<Shared>,
         awaited: Awaited,
-        waiter: Waiter,
+        waiter: ResultWaiter,
         known_as: Option<Jid>,
     ) -> Result<Jid, Undone> {
         let no_stream =
@@ -87,7 +87,7 @@ impl Shared {
     /// Passes on what comes, until the job has ended or the connection has.
     async fn hear(
         &self,
-        waiter: Waiter,
+        waiter: ResultWaiter,
         jid: Jid,
         taken: Taken,
         mut news: mpsc::Receiver<Report>,
@@ -102,7 +102,7 @@ impl Shared {
                 self.note_done(taken.id.as_ref()).await;
                 self.waits.ended(waiter);
             }
-            let delivery = Delivery { waiter, jid: jid.clone(), told: waits::told(&news) };
+            let delivery = Delivery { waiter, jid: jid.clone(), item: waits::told(&news) };
             if to.send(delivery).await.is_err() || ended {
                 return;
             }

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use geartrain_core::{
-    ChunkKind, Deliveries, DeliveriesEnd, Delivery, Group, How, Jid, Leaving, Outcome, Payload, Portion,
-    Progressed, Told, Waiter,
+    ChunkKind, Delivery, DetachScope, Group, Jid, JobEnding, JobResult, Payload, Portion, Progressed,
+    ResultStream, ResultStreamEnd, ResultWaiter, StreamItem,
 };
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -35,7 +35,7 @@ struct State {
 /// One stream, and all who wait through it.
 struct Front {
     to: mpsc::Sender<Delivery>,
-    waiting: HashMap<Waiter, Waiting>,
+    waiting: HashMap<ResultWaiter, Waiting>,
 }
 
 struct Waiting {
@@ -59,24 +59,24 @@ impl Waits {
     /// Begins a stream.
     pub(crate) fn follow(self: &Arc<Waits>, front: u64) -> Stream {
         let (to, told) = mpsc::channel(AHEAD);
-        self.leave(Leaving::Front(front));
+        self.leave(DetachScope::Stream(front));
         self.state().fronts.insert(front, Front { to, waiting: HashMap::new() });
         Stream { front, told, waits: self.clone() }
     }
 
     /// Where somebody is told, if there is a stream for them.
-    pub(crate) fn stream_of(&self, waiter: Waiter) -> Option<mpsc::Sender<Delivery>> {
-        Some(self.state().fronts.get(&waiter.front)?.to.clone())
+    pub(crate) fn stream_of(&self, waiter: ResultWaiter) -> Option<mpsc::Sender<Delivery>> {
+        Some(self.state().fronts.get(&waiter.stream_id)?.to.clone())
     }
 
     /// The job that somebody waits for, or waited for until it ended.
-    pub(crate) fn job_of(&self, waiter: Waiter) -> Option<Jid> {
-        Some(self.state().fronts.get(&waiter.front)?.waiting.get(&waiter)?.jid.clone())
+    pub(crate) fn job_of(&self, waiter: ResultWaiter) -> Option<Jid> {
+        Some(self.state().fronts.get(&waiter.stream_id)?.waiting.get(&waiter)?.jid.clone())
     }
 
     /// Somebody waits from now on; false if their stream has gone in the meantime.
-    pub(crate) fn add(&self, waiter: Waiter, jid: Jid, awaited: Awaited, task: AbortHandle) -> bool {
-        match self.state().fronts.get_mut(&waiter.front) {
+    pub(crate) fn add(&self, waiter: ResultWaiter, jid: Jid, awaited: Awaited, task: AbortHandle) -> bool {
+        match self.state().fronts.get_mut(&waiter.stream_id) {
             Some(front) => {
                 front.waiting.insert(waiter, Waiting { jid, unfinished: Some((awaited, task)) });
                 true
@@ -89,9 +89,9 @@ impl Waits {
     }
 
     /// The job has ended, and whoever waits will hear of it.
-    pub(crate) fn ended(&self, waiter: Waiter) {
+    pub(crate) fn ended(&self, waiter: ResultWaiter) {
         let mut state = self.state();
-        let Some(front) = state.fronts.get_mut(&waiter.front) else { return };
+        let Some(front) = state.fronts.get_mut(&waiter.stream_id) else { return };
         let ended = front.waiting.values().filter(|waiting| waiting.unfinished.is_none()).count();
         if ended >= REMEMBERED {
             front.waiting.retain(|_, waiting| waiting.unfinished.is_some());
@@ -102,9 +102,9 @@ impl Waits {
     }
 
     /// The connection was lost: the stream ends, and whoever waits through it may attach again.
-    pub(crate) fn lost(&self, waiter: Waiter) {
+    pub(crate) fn lost(&self, waiter: ResultWaiter) {
         let mut state = self.state();
-        let Some(front) = state.fronts.remove(&waiter.front) else { return };
+        let Some(front) = state.fronts.remove(&waiter.stream_id) else { return };
         for waiting in front.waiting.into_values() {
             if let Some((awaited, task)) = waiting.unfinished {
                 task.abort();
@@ -123,14 +123,14 @@ impl Waits {
     }
 
     /// Ends waits. Answers how many.
-    pub(crate) fn leave(&self, who: Leaving) -> u64 {
+    pub(crate) fn leave(&self, who: DetachScope) -> u64 {
         let mut state = self.state();
-        let leaves = |waiter: &Waiter| match who {
-            Leaving::One(one) => *waiter == one,
-            Leaving::Connection { front, connection } => {
-                (waiter.front, waiter.connection) == (front, connection)
+        let leaves = |waiter: &ResultWaiter| match who {
+            DetachScope::One(one) => *waiter == one,
+            DetachScope::Connection { front, connection } => {
+                (waiter.stream_id, waiter.connection) == (front, connection)
             }
-            Leaving::Front(front) => waiter.front == front,
+            DetachScope::Stream(front) => waiter.stream_id == front,
             _ => true,
         };
         let mut left = 0;
@@ -151,7 +151,7 @@ impl Waits {
     }
 
     fn close(&self, front: u64) {
-        self.leave(Leaving::Front(front));
+        self.leave(DetachScope::Stream(front));
         self.state().fronts.remove(&front);
     }
 }
@@ -163,9 +163,9 @@ pub(crate) struct Stream {
     waits: Arc<Waits>,
 }
 
-impl Deliveries for Stream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>> {
-        Box::pin(async move { self.told.recv().await.ok_or(DeliveriesEnd::Closed) })
+impl ResultStream for Stream {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+        Box::pin(async move { self.told.recv().await.ok_or(ResultStreamEnd::Closed) })
     }
 }
 
@@ -179,22 +179,24 @@ impl Drop for Stream {
 }
 
 /// What whoever waits is told of what a server says. Failures are called what our own server calls those of Gearman's workers.
-pub(crate) fn told(news: &News) -> Told {
+pub(crate) fn told(news: &News) -> StreamItem {
     let payload = |bytes: &bytes::Bytes| Payload::from(unpinned(bytes));
     let failed = |group: &str, message: String, bytes: Payload| {
         // A name that is written below cannot be a bad one; if it were, the job would still have ended.
-        let group = Group::new(group).map(|group| How::Failed { group, message });
-        Told::Ended(group.unwrap_or(How::Canceled), Outcome { code: 1, bytes })
+        let group = Group::new(group).map(|group| JobEnding::Failed { group, message });
+        StreamItem::Ended(group.unwrap_or(JobEnding::Canceled), JobResult { code: 1, bytes })
     };
     match news {
-        News::Data(data) => Told::Chunk(ChunkKind::Data, payload(data)),
-        News::Warning(data) => Told::Chunk(ChunkKind::Warning, payload(data)),
+        News::Data(data) => StreamItem::Chunk(ChunkKind::Data, payload(data)),
+        News::Warning(data) => StreamItem::Chunk(ChunkKind::Warning, payload(data)),
         News::Status { .. } => {
             let (part, whole) = news.progress().unwrap_or_default();
             let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
-            Told::Progress { progress, said: None }
+            StreamItem::Progress { progress, said: None }
         }
-        News::Complete(data) => Told::Ended(How::Completed, Outcome { code: 0, bytes: payload(data) }),
+        News::Complete(data) => {
+            StreamItem::Ended(JobEnding::Completed, JobResult { code: 0, bytes: payload(data) })
+        }
         News::Fail => failed(
             "gearman-fail",
             "its worker, or its server, said no more than that".to_owned(),

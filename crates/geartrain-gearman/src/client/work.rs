@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
-    Holder, Jid, Klass, Lock, PAYLOAD_BYTES_MAX, Particulars, Payload, Pop, PopReply, Popped, Priority,
-    QueueName, Refusal, SPAN_MAX, StateName, Token, UniqueKey,
+    DURATION_MAX, Holder, Jid, JobDetails, Klass, Lock, PAYLOAD_BYTES_MAX, Payload, Pop, PopReply, Popped,
+    Priority, QueueName, Refusal, StateName, Token, UniqueKey,
 };
 
 use super::held::Held;
@@ -128,7 +128,7 @@ impl Shared {
         let token = self.holding.add(held);
         let unique = UniqueKey::new(&job.unique).ok();
         let aside = (!job.reducer.is_empty()).then(|| Payload::from(unpinned(&job.reducer)));
-        let about = Particulars { unique, aside, submissions: 1, ..Particulars::default() };
+        let about = JobDetails { unique, metadata: aside, submissions: 1, ..JobDetails::default() };
         Ok(Popped {
             jid,
             queue,
@@ -137,8 +137,8 @@ impl Shared {
             priority: Priority::ZERO,
             retries: 0,
             remaining: 0,
-            lock: Lock { worker: pop.worker.clone(), token, expires: now() + SPAN_MAX },
-            particulars: Some(Box::new(about)),
+            lock: Lock { worker: pop.worker.clone(), token, expires: now() + DURATION_MAX },
+            details: Some(Box::new(about)),
             job: None,
         })
     }

@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Ability, Announce, AnnounceChange, BackendError, Call, Cancel, Count, ForgetQueues, GetLimits, GetMany,
-    Job, JobState, Jobs, Listing, Page, Priority, PriorityCounts, QueueCounts, QueueLimits, QueueName,
-    Queues, Reply, RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
+    Announce, AnnounceChange, BackendError, Call, Cancel, Capability, Count, ForgetQueues, GetLimits,
+    GetMany, Job, JobState, Jobs, Listing, Page, Priority, PriorityCounts, QueueCounts, QueueLimits,
+    QueueName, Queues, Reply, RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
 };
 
 use super::connection::BROKEN;
@@ -63,8 +63,10 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
         Command::ShowJobs => {
             each_job(&shared, |job| {
                 let handle = session.handle_of(&job.jid);
-                let is_background =
-                    job.particulars.as_ref().is_none_or(|about| about.lives == geartrain_core::Lives::Always);
+                let is_background = job
+                    .details
+                    .as_ref()
+                    .is_none_or(|about| about.orphan_policy == geartrain_core::OrphanPolicy::Always);
                 let retries = (i64::from(job.retries) - job.remaining).max(0);
                 Line::Job {
                     handle: &handle,
@@ -84,7 +86,7 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
         Command::Jobs => {
             each_job(&shared, |job| {
                 let function = function_of(job);
-                let listeners = job.particulars.as_ref().map_or(0, |about| about.attached);
+                let listeners = job.details.as_ref().map_or(0, |about| about.attached);
                 Line::Attached {
                     function: &function,
                     unique: unique_of(job),
@@ -108,7 +110,7 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
         Command::CreateFunction { function } => {
             let queue = function::queue(&function).map_err(|_| Refused::InvalidArguments("create"))?;
             // A function is there as soon as somebody can do it, and stays when they cannot any more.
-            let can = Ability { queue: queue.clone(), klass: None, attempt_max: None };
+            let can = Capability { queue: queue.clone(), klass: None, attempt_max: None };
             let worker = &session.worker;
             let say = |change| Call::from(Announce { worker: worker.clone(), change });
             let mut calls = vec![say(AnnounceChange::Can(vec![can]))];
@@ -291,7 +293,7 @@ async fn each_job(shared: &Shared, mut look: impl FnMut(&Job)) -> Result<(), Bac
 }
 
 fn unique_of(job: &Job) -> &[u8] {
-    shown(job.particulars.as_ref().and_then(|about| about.unique.as_ref()))
+    shown(job.details.as_ref().and_then(|about| about.unique.as_ref()))
 }
 
 fn worker_of(job: &Job) -> Option<std::net::SocketAddr> {

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Answer, BackendError, Call, ChunkKind, Get, GetResult, How, Job, Kept, Outcome, PAYLOAD_BYTES_MAX, Put,
-    PutReply, Reply, StateName, Status, StatusOf, Timestamp, Told, Waiter,
+    Answer, BackendError, Call, ChunkKind, Get, GetResult, Job, JobEnding, JobResult, PAYLOAD_BYTES_MAX, Put,
+    PutReply, Reply, ResultWaiter, StateName, Status, StatusOf, StoredResult, StreamItem, Timestamp,
 };
 
 use super::connection::BROKEN;
@@ -139,16 +139,17 @@ impl Draft {
         let jid = shared.handles.next(&*shared.backend).await.map_err(|_| Code::QueueFull)?;
         let front = shared.mail.front();
         let number = (kind == JobType::Wait).then(|| session.next_number());
-        let waiter = number.map(|number| Waiter { front, connection: session.peer.number, number });
+        let waiter =
+            number.map(|number| ResultWaiter { stream_id: front, connection: session.peer.number, number });
         let mut put = Put::new(queue, jid.clone(), klass, args);
         // A key of one dash means nothing else here.
         let key =
             if dupkey == b"-" { geartrain_core::UniqueKey::new(dupkey).ok() } else { unique(dupkey, args) };
         let mut terms = session.terms(&mut put, waiter, key);
         if kind == JobType::Handle {
-            terms.result_for = Some(shared.options.result_for);
+            terms.result_ttl = Some(shared.options.result_for);
         }
-        put.terms = Some(Box::new(terms));
+        put.options = Some(Box::new(terms));
         let now = shared.clock.now();
         let answers = shared.backend.execute(vec![Call { now: Some(now), command: put.into() }]).await;
         let jid = match one(answers) {
@@ -174,15 +175,15 @@ impl Draft {
     }
 
     /// Tells the peer of the job that it waits for.
-    pub(crate) fn tell(&mut self, told: Told, session: &Session, out: &mut BytesMut) {
+    pub(crate) fn tell(&mut self, told: StreamItem, session: &Session, out: &mut BytesMut) {
         let Some(waiting) = &mut self.waiting else { return };
         match told {
-            Told::Chunk(ChunkKind::Data, payload)
+            StreamItem::Chunk(ChunkKind::Data, payload)
                 if waiting.parts.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX =>
             {
                 waiting.parts.extend_from_slice(payload.bytes());
             }
-            Told::Progress { progress, .. } => {
+            StreamItem::Progress { progress, .. } => {
                 let progress = Progress {
                     numerator: small(progress.portion.part()),
                     denominator: small(progress.portion.whole()),
@@ -190,10 +191,10 @@ impl Draft {
                 };
                 write(session, Response::<&[u8]>::JobStatus(progress), out);
             }
-            Told::Ended(how, outcome) => {
+            StreamItem::Ended(how, outcome) => {
                 let state = elapsed(waiting.since, session.shared.clock.now());
                 let (result, mut data) = result(&how, outcome);
-                if how == How::Completed && !waiting.parts.is_empty() {
+                if how == JobEnding::Completed && !waiting.parts.is_empty() {
                     waiting.parts.extend_from_slice(&data);
                     data = std::mem::take(&mut waiting.parts).into();
                 }
@@ -317,7 +318,7 @@ async fn ended(session: &mut Session, handle: &[u8]) -> Result<(u32, u8, Bytes),
             (0, 0, Bytes::new())
         }
         (Some(kept), job) => {
-            let Kept { how, outcome, ended, .. } = *kept;
+            let StoredResult { ending: how, result: outcome, ended, .. } = *kept;
             let since = job.and_then(|job| put_at(&job)).unwrap_or(ended);
             let (result, data) = result(&how, outcome);
             (elapsed(since, ended), result, data)
@@ -337,11 +338,11 @@ fn elapsed(since: Timestamp, until: Timestamp) -> u32 {
     ((until - since).get().ceil() as u32).max(1)
 }
 
-fn result(how: &How, outcome: Outcome) -> (u8, Bytes) {
+fn result(how: &JobEnding, outcome: JobResult) -> (u8, Bytes) {
     match how {
-        How::Completed => (u8::try_from(outcome.code).unwrap_or(0), outcome.bytes.to_shared()),
-        How::Canceled => (SERVER_RESULT, Bytes::from_static(b"cancelled")),
-        How::Failed { group, .. } => {
+        JobEnding::Completed => (u8::try_from(outcome.code).unwrap_or(0), outcome.bytes.to_shared()),
+        JobEnding::Canceled => (SERVER_RESULT, Bytes::from_static(b"cancelled")),
+        JobEnding::Failed { group, .. } => {
             let group = group.as_str();
             let is_used_up =
                 ["failed-retries-", "crashed-", "timed-out-"].iter().any(|it| group.starts_with(it));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use geartrain_core::{Allot, Backend, BackendError, Call, Count, Jid, Refusal, Reply};
+use geartrain_core::{AllocateIds, Backend, BackendError, Call, Count, Jid, Refusal, Reply};
 
 /// The longest handle: clients keep 64 bytes, with a NUL at the end.
 pub(crate) const HANDLE_BYTES_MAX: usize = 63;
@@ -48,10 +48,10 @@ impl Handles {
                     .map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) });
             }
             let count = Count::new(BLOCK).unwrap_or(Count::MAX);
-            let allot = Allot { counter: COUNTER.to_owned(), count };
+            let allot = AllocateIds { counter: COUNTER.to_owned(), count };
             let mut answers = backend.execute(vec![Call::from(allot)]).await?;
             match answers.pop() {
-                Some(Ok(Reply::Allot(first))) => *self.numbers() = first..first + count.get() as u64,
+                Some(Ok(Reply::AllocateIds(first))) => *self.numbers() = first..first + count.get() as u64,
                 Some(Err(refusal)) => return Err(refusal.into()),
                 _ => {
                     return Err(

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use geartrain_core::{Delivery, How, Told};
+use geartrain_core::Delivery;
 use tokio::sync::Notify;
 
 /// How many bytes may wait for a peer that does not read, unless one thing alone has more.
@@ -58,7 +58,7 @@ impl Inbox {
     /// Tells the peer something.
     pub(crate) fn tell(&self, delivery: Delivery) {
         let mut content = self.content();
-        let bytes = DELIVERY_BYTES + bytes_of(&delivery);
+        let bytes = DELIVERY_BYTES + delivery.byte_len();
         if content.bytes > 0 && content.bytes + bytes > BEHIND_BYTES_MAX {
             content.overflown = true;
         } else {
@@ -85,7 +85,7 @@ impl Inbox {
         while bytes < TAKEN_BYTES_MAX
             && let Some(delivery) = content.deliveries.pop_front()
         {
-            bytes += DELIVERY_BYTES + bytes_of(&delivery);
+            bytes += DELIVERY_BYTES + delivery.byte_len();
             deliveries.push_back(delivery);
         }
         content.bytes -= bytes;
@@ -112,30 +112,19 @@ impl Inbox {
     }
 }
 
-fn bytes_of(delivery: &Delivery) -> usize {
-    match &delivery.told {
-        Told::Chunk(_, payload) => payload.bytes().len(),
-        Told::Ended(how, outcome) => {
-            let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
-            outcome.bytes.bytes().len() + said
-        }
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
 mod tests {
     use super::*;
-    use geartrain_core::{ChunkKind, Jid, Waiter};
+    use geartrain_core::{ChunkKind, Jid, Payload, Portion, Progressed, ResultWaiter, StreamItem};
 
     #[test]
     fn much_is_taken_in_parts_and_the_end_of_a_stream_comes_last() {
         let inbox = Inbox::default();
-        let waiter = Waiter { front: 7, connection: 1, number: 1 };
+        let waiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
         for size in 0..10 {
-            let told = Told::Chunk(ChunkKind::Data, vec![0; (1 << 18) + size].into());
-            inbox.tell(Delivery { waiter, jid: Jid::new("j").unwrap(), told });
+            let told = StreamItem::Chunk(ChunkKind::Data, vec![0; (1 << 18) + size].into());
+            inbox.tell(Delivery { waiter, jid: Jid::new("j").unwrap(), item: told });
         }
         inbox.end(7);
         inbox.wake();
@@ -145,5 +134,20 @@ mod tests {
         }
         assert_eq!(parts, [(4, true, None), (4, false, None), (2, false, Some(7))]);
         assert_eq!(inbox.content().bytes, 0);
+    }
+
+    #[test]
+    fn long_progress_texts_count_toward_the_limit_of_a_client_that_does_not_read() {
+        let inbox = Inbox::default();
+        let waiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
+        let progress = Progressed { portion: Portion::as_said(1, 2), seconds_left: None };
+        let text: Payload = vec![b'x'; 1 << 20].into();
+        let sent = 2 * BEHIND_BYTES_MAX / (1 << 20);
+        for _ in 0..sent {
+            let item = StreamItem::Progress { progress, said: Some(text.clone()) };
+            inbox.tell(Delivery { waiter, jid: Jid::new("j").unwrap(), item });
+        }
+        assert!(inbox.content().overflown);
+        assert!(inbox.content().bytes <= BEHIND_BYTES_MAX);
     }
 }

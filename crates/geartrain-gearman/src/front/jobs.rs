@@ -55,7 +55,7 @@ impl Held {
     pub(crate) fn new(job: &Popped, lock: Seconds, alias: Option<Arc<Alias>>) -> Held {
         let interval = interval(lock);
         // The parts of its result are kept if a client may ask for it later.
-        let keeps_parts = job.particulars.as_ref().is_some_and(|about| about.result_for.is_some());
+        let keeps_parts = job.details.as_ref().is_some_and(|about| about.result_ttl.is_some());
         Held {
             jid: job.jid.clone(),
             token: job.lock.token,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use geartrain_core::{Backend, DeliveriesEnd};
+use geartrain_core::{Backend, ResultStreamEnd};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::Inbox;
@@ -51,7 +51,7 @@ impl Mail {
             let front = self.front();
             let mut stream = tokio::select! {
                 () = stop.cancelled() => return,
-                stream = backend.follow(front) => match stream {
+                stream = backend.open_result_stream(front) => match stream {
                     Ok(stream) => stream,
                     Err(error) => {
                         if last_word != error.to_string() {
@@ -83,7 +83,7 @@ impl Mail {
                     },
                 }
             };
-            if why == DeliveriesEnd::Lagged {
+            if why == ResultStreamEnd::Lagged {
                 tracing::warn!(
                     "clients that wait for jobs were told too much at once; they are told that their jobs failed"
                 );

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use geartrain_core::{
-    Announced, Backend, BackendError, Call, Clock, Gone, Jid, QueueName, Reply, Seconds, Timestamp,
+    Announced, Backend, BackendError, Call, Clock, Jid, QueueName, Reply, Seconds, Timestamp, WorkerLost,
     WorkerName, Workers,
 };
 use geartrain_front::{Admission, Admitted, RepeatedWarning};
@@ -323,7 +323,7 @@ impl Front {
         names.sort();
         names.dedup();
         let evidence = Some("its server ended".to_owned());
-        let gone = |worker| Call::from(Gone { worker, evidence: evidence.clone() });
+        let gone = |worker| Call::from(WorkerLost { worker, evidence: evidence.clone() });
         let gone: Vec<Call> = names.into_iter().map(gone).collect();
         if !gone.is_empty() {
             self.shared.backend.execute(gone).await?;

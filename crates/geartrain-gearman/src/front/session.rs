@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Ability, Afterwards, Announce, AnnounceChange, Answer, BackendError, Call, Chunk, ChunkKind, Command,
-    Complete, Count, Delivery, Fail, Gone, Group, Holder, How, Jid, Klass, Leave, Leaving, Lives, Outcome,
-    PAYLOAD_BYTES_MAX, Payload, Pop, PopOrder, PopReply, Popped, Portion, Priority, Progress, Progressed,
-    Put, PutReply, QueueName, RETRIES_MAX, Refusal, Reply, SPAN_MAX, Seconds, StateName, Status, StatusOf,
-    StatusReply, Terms, Told, UniqueKey, Waiter, WorkerName,
+    Announce, AnnounceChange, Answer, BackendError, Call, Capability, Chunk, ChunkKind, Command, Complete,
+    Count, DURATION_MAX, Delivery, Detach, DetachScope, Fail, Group, Holder, Jid, JobEnding, JobResult,
+    Klass, OnEnd, OrphanPolicy, PAYLOAD_BYTES_MAX, Payload, Pop, PopOrder, PopReply, Popped, Portion,
+    Priority, Progress, Progressed, Put, PutOptions, PutReply, QueueName, RETRIES_MAX, Refusal, Reply,
+    ResultWaiter, Seconds, StateName, Status, StatusOf, StatusReply, StreamItem, UniqueKey, WorkerLost,
+    WorkerName,
 };
 use sha2::{Digest, Sha256};
 
@@ -241,29 +242,38 @@ impl Session {
             self.submitted += 1;
             self.submitted
         });
-        let waiter = number.map(|number| Waiter { front, connection: self.peer.number, number });
+        let waiter =
+            number.map(|number| ResultWaiter { stream_id: front, connection: self.peer.number, number });
         let mut terms = self.terms(&mut put, waiter, unique(&submission.unique, &submission.data));
         if let Mode::Reduce { reducer, .. } = &submission.mode
             && !reducer.is_empty()
         {
-            terms.aside = Some(Payload::from(&reducer[..]));
+            terms.metadata = Some(Payload::from(&reducer[..]));
         }
-        if terms != Terms::default() {
-            put.terms = Some(Box::new(terms));
+        if terms != PutOptions::default() {
+            put.options = Some(Box::new(terms));
         }
         to.call(Call { now: Some(now), command: put.into() }, Slot::Submitted { jid, number, front });
     }
 
     /// What is asked for every job beyond Qless.
-    pub(crate) fn terms(&self, put: &mut Put, waiter: Option<Waiter>, unique: Option<UniqueKey>) -> Terms {
+    pub(crate) fn terms(
+        &self,
+        put: &mut Put,
+        waiter: Option<ResultWaiter>,
+        unique: Option<UniqueKey>,
+    ) -> PutOptions {
         let attempts = self.shared.options.attempts_max;
         put.retries = Some(attempts.map_or(RETRIES_MAX, |attempts| attempts.max(1) - 1));
-        let mut terms =
-            Terms { unique, crashes_max: attempts.map(|attempts| attempts.max(1) + 1), ..Terms::default() };
+        let mut terms = PutOptions {
+            unique,
+            crashes_max: attempts.map(|attempts| attempts.max(1) + 1),
+            ..PutOptions::default()
+        };
         if waiter.is_some() {
             terms.attach = waiter;
-            terms.lives = Lives::WhileAwaited;
-            terms.afterwards = Afterwards::Forget;
+            terms.orphan_policy = OrphanPolicy::WhileAwaited;
+            terms.on_end = OnEnd::Forget;
         }
         terms
     }
@@ -277,9 +287,10 @@ impl Session {
             self.functions.push(queue.clone());
             self.peer.about().functions.push(queue.clone());
         }
-        let attempt_max = timeout
-            .map(|timeout| Seconds::new(timeout.as_secs_f64()).map_or(SPAN_MAX, |it| it.min(SPAN_MAX)));
-        let ability = Ability { queue, klass: None, attempt_max };
+        let attempt_max = timeout.map(|timeout| {
+            Seconds::new(timeout.as_secs_f64()).map_or(DURATION_MAX, |it| it.min(DURATION_MAX))
+        });
+        let ability = Capability { queue, klass: None, attempt_max };
         self.announce(AnnounceChange::Can(vec![ability]), to);
         if self.is_asleep {
             // Lies down again, to be woken for this as well.
@@ -297,7 +308,7 @@ impl Session {
     /// Takes these functions in place of all that it could do before.
     pub(crate) fn can_do_only(&mut self, functions: Vec<QueueName>, to: &mut Gathered) {
         self.peer.about().functions = functions.clone();
-        let ability = |queue: &QueueName| Ability { queue: queue.clone(), klass: None, attempt_max: None };
+        let ability = |queue: &QueueName| Capability { queue: queue.clone(), klass: None, attempt_max: None };
         let abilities = functions.iter().map(ability).collect();
         self.functions = functions;
         self.announce(AnnounceChange::Only(abilities), to);
@@ -645,19 +656,19 @@ impl Session {
     }
 
     /// What can be told of what came: of which job, and what. What is about a submission that is not answered yet has to wait.
-    pub(crate) fn hear(&mut self, news: VecDeque<Delivery>) -> Vec<(Bytes, Told)> {
+    pub(crate) fn hear(&mut self, news: VecDeque<Delivery>) -> Vec<(Bytes, StreamItem)> {
         self.untold.extend(news);
         let mut heard = Vec::new();
         let mut later = VecDeque::new();
-        for Delivery { waiter, jid, told } in std::mem::take(&mut self.untold) {
+        for Delivery { waiter, jid, item: told } in std::mem::take(&mut self.untold) {
             if waiter.number > self.answered {
-                later.push_back(Delivery { waiter, jid, told });
+                later.push_back(Delivery { waiter, jid, item: told });
                 continue;
             }
             let mut about = self.peer.about();
-            let is_end = matches!(told, Told::Ended(..));
+            let is_end = matches!(told, StreamItem::Ended(..));
             let handle = match about.awaited.get(&waiter.number) {
-                Some(awaited) if awaited.front == waiter.front => awaited.handle.clone(),
+                Some(awaited) if awaited.front == waiter.stream_id => awaited.handle.clone(),
                 // It was told already that nothing more comes.
                 _ => continue,
             };
@@ -676,21 +687,21 @@ impl Session {
     }
 
     /// Tells the peer of a job that it waits for.
-    pub(crate) fn tell(&mut self, handle: &[u8], told: Told, out: &mut BytesMut) {
+    pub(crate) fn tell(&mut self, handle: &[u8], told: StreamItem, out: &mut BytesMut) {
         let start = out.len();
         let payload = match &told {
-            Told::Chunk(_, payload) => large(payload),
-            Told::Ended(How::Completed, outcome) => large(&outcome.bytes),
+            StreamItem::Chunk(_, payload) => large(payload),
+            StreamItem::Ended(JobEnding::Completed, outcome) => large(&outcome.bytes),
             _ => None,
         };
         let bytes;
         let news = match &told {
-            Told::Chunk(ChunkKind::Data, _) if payload.is_some() => News::Data(&b""[..]),
-            Told::Chunk(ChunkKind::Warning, _) if payload.is_some() => News::Warning(&b""[..]),
-            Told::Ended(How::Completed, _) if payload.is_some() => News::Complete(&b""[..]),
-            Told::Chunk(ChunkKind::Data, payload) => News::Data(payload.bytes()),
-            Told::Chunk(ChunkKind::Warning, payload) => News::Warning(payload.bytes()),
-            Told::Progress { progress, said } => {
+            StreamItem::Chunk(ChunkKind::Data, _) if payload.is_some() => News::Data(&b""[..]),
+            StreamItem::Chunk(ChunkKind::Warning, _) if payload.is_some() => News::Warning(&b""[..]),
+            StreamItem::Ended(JobEnding::Completed, _) if payload.is_some() => News::Complete(&b""[..]),
+            StreamItem::Chunk(ChunkKind::Data, payload) => News::Data(payload.bytes()),
+            StreamItem::Chunk(ChunkKind::Warning, payload) => News::Warning(payload.bytes()),
+            StreamItem::Progress { progress, said } => {
                 let portion = progress.portion;
                 bytes = match said {
                     Some(said) => said.bytes().to_vec(),
@@ -699,15 +710,15 @@ impl Session {
                 let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
                 News::Status { numerator: &bytes[..at], denominator: bytes.get(at + 1..).unwrap_or(b"0") }
             }
-            Told::Ended(How::Completed, outcome) => News::Complete(outcome.bytes.bytes()),
-            Told::Ended(How::Failed { group, message }, outcome) if self.exceptions => {
+            StreamItem::Ended(JobEnding::Completed, outcome) => News::Complete(outcome.bytes.bytes()),
+            StreamItem::Ended(JobEnding::Failed { group, message }, outcome) if self.exceptions => {
                 match outcome.bytes.bytes() {
                     [] if group.as_str() == FAIL_GROUP || message.is_empty() => News::Fail,
                     [] => News::Exception(message.as_bytes()),
                     bytes => News::Exception(bytes),
                 }
             }
-            Told::Ended(..) => News::Fail,
+            StreamItem::Ended(..) => News::Fail,
             _ => return,
         };
         write(Response::Report(Report { handle, news }), out);
@@ -737,12 +748,12 @@ impl Session {
         let mut calls = Vec::new();
         if self.submitted > 0 {
             let front = self.shared.mail.front();
-            let who = Leaving::Connection { front, connection: self.peer.number };
-            calls.push(Call::from(Leave { who }));
+            let who = DetachScope::Connection { front, connection: self.peer.number };
+            calls.push(Call::from(Detach { scope: who }));
         }
         if self.is_worker {
             let evidence = Some("its connection ended".to_owned());
-            calls.push(Call::from(Gone { worker: self.worker.clone(), evidence }));
+            calls.push(Call::from(WorkerLost { worker: self.worker.clone(), evidence }));
         }
         calls
     }
@@ -802,7 +813,7 @@ fn end(held: Held, news: &News) -> Option<Command> {
                 }
                 _ => bytes[..].into(),
             };
-            let result = (!bytes.bytes().is_empty()).then(|| Box::new(Outcome { code: 0, bytes }));
+            let result = (!bytes.bytes().is_empty()).then(|| Box::new(JobResult { code: 0, bytes }));
             Command::from(Complete { result, ..Complete::new(jid, holder) })
         }
         News::Fail => failed(jid, holder, FAIL_GROUP, "its worker said that it failed", 1, &[]),
@@ -819,14 +830,14 @@ fn message(bytes: &[u8]) -> String {
 fn failed(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes: &[u8]) -> Command {
     // All of these are good names.
     let group = Group::new(group).unwrap_or_else(|_| unreachable!("a group of ours has a good name"));
-    let result = Some(Box::new(Outcome { code, bytes: bytes.into() }));
+    let result = Some(Box::new(JobResult { code, bytes: bytes.into() }));
     Command::from(Fail { result, ..Fail::new(jid, holder, group, message) })
 }
 
 fn assign(grab: Grab, handle: &[u8], job: &Popped, data: &[u8], out: &mut BytesMut) {
-    let about = job.particulars.as_deref();
+    let about = job.details.as_deref();
     let function = function::bytes(&job.queue);
-    let reducer = about.and_then(|about| about.aside.as_ref()).map_or(&b""[..], Payload::bytes);
+    let reducer = about.and_then(|about| about.metadata.as_ref()).map_or(&b""[..], Payload::bytes);
     let assignment = Assignment {
         grab,
         handle,

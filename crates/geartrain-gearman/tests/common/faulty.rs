@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Command, Deliveries, Events, Pending, Pop, PopReply, QueueName,
-    Seconds,
+    Answer, Backend, BackendError, Call, Command, Pending, Pop, PopReply, QueueName, ResultStream, Seconds,
+    Subscription,
 };
 use tokio::sync::Notify;
 
@@ -124,11 +124,11 @@ impl Backend for Faulty {
         self.inner.ready_or_wait(queues, wait)
     }
 
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         self.inner.subscribe()
     }
 
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-        self.inner.follow(front)
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        self.inner.open_result_stream(front)
     }
 }

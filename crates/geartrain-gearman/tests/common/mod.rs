@@ -1,22 +1,21 @@
 //! A front-end over an engine in memory, and peers that speak to it over real sockets.
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "in a test, what goes wrong should stop it; not every test uses everything"
-)]
+#![allow(dead_code, reason = "not every test uses everything")]
+
+pub(crate) mod faulty;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use geartrain_core::SystemClock;
 use geartrain_core::{Backend, Call, Clock, Operation};
 use geartrain_gearman::front::{Front, Options};
 use geartrain_gearman::packet::{
     Assignment, Grab, JobStatus, Mode, News, Priority, Report, Request, Response, Submission,
 };
 use geartrain_gearman::{Incoming, Parser};
-use geartrain_store::{StoreBackend, SystemClock};
+use geartrain_store::StoreBackend;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

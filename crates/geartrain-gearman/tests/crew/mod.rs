@@ -1,16 +1,11 @@
 //! Servers of both kinds for the client to talk to, and short ways to ask it things.
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "in a test, what goes wrong should stop it; not every test uses everything"
-)]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
-    Backend, BackendError, Call, Complete, Holder, Jid, Klass, Length, Operation, Outcome, Pop, Popped, Put,
-    PutReply, QueueName, Refusal, RollCall, Terms, WorkerName,
+    Backend, BackendError, Call, Complete, Holder, Jid, JobResult, Klass, Length, Operation, Pop, Popped,
+    Put, PutOptions, PutReply, QueueName, Refusal, RollCall, WorkerName,
 };
 use geartrain_gearman::client::GearmanBackend;
 use geartrain_testkit::peers::Gearmand;
@@ -122,8 +117,8 @@ pub(crate) fn put(name: &str, payload: &str) -> Put {
     Put::new(queue(name), Jid::new("chosen-by-nobody").unwrap(), Klass::new(name).unwrap(), payload)
 }
 
-pub(crate) fn with_terms(put: Put, terms: Terms) -> Put {
-    Put { terms: Some(Box::new(terms)), ..put }
+pub(crate) fn with_terms(put: Put, terms: PutOptions) -> Put {
+    Put { options: Some(Box::new(terms)), ..put }
 }
 
 pub(crate) fn pop(name: &str) -> Pop {
@@ -135,6 +130,6 @@ pub(crate) async fn pop_one(backend: &GearmanBackend, name: &str) -> Option<Popp
 }
 
 pub(crate) fn complete(job: &Popped, result: &str) -> Complete {
-    let result = Some(Box::new(Outcome { code: 0, bytes: result.into() }));
+    let result = Some(Box::new(JobResult { code: 0, bytes: result.into() }));
     Complete { result, ..Complete::new(job.jid.clone(), Holder::Token(job.lock.token)) }
 }

@@ -1,8 +1,6 @@
 //! Asking a real Redis, a Sentinel or a node of a Cluster.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
-#![allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
-
 pub(crate) use geartrain_testkit::peers::until;
 use geartrain_testkit::peers::{RedisServer, Scratch};
 use redis::{FromRedisValue, RedisResult};

@@ -1,8 +1,8 @@
 //! What a Qless caller is told when the answer is yes.
 
 use geartrain_core::{
-    Answer, CompleteReply, Every, Failure, HistoryEntry, Jid, Job, Payload, Recurring, Reply, Setting,
-    StateName, Summary, Tag, What, WorkerName,
+    Answer, CompleteReply, Every, Failure, HistoryEntry, HistoryEvent, Jid, Job, Payload, Recurring, Reply,
+    Setting, StateName, Summary, Tag, WorkerName,
 };
 
 use geartrain_front::{PIECE_BYTES, Pieces};
@@ -410,30 +410,32 @@ fn write_failure(out: &mut Vec<u8>, failure: Option<&Failure>) {
 fn write_history(out: &mut Vec<u8>, entry: &HistoryEntry) {
     let mut object = Object::new(out);
     let what = match &entry.what {
-        What::Put { .. } => "put",
-        What::Popped { .. } => "popped",
-        What::Done => "done",
-        What::Failed { .. } => "failed",
-        What::TimedOut => "timed-out",
-        What::HandedBack { .. } => "handed-back",
-        What::Crashed { .. } => "crashed",
-        What::Log { message, .. } => message,
+        HistoryEvent::Put { .. } => "put",
+        HistoryEvent::Popped { .. } => "popped",
+        HistoryEvent::Done => "done",
+        HistoryEvent::Failed { .. } => "failed",
+        HistoryEvent::TimedOut => "timed-out",
+        HistoryEvent::HandedBack { .. } => "handed-back",
+        HistoryEvent::Crashed { .. } => "crashed",
+        HistoryEvent::Log { message, .. } => message,
         _ => "other",
     };
     object.string("what", what);
     object.number("when", entry.when.get());
     match &entry.what {
-        What::Put { queue } => object.string("q", queue.as_str()),
-        What::Popped { worker } | What::HandedBack { worker } | What::Crashed { worker } => {
+        HistoryEvent::Put { queue } => object.string("q", queue.as_str()),
+        HistoryEvent::Popped { worker }
+        | HistoryEvent::HandedBack { worker }
+        | HistoryEvent::Crashed { worker } => {
             object.string("worker", worker.as_str());
         }
-        What::Failed { worker, group } => {
+        HistoryEvent::Failed { worker, group } => {
             if let Some(worker) = worker {
                 object.string("worker", worker.as_str());
             }
             object.string("group", group.as_str());
         }
-        What::Log { data: Some(data), .. } => {
+        HistoryEvent::Log { data: Some(data), .. } => {
             let before = object.out.len();
             // What a native client logged need not be an object, and is left out then.
             if json::write_fields(object.out, data.as_bytes(), &["what", "when"]).is_err() {

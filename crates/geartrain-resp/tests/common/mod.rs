@@ -1,7 +1,5 @@
 //! A server to talk to, and a client that shows what came back as it came.
 #![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::unwrap_used, reason = "this is a part of tests")]
-
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};

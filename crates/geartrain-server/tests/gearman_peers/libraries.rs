@@ -3,19 +3,19 @@
 use geartrain_testkit::peers::{Scratch, until};
 use serde_json::{Value, json};
 
-use crate::program::{Geartrain, Library, Program};
+use crate::gearman_peers::program::{Geartrain, Library, Program};
 
 /// Makes a test of each case with each library.
 macro_rules! with_each_library {
     ($($case:ident,)*) => {
         mod gear {
-            $(#[test] fn $case() { super::$case(crate::program::Library::Gear); })*
+            $(#[test] fn $case() { super::$case(crate::gearman_peers::program::Library::Gear); })*
         }
         mod python3_gearman {
-            $(#[test] fn $case() { super::$case(crate::program::Library::Python3Gearman); })*
+            $(#[test] fn $case() { super::$case(crate::gearman_peers::program::Library::Python3Gearman); })*
         }
         mod gearmanode {
-            $(#[test] fn $case() { super::$case(crate::program::Library::Gearmanode); })*
+            $(#[test] fn $case() { super::$case(crate::gearman_peers::program::Library::Gearmanode); })*
         }
     };
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use geartrain::{
-    Complete, Count, Holder, Jid, Jobs, Listing, Outcome, Page, QueueName, Reason, StateName, Why,
+    Complete, Count, Holder, Jid, JobResult, Jobs, Listing, Page, QueueName, Reason, StateName, Why,
 };
 use serde_json::json;
 
-use crate::program::{Geartrain, Library};
-use crate::tools;
+use crate::gearman_peers::program::{Geartrain, Library};
+use crate::gearman_peers::tools;
 
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -82,7 +82,7 @@ fn a_worker_of_our_own_does_the_job_of_a_gearman_client() {
         assert_eq!((job.jid.to_string(), job.klass.as_str()), (handle, "mail"));
         assert_eq!(job.payload.bytes(), b"to\0whom");
         let holder = Holder::Token(job.lock.token);
-        let result = Outcome { code: 0, bytes: (&b"sent"[..]).into() };
+        let result = JobResult { code: 0, bytes: (&b"sent"[..]).into() };
         let complete = Complete { result: Some(Box::new(result)), ..Complete::new(job.jid, holder) };
         ours.run(complete).await.unwrap();
     });

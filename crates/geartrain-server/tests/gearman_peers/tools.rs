@@ -7,7 +7,7 @@ use std::process::Command;
 
 use geartrain_testkit::peers::{Scratch, until};
 
-use crate::program::{Came, Geartrain, Program, Running};
+use crate::gearman_peers::program::{Came, Geartrain, Program, Running};
 
 const LARGE_BYTES: usize = 1 << 20;
 const MANY: usize = 500;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use geartrain::{
-    Client, Complete, CompleteReply, Count, Error, Event, Events, Fail, FailedBy, Group, Holder, Jid,
-    Payload, Pop, PopOrder, Popped, QueueName, Refusal, SetConfig, StateName, Stats, Timestamp, WorkerName,
+    Client, Complete, CompleteReply, Count, Error, Event, Fail, FailedBy, Group, Holder, Jid, Payload, Pop,
+    PopOrder, Popped, QueueName, Refusal, SetConfig, StateName, Stats, Subscription, Timestamp, WorkerName,
 };
 use geartrain_testkit::peers::RedisServer;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ impl Place {
 
     /// The next event for which this gives something.
     #[track_caller]
-    fn hear<T>(&self, events: &mut Box<dyn Events>, wanted: impl Fn(&Event) -> Option<T>) -> T {
+    fn hear<T>(&self, events: &mut Box<dyn Subscription>, wanted: impl Fn(&Event) -> Option<T>) -> T {
         let heard = async {
             loop {
                 let published = events.next().await.expect("events go on");

@@ -8,7 +8,7 @@ fn cannot(by: &str, at: &str, kind: Option<&str>) -> Announce {
 
 /// A put that is refused if nobody can do the job.
 fn called(to: &str, name: &str) -> Put {
-    on_terms(put(to, name), Terms { roll_call: true, ..Terms::default() })
+    on_terms(put(to, name), PutOptions { roll_call: true, ..PutOptions::default() })
 }
 
 /// Those count who can do the klass or any, each once; without a klass, all who can do anything there.
@@ -38,10 +38,10 @@ pub async fn a_roll_call_for_what_nobody_announced_finds_nobody(system: System) 
 
 /// A worker can do more, less, or something else; what it says of the same queue and klass replaces what it said.
 pub async fn a_worker_may_change_what_it_can_do(system: System) -> Checked {
-    let slow = Ability { attempt_max: Some(seconds(9)), ..ability("mail", Some("k")) };
+    let slow = Capability { attempt_max: Some(seconds(9)), ..ability("mail", Some("k")) };
     let abilities = async || {
         let announced = system.ask(Announced { worker: Some(worker("w1")) }).await?;
-        Ok::<_, Surprise>(announced.into_iter().flat_map(|one| one.abilities).collect::<Vec<_>>())
+        Ok::<_, Surprise>(announced.into_iter().flat_map(|one| one.capabilities).collect::<Vec<_>>())
     };
     system.at(0, announce("w1", AnnounceChange::Can(vec![slow.clone(), ability("mail", None)]))).await?;
     assert_eq!(abilities().await?, [ability("mail", None), slow.clone()]);
@@ -69,7 +69,7 @@ pub async fn announcements_are_listed_by_worker(system: System) -> Checked {
     let entry = |name, seen: i32, abilities| Announcement {
         worker: worker(name),
         seen: Some(moment(seen)),
-        abilities: vec![abilities],
+        capabilities: vec![abilities],
     };
     let (first, second) = (entry("w1", 2, ability("mail", Some("k"))), entry("w2", 1, ability("mail", None)));
     let all = system.ignores(3, Announced { worker: None }).await?;
@@ -101,10 +101,10 @@ pub async fn a_roll_call_comes_after_ids_keys_and_expiry(system: System) -> Chec
     system.at(0, unique("mail", "a", "report")).await?;
     system.at(0, limit("mail", QueueLimits { jobs_max: Some(1), ..QueueLimits::default() })).await?;
     assert_eq!(system.ignores(1, called("mail", "a")).await?, PutReply::Existing);
-    let calling = Terms { roll_call: true, ..Terms::default() };
-    let joins = Terms { unique: Some(key("report")), ..calling.clone() };
+    let calling = PutOptions { roll_call: true, ..PutOptions::default() };
+    let joins = PutOptions { unique: Some(key("report")), ..calling.clone() };
     assert_eq!(system.at(1, on_terms(put("mail", "b"), joins)).await?, PutReply::Coalesced { jid: jid("a") });
-    let late = Terms { expires: Some(moment(1)), ..calling };
+    let late = PutOptions { expires: Some(moment(1)), ..calling };
     system.refuses(1, on_terms(put("mail", "b"), late), no::good("expires")).await?;
     system.refuses(1, called("mail", "b"), no::body_can("mail", "k")).await?;
     system.at(2, can("w1", "mail", None)).await?;

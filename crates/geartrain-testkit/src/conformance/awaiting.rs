@@ -4,16 +4,16 @@ use super::prelude::*;
 
 /// A put whose result is kept.
 fn with_result(name: &str, result_for: impl Into<f64>) -> Put {
-    let terms = Terms { result_for: Some(seconds(result_for)), ..Terms::default() };
+    let terms = PutOptions { result_ttl: Some(seconds(result_for)), ..PutOptions::default() };
     on_terms(put("mail", name), terms)
 }
 
 /// A result of a job that was completed, kept for a minute.
-fn kept(name: &str, ended: i32, code: i32, bytes: &str) -> Kept {
-    Kept {
+fn kept(name: &str, ended: i32, code: i32, bytes: &str) -> StoredResult {
+    StoredResult {
         jid: jid(name),
-        how: How::Completed,
-        outcome: outcome(code, bytes),
+        ending: JobEnding::Completed,
+        result: outcome(code, bytes),
         ended: moment(ended),
         until: moment(ended + 60),
     }
@@ -29,11 +29,11 @@ pub async fn whoever_waits_is_told_how_the_job_ended(system: System) -> Checked 
     system.at(1, complete("plain", "w1")).await?;
     follower.told(&system, [told::completed(1, "plain")]).await?;
     system.at(1, complete_with("complete", "w1", 7, "done")).await?;
-    follower.told(&system, [told::ended(2, "complete", How::Completed, 7, "done")]).await?;
+    follower.told(&system, [told::ended(2, "complete", JobEnding::Completed, 7, "done")]).await?;
     system.at(1, fail("failed", "w1", "g")).await?;
     follower.told(&system, [told::failed(3, "failed", "g", "oops")]).await?;
     system.at(1, fail_with("failed-with", "w1", 9, "why")).await?;
-    let how = How::Failed { group: group("g"), message: "oops".into() };
+    let how = JobEnding::Failed { group: group("g"), message: "oops".into() };
     follower.told(&system, [told::ended(4, "failed-with", how, 9, "why")]).await?;
     system.at(1, cancel(["cancelled"])).await?;
     follower.told(&system, [told::canceled(5, "cancelled")]).await?;
@@ -50,7 +50,7 @@ pub async fn whoever_waits_is_told_of_every_kind_of_failure(system: System) -> C
     system.ask(set("grace-period", "0")).await?;
     for (number, name) in (1..).zip(["retried", "gone", "crashed", "late", "expired", "silent"]) {
         let mut job = Put { retries: Some(0), ..awaited("mail", name, number) };
-        let terms = job.terms.as_mut().ok_or("it has terms")?;
+        let terms = job.options.as_mut().ok_or("it has terms")?;
         terms.crashes_max = (name == "crashed").then_some(1);
         terms.attempt_max = (name == "late").then_some(seconds(10));
         terms.expires = (name == "expired").then_some(moment(10));
@@ -106,7 +106,8 @@ pub async fn those_who_wait_are_told_in_the_order_they_came(system: System) -> C
 /// A job that goes on to another queue has not ended, and what came out so far is told to nobody.
 pub async fn a_job_that_goes_on_ends_for_nobody(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
-    let terms = Terms { attach: Some(waiter(1)), result_for: Some(seconds(60)), ..Terms::default() };
+    let terms =
+        PutOptions { attach: Some(waiter(1)), result_ttl: Some(seconds(60)), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "a"), terms), "w1").await?;
     let on = Complete { next: Some(Next::new(queue("post"))), ..complete_with("a", "w1", 3, "half") };
     system.at(1, on).await?;
@@ -115,7 +116,7 @@ pub async fn a_job_that_goes_on_ends_for_nobody(system: System) -> Checked {
     assert_eq!(system.particulars("a").await?.attached, 1);
     system.take(2, "post", "w2").await?;
     system.at(3, complete_with("a", "w2", 4, "whole")).await?;
-    follower.told(&system, [told::ended(1, "a", How::Completed, 4, "whole")]).await?;
+    follower.told(&system, [told::ended(1, "a", JobEnding::Completed, 4, "whole")]).await?;
     assert_eq!(system.result(4, "a").await?, kept("a", 3, 4, "whole"));
     Ok(())
 }
@@ -123,11 +124,11 @@ pub async fn a_job_that_goes_on_ends_for_nobody(system: System) -> Checked {
 /// Whoever attaches to an unfinished job waits; of one that ended they are told at once, and do not wait.
 pub async fn attaching_to_a_job_that_ended_answers_how(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
-    let ended = |state, kept: Option<Kept>| AttachReply::Ended { state, kept: kept.map(Box::new) };
+    let ended = |state, kept: Option<StoredResult>| AttachReply::Ended { state, result: kept.map(Box::new) };
     system.run(0, with_result("complete", 60), "w1").await?;
     system.run(0, put("mail", "plain"), "w1").await?;
     system.run(0, put("mail", "failed"), "w1").await?;
-    let forget = Terms { afterwards: Afterwards::Forget, result_for: Some(seconds(60)), ..Terms::default() };
+    let forget = PutOptions { on_end: OnEnd::Forget, result_ttl: Some(seconds(60)), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "forgotten"), forget), "w1").await?;
     system.at(1, complete_with("complete", "w1", 0, "a")).await?;
     system.at(1, complete("plain", "w1")).await?;
@@ -174,7 +175,8 @@ pub async fn a_waiter_waits_for_one_job_at_a_time(system: System) -> Checked {
     system.refuses(1, awaited("mail", "b", 1), no::good("waiter")).await?;
     let again = Put { existing: Existing::Replace, ..awaited("post", "b", 1) };
     system.refuses(1, again, no::good("waiter")).await?;
-    let joining = Terms { unique: Some(key("report")), attach: Some(waiter(1)), ..Terms::default() };
+    let joining =
+        PutOptions { unique: Some(key("report")), attach: Some(waiter(1)), ..PutOptions::default() };
     system.refuses(1, on_terms(put("mail", "c"), joining), no::good("waiter")).await?;
     system.at(2, complete("a", "w1")).await?;
     assert_eq!(system.at(3, attach("b", 1)).await?, AttachReply::Attached);
@@ -187,26 +189,26 @@ pub async fn whoever_leaves_is_told_nothing_more(system: System) -> Checked {
     let mut here = system.follow(1).await?;
     let mut there = system.follow(2).await?;
     let popped = system.run(0, put("mail", "a"), "w1").await?;
-    let someone = |front, connection, number| Waiter { front, connection, number };
+    let someone = |front, connection, number| ResultWaiter { stream_id: front, connection, number };
     let all = [someone(1, 1, 1), someone(1, 1, 2), someone(1, 2, 1), someone(1, 3, 1), someone(2, 1, 1)];
     for waiter in all {
         system.at(0, Attach { jid: jid("a"), waiter }).await?;
     }
     assert_eq!(system.particulars("a").await?.attached, 5);
-    let gone = |who| Leave { who };
-    assert_eq!(system.ignores(1, gone(Leaving::One(someone(1, 9, 9)))).await?, 0);
-    assert_eq!(system.at(1, gone(Leaving::One(all[1]))).await?, 1);
+    let gone = |who| Detach { scope: who };
+    assert_eq!(system.ignores(1, gone(DetachScope::One(someone(1, 9, 9)))).await?, 0);
+    assert_eq!(system.at(1, gone(DetachScope::One(all[1]))).await?, 1);
     assert_eq!(system.at(1, chunk("a", holding(&popped), "1")).await?, 4);
-    assert_eq!(system.at(2, gone(Leaving::Connection { front: 1, connection: 1 })).await?, 1);
+    assert_eq!(system.at(2, gone(DetachScope::Connection { front: 1, connection: 1 })).await?, 1);
     assert_eq!(system.at(2, chunk("a", holding(&popped), "2")).await?, 3);
-    assert_eq!(system.at(3, gone(Leaving::Front(1))).await?, 2);
+    assert_eq!(system.at(3, gone(DetachScope::Stream(1))).await?, 2);
     assert_eq!(system.at(3, chunk("a", holding(&popped), "3")).await?, 1);
-    assert_eq!(system.at(4, gone(Leaving::Everyone)).await?, 1);
+    assert_eq!(system.at(4, gone(DetachScope::All)).await?, 1);
     assert_eq!(system.ignores(4, chunk("a", holding(&popped), "4")).await?, 0);
     let chunk = |waiter, bytes: &str| Delivery {
         waiter,
         jid: jid("a"),
-        told: Told::Chunk(ChunkKind::Data, bytes.into()),
+        item: StreamItem::Chunk(ChunkKind::Data, bytes.into()),
     };
     let expected =
         [chunk(all[0], "1"), chunk(all[2], "1"), chunk(all[3], "1"), chunk(all[2], "2"), chunk(all[3], "2")];
@@ -220,8 +222,12 @@ pub async fn those_who_wait_leave_with_their_front(system: System) -> Checked {
     let follower = system.follow(1).await?;
     let mut other = system.follow(2).await?;
     system.at(0, fleeting("mail", "a", 1)).await?;
-    let elsewhere = Waiter { front: 2, connection: 1, number: 1 };
-    let terms = Terms { attach: Some(elsewhere), lives: Lives::WhileAwaited, ..Terms::default() };
+    let elsewhere = ResultWaiter { stream_id: 2, connection: 1, number: 1 };
+    let terms = PutOptions {
+        attach: Some(elsewhere),
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        ..PutOptions::default()
+    };
     system.at(0, on_terms(put("mail", "b"), terms)).await?;
     drop(follower);
     vanishes(&system, "a").await?;
@@ -238,8 +244,8 @@ pub async fn a_chunk_is_told_and_not_kept(system: System) -> Checked {
     assert_eq!(system.ignores(1, chunk("a", holding(&popped), "one")).await?, 1);
     let warning = Chunk { kind: ChunkKind::Warning, ..chunk("a", held_by("w1"), "two") };
     assert_eq!(system.ignores(30, warning).await?, 1);
-    let warned = Told::Chunk(ChunkKind::Warning, "two".into());
-    let expected = [told::chunk(1, "a", "one"), Delivery { waiter: waiter(1), jid: jid("a"), told: warned }];
+    let warned = StreamItem::Chunk(ChunkKind::Warning, "two".into());
+    let expected = [told::chunk(1, "a", "one"), Delivery { waiter: waiter(1), jid: jid("a"), item: warned }];
     listener.heard(&system, []).await?;
     follower.told(&system, expected).await?;
     Ok(())
@@ -265,8 +271,11 @@ pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
     assert_eq!(system.particulars("a").await?.progress, Some(further));
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, [event(portion(1, 4)), event(further)]).await?;
-    let last =
-        Delivery { waiter: waiter(1), jid: jid("a"), told: Told::Progress { progress: further, said: None } };
+    let last = Delivery {
+        waiter: waiter(1),
+        jid: jid("a"),
+        item: StreamItem::Progress { progress: further, said: None },
+    };
     follower.told(&system, [told::progress(1, "a", 1, 4), last]).await?;
     let job = system.job("a").await?;
     assert_eq!(job.state, JobState::Running { lock: popped.lock });
@@ -280,7 +289,7 @@ pub async fn progress_needs_no_terms(system: System) -> Checked {
     system.at(1, progress("a", holding(&popped), 0, 1)).await?;
     assert_eq!(system.particulars("a").await?.progress, Some(portion(0, 1)));
     system.at(2, retry("a", "w1")).await?;
-    let after = system.job("a").await?.particulars;
+    let after = system.job("a").await?.details;
     assert_eq!(after.and_then(|particulars| particulars.progress), None);
     Ok(())
 }
@@ -301,7 +310,7 @@ pub async fn progress_ends_with_its_attempt(system: System) -> Checked {
         "silent",
     ];
     for name in names {
-        let terms = Terms { attempt_max: Some(seconds(50)), ..Terms::default() };
+        let terms = PutOptions { attempt_max: Some(seconds(50)), ..PutOptions::default() };
         let job = if name == "late" { on_terms(put("mail", name), terms) } else { put("mail", name) };
         let popped = system.run(0, job, name).await?;
         system.at(1, progress(name, holding(&popped), 1, 2)).await?;
@@ -317,7 +326,7 @@ pub async fn progress_ends_with_its_attempt(system: System) -> Checked {
     system.tick(50).await?;
     system.pop(60, "mail", "w2", 9).await?;
     for name in names {
-        let after = system.job(name).await?.particulars;
+        let after = system.job(name).await?.details;
         assert_eq!(after.and_then(|particulars| particulars.progress), None, "{name}");
     }
     assert_eq!(system.job("silent").await?.qless.worker, Some(worker("w2")));
@@ -354,8 +363,11 @@ pub async fn what_is_kept_is_what_came_out(system: System) -> Checked {
     system.at(5, cancel(["cancelled"])).await?;
     system.at(5, complete_with("unasked", "w1", 0, "lost")).await?;
     assert_eq!(system.result(6, "plain").await?, kept("plain", 5, 0, ""));
-    let how = How::Failed { group: group("g"), message: "oops".into() };
-    assert_eq!(system.result(6, "failed").await?, Kept { how, ..kept("failed", 5, 8, "why") });
+    let how = JobEnding::Failed { group: group("g"), message: "oops".into() };
+    assert_eq!(
+        system.result(6, "failed").await?,
+        StoredResult { ending: how, ..kept("failed", 5, 8, "why") }
+    );
     for name in ["cancelled", "unasked", "unknown"] {
         assert_eq!(system.at(6, GetResult { jid: jid(name) }).await?, None, "{name}");
     }
@@ -367,8 +379,10 @@ pub async fn a_job_that_fails_by_itself_leaves_a_result(system: System) -> Check
     system.run(0, Put { retries: Some(0), ..with_result("a", 60) }, "w1").await?;
     system.at(5, gone("w1")).await?;
     let result = system.result(6, "a").await?;
-    assert_eq!((result.outcome, result.ended, result.until), (outcome(1, ""), moment(5), moment(65)));
-    assert!(matches!(result.how, How::Failed { group, .. } if group.as_str() == "failed-retries-mail"));
+    assert_eq!((result.result, result.ended, result.until), (outcome(1, ""), moment(5), moment(65)));
+    assert!(
+        matches!(result.ending, JobEnding::Failed { group, .. } if group.as_str() == "failed-retries-mail")
+    );
     Ok(())
 }
 
@@ -388,7 +402,7 @@ pub async fn a_result_is_replaced_by_the_next_one(system: System) -> Checked {
 
 /// A result outlives a job that is forgotten.
 pub async fn a_forgotten_job_leaves_its_result(system: System) -> Checked {
-    let terms = Terms { afterwards: Afterwards::Forget, result_for: Some(seconds(60)), ..Terms::default() };
+    let terms = PutOptions { on_end: OnEnd::Forget, result_ttl: Some(seconds(60)), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "a"), terms), "w1").await?;
     let mut listener = system.listen().await?;
     system.at(5, complete_with("a", "w1", 0, "done")).await?;
@@ -452,12 +466,12 @@ pub async fn results_have_room_for_64_mib(system: System) -> Checked {
     system.run(0, with_result("a", 60), "w1").await?;
     let large = |bytes: usize| {
         let bytes = vec![b' '; bytes].into();
-        Complete { result: Some(Box::new(Outcome { code: 0, bytes })), ..complete("a", "w1") }
+        Complete { result: Some(Box::new(JobResult { code: 0, bytes })), ..complete("a", "w1") }
     };
     too_large(system.at(1, large((64 << 20) - 127)).await, "result");
     assert_eq!(system.state("a").await?, StateName::Running);
     system.at(1, large((64 << 20) - 128)).await?;
-    assert_eq!(system.result(2, "a").await?.outcome.bytes.bytes().len(), (64 << 20) - 128);
+    assert_eq!(system.result(2, "a").await?.result.bytes.bytes().len(), (64 << 20) - 128);
     Ok(())
 }
 
@@ -466,16 +480,20 @@ pub async fn a_repeated_end_tells_nobody_twice(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let mut ends = Vec::new();
     for (number, name) in [(1, "complete"), (2, "failed")] {
-        let terms = Terms { attach: Some(waiter(number)), result_for: Some(seconds(60)), ..Terms::default() };
+        let terms = PutOptions {
+            attach: Some(waiter(number)),
+            result_ttl: Some(seconds(60)),
+            ..PutOptions::default()
+        };
         ends.push(holding(&system.run(0, on_terms(put("mail", name), terms), "w1").await?));
     }
     let completes = |bytes| Complete { holder: ends[0].clone(), ..complete_with("complete", "w1", 0, bytes) };
     let fails = |bytes| Fail { holder: ends[1].clone(), ..fail_with("failed", "w1", 2, bytes) };
     system.at(1, completes("first")).await?;
     system.at(1, fails("first")).await?;
-    let how = How::Failed { group: group("g"), message: "oops".into() };
+    let how = JobEnding::Failed { group: group("g"), message: "oops".into() };
     let expected = [
-        told::ended(1, "complete", How::Completed, 0, "first"),
+        told::ended(1, "complete", JobEnding::Completed, 0, "first"),
         told::ended(2, "failed", how.clone(), 2, "first"),
     ];
     follower.told(&system, expected).await?;
@@ -485,14 +503,18 @@ pub async fn a_repeated_end_tells_nobody_twice(system: System) -> Checked {
     listener.heard(&system, []).await?;
     follower.told(&system, []).await?;
     assert_eq!(system.result(3, "complete").await?, kept("complete", 1, 0, "first"));
-    assert_eq!(system.result(3, "failed").await?, Kept { how, ..kept("failed", 1, 2, "first") });
+    assert_eq!(
+        system.result(3, "failed").await?,
+        StoredResult { ending: how, ..kept("failed", 1, 2, "first") }
+    );
     Ok(())
 }
 
 /// A worker that froze and comes back when another has done its job can change nothing any more: not the outcome, not the result, not the history.
 pub async fn a_frozen_worker_changes_nothing_when_it_comes_back(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
-    let terms = Terms { attach: Some(waiter(1)), result_for: Some(seconds(60)), ..Terms::default() };
+    let terms =
+        PutOptions { attach: Some(waiter(1)), result_ttl: Some(seconds(60)), ..PutOptions::default() };
     let frozen = holding(&system.run(0, on_terms(put("mail", "a"), terms), "w1").await?);
     let beat = Heartbeat { jid: jid("a"), holder: frozen.clone(), payload: Some("[9]".into()) };
     let step = progress("a", frozen.clone(), 1, 2);
@@ -510,14 +532,14 @@ pub async fn a_frozen_worker_changes_nothing_when_it_comes_back(system: System) 
     let completes = Complete { holder: holding(&second), ..complete_with("a", "w2", 0, "done") };
     system.at(75, completes).await?;
     refuses_all(76, StateName::Complete).await?;
-    follower.told(&system, [told::ended(1, "a", How::Completed, 0, "done")]).await?;
+    follower.told(&system, [told::ended(1, "a", JobEnding::Completed, 0, "done")]).await?;
     assert_eq!(system.result(77, "a").await?, kept("a", 75, 0, "done"));
     let history = [
         entry(0, was_put("mail")),
         entry(0, was_popped("w1")),
-        entry(60, What::TimedOut),
+        entry(60, HistoryEvent::TimedOut),
         entry(70, was_popped("w2")),
-        entry(75, What::Done),
+        entry(75, HistoryEvent::Done),
     ];
     let job = system.job("a").await?;
     assert_eq!((job.state, job.history), (JobState::Complete { at: moment(75) }, history.into()));

@@ -5,15 +5,18 @@ use super::prelude::*;
 /// Waits 10 seconds, then 20, 40 and so on up to 100; chance makes it up to half of that more or less.
 fn doubling(name: &str) -> Result<Put, BadArgument> {
     let backoff = Some(Backoff::exponential(seconds(10), 2.0, seconds(100), 0.5)?);
-    Ok(on_terms(put("mail", name), Terms { backoff, ..Terms::default() }))
+    Ok(on_terms(put("mail", name), PutOptions { backoff, ..PutOptions::default() }))
 }
 
 fn limited(name: &str, attempt_max: impl Into<f64>) -> Put {
-    on_terms(put("mail", name), Terms { attempt_max: Some(seconds(attempt_max)), ..Terms::default() })
+    on_terms(
+        put("mail", name),
+        PutOptions { attempt_max: Some(seconds(attempt_max)), ..PutOptions::default() },
+    )
 }
 
 fn expiring(name: &str, expires: impl Into<f64>) -> Put {
-    on_terms(put("mail", name), Terms { expires: Some(moment(expires)), ..Terms::default() })
+    on_terms(put("mail", name), PutOptions { expires: Some(moment(expires)), ..PutOptions::default() })
 }
 
 fn due(at: impl Into<f64>) -> JobState {
@@ -31,7 +34,7 @@ fn failures(heard: Vec<Event>) -> Vec<(String, String, FailedBy)> {
 
 /// A retry by chance waits as the job's backoff says, longer each time, and that is not written down as a delay of the caller's.
 pub async fn a_retry_by_chance_waits_as_the_backoff_says(system: System) -> Checked {
-    let chance = |value| Chance::new(value).map(Some);
+    let chance = |value| RandomUnit::new(value).map(Some);
     system.at(0, doubling("a")?).await?;
     let mut now = 0.0;
     for (value, wait) in [(0.5, 10.0), (0.5, 20.0), (0.0, 20.0), (1.0, 120.0), (0.5, 100.0)] {
@@ -49,7 +52,7 @@ pub async fn without_chance_or_backoff_the_delay_counts(system: System) -> Check
     system.at(1, Retry { delay: seconds(7), ..retry("a", "w1") }).await?;
     assert_eq!(system.job("a").await?.state, due(8));
     system.run(0, put("mail", "b"), "w1").await?;
-    system.at(1, Retry { delay: seconds(7), chance: Some(Chance::EVEN), ..retry("b", "w1") }).await?;
+    system.at(1, Retry { delay: seconds(7), chance: Some(RandomUnit::MIDDLE), ..retry("b", "w1") }).await?;
     assert_eq!(system.job("b").await?.state, due(8));
     system.run(0, doubling("c")?, "w1").await?;
     system.at(1, retry("c", "w1")).await?;
@@ -60,7 +63,7 @@ pub async fn without_chance_or_backoff_the_delay_counts(system: System) -> Check
 /// A retry beyond the last fails the job, backoff or not.
 pub async fn a_backoff_saves_no_job_without_retries(system: System) -> Checked {
     system.run(0, Put { retries: Some(0), ..doubling("a")? }, "w1").await?;
-    assert_eq!(system.at(1, Retry { chance: Some(Chance::EVEN), ..retry("a", "w1") }).await?, -1);
+    assert_eq!(system.at(1, Retry { chance: Some(RandomUnit::MIDDLE), ..retry("a", "w1") }).await?, -1);
     assert_eq!(system.state("a").await?, StateName::Failed);
     Ok(())
 }
@@ -69,10 +72,10 @@ pub async fn a_backoff_saves_no_job_without_retries(system: System) -> Checked {
 pub async fn a_backoff_begins_anew_with_a_put(system: System) -> Checked {
     system.run(0, doubling("a")?, "w1").await?;
     for _ in 0..2 {
-        system.at(1, Retry { chance: Some(Chance::EVEN), ..retry("a", "w1") }).await?;
+        system.at(1, Retry { chance: Some(RandomUnit::MIDDLE), ..retry("a", "w1") }).await?;
         system.run(1, put_again("mail", "a"), "w1").await?;
     }
-    system.at(2, Retry { chance: Some(Chance::EVEN), ..retry("a", "w1") }).await?;
+    system.at(2, Retry { chance: Some(RandomUnit::MIDDLE), ..retry("a", "w1") }).await?;
     assert_eq!(system.job("a").await?.state, due(12));
     Ok(())
 }
@@ -82,7 +85,7 @@ pub async fn heartbeats_do_not_move_the_deadline(system: System) -> Checked {
     system.at(0, limited("a", 100)).await?;
     assert_eq!(system.particulars("a").await?.deadline, None);
     let popped = system.take(10, "mail", "w1").await?;
-    let deadline = popped.particulars.and_then(|particulars| particulars.deadline);
+    let deadline = popped.details.and_then(|particulars| particulars.deadline);
     assert_eq!((deadline, popped.lock.expires), (Some(moment(110)), moment(70)));
     assert_eq!(system.at(60, heartbeat("a", "w1")).await?, moment(120));
     assert_eq!(system.particulars("a").await?.deadline, Some(moment(110)));
@@ -109,19 +112,19 @@ pub async fn an_attempt_past_its_deadline_is_retried(system: System) -> Checked 
         worker: Some(worker("w1")),
     };
     assert_eq!(job.past_failure, Some(failure));
-    assert_eq!(job.history.last(), Some(&entry(30, What::TimedOut)));
+    assert_eq!(job.history.last(), Some(&entry(30, HistoryEvent::TimedOut)));
     assert_eq!(system.worker_jobs(31, "w1").await?, (vec![], vec![]));
     let late = Complete::new(jid("a"), holding(&popped));
     system.refuses(31, late, no::lock("a", StateName::Waiting)).await?;
     let second = system.take(40, "mail", "w2").await?;
-    assert_eq!(second.particulars.and_then(|particulars| particulars.deadline), Some(moment(70)));
+    assert_eq!(second.details.and_then(|particulars| particulars.deadline), Some(moment(70)));
     Ok(())
 }
 
 /// An attempt that took too long is tried again after the job's backoff, without luck.
 pub async fn an_attempt_past_its_deadline_waits_for_its_backoff(system: System) -> Checked {
     let mut job = doubling("a")?;
-    job.terms.as_mut().ok_or("it has terms")?.attempt_max = Some(seconds(30));
+    job.options.as_mut().ok_or("it has terms")?.attempt_max = Some(seconds(30));
     system.run(0, job, "w1").await?;
     system.tick(31).await?;
     assert_eq!(system.job("a").await?.state, due(41));
@@ -147,15 +150,17 @@ pub async fn the_last_attempt_past_its_deadline_fails_the_job(system: System) ->
         worker: None,
     };
     assert_eq!((job.state, job.remaining), (JobState::Failed { failure }, -1));
-    let end = [entry(30, What::TimedOut), entry(30, had_failed(None, "timed-out-mail"))];
+    let end = [entry(30, HistoryEvent::TimedOut), entry(30, had_failed(None, "timed-out-mail"))];
     assert_eq!(job.history[2..], end);
     Ok(())
 }
 
 /// Of what the job may take and what the worker said that it takes, the shorter counts; for its klass, or else for any.
 pub async fn the_shorter_deadline_counts(system: System) -> Checked {
-    let takes =
-        |kind: Option<&str>, most: i32| Ability { attempt_max: Some(seconds(most)), ..ability("mail", kind) };
+    let takes = |kind: Option<&str>, most: i32| Capability {
+        attempt_max: Some(seconds(most)),
+        ..ability("mail", kind)
+    };
     system.at(0, announce("w1", AnnounceChange::Can(vec![takes(Some("k"), 20), takes(None, 5)]))).await?;
     let other = |job: Put| Put { klass: klass("other"), ..job };
     for (name, job, expected) in [
@@ -166,14 +171,14 @@ pub async fn the_shorter_deadline_counts(system: System) -> Checked {
         ("e", other(put("mail", "e")), 5),
     ] {
         let popped = system.run(0, job, "w1").await?;
-        let deadline = popped.particulars.and_then(|particulars| particulars.deadline);
+        let deadline = popped.details.and_then(|particulars| particulars.deadline);
         assert_eq!(deadline, Some(moment(expected)), "{name}");
     }
     let popped = system.run(0, put("post", "elsewhere"), "w1").await?;
-    assert_eq!(popped.particulars, None);
+    assert_eq!(popped.details, None);
     system.at(0, can("w2", "mail", Some("k"))).await?;
     let popped = system.run(0, limited("f", 30), "w2").await?;
-    assert_eq!(popped.particulars.and_then(|particulars| particulars.deadline), Some(moment(30)));
+    assert_eq!(popped.details.and_then(|particulars| particulars.deadline), Some(moment(30)));
     Ok(())
 }
 
@@ -297,7 +302,7 @@ pub async fn a_put_that_is_too_late_is_refused(system: System) -> Checked {
         system.refuses(10, again, no::good("expires")).await?;
     }
     assert_eq!(system.ignores(10, expiring("a", 5)).await?, PutReply::Existing);
-    let joins = Terms { unique: Some(key("report")), expires: Some(moment(5)), ..Terms::default() };
+    let joins = PutOptions { unique: Some(key("report")), expires: Some(moment(5)), ..PutOptions::default() };
     assert_eq!(
         system.at(10, on_terms(put("mail", "new"), joins)).await?,
         PutReply::Coalesced { jid: jid("a") }
@@ -335,7 +340,7 @@ pub async fn a_tick_does_what_is_due_the_earliest_first(system: System) -> Check
 /// All that a tick does counts, of whatever kind it is.
 pub async fn a_tick_counts_all_that_it_does(system: System) -> Checked {
     system.run(0, limited("late", 100), "w1").await?;
-    let kept = Terms { result_for: Some(seconds(100)), ..Terms::default() };
+    let kept = PutOptions { result_ttl: Some(seconds(100)), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "complete"), kept), "w1").await?;
     system.at(0, complete("complete", "w1")).await?;
     system.at(0, put("mail", "due")).await?;

@@ -461,7 +461,7 @@ pub async fn bad_portions_chances_and_backoffs_cannot_be_written_down(system: Sy
         assert_eq!(Portion::new(part, whole).map_err(|bad| bad.what), Err("progress"));
     }
     for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-        assert_eq!(Chance::new(bad).map_err(|bad| bad.what), Err("chance"));
+        assert_eq!(RandomUnit::new(bad).map_err(|bad| bad.what), Err("chance"));
     }
     let far = seconds(315_360_001);
     for (first, factor, max, jitter) in [
@@ -486,31 +486,31 @@ pub async fn bad_portions_chances_and_backoffs_cannot_be_written_down(system: Sy
 /// An attempt may take, and a result be kept for, more than nothing and at most ten years; a job may cost at least one worker.
 pub async fn bad_terms_are_refused(system: System) -> Checked {
     furnish(&system).await?;
-    let nothing = Terms::default;
+    let nothing = PutOptions::default;
     for bad in [seconds(0), seconds(-1), seconds(315_360_001), seconds(f64::MAX)] {
         for (what, terms) in [
-            ("timeout", Terms { attempt_max: Some(bad), ..nothing() }),
-            ("result_for", Terms { result_for: Some(bad), ..nothing() }),
+            ("timeout", PutOptions { attempt_max: Some(bad), ..nothing() }),
+            ("result_for", PutOptions { result_ttl: Some(bad), ..nothing() }),
         ] {
             system.refuses(2, on_terms(put("mail", "new"), terms.clone()), no::good(what)).await?;
             system.refuses(2, on_terms(put("mail", "waiting"), terms.clone()), no::good(what)).await?;
             system.refuses(2, on_terms(put_again("mail", "running"), terms), no::good(what)).await?;
         }
-        let ability = Ability { attempt_max: Some(bad), ..ability("mail", None) };
+        let ability = Capability { attempt_max: Some(bad), ..ability("mail", None) };
         for change in [AnnounceChange::Can(vec![ability.clone()]), AnnounceChange::Only(vec![ability])] {
             system.refuses(2, announce("w1", change), no::good("timeout")).await?;
         }
     }
-    let none = Terms { crashes_max: Some(0), ..nothing() };
+    let none = PutOptions { crashes_max: Some(0), ..nothing() };
     let before = system.snapshot(2.0).await?;
     for put in [put("mail", "new"), put("mail", "waiting"), put_again("mail", "running")] {
         let answer = system.at(2, on_terms(put, none.clone())).await;
         assert!(matches!(answer, Err(BackendError::Refused(Refusal::BadArgument { .. }))), "{answer:?}");
     }
     assert_eq!(system.snapshot(2.0).await?, before);
-    let most = Terms {
-        attempt_max: Some(SPAN_MAX),
-        result_for: Some(SPAN_MAX),
+    let most = PutOptions {
+        attempt_max: Some(DURATION_MAX),
+        result_ttl: Some(DURATION_MAX),
         crashes_max: Some(u32::MAX),
         ..nothing()
     };

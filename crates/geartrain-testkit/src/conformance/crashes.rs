@@ -2,12 +2,12 @@
 
 use super::prelude::*;
 
-fn dies(by: &str, evidence: &str) -> Gone {
-    Gone { worker: worker(by), evidence: Some(evidence.into()) }
+fn dies(by: &str, evidence: &str) -> WorkerLost {
+    WorkerLost { worker: worker(by), evidence: Some(evidence.into()) }
 }
 
-fn died(by: &str) -> What {
-    What::Crashed { worker: worker(by) }
+fn died(by: &str) -> HistoryEvent {
+    HistoryEvent::Crashed { worker: worker(by) }
 }
 
 /// A job that is handed back waits again at no price, and names nobody.
@@ -19,9 +19,9 @@ pub async fn handing_back_costs_nothing(system: System) -> Checked {
     let job = system.job("a").await?;
     assert_eq!((job.state, job.remaining, job.past_failure), (JobState::Waiting, 5, None));
     assert_eq!((job.qless.worker, job.qless.state), (None, "waiting"));
-    assert_eq!(job.history.last(), Some(&entry(5, What::HandedBack { worker: worker("w1") })));
+    assert_eq!(job.history.last(), Some(&entry(5, HistoryEvent::HandedBack { worker: worker("w1") })));
     assert_eq!(system.worker_jobs(6, "w1").await?, (vec![], vec![]));
-    let again = HandBack { jid: jid("a"), holder: holding(&popped) };
+    let again = Release { jid: jid("a"), holder: holding(&popped) };
     system.refuses(6, again, no::lock("a", StateName::Waiting)).await?;
     assert_eq!(system.take(7, "mail", "w2").await?.remaining, 5);
     Ok(())
@@ -35,7 +35,7 @@ pub async fn only_the_holder_hands_back(system: System) -> Checked {
     system.refuses(1, hand_back("b", "w1"), no::running("b", StateName::Waiting)).await?;
     system.refuses(1, hand_back("unknown", "w1"), no::such_job("unknown")).await?;
     let other = system.run(2, put_again("mail", "b"), "w1").await?;
-    let wrong = HandBack { jid: jid("a"), holder: holding(&other) };
+    let wrong = Release { jid: jid("a"), holder: holding(&other) };
     system.refuses(3, wrong, no::lock("a", StateName::Running)).await?;
     Ok(())
 }
@@ -103,7 +103,7 @@ pub async fn the_jobs_of_a_dead_worker_come_back(system: System) -> Checked {
         let job = system.job(name).await?;
         assert_eq!((job.state, job.remaining), (JobState::Waiting, 4));
         assert_eq!(job.history.last(), Some(&entry(5, died("w1"))));
-        let particulars = job.particulars.ok_or("it has crashed")?;
+        let particulars = job.details.ok_or("it has crashed")?;
         assert_eq!((particulars.crashes, particulars.evidence.as_deref()), (1, Some("signal 9")));
     }
     assert_eq!(system.state("other").await?, StateName::Running);
@@ -171,7 +171,7 @@ pub async fn a_dead_worker_gives_back_only_what_it_holds(system: System) -> Chec
     assert_eq!(texts(system.at(62, gone("w1")).await?), ["warned", "held"]);
     for name in ["timed-out", "retried"] {
         let job = system.job(name).await?;
-        assert_eq!((job.state.name(), job.particulars), (StateName::Running, None));
+        assert_eq!((job.state.name(), job.details), (StateName::Running, None));
     }
     Ok(())
 }
@@ -205,15 +205,15 @@ pub async fn a_job_whose_workers_die_is_set_aside(system: System) -> Checked {
     assert_eq!(failure.group.as_str(), "crashed-mail");
     assert_eq!(failure.message, "Job was set aside after 3 of its workers died: signal 11");
     assert_eq!(failure.when, moment(3));
-    let crashes: Vec<&What> = job.history.iter().map(|entry| &entry.what).collect();
-    assert!(crashes.contains(&&died("w1")) && matches!(crashes.last(), Some(What::Failed { .. })));
+    let crashes: Vec<&HistoryEvent> = job.history.iter().map(|entry| &entry.what).collect();
+    assert!(crashes.contains(&&died("w1")) && matches!(crashes.last(), Some(HistoryEvent::Failed { .. })));
     assert_eq!(texts(system.ask(failed("crashed-mail")).await?.jids), ["a"]);
     Ok(())
 }
 
 /// How many workers a job may cost is said by its terms, or else by an option; nought is no limit.
 pub async fn how_many_workers_may_die_can_be_set(system: System) -> Checked {
-    let strict = Terms { crashes_max: Some(1), ..Terms::default() };
+    let strict = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "strict"), strict), "w1").await?;
     system.at(1, gone("w1")).await?;
     let job = system.job("strict").await?;
@@ -235,7 +235,7 @@ pub async fn how_many_workers_may_die_can_be_set(system: System) -> Checked {
     }
     let job = system.job("b").await?;
     assert_eq!((job.state, job.remaining), (JobState::Waiting, 40));
-    assert_eq!(job.particulars.map(|particulars| particulars.crashes), Some(10));
+    assert_eq!(job.details.map(|particulars| particulars.crashes), Some(10));
     Ok(())
 }
 
@@ -250,7 +250,7 @@ pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked
     }
     let job = system.job("a").await?;
     assert_eq!((job.state, job.remaining), (JobState::Waiting, i64::from(RETRIES_MAX) - 5));
-    assert_eq!(job.particulars.map(|particulars| particulars.crashes), Some(5));
+    assert_eq!(job.details.map(|particulars| particulars.crashes), Some(5));
 
     system
         .run(6, Put { queue: queue("post"), retries: Some(RETRIES_MAX - 1), ..put("mail", "b") }, "w1")
@@ -258,7 +258,7 @@ pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked
     system.at(7, gone("w1")).await?;
     assert_eq!(system.state("b").await?, StateName::Failed);
 
-    let twice = Terms { crashes_max: Some(2), ..Terms::default() };
+    let twice = PutOptions { crashes_max: Some(2), ..PutOptions::default() };
     system.at(8, Put { queue: queue("news"), ..on_terms(endless("c"), twice) }).await?;
     for (now, state) in [(9, StateName::Waiting), (10, StateName::Failed)] {
         assert_eq!(system.pop(now, "news", "w1", 1).await?, ["c"]);
@@ -270,7 +270,7 @@ pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked
 
 /// A job without retries fails with its worker, as one whose retries are used up; but first counts that too many died.
 pub async fn a_crash_beyond_the_last_retry_fails_the_job(system: System) -> Checked {
-    let strict = Terms { crashes_max: Some(1), ..Terms::default() };
+    let strict = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(0, Put { retries: Some(0), ..put("mail", "spent") }, "w1").await?;
     system.run(0, Put { retries: Some(0), ..on_terms(put("mail", "both"), strict) }, "w2").await?;
     let mut listener = system.listen().await?;
@@ -309,7 +309,7 @@ pub async fn death_in_grace_gives_jobs_back(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     system.pop(60, "mail", "w2", 1).await?;
     assert_eq!(system.at(61, gone("w1")).await?, [jid("a")]);
-    let late = HandBack { jid: jid("a"), holder: holding(&popped) };
+    let late = Release { jid: jid("a"), holder: holding(&popped) };
     system.refuses(61, late, no::lock("a", StateName::Waiting)).await?;
     assert_eq!(system.pop(61, "mail", "w2", 1).await?, ["a"]);
     Ok(())
@@ -317,13 +317,13 @@ pub async fn death_in_grace_gives_jobs_back(system: System) -> Checked {
 
 /// What was set aside or came too late begins anew when somebody decides that it is to run.
 pub async fn what_is_put_back_begins_anew(system: System) -> Checked {
-    let once = Terms { crashes_max: Some(1), ..Terms::default() };
+    let once = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "a"), once), "w1").await?;
     system.at(1, gone("w1")).await?;
     system.at(2, unfail("mail", "crashed-mail", 1)).await?;
     let particulars = system.particulars("a").await?;
     assert_eq!((particulars.crashes, particulars.crashes_max), (0, Some(1)));
-    let late = Terms { expires: Some(moment(5)), ..Terms::default() };
+    let late = PutOptions { expires: Some(moment(5)), ..PutOptions::default() };
     system.at(2, on_terms(put("late", "b"), late)).await?;
     assert_eq!(system.pop(6, "late", "w1", 1).await?, [""; 0]);
     system.at(7, put_again("late", "b")).await?;

@@ -11,8 +11,8 @@ pub async fn completing_a_job_ends_it(system: System) -> Checked {
     let job = system.job("j1").await?;
     assert_eq!((job.state, job.queue), (JobState::Complete { at: moment(3.5) }, None));
     assert_eq!((job.retries, job.remaining), (5, 5));
-    assert_eq!(job.qless, QlessFace { state: "complete", worker: None, expires: moment(0) });
-    assert_eq!(job.history.last(), Some(&entry(3, What::Done)));
+    assert_eq!(job.qless, QlessView { state: "complete", worker: None, expires: moment(0) });
+    assert_eq!(job.history.last(), Some(&entry(3, HistoryEvent::Done)));
     assert_eq!(system.worker_jobs(3.5, "w1").await?, (vec![], vec![]));
     assert_eq!(system.ask(Length { queue: queue("mail") }).await?, 0);
     assert_eq!(system.list(4, Listing::Complete).await?, ["j1"]);
@@ -58,8 +58,8 @@ pub async fn a_completed_job_may_go_on_to_another_queue(system: System) -> Check
     assert_eq!(system.at(3, advance("j1", "w1", "post")).await?, CompleteReply::Waiting);
     let job = system.job("j1").await?;
     assert_eq!((job.state, job.queue, job.remaining), (JobState::Waiting, Some(queue("post")), 5));
-    assert_eq!(job.qless, QlessFace { state: "waiting", worker: None, expires: moment(0) });
-    assert_eq!(job.history[3..], [entry(3, What::Done), entry(3, was_put("post"))]);
+    assert_eq!(job.qless, QlessView { state: "waiting", worker: None, expires: moment(0) });
+    assert_eq!(job.history[3..], [entry(3, HistoryEvent::Done), entry(3, was_put("post"))]);
     assert_eq!(system.registered().await?, ["mail", "post"]);
     assert_eq!(system.worker_jobs(3, "w1").await?, (vec![], vec![]));
     assert_eq!(system.list(3, Listing::Complete).await?, NONE);
@@ -204,7 +204,7 @@ pub async fn failing_a_job_sets_it_aside(system: System) -> Checked {
     assert_eq!(job.failure(), Some(&failure));
     assert_eq!(job.state, JobState::Failed { failure });
     assert_eq!((job.queue, job.remaining), (Some(queue("mail")), 5));
-    assert_eq!(job.qless, QlessFace { state: "failed", worker: None, expires: moment(0) });
+    assert_eq!(job.qless, QlessView { state: "failed", worker: None, expires: moment(0) });
     assert_eq!(job.history.last(), Some(&entry(12, had_failed(Some("w1"), "g"))));
     assert_eq!(system.worker_jobs(13, "w1").await?, (vec![], vec![]));
     assert_eq!(system.ask(Length { queue: queue("mail") }).await?, 0);
@@ -259,7 +259,7 @@ pub async fn a_retry_gives_the_job_back(system: System) -> Checked {
     assert_eq!(system.at(1, retry("j1", "w1")).await?, 4);
     let job = system.job("j1").await?;
     assert_eq!((job.state, job.remaining, job.past_failure), (JobState::Waiting, 4, None));
-    assert_eq!(job.qless, QlessFace { state: "waiting", worker: Some(worker("w1")), expires: moment(60) });
+    assert_eq!(job.qless, QlessView { state: "waiting", worker: Some(worker("w1")), expires: moment(60) });
     assert_eq!(job.history.len(), 2);
     assert_eq!(system.worker_jobs(1, "w1").await?, (vec![], vec![]));
     assert_eq!(system.stats("mail", 0).await?.retries, 0);
@@ -314,7 +314,7 @@ pub async fn a_retry_beyond_the_last_fails_the_job(system: System) -> Checked {
     };
     assert_eq!(job.state, JobState::Failed { failure });
     assert_eq!((job.queue, job.remaining), (Some(queue("mail")), -1));
-    assert_eq!(job.qless, QlessFace { state: "failed", worker: None, expires: moment(0) });
+    assert_eq!(job.qless, QlessView { state: "failed", worker: None, expires: moment(0) });
     assert_eq!(job.history.last(), Some(&entry(3, had_failed(None, "failed-retries-mail"))));
     let stats = system.stats("mail", 0).await?;
     assert_eq!((stats.failures, stats.failed, stats.retries), (1, 1, 0));
@@ -357,8 +357,8 @@ pub async fn a_timeout_takes_a_running_job_away(system: System) -> Checked {
     system.at(1, timeout(["j1"])).await?;
     let job = system.job("j1").await?;
     assert_eq!((job.state, job.remaining), (JobState::Waiting, 5));
-    assert_eq!(job.qless, QlessFace { state: "stalled", worker: Some(worker("w1")), expires: moment(0) });
-    assert_eq!(job.history.last(), Some(&entry(1, What::TimedOut)));
+    assert_eq!(job.qless, QlessView { state: "stalled", worker: Some(worker("w1")), expires: moment(0) });
+    assert_eq!(job.history.last(), Some(&entry(1, HistoryEvent::TimedOut)));
     let counts = system.counts(1, "mail").await?;
     assert_eq!((counts.waiting, counts.running, counts.stalled), (1, 0, 0));
     let late = Refusal::NotRunning { jid: jid("j1"), state: StateName::Waiting, qless: "stalled" };

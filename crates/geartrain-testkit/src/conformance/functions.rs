@@ -4,7 +4,7 @@ use super::prelude::*;
 
 /// A job with something beside its payload.
 fn with_aside(name: &str, bytes: &[u8]) -> Put {
-    on_terms(put("mail", name), Terms { aside: Some(bytes.into()), ..Terms::default() })
+    on_terms(put("mail", name), PutOptions { metadata: Some(bytes.into()), ..PutOptions::default() })
 }
 
 /// The name of a queue or of a klass has 512 bytes, unless it is that of a function: then it has 4,096.
@@ -47,13 +47,13 @@ pub async fn the_longest_functions_work(system: System) -> Checked {
     let group = format!("failed-retries-{long}");
     assert_eq!(system.at(2, unfail(&long, &group, 1)).await?, 1);
     system.at(2, cancel(["spent"])).await?;
-    let crashed = Terms { crashes_max: Some(1), ..Terms::default() };
+    let crashed = PutOptions { crashes_max: Some(1), ..PutOptions::default() };
     system.run(3, on_terms(job("crashed"), crashed), "w1").await?;
     system.at(3, gone("w1")).await?;
     assert_eq!(texts(in_group("crashed").await?.jids), ["crashed"]);
-    let slow = Terms { attempt_max: Some(seconds(1)), ..Terms::default() };
+    let slow = PutOptions { attempt_max: Some(seconds(1)), ..PutOptions::default() };
     system.run(4, Put { retries: Some(0), ..on_terms(job("slow"), slow) }, "w1").await?;
-    let late = Terms { expires: Some(moment(5)), ..Terms::default() };
+    let late = PutOptions { expires: Some(moment(5)), ..PutOptions::default() };
     system.at(4, Put { delay: seconds(50), ..on_terms(job("late"), late) }).await?;
     system.tick(6).await?;
     assert_eq!(texts(in_group("timed-out").await?.jids), ["slow"]);
@@ -77,7 +77,7 @@ pub async fn the_longest_functions_work(system: System) -> Checked {
     system.at(8, can("w2", &long, Some(&long))).await?;
     assert_eq!(system.able(&long, Some(&long)).await?, 1);
     let announced = system.ask(Announced { worker: Some(worker("w2")) }).await?;
-    assert_eq!(announced[0].abilities, [ability(&long, Some(&long))]);
+    assert_eq!(announced[0].capabilities, [ability(&long, Some(&long))]);
     system.at(8, recur(&long, "r", 60)).await?;
     assert_eq!(system.recurring("r").await?.queue, queue(&long));
     system.at(8, pause(&long)).await?;
@@ -107,12 +107,12 @@ pub async fn what_is_carried_aside_stays_with_the_job(system: System) -> Checked
     {
         let popped = system.run(0, with_aside(name, bytes), name).await?;
         assert_eq!(popped.payload, "{}".into());
-        let aside = popped.particulars.and_then(|particulars| particulars.aside);
+        let aside = popped.details.and_then(|particulars| particulars.metadata);
         assert_eq!(aside, Some(bytes.into()), "{name}");
-        assert_eq!(system.particulars(name).await?.aside, aside, "{name}");
+        assert_eq!(system.particulars(name).await?.metadata, aside, "{name}");
     }
     let aside =
-        async || -> Result<Option<Payload>, Unexpected> { Ok(system.particulars("text").await?.aside) };
+        async || -> Result<Option<Payload>, Unexpected> { Ok(system.particulars("text").await?.metadata) };
     let sum = Some(Payload::from("sum"));
     system.at(1, retry("text", "text")).await?;
     assert_eq!(aside().await?, sum);
@@ -124,7 +124,7 @@ pub async fn what_is_carried_aside_stays_with_the_job(system: System) -> Checked
     system.at(3, unfail("mail", "g", 1)).await?;
     assert_eq!(aside().await?, sum);
     let popped = system.take(4, "mail", "w1").await?;
-    assert_eq!(popped.particulars.and_then(|particulars| particulars.aside), sum);
+    assert_eq!(popped.details.and_then(|particulars| particulars.metadata), sum);
     Ok(())
 }
 
@@ -133,25 +133,28 @@ pub async fn a_job_put_again_carries_what_the_new_terms_say(system: System) -> C
     let again = |job: Put| Put { existing: Existing::Replace, ..job };
     system.at(0, with_aside("a", b"old")).await?;
     system.at(1, put_again("mail", "a")).await?;
-    assert_eq!(system.particulars("a").await?.aside, Some("old".into()));
+    assert_eq!(system.particulars("a").await?.metadata, Some("old".into()));
     system.at(2, again(with_aside("a", b"new"))).await?;
-    assert_eq!(system.particulars("a").await?.aside, Some("new".into()));
+    assert_eq!(system.particulars("a").await?.metadata, Some("new".into()));
     system.at(3, again(unique("mail", "a", "key"))).await?;
-    assert_eq!(system.particulars("a").await?.aside, None);
+    assert_eq!(system.particulars("a").await?.metadata, None);
     Ok(())
 }
 
 /// A put that joins another job leaves what that one carries as it is.
 pub async fn what_a_put_that_joins_carries_is_dropped(system: System) -> Checked {
     let with = |name: &str, aside: Option<Payload>| {
-        on_terms(put("mail", name), Terms { unique: Some(key("report")), aside, ..Terms::default() })
+        on_terms(
+            put("mail", name),
+            PutOptions { unique: Some(key("report")), metadata: aside, ..PutOptions::default() },
+        )
     };
     system.at(0, with("a", Some("first".into()))).await?;
     for aside in [Some("second".into()), None] {
         assert_eq!(system.at(1, with("b", aside)).await?, PutReply::Coalesced { jid: jid("a") });
     }
     let particulars = system.particulars("a").await?;
-    assert_eq!((particulars.submissions, particulars.aside), (3, Some("first".into())));
+    assert_eq!((particulars.submissions, particulars.metadata), (3, Some("first".into())));
     Ok(())
 }
 
@@ -176,8 +179,8 @@ pub async fn what_a_worker_says_is_told_and_not_kept(system: System) -> Checked 
         system.at(1, Progress { said, ..progress("a", holding(&popped), 1, 2) }).await?;
         assert_eq!(system.particulars("a").await?.progress, Some(portion(1, 2)));
     }
-    let told = |said| Told::Progress { progress: portion(1, 2), said };
-    let delivery = |said| Delivery { waiter: waiter(1), jid: jid("a"), told: told(said) };
+    let told = |said| StreamItem::Progress { progress: portion(1, 2), said };
+    let delivery = |said| Delivery { waiter: waiter(1), jid: jid("a"), item: told(said) };
     let event = || Event::Progress { jid: jid("a"), progress: portion(1, 2) };
     listener.heard(&system, [event(), event(), event(), event()]).await?;
     follower.told(&system, said.map(delivery)).await?;
@@ -210,8 +213,8 @@ pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     }
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, as_said.map(event)).await?;
-    let told = |progress| Told::Progress { progress, said: None };
-    let delivery = |progress| Delivery { waiter: waiter(1), jid: jid("a"), told: told(progress) };
+    let told = |progress| StreamItem::Progress { progress, said: None };
+    let delivery = |progress| Delivery { waiter: waiter(1), jid: jid("a"), item: told(progress) };
     follower.told(&system, as_said.map(delivery)).await?;
     Ok(())
 }

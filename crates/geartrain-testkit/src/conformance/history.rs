@@ -20,12 +20,12 @@ pub async fn a_history_tells_what_happened_in_whole_seconds(system: System) -> C
         entry(2, had_failed(Some("w1"), "g")),
         entry(3, was_put("post")),
         entry(4, was_popped("w2")),
-        entry(5, What::TimedOut),
+        entry(5, HistoryEvent::TimedOut),
         entry(6, was_popped("w3")),
-        entry(7, What::Done),
+        entry(7, HistoryEvent::Done),
         entry(7, was_put("last")),
         entry(8, was_popped("w4")),
-        entry(9, What::Done),
+        entry(9, HistoryEvent::Done),
     ];
     assert_eq!(system.job("j1").await?.history, expected);
     Ok(())
@@ -49,7 +49,7 @@ pub async fn anybody_may_write_into_a_history(system: System) -> Checked {
     system.at(5, log("j1", "filed")).await?;
     let history = system.job("j1").await?.history;
     assert_eq!(history[1], entry(1, was_logged("seen")));
-    assert_eq!(history[2], entry(2, What::Log { message: "seen again".into(), data }));
+    assert_eq!(history[2], entry(2, HistoryEvent::Log { message: "seen again".into(), data }));
     assert_eq!(history[5..], [entry(5, was_logged("filed"))]);
     Ok(())
 }

@@ -14,7 +14,7 @@ pub async fn a_pop_hands_out_a_job_with_a_lock(system: System) -> Checked {
     assert_eq!((popped.lock.worker.clone(), popped.lock.expires), (worker("w1"), moment(70)));
     let job = system.job("j1").await?;
     assert_eq!(job.state, JobState::Running { lock: popped.lock });
-    assert_eq!(job.qless, QlessFace { state: "running", worker: Some(worker("w1")), expires: moment(70) });
+    assert_eq!(job.qless, QlessView { state: "running", worker: Some(worker("w1")), expires: moment(70) });
     assert_eq!(job.history, [entry(0, was_put("mail")), entry(10, was_popped("w1"))]);
     assert_eq!(system.worker_jobs(10, "w1").await?, (vec!["j1".into()], vec![]));
     Ok(())
@@ -93,7 +93,7 @@ pub async fn an_expired_lock_goes_to_the_next_worker_after_a_grace(system: Syste
     let history = [
         entry(0, was_put("mail")),
         entry(0, was_popped("w1")),
-        entry(60, What::TimedOut),
+        entry(60, HistoryEvent::TimedOut),
         entry(70, was_popped("w2")),
     ];
     assert_eq!(system.job("j1").await?.history, history);
@@ -153,7 +153,7 @@ pub async fn a_job_in_grace_runs_but_is_in_nobodys_list(system: System) -> Check
     assert_eq!(system.worker_jobs(61, "w1").await?, (vec![], vec![]));
     let job = system.job("j1").await?;
     assert_eq!(job.state.name(), StateName::Running);
-    assert_eq!(job.qless, QlessFace { state: "running", worker: Some(worker("w1")), expires: moment(60) });
+    assert_eq!(job.qless, QlessView { state: "running", worker: Some(worker("w1")), expires: moment(60) });
     let counts = system.counts(61, "mail").await?;
     assert_eq!((counts.running, counts.stalled), (1, 0));
     let counts = system.counts(70, "mail").await?;
@@ -191,7 +191,7 @@ pub async fn an_expired_lock_without_retries_fails_the_job(system: System) -> Ch
     };
     assert_eq!(job.state, JobState::Failed { failure });
     assert_eq!((job.queue, job.remaining), (Some(queue("mail")), -1));
-    assert_eq!(job.qless, QlessFace { state: "failed", worker: None, expires: moment(0) });
+    assert_eq!(job.qless, QlessView { state: "failed", worker: None, expires: moment(0) });
     assert_eq!(job.history.last(), Some(&entry(70, had_failed(None, "failed-retries-mail"))));
     assert_eq!(system.ask(failed("failed-retries-mail")).await?.total, 1);
     let stats = system.stats("mail", 0).await?;
@@ -260,7 +260,7 @@ pub async fn without_grace_an_expired_lock_is_taken_over_at_once(system: System)
         system.run(0, put("mail", name), "w1").await?;
         assert_eq!(system.take(60, "mail", "w2").await?.remaining, 4);
         let history = system.job(name).await?.history;
-        assert_eq!(history[2..], [entry(60, What::TimedOut), entry(60, was_popped("w2"))]);
+        assert_eq!(history[2..], [entry(60, HistoryEvent::TimedOut), entry(60, was_popped("w2"))]);
         system.at(61, complete(name, "w2")).await?;
     }
     assert_eq!(system.stats("mail", 0).await?.retries, 2);

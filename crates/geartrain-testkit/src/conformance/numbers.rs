@@ -2,8 +2,8 @@
 
 use super::prelude::*;
 
-fn allot(counter: &str, wanted: i64) -> Allot {
-    Allot { counter: counter.into(), count: count(wanted) }
+fn allot(counter: &str, wanted: i64) -> AllocateIds {
+    AllocateIds { counter: counter.into(), count: count(wanted) }
 }
 
 fn by_priority(name: &str) -> PriorityCounts {
@@ -17,7 +17,7 @@ pub async fn a_counter_hands_out_no_number_twice(system: System) -> Checked {
     assert_eq!(system.at(3, allot("handles", 1)).await?, 7);
     let batch: Vec<Call> = (1..=3).map(|wanted| Call::from(allot("handles", wanted))).collect();
     let answers = system.backend.execute(batch).await?;
-    assert_eq!(answers, [8, 9, 11].map(|first| Ok(Reply::Allot(first))));
+    assert_eq!(answers, [8, 9, 11].map(|first| Ok(Reply::AllocateIds(first))));
     assert_eq!(system.now(allot("handles", 1)).await?, 14);
     Ok(())
 }

@@ -12,7 +12,7 @@ pub async fn a_new_job_waits_with_the_defaults(system: System) -> Checked {
     assert_eq!((job.tags, job.dependents, job.tracked), (vec![], vec![], false));
     assert_eq!((job.past_failure, job.spawned_from), (None, None));
     assert_eq!(job.history, [entry(10, was_put("mail"))]);
-    assert_eq!(job.qless, QlessFace { state: "waiting", worker: None, expires: moment(0) });
+    assert_eq!(job.qless, QlessView { state: "waiting", worker: None, expires: moment(0) });
     Ok(())
 }
 
@@ -128,7 +128,7 @@ pub async fn putting_a_running_job_takes_it_from_its_worker(system: System) -> C
     system.at(1, put_again("mail", "j1")).await?;
     let job = system.job("j1").await?;
     assert_eq!(job.state, JobState::Waiting);
-    assert_eq!(job.qless, QlessFace { state: "waiting", worker: None, expires: moment(0) });
+    assert_eq!(job.qless, QlessView { state: "waiting", worker: None, expires: moment(0) });
     assert_eq!(system.worker_jobs(1, "w1").await?, (vec![], vec![]));
     assert_eq!(system.counts(1, "mail").await?.running, 0);
     system.refuses(2, complete("j1", "w1"), no::running("j1", StateName::Waiting)).await?;

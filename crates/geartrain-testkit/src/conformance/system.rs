@@ -242,7 +242,7 @@ impl System {
 
     /// Hears what those are told who wait through a front.
     pub(crate) async fn follow(&self, front: u64) -> Result<Follower, BackendError> {
-        Ok(Follower { deliveries: self.backend.follow(front).await?, front })
+        Ok(Follower { deliveries: self.backend.open_result_stream(front).await?, front })
     }
 
     /// Why a job does not run.
@@ -251,8 +251,8 @@ impl System {
     }
 
     /// What is true beyond Qless of a job that there must be.
-    pub(crate) async fn particulars(&self, name: &str) -> Result<Particulars, Surprise> {
-        let particulars = self.job(name).await?.particulars;
+    pub(crate) async fn particulars(&self, name: &str) -> Result<JobDetails, Surprise> {
+        let particulars = self.job(name).await?.details;
         Ok(*particulars.ok_or_else(|| format!("there is nothing particular about job {name}"))?)
     }
 
@@ -262,7 +262,7 @@ impl System {
     }
 
     /// A result that must be kept.
-    pub(crate) async fn result(&self, now: impl Into<f64>, name: &str) -> Result<Kept, Surprise> {
+    pub(crate) async fn result(&self, now: impl Into<f64>, name: &str) -> Result<StoredResult, Surprise> {
         let kept = self.at(now, GetResult { jid: jid(name) }).await?;
         Ok(*kept.ok_or_else(|| format!("no result of job {name} is kept"))?)
     }
@@ -399,13 +399,13 @@ pub(crate) struct Snapshot {
     config: BTreeMap<String, Setting>,
     stats: Vec<StatsReply>,
     limits: Vec<QueueLimits>,
-    results: Vec<Kept>,
+    results: Vec<StoredResult>,
     announced: Vec<Announcement>,
 }
 
 /// Somebody who listens to what happens.
 pub(crate) struct Listener {
-    events: Box<dyn Events>,
+    events: Box<dyn Subscription>,
     last: Option<u64>,
 }
 
@@ -459,7 +459,7 @@ impl Listener {
 
 /// Somebody who hears what is told to those who wait through one front.
 pub(crate) struct Follower {
-    deliveries: Box<dyn Deliveries>,
+    deliveries: Box<dyn ResultStream>,
     front: u64,
 }
 
@@ -472,8 +472,8 @@ impl Follower {
         system: &System,
         expected: [Delivery; N],
     ) -> Result<(), Surprise> {
-        let last = Waiter { front: self.front, connection: u64::MAX, number: u64::MAX };
-        let terms = Terms { attach: Some(last), ..Terms::default() };
+        let last = ResultWaiter { stream_id: self.front, connection: u64::MAX, number: u64::MAX };
+        let terms = PutOptions { attach: Some(last), ..PutOptions::default() };
         system.ask(on_terms(put("elsewhere", "end-of-deliveries"), terms)).await?;
         system.ask(cancel(["end-of-deliveries"])).await?;
         let mut told = Vec::new();

@@ -50,20 +50,20 @@ pub async fn a_put_that_joins_changes_nothing_else(system: System) -> Checked {
         depends: jids(["a"]),
         ..on_terms(
             put("mail", "b"),
-            Terms {
+            PutOptions {
                 unique: Some(key("report")),
                 expires: Some(moment(50)),
                 attempt_max: Some(seconds(5)),
                 crashes_max: Some(1),
-                afterwards: Afterwards::Forget,
+                on_end: OnEnd::Forget,
                 backoff: Some(Backoff::constant(seconds(3))?),
-                ..Terms::default()
+                ..PutOptions::default()
             },
         )
     };
     assert_eq!(system.at(1, second).await?, PutReply::Coalesced { jid: jid("a") });
     let mut after = system.job("a").await?;
-    after.particulars.as_mut().ok_or("the job has terms")?.submissions = 1;
+    after.details.as_mut().ok_or("the job has terms")?.submissions = 1;
     assert_eq!(after, before);
     assert_eq!(system.ask(tagged("t")).await?, Listed::default());
     Ok(())
@@ -77,7 +77,7 @@ pub async fn a_key_counts_within_its_queue(system: System) -> Checked {
     assert_eq!(system.at(0, put("mail", "report")).await?, PutReply::Created);
     let odd = |name| {
         let unique = Some(UniqueKey::new([0, 255, b'\n'])?);
-        Ok::<Put, BadArgument>(on_terms(put("mail", name), Terms { unique, ..Terms::default() }))
+        Ok::<Put, BadArgument>(on_terms(put("mail", name), PutOptions { unique, ..PutOptions::default() }))
     };
     assert_eq!(system.at(0, odd("d")?).await?, PutReply::Created);
     assert_eq!(system.at(0, odd("e")?).await?, PutReply::Coalesced { jid: jid("d") });
@@ -162,22 +162,22 @@ pub async fn an_unfailed_job_takes_its_key_again(system: System) -> Checked {
 /// A submission that joins attaches its waiter, keeps the longer result, and lets the job live on if it would.
 pub async fn joining_adds_a_waiter_and_the_better_promises(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
-    let first = |by, result_for| Terms {
+    let first = |by, result_for| PutOptions {
         unique: Some(key("report")),
         attach: Some(waiter(by)),
-        lives: Lives::WhileAwaited,
-        result_for,
-        ..Terms::default()
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        result_ttl: result_for,
+        ..PutOptions::default()
     };
     system.at(0, on_terms(put("mail", "a"), first(1, Some(seconds(60))))).await?;
     system.at(1, on_terms(put("mail", "b"), first(2, Some(seconds(90))))).await?;
     system.at(2, on_terms(put("mail", "c"), first(3, Some(seconds(30))))).await?;
     let now = system.particulars("a").await?;
-    assert_eq!((now.submissions, now.attached, now.result_for), (3, 3, Some(seconds(90))));
-    assert_eq!(now.lives, Lives::WhileAwaited);
+    assert_eq!((now.submissions, now.attached, now.result_ttl), (3, 3, Some(seconds(90))));
+    assert_eq!(now.orphan_policy, OrphanPolicy::WhileAwaited);
     system.at(3, unique("mail", "d", "report")).await?;
     let now = system.particulars("a").await?;
-    assert_eq!((now.submissions, now.attached, now.lives), (4, 3, Lives::Always));
+    assert_eq!((now.submissions, now.attached, now.orphan_policy), (4, 3, OrphanPolicy::Always));
     for number in 1..=3 {
         assert_eq!(system.at(4, leave(number)).await?, 1);
     }
@@ -214,56 +214,60 @@ pub async fn a_status_is_found_by_id_and_by_key(system: System) -> Checked {
 /// A job without terms stands for one submission, and there is nothing particular about it.
 pub async fn a_job_without_terms_has_nothing_particular(system: System) -> Checked {
     system.at(0, put("mail", "a")).await?;
-    system.at(0, on_terms(put("mail", "b"), Terms::default())).await?;
+    system.at(0, on_terms(put("mail", "b"), PutOptions::default())).await?;
     for name in ["a", "b"] {
-        assert_eq!(system.job(name).await?.particulars, None);
+        assert_eq!(system.job(name).await?.details, None);
         let status = system.ask(status(name)).await?.ok_or("an unfinished job has a status")?;
         assert_eq!((status.state, status.submissions, status.attached), (StateName::Waiting, 1, 0));
     }
-    assert_eq!(system.take(1, "mail", "w1").await?.particulars, None);
+    assert_eq!(system.take(1, "mail", "w1").await?.details, None);
     Ok(())
 }
 
 /// The terms of a put are to be seen in the job, and by the worker that gets it.
 pub async fn a_job_is_on_the_terms_that_it_was_put_on(system: System) -> Checked {
     let backoff = Backoff::exponential(seconds(2), 3.0, seconds(60), 0.5)?;
-    let terms = Terms {
+    let terms = PutOptions {
         unique: Some(key("report")),
-        afterwards: Afterwards::Forget,
-        result_for: Some(RESULT_FOR),
+        on_end: OnEnd::Forget,
+        result_ttl: Some(RESULT_TTL_DEFAULT),
         expires: Some(moment(50)),
         attempt_max: Some(seconds(20)),
         backoff: Some(backoff),
         crashes_max: Some(2),
-        ..Terms::default()
+        ..PutOptions::default()
     };
     system.at(0, on_terms(put("mail", "a"), terms)).await?;
-    let expected = Particulars {
+    let expected = JobDetails {
         unique: Some(key("report")),
         submissions: 1,
-        afterwards: Afterwards::Forget,
-        result_for: Some(seconds(90_000)),
+        on_end: OnEnd::Forget,
+        result_ttl: Some(seconds(90_000)),
         expires: Some(moment(50)),
         attempt_max: Some(seconds(20)),
         backoff: Some(backoff),
         crashes_max: Some(2),
-        ..Particulars::default()
+        ..JobDetails::default()
     };
     assert_eq!(system.particulars("a").await?, expected);
     let popped = system.take(10, "mail", "w1").await?;
-    let running = Particulars { deadline: Some(moment(30)), ..expected };
-    assert_eq!(popped.particulars.as_deref(), Some(&running));
+    let running = JobDetails { deadline: Some(moment(30)), ..expected };
+    assert_eq!(popped.details.as_deref(), Some(&running));
     assert_eq!(system.particulars("a").await?, running);
     Ok(())
 }
 
 /// A job that is put again has the new terms if there are any, and else its own.
 pub async fn a_job_put_again_has_the_new_terms_or_keeps_its_own(system: System) -> Checked {
-    let terms = |text: &str, crashes_max| Terms { unique: Some(key(text)), crashes_max, ..Terms::default() };
+    let terms = |text: &str, crashes_max| PutOptions {
+        unique: Some(key(text)),
+        crashes_max,
+        ..PutOptions::default()
+    };
     system.run(0, on_terms(put("mail", "a"), terms("old", Some(9))), "w1").await?;
     system.at(1, unique("mail", "b", "old")).await?;
-    system.at(2, Gone { worker: worker("w1"), evidence: Some("signal 9".into()) }).await?;
-    for again in [put_again("mail", "a"), on_terms(put_again("mail", "a"), Terms::default())] {
+    system.at(2, WorkerLost { worker: worker("w1"), evidence: Some("signal 9".into()) }).await?;
+    for again in [put_again("mail", "a"), on_terms(put_again("mail", "a"), PutOptions::default())] {
         system.at(3, again).await?;
         let kept = system.particulars("a").await?;
         assert_eq!((kept.submissions, kept.crashes, kept.crashes_max), (2, 0, Some(9)));
@@ -316,7 +320,7 @@ pub async fn a_fleeting_job_goes_with_its_last_waiter(system: System) -> Checked
 pub async fn an_abandoned_job_lets_go_of_its_key(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     let mut job = fleeting("mail", "a", 1);
-    job.terms.as_mut().ok_or("it has terms")?.unique = Some(key("report"));
+    job.options.as_mut().ok_or("it has terms")?.unique = Some(key("report"));
     system.at(0, job).await?;
     system.at(1, leave(1)).await?;
     assert_eq!(system.at(2, unique("mail", "b", "report")).await?, PutReply::Created);
@@ -337,7 +341,7 @@ pub async fn a_lasting_job_outlives_its_waiters(system: System) -> Checked {
 /// A job that nobody waits for yet lives until somebody has come and gone.
 pub async fn a_fleeting_job_waits_for_its_first_waiter(system: System) -> Checked {
     let _follower = system.follow(1).await?;
-    let terms = Terms { lives: Lives::WhileAwaited, ..Terms::default() };
+    let terms = PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..PutOptions::default() };
     system.at(0, on_terms(put("mail", "a"), terms)).await?;
     system.tick(1).await?;
     assert_eq!(system.state("a").await?, StateName::Waiting);
@@ -353,7 +357,7 @@ pub async fn a_fleeting_job_runs_on_and_goes_when_it_comes_back(system: System) 
     let names = ["retried", "delayed", "timed-out", "handed-back", "crashed", "late", "complete"];
     for (number, name) in (1..).zip(names) {
         let mut job = fleeting("mail", name, number);
-        if let Some(terms) = job.terms.as_mut().filter(|_| name == "late") {
+        if let Some(terms) = job.options.as_mut().filter(|_| name == "late") {
             terms.attempt_max = Some(seconds(30));
         }
         system.run(0, job, name).await?;
@@ -420,7 +424,7 @@ pub async fn a_fleeting_job_lives_on_when_it_is_put_back(system: System) -> Chec
 /// A job that is to be forgotten is gone once it is complete or failed, and nothing is heard of that.
 pub async fn a_job_may_be_forgotten_afterwards(system: System) -> Checked {
     let forgotten = |name| {
-        let terms = Terms { afterwards: Afterwards::Forget, ..Terms::default() };
+        let terms = PutOptions { on_end: OnEnd::Forget, ..PutOptions::default() };
         Put { retries: Some(0), tags: Some(tags(["t"])), ..on_terms(put("mail", name), terms) }
     };
     for name in ["complete", "failed", "spent"] {
@@ -445,11 +449,11 @@ pub async fn a_job_may_be_forgotten_afterwards(system: System) -> Checked {
 /// So is a job that fails without its worker's doing.
 pub async fn a_job_that_fails_by_itself_may_be_forgotten(system: System) -> Checked {
     for name in ["late", "crashed", "expired"] {
-        let terms = Terms {
-            afterwards: Afterwards::Forget,
+        let terms = PutOptions {
+            on_end: OnEnd::Forget,
             attempt_max: (name == "late").then_some(seconds(30)),
             expires: (name == "expired").then_some(moment(30)),
-            ..Terms::default()
+            ..PutOptions::default()
         };
         let job = Put { retries: Some(0), ..on_terms(put("mail", name), terms) };
         match name {
@@ -468,7 +472,7 @@ pub async fn a_job_that_fails_by_itself_may_be_forgotten(system: System) -> Chec
 
 /// A job that goes on to another queue is not over, and so not forgotten.
 pub async fn a_job_that_goes_on_is_not_forgotten(system: System) -> Checked {
-    let terms = Terms { afterwards: Afterwards::Forget, ..Terms::default() };
+    let terms = PutOptions { on_end: OnEnd::Forget, ..PutOptions::default() };
     system.run(0, on_terms(put("mail", "a"), terms), "w1").await?;
     system.at(1, advance("a", "w1", "post")).await?;
     system.take(2, "post", "w1").await?;
@@ -479,7 +483,7 @@ pub async fn a_job_that_goes_on_is_not_forgotten(system: System) -> Checked {
 
 /// A failed job that others depend on is kept, so that they can be helped; a complete one has released them.
 pub async fn a_job_that_others_depend_on_is_not_forgotten(system: System) -> Checked {
-    let terms = Terms { afterwards: Afterwards::Forget, ..Terms::default() };
+    let terms = PutOptions { on_end: OnEnd::Forget, ..PutOptions::default() };
     for (needed, blocked) in [("a", "after-a"), ("b", "after-b")] {
         system.run(0, on_terms(put("mail", needed), terms.clone()), "w1").await?;
         system.at(0, Put { depends: jids([needed]), ..put("mail", blocked) }).await?;

@@ -321,7 +321,11 @@ pub async fn all_expired_locks_are_dealt_with_while_somebody_waits(system: Syste
     system.clock.set(61);
     waiter.still_waits(&system).await?;
     for name in ["a", "b", "c"] {
-        assert_eq!(system.job(name).await?.history.last(), Some(&entry(61, What::TimedOut)), "job {name}");
+        assert_eq!(
+            system.job(name).await?.history.last(),
+            Some(&entry(61, HistoryEvent::TimedOut)),
+            "job {name}"
+        );
     }
     system.clock.set(72);
     assert_eq!(waiter.served(&system).await?, ["a"]);

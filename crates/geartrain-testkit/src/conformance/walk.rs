@@ -199,7 +199,7 @@ fn agrees(
         let queue = job.queue.clone().filter(|_| around.is_some_and(|around| around.paused));
         queue.map(|queue| Reason::Paused { queue })
     };
-    let particulars = job.particulars.as_deref();
+    let particulars = job.details.as_deref();
     match &job.state {
         JobState::Complete { at } => is(vec![Reason::Complete { at: *at }]),
         JobState::Failed { failure: Failure { group, message, .. } } => {
@@ -298,7 +298,7 @@ fn may_start(
         last = rank;
     }
     assert!(last > 0, "{} has no reason", job.jid);
-    let expires = job.particulars.as_ref().and_then(|particulars| particulars.expires);
+    let expires = job.details.as_ref().and_then(|particulars| particulars.expires);
     assert_eq!(expired, expires.filter(|at| *at < now), "{} at {now}: {told:?}", job.jid);
     assert_eq!(halted, paused, "{}: {told:?}", job.jid);
     assert!(nobody || able > 0 || around.ever_asked, "{} has nobody to do it: {told:?}", job.jid);
@@ -338,7 +338,7 @@ fn changes(command: &Command) -> bool {
             | GetResult(_)
             | Status(_)
             | Why(_)
-            | Allot(_)
+            | AllocateIds(_)
             | PriorityCounts(_)
     )
 }
@@ -372,16 +372,16 @@ impl Backend for Watch {
         self.backend.ready_or_wait(queues, wait)
     }
 
-    fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         self.backend.subscribe()
     }
 
-    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Events>> {
+    fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         self.backend.subscribe_from(after)
     }
 
-    fn follow(&self, front: u64) -> Pending<'_, Box<dyn Deliveries>> {
-        self.backend.follow(front)
+    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        self.backend.open_result_stream(front)
     }
 }
 
@@ -413,7 +413,7 @@ mod tests {
             self.0.pop_or_wait(pop, wait)
         }
 
-        fn subscribe(&self) -> Pending<'_, Box<dyn Events>> {
+        fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
             self.0.subscribe()
         }
     }

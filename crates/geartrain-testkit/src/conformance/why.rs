@@ -60,7 +60,7 @@ pub async fn a_job_that_is_over_says_how(system: System) -> Checked {
     let oops = |kind: &str| Reason::Failed { group: group(kind), message: "oops".into() };
     assert_eq!(system.why(2, "failed").await?, [oops("g")]);
     system.ask(set("crashes-max", "1")).await?;
-    system.at(1, Gone { worker: worker("crashed"), evidence: Some("signal 9".into()) }).await?;
+    system.at(1, WorkerLost { worker: worker("crashed"), evidence: Some("signal 9".into()) }).await?;
     let aside =
         Reason::SetAside { group: group("crashed-mail"), crashes: 1, evidence: Some("signal 9".into()) };
     assert_eq!(system.why(2, "crashed").await?, [aside]);
@@ -126,7 +126,7 @@ pub async fn a_waiting_job_is_next_or_behind_others(system: System) -> Checked {
 /// A job that came too late and has not failed yet says so first.
 pub async fn a_job_that_is_too_late_says_so(system: System) -> Checked {
     system.run(20, put("mail", "first"), "w1").await?;
-    let terms = Terms { expires: Some(moment(50)), ..Terms::default() };
+    let terms = PutOptions { expires: Some(moment(50)), ..PutOptions::default() };
     system.at(20, on_terms(put("mail", "a"), terms)).await?;
     assert_eq!(system.why(50, "a").await?, [Reason::Next]);
     assert_eq!(system.why(50.5, "a").await?, [Reason::Expired { at: moment(50) }]);
@@ -199,7 +199,7 @@ pub async fn all_reasons_are_told_in_their_order(system: System) -> Checked {
     system.ask(set("mail-heartbeat", "500")).await?;
     system.run(0, put("mail", "running"), "w1").await?;
     system.at(1, put("mail", "before")).await?;
-    let terms = Terms { expires: Some(moment(50)), ..Terms::default() };
+    let terms = PutOptions { expires: Some(moment(50)), ..PutOptions::default() };
     system.at(2, on_terms(put("mail", "a"), terms)).await?;
     system.at(3, pause("mail")).await?;
     let told = system.why(200, "a").await?;

@@ -204,8 +204,8 @@ pub(crate) fn recurring(job: &str) -> GetRecurring {
 }
 
 /// A put on terms.
-pub(crate) fn on_terms(job: Put, terms: Terms) -> Put {
-    Put { terms: Some(Box::new(terms)), ..job }
+pub(crate) fn on_terms(job: Put, terms: PutOptions) -> Put {
+    Put { options: Some(Box::new(terms)), ..job }
 }
 
 pub(crate) fn key(text: &str) -> UniqueKey {
@@ -214,22 +214,26 @@ pub(crate) fn key(text: &str) -> UniqueKey {
 
 /// A put with a unique key.
 pub(crate) fn unique(to: &str, job: &str, text: &str) -> Put {
-    on_terms(put(to, job), Terms { unique: Some(key(text)), ..Terms::default() })
+    on_terms(put(to, job), PutOptions { unique: Some(key(text)), ..PutOptions::default() })
 }
 
 /// Somebody of front 1 who waits.
-pub(crate) fn waiter(number: u64) -> Waiter {
-    Waiter { front: 1, connection: 1, number }
+pub(crate) fn waiter(number: u64) -> ResultWaiter {
+    ResultWaiter { stream_id: 1, connection: 1, number }
 }
 
 /// A put that somebody waits for.
 pub(crate) fn awaited(to: &str, job: &str, by: u64) -> Put {
-    on_terms(put(to, job), Terms { attach: Some(waiter(by)), ..Terms::default() })
+    on_terms(put(to, job), PutOptions { attach: Some(waiter(by)), ..PutOptions::default() })
 }
 
 /// A put of a job that lives as long as somebody waits for it.
 pub(crate) fn fleeting(to: &str, job: &str, by: u64) -> Put {
-    let terms = Terms { attach: Some(waiter(by)), lives: Lives::WhileAwaited, ..Terms::default() };
+    let terms = PutOptions {
+        attach: Some(waiter(by)),
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        ..PutOptions::default()
+    };
     on_terms(put(to, job), terms)
 }
 
@@ -238,8 +242,8 @@ pub(crate) fn attach(job: &str, by: u64) -> Attach {
 }
 
 /// One of front 1 waits no longer.
-pub(crate) fn leave(who: u64) -> Leave {
-    Leave { who: Leaving::One(waiter(who)) }
+pub(crate) fn leave(who: u64) -> Detach {
+    Detach { scope: DetachScope::One(waiter(who)) }
 }
 
 /// Who popped a job, by token.
@@ -247,8 +251,8 @@ pub(crate) fn holding(popped: &Popped) -> Holder {
     Holder::Token(popped.lock.token)
 }
 
-pub(crate) fn outcome(code: i32, bytes: &str) -> Outcome {
-    Outcome { code, bytes: bytes.into() }
+pub(crate) fn outcome(code: i32, bytes: &str) -> JobResult {
+    JobResult { code, bytes: bytes.into() }
 }
 
 /// Completes a job with a result.
@@ -274,17 +278,17 @@ pub(crate) fn chunk(job: &str, holder: Holder, bytes: &str) -> Chunk {
     Chunk { jid: jid(job), holder, kind: ChunkKind::Data, bytes: bytes.into() }
 }
 
-pub(crate) fn hand_back(job: &str, by: &str) -> HandBack {
-    HandBack { jid: jid(job), holder: held_by(by) }
+pub(crate) fn hand_back(job: &str, by: &str) -> Release {
+    Release { jid: jid(job), holder: held_by(by) }
 }
 
 /// A worker is gone, and nobody knows why.
-pub(crate) fn gone(by: &str) -> Gone {
-    Gone { worker: worker(by), evidence: None }
+pub(crate) fn gone(by: &str) -> WorkerLost {
+    WorkerLost { worker: worker(by), evidence: None }
 }
 
-pub(crate) fn ability(at: &str, kind: Option<&str>) -> Ability {
-    Ability { queue: queue(at), klass: kind.map(klass), attempt_max: None }
+pub(crate) fn ability(at: &str, kind: Option<&str>) -> Capability {
+    Capability { queue: queue(at), klass: kind.map(klass), attempt_max: None }
 }
 
 pub(crate) fn announce(by: &str, change: AnnounceChange) -> Announce {
@@ -310,24 +314,24 @@ pub(crate) fn status(job: &str) -> Status {
 }
 
 /// One entry of a job's history.
-pub(crate) fn entry(when: impl Into<f64>, what: What) -> HistoryEntry {
+pub(crate) fn entry(when: impl Into<f64>, what: HistoryEvent) -> HistoryEntry {
     HistoryEntry { when: moment(when), what }
 }
 
-pub(crate) fn was_put(to: &str) -> What {
-    What::Put { queue: queue(to) }
+pub(crate) fn was_put(to: &str) -> HistoryEvent {
+    HistoryEvent::Put { queue: queue(to) }
 }
 
-pub(crate) fn was_popped(by: &str) -> What {
-    What::Popped { worker: worker(by) }
+pub(crate) fn was_popped(by: &str) -> HistoryEvent {
+    HistoryEvent::Popped { worker: worker(by) }
 }
 
-pub(crate) fn had_failed(by: Option<&str>, kind: &str) -> What {
-    What::Failed { worker: by.map(worker), group: group(kind) }
+pub(crate) fn had_failed(by: Option<&str>, kind: &str) -> HistoryEvent {
+    HistoryEvent::Failed { worker: by.map(worker), group: group(kind) }
 }
 
-pub(crate) fn was_logged(message: impl Into<String>) -> What {
-    What::Log { message: message.into(), data: None }
+pub(crate) fn was_logged(message: impl Into<String>) -> HistoryEvent {
+    HistoryEvent::Log { message: message.into(), data: None }
 }
 
 /// The refusals that come up everywhere.
@@ -376,7 +380,7 @@ pub(crate) mod no {
     }
 
     pub(crate) fn body_can(at: &str, kind: &str) -> Refusal {
-        Refusal::NobodyCan { queue: queue(at), klass: klass(kind) }
+        Refusal::NoCapableWorker { queue: queue(at), klass: klass(kind) }
     }
 
     /// A bad argument; only what it is about is compared.
@@ -390,31 +394,31 @@ pub(crate) mod told {
     use super::*;
 
     pub(crate) fn chunk(by: u64, job: &str, bytes: &str) -> Delivery {
-        Delivery { waiter: waiter(by), jid: jid(job), told: Told::Chunk(ChunkKind::Data, bytes.into()) }
+        Delivery { waiter: waiter(by), jid: jid(job), item: StreamItem::Chunk(ChunkKind::Data, bytes.into()) }
     }
 
     pub(crate) fn progress(by: u64, job: &str, part: u64, whole: u64) -> Delivery {
         Delivery {
             waiter: waiter(by),
             jid: jid(job),
-            told: Told::Progress { progress: portion(part, whole), said: None },
+            item: StreamItem::Progress { progress: portion(part, whole), said: None },
         }
     }
 
-    pub(crate) fn ended(by: u64, job: &str, how: How, code: i32, bytes: &str) -> Delivery {
-        Delivery { waiter: waiter(by), jid: jid(job), told: Told::Ended(how, outcome(code, bytes)) }
+    pub(crate) fn ended(by: u64, job: &str, how: JobEnding, code: i32, bytes: &str) -> Delivery {
+        Delivery { waiter: waiter(by), jid: jid(job), item: StreamItem::Ended(how, outcome(code, bytes)) }
     }
 
     pub(crate) fn completed(by: u64, job: &str) -> Delivery {
-        ended(by, job, How::Completed, 0, "")
+        ended(by, job, JobEnding::Completed, 0, "")
     }
 
     pub(crate) fn failed(by: u64, job: &str, kind: &str, message: &str) -> Delivery {
-        ended(by, job, How::Failed { group: group(kind), message: message.into() }, 1, "")
+        ended(by, job, JobEnding::Failed { group: group(kind), message: message.into() }, 1, "")
     }
 
     pub(crate) fn canceled(by: u64, job: &str) -> Delivery {
-        ended(by, job, How::Canceled, 1, "")
+        ended(by, job, JobEnding::Canceled, 1, "")
     }
 }
 
@@ -462,11 +466,11 @@ pub(crate) mod heard {
     }
 
     pub(crate) fn handed_back(job: &str, at: &str, by: &str, crashed: bool) -> Event {
-        Event::HandedBack { jid: jid(job), queue: queue(at), worker: worker(by), crashed }
+        Event::Released { jid: jid(job), queue: queue(at), worker: worker(by), crashed }
     }
 
     pub(crate) fn worker_gone(by: &str) -> Event {
-        Event::WorkerGone { worker: worker(by) }
+        Event::WorkerLost { worker: worker(by) }
     }
 
     pub(crate) fn coalesced(job: &str, at: &str, submissions: u64) -> Event {

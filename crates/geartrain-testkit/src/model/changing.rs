@@ -1,8 +1,8 @@
 //! What can be changed about a job where it stands (section 5.3).
 
 use geartrain_core::{
-    AddTags, Allot, Depend, DependChange, Event, Jid, Listed, Log, Refusal, RemoveTags, SetPriority, Tag,
-    Tagged, Timestamp, TopTags, Track, TrackedReply, What,
+    AddTags, AllocateIds, Depend, DependChange, Event, HistoryEvent, Jid, Listed, Log, Refusal, RemoveTags,
+    SetPriority, Tag, Tagged, Timestamp, TopTags, Track, TrackedReply,
 };
 
 use super::reading::page;
@@ -49,7 +49,11 @@ impl Model {
 
     pub(super) fn log(&mut self, now: Timestamp, log: &Log) -> Result<(), Refusal> {
         self.job(&log.jid)?;
-        self.remember(&log.jid, now, What::Log { message: log.message.clone(), data: log.data.clone() });
+        self.remember(
+            &log.jid,
+            now,
+            HistoryEvent::Log { message: log.message.clone(), data: log.data.clone() },
+        );
         Ok(())
     }
 
@@ -145,7 +149,7 @@ impl Model {
         page(used.into_iter().map(|(_, tag)| tag).collect(), top.page)
     }
 
-    pub(super) fn allot(&mut self, allot: &Allot) -> u64 {
+    pub(super) fn allot(&mut self, allot: &AllocateIds) -> u64 {
         let last = self.counters.entry(allot.counter.clone()).or_default();
         let first = *last + 1;
         *last += allot.count.get() as u64;

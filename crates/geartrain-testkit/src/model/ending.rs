@@ -1,6 +1,6 @@
 //! How jobs end for good: those who wait are told, the result is kept, and perhaps the job is forgotten.
 
-use geartrain_core::{Afterwards, Event, How, Jid, Kept, Outcome, Refusal, Timestamp, Told};
+use geartrain_core::{Event, Jid, JobEnding, JobResult, OnEnd, Refusal, StoredResult, StreamItem, Timestamp};
 
 use super::{Model, Place};
 
@@ -8,24 +8,24 @@ use super::{Model, Place};
 const RESULT_BYTES_MORE: usize = 128;
 
 /// How many bytes a result counts.
-fn counted(how: &How, outcome: &Outcome) -> usize {
-    let said = if let How::Failed { message, .. } = how { message.len() } else { 0 };
+fn counted(how: &JobEnding, outcome: &JobResult) -> usize {
+    let said = if let JobEnding::Failed { message, .. } = how { message.len() } else { 0 };
     outcome.bytes.bytes().len() + said + RESULT_BYTES_MORE
 }
 
 impl Model {
     /// Refuses what is said to have come out of a job, if it is to be kept and there is no room for it however much is dropped.
-    pub(super) fn refuse_result(&self, jid: &Jid, said: Option<&Outcome>) -> Result<(), Refusal> {
+    pub(super) fn refuse_result(&self, jid: &Jid, said: Option<&JobResult>) -> Result<(), Refusal> {
         let Some(said) = said else { return Ok(()) };
         let (bytes, max) = (said.bytes.bytes().len(), self.results_bytes().saturating_sub(RESULT_BYTES_MORE));
-        if self.jobs[jid].beyond.result_for.is_some() && bytes > max {
+        if self.jobs[jid].beyond.result_ttl.is_some() && bytes > max {
             return Err(Refusal::TooLarge { what: "result", bytes, max });
         }
         Ok(())
     }
 
     /// What becomes of a job that was just completed for good, or failed.
-    pub(super) fn end(&mut self, now: Timestamp, jid: &Jid, how: How, outcome: Outcome) {
+    pub(super) fn end(&mut self, now: Timestamp, jid: &Jid, how: JobEnding, outcome: JobResult) {
         self.job_mut(jid).holds_key = false;
         self.tell_the_end(jid, &how, &outcome);
         self.keep_result(now, jid, how, outcome);
@@ -33,35 +33,41 @@ impl Model {
     }
 
     /// Tells those who wait for a job that it ended, and lets them go.
-    pub(super) fn tell_the_end(&mut self, jid: &Jid, how: &How, outcome: &Outcome) {
-        self.tell(jid, &Told::Ended(how.clone(), outcome.clone()));
+    pub(super) fn tell_the_end(&mut self, jid: &Jid, how: &JobEnding, outcome: &JobResult) {
+        self.tell(jid, &StreamItem::Ended(how.clone(), outcome.clone()));
         self.waiters.retain(|(_, of)| of != jid);
     }
 
-    fn keep_result(&mut self, now: Timestamp, jid: &Jid, how: How, outcome: Outcome) {
-        let Some(result_for) = self.jobs[jid].beyond.result_for else { return };
+    fn keep_result(&mut self, now: Timestamp, jid: &Jid, how: JobEnding, outcome: JobResult) {
+        let Some(result_for) = self.jobs[jid].beyond.result_ttl else { return };
         let max = self.results_bytes();
         if counted(&how, &outcome) > max {
             // Nobody said what came out, or too much was said about it.
             return;
         }
         self.results.retain(|other| other.jid != *jid);
-        self.results.push(Kept { jid: jid.clone(), how, outcome, ended: now, until: now + result_for });
-        while self.results.iter().map(|kept| counted(&kept.how, &kept.outcome)).sum::<usize>() > max {
+        self.results.push(StoredResult {
+            jid: jid.clone(),
+            ending: how,
+            result: outcome,
+            ended: now,
+            until: now + result_for,
+        });
+        while self.results.iter().map(|kept| counted(&kept.ending, &kept.result)).sum::<usize>() > max {
             self.results.remove(0);
         }
         self.events.push(Event::ResultKept { jid: jid.clone() });
     }
 
     /// A result that is kept and not too old.
-    pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Kept> {
+    pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<StoredResult> {
         self.results.iter().find(|kept| kept.jid == *jid && now < kept.until).cloned()
     }
 
     /// Removes a job that was to be forgotten once it ended, unless another depends on it.
     fn forget(&mut self, jid: &Jid) {
         let job = &self.jobs[jid];
-        if job.beyond.afterwards == Afterwards::Keep || !self.dependents(jid).is_empty() {
+        if job.beyond.on_end == OnEnd::Keep || !self.dependents(jid).is_empty() {
             return;
         }
         // It no longer counts among those that failed on that day and still are.

@@ -27,9 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::engine::Limits;
 use geartrain_core::{
-    Answer, Command, CompleteReply, Cycles, Delivery, Event, Failure, Group, HistoryEntry, Holder, Jid, Kept,
-    Klass, Milestone, Outcome, Particulars, Payload, Priority, QueueName, Refusal, Reply, StateName, Tag,
-    Timestamp, Token, Waiter, What, WorkerName,
+    Answer, Command, CompleteReply, Cycles, Delivery, Event, Failure, Group, HistoryEntry, HistoryEvent,
+    Holder, Jid, JobDetails, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply,
+    ResultWaiter, StateName, StoredResult, Tag, Timestamp, Token, WorkerName,
 };
 
 use figures::Day;
@@ -57,9 +57,9 @@ pub struct Model {
     options: BTreeMap<String, String>,
     figures: BTreeMap<(QueueName, Timestamp), Day>,
     /// Who waits for which job, in the order in which they came.
-    waiters: Vec<(Waiter, Jid)>,
+    waiters: Vec<(ResultWaiter, Jid)>,
     /// In the order in which they were kept.
-    results: Vec<Kept>,
+    results: Vec<StoredResult>,
     /// What workers have announced. Those who can do nothing are not in here.
     abilities: BTreeMap<WorkerName, Abilities>,
     /// The limits of each queue that somebody limited.
@@ -117,7 +117,7 @@ struct Record {
     /// The last attempt that is over, and how it ended.
     ended: Option<(Token, Ending)>,
     /// What is true of it beyond Qless, but for `attached`, which is counted when it is shown.
-    beyond: Particulars,
+    beyond: JobDetails,
     /// Whether it holds its unique key in its queue.
     holds_key: bool,
 }
@@ -286,11 +286,11 @@ impl Model {
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag)?),
             Command::Attach(attach) => Reply::Attach(self.attach(now, attach)?),
-            Command::Leave(leave) => Reply::Leave(self.leave(&leave.who)),
+            Command::Detach(leave) => Reply::Detach(self.leave(&leave.scope)),
             Command::Progress(progress) => Reply::Progress(self.progress(progress)?),
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk)?),
-            Command::HandBack(back) => Reply::HandBack(self.hand_back(now, back)?),
-            Command::Gone(gone) => Reply::Gone(self.gone(now, gone)),
+            Command::Release(back) => Reply::Release(self.hand_back(now, back)?),
+            Command::WorkerLost(gone) => Reply::WorkerLost(self.gone(now, gone)),
             Command::Announce(announce) => Reply::Announce(self.announce(now, announce)?),
             Command::RollCall(call) => Reply::RollCall(self.roll_call(&call.queue, call.klass.as_ref())),
             Command::Announced(announced) => Reply::Announced(self.announced(announced)),
@@ -300,7 +300,7 @@ impl Model {
             Command::Status(status) => Reply::Status(self.status(status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why.jid)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, tick)),
-            Command::Allot(allot) => Reply::Allot(self.allot(allot)),
+            Command::AllocateIds(allot) => Reply::AllocateIds(self.allot(allot)),
             Command::PriorityCounts(counts) => {
                 Reply::PriorityCounts(self.priority_counts(now, &counts.queue))
             }
@@ -313,7 +313,7 @@ impl Model {
         match command {
             Command::Put(put) => {
                 self.fits("payload", put.payload.bytes())?;
-                put.terms.as_deref().map_or(Ok(()), terms::validate)
+                put.options.as_deref().map_or(Ok(()), terms::validate)
             }
             Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
             Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
@@ -352,13 +352,13 @@ impl Model {
                 self.fits("progress", progress.said.as_ref().map(Payload::bytes).unwrap_or_default())
             }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
-            Command::Gone(gone) => staff::validate_evidence(gone.evidence.as_deref()),
+            Command::WorkerLost(gone) => staff::validate_evidence(gone.evidence.as_deref()),
             Command::Announce(announce) => staff::validate(&announce.change),
             Command::SetLimits(set) => restraint::validate(&set.limits),
-            Command::Allot(allot) if !(1..=512).contains(&allot.counter.len()) => {
+            Command::AllocateIds(allot) if !(1..=512).contains(&allot.counter.len()) => {
                 Err(bad_argument("counter"))
             }
-            Command::Allot(allot) => at_least_one("count", allot.count.get()),
+            Command::AllocateIds(allot) => at_least_one("count", allot.count.get()),
             _ => Ok(()),
         }
     }
@@ -367,7 +367,7 @@ impl Model {
         self.fits("payload", payload.as_ref().map(Payload::bytes).unwrap_or_default())
     }
 
-    fn result_fits(&self, result: &Option<Box<Outcome>>) -> Result<(), Refusal> {
+    fn result_fits(&self, result: &Option<Box<JobResult>>) -> Result<(), Refusal> {
         self.fits("result", result.as_ref().map(|outcome| outcome.bytes.bytes()).unwrap_or_default())
     }
 
@@ -500,7 +500,7 @@ impl Model {
     }
 
     /// Appends to a job's history, and shortens it (section 4.2, decision 13).
-    fn remember(&mut self, jid: &Jid, now: Timestamp, what: What) {
+    fn remember(&mut self, jid: &Jid, now: Timestamp, what: HistoryEvent) {
         let max = self.number("max-job-history").unwrap_or(100.0).floor();
         let history = &mut self.job_mut(jid).history;
         history.push(HistoryEntry { when: now.floor(), what });

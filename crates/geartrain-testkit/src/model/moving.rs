@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::{
-    Cancel, Complete, CompleteReply, Event, Existing, How, Jid, Milestone, Next, Outcome, Priority, Put,
-    PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token, Unfail, What,
+    Cancel, Complete, CompleteReply, Event, Existing, HistoryEvent, Jid, JobEnding, JobResult, Milestone,
+    Next, Priority, Put, PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token, Unfail,
 };
 
 use super::settings::span;
@@ -46,7 +46,7 @@ impl Model {
         }
         // 2.
         self.events.push(Event::Put { jid: jid.clone(), queue: queue.clone() });
-        self.remember(jid, now, What::Put { queue: queue.clone() });
+        self.remember(jid, now, HistoryEvent::Put { queue: queue.clone() });
         // 3. and 5. The new place below takes it out of the old one.
         self.job_mut(jid).end_attempt(Ending::Otherwise);
         // 4.
@@ -161,7 +161,7 @@ impl Model {
             self.refuse_result(jid, complete.result.as_deref())?;
         }
 
-        self.remember(jid, now, What::Done);
+        self.remember(jid, now, HistoryEvent::Done);
         if let Some(payload) = &complete.payload {
             self.job_mut(jid).payload = payload.clone();
         }
@@ -187,7 +187,7 @@ impl Model {
                 job.queue = None;
                 self.release_dependents(now, jid);
                 let outcome = complete.result.as_deref().cloned().unwrap_or_default();
-                self.end(now, jid, How::Completed, outcome);
+                self.end(now, jid, JobEnding::Completed, outcome);
                 self.drop_old(now);
                 return Ok(CompleteReply::Complete);
             }
@@ -200,7 +200,7 @@ impl Model {
     }
 
     fn advance(&mut self, now: Timestamp, jid: &Jid, next: &Next) -> CompleteReply {
-        self.remember(jid, now, What::Put { queue: next.queue.clone() });
+        self.remember(jid, now, HistoryEvent::Put { queue: next.queue.clone() });
         self.register(now, &next.queue);
         let open: BTreeSet<Jid> =
             next.depends.iter().filter(|dependency| self.is_open(dependency)).cloned().collect();
@@ -286,7 +286,7 @@ impl Model {
                 {
                     self.day(queue, failure.when).failed -= 1;
                 }
-                self.tell_the_end(jid, &How::Canceled, &Outcome { code: 1, ..Outcome::default() });
+                self.tell_the_end(jid, &JobEnding::Canceled, &JobResult { code: 1, ..JobResult::default() });
                 self.drop_job(jid);
                 canceled += 1;
             }
@@ -299,7 +299,7 @@ impl Model {
         let mut oldest = self.failed_in(&unfail.group);
         oldest.truncate(unfail.count.get());
         for jid in &oldest {
-            self.remember(jid, now, What::Put { queue: unfail.queue.clone() });
+            self.remember(jid, now, HistoryEvent::Put { queue: unfail.queue.clone() });
             let place = self.enter_work(now);
             let job = self.job_mut(jid);
             job.place = place;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use geartrain_core::{
     Failed, Group, Jid, Job, JobState, Jobs, Listed, Listing, Lock, Page, Priority, PriorityCountsReply,
-    QlessFace, QueueCounts, QueueName, Queues, Seconds, Timestamp, WorkerCounts, WorkerJobsReply, WorkerName,
+    QlessView, QueueCounts, QueueName, Queues, Seconds, Timestamp, WorkerCounts, WorkerJobsReply, WorkerName,
 };
 
 use super::settings::span;
@@ -54,8 +54,8 @@ impl Model {
             spawned_from: shown.spawned_from,
             dependents: self.dependents(jid),
             tracked: self.tracked.contains_key(jid),
-            particulars: self.particulars(jid),
-            qless: QlessFace { state: shown.word, worker: shown.worker, expires: shown.expires },
+            details: self.particulars(jid),
+            qless: QlessView { state: shown.word, worker: shown.worker, expires: shown.expires },
         })
     }
 

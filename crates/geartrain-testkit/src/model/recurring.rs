@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::{
-    Every, Jid, Klass, Payload, Priority, QueueName, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring,
-    Timestamp, Token, UntagRecurring, UpdateRecurring, What,
+    Every, HistoryEvent, Jid, Klass, Payload, Priority, QueueName, Recur, Recurring, Refusal, Seconds, Tag,
+    TagRecurring, Timestamp, Token, UntagRecurring, UpdateRecurring,
 };
 
 use super::settings::span;
@@ -203,7 +203,7 @@ impl Model {
         };
         self.jobs.insert(jid.clone(), job);
         self.index_tags(now, &jid);
-        self.remember(&jid, moment, What::Put { queue: template.queue });
+        self.remember(&jid, moment, HistoryEvent::Put { queue: template.queue });
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use geartrain_core::{
-    Ability, Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, Failure, Gone, Group,
-    HandBack, Jid, Klass, QueueName, RETRIES_MAX, Refusal, Seconds, StateName, Timestamp, What, WorkerName,
+    Announce, AnnounceChange, Announced, Announcement, Capability, Event, FailedBy, Failure, Group,
+    HistoryEvent, Jid, Klass, QueueName, RETRIES_MAX, Refusal, Release, Seconds, StateName, Timestamp,
+    WorkerLost, WorkerName,
 };
 
 use super::terms::validate_span;
@@ -47,7 +48,7 @@ impl Model {
                 (rest, Vec::new())
             }
         };
-        for Ability { queue, klass, attempt_max } in more.clone() {
+        for Capability { queue, klass, attempt_max } in more.clone() {
             abilities.insert((queue, klass), attempt_max);
         }
         if abilities.len() > ABILITIES_MAX {
@@ -78,9 +79,9 @@ impl Model {
         let show = |(worker, abilities): (&WorkerName, &Abilities)| Announcement {
             worker: worker.clone(),
             seen: self.workers.get(worker).copied(),
-            abilities: abilities
+            capabilities: abilities
                 .iter()
-                .map(|((queue, klass), attempt_max)| Ability {
+                .map(|((queue, klass), attempt_max)| Capability {
                     queue: queue.clone(),
                     klass: klass.clone(),
                     attempt_max: *attempt_max,
@@ -100,9 +101,9 @@ impl Model {
         job.beyond.attempt_max.into_iter().chain(of_worker).min()
     }
 
-    pub(super) fn hand_back(&mut self, now: Timestamp, back: &HandBack) -> Result<(), Refusal> {
+    pub(super) fn hand_back(&mut self, now: Timestamp, back: &Release) -> Result<(), Refusal> {
         let worker = self.held(&back.jid, &back.holder, None)?;
-        self.remember(&back.jid, now, What::HandedBack { worker: worker.clone() });
+        self.remember(&back.jid, now, HistoryEvent::HandedBack { worker: worker.clone() });
         self.bring_to_front(&back.jid, worker, false);
         Ok(())
     }
@@ -120,11 +121,11 @@ impl Model {
         job.listed = None;
         job.grace = false;
         let queue = job.its_queue();
-        self.events.push(Event::HandedBack { jid: jid.clone(), queue, worker, crashed });
+        self.events.push(Event::Released { jid: jid.clone(), queue, worker, crashed });
         self.abandon_if_unwanted(jid);
     }
 
-    pub(super) fn gone(&mut self, now: Timestamp, gone: &Gone) -> Vec<Jid> {
+    pub(super) fn gone(&mut self, now: Timestamp, gone: &WorkerLost) -> Vec<Jid> {
         let worker = &gone.worker;
         let held = jids(self.container(|job| {
             let known = job.listed.is_some() || job.grace;
@@ -139,14 +140,14 @@ impl Model {
         }
         self.abilities.remove(worker);
         self.workers.remove(worker);
-        self.events.push(Event::WorkerGone { worker: worker.clone() });
+        self.events.push(Event::WorkerLost { worker: worker.clone() });
         held
     }
 
     /// What becomes of one job of a worker that died.
-    fn crash(&mut self, now: Timestamp, jid: &Jid, gone: &Gone) {
+    fn crash(&mut self, now: Timestamp, jid: &Jid, gone: &WorkerLost) {
         let worker = gone.worker.clone();
-        self.remember(jid, now, What::Crashed { worker: worker.clone() });
+        self.remember(jid, now, HistoryEvent::Crashed { worker: worker.clone() });
         let queue = self.jobs[jid].its_queue();
         let remaining = self.spend_retry(jid);
         let beyond = &mut self.job_mut(jid).beyond;

@@ -219,20 +219,20 @@ fn only_the_attempt_that_ended_last_is_answered_again() {
 
 // Beyond Qless: docs/decisions/0009-beyond-qless.md.
 
-fn put_on(to: &str, id: &str, terms: Terms) -> Put {
-    Put { terms: Some(Box::new(terms)), ..put(to, id) }
+fn put_on(to: &str, id: &str, terms: PutOptions) -> Put {
+    Put { options: Some(Box::new(terms)), ..put(to, id) }
 }
 
 fn key(text: &str) -> Option<UniqueKey> {
     Some(UniqueKey::new(text).unwrap())
 }
 
-fn waiter(number: u64) -> Waiter {
-    Waiter { front: 1, connection: 1, number }
+fn waiter(number: u64) -> ResultWaiter {
+    ResultWaiter { stream_id: 1, connection: 1, number }
 }
 
-fn particulars(model: &mut Model, id: &str) -> Particulars {
-    get(model, id).particulars.map_or_else(super::terms::nothing, |particulars| *particulars)
+fn particulars(model: &mut Model, id: &str) -> JobDetails {
+    get(model, id).details.map_or_else(super::terms::nothing, |particulars| *particulars)
 }
 
 fn holder_of(model: &mut Model, of: &str, text: &str) -> Option<Jid> {
@@ -249,7 +249,7 @@ fn limit(model: &mut Model, of: &str, limits: QueueLimits) {
 }
 
 fn gone(model: &mut Model, now: f64, by: &str, evidence: Option<&str>) -> (Vec<Jid>, Vec<Event>) {
-    run(model, now, Gone { worker: worker(by), evidence: evidence.map(str::to_owned) })
+    run(model, now, WorkerLost { worker: worker(by), evidence: evidence.map(str::to_owned) })
 }
 
 fn tick(model: &mut Model, now: f64, count: i64) -> (u64, Option<f64>, Vec<Event>) {
@@ -260,36 +260,36 @@ fn tick(model: &mut Model, now: f64, count: i64) -> (u64, Option<f64>, Vec<Event
 #[test]
 fn a_put_with_the_key_of_an_unfinished_job_joins_it() {
     let model = &mut Model::default();
-    let awaited = Terms {
+    let awaited = PutOptions {
         unique: key("k"),
         attach: Some(waiter(1)),
-        lives: Lives::WhileAwaited,
-        result_for: Some(Seconds::from(5)),
-        ..Terms::default()
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        result_ttl: Some(Seconds::from(5)),
+        ..PutOptions::default()
     };
     ask(model, 0.0, put_on("q", "a", awaited.clone()));
     // A key holds in one queue, and one who waits for one job cannot wait for another.
-    let elsewhere = Terms { attach: Some(waiter(2)), ..awaited.clone() };
+    let elsewhere = PutOptions { attach: Some(waiter(2)), ..awaited.clone() };
     assert_eq!(ask(model, 0.0, put_on("r", "b", elsewhere)), PutReply::Created);
-    let both = Terms { attach: Some(waiter(2)), ..awaited.clone() };
+    let both = PutOptions { attach: Some(waiter(2)), ..awaited.clone() };
     assert_eq!(
         refused(model, 0.0, put_on("q", "c", both)),
         Refusal::BadArgument { what: "waiter", why: String::new() }
     );
-    let second = Terms { unique: key("k"), attach: Some(waiter(3)), ..Terms::default() };
+    let second = PutOptions { unique: key("k"), attach: Some(waiter(3)), ..PutOptions::default() };
     let (reply, events) = run(model, 0.0, put_on("q", "c", second));
     assert_eq!(reply, PutReply::Coalesced { jid: jid("a") });
     assert_eq!(events, [Event::Coalesced { jid: jid("a"), queue: queue("q"), submissions: 2 }]);
     let joined = particulars(model, "a");
-    assert_eq!((joined.submissions, joined.attached, joined.lives), (2, 2, Lives::Always));
-    assert_eq!(joined.result_for, Some(Seconds::from(5)));
+    assert_eq!((joined.submissions, joined.attached, joined.orphan_policy), (2, 2, OrphanPolicy::Always));
+    assert_eq!(joined.result_ttl, Some(Seconds::from(5)));
 
     ask(model, 1.0, Pop::new(queue("q"), worker("w1")));
-    let result = Some(Box::new(Outcome { code: 7, bytes: "out".into() }));
+    let result = Some(Box::new(JobResult { code: 7, bytes: "out".into() }));
     let complete = Complete { result, ..Complete::new(jid("a"), held_by("w1")) };
     let (_, events) = run(model, 2.0, complete);
     assert_eq!(events[1], Event::ResultKept { jid: jid("a") });
-    let told: Vec<Waiter> = model.deliveries().iter().map(|delivery| delivery.waiter).collect();
+    let told: Vec<ResultWaiter> = model.deliveries().iter().map(|delivery| delivery.waiter).collect();
     assert_eq!(told, [waiter(1), waiter(3)]);
     assert!(ask(model, 6.9, GetResult { jid: jid("a") }).is_some());
     assert_eq!(ask(model, 7.0, GetResult { jid: jid("a") }), None);
@@ -299,7 +299,7 @@ fn a_put_with_the_key_of_an_unfinished_job_joins_it() {
 #[test]
 fn a_key_goes_with_its_job_as_far_as_it_is_free() {
     let model = &mut Model::default();
-    let terms = Terms { unique: key("k"), ..Terms::default() };
+    let terms = PutOptions { unique: key("k"), ..PutOptions::default() };
     ask(model, 0.0, put_on("q", "a", terms.clone()));
     ask(model, 0.0, put_on("r", "b", terms.clone()));
     assert_eq!(holder_of(model, "q", "k"), Some(jid("a")));
@@ -331,9 +331,8 @@ fn what_comes_back_is_before_its_equals_in_the_order_in_which_it_went_out() {
     ask(model, -5.0, put("q", "early"));
     ask(model, 2.0, Timeout { jids: vec![jid("e")] });
     for id in ["d", "b", "c", "a"] {
-        let ((), events) = run(model, 3.0, HandBack { jid: jid(id), holder: held_by("w1") });
-        let back =
-            Event::HandedBack { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: false };
+        let ((), events) = run(model, 3.0, Release { jid: jid(id), holder: held_by("w1") });
+        let back = Event::Released { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: false };
         assert_eq!(events, [back]);
     }
     let back = get(model, "a");
@@ -346,8 +345,12 @@ fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
     let model = &mut Model::default();
     ask(model, 0.0, put("q", "a"));
     ask(model, 0.0, Put { retries: Some(0), ..put("q", "b") });
-    ask(model, 0.0, put_on("q", "c", Terms { crashes_max: Some(1), ..Terms::default() }));
-    ask(model, 0.0, put_on("q", "d", Terms { lives: Lives::WhileAwaited, ..Terms::default() }));
+    ask(model, 0.0, put_on("q", "c", PutOptions { crashes_max: Some(1), ..PutOptions::default() }));
+    ask(
+        model,
+        0.0,
+        put_on("q", "d", PutOptions { orphan_policy: OrphanPolicy::WhileAwaited, ..PutOptions::default() }),
+    );
     assert_eq!(pop(model, 1.0, "q", "w1", 9), ["a", "b", "c", "d"].map(jid));
     let (jids, events) = gone(model, 2.5, "w1", Some("signal 9"));
     assert_eq!(jids, ["a", "b", "c", "d"].map(jid));
@@ -360,7 +363,7 @@ fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
         by,
     };
     let back =
-        |id: &str| Event::HandedBack { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: true };
+        |id: &str| Event::Released { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: true };
     let aside = "Job was set aside after 1 of its workers died: signal 9";
     let used_up = "Job exhausted retries in queue \"q\"";
     assert_eq!(
@@ -371,7 +374,7 @@ fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
             failed("c", "crashed-q", aside, FailedBy::Crashes),
             back("d"),
             Event::Abandoned { jid: jid("d"), queue: queue("q") },
-            Event::WorkerGone { worker: worker("w1") },
+            Event::WorkerLost { worker: worker("w1") },
         ]
     );
     let failure = get(model, "c").failure().unwrap().clone();
@@ -442,9 +445,9 @@ fn a_full_queue_takes_no_new_jobs_of_a_priority() {
 fn an_attempt_ends_at_its_deadline_and_a_late_job_does_not_start() {
     let model = &mut Model::default();
     let backoff = Some(Backoff::exponential(Seconds::from(3), 2.0, Seconds::from(60), 0.0).unwrap());
-    let terms = Terms { attempt_max: Some(Seconds::from(20)), backoff, ..Terms::default() };
+    let terms = PutOptions { attempt_max: Some(Seconds::from(20)), backoff, ..PutOptions::default() };
     ask(model, 0.0, Put { retries: Some(1), ..put_on("q", "a", terms) });
-    let ability = |klass, max| Ability { queue: queue("q"), klass, attempt_max: Some(Seconds::from(max)) };
+    let ability = |klass, max| Capability { queue: queue("q"), klass, attempt_max: Some(Seconds::from(max)) };
     let can = vec![ability(None, 10), ability(Some(Klass::new("k").unwrap()), 30)];
     ask(model, 0.0, Announce { worker: worker("w1"), change: AnnounceChange::Can(can) });
     pop(model, 5.0, "q", "w1", 1);
@@ -467,7 +470,7 @@ fn an_attempt_ends_at_its_deadline_and_a_late_job_does_not_start() {
     let failure = get(model, "a").failure().unwrap().clone();
     assert_eq!((failure.when, failure.worker), (at(50.0), None));
 
-    let late = |expires| Terms { expires: Some(at(expires)), ..Terms::default() };
+    let late = |expires| PutOptions { expires: Some(at(expires)), ..PutOptions::default() };
     ask(model, 50.0, put_on("q", "late", late(60.0)));
     ask(model, 50.0, put_on("q", "later", late(70.0)));
     ask(model, 50.0, put("q", "last"));
@@ -482,18 +485,18 @@ fn an_attempt_ends_at_its_deadline_and_a_late_job_does_not_start() {
 #[test]
 fn a_silent_worker_no_longer_counts() {
     let model = &mut Model::default();
-    let can = |klass| vec![Ability { queue: queue("q"), klass, attempt_max: None }];
+    let can = |klass| vec![Capability { queue: queue("q"), klass, attempt_max: None }];
     let announce = |by, change| Announce { worker: worker(by), change };
     ask(model, 0.0, announce("w1", AnnounceChange::Can(can(None))));
     ask(model, 1.0, announce("w2", AnnounceChange::Can(can(Some(Klass::new("k").unwrap())))));
     let call = |klass: &str| RollCall { queue: queue("q"), klass: Some(Klass::new(klass).unwrap()) };
     assert_eq!((ask(model, 1.0, call("k")), ask(model, 1.0, call("other"))), (2, 1));
     assert_eq!(tick(model, 60.0, 9), (0, Some(60_f64.next_up()), vec![]));
-    assert_eq!(tick(model, 60.5, 9).2, [Event::WorkerGone { worker: worker("w1") }]);
+    assert_eq!(tick(model, 60.5, 9).2, [Event::WorkerLost { worker: worker("w1") }]);
     assert_eq!((ask(model, 60.5, call("k")), ask(model, 60.5, Workers).len()), (1, 2));
-    let roll_call = Terms { roll_call: true, ..Terms::default() };
+    let roll_call = PutOptions { roll_call: true, ..PutOptions::default() };
     let other = Put { klass: Klass::new("other").unwrap(), ..put_on("q", "a", roll_call) };
-    assert!(matches!(refused(model, 60.5, other), Refusal::NobodyCan { .. }));
+    assert!(matches!(refused(model, 60.5, other), Refusal::NoCapableWorker { .. }));
 }
 
 #[test]
@@ -501,11 +504,11 @@ fn results_make_room_for_newer_ones_and_forgotten_jobs_for_nobody() {
     let model = &mut Model::default();
     ask(model, 0.0, SetConfig { option: "results-bytes".into(), value: "300".into() });
     let terms =
-        Terms { result_for: Some(Seconds::from(100)), afterwards: Afterwards::Forget, ..Terms::default() };
+        PutOptions { result_ttl: Some(Seconds::from(100)), on_end: OnEnd::Forget, ..PutOptions::default() };
     let complete = |model: &mut Model, id: &str, bytes: usize| {
         ask(model, 0.0, put_on("q", id, terms.clone()));
         pop(model, 0.0, "q", "w1", 1);
-        let result = Some(Box::new(Outcome { code: 0, bytes: vec![0; bytes].into() }));
+        let result = Some(Box::new(JobResult { code: 0, bytes: vec![0; bytes].into() }));
         let complete = Complete { result, ..Complete::new(jid(id), held_by("w1")) };
         model.run(at(0.0), &complete.into()).0
     };
@@ -516,7 +519,7 @@ fn results_make_room_for_newer_ones_and_forgotten_jobs_for_nobody() {
     assert_eq!(["a", "b", "c"].map(|id| kept(model, id)), [false, true, true]);
     assert!(model.jids().is_empty());
     let attach = |id: &str| Attach { jid: jid(id), waiter: waiter(1) };
-    assert!(matches!(ask(model, 1.0, attach("b")), AttachReply::Ended { state: None, kept: Some(_) }));
+    assert!(matches!(ask(model, 1.0, attach("b")), AttachReply::Ended { state: None, result: Some(_) }));
     assert_eq!(refused(model, 1.0, attach("a")), Refusal::NoSuchJob { jid: jid("a") });
     let large = Refusal::TooLarge { what: "result", bytes: 173, max: 172 };
     assert_eq!(complete(model, "d", 173), Err(large));
@@ -526,14 +529,17 @@ fn results_make_room_for_newer_ones_and_forgotten_jobs_for_nobody() {
 #[test]
 fn a_job_lives_while_somebody_waits_or_another_depends_on_it() {
     let model = &mut Model::default();
-    let awaited =
-        |number| Terms { attach: Some(waiter(number)), lives: Lives::WhileAwaited, ..Terms::default() };
+    let awaited = |number| PutOptions {
+        attach: Some(waiter(number)),
+        orphan_policy: OrphanPolicy::WhileAwaited,
+        ..PutOptions::default()
+    };
     for (number, id) in [(1, "a"), (2, "b"), (3, "c")] {
         ask(model, 0.0, put_on("q", id, awaited(number)));
     }
     ask(model, 0.0, Put { depends: vec![jid("b")], ..put("q", "d") });
     assert_eq!(pop(model, 0.0, "q", "w1", 1), [jid("a")]);
-    let (left, events) = run(model, 1.0, Leave { who: Leaving::Front(1) });
+    let (left, events) = run(model, 1.0, Detach { scope: DetachScope::Stream(1) });
     assert_eq!((left, events), (3, vec![Event::Abandoned { jid: jid("c"), queue: queue("q") }]));
     let (_, events) = run(model, 1.0, Retry::new(jid("a"), held_by("w1")));
     assert_eq!(events[1], Event::Abandoned { jid: jid("a"), queue: queue("q") });
@@ -618,7 +624,8 @@ fn check(model: &Model) -> Result<(), String> {
 #[test]
 fn numbers_never_repeat_and_jobs_are_counted_by_priority() {
     let model = &mut Model::default();
-    let allot = |counter: &str, count| Allot { counter: counter.into(), count: Count::new(count).unwrap() };
+    let allot =
+        |counter: &str, count| AllocateIds { counter: counter.into(), count: Count::new(count).unwrap() };
     assert_eq!([1, 5, 1].map(|count| ask(model, 0.0, allot("a", count))), [1, 2, 7]);
     assert_eq!(ask(model, 0.0, allot("b", 1)), 1);
     for (id, priority, delay) in [("a", 1, 0), ("b", 0, 0), ("c", -1, 5), ("d", -1, 50)] {
@@ -629,6 +636,6 @@ fn numbers_never_repeat_and_jobs_are_counted_by_priority() {
     assert_eq!(ask(model, 5.0, counts.clone()), PriorityCountsReply { above: 1, at: 1, below: 1 });
     assert_eq!(pop(model, 5.0, "q", "w1", 9), ["a", "b", "c"].map(jid));
     ask(model, 6.0, Timeout { jids: vec![jid("c")] });
-    ask(model, 6.0, HandBack { jid: jid("b"), holder: held_by("w1") });
+    ask(model, 6.0, Release { jid: jid("b"), holder: held_by("w1") });
     assert_eq!(ask(model, 6.0, counts), PriorityCountsReply { above: 1, at: 1, below: 0 });
 }

@@ -1,8 +1,8 @@
 //! What time alone brings about: attempts that take too long, jobs not started in time, old results, silent workers.
 
 use geartrain_core::{
-    Chance, Event, FailedBy, Failure, Jid, SILENCE_MAX, Seconds, StateName, Tick, TickReply, Timestamp,
-    Token, What, WorkerName,
+    Event, FailedBy, Failure, HistoryEvent, Jid, RandomUnit, Seconds, StateName, Tick, TickReply, Timestamp,
+    Token, WORKER_SILENCE_MAX, WorkerName,
 };
 
 use super::Model;
@@ -45,7 +45,7 @@ impl Model {
             && at <= now
         {
             self.abilities.remove(&worker);
-            self.events.push(Event::WorkerGone { worker });
+            self.events.push(Event::WorkerLost { worker });
         } else {
             return false;
         }
@@ -76,7 +76,7 @@ impl Model {
     /// Workers that announced something, and when they will have been silent for too long, the earliest first and among equals by name.
     fn silent_workers(&self) -> Vec<(Timestamp, WorkerName)> {
         let until = |worker: &WorkerName| {
-            just_after(*self.workers.get(worker).expect("who announced is on the list") + SILENCE_MAX)
+            just_after(*self.workers.get(worker).expect("who announced is on the list") + WORKER_SILENCE_MAX)
         };
         let mut workers: Vec<(Timestamp, WorkerName)> =
             self.abilities.keys().map(|worker| (until(worker), worker.clone())).collect();
@@ -89,8 +89,8 @@ impl Model {
         let queue = self.jobs[jid].its_queue();
         let holder = self.jobs[jid].worker.clone().expect("a running job has a worker");
         self.events.push(Event::LockLost { jid: jid.clone(), worker: holder.clone() });
-        self.remember(jid, now, What::TimedOut);
-        let backoff = self.backoff(jid, Chance::EVEN);
+        self.remember(jid, now, HistoryEvent::TimedOut);
+        let backoff = self.backoff(jid, RandomUnit::MIDDLE);
         let failure = Failure {
             group: made_up("timed-out", &queue),
             message: "An attempt took longer than it may".to_owned(),

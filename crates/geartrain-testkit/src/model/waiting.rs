@@ -1,20 +1,20 @@
 //! Those who wait for jobs, and what they are told.
 
 use geartrain_core::{
-    Attach, AttachReply, Chunk, Delivery, Event, Jid, Leaving, Lives, Progress, Refusal, StateName, Status,
-    StatusOf, StatusReply, Timestamp, Told, Waiter,
+    Attach, AttachReply, Chunk, Delivery, DetachScope, Event, Jid, OrphanPolicy, Progress, Refusal,
+    ResultWaiter, StateName, Status, StatusOf, StatusReply, StreamItem, Timestamp,
 };
 
 use super::{Model, bad_argument};
 
 impl Model {
     /// Who waits for a job, in the order in which they came.
-    pub(super) fn waiters_of(&self, jid: &Jid) -> Vec<Waiter> {
+    pub(super) fn waiters_of(&self, jid: &Jid) -> Vec<ResultWaiter> {
         self.waiters.iter().filter(|(_, of)| of == jid).map(|(waiter, _)| *waiter).collect()
     }
 
     /// Refuses to let somebody wait for a job who waits for another.
-    pub(super) fn refuse_waiter(&self, jid: &Jid, waiter: Waiter) -> Result<(), Refusal> {
+    pub(super) fn refuse_waiter(&self, jid: &Jid, waiter: ResultWaiter) -> Result<(), Refusal> {
         match self.waiters.iter().find(|(other, _)| *other == waiter) {
             Some((_, of)) if of != jid => Err(bad_argument("waiter")),
             Some(_) | None => Ok(()),
@@ -22,7 +22,7 @@ impl Model {
     }
 
     /// Lets somebody wait for a job, unless they do.
-    pub(super) fn attach_to(&mut self, jid: &Jid, waiter: Waiter) {
+    pub(super) fn attach_to(&mut self, jid: &Jid, waiter: ResultWaiter) {
         if !self.waiters_of(jid).contains(&waiter) {
             self.waiters.push((waiter, jid.clone()));
         }
@@ -37,24 +37,24 @@ impl Model {
                 self.attach_to(jid, attach.waiter);
                 Ok(AttachReply::Attached)
             }
-            Some(job) => Ok(AttachReply::Ended { state: Some(job.place.state()), kept }),
-            None if kept.is_some() => Ok(AttachReply::Ended { state: None, kept }),
+            Some(job) => Ok(AttachReply::Ended { state: Some(job.place.state()), result: kept }),
+            None if kept.is_some() => Ok(AttachReply::Ended { state: None, result: kept }),
             None => Err(Refusal::NoSuchJob { jid: jid.clone() }),
         }
     }
 
     /// Those who leave do so in the order of their numbers.
-    pub(super) fn leave(&mut self, who: &Leaving) -> u64 {
-        let leaves = |waiter: &Waiter| match who {
-            Leaving::One(one) => waiter == one,
-            Leaving::Connection { front, connection } => {
-                waiter.front == *front && waiter.connection == *connection
+    pub(super) fn leave(&mut self, who: &DetachScope) -> u64 {
+        let leaves = |waiter: &ResultWaiter| match who {
+            DetachScope::One(one) => waiter == one,
+            DetachScope::Connection { front, connection } => {
+                waiter.stream_id == *front && waiter.connection == *connection
             }
-            Leaving::Front(front) => waiter.front == *front,
-            Leaving::Everyone => true,
+            DetachScope::Stream(front) => waiter.stream_id == *front,
+            DetachScope::All => true,
             unknown => panic!("the model does not know {unknown:?}"),
         };
-        let mut leaving: Vec<(Waiter, Jid)> =
+        let mut leaving: Vec<(ResultWaiter, Jid)> =
             self.waiters.iter().filter(|(waiter, _)| leaves(waiter)).cloned().collect();
         leaving.sort();
         for (waiter, jid) in &leaving {
@@ -69,7 +69,7 @@ impl Model {
         let Some(job) = self.jobs.get(jid) else { return };
         let at_rest = job.is_unfinished() && job.place.state() != StateName::Running;
         let wanted = !self.waiters_of(jid).is_empty() || !self.dependents(jid).is_empty();
-        if job.beyond.lives == Lives::WhileAwaited && at_rest && !wanted {
+        if job.beyond.orphan_policy == OrphanPolicy::WhileAwaited && at_rest && !wanted {
             let queue = job.its_queue();
             self.drop_job(jid);
             self.events.push(Event::Abandoned { jid: jid.clone(), queue });
@@ -77,10 +77,10 @@ impl Model {
     }
 
     /// Tells all who wait for a job something. Answers how many they are.
-    pub(super) fn tell(&mut self, jid: &Jid, told: &Told) -> u64 {
+    pub(super) fn tell(&mut self, jid: &Jid, told: &StreamItem) -> u64 {
         let waiters = self.waiters_of(jid);
         for waiter in &waiters {
-            self.deliveries.push(Delivery { waiter: *waiter, jid: jid.clone(), told: told.clone() });
+            self.deliveries.push(Delivery { waiter: *waiter, jid: jid.clone(), item: told.clone() });
         }
         waiters.len() as u64
     }
@@ -91,14 +91,14 @@ impl Model {
         self.events.push(Event::Progress { jid: progress.jid.clone(), progress: progress.progress });
         self.tell(
             &progress.jid,
-            &Told::Progress { progress: progress.progress, said: progress.said.clone() },
+            &StreamItem::Progress { progress: progress.progress, said: progress.said.clone() },
         );
         Ok(())
     }
 
     pub(super) fn chunk(&mut self, chunk: &Chunk) -> Result<u64, Refusal> {
         self.held(&chunk.jid, &chunk.holder, None)?;
-        Ok(self.tell(&chunk.jid, &Told::Chunk(chunk.kind, chunk.bytes.clone())))
+        Ok(self.tell(&chunk.jid, &StreamItem::Chunk(chunk.kind, chunk.bytes.clone())))
     }
 
     pub(super) fn status(&self, status: &Status) -> Option<StatusReply> {

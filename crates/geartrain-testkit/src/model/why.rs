@@ -1,6 +1,6 @@
 //! Why a job does not run (rule Why).
 
-use geartrain_core::{Jid, QueueName, Reason, Refusal, SILENCE_MAX, Seconds, Timestamp, WhyReply};
+use geartrain_core::{Jid, QueueName, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, WhyReply};
 
 use super::staff::made_up;
 use super::{Front, Model, Place, Record};
@@ -72,7 +72,7 @@ impl Model {
         }
         reasons.extend(self.rate_limited_until(now, &queue).map(|until| Reason::RateLimit { until }));
         let asked = self.asked.get(&queue).copied();
-        let nobody_asked = asked.is_none_or(|asked| now - asked > SILENCE_MAX);
+        let nobody_asked = asked.is_none_or(|asked| now - asked > WORKER_SILENCE_MAX);
         if nobody_asked && self.roll_call(&queue, Some(&job.klass)) == 0 {
             reasons.push(Reason::NoWorker { klass: job.klass.clone(), asked });
         }

@@ -1,9 +1,9 @@
 //! How workers get jobs and what they do with them (sections 4.3, 4.4 and 5.2).
 
 use geartrain_core::{
-    Event, Fail, FailedBy, Failure, Group, Heartbeat, How, Jid, Job, Lock, Milestone, Outcome, Peek, Pop,
-    PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout, Timestamp, Token, What,
-    WorkerName,
+    Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding, JobResult, Lock,
+    Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout, Timestamp,
+    Token, WorkerName,
 };
 
 use super::{Ending, Entry, Front, Model, Place, not_running};
@@ -147,7 +147,7 @@ impl Model {
     }
 
     fn hand_out(&mut self, now: Timestamp, jid: &Jid, pop: &Pop) -> Popped {
-        self.remember(jid, now, What::Popped { worker: pop.worker.clone() });
+        self.remember(jid, now, HistoryEvent::Popped { worker: pop.worker.clone() });
         let queue = self.jobs[jid].queue.clone().expect("a job that can be popped has a queue");
         self.measure_wait(&queue, now, self.jobs[jid].time);
         self.tokens += 1;
@@ -181,7 +181,7 @@ impl Model {
             retries: job.retries,
             remaining: job.remaining,
             lock: Lock { worker: pop.worker.clone(), token, expires: deadline },
-            particulars: self.particulars(jid),
+            details: self.particulars(jid),
             job: if pop.whole { self.view(jid).map(Box::new) } else { None },
         }
     }
@@ -204,7 +204,7 @@ impl Model {
         // 3.
         if !warned || grace <= Seconds::ZERO {
             self.publish_milestone(jid, Milestone::Stalled);
-            self.remember(jid, now, What::TimedOut);
+            self.remember(jid, now, HistoryEvent::TimedOut);
             self.events.push(Event::LockLost { jid: jid.clone(), worker: holder.clone() });
             let job = self.job_mut(jid);
             job.grace = true;
@@ -237,7 +237,7 @@ impl Model {
     ) {
         let queue = self.jobs[jid].its_queue();
         let Failure { group, message, .. } = failure.clone();
-        self.remember(jid, now, What::Failed { worker: None, group: group.clone() });
+        self.remember(jid, now, HistoryEvent::Failed { worker: None, group: group.clone() });
         self.set_failed(jid, failure, Ending::Otherwise);
         self.publish_milestone(jid, Milestone::Failed);
         self.events.push(Event::Failed {
@@ -249,7 +249,12 @@ impl Model {
             by,
         });
         self.count_failure(now, &queue);
-        self.end(now, jid, How::Failed { group, message }, Outcome { code: 1, ..Outcome::default() });
+        self.end(
+            now,
+            jid,
+            JobEnding::Failed { group, message },
+            JobResult { code: 1, ..JobResult::default() },
+        );
     }
 
     fn set_failed(&mut self, jid: &Jid, failure: Failure, how: Ending) {
@@ -323,7 +328,11 @@ impl Model {
             by: FailedBy::Worker,
         });
         self.publish_milestone(jid, Milestone::Failed);
-        self.remember(jid, now, What::Failed { worker: Some(worker.clone()), group: fail.group.clone() });
+        self.remember(
+            jid,
+            now,
+            HistoryEvent::Failed { worker: Some(worker.clone()), group: fail.group.clone() },
+        );
         self.count_failure(now, &queue);
         if let Some(payload) = &fail.payload {
             self.job_mut(jid).payload = payload.clone();
@@ -336,8 +345,8 @@ impl Model {
         };
         self.set_failed(jid, failure, Ending::Failed);
         let outcome = fail.result.as_deref().cloned();
-        let how = How::Failed { group: fail.group.clone(), message: fail.message.clone() };
-        self.end(now, jid, how, outcome.unwrap_or(Outcome { code: 1, ..Outcome::default() }));
+        let how = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
+        self.end(now, jid, how, outcome.unwrap_or(JobResult { code: 1, ..JobResult::default() }));
         Ok(())
     }
 
@@ -406,7 +415,7 @@ impl Model {
             }
         }
         for jid in &timeout.jids {
-            self.remember(jid, now, What::TimedOut);
+            self.remember(jid, now, HistoryEvent::TimedOut);
             let entry = Entry { score: Timestamp::ZERO, arrival: self.arrival() };
             let job = self.job_mut(jid);
             job.end_attempt(Ending::Otherwise);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use geartrain_core::{
-    Answer, Command, Delivery, Event, FailedBy, How, Milestone, Reason, Refusal, Reply, Told,
+    Answer, Command, Delivery, Event, FailedBy, JobEnding, Milestone, Reason, Refusal, Reply, StreamItem,
 };
 
 /// Every kind of refusal that a story can meet. Too many dependencies takes more jobs than a story has.
@@ -76,7 +76,7 @@ impl Coverage {
             }
         }
         for delivery in deliveries {
-            *self.told.entry(name_of_told(&delivery.told)).or_default() += 1;
+            *self.told.entry(name_of_told(&delivery.item)).or_default() += 1;
         }
     }
 
@@ -136,7 +136,7 @@ fn name(refusal: &Refusal) -> &'static str {
         Refusal::IsDependency { .. } => "IsDependency",
         Refusal::Cycle { .. } => "Cycle",
         Refusal::QueueFull { .. } => "QueueFull",
-        Refusal::NobodyCan { .. } => "NobodyCan",
+        Refusal::NoCapableWorker { .. } => "NobodyCan",
         Refusal::TooLarge { .. } => "TooLarge",
         Refusal::BadArgument { .. } => "BadArgument",
         _ => "another",
@@ -167,10 +167,10 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::Abandoned { .. } => "Abandoned",
         Event::Progress { .. } => "Progress",
         Event::ResultKept { .. } => "ResultKept",
-        Event::HandedBack { crashed: false, .. } => "HandedBack",
-        Event::HandedBack { crashed: true, .. } => "HandedBack/crashed",
+        Event::Released { crashed: false, .. } => "HandedBack",
+        Event::Released { crashed: true, .. } => "HandedBack/crashed",
         Event::Announced { .. } => "Announced",
-        Event::WorkerGone { .. } => "WorkerGone",
+        Event::WorkerLost { .. } => "WorkerGone",
         Event::LimitsSet { .. } => "LimitsSet",
         Event::Milestone { what: Milestone::Put, .. } => "Milestone/Put",
         Event::Milestone { what: Milestone::Popped, .. } => "Milestone/Popped",
@@ -222,13 +222,13 @@ const REASONS: [&str; 15] = [
     "Next",
 ];
 
-fn name_of_told(told: &Told) -> &'static str {
+fn name_of_told(told: &StreamItem) -> &'static str {
     match told {
-        Told::Chunk(..) => "Chunk",
-        Told::Progress { .. } => "Progress",
-        Told::Ended(How::Completed, _) => "Ended/Completed",
-        Told::Ended(How::Failed { .. }, _) => "Ended/Failed",
-        Told::Ended(How::Canceled, _) => "Ended/Canceled",
+        StreamItem::Chunk(..) => "Chunk",
+        StreamItem::Progress { .. } => "Progress",
+        StreamItem::Ended(JobEnding::Completed, _) => "Ended/Completed",
+        StreamItem::Ended(JobEnding::Failed { .. }, _) => "Ended/Failed",
+        StreamItem::Ended(JobEnding::Canceled, _) => "Ended/Canceled",
         _ => "another",
     }
 }

@@ -206,7 +206,7 @@ impl Teller {
                 | Command::Timeout(_)
                 | Command::Progress(_)
                 | Command::Chunk(_)
-                | Command::HandBack(_)
+                | Command::Release(_)
         );
         match self.rng.u32(..10) {
             0..4 if by_a_holder && self.held.is_empty() => self.pop(),
@@ -248,7 +248,7 @@ impl Teller {
                     });
                     self.moments.push(popped.lock.expires.get());
                     self.moments.push(self.now + 10.0);
-                    let deadline = popped.particulars.as_ref().and_then(|particulars| particulars.deadline);
+                    let deadline = popped.details.as_ref().and_then(|particulars| particulars.deadline);
                     self.moments.extend(deadline.map(Timestamp::get));
                 }
             }
@@ -257,7 +257,7 @@ impl Teller {
                 if put.delay > Seconds::ZERO {
                     self.moments.push(self.now + put.delay.get());
                 }
-                let expires = put.terms.as_ref().and_then(|terms| terms.expires);
+                let expires = put.options.as_ref().and_then(|terms| terms.expires);
                 self.moments.extend(expires.into_iter().flat_map(|at| [at.get(), at.get() + 0.5]));
             }
             (Command::Recur(recur), Ok(_)) => {
@@ -270,10 +270,12 @@ impl Teller {
                     self.moments.push(kept.until.get());
                 }
             }
-            (Command::Retry(Retry { jid, .. }) | Command::HandBack(HandBack { jid, .. }), Ok(_)) => {
+            (Command::Retry(Retry { jid, .. }) | Command::Release(Release { jid, .. }), Ok(_)) => {
                 self.let_go(jid);
             }
-            (Command::Gone(_), Ok(Reply::Gone(jids))) => jids.iter().for_each(|jid| self.let_go(jid)),
+            (Command::WorkerLost(_), Ok(Reply::WorkerLost(jids))) => {
+                jids.iter().for_each(|jid| self.let_go(jid))
+            }
             (Command::Announce(_), Ok(_)) => self.moments.extend([self.now + 60.0, self.now + 60.5]),
             (Command::Timeout(timeout), Ok(_)) => timeout.jids.iter().for_each(|jid| self.let_go(jid)),
             (
@@ -509,12 +511,12 @@ impl Teller {
             caller: self.maybe(60, Teller::worker),
             existing,
             cycles: self.cycles(),
-            terms: None,
+            options: None,
         };
         // One thing wrong at a time: nobody says which of two is told.
         let right = put.payload.bytes().len() <= PAYLOAD_BYTES_MAX;
         let terms = if self.percent(35) { Some(Box::new(self.terms(right))) } else { None };
-        let put = Put { terms, ..put };
+        let put = Put { options: terms, ..put };
         let put = self.with_a_key_of_another(put);
         self.without_a_second_wrong(put).into()
     }
@@ -804,12 +806,12 @@ impl Teller {
     fn leave(&mut self) -> Command {
         let waiter = self.waiter();
         let who = match self.rng.u32(..20) {
-            0..9 => Leaving::One(waiter),
-            9..15 => Leaving::Connection { front: waiter.front, connection: waiter.connection },
-            15..19 => Leaving::Front(waiter.front),
-            _ => Leaving::Everyone,
+            0..9 => DetachScope::One(waiter),
+            9..15 => DetachScope::Connection { front: waiter.stream_id, connection: waiter.connection },
+            15..19 => DetachScope::Stream(waiter.stream_id),
+            _ => DetachScope::All,
         };
-        Leave { who }.into()
+        Detach { scope: who }.into()
     }
 
     fn progress(&mut self) -> Command {
@@ -829,7 +831,7 @@ impl Teller {
 
     fn hand_back(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
-        HandBack { jid, holder }.into()
+        Release { jid, holder }.into()
     }
 
     fn gone(&mut self) -> Command {
@@ -840,7 +842,7 @@ impl Teller {
         });
         let holder = self.rng.choice(&self.held).map(|attempt| attempt.worker.clone());
         let worker = if self.percent(60) { holder } else { None };
-        Gone { worker: worker.unwrap_or_else(|| self.worker()), evidence }.into()
+        WorkerLost { worker: worker.unwrap_or_else(|| self.worker()), evidence }.into()
     }
 
     fn announce(&mut self) -> Command {
@@ -848,7 +850,7 @@ impl Teller {
             0 => AnnounceChange::Only(self.very_many_abilities()),
             1 => {
                 let attempt_max = Some(self.bad_span());
-                AnnounceChange::Can(vec![Ability { attempt_max, ..self.ability() }])
+                AnnounceChange::Can(vec![Capability { attempt_max, ..self.ability() }])
             }
             2..24 => AnnounceChange::Can(self.some(1..4, Teller::ability)),
             24..32 => AnnounceChange::Only(self.some(0..3, Teller::ability)),
@@ -931,7 +933,7 @@ impl Teller {
         let good = (1..=512).contains(&counter.len());
         // One thing wrong at a time: nobody says which of two is told.
         let count = if good { self.one(&[0, 1, 1, 1, 2, 7, 1_000, 100_000]) } else { 1 };
-        Allot { counter, count: Count::new(count).expect("it is not huge") }.into()
+        AllocateIds { counter, count: Count::new(count).expect("it is not huge") }.into()
     }
 
     fn priority_counts(&mut self) -> Command {
@@ -952,16 +954,20 @@ impl Teller {
         if self.rng.bool() { self.world.keys[0].clone() } else { self.one(&self.world.keys.clone()) }
     }
 
-    fn waiter(&mut self) -> Waiter {
-        Waiter { front: self.rng.u64(1..3), connection: self.rng.u64(1..3), number: self.rng.u64(1..4) }
+    fn waiter(&mut self) -> ResultWaiter {
+        ResultWaiter {
+            stream_id: self.rng.u64(1..3),
+            connection: self.rng.u64(1..3),
+            number: self.rng.u64(1..4),
+        }
     }
 
     fn some_klass(&mut self) -> Option<Klass> {
         self.maybe(65, Teller::klass)
     }
 
-    fn ability(&mut self) -> Ability {
-        Ability {
+    fn ability(&mut self) -> Capability {
+        Capability {
             queue: self.queue(),
             klass: self.some_klass(),
             attempt_max: self.maybe(40, Teller::attempt_max),
@@ -969,11 +975,11 @@ impl Teller {
     }
 
     /// More than a worker may announce, no two the same.
-    fn very_many_abilities(&mut self) -> Vec<Ability> {
+    fn very_many_abilities(&mut self) -> Vec<Capability> {
         let klass = |number| Klass::new(format!("k{number}")).expect("that is a good name");
         let queue = self.queue();
         (0..1025)
-            .map(|number| Ability { queue: queue.clone(), klass: Some(klass(number)), attempt_max: None })
+            .map(|number| Capability { queue: queue.clone(), klass: Some(klass(number)), attempt_max: None })
             .collect()
     }
 
@@ -982,7 +988,7 @@ impl Teller {
     }
 
     fn bad_span(&mut self) -> Seconds {
-        Seconds::new(self.one(&[0.0, -1.0, SPAN_MAX.get().next_up()])).expect("it is finite")
+        Seconds::new(self.one(&[0.0, -1.0, DURATION_MAX.get().next_up()])).expect("it is finite")
     }
 
     /// A span of time that no other equals: nobody says what comes first of two things that are due at once.
@@ -991,8 +997,8 @@ impl Teller {
         self.one(about) + f64::from(self.spans) / 1024.0
     }
 
-    fn chance(&mut self) -> Chance {
-        Chance::new(self.one(&[0.0, 0.25, 0.5, 1.0])).expect("it is from 0 to 1")
+    fn chance(&mut self) -> RandomUnit {
+        RandomUnit::new(self.one(&[0.0, 0.25, 0.5, 1.0])).expect("it is from 0 to 1")
     }
 
     fn backoff(&mut self) -> Backoff {
@@ -1008,34 +1014,34 @@ impl Teller {
     }
 
     /// What comes out of a job; too large only if nothing else is.
-    fn result(&mut self, payload: Option<&Payload>) -> Option<Box<Outcome>> {
+    fn result(&mut self, payload: Option<&Payload>) -> Option<Box<JobResult>> {
         if !self.percent(45) || payload.is_some_and(|payload| payload.bytes().len() > PAYLOAD_BYTES_MAX) {
             return None;
         }
         let bytes = if self.percent(2) { too_large() } else { self.payload() };
-        Some(Box::new(Outcome { code: self.one(&[0, 0, 1, -7]), bytes }))
+        Some(Box::new(JobResult { code: self.one(&[0, 0, 1, -7]), bytes }))
     }
 
-    fn terms(&mut self, may_be_wrong: bool) -> Terms {
+    fn terms(&mut self, may_be_wrong: bool) -> PutOptions {
         if self.percent(4) {
-            return Terms::default();
+            return PutOptions::default();
         }
-        let mut terms = Terms {
+        let mut terms = PutOptions {
             unique: self.maybe(50, Teller::key),
             attach: self.maybe(55, Teller::waiter),
-            lives: if self.percent(45) { Lives::WhileAwaited } else { Lives::Always },
-            afterwards: if self.percent(25) { Afterwards::Forget } else { Afterwards::Keep },
-            result_for: None,
+            orphan_policy: if self.percent(45) { OrphanPolicy::WhileAwaited } else { OrphanPolicy::Always },
+            on_end: if self.percent(25) { OnEnd::Forget } else { OnEnd::Keep },
+            result_ttl: None,
             expires: None,
             attempt_max: self.maybe(35, Teller::attempt_max),
             backoff: self.maybe(35, Teller::backoff),
             crashes_max: self.maybe(30, |teller| teller.one(&[1, 1, 2, 5])),
             roll_call: self.percent(12),
-            aside: self.maybe(25, |teller| Payload::from(teller.one(&["", "sum", "{}", "\0\u{ff}"]))),
+            metadata: self.maybe(25, |teller| Payload::from(teller.one(&["", "sum", "{}", "\0\u{ff}"]))),
         };
         if self.percent(45) {
             let span = self.span(&[1.0, 10.0, 100.0, 3600.0]);
-            terms.result_for = Some(Seconds::new(span).expect("it is finite"));
+            terms.result_ttl = Some(Seconds::new(span).expect("it is finite"));
         }
         if self.percent(30) {
             terms.expires = Some(moment(self.now + self.span(&[0.5, 5.0, 5.0, 20.0, 60.0, 200.0])));
@@ -1046,8 +1052,8 @@ impl Teller {
         if may_be_wrong && self.percent(4) {
             match self.rng.u32(..4) {
                 0 => terms.attempt_max = Some(self.bad_span()),
-                1 => terms.result_for = Some(self.bad_span()),
-                2 => terms.aside = Some(Payload::from(vec![b'x'; ASIDE_BYTES_MAX + 1])),
+                1 => terms.result_ttl = Some(self.bad_span()),
+                2 => terms.metadata = Some(Payload::from(vec![b'x'; METADATA_BYTES_MAX + 1])),
                 _ => terms.crashes_max = Some(0),
             }
         }
@@ -1058,7 +1064,7 @@ impl Teller {
     fn with_a_key_of_another(&mut self, put: Put) -> Put {
         let known = self.model.jids();
         let new: Vec<Jid> = self.world.jids.iter().filter(|jid| !known.contains(jid)).cloned().collect();
-        let has_key = put.terms.as_ref().is_some_and(|terms| terms.unique.is_some());
+        let has_key = put.options.as_ref().is_some_and(|terms| terms.unique.is_some());
         if has_key && !new.is_empty() && self.percent(60) {
             return Put { jid: self.one(&new), existing: Existing::Keep, ..put };
         }
@@ -1068,9 +1074,9 @@ impl Teller {
     /// The put, unless something is wrong with it and with who waits as well: nobody says which is told.
     fn without_a_second_wrong(&self, put: Put) -> Put {
         let mut rest = put.clone();
-        rest.terms.iter_mut().for_each(|terms| terms.attach = None);
+        rest.options.iter_mut().for_each(|terms| terms.attach = None);
         let refused = |put: &Put| self.model.clone().run(moment(self.now), &put.clone().into()).0.is_err();
-        let waits = put.terms.as_ref().is_some_and(|terms| terms.attach.is_some());
+        let waits = put.options.as_ref().is_some_and(|terms| terms.attach.is_some());
         if waits && refused(&put) && refused(&rest) { rest } else { put }
     }
 }

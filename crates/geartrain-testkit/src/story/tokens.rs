@@ -44,7 +44,7 @@ impl Tokens {
             Command::Retry(retry) => &mut retry.holder,
             Command::Progress(progress) => &mut progress.holder,
             Command::Chunk(chunk) => &mut chunk.holder,
-            Command::HandBack(back) => &mut back.holder,
+            Command::Release(back) => &mut back.holder,
             _ => return command,
         };
         if let Holder::Token(token) = holder {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    AllConfig, Allot, Announced, Command, Count, Failed, Failures, Get, GetConfig, GetLimits, GetRecurring,
-    GetResult, Group, Jid, Jobs, Klass, Leave, Leaving, Length, Listing, Page, Pop, QueueName, Queues,
-    RollCall, Stats, Status, StatusOf, Tag, Tagged, Tick, Timestamp, TopTags, Tracked, UniqueKey, Why,
-    WorkerJobs, WorkerName, Workers,
+    AllConfig, AllocateIds, Announced, Command, Count, Detach, DetachScope, Failed, Failures, Get, GetConfig,
+    GetLimits, GetRecurring, GetResult, Group, Jid, Jobs, Klass, Length, Listing, Page, Pop, QueueName,
+    Queues, RollCall, Stats, Status, StatusOf, Tag, Tagged, Tick, Timestamp, TopTags, Tracked, UniqueKey,
+    Why, WorkerJobs, WorkerName, Workers,
 };
 
 /// Jobs by name. Some are what recurring jobs would call their next child.
@@ -178,9 +178,9 @@ pub fn readings(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
         commands.push(Pop { count, whole: true, ..Pop::new(queue.clone(), worker.clone()) }.into());
     }
     commands.push(Tick { count: Count::MAX }.into());
-    commands.push(Leave { who: Leaving::Everyone }.into());
+    commands.push(Detach { scope: DetachScope::All }.into());
     commands.extend(jids.into_iter().map(|jid| Command::from(Why { jid: jid.clone() })));
-    let allot = |counter: &str| Command::from(Allot { counter: counter.to_owned(), count: Count::ONE });
+    let allot = |counter: &str| Command::from(AllocateIds { counter: counter.to_owned(), count: Count::ONE });
     commands.extend(COUNTERS.map(allot));
     commands
 }

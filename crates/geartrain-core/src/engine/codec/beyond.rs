@@ -5,8 +5,8 @@ use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_k
 use crate::engine::change::is_counter;
 use crate::engine::delta::Delta;
 use crate::{
-    ASIDE_BYTES_MAX, Afterwards, Backoff, How, Kept, Lives, Outcome, Payload, Portion, Priority, Progressed,
-    QueueLimits, Rate, Seconds, Terms, UniqueKey, Waiter,
+    Backoff, JobEnding, JobResult, METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Payload, Portion, Priority,
+    Progressed, PutOptions, QueueLimits, Rate, ResultWaiter, Seconds, StoredResult, UniqueKey,
 };
 
 /// The byte that a delta begins with, as in the other file.
@@ -42,7 +42,7 @@ type Read<T> = Result<T, CodecError>;
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
         // What is carried aside came later: terms without it are written as they always were.
-        Delta::Terms(row, terms) => match &terms.aside {
+        Delta::PutOptions(row, terms) => match &terms.metadata {
             None => to.byte(kind::TERMS).id(*row).terms(terms),
             Some(aside) => to.byte(kind::TERMS_AND_ASIDE).id(*row).terms(terms).payload(aside),
         },
@@ -57,16 +57,16 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::Crashed { row, now, evidence } => {
             to.byte(kind::CRASHED).id(*row).moment(*now).optional(evidence.as_deref(), Writer::text)
         }
-        Delta::HandBack(row, now) => to.byte(kind::HAND_BACK).id(*row).moment(*now),
+        Delta::Release(row, now) => to.byte(kind::HAND_BACK).id(*row).moment(*now),
         Delta::ToFront(row) => to.byte(kind::TO_FRONT).id(*row),
-        Delta::Able { worker, queue, klass, attempt_max } => {
+        Delta::CapabilityAdded { worker, queue, klass, attempt_max } => {
             let to = to.byte(kind::ABLE).id(*worker).id(*queue);
             to.optional(*klass, Writer::id).optional(*attempt_max, Writer::span)
         }
-        Delta::Unable { worker, queue, klass } => {
+        Delta::CapabilityRemoved { worker, queue, klass } => {
             to.byte(kind::UNABLE).id(*worker).id(*queue).optional(*klass, Writer::id)
         }
-        Delta::UnableAtAll(worker) => to.byte(kind::UNABLE_AT_ALL).id(*worker),
+        Delta::CapabilitiesCleared(worker) => to.byte(kind::UNABLE_AT_ALL).id(*worker),
         Delta::Limits(queue, limits) => {
             to.byte(kind::LIMITS).id(*queue).optional(limits.as_deref(), Writer::limits)
         }
@@ -74,8 +74,8 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::ResultKept(kept) => to.byte(kind::RESULT_KEPT).kept(kept),
         Delta::ResultDropped(jid) => to.byte(kind::RESULT_DROPPED).jid(jid),
         Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
-        Delta::Happened(event) => events::write(event, to.byte(kind::HAPPENED)),
-        Delta::Allotted(counter, last) => to.byte(kind::ALLOTTED).text(counter).number(*last),
+        Delta::EventLogged(event) => events::write(event, to.byte(kind::HAPPENED)),
+        Delta::IdsAllocated(counter, last) => to.byte(kind::ALLOTTED).text(counter).number(*last),
         Delta::ReuseNumber(kind, number, name) => {
             to.byte(kind::REUSE_NUMBER).byte(kind_byte(*kind)).id(*number).text(name)
         }
@@ -87,7 +87,7 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
 /// Reads a delta of this file, whose first byte was read at a place; none if it is of no known kind.
 pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
     Ok(Some(match byte {
-        kind::TERMS => Delta::Terms(from.id("row")?, Box::new(from.terms()?)),
+        kind::TERMS => Delta::PutOptions(from.id("row")?, Box::new(from.terms()?)),
         kind::MERGED => Delta::Merged {
             row: from.id("row")?,
             result_for: from.optional("result_for", Reader::span)?,
@@ -103,20 +103,20 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
             now: from.moment("now")?,
             evidence: from.optional("evidence", Reader::text)?.map(Into::into),
         },
-        kind::HAND_BACK => Delta::HandBack(from.id("row")?, from.moment("now")?),
+        kind::HAND_BACK => Delta::Release(from.id("row")?, from.moment("now")?),
         kind::TO_FRONT => Delta::ToFront(from.id("row")?),
-        kind::ABLE => Delta::Able {
+        kind::ABLE => Delta::CapabilityAdded {
             worker: from.id("worker")?,
             queue: from.id("queue")?,
             klass: from.optional("klass", Reader::id)?,
             attempt_max: from.optional("attempt_max", Reader::span)?,
         },
-        kind::UNABLE => Delta::Unable {
+        kind::UNABLE => Delta::CapabilityRemoved {
             worker: from.id("worker")?,
             queue: from.id("queue")?,
             klass: from.optional("klass", Reader::id)?,
         },
-        kind::UNABLE_AT_ALL => Delta::UnableAtAll(from.id("worker")?),
+        kind::UNABLE_AT_ALL => Delta::CapabilitiesCleared(from.id("worker")?),
         kind::LIMITS => {
             Delta::Limits(from.id("queue")?, from.optional("limits", |from, _| from.limits().map(Box::new))?)
         }
@@ -124,8 +124,8 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::RESULT_KEPT => Delta::ResultKept(Box::new(from.kept()?)),
         kind::RESULT_DROPPED => Delta::ResultDropped(from.jid("jid")?),
         kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
-        kind::HAPPENED => Delta::Happened(Box::new(events::read(from)?)),
-        kind::ALLOTTED => Delta::Allotted(from.counter()?.into(), from.number("number of a counter")?),
+        kind::HAPPENED => Delta::EventLogged(Box::new(events::read(from)?)),
+        kind::ALLOTTED => Delta::IdsAllocated(from.counter()?.into(), from.number("number of a counter")?),
         kind::REUSE_NUMBER => {
             let kind = read_kind(from)?;
             let number = from.id("number of a name")?;
@@ -134,7 +134,7 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::FREE_NUMBER => Delta::FreeNumber(read_kind(from)?, from.id("number of a name")?),
         kind::TERMS_AND_ASIDE => {
             let (row, terms) = (from.id("row")?, from.terms()?);
-            Delta::Terms(row, Box::new(Terms { aside: Some(from.aside()?), ..terms }))
+            Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.aside()?), ..terms }))
         }
         _ => return Ok(None),
     }))
@@ -145,15 +145,15 @@ impl Writer<'_> {
         self.double(span.get())
     }
 
-    pub(crate) fn waiter(&mut self, waiter: &Waiter) -> &mut Self {
-        self.number(waiter.front).number(waiter.connection).number(waiter.number)
+    pub(crate) fn waiter(&mut self, waiter: &ResultWaiter) -> &mut Self {
+        self.number(waiter.stream_id).number(waiter.connection).number(waiter.number)
     }
 
     /// What is kept of terms, but for what is carried aside.
-    pub(crate) fn terms(&mut self, terms: &Terms) -> &mut Self {
+    pub(crate) fn terms(&mut self, terms: &PutOptions) -> &mut Self {
         self.optional(terms.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
-        self.flag(terms.lives == Lives::WhileAwaited).flag(terms.afterwards == Afterwards::Forget);
-        self.optional(terms.result_for, Writer::span).optional(terms.expires, Writer::moment);
+        self.flag(terms.orphan_policy == OrphanPolicy::WhileAwaited).flag(terms.on_end == OnEnd::Forget);
+        self.optional(terms.result_ttl, Writer::span).optional(terms.expires, Writer::moment);
         self.optional(terms.attempt_max, Writer::span).optional(terms.backoff, Writer::backoff);
         self.optional(terms.crashes_max, Writer::id)
     }
@@ -174,14 +174,14 @@ impl Writer<'_> {
         self.optional(limits.rate, |to, rate| to.id(rate.count()).span(rate.per()).id(rate.burst()))
     }
 
-    pub(crate) fn kept(&mut self, kept: &Kept) -> &mut Self {
+    pub(crate) fn kept(&mut self, kept: &StoredResult) -> &mut Self {
         self.jid(&kept.jid);
-        match &kept.how {
-            How::Completed => self.byte(0),
-            How::Failed { group, message } => self.byte(1).text(group.as_str()).text(message),
-            How::Canceled => self.byte(2),
+        match &kept.ending {
+            JobEnding::Completed => self.byte(0),
+            JobEnding::Failed { group, message } => self.byte(1).text(group.as_str()).text(message),
+            JobEnding::Canceled => self.byte(2),
         };
-        let Outcome { code, bytes } = &kept.outcome;
+        let JobResult { code, bytes } = &kept.result;
         self.signed(i64::from(*code)).payload(bytes).moment(kept.ended).moment(kept.until)
     }
 }
@@ -191,28 +191,32 @@ impl<'a> Reader<'a> {
         self.finite(what, Seconds::new)
     }
 
-    pub(crate) fn terms(&mut self) -> Read<Terms> {
+    pub(crate) fn terms(&mut self) -> Read<PutOptions> {
         let unique = self.optional("unique key", |from, what| {
             let bytes = from.bytes(what)?;
             UniqueKey::new(bytes).map_err(|_| from.misfit(what))
         })?;
-        Ok(Terms {
+        Ok(PutOptions {
             unique,
-            lives: if self.flag("lives")? { Lives::WhileAwaited } else { Lives::Always },
-            afterwards: if self.flag("afterwards")? { Afterwards::Forget } else { Afterwards::Keep },
-            result_for: self.optional("result_for", Reader::span)?,
+            orphan_policy: if self.flag("lives")? {
+                OrphanPolicy::WhileAwaited
+            } else {
+                OrphanPolicy::Always
+            },
+            on_end: if self.flag("afterwards")? { OnEnd::Forget } else { OnEnd::Keep },
+            result_ttl: self.optional("result_for", Reader::span)?,
             expires: self.optional("expires", Reader::moment)?,
             attempt_max: self.optional("attempt_max", Reader::span)?,
             backoff: self.optional("backoff", |from, _| from.backoff())?,
             crashes_max: self.optional("crashes_max", Reader::id)?,
-            ..Terms::default()
+            ..PutOptions::default()
         })
     }
 
     /// What is carried beside a payload.
     pub(crate) fn aside(&mut self) -> Read<Payload> {
         let aside = self.payload("aside")?;
-        if aside.bytes().len() > ASIDE_BYTES_MAX { Err(self.misfit("aside")) } else { Ok(aside) }
+        if aside.bytes().len() > METADATA_BYTES_MAX { Err(self.misfit("aside")) } else { Ok(aside) }
     }
 
     /// A counter's name.
@@ -221,9 +225,9 @@ impl<'a> Reader<'a> {
         if is_counter(counter) { Ok(counter) } else { Err(self.misfit("counter")) }
     }
 
-    pub(crate) fn waiter(&mut self) -> Read<Waiter> {
-        Ok(Waiter {
-            front: self.number("front")?,
+    pub(crate) fn waiter(&mut self) -> Read<ResultWaiter> {
+        Ok(ResultWaiter {
+            stream_id: self.number("front")?,
             connection: self.number("connection")?,
             number: self.number("number of a waiter")?,
         })
@@ -254,22 +258,22 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(crate) fn kept(&mut self) -> Read<Kept> {
+    pub(crate) fn kept(&mut self) -> Read<StoredResult> {
         let jid = self.jid("jid")?;
         let at = self.at();
         let how = match self.byte("how it ended")? {
-            0 => How::Completed,
-            1 => How::Failed { group: self.group()?, message: self.text("message")?.to_owned() },
-            2 => How::Canceled,
+            0 => JobEnding::Completed,
+            1 => JobEnding::Failed { group: self.group()?, message: self.text("message")?.to_owned() },
+            2 => JobEnding::Canceled,
             other => return wrong(at, "how it ended", CodecErrorWhy::Unknown(other)),
         };
         let code = self.signed("code")?;
         let code = i32::try_from(code).map_err(|_| self.misfit("code"))?;
         let bytes = self.payload("result")?;
-        Ok(Kept {
+        Ok(StoredResult {
             jid,
-            how,
-            outcome: Outcome { code, bytes },
+            ending: how,
+            result: JobResult { code, bytes },
             ended: self.moment("ended")?,
             until: self.moment("until")?,
         })

@@ -37,11 +37,11 @@ pub(crate) fn write<'w, 'a>(event: &Event, to: &'w mut Writer<'a>) -> &'w mut Wr
         Event::Abandoned { jid, queue } => to.byte(14).jid(jid).text(queue.as_str()),
         Event::Progress { jid, progress } => to.byte(15).jid(jid).progress(progress),
         Event::ResultKept { jid } => to.byte(16).jid(jid),
-        Event::HandedBack { jid, queue, worker, crashed } => {
+        Event::Released { jid, queue, worker, crashed } => {
             to.byte(17).jid(jid).text(queue.as_str()).text(worker.as_str()).flag(*crashed)
         }
         Event::Announced { worker } => to.byte(18).text(worker.as_str()),
-        Event::WorkerGone { worker } => to.byte(19).text(worker.as_str()),
+        Event::WorkerLost { worker } => to.byte(19).text(worker.as_str()),
         Event::LimitsSet { queue } => to.byte(20).text(queue.as_str()),
     }
 }
@@ -85,14 +85,14 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Read<Event> {
         14 => Event::Abandoned { jid: from.jid("jid")?, queue: from.queue()? },
         15 => Event::Progress { jid: from.jid("jid")?, progress: from.progress()? },
         16 => Event::ResultKept { jid: from.jid("jid")? },
-        17 => Event::HandedBack {
+        17 => Event::Released {
             jid: from.jid("jid")?,
             queue: from.queue()?,
             worker: from.worker()?,
             crashed: from.flag("crashed")?,
         },
         18 => Event::Announced { worker: from.worker()? },
-        19 => Event::WorkerGone { worker: from.worker()? },
+        19 => Event::WorkerLost { worker: from.worker()? },
         20 => Event::LimitsSet { queue: from.queue()? },
         other => return wrong(at, "kind of event", CodecErrorWhy::Unknown(other)),
     })

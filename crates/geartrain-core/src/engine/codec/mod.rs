@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use super::delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, Kind, PutDelta, RecurDelta};
 use super::state::EPOCH_MAX;
-use crate::{CompleteReply, Every, Group, Klass, Payload, Place, Priority, QueueName, Seconds, WorkerName};
+use crate::{
+    CompleteReply, Every, Group, Klass, Payload, Priority, QueueName, Seconds, SpillLocation, WorkerName,
+};
 
 pub(crate) use events::{read as read_event, write as write_event};
 pub(crate) use reader::Reader;
@@ -75,7 +77,7 @@ const INTERVAL: u8 = 0;
 /// Appends a delta's bytes.
 fn write(delta: &Delta, to: &mut Writer<'_>) {
     // The delta itself follows with an empty payload.
-    if let Some(Place { file, offset, bytes }) = delta.payload().and_then(Payload::place) {
+    if let Some(SpillLocation { file, offset, bytes }) = delta.payload().and_then(Payload::spill_location) {
         to.byte(kind::PAYLOAD_IN_FILE).number(file).id(offset).id(bytes);
     }
     match delta {
@@ -157,7 +159,7 @@ fn read(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
         return read_of_kind(kind, at, from);
     }
     let (file, offset) = (from.number("payload file")?, from.id("payload offset")?);
-    let place = Place { file, offset, bytes: from.id("payload length")? };
+    let place = SpillLocation { file, offset, bytes: from.id("payload length")? };
     let at = from.at();
     let kind = from.byte("kind of delta")?;
     let mut delta = read_of_kind(kind, at, from)?;

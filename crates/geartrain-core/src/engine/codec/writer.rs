@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
 
     /// The bytes of a payload; none if it is in a file, which the delta says before.
     pub(crate) fn payload(&mut self, payload: &Payload) -> &mut Self {
-        self.bytes(if payload.place().is_none() { payload.bytes() } else { &[] })
+        self.bytes(if payload.spill_location().is_none() { payload.bytes() } else { &[] })
     }
 
     /// Whether there is one, and then it.

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::blobs::BlobRef;
+use super::cold::{ColdPart, Ended, FailureRow, Tagging};
 use super::history::{self, Mark, MarkNames};
-use super::rare::{Ended, FailureRow, Rare, Tagging};
-use super::{EPOCH_BITS, Flags, NONE, Queue, RowId, RowState, State, Table, Template, Timed, Work, config};
+use super::{
+    DueKey, EPOCH_BITS, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, State, Template, config,
+};
 use crate::engine::delta::{
     AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, PutDelta, RecurDelta,
 };
@@ -21,7 +23,7 @@ impl State {
         match delta {
             Delta::Epoch(epoch) => {
                 self.seq = self.seq.max(u64::from(*epoch) << EPOCH_BITS);
-                self.happen_from(*epoch);
+                self.begin_event_epoch(*epoch);
             }
             Delta::Name(kind, name) => self.name(*kind, None, name),
             Delta::ReuseNumber(kind, number, name) => self.name(*kind, Some(*number), name),
@@ -79,7 +81,7 @@ impl State {
                 self.count_template(&gone, false);
                 self.templates_by_jid.remove(&gone.jid);
             }
-            Delta::Terms(row, terms) => self.set_terms(*row, terms),
+            Delta::PutOptions(row, terms) => self.set_terms(*row, terms),
             Delta::Merged { row, result_for, always } => self.merge(*row, *result_for, *always),
             Delta::Attached(row, waiter) => self.attach(*row, *waiter),
             Delta::Detached(row, waiter) => self.detach_waiter(*row, waiter),
@@ -90,34 +92,34 @@ impl State {
                 self.spend(*row);
             }
             Delta::Crashed { row, now, evidence } => self.crash(*row, *now, evidence),
-            Delta::HandBack(row, now) => {
+            Delta::Release(row, now) => {
                 let worker = self.rows[*row].worker;
                 self.mark(*row, *now, Mark::HandedBack { worker });
                 self.bring_to_front(*row);
             }
             Delta::ToFront(row) => self.bring_to_front(*row),
-            Delta::Able { worker, queue, klass, attempt_max } => {
+            Delta::CapabilityAdded { worker, queue, klass, attempt_max } => {
                 self.set_able(*worker, (*queue, klass.unwrap_or(NONE)), *attempt_max);
                 let seen = self.workers[*worker].seen;
                 self.register(*queue, seen.unwrap_or_default());
             }
-            Delta::Unable { worker, queue, klass } => {
+            Delta::CapabilityRemoved { worker, queue, klass } => {
                 self.set_unable(*worker, (*queue, klass.unwrap_or(NONE)))
             }
-            Delta::UnableAtAll(worker) => self.set_unable_at_all(*worker),
+            Delta::CapabilitiesCleared(worker) => self.set_unable_at_all(*worker),
             Delta::Limits(queue, limits) => self.limit(*queue, limits.as_deref()),
             Delta::Asked(queue, now) => self.queues[*queue].asked = Some(*now),
             Delta::ResultKept(kept) => self.results.keep((**kept).clone()),
             Delta::ResultDropped(jid) => self.results.drop(jid),
-            Delta::Listening(listened) => self.listen(*listened),
-            Delta::Happened(event) => self.happen(event),
-            Delta::Allotted(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
+            Delta::Listening(listened) => self.start_event_log(*listened),
+            Delta::EventLogged(event) => self.append_event(event),
+            Delta::IdsAllocated(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
         }
     }
 
     /// Interns a name under a number that is free, or else under the next one.
     fn name(&mut self, kind: Kind, number: Option<u32>, name: &Arc<str>) {
-        fn add<T>(to: &mut Table<T>, number: Option<u32>, name: &Arc<str>, thing: T) {
+        fn add<T>(to: &mut Interner<T>, number: Option<u32>, name: &Arc<str>, thing: T) {
             let number = number.unwrap_or_else(|| to.add_free());
             to.add_at(number, name, thing);
         }
@@ -378,18 +380,18 @@ impl State {
     fn enter_work(&mut self, at: RowId, moment: Timestamp) {
         self.enter(at, RowState::Waiting, moment);
         let row = &self.rows[at];
-        let (queue, entry) = (row.queue, Work::of(at, row));
+        let (queue, entry) = (row.queue, ReadyKey::of(at, row));
         self.queues[queue].work.insert(entry);
         self.stir(queue);
     }
 
-    fn enter(&mut self, at: RowId, state: RowState, score: Timestamp) -> Timed {
+    fn enter(&mut self, at: RowId, state: RowState, score: Timestamp) -> DueKey {
         let seq = self.next_seq();
         let row = &mut self.rows[at];
         row.state = state;
         row.score = score;
         row.seq = seq;
-        let (entry, rare) = (Timed::of(at, row), row.rare);
+        let (entry, rare) = (DueKey::of(at, row), row.rare);
         if rare != NONE {
             self.enter_expiries(at);
         }
@@ -404,11 +406,11 @@ impl State {
         let row = &self.rows[at];
         let was_there = match row.state {
             RowState::Free => true,
-            RowState::Scheduled => self.queues[row.queue].scheduled.remove(Timed::of(at, row)),
-            RowState::Depends => self.queues[row.queue].depends.remove(Timed::of(at, row)),
-            RowState::Waiting => self.queues[row.queue].work.remove(Work::of(at, row)),
+            RowState::Scheduled => self.queues[row.queue].scheduled.remove(DueKey::of(at, row)),
+            RowState::Depends => self.queues[row.queue].depends.remove(DueKey::of(at, row)),
+            RowState::Waiting => self.queues[row.queue].work.remove(ReadyKey::of(at, row)),
             RowState::Running => {
-                let (queue, lock) = (row.queue, Timed::of(at, row));
+                let (queue, lock) = (row.queue, DueKey::of(at, row));
                 if row.flags.has(Flags::GRACE) {
                     let worker = row.worker;
                     self.workers[worker].warned.remove(&at);
@@ -416,7 +418,7 @@ impl State {
                 self.stir(queue);
                 self.queues[queue].locks.remove(lock)
             }
-            RowState::Complete => self.complete.remove(Timed::of(at, row)),
+            RowState::Complete => self.complete.remove(DueKey::of(at, row)),
             RowState::Failed => {
                 let group = self
                     .rare(at)
@@ -517,7 +519,7 @@ impl State {
         row.state = RowState::Complete;
         // The token stays in `seq`, so that the attempt can say again that it is done.
         row.score = now;
-        let entry = Timed::of(at, row);
+        let entry = DueKey::of(at, row);
         self.set_queue(at, NONE);
         self.complete.insert(entry);
         if self.rows[at].rare != NONE {
@@ -640,7 +642,7 @@ impl State {
         self.set_worker(at, NONE);
         let row = &mut self.rows[at];
         (row.state, row.score) = (RowState::Waiting, Timestamp::MIN);
-        let (queue, entry) = (row.queue, Work::of(at, row));
+        let (queue, entry) = (row.queue, ReadyKey::of(at, row));
         self.queues[queue].work.insert(entry);
         if self.rows[at].rare != NONE {
             self.enter_expiries(at);
@@ -659,7 +661,7 @@ impl State {
 
     fn limit(&mut self, queue: u32, limits: Option<&crate::QueueLimits>) {
         let of = &mut self.queues[queue];
-        of.pace = limits.and_then(|limits| limits.rate).map(super::Pace::new);
+        of.pace = limits.and_then(|limits| limits.rate).map(super::RateLimiter::new);
         of.limits = limits.map(|limits| Box::new(limits.clone()));
         self.stir(queue);
         self.queues.examine(queue);
@@ -706,9 +708,9 @@ impl State {
     /// Gives a lock another deadline.
     fn relock(&mut self, at: RowId, deadline: Timestamp) {
         let row = &mut self.rows[at];
-        let (queue, old) = (row.queue, Timed::of(at, row));
+        let (queue, old) = (row.queue, DueKey::of(at, row));
         row.score = deadline;
-        let new = Timed::of(at, row);
+        let new = DueKey::of(at, row);
         let locks = &mut self.queues[queue].locks;
         locks.remove(old);
         locks.insert(new);
@@ -718,7 +720,7 @@ impl State {
     fn list(&mut self, at: RowId) {
         let row = &mut self.rows[at];
         row.flags.set(Flags::LISTED, true);
-        let (worker, entry) = (row.worker, Timed::of(at, row));
+        let (worker, entry) = (row.worker, DueKey::of(at, row));
         self.workers[worker].jobs.insert(entry);
     }
 
@@ -729,10 +731,10 @@ impl State {
         }
         let worker = row.worker;
         let entry = if row.state == RowState::Running {
-            Timed::of(at, row)
+            DueKey::of(at, row)
         } else {
             let (deadline, seq) = self.rare_mut(at).listed.take().unwrap_or_default();
-            Timed { at: deadline, seq, row: at }
+            DueKey { at: deadline, seq, row: at }
         };
         self.workers[worker].jobs.remove(entry);
         self.rows[at].flags.set(Flags::LISTED, false);
@@ -778,7 +780,7 @@ impl State {
 
     // What only some jobs have
 
-    pub(super) fn rare_mut(&mut self, at: RowId) -> &mut Rare {
+    pub(super) fn rare_mut(&mut self, at: RowId) -> &mut ColdPart {
         let row = &mut self.rows[at];
         if row.rare == NONE {
             row.rare =
@@ -790,7 +792,7 @@ impl State {
     /// Lets the rare part go if there is nothing in it.
     pub(super) fn trim(&mut self, at: RowId) {
         let row = &mut self.rows[at];
-        if row.rare != NONE && *self.rares[row.rare as usize] == Rare::default() {
+        if row.rare != NONE && *self.rares[row.rare as usize] == ColdPart::default() {
             self.rares.remove(row.rare as usize);
             row.rare = NONE;
         }
@@ -847,7 +849,7 @@ impl State {
         let rare = self.rare_mut(at);
         let mut old = None;
         for tagging in rare.tags.iter_mut().filter(|tagging| tagging.tag == *tag) {
-            old = Some(Timed { at: tagging.at, seq: tagging.seq, row: at });
+            old = Some(DueKey { at: tagging.at, seq: tagging.seq, row: at });
             (tagging.at, tagging.seq) = (now, seq);
         }
         if twice || old.is_none() {
@@ -857,14 +859,14 @@ impl State {
         if let Some(old) = old {
             jobs.remove(old);
         }
-        jobs.insert(Timed { at: now, seq, row: at });
+        jobs.insert(DueKey { at: now, seq, row: at });
     }
 
     fn untag(&mut self, at: RowId, tag: &Tag) {
         if let Some(found) =
             self.rare(at).and_then(|rare| rare.tags.iter().find(|tagging| tagging.tag == *tag))
         {
-            let entry = Timed { at: found.at, seq: found.seq, row: at };
+            let entry = DueKey { at: found.at, seq: found.seq, row: at };
             if let Some(usage) = self.tags.get_mut(tag) {
                 usage.jobs.remove(entry);
             }
@@ -882,7 +884,7 @@ impl State {
         let taggings = std::mem::take(&mut self.rare_mut(at).tags);
         for tagging in &taggings {
             if let Some(usage) = self.tags.get_mut(&tagging.tag) {
-                usage.jobs.remove(Timed { at: tagging.at, seq: tagging.seq, row: at });
+                usage.jobs.remove(DueKey { at: tagging.at, seq: tagging.seq, row: at });
             }
             self.count_tag(&tagging.tag, -1);
         }
@@ -997,8 +999,8 @@ impl State {
 }
 
 impl Template {
-    pub(super) fn entry(&self, number: u32) -> Timed {
-        Timed { at: self.next, seq: self.seq, row: number }
+    pub(super) fn entry(&self, number: u32) -> DueKey {
+        DueKey { at: self.next, seq: self.seq, row: number }
     }
 }
 

@@ -7,9 +7,9 @@
 use bytes::Bytes;
 use slab::Slab;
 
-use super::places::Places;
 use super::rows::RowId;
-use crate::{Payload, Place};
+use super::spill_map::SpillMap;
+use crate::{Payload, SpillLocation};
 
 /// The slots' sizes: eighths of each power of two from 128 to 4096, and multiples of 8 below.
 const SIZES: [usize; 56] = sizes();
@@ -79,7 +79,7 @@ impl BlobRef {
 pub(crate) struct Blobs {
     sizes: Vec<Slots>,
     large: Slab<Bytes>,
-    places: Places,
+    places: SpillMap,
     /// How many bytes the payloads in memory have.
     here_bytes: u64,
 }
@@ -100,7 +100,7 @@ impl Default for Blobs {
         Blobs {
             sizes: SIZES.map(Slots::new).into(),
             large: Slab::new(),
-            places: Places::default(),
+            places: SpillMap::default(),
             here_bytes: 0,
         }
     }
@@ -125,7 +125,7 @@ impl Blobs {
     }
 
     /// Keeps where the payload of a row is.
-    pub(crate) fn insert_place(&mut self, place: Place, row: RowId) -> BlobRef {
+    pub(crate) fn insert_place(&mut self, place: SpillLocation, row: RowId) -> BlobRef {
         let slot = self.places.insert(place, row);
         assert!(
             slot < SLOTS_MAX as usize,
@@ -190,7 +190,7 @@ impl Blobs {
     }
 
     /// Where a payload of that many bytes is, which is not in memory.
-    pub(crate) fn place(&self, at: BlobRef, bytes: u32) -> Place {
+    pub(crate) fn place(&self, at: BlobRef, bytes: u32) -> SpillLocation {
         self.places.get(at.parts().1, bytes)
     }
 
@@ -199,11 +199,11 @@ impl Blobs {
         self.places.row(at.parts().1)
     }
 
-    pub(crate) fn places(&self) -> &Places {
+    pub(crate) fn places(&self) -> &SpillMap {
         &self.places
     }
 
-    pub(crate) fn places_mut(&mut self) -> &mut Places {
+    pub(crate) fn places_mut(&mut self) -> &mut SpillMap {
         &mut self.places
     }
 

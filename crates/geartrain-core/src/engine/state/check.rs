@@ -1,7 +1,7 @@
 //! Whether all that is known agrees with itself.
 
 use super::blobs::BlobRef;
-use super::{Flags, NONE, RowId, RowState, State, Timed, Work, history};
+use super::{DueKey, Flags, NONE, ReadyKey, RowId, RowState, State, history};
 use crate::engine::change::is_counter;
 
 impl State {
@@ -70,7 +70,7 @@ impl State {
     fn check_beyond(&self) -> Result<(), String> {
         let (mut keys, mut waiters, mut deadlines, mut expiries) = (0, 0, 0, 0);
         for at in self.rows.ids() {
-            let Some(side) = self.side(at) else { continue };
+            let Some(side) = self.extension(at) else { continue };
             let row = &self.rows[at];
             let is_so = |holds: bool, otherwise: &str| {
                 ensure(holds, || format!("job {:?} {otherwise}", self.rows.jid(at)))
@@ -78,7 +78,7 @@ impl State {
             if side.has_key {
                 keys += 1;
                 let there =
-                    side.terms.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
+                    side.options.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
                 is_so(there, "has a key that is another's")?;
             }
             for waiter in &side.waiters {
@@ -123,13 +123,13 @@ impl State {
     fn check_row(&self, at: RowId, expected: &mut Expected) -> Result<(), String> {
         let row = &self.rows[at];
         ensure(self.rows.find(&self.rows.jid(at)) == Some(at), || "is not found by its jid".into())?;
-        let timed = Timed::of(at, row);
+        let timed = DueKey::of(at, row);
         let queue = |_| &self.queues[row.queue];
         let there = match row.state {
             RowState::Free => false,
             RowState::Scheduled => queue(()).scheduled.contains(timed),
             RowState::Depends => queue(()).depends.contains(timed),
-            RowState::Waiting => queue(()).work.contains(Work::of(at, row)),
+            RowState::Waiting => queue(()).work.contains(ReadyKey::of(at, row)),
             RowState::Running => queue(()).locks.contains(timed),
             RowState::Complete => self.complete.contains(timed) && row.queue == NONE,
             RowState::Failed => self
@@ -154,7 +154,7 @@ impl State {
         if row.flags.has(Flags::LISTED) {
             let listed =
                 if running { Some((row.score, row.seq)) } else { self.rare(at).and_then(|rare| rare.listed) };
-            let entry = listed.map(|(deadline, seq)| Timed { at: deadline, seq, row: at });
+            let entry = listed.map(|(deadline, seq)| DueKey { at: deadline, seq, row: at });
             let there = entry.is_some_and(|entry| self.workers[row.worker].jobs.contains(entry));
             ensure(there, || "is not in its worker's list".into())?;
             expected.listed += 1;
@@ -207,7 +207,7 @@ impl State {
         for at in self.rows.ids() {
             let tags = self.rare(at).map_or(&[][..], |rare| &rare.tags);
             for (place, tagging) in tags.iter().enumerate() {
-                let entry = Timed { at: tagging.at, seq: tagging.seq, row: at };
+                let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
                 let there = self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry));
                 ensure(there, || format!("tag {} does not know row {at}", tagging.tag))?;
                 taggings += usize::from(tags[..place].iter().all(|before| before.tag != tagging.tag));

@@ -1,25 +1,25 @@
 //! All that the engine knows, packed, with the indexes that find it. Others can read it; only [`State::apply`] changes it.
 
-mod able;
 mod apply;
 mod blobs;
-mod census;
+mod capabilities;
 mod check;
+mod cold;
 mod config;
-mod happened;
+mod event_log;
+mod extension;
 mod history;
 mod index;
-mod ordered;
-mod places;
-mod rare;
+mod interner;
+mod memory_report;
+mod order_stat_tree;
 mod reclaim;
 mod results;
 mod rows;
-mod side;
 mod snapshot;
 mod spill;
+mod spill_map;
 mod stats;
-mod table;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,29 +30,29 @@ use slab::Slab;
 use super::delta::Kind;
 
 use crate::{
-    Every, Jid, Payload, Priority, QueueLimits, QueueName, Seconds, Setting, StatsReply, Tag, Timestamp,
-    UniqueKey, Waiter, WorkerName,
+    Every, Jid, Payload, Priority, QueueLimits, QueueName, ResultWaiter, Seconds, Setting, StatsReply, Tag,
+    Timestamp, UniqueKey, WorkerName,
 };
 pub(crate) use blobs::COPIED_BYTES_MAX;
 use blobs::{BlobRef, Blobs};
-pub use census::Census;
+use cold::ColdPart;
+pub(crate) use cold::Ended;
 pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
-use happened::Happened;
-pub(crate) use ordered::Ordered;
-pub(crate) use rare::Ended;
-use rare::Rare;
+use event_log::EventLog;
+use extension::RateLimiter;
+use interner::Interner;
+pub use memory_report::MemoryReport;
+pub(crate) use order_stat_tree::OrderStatTree;
 pub(crate) use reclaim::Need;
 use results::Results;
 pub(crate) use results::{RESULT_BYTES, size as result_size};
 pub use rows::RowId;
 use rows::Rows;
 pub(crate) use rows::{Flags, NONE, Row, RowState};
-use side::Pace;
 use spill::Spill;
-pub use spill::{Move, Moved};
+pub use spill::{SpillDone, SpillTask};
 use stats::Days;
-use table::Table;
 
 /// How many bits count arrivals and tokens within an epoch. Above them 24 bits count the epochs: one for each time that a store is opened.
 pub(crate) const EPOCH_BITS: u32 = 40;
@@ -65,12 +65,12 @@ pub const EPOCH_MAX: u32 = (1 << (u64::BITS - EPOCH_BITS)) - 1;
 pub(crate) struct State {
     rows: Rows,
     blobs: Blobs,
-    rares: Slab<Box<Rare>>,
-    queues: Table<Queue>,
-    klasses: Table<()>,
-    workers: Table<Worker>,
-    groups: Table<Ordered<(u64, RowId)>>,
-    complete: Ordered<Timed>,
+    rares: Slab<Box<ColdPart>>,
+    queues: Interner<Queue>,
+    klasses: Interner<()>,
+    workers: Interner<Worker>,
+    groups: Interner<OrderStatTree<(u64, RowId)>>,
+    complete: OrderStatTree<DueKey>,
     tags: BTreeMap<Tag, TagUse>,
     /// Tags used at least twice, by use.
     top_tags: BTreeSet<(i64, Tag)>,
@@ -86,7 +86,7 @@ pub(crate) struct State {
     /// Payloads that are on their way out of memory.
     spill: Spill,
     /// Who waits for which job.
-    waiters: BTreeMap<Waiter, RowId>,
+    waiters: BTreeMap<ResultWaiter, RowId>,
     /// Attempts that must be over at a moment, with their tokens.
     deadlines: BTreeSet<(Timestamp, u64, RowId)>,
     /// Queued jobs that must start by a moment.
@@ -96,11 +96,11 @@ pub(crate) struct State {
     able: BTreeMap<(u32, u32), BTreeSet<u32>>,
     /// Workers that can do anything, by when they were seen.
     silence: BTreeSet<(Timestamp, Arc<str>, u32)>,
-    happened: Happened,
+    happened: EventLog,
     /// The last number that each counter has given out.
     counters: BTreeMap<Box<str>, u64>,
     /// A picture that is being taken.
-    picture: Option<snapshot::Picture>,
+    picture: Option<snapshot::Snapshot>,
     /// Watched queues in which something changed.
     stirred: Vec<u32>,
 }
@@ -108,12 +108,12 @@ pub(crate) struct State {
 /// One queue: its jobs, by where they stand.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    pub(crate) work: Ordered<Work>,
-    pub(crate) locks: Ordered<Timed>,
-    pub(crate) scheduled: Ordered<Timed>,
-    pub(crate) depends: Ordered<Timed>,
+    pub(crate) work: OrderStatTree<ReadyKey>,
+    pub(crate) locks: OrderStatTree<DueKey>,
+    pub(crate) scheduled: OrderStatTree<DueKey>,
+    pub(crate) depends: OrderStatTree<DueKey>,
     /// Recurring jobs; the row is the template's number.
-    pub(crate) recurring: Ordered<Timed>,
+    pub(crate) recurring: OrderStatTree<DueKey>,
     /// When it was put on the list of queues.
     pub(crate) registered: Option<Timestamp>,
     pub(crate) paused: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Queue {
     /// The jobs that others join, by what makes them.
     keys: BTreeMap<UniqueKey, RowId>,
     limits: Option<Box<QueueLimits>>,
-    pub(crate) pace: Option<Pace>,
+    pub(crate) pace: Option<RateLimiter>,
     /// When somebody last asked for jobs, roughly.
     pub(crate) asked: Option<Timestamp>,
     days: Days,
@@ -135,7 +135,7 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     pub(crate) seen: Option<Timestamp>,
-    pub(crate) jobs: Ordered<Timed>,
+    pub(crate) jobs: OrderStatTree<DueKey>,
     /// Jobs that it has, and was warned about.
     warned: BTreeSet<RowId>,
     /// What it has announced: klasses of queues, or any, and how long it takes at the most.
@@ -144,7 +144,7 @@ pub(crate) struct Worker {
 
 /// A job among those that wait, the next one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Work {
+pub(crate) struct ReadyKey {
     rank: u64,
     moment: Timestamp,
     seq: u64,
@@ -153,7 +153,7 @@ pub(crate) struct Work {
 
 /// A job among those that are ordered by a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Timed {
+pub(crate) struct DueKey {
     pub(crate) at: Timestamp,
     seq: u64,
     pub(crate) row: RowId,
@@ -164,7 +164,7 @@ pub(crate) struct Timed {
 struct TagUse {
     /// How often it was given and not taken away; it can be negative, as in Qless.
     count: i64,
-    jobs: Ordered<Timed>,
+    jobs: OrderStatTree<DueKey>,
 }
 
 /// A recurring job.
@@ -184,16 +184,16 @@ pub(crate) struct Template {
     seq: u64,
 }
 
-impl Work {
-    fn of(row: RowId, of: &Row) -> Work {
+impl ReadyKey {
+    fn of(row: RowId, of: &Row) -> ReadyKey {
         let rank = if of.flags.has(Flags::FRONT) { 0 } else { rank(of.priority) };
-        Work { rank, moment: of.score, seq: of.seq, row }
+        ReadyKey { rank, moment: of.score, seq: of.seq, row }
     }
 }
 
-impl Timed {
-    fn of(row: RowId, of: &Row) -> Timed {
-        Timed { at: of.score, seq: of.seq, row }
+impl DueKey {
+    fn of(row: RowId, of: &Row) -> DueKey {
+        DueKey { at: of.score, seq: of.seq, row }
     }
 }
 
@@ -212,11 +212,11 @@ impl State {
             rows: Rows::new(hash_seed),
             blobs: Blobs::default(),
             rares: Slab::new(),
-            queues: Table::new(hash_seed),
-            klasses: Table::new(hash_seed),
-            workers: Table::new(hash_seed),
-            groups: Table::new(hash_seed),
-            complete: Ordered::default(),
+            queues: Interner::new(hash_seed),
+            klasses: Interner::new(hash_seed),
+            workers: Interner::new(hash_seed),
+            groups: Interner::new(hash_seed),
+            complete: OrderStatTree::default(),
             tags: BTreeMap::new(),
             top_tags: BTreeSet::new(),
             tracked: BTreeMap::new(),
@@ -233,7 +233,7 @@ impl State {
             results: Results::default(),
             able: BTreeMap::new(),
             silence: BTreeSet::new(),
-            happened: Happened::default(),
+            happened: EventLog::default(),
             counters: BTreeMap::new(),
             picture: None,
             stirred: Vec::new(),
@@ -291,7 +291,7 @@ impl State {
         self.rows.jid(row)
     }
 
-    fn rare(&self, row: RowId) -> Option<&Rare> {
+    fn rare(&self, row: RowId) -> Option<&ColdPart> {
         self.rares.get(self.rows[row].rare as usize).map(|rare| &**rare)
     }
 
@@ -353,7 +353,7 @@ impl State {
     }
 
     /// The failed jobs of a group, the first to fail first.
-    pub(crate) fn group(&self, group: u32) -> &Ordered<(u64, RowId)> {
+    pub(crate) fn group(&self, group: u32) -> &OrderStatTree<(u64, RowId)> {
         &self.groups[group]
     }
 
@@ -363,12 +363,12 @@ impl State {
     }
 
     /// The complete jobs, the first to complete first.
-    pub(crate) fn complete(&self) -> &Ordered<Timed> {
+    pub(crate) fn complete(&self) -> &OrderStatTree<DueKey> {
         &self.complete
     }
 
     /// The jobs that have a tag, in the order in which they got it.
-    pub(crate) fn tagged(&self, tag: &Tag) -> Option<&Ordered<Timed>> {
+    pub(crate) fn tagged(&self, tag: &Tag) -> Option<&OrderStatTree<DueKey>> {
         self.tags.get(tag).map(|usage| &usage.jobs)
     }
 
@@ -477,14 +477,14 @@ impl State {
 
     /// How many jobs of a queue come before a waiting one.
     pub(crate) fn before(&self, at: RowId) -> usize {
-        let entry = Work::of(at, &self.rows[at]);
+        let entry = ReadyKey::of(at, &self.rows[at]);
         self.queues[self.rows[at].queue].work.count_while(|other| *other < entry)
     }
 
     /// How many jobs of its queue will come before a scheduled one that is due.
     pub(crate) fn before_due(&self, at: RowId) -> usize {
         let row = &self.rows[at];
-        let (queue, rank, entry) = (&self.queues[row.queue], rank(row.priority), Timed::of(at, row));
+        let (queue, rank, entry) = (&self.queues[row.queue], rank(row.priority), DueKey::of(at, row));
         queue.work.count_while(|other| other.rank <= rank)
             + queue.scheduled.count_while(|other| *other < entry)
     }

@@ -1,6 +1,6 @@
 //! What interned names are still needed for.
 
-use super::{Ordered, Queue, State};
+use super::{OrderStatTree, Queue, State};
 use crate::engine::delta::{Kind, NameId};
 use crate::{Seconds, Timestamp};
 
@@ -113,7 +113,7 @@ impl State {
         self.queues.bytes(of_queue)
             + self.klasses.bytes(|()| 0)
             + self.workers.bytes(|worker| worker.jobs.bytes())
-            + self.groups.bytes(Ordered::bytes)
+            + self.groups.bytes(OrderStatTree::bytes)
     }
 
     /// The lowest number of a kind that is free, if any is.
@@ -132,11 +132,11 @@ impl Queue {
     fn shrink(&mut self) {
         for index in [&mut self.locks, &mut self.scheduled, &mut self.depends, &mut self.recurring] {
             if index.is_empty() {
-                *index = Ordered::default();
+                *index = OrderStatTree::default();
             }
         }
         if self.work.is_empty() {
-            self.work = Ordered::default();
+            self.work = OrderStatTree::default();
         }
         self.days.shrink();
     }

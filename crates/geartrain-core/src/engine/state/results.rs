@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::{How, Jid, Kept, Timestamp};
+use crate::{Jid, JobEnding, StoredResult, Timestamp};
 
 /// What a result counts besides its bytes.
 pub(crate) const RESULT_BYTES: usize = 128;
@@ -12,7 +12,7 @@ pub(crate) const RESULT_BYTES: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     /// By their numbers, which are larger the later they came. They do not change, so a picture shares them.
-    by_age: BTreeMap<u64, Arc<Kept>>,
+    by_age: BTreeMap<u64, Arc<StoredResult>>,
     by_jid: BTreeMap<Jid, u64>,
     by_end: BTreeSet<(Timestamp, u64)>,
     last: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub(crate) fn keep(&mut self, kept: Kept) {
+    pub(crate) fn keep(&mut self, kept: StoredResult) {
         self.drop(&kept.jid);
         self.last += 1;
         self.bytes += size(&kept);
@@ -38,7 +38,7 @@ impl Results {
         }
     }
 
-    pub(crate) fn get(&self, jid: &Jid) -> Option<&Kept> {
+    pub(crate) fn get(&self, jid: &Jid) -> Option<&StoredResult> {
         self.by_jid.get(jid).map(|number| &*self.by_age[number])
     }
 
@@ -58,7 +58,7 @@ impl Results {
     }
 
     /// All of them, the oldest first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Kept>> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<StoredResult>> {
         self.by_age.values()
     }
 
@@ -77,10 +77,10 @@ impl Results {
 }
 
 /// What a result counts.
-pub(crate) fn size(kept: &Kept) -> u64 {
-    let said = match &kept.how {
-        How::Failed { message, .. } => message.len(),
-        How::Completed | How::Canceled => 0,
+pub(crate) fn size(kept: &StoredResult) -> u64 {
+    let said = match &kept.ending {
+        JobEnding::Failed { message, .. } => message.len(),
+        JobEnding::Completed | JobEnding::Canceled => 0,
     };
-    (kept.outcome.bytes.bytes().len() + said + RESULT_BYTES) as u64
+    (kept.result.bytes.bytes().len() + said + RESULT_BYTES) as u64
 }

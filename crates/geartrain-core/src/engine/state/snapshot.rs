@@ -8,14 +8,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::blobs::BlobRef;
-use super::happened::Happened;
+use super::cold::{ColdPart, Ended, FailureRow, Tagging};
+use super::event_log::EventLog;
+use super::extension::{Extension, RateLimiter};
 use super::history::{self, MarkNames};
-use super::rare::{Ended, FailureRow, Rare, Tagging};
-use super::side::{Pace, Side};
 use super::stats::Days;
-use super::{Flags, NONE, Queue, RowId, RowState, State, Table, Template, Timed, Work, Worker};
+use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, State, Template, Worker};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
-use crate::{CompleteReply, Every, Jid, Kept, Payload, Place, Priority, Published, Seconds, Tag, Timestamp};
+use crate::{
+    CompleteReply, Every, Jid, Payload, Priority, Published, Seconds, SpillLocation, StoredResult, Tag,
+    Timestamp,
+};
 
 /// Says, among a job's flags, that its payload is elsewhere. Programs from before there was such a thing took flags of 16 bits and refused more, so
 /// they refuse this one.
@@ -31,7 +34,7 @@ const FREE: &str = "";
 
 /// How far a picture has got.
 #[derive(Debug)]
-pub(crate) struct Picture {
+pub(crate) struct Snapshot {
     /// A bit for each row that is in it, or was free when it was begun.
     taken: Vec<u64>,
     /// Rows from here on are newer than the picture.
@@ -40,10 +43,10 @@ pub(crate) struct Picture {
     /// Jobs that were about to change.
     kept: Vec<u8>,
     /// Results, the oldest last. They do not change, so they are only shared.
-    results: Vec<Arc<Kept>>,
+    results: Vec<Arc<StoredResult>>,
 }
 
-impl Picture {
+impl Snapshot {
     fn has(&self, row: RowId) -> bool {
         row >= self.limit || self.taken[row as usize / 64] & 1 << (row % 64) != 0
     }
@@ -57,7 +60,7 @@ impl State {
     /// Begins a picture of this moment, and writes down all but the jobs. A picture that was begun before is given up.
     pub(crate) fn begin_picture(&mut self, into: &mut Vec<u8>) {
         let limit = self.rows.used();
-        let mut picture = Picture {
+        let mut picture = Snapshot {
             taken: vec![0; limit as usize / 64 + 1],
             limit,
             next: 0,
@@ -179,7 +182,7 @@ impl State {
                 to.id(*queue).maybe(*klass).optional(*attempt_max, Writer::span);
             }
         }
-        let Happened { listened, events, last, dropped, .. } = &self.happened;
+        let EventLog { listened, events, last, dropped, .. } = &self.happened;
         to.optional(*listened, Writer::moment).number(*last).number(*dropped).number(events.len() as u64);
         for Published { position, event } in events {
             write_event(event, to.number(*position));
@@ -196,13 +199,13 @@ impl State {
     fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
         for queue in 0..self.queues.len() as u32 {
             let limits = reader.optional("limits", |reader, _| reader.limits())?;
-            let pace = limits.as_ref().and_then(|limits| limits.rate).map(Pace::new);
+            let pace = limits.as_ref().and_then(|limits| limits.rate).map(RateLimiter::new);
             let next = reader.optional("pace", Reader::moment)?;
             let asked = reader.optional("asked", Reader::moment)?;
             if self.queues.has(queue) {
                 let of = &mut self.queues[queue];
                 of.limits = limits.map(Box::new);
-                of.pace = pace.zip(next).map(|(pace, next)| Pace { next, ..pace });
+                of.pace = pace.zip(next).map(|(pace, next)| RateLimiter { next, ..pace });
                 of.asked = asked;
             }
         }
@@ -241,10 +244,10 @@ impl State {
         to.number(u64::from(at));
         to.jid(&self.rows.jid(at));
         to.byte(row.state as u8);
-        let side = if row.rare == NONE { None } else { self.side(at) };
+        let side = if row.rare == NONE { None } else { self.extension(at) };
         let elsewhere = if row.payload.is_place() { ELSEWHERE } else { 0 };
         let beyond = if side.is_some() { BEYOND } else { 0 };
-        let aside = side.and_then(|side| side.terms.aside.as_ref());
+        let aside = side.and_then(|side| side.options.metadata.as_ref());
         let with_aside = if aside.is_some() { ASIDE } else { 0 };
         to.number(u64::from(row.flags.bits()) | elsewhere | beyond | with_aside);
         to.moment(row.score);
@@ -257,7 +260,7 @@ impl State {
         to.number(u64::from(row.retries));
         to.signed(i64::from(row.remaining));
         match self.place_of(at) {
-            Some(Place { file, offset, bytes }) => to.number(file).id(offset).id(bytes),
+            Some(SpillLocation { file, offset, bytes }) => to.number(file).id(offset).id(bytes),
             None => to.bytes(&self.blobs.get(row.payload)[..row.payload_bytes as usize]),
         };
         to.bytes(history::raw(&self.blobs, row.history));
@@ -426,7 +429,7 @@ impl State {
             i32::try_from(reader.signed("snapshot")?).map_err(|_| reader.misfit("a count of retries"))?;
         let (payload, payload_bytes) = if is_elsewhere {
             let (file, offset) = (reader.number("snapshot")?, reader.id("snapshot")?);
-            let place = Place { file, offset, bytes: reader.id("snapshot")? };
+            let place = SpillLocation { file, offset, bytes: reader.id("snapshot")? };
             (self.blobs.insert_place(place, at), place.bytes)
         } else {
             let payload = reader.bytes("snapshot")?;
@@ -456,9 +459,9 @@ impl State {
         if is_beyond {
             let mut side = read_side(reader)?;
             if has_aside {
-                side.terms.aside = Some(reader.aside()?);
+                side.options.metadata = Some(reader.aside()?);
             }
-            self.rare_mut(at).side = Some(Box::new(side));
+            self.rare_mut(at).extension = Some(Box::new(side));
         } else if has_aside {
             return Err(reader.misfit("what is carried aside"));
         }
@@ -489,10 +492,10 @@ impl State {
         let ids: Vec<RowId> = self.rows.ids().collect();
         for at in ids {
             let row = &self.rows[at];
-            let entry = Timed::of(at, row);
+            let entry = DueKey::of(at, row);
             match row.state {
                 RowState::Free => {}
-                RowState::Waiting => work.push((row.queue, Work::of(at, row))),
+                RowState::Waiting => work.push((row.queue, ReadyKey::of(at, row))),
                 RowState::Scheduled | RowState::Depends | RowState::Running => {
                     timed.push((row.queue, row.state, entry))
                 }
@@ -512,7 +515,7 @@ impl State {
                     self.rare(at).and_then(|rare| rare.listed)
                 };
                 let (deadline, seq) = place.unwrap_or_default();
-                listed.push((row.worker, Timed { at: deadline, seq, row: at }));
+                listed.push((row.worker, DueKey { at: deadline, seq, row: at }));
             }
             if row.rare != NONE {
                 self.index_rare(at);
@@ -553,7 +556,7 @@ impl State {
         let taggings = self.rare(at).map_or(Vec::new(), |rare| rare.tags.clone());
         for tagging in taggings {
             let jobs = &mut self.tags.entry(tagging.tag).or_default().jobs;
-            let entry = Timed { at: tagging.at, seq: tagging.seq, row: at };
+            let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
             if !jobs.contains(entry) {
                 jobs.insert(entry);
             }
@@ -562,8 +565,8 @@ impl State {
     }
 
     fn index_side(&mut self, at: RowId) {
-        let Some(side) = self.side(at) else { return };
-        let key = side.terms.unique.clone().filter(|_| side.has_key);
+        let Some(side) = self.extension(at) else { return };
+        let key = side.options.unique.clone().filter(|_| side.has_key);
         let (waiters, deadline) = (side.waiters.clone(), side.deadline);
         self.waiters.extend(waiters.into_iter().map(|waiter| (waiter, at)));
         let token = self.rows[at].seq;
@@ -577,7 +580,7 @@ impl State {
 }
 
 /// Takes over the next number of a kind: one that a name has, or one that is free.
-fn add_read<T>(to: &mut Table<T>, name: &Arc<str>, thing: T) {
+fn add_read<T>(to: &mut Interner<T>, name: &Arc<str>, thing: T) {
     if **name == *FREE {
         to.add_free();
     } else {
@@ -614,7 +617,7 @@ const EXPIRES: u8 = 1 << 5;
 const LISTED: u8 = 1 << 6;
 const ENDED: u8 = 1 << 7;
 
-fn write_rare(rare: &Rare, to: &mut Writer<'_>) {
+fn write_rare(rare: &ColdPart, to: &mut Writer<'_>) {
     let has = |part: u8, there: bool| if there { part } else { 0 };
     // Dependents are not written: they follow from the dependencies of others.
     to.byte(
@@ -672,12 +675,12 @@ fn write_rare(rare: &Rare, to: &mut Writer<'_>) {
     }
 }
 
-fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, CodecError> {
+fn read_rare(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
     let parts = reader.byte("snapshot")?;
     if parts == 0 {
         return Ok(None);
     }
-    let mut rare = Rare::default();
+    let mut rare = ColdPart::default();
     if parts & TAGS != 0 {
         for _ in 0..reader.count(1, "snapshot")? {
             rare.tags.push(Tagging {
@@ -728,8 +731,8 @@ fn read_rare(reader: &mut Reader<'_>) -> Result<Option<Rare>, CodecError> {
     Ok(Some(rare))
 }
 
-fn write_side(side: &Side, to: &mut Writer<'_>) {
-    to.terms(&side.terms).flag(side.has_key).number(side.joined).number(side.waiters.len() as u64);
+fn write_side(side: &Extension, to: &mut Writer<'_>) {
+    to.terms(&side.options).flag(side.has_key).number(side.joined).number(side.waiters.len() as u64);
     side.waiters.iter().for_each(|waiter| {
         to.waiter(waiter);
     });
@@ -737,9 +740,9 @@ fn write_side(side: &Side, to: &mut Writer<'_>) {
     to.optional(side.evidence.as_deref(), Writer::text).optional(side.progress.as_ref(), Writer::progress);
 }
 
-fn read_side(reader: &mut Reader<'_>) -> Result<Side, CodecError> {
-    Ok(Side {
-        terms: reader.terms()?,
+fn read_side(reader: &mut Reader<'_>) -> Result<Extension, CodecError> {
+    Ok(Extension {
+        options: reader.terms()?,
         has_key: reader.flag("key")?,
         joined: reader.number("joined")?,
         waiters: reader.list(3, "waiters", |reader, _| reader.waiter())?.into_vec().into(),

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::blobs::{BlobRef, PLACES_MAX};
-use super::places::Next;
+use super::spill_map::Next;
 use super::{RowId, RowState, State};
-use crate::{Payload, Place};
+use crate::{Payload, SpillLocation};
 
 /// How many looks may be in vain when payloads are picked, and at how many places is looked: neither takes a tenth of a millisecond.
 const LOOKS_MAX: usize = 1 << 10;
@@ -20,7 +20,7 @@ const SNAPSHOT_ROW_BYTES: u64 = 160;
 
 /// A payload that is to be written elsewhere: its bytes, or the place where they are now.
 #[derive(Debug, Clone)]
-pub struct Move {
+pub struct SpillTask {
     row: RowId,
     ticket: u64,
     /// What is to be written.
@@ -29,17 +29,17 @@ pub struct Move {
 
 /// What has become of a [`Move`].
 #[derive(Debug, Clone, Copy)]
-pub struct Moved {
+pub struct SpillDone {
     row: RowId,
     ticket: u64,
-    from: Option<Place>,
-    to: Option<Place>,
+    from: Option<SpillLocation>,
+    to: Option<SpillLocation>,
 }
 
-impl Move {
+impl SpillTask {
     /// It was written there; or it was not, and everything is as it was.
-    pub fn ended(&self, to: Option<Place>) -> Moved {
-        Moved { row: self.row, ticket: self.ticket, from: self.payload.place(), to }
+    pub fn ended(&self, to: Option<SpillLocation>) -> SpillDone {
+        SpillDone { row: self.row, ticket: self.ticket, from: self.payload.spill_location(), to }
     }
 }
 
@@ -87,7 +87,7 @@ impl Spill {
 impl State {
     /// Gives a row that has none a payload.
     pub(super) fn set_new_payload(&mut self, at: RowId, payload: &Payload) {
-        let kept = match payload.place() {
+        let kept = match payload.spill_location() {
             None => self.blobs.insert_payload(&payload.to_shared()),
             Some(place) => self.blobs.insert_place(place, at),
         };
@@ -121,7 +121,7 @@ impl State {
 
     /// Picks payloads until all but so many bytes are out of memory or about to be, or so many are picked. A hand goes round over the rows; it
     /// passes over jobs that run, which are soon gone or changed.
-    pub(crate) fn pick(&mut self, memory: u64, bytes_max: u64) -> Vec<Move> {
+    pub(crate) fn pick(&mut self, memory: u64, bytes_max: u64) -> Vec<SpillTask> {
         let (mut picked, mut bytes, mut in_vain) = (Vec::new(), 0, 0);
         for _ in 0..self.spill.candidates.len() {
             if in_vain >= LOOKS_MAX {
@@ -157,7 +157,7 @@ impl State {
                 self.spill.moving_bytes += u64::from(row.payload_bytes);
                 bytes += u64::from(row.payload_bytes);
                 let payload = self.blobs.payload(row.payload, row.payload_bytes);
-                picked.push(Move { row: at, ticket: self.spill.tickets, payload });
+                picked.push(SpillTask { row: at, ticket: self.spill.tickets, payload });
             }
             self.spill.hand = (word + 1) % self.spill.candidates.len();
         }
@@ -166,7 +166,7 @@ impl State {
 
     /// Picks payloads in files of which less than half is needed. Those of the last time must have been answered. None if there is nothing to do; if
     /// nothing was found yet the list is empty.
-    pub(crate) fn pick_forward(&mut self, bytes_max: u64) -> Option<Vec<Move>> {
+    pub(crate) fn pick_forward(&mut self, bytes_max: u64) -> Option<Vec<SpillTask>> {
         let (mut picked, mut bytes) = (Vec::new(), 0);
         if self.spill.emptying.is_empty() {
             (self.spill.emptying, self.spill.sweep) = (self.blobs.places().sparse(), 0);
@@ -182,7 +182,7 @@ impl State {
                     self.spill.sweep = slot + 1;
                     let payload = self.blobs.payload(self.rows[row].payload, self.rows[row].payload_bytes);
                     bytes += u64::from(self.rows[row].payload_bytes);
-                    picked.push(Move { row, ticket: 0, payload });
+                    picked.push(SpillTask { row, ticket: 0, payload });
                 }
                 Next::NotYet(slot) => {
                     self.spill.sweep = slot;
@@ -207,8 +207,8 @@ impl State {
     }
 
     /// Takes note of what has become of a move.
-    pub(crate) fn moved(&mut self, moved: Moved) {
-        let Moved { row: at, ticket, from, to } = moved;
+    pub(crate) fn moved(&mut self, moved: SpillDone) {
+        let SpillDone { row: at, ticket, from, to } = moved;
         if let Some(to) = to {
             self.blobs.places_mut().wrote(to);
         }
@@ -238,7 +238,7 @@ impl State {
     }
 
     /// Where a row's payload is, if it has one that is not in memory.
-    pub(crate) fn place_of(&self, at: RowId) -> Option<Place> {
+    pub(crate) fn place_of(&self, at: RowId) -> Option<SpillLocation> {
         let row = &self.rows[at];
         row.payload.is_place().then(|| self.blobs.place(row.payload, row.payload_bytes))
     }

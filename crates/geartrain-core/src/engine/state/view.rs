@@ -1,11 +1,11 @@
 //! Jobs as others see them, made from rows.
 
+use super::cold::FailureRow;
 use super::history::{self, Mark};
-use super::rare::FailureRow;
 use super::{Flags, NONE, Row, RowId, RowState, State};
 use crate::{
-    Failure, Group, HistoryEntry, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessFace, Recurring,
-    Timestamp, Token, What,
+    Failure, Group, HistoryEntry, HistoryEvent, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessView,
+    Recurring, Timestamp, Token,
 };
 
 impl State {
@@ -33,8 +33,8 @@ impl State {
             spawned_from: rare.and_then(|rare| rare.spawned_from.clone()),
             dependents: self.sorted_jids(self.dependents(at)),
             tracked: row.flags.has(Flags::TRACKED),
-            particulars: if row.rare == NONE { None } else { self.particulars(at) },
-            qless: QlessFace {
+            details: if row.rare == NONE { None } else { self.details(at) },
+            qless: QlessView {
                 state: self.qless_word(at),
                 worker: self.worker_name(row.worker),
                 expires: self.expires(at),
@@ -54,7 +54,7 @@ impl State {
             retries: row.retries,
             remaining: i64::from(row.remaining),
             lock: self.lock(at),
-            particulars: if row.rare == NONE { None } else { self.particulars(at) },
+            details: if row.rare == NONE { None } else { self.details(at) },
             job: whole.then(|| Box::new(self.job(at))),
         }
     }
@@ -151,32 +151,32 @@ impl State {
 
     fn history(&self, row: &Row) -> Vec<HistoryEntry> {
         if row.history == super::blobs::BlobRef::NONE {
-            let put = What::Put { queue: self.queue_name(row.queue) };
+            let put = HistoryEvent::Put { queue: self.queue_name(row.queue) };
             return vec![HistoryEntry { when: row.time.floor(), what: put }];
         }
         let entry = |(when, mark)| HistoryEntry { when, what: self.what(mark) };
         history::read(&self.blobs, row.history).map(entry).collect()
     }
 
-    fn what(&self, mark: Mark<'_>) -> What {
+    fn what(&self, mark: Mark<'_>) -> HistoryEvent {
         match mark {
-            Mark::Put { queue } => What::Put { queue: self.queue_name(queue) },
+            Mark::Put { queue } => HistoryEvent::Put { queue: self.queue_name(queue) },
             Mark::Popped { worker } => {
-                What::Popped { worker: self.worker_name(worker).expect("only a worker can pop") }
+                HistoryEvent::Popped { worker: self.worker_name(worker).expect("only a worker can pop") }
             }
-            Mark::Done => What::Done,
+            Mark::Done => HistoryEvent::Done,
             Mark::Failed { worker, group } => {
-                What::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
+                HistoryEvent::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
             }
-            Mark::TimedOut => What::TimedOut,
-            Mark::HandedBack { worker } => {
-                What::HandedBack { worker: self.worker_name(worker).expect("only a worker can hand back") }
-            }
+            Mark::TimedOut => HistoryEvent::TimedOut,
+            Mark::HandedBack { worker } => HistoryEvent::HandedBack {
+                worker: self.worker_name(worker).expect("only a worker can hand back"),
+            },
             Mark::Crashed { worker } => {
-                What::Crashed { worker: self.worker_name(worker).expect("only a worker can crash") }
+                HistoryEvent::Crashed { worker: self.worker_name(worker).expect("only a worker can crash") }
             }
             Mark::Log { message, data } => {
-                What::Log { message: message.to_owned(), data: data.map(ToOwned::to_owned) }
+                HistoryEvent::Log { message: message.to_owned(), data: data.map(ToOwned::to_owned) }
             }
         }
     }

@@ -12,7 +12,7 @@ const BRANCH_MAX: usize = 64;
 
 /// A sorted set.
 #[derive(Debug)]
-pub(crate) struct Ordered<E> {
+pub(crate) struct OrderStatTree<E> {
     /// The first entries. If there are none, there are none between either.
     head: VecDeque<E>,
     between: Node<E>,
@@ -42,9 +42,9 @@ enum Zone {
     Tail,
 }
 
-impl<E> Default for Ordered<E> {
-    fn default() -> Ordered<E> {
-        Ordered { head: VecDeque::new(), between: Node::default(), tail: VecDeque::new(), len: 0 }
+impl<E> Default for OrderStatTree<E> {
+    fn default() -> OrderStatTree<E> {
+        OrderStatTree { head: VecDeque::new(), between: Node::default(), tail: VecDeque::new(), len: 0 }
     }
 }
 
@@ -54,7 +54,7 @@ impl<E> Default for Node<E> {
     }
 }
 
-impl<E: Ord + Copy> Ordered<E> {
+impl<E: Ord + Copy> OrderStatTree<E> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn it_agrees_with_the_standard_sorted_set() {
-        let (mut ours, mut theirs) = (Ordered::default(), BTreeSet::new());
+        let (mut ours, mut theirs) = (OrderStatTree::default(), BTreeSet::new());
         for step in 0..120_000_u64 {
             // Anywhere, at the end, at the beginning.
             let entry = match step / 20_000 % 3 {
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_set_that_grows_at_its_end_fills_its_leaves() {
-        let mut set = Ordered::default();
+        let mut set = OrderStatTree::default();
         (0..LEAF_MAX * 40).for_each(|entry| set.insert(entry));
         let Node::Branch(children) = &set.between else { panic!("one leaf cannot hold that many") };
         assert!(children.iter().all(|child| child.count == LEAF_MAX));
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn it_is_emptied_from_either_end() {
         for backwards in [false, true] {
-            let mut set = Ordered::default();
+            let mut set = OrderStatTree::default();
             (0..20_000).for_each(|entry| set.insert(entry));
             for place in 0..20_000 {
                 let entry = if backwards { 19_999 - place } else { place };

@@ -3,19 +3,21 @@
 use std::collections::VecDeque;
 
 use super::{NONE, RowId, RowState, State};
-use crate::{Lives, Particulars, Progressed, Rate, Seconds, Terms, Timestamp, UniqueKey, Waiter};
+use crate::{
+    JobDetails, OrphanPolicy, Progressed, PutOptions, Rate, ResultWaiter, Seconds, Timestamp, UniqueKey,
+};
 
 /// What a job has that goes beyond Qless.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Side {
+pub(crate) struct Extension {
     /// What its put asked for. Who waits is below.
-    pub(crate) terms: Terms,
+    pub(crate) options: PutOptions,
     /// Whether it has its unique key, so that others join it.
     pub(crate) has_key: bool,
     /// How many submissions have joined it.
     pub(crate) joined: u64,
     /// Who waits for it, first come first.
-    pub(crate) waiters: VecDeque<Waiter>,
+    pub(crate) waiters: VecDeque<ResultWaiter>,
     /// When the attempt under way must be over.
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) crashes: u32,
@@ -24,31 +26,31 @@ pub(crate) struct Side {
 }
 
 impl State {
-    pub(crate) fn side(&self, at: RowId) -> Option<&Side> {
-        self.rare(at)?.side.as_deref()
+    pub(crate) fn extension(&self, at: RowId) -> Option<&Extension> {
+        self.rare(at)?.extension.as_deref()
     }
 
     /// What is true of a job beyond Qless.
-    pub(crate) fn particulars(&self, at: RowId) -> Option<Box<Particulars>> {
-        let side = self.side(at)?;
-        let particulars = Particulars {
-            unique: side.terms.unique.clone(),
+    pub(crate) fn details(&self, at: RowId) -> Option<Box<JobDetails>> {
+        let side = self.extension(at)?;
+        let particulars = JobDetails {
+            unique: side.options.unique.clone(),
             submissions: 1 + side.joined,
             attached: side.waiters.len() as u64,
-            lives: side.terms.lives,
-            afterwards: side.terms.afterwards,
-            result_for: side.terms.result_for,
-            expires: side.terms.expires,
-            attempt_max: side.terms.attempt_max,
+            orphan_policy: side.options.orphan_policy,
+            on_end: side.options.on_end,
+            result_ttl: side.options.result_ttl,
+            expires: side.options.expires,
+            attempt_max: side.options.attempt_max,
             deadline: side.deadline,
-            backoff: side.terms.backoff,
-            crashes_max: side.terms.crashes_max,
+            backoff: side.options.backoff,
+            crashes_max: side.options.crashes_max,
             crashes: side.crashes,
             evidence: side.evidence.as_deref().map(ToOwned::to_owned),
             progress: side.progress,
-            aside: side.terms.aside.clone(),
+            metadata: side.options.metadata.clone(),
         };
-        let nothing = Particulars { submissions: 1, ..Particulars::default() };
+        let nothing = JobDetails { submissions: 1, ..JobDetails::default() };
         (particulars != nothing).then(|| Box::new(particulars))
     }
 
@@ -58,12 +60,12 @@ impl State {
     }
 
     /// The job that somebody waits for.
-    pub(crate) fn awaited_by(&self, waiter: &Waiter) -> Option<RowId> {
+    pub(crate) fn awaited_by(&self, waiter: &ResultWaiter) -> Option<RowId> {
         self.waiters.get(waiter).copied()
     }
 
     /// Those who wait, from one on.
-    pub(crate) fn waiters_from(&self, first: Waiter) -> impl Iterator<Item = (Waiter, RowId)> {
+    pub(crate) fn waiters_from(&self, first: ResultWaiter) -> impl Iterator<Item = (ResultWaiter, RowId)> {
         self.waiters.range(first..).map(|(waiter, row)| (*waiter, *row))
     }
 
@@ -77,16 +79,16 @@ impl State {
         self.expiries.first().copied()
     }
 
-    pub(super) fn set_terms(&mut self, at: RowId, terms: &Terms) {
+    pub(super) fn set_terms(&mut self, at: RowId, terms: &PutOptions) {
         self.let_go_of_key(at);
         self.leave_expiries(at);
         let side = self.side_mut(at);
-        *side = Side {
-            terms: terms.clone(),
+        *side = Extension {
+            options: terms.clone(),
             waiters: std::mem::take(&mut side.waiters),
             deadline: side.deadline,
             progress: side.progress,
-            ..Side::default()
+            ..Extension::default()
         };
         self.take_key(at);
         self.enter_expiries(at);
@@ -95,8 +97,8 @@ impl State {
 
     /// Somebody decides that a job is to run after all: that it is late, or that workers died of it, counts no more.
     pub(super) fn renew(&mut self, at: RowId, now: Timestamp) {
-        let Some(side) = self.rare_mut(at).side.as_deref_mut() else { return };
-        side.terms.expires = side.terms.expires.filter(|expires| *expires > now);
+        let Some(side) = self.rare_mut(at).extension.as_deref_mut() else { return };
+        side.options.expires = side.options.expires.filter(|expires| *expires > now);
         (side.crashes, side.evidence) = (0, None);
         self.trim_side(at);
     }
@@ -104,18 +106,18 @@ impl State {
     pub(super) fn merge(&mut self, at: RowId, result_for: Option<Seconds>, always: bool) {
         let side = self.side_mut(at);
         side.joined += 1;
-        side.terms.result_for = side.terms.result_for.max(result_for);
+        side.options.result_ttl = side.options.result_ttl.max(result_for);
         if always {
-            side.terms.lives = Lives::Always;
+            side.options.orphan_policy = OrphanPolicy::Always;
         }
     }
 
-    pub(super) fn attach(&mut self, at: RowId, waiter: Waiter) {
+    pub(super) fn attach(&mut self, at: RowId, waiter: ResultWaiter) {
         self.side_mut(at).waiters.push_back(waiter);
         self.waiters.insert(waiter, at);
     }
 
-    pub(super) fn detach_waiter(&mut self, at: RowId, waiter: &Waiter) {
+    pub(super) fn detach_waiter(&mut self, at: RowId, waiter: &ResultWaiter) {
         let waiters = &mut self.side_mut(at).waiters;
         // Whoever leaves first mostly came first.
         if let Some(place) = waiters.iter().position(|other| other == waiter) {
@@ -133,7 +135,7 @@ impl State {
     /// Takes the job's key, if it has one and nobody else does.
     pub(super) fn take_key(&mut self, at: RowId) {
         let queue = self.rows[at].queue;
-        let Some(key) = self.side(at).and_then(|side| side.terms.unique.clone()) else { return };
+        let Some(key) = self.extension(at).and_then(|side| side.options.unique.clone()) else { return };
         let keys = &mut self.queues[queue].keys;
         if let std::collections::btree_map::Entry::Vacant(free) = keys.entry(key) {
             free.insert(at);
@@ -142,20 +144,20 @@ impl State {
     }
 
     pub(super) fn let_go_of_key(&mut self, at: RowId) {
-        if !self.side(at).is_some_and(|side| side.has_key) {
+        if !self.extension(at).is_some_and(|side| side.has_key) {
             return;
         }
         let queue = self.rows[at].queue;
         let side = self.side_mut(at);
         side.has_key = false;
-        if let Some(key) = side.terms.unique.clone() {
+        if let Some(key) = side.options.unique.clone() {
             self.queues[queue].keys.remove(&key);
         }
     }
 
     /// Nobody waits any more for a job that ended.
     pub(super) fn dismiss_waiters(&mut self, at: RowId) {
-        if self.side(at).is_none_or(|side| side.waiters.is_empty()) {
+        if self.extension(at).is_none_or(|side| side.waiters.is_empty()) {
             return;
         }
         for waiter in std::mem::take(&mut self.side_mut(at).waiters) {
@@ -171,7 +173,7 @@ impl State {
             return;
         }
         let token = self.rows[at].seq;
-        let Some(side) = self.rare_mut(at).side.as_deref_mut() else { return };
+        let Some(side) = self.rare_mut(at).extension.as_deref_mut() else { return };
         side.progress = None;
         if let Some(deadline) = side.deadline.take() {
             self.deadlines.remove(&(deadline, token, at));
@@ -194,12 +196,12 @@ impl State {
     /// Where a job stands among those that must start in time, if it does.
     pub(super) fn expiry(&self, at: RowId) -> Option<(Timestamp, RowId)> {
         let queued = matches!(self.rows[at].state, RowState::Scheduled | RowState::Waiting);
-        let expires = self.side(at)?.terms.expires?;
+        let expires = self.extension(at)?.options.expires?;
         queued.then_some((expires, at))
     }
 
-    pub(super) fn side_mut(&mut self, at: RowId) -> &mut Side {
-        self.rare_mut(at).side.get_or_insert_default()
+    pub(super) fn side_mut(&mut self, at: RowId) -> &mut Extension {
+        self.rare_mut(at).extension.get_or_insert_default()
     }
 
     /// Lets go of what is empty.
@@ -208,8 +210,8 @@ impl State {
             return;
         }
         let rare = self.rare_mut(at);
-        if rare.side.as_deref() == Some(&Side::default()) {
-            rare.side = None;
+        if rare.extension.as_deref() == Some(&Extension::default()) {
+            rare.extension = None;
             self.trim(at);
         }
     }
@@ -217,15 +219,15 @@ impl State {
 
 /// How often jobs of a queue have started, as far as that limits when the next may.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     pub(crate) rate: Rate,
     /// When the next would start if all had started as late as they may.
     pub(crate) next: Timestamp,
 }
 
-impl Pace {
-    pub(crate) fn new(rate: Rate) -> Pace {
-        Pace { rate, next: Timestamp::MIN }
+impl RateLimiter {
+    pub(crate) fn new(rate: Rate) -> RateLimiter {
+        RateLimiter { rate, next: Timestamp::MIN }
     }
 
     fn span(&self, starts: u32) -> Seconds {

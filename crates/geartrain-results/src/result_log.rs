@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use geartrain_core::{Outcome, Payload, Popped, Timestamp};
+use geartrain_core::{JobResult, Payload, Popped, Timestamp};
 use rusqlite::{Row, named_params, params};
 
 use crate::batch::{cut, cut_text};
@@ -21,10 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
-/// # let place = std::env::temp_dir().join(format!("geartrain-log-doc-{}", std::process::id()));
+/// # let place = std::env::temp_dir().join(format!("geartrain-results-doc-{}", std::process::id()));
 /// # std::fs::create_dir_all(&place)?;
 /// # let url = format!("sqlite:{}", place.join("results.db").display());
-/// use geartrain_log::{Ending, Query, ResultLog};
+/// use geartrain_results::{Ending, Query, ResultLog};
 /// let client = geartrain::connect("memory:").await?;
 /// let log = ResultLog::open(&url)?; // such as sqlite:./results.db
 ///
@@ -198,7 +198,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     };
     let outcome = match row.get::<_, Option<Vec<u8>>>(11)? {
         Some(bytes) => {
-            Some(Outcome { code: row.get::<_, Option<i32>>(10)?.unwrap_or(0), bytes: Payload::from(bytes) })
+            Some(JobResult { code: row.get::<_, Option<i32>>(10)?.unwrap_or(0), bytes: Payload::from(bytes) })
         }
         None => None,
     };

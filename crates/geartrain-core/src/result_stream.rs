@@ -2,23 +2,38 @@
 
 use std::pin::Pin;
 
-use crate::{How, Jid, Outcome, Payload, Progressed, Waiter};
+use crate::{Jid, JobEnding, JobResult, Payload, Progressed, ResultWaiter};
 
 /// Something for one submission that waits.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Delivery {
     /// Which.
-    pub waiter: Waiter,
+    pub waiter: ResultWaiter,
     /// The job that it waits for.
     pub jid: Jid,
     /// What.
-    pub told: Told,
+    #[serde(rename = "told")]
+    pub item: StreamItem,
+}
+
+impl Delivery {
+    /// The bytes of variable length that it carries; limits on slow clients count these.
+    pub fn byte_len(&self) -> usize {
+        match &self.item {
+            StreamItem::Chunk(_, payload) => payload.byte_len(),
+            StreamItem::Progress { said, .. } => said.as_ref().map_or(0, Payload::byte_len),
+            StreamItem::Ended(ending, result) => {
+                let message = if let JobEnding::Failed { message, .. } = ending { message.len() } else { 0 };
+                result.bytes.byte_len() + message
+            }
+        }
+    }
 }
 
 /// What somebody who waits is told.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
-pub enum Told {
+pub enum StreamItem {
     /// The worker sent something.
     Chunk(ChunkKind, Payload),
     /// The worker got further.
@@ -30,7 +45,7 @@ pub enum Told {
         said: Option<Payload>,
     },
     /// The job ended; nothing more follows.
-    Ended(How, Outcome),
+    Ended(JobEnding, JobResult),
 }
 
 /// What a worker sends while it works.
@@ -43,15 +58,15 @@ pub enum ChunkKind {
 }
 
 /// What those are told who wait through one stream.
-pub trait Deliveries: Send {
+pub trait ResultStream: Send {
     /// The next one, as soon as there is one.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, DeliveriesEnd>> + Send + '_>>;
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>>;
 }
 
 /// Why nothing more is told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DeliveriesEnd {
+pub enum ResultStreamEnd {
     /// Nobody took what was told, and nobody waits for that.
     #[error("whoever waits for jobs was too slow to be told")]
     Lagged,

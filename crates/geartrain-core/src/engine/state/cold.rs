@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use super::extension::Extension;
 use super::rows::RowId;
-use super::side::Side;
 use crate::{CompleteReply, Jid, Tag, Timestamp};
 
 /// What only some jobs have.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Rare {
+pub(crate) struct ColdPart {
     pub(crate) tags: Vec<Tagging>,
     pub(crate) dependencies: BTreeSet<RowId>,
     pub(crate) dependents: BTreeSet<RowId>,
@@ -24,7 +24,7 @@ pub(crate) struct Rare {
     /// The last attempt that ended, and how, as far as a repetition must be answered.
     pub(crate) ended: Option<(u64, Ended)>,
     /// What goes beyond Qless.
-    pub(crate) side: Option<Box<Side>>,
+    pub(crate) extension: Option<Box<Extension>>,
 }
 
 /// A tag, and where the job stands in the list of that tag.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{NONE, State};
 use crate::engine::delta::NameId;
-use crate::{Ability, Seconds, Timestamp};
+use crate::{Capability, Seconds, Timestamp};
 
 impl State {
     /// How many workers can do a klass of a queue.
@@ -32,13 +32,13 @@ impl State {
     }
 
     /// What a worker can do, sorted.
-    pub(crate) fn abilities(&self, worker: NameId) -> Vec<Ability> {
-        let ability = |(&(queue, klass), &attempt_max): (&(u32, u32), &Option<Seconds>)| Ability {
+    pub(crate) fn abilities(&self, worker: NameId) -> Vec<Capability> {
+        let ability = |(&(queue, klass), &attempt_max): (&(u32, u32), &Option<Seconds>)| Capability {
             queue: self.queue_name(queue),
             klass: (klass != NONE).then(|| self.klass(klass)),
             attempt_max,
         };
-        let mut abilities: Vec<Ability> = self.workers[worker].abilities.iter().map(ability).collect();
+        let mut abilities: Vec<Capability> = self.workers[worker].abilities.iter().map(ability).collect();
         abilities.sort_unstable();
         abilities
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain_core::{
-    Event, HistoryEntry, Jid, Job, Klass, Popped, Published, QueueName, Timestamp, What, WorkerName,
+    Event, HistoryEntry, HistoryEvent, Jid, Job, Klass, Popped, Published, QueueName, Timestamp, WorkerName,
 };
 use geartrain_testkit::peers::{Scratch, until};
 use pollster::block_on;
@@ -286,7 +286,8 @@ fn a_moment_is_as_exact_as_the_history_and_the_log_together_know() {
     let client = block_on(geartrain::connect("memory:")).unwrap();
     block_on(async { client.put("mail", "welcome", "{}").jid("j1").await }).unwrap();
     let job = block_on(client.get(&jid(1))).unwrap().unwrap();
-    let popped = |when: f64| HistoryEntry { when: at(when), what: What::Popped { worker: worker.clone() } };
+    let popped =
+        |when: f64| HistoryEntry { when: at(when), what: HistoryEvent::Popped { worker: worker.clone() } };
     let heard = |position, at| Heard {
         published: Published {
             position,

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use geartrain_core::{Event, FailedBy, HistoryEntry, Jid, Job, JobState, Kept, Published, Timestamp, What};
+use geartrain_core::{
+    Event, FailedBy, HistoryEntry, HistoryEvent, Jid, Job, JobState, Published, StoredResult, Timestamp,
+};
 
 use crate::batch::{cut, cut_text};
 use crate::{Batch, Change, Ended, Ending, Gotten, Started};
@@ -27,7 +29,7 @@ pub fn job_of(event: &Event) -> Option<&Jid> {
         | Event::Advanced { jid, .. }
         | Event::Retried { jid, .. }
         | Event::Failed { jid, .. }
-        | Event::HandedBack { jid, .. }
+        | Event::Released { jid, .. }
         | Event::LockLost { jid, .. } => Some(jid),
         _ => None,
     }
@@ -42,7 +44,7 @@ pub fn result_of(event: &Event) -> Option<&Jid> {
 }
 
 /// What the log makes of events, with the jobs and the results that were looked up.
-pub fn changes(heard: &[Heard], jobs: &HashMap<Jid, Job>, results: &HashMap<Jid, Kept>) -> Batch {
+pub fn changes(heard: &[Heard], jobs: &HashMap<Jid, Job>, results: &HashMap<Jid, StoredResult>) -> Batch {
     let mut read = Reading { jobs, seen: HashMap::new() };
     let mut changes = Vec::with_capacity(heard.len());
     // From the last to the first, because histories are matched from their ends: what is older than the log stands at their beginnings.
@@ -59,12 +61,12 @@ pub fn changes(heard: &[Heard], jobs: &HashMap<Jid, Job>, results: &HashMap<Jid,
     Batch { changes, position: heard.last().map_or(0, |last| last.published.position) }
 }
 
-fn gotten(position: u64, kept: &Kept) -> Gotten {
-    let bytes = kept.outcome.bytes.bytes();
+fn gotten(position: u64, kept: &StoredResult) -> Gotten {
+    let bytes = kept.result.bytes.bytes();
     Gotten {
         position,
         jid: kept.jid.clone(),
-        code: kept.outcome.code,
+        code: kept.result.code,
         bytes: cut(bytes).to_vec(),
         length: bytes.len() as u64,
     }
@@ -82,14 +84,14 @@ enum Mark {
 }
 
 impl Mark {
-    fn of(what: &What) -> Option<Mark> {
+    fn of(what: &HistoryEvent) -> Option<Mark> {
         Some(match what {
-            What::Popped { .. } => Mark::Popped,
-            What::Done => Mark::Done,
-            What::Failed { .. } => Mark::Failed,
-            What::TimedOut => Mark::TimedOut,
-            What::HandedBack { .. } => Mark::HandedBack,
-            What::Crashed { .. } => Mark::Crashed,
+            HistoryEvent::Popped { .. } => Mark::Popped,
+            HistoryEvent::Done => Mark::Done,
+            HistoryEvent::Failed { .. } => Mark::Failed,
+            HistoryEvent::TimedOut => Mark::TimedOut,
+            HistoryEvent::HandedBack { .. } => Mark::HandedBack,
+            HistoryEvent::Crashed { .. } => Mark::Crashed,
             _ => return None,
         })
     }
@@ -175,13 +177,12 @@ impl<'a> Reading<'a> {
                     ..ended(jid, ending, self.moment(jid, Mark::Failed, heard.at))
                 }
             }
-            Event::HandedBack { jid, queue, worker, crashed } => {
+            Event::Released { jid, queue, worker, crashed } => {
                 let (mark, ending) = match crashed {
                     true => (Mark::Crashed, Ending::Crashed),
                     false => (Mark::HandedBack, Ending::HandedBack),
                 };
-                let evidence =
-                    self.jobs.get(jid).and_then(|job| job.particulars.as_ref()?.evidence.as_deref());
+                let evidence = self.jobs.get(jid).and_then(|job| job.details.as_ref()?.evidence.as_deref());
                 Ended {
                     queue: Some(queue.clone()),
                     worker: Some(worker.clone()),
@@ -245,7 +246,7 @@ impl<'a> Reading<'a> {
     fn filled(&self, ended: Ended) -> Ended {
         let Some(job) = self.jobs.get(&ended.jid) else { return ended };
         let begun = job.history.iter().rev().find_map(|entry| match &entry.what {
-            What::Popped { worker } if entry.when.get() <= ended.at => Some((entry.when, worker)),
+            HistoryEvent::Popped { worker } if entry.when.get() <= ended.at => Some((entry.when, worker)),
             _ => None,
         });
         Ended {

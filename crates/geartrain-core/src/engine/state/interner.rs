@@ -23,7 +23,7 @@ const SHRINK_MIN: usize = 64;
 
 /// Named things of one kind.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct Interner<T> {
     slots: Vec<Slot<T>>,
     by_name: HashTable<u32>,
     /// The last that was found: it is often asked for again.
@@ -52,10 +52,10 @@ struct Entry<T> {
     examined_at: Option<Timestamp>,
 }
 
-impl<T> Table<T> {
-    pub(crate) fn new(hash_seed: u64) -> Table<T> {
+impl<T> Interner<T> {
+    pub(crate) fn new(hash_seed: u64) -> Interner<T> {
         let hasher = FixedState::with_seed(hash_seed);
-        Table {
+        Interner {
             slots: Vec::new(),
             by_name: HashTable::new(),
             last: Cell::new(0),
@@ -291,14 +291,14 @@ impl<T> Table<T> {
 
 const NAMED: &str = "a number that is referred to has a name";
 
-impl<T> Index<u32> for Table<T> {
+impl<T> Index<u32> for Interner<T> {
     type Output = T;
     fn index(&self, number: u32) -> &T {
         &self.at(number).thing
     }
 }
 
-impl<T> IndexMut<u32> for Table<T> {
+impl<T> IndexMut<u32> for Interner<T> {
     fn index_mut(&mut self, number: u32) -> &mut T {
         &mut self.at_mut(number).thing
     }
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_removed_number_is_used_again_the_lowest_first() {
-        let mut table = Table::new(7);
+        let mut table = Interner::new(7);
         for n in 0..10 {
             table.add(&name(n), n);
         }
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn numbers_behind_the_last_name_are_dropped_with_their_memory() {
-        let mut table = Table::new(7);
+        let mut table = Interner::new(7);
         for n in 0..100_000 {
             table.add(&name(n), n);
         }
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_name_becomes_a_candidate_when_its_last_reference_goes() {
-        let mut table = Table::new(7);
+        let mut table = Interner::new(7);
         let number = table.add(&name(0), ());
         assert_eq!(
             table.next_candidate(Timestamp::ZERO),

@@ -15,7 +15,7 @@ const EVENT_BYTES: usize = 256;
 
 /// The last events.
 #[derive(Debug, Default)]
-pub(crate) struct Happened {
+pub(crate) struct EventLog {
     /// When somebody was last known to listen; none if events are not kept.
     pub(crate) listened: Option<Timestamp>,
     pub(super) events: VecDeque<Published>,
@@ -31,11 +31,11 @@ pub(crate) struct Happened {
 }
 
 impl State {
-    pub(crate) fn happened(&self) -> &Happened {
+    pub(crate) fn event_log(&self) -> &EventLog {
         &self.happened
     }
 
-    pub(super) fn listen(&mut self, listened: Option<Timestamp>) {
+    pub(super) fn start_event_log(&mut self, listened: Option<Timestamp>) {
         let happened = &mut self.happened;
         if happened.listened.is_some() != listened.is_some() {
             // What happens while events are not kept is missed by everybody, so that no earlier position is good after it.
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// Of what happened before the store was opened some may have been lost after it was told. What happens now is beyond all that.
-    pub(super) fn happen_from(&mut self, epoch: u32) {
+    pub(super) fn begin_event_epoch(&mut self, epoch: u32) {
         self.happened.last = self.happened.last.max(u64::from(epoch) << EPOCH_BITS);
     }
 
@@ -58,17 +58,17 @@ impl State {
     }
 
     /// They have those up to a position.
-    pub(crate) fn let_events_go(&mut self, position: u64) {
+    pub(crate) fn ack_events(&mut self, position: u64) {
         self.happened.let_go = self.happened.let_go.max(position);
         self.happened.trim();
     }
 
-    pub(super) fn happen(&mut self, event: &Event) {
+    pub(super) fn append_event(&mut self, event: &Event) {
         self.happened.add(self.happened.last + 1, Arc::new(event.clone()));
     }
 }
 
-impl Happened {
+impl EventLog {
     pub(crate) fn last(&self) -> u64 {
         self.last
     }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use slab::Slab;
 
 use super::rows::RowId;
-use crate::Place;
+use crate::SpillLocation;
 
 /// All the places, and the files they are in.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct SpillMap {
     slots: Slab<Slot>,
     files: BTreeMap<u64, FileUse>,
     /// Files of which less than half is needed, and files of which nothing is.
@@ -41,7 +41,7 @@ struct FileUse {
     stuck: bool,
 }
 
-impl Places {
+impl SpillMap {
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -50,9 +50,9 @@ impl Places {
         self.slots.len()
     }
 
-    pub(crate) fn get(&self, slot: u32, bytes: u32) -> Place {
+    pub(crate) fn get(&self, slot: u32, bytes: u32) -> SpillLocation {
         let Slot { file, offset, .. } = self.slots[slot as usize];
-        Place { file, offset, bytes }
+        SpillLocation { file, offset, bytes }
     }
 
     /// The row whose payload lies there.
@@ -61,11 +61,11 @@ impl Places {
     }
 
     /// The payload of a row lies there from now on.
-    pub(crate) fn insert(&mut self, place: Place, row: RowId) -> usize {
+    pub(crate) fn insert(&mut self, place: SpillLocation, row: RowId) -> usize {
         let of = self.files.entry(place.file).or_default();
         of.live += 1;
         of.live_bytes += place.record_bytes();
-        if Place::is_own_file(place.file) {
+        if SpillLocation::is_own_file(place.file) {
             of.bytes = of.live_bytes;
             self.released.remove(&place.file);
         }
@@ -78,13 +78,13 @@ impl Places {
         let Slot { file, offset, .. } = self.slots.remove(slot as usize);
         if let Some(of) = self.files.get_mut(&file) {
             of.live -= 1;
-            of.live_bytes -= Place { file, offset, bytes }.record_bytes();
+            of.live_bytes -= SpillLocation { file, offset, bytes }.record_bytes();
         }
         self.weigh(file);
     }
 
     /// A record was written, whether it is needed or not.
-    pub(crate) fn wrote(&mut self, place: Place) {
+    pub(crate) fn wrote(&mut self, place: SpillLocation) {
         self.files.entry(place.file).or_default().bytes += place.record_bytes();
         self.growing = self.growing.max(place.file);
         self.weigh(place.file);
@@ -92,7 +92,7 @@ impl Places {
 
     /// There is a file, with records that take so many bytes. It does not grow.
     pub(crate) fn found(&mut self, file: u64, bytes: u64) {
-        if Place::is_own_file(file) {
+        if SpillLocation::is_own_file(file) {
             return self.release_unless_needed(file);
         }
         self.files.entry(file).or_default().bytes = bytes;
@@ -115,7 +115,7 @@ impl Places {
 
     fn weigh(&mut self, file: u64) {
         let of = &self.files[&file];
-        if Place::is_own_file(file) {
+        if SpillLocation::is_own_file(file) {
             if of.live == 0 {
                 self.files.remove(&file);
                 self.released.insert(file);

@@ -5,25 +5,29 @@ use std::collections::VecDeque;
 use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
 use crate::engine::state::{RESULT_BYTES, result_size};
 use crate::{
-    ASIDE_BYTES_MAX, Afterwards, Attach, AttachReply, Chunk, Delivery, Event, How, Jid, Kept, Leave, Leaving,
-    Lives, Outcome, Progress, Put, PutReply, Refusal, SPAN_MAX, Seconds, Status, StatusOf, StatusReply,
-    Terms, Timestamp, Told, Waiter,
+    Attach, AttachReply, Chunk, DURATION_MAX, Delivery, Detach, DetachScope, Event, Jid, JobEnding,
+    JobResult, METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Progress, Put, PutOptions, PutReply, Refusal,
+    ResultWaiter, Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, Timestamp,
 };
 
 /// What has to be done when a job ends, noted before it does.
 #[derive(Default)]
 pub(super) struct Ending {
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<ResultWaiter>,
     result_for: Option<Seconds>,
     forget: bool,
 }
 
 impl Engine {
     /// Refuses terms that make no sense.
-    pub(super) fn check_terms(terms: &Terms) -> Result<(), Refusal> {
+    pub(super) fn check_terms(terms: &PutOptions) -> Result<(), Refusal> {
         check_span("timeout", terms.attempt_max)?;
-        check_span("result_for", terms.result_for)?;
-        check_size("aside", terms.aside.as_ref().map_or(0, |aside| aside.bytes().len()), ASIDE_BYTES_MAX)?;
+        check_span("result_for", terms.result_ttl)?;
+        check_size(
+            "aside",
+            terms.metadata.as_ref().map_or(0, |aside| aside.bytes().len()),
+            METADATA_BYTES_MAX,
+        )?;
         match terms.crashes_max {
             Some(0) => Err(Refusal::BadArgument { what: "crashes_max", why: "must be at least 1".into() }),
             _ => Ok(()),
@@ -37,7 +41,7 @@ impl Engine {
         put: &Put,
         fx: &mut Effects,
     ) -> Result<PutReply, Refusal> {
-        if let Some(waiter) = put.terms.as_ref().and_then(|terms| terms.attach)
+        if let Some(waiter) = put.options.as_ref().and_then(|terms| terms.attach)
             && self.is_unfinished(row)
         {
             self.check_waiter(&waiter, Some(row))?;
@@ -52,7 +56,7 @@ impl Engine {
         now: Timestamp,
         row: Option<RowId>,
         queue: Option<NameId>,
-        terms: &Terms,
+        terms: &PutOptions,
         put: &Put,
         fx: &mut Effects,
     ) -> Result<Option<PutReply>, Refusal> {
@@ -75,7 +79,7 @@ impl Engine {
         if terms.roll_call {
             let klass = self.state.find_name(super::Kind::Klass, put.klass.shared());
             if queue.is_none_or(|queue| self.state.able(queue, klass) == 0) {
-                return Err(Refusal::NobodyCan { queue: put.queue.clone(), klass: put.klass.clone() });
+                return Err(Refusal::NoCapableWorker { queue: put.queue.clone(), klass: put.klass.clone() });
             }
         }
         Ok(None)
@@ -84,15 +88,15 @@ impl Engine {
     fn coalesce(
         &mut self,
         row: RowId,
-        terms: &Terms,
+        terms: &PutOptions,
         put: &Put,
         fx: &mut Effects,
     ) -> Result<PutReply, Refusal> {
         if let Some(waiter) = &terms.attach {
             self.check_waiter(waiter, Some(row))?;
         }
-        let always = terms.lives == Lives::Always;
-        self.commit(Delta::Merged { row, result_for: terms.result_for, always }, fx);
+        let always = terms.orphan_policy == OrphanPolicy::Always;
+        self.commit(Delta::Merged { row, result_for: terms.result_ttl, always }, fx);
         if let Some(waiter) = terms.attach {
             self.attach_to(row, waiter, fx);
         }
@@ -103,12 +107,12 @@ impl Engine {
     }
 
     /// Gives a job that was just put the terms that its put asked for.
-    pub(super) fn settle_terms(&mut self, row: RowId, terms: &mut Terms, fx: &mut Effects) {
+    pub(super) fn settle_terms(&mut self, row: RowId, terms: &mut PutOptions, fx: &mut Effects) {
         let terms = std::mem::take(terms);
         let attach = terms.attach;
-        if terms != Terms::default() {
-            let terms = Terms { attach: None, roll_call: false, ..terms };
-            self.commit(Delta::Terms(row, Box::new(terms)), fx);
+        if terms != PutOptions::default() {
+            let terms = PutOptions { attach: None, roll_call: false, ..terms };
+            self.commit(Delta::PutOptions(row, Box::new(terms)), fx);
         }
         if let Some(waiter) = attach {
             self.attach_to(row, waiter, fx);
@@ -120,7 +124,7 @@ impl Engine {
     }
 
     /// Refuses somebody who waits for another job.
-    fn check_waiter(&self, waiter: &Waiter, row: Option<RowId>) -> Result<(), Refusal> {
+    fn check_waiter(&self, waiter: &ResultWaiter, row: Option<RowId>) -> Result<(), Refusal> {
         match self.state.awaited_by(waiter) {
             Some(other) if Some(other) != row => Err(Refusal::BadArgument {
                 what: "waiter",
@@ -130,7 +134,7 @@ impl Engine {
         }
     }
 
-    fn attach_to(&mut self, row: RowId, waiter: Waiter, fx: &mut Effects) {
+    fn attach_to(&mut self, row: RowId, waiter: ResultWaiter, fx: &mut Effects) {
         if self.state.awaited_by(&waiter).is_none() {
             self.commit(Delta::Attached(row, waiter), fx);
         }
@@ -153,25 +157,25 @@ impl Engine {
         let kept = self.result(now, &jid);
         match (state, kept) {
             (None, None) => Err(Refusal::NoSuchJob { jid }),
-            (state, kept) => Ok(AttachReply::Ended { state, kept }),
+            (state, kept) => Ok(AttachReply::Ended { state, result: kept }),
         }
     }
 
-    pub(super) fn leave(&mut self, leave: &Leave, fx: &mut Effects) -> u64 {
-        let nobody = Waiter { front: 0, connection: 0, number: 0 };
-        let (first, leaves): (Waiter, &dyn Fn(&Waiter) -> bool) = match &leave.who {
-            Leaving::One(one) => (*one, &move |waiter| waiter == one),
-            Leaving::Connection { front, connection } => {
-                (Waiter { front: *front, connection: *connection, number: 0 }, &move |waiter| {
-                    waiter.front == *front && waiter.connection == *connection
+    pub(super) fn leave(&mut self, leave: &Detach, fx: &mut Effects) -> u64 {
+        let nobody = ResultWaiter { stream_id: 0, connection: 0, number: 0 };
+        let (first, leaves): (ResultWaiter, &dyn Fn(&ResultWaiter) -> bool) = match &leave.scope {
+            DetachScope::One(one) => (*one, &move |waiter| waiter == one),
+            DetachScope::Connection { front, connection } => {
+                (ResultWaiter { stream_id: *front, connection: *connection, number: 0 }, &move |waiter| {
+                    waiter.stream_id == *front && waiter.connection == *connection
                 })
             }
-            Leaving::Front(front) => {
-                (Waiter { front: *front, ..nobody }, &move |waiter| waiter.front == *front)
+            DetachScope::Stream(front) => {
+                (ResultWaiter { stream_id: *front, ..nobody }, &move |waiter| waiter.stream_id == *front)
             }
-            Leaving::Everyone => (nobody, &|_| true),
+            DetachScope::All => (nobody, &|_| true),
         };
-        let left: Vec<(Waiter, RowId)> =
+        let left: Vec<(ResultWaiter, RowId)> =
             self.state.waiters_from(first).take_while(|(waiter, _)| leaves(waiter)).collect();
         for (waiter, row) in &left {
             self.commit(Delta::Detached(*row, *waiter), fx);
@@ -182,10 +186,10 @@ impl Engine {
 
     /// Removes a job that lived only as long as somebody waited for it, if nobody does.
     pub(super) fn remove_if_abandoned(&mut self, row: RowId, fx: &mut Effects) {
-        let Some(side) = self.state.side(row) else { return };
+        let Some(side) = self.state.extension(row) else { return };
         let queued =
             matches!(self.state.row(row).state, RowState::Scheduled | RowState::Depends | RowState::Waiting);
-        let is_needed = side.terms.lives == Lives::Always
+        let is_needed = side.options.orphan_policy == OrphanPolicy::Always
             || !side.waiters.is_empty()
             || self.state.dependents(row).next().is_some();
         if !queued || is_needed {
@@ -205,7 +209,7 @@ impl Engine {
         self.check_holder(row, &jid, &holder)?;
         fx.passing = self.is_passing(row);
         self.commit(Delta::Progressed(row, progress), fx);
-        self.deliver(row, &jid, &Told::Progress { progress, said }, fx);
+        self.deliver(row, &jid, &StreamItem::Progress { progress, said }, fx);
         fx.tell(|| Event::Progress { jid, progress });
         Ok(())
     }
@@ -215,13 +219,13 @@ impl Engine {
         self.check_size("chunk", bytes.bytes().len())?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
-        Ok(self.deliver(row, &jid, &Told::Chunk(kind, bytes), fx))
+        Ok(self.deliver(row, &jid, &StreamItem::Chunk(kind, bytes), fx))
     }
 
     /// Tells everybody who waits for a job, and says how many they are.
-    fn deliver(&self, row: RowId, jid: &Jid, told: &Told, fx: &mut Effects) -> u64 {
-        let Some(side) = self.state.side(row) else { return 0 };
-        let tell = |waiter: &Waiter| Delivery { waiter: *waiter, jid: jid.clone(), told: told.clone() };
+    fn deliver(&self, row: RowId, jid: &Jid, told: &StreamItem, fx: &mut Effects) -> u64 {
+        let Some(side) = self.state.extension(row) else { return 0 };
+        let tell = |waiter: &ResultWaiter| Delivery { waiter: *waiter, jid: jid.clone(), item: told.clone() };
         fx.deliveries.extend(side.waiters.iter().map(tell));
         side.waiters.len() as u64
     }
@@ -231,18 +235,18 @@ impl Engine {
         if self.state.row(row).rare == NONE {
             return None;
         }
-        let side = self.state.side(row)?;
+        let side = self.state.extension(row)?;
         Some(Ending {
             waiters: side.waiters.clone(),
-            result_for: side.terms.result_for,
-            forget: side.terms.afterwards == Afterwards::Forget,
+            result_for: side.options.result_ttl,
+            forget: side.options.on_end == OnEnd::Forget,
         })
     }
 
     /// Refuses a result that could not be kept.
-    pub(super) fn check_result(&self, row: RowId, result: Option<&Outcome>) -> Result<(), Refusal> {
+    pub(super) fn check_result(&self, row: RowId, result: Option<&JobResult>) -> Result<(), Refusal> {
         let Some(result) = result else { return Ok(()) };
-        if self.state.side(row).is_none_or(|side| side.terms.result_for.is_none()) {
+        if self.state.extension(row).is_none_or(|side| side.options.result_ttl.is_none()) {
             return Ok(());
         }
         let max = self.state.numbers().results_bytes.saturating_sub(RESULT_BYTES);
@@ -255,26 +259,32 @@ impl Engine {
         row: RowId,
         now: Timestamp,
         ending: Ending,
-        how: How,
-        result: Option<Box<Outcome>>,
+        how: JobEnding,
+        result: Option<Box<JobResult>>,
         fx: &mut Effects,
     ) {
         let Ending { waiters, result_for, forget } = ending;
         let jid = self.state.jid(row);
         let outcome = result.map(|result| *result).unwrap_or_else(|| without_result(&how));
-        let told =
-            |waiter| Delivery { waiter, jid: jid.clone(), told: Told::Ended(how.clone(), outcome.clone()) };
+        let told = |waiter| Delivery {
+            waiter,
+            jid: jid.clone(),
+            item: StreamItem::Ended(how.clone(), outcome.clone()),
+        };
         fx.deliveries.extend(waiters.into_iter().map(told));
         if let Some(result_for) = result_for {
             let until = now + result_for;
-            self.keep_result(Kept { jid: jid.clone(), how, outcome, ended: now, until }, fx);
+            self.keep_result(
+                StoredResult { jid: jid.clone(), ending: how, result: outcome, ended: now, until },
+                fx,
+            );
         }
         if forget && self.state.dependents(row).next().is_none() {
             self.commit(Delta::Remove(row), fx);
         }
     }
 
-    fn keep_result(&mut self, kept: Kept, fx: &mut Effects) {
+    fn keep_result(&mut self, kept: StoredResult, fx: &mut Effects) {
         let max = self.state.numbers().results_bytes as u64;
         // There is no room for it however much is dropped: what nobody gave, or a failure that took many words.
         if result_size(&kept) > max {
@@ -291,14 +301,14 @@ impl Engine {
 
     /// Tells those who wait for a job that is about to be cancelled.
     pub(super) fn tell_canceled(&self, row: RowId, fx: &mut Effects) {
-        if self.state.side(row).is_some() {
-            let outcome = without_result(&How::Canceled);
-            self.deliver(row, &self.state.jid(row), &Told::Ended(How::Canceled, outcome), fx);
+        if self.state.extension(row).is_some() {
+            let outcome = without_result(&JobEnding::Canceled);
+            self.deliver(row, &self.state.jid(row), &StreamItem::Ended(JobEnding::Canceled, outcome), fx);
         }
     }
 
     /// A result that is kept and not too old.
-    pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<Kept>> {
+    pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<StoredResult>> {
         self.state.results().get(jid).filter(|kept| kept.until > now).cloned().map(Box::new)
     }
 
@@ -309,7 +319,7 @@ impl Engine {
                 self.state.find_queue(queue.as_str()).and_then(|queue| self.state.keyed(queue, key))
             }
         }?;
-        let side = self.state.side(row);
+        let side = self.state.extension(row);
         Some(StatusReply {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
@@ -321,18 +331,18 @@ impl Engine {
     }
 
     fn submissions(&self, row: RowId) -> u64 {
-        1 + self.state.side(row).map_or(0, |side| side.joined)
+        1 + self.state.extension(row).map_or(0, |side| side.joined)
     }
 }
 
-fn without_result(how: &How) -> Outcome {
-    Outcome { code: i32::from(*how != How::Completed), ..Outcome::default() }
+fn without_result(how: &JobEnding) -> JobResult {
+    JobResult { code: i32::from(*how != JobEnding::Completed), ..JobResult::default() }
 }
 
 /// Refuses a time that nothing could be done in, or that is beyond all plans.
 pub(super) fn check_span(what: &'static str, span: Option<Seconds>) -> Result<(), Refusal> {
     match span {
-        Some(span) if span <= Seconds::ZERO || span > SPAN_MAX => Err(Refusal::BadArgument {
+        Some(span) if span <= Seconds::ZERO || span > DURATION_MAX => Err(Refusal::BadArgument {
             what,
             why: format!("must be above 0 seconds and at most ten years, not {span}"),
         }),

@@ -8,11 +8,11 @@ use crate::LogError;
 /// Where a log is: `sqlite:FILE`. Other databases will be other schemes.
 ///
 /// ```
-/// use geartrain_log::LogPlace;
+/// use geartrain_results::LogPlace;
 /// let place: LogPlace = "sqlite:./results.db".parse()?;
 /// assert_eq!(place.to_string(), "sqlite:./results.db");
 /// assert!("results.db".parse::<LogPlace>().is_err());
-/// # Ok::<(), geartrain_log::LogError>(())
+/// # Ok::<(), geartrain_results::LogError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPlace {

@@ -4,7 +4,7 @@ use super::{RowState, State};
 
 /// How much of everything an engine holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct MemoryReport {
     /// Jobs that wait for their time.
     pub scheduled: u64,
     /// Jobs that wait for others.
@@ -27,7 +27,7 @@ pub struct Census {
     pub name_bytes: u64,
 }
 
-impl Census {
+impl MemoryReport {
     /// All jobs, wherever they stand. Recurring jobs are not jobs themselves.
     pub fn jobs(&self) -> u64 {
         self.scheduled + self.depends + self.waiting + self.running + self.complete + self.failed
@@ -36,13 +36,13 @@ impl Census {
 
 impl State {
     /// Counts the jobs one by one, so that it can be compared with what the indexes say.
-    pub(crate) fn census(&self) -> Census {
-        let mut census = Census {
+    pub(crate) fn memory_report(&self) -> MemoryReport {
+        let mut census = MemoryReport {
             queues: self.registered_queues().len() as u64,
             recurring: self.templates.len() as u64,
             names: self.name_count() as u64,
             name_bytes: self.name_bytes() as u64,
-            ..Census::default()
+            ..MemoryReport::default()
         };
         for at in self.rows.ids() {
             let count = match self.rows[at].state {

@@ -1,6 +1,6 @@
 //! What the log says of one attempt, and what can be asked of it.
 
-use geartrain_core::{Outcome, Timestamp};
+use geartrain_core::{JobResult, Timestamp};
 
 /// One attempt at a job; or how a job ended that was not being worked on.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Entry {
     /// What was said about the failure.
     pub message: Option<String>,
     /// What came out, as much of it as is kept.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<JobResult>,
     /// How many bytes came out. If there are fewer in the outcome, the rest was cut off.
     pub result_bytes: u64,
     /// Whether both moments are the queue's. If not, one of them is when the log heard of it.

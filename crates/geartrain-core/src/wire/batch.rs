@@ -6,8 +6,8 @@
 //! nowhere else.
 
 use crate::{
-    Answer, BadName, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, Klass,
-    Lock, Outcome, Payload, Pop, PopOrder, PopReply, Popped, Priority, Put, PutReply, QueueName, Reply,
+    Answer, BadName, Call, Command, Complete, CompleteReply, Count, Cycles, Existing, Holder, Jid, JobResult,
+    Klass, Lock, Payload, Pop, PopOrder, PopReply, Popped, Priority, Put, PutReply, QueueName, Reply,
     Seconds, Tag, Timestamp, Token, WorkerName,
 };
 
@@ -45,7 +45,7 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
         match command {
             Command::Put(put) if is_plain_put(put) => to.puts(put, run),
             Command::Complete(complete) if is_plain_complete(complete) => to.completes(run),
-            Command::Put(put) if put.terms.is_none() => to.put(put),
+            Command::Put(put) if put.options.is_none() => to.put(put),
             Command::Pop(pop) => to.pop(pop),
             Command::Complete(complete) if complete.next.is_none() && complete.result.is_none() => {
                 to.complete(complete)
@@ -74,7 +74,7 @@ fn are_of_one_run(one: &Call, next: &Call) -> bool {
 
 /// Whether a put asks for nothing in particular.
 fn is_plain_put(put: &Put) -> bool {
-    put.terms.is_none()
+    put.options.is_none()
         && put.delay == Seconds::ZERO
         && put.priority.is_none()
         && put.retries.is_none()
@@ -96,7 +96,7 @@ fn is_plain_complete(complete: &Complete) -> bool {
 
 /// Whether a job was handed out with no more than what Qless knows of it.
 fn is_plain_popped(job: &Popped) -> bool {
-    job.particulars.is_none() && job.job.is_none()
+    job.details.is_none() && job.job.is_none()
 }
 
 /// Reads a batch; none if it is not one, or makes no sense and serde can say why.
@@ -680,7 +680,7 @@ impl<'a> Reader<'a> {
                 "Accept" => Cycles::Accept,
                 _ => return None,
             },
-            terms: if self.is_nil() { None } else { return None },
+            options: if self.is_nil() { None } else { return None },
         })
     }
 
@@ -711,7 +711,7 @@ impl<'a> Reader<'a> {
             queue: self.option(Reader::queue)?,
             payload: self.option(Reader::payload)?,
             next: if self.is_nil() { None } else { return None },
-            result: if self.is_nil() { None::<Box<Outcome>> } else { return None },
+            result: if self.is_nil() { None::<Box<JobResult>> } else { return None },
         })
     }
 
@@ -749,7 +749,7 @@ impl<'a> Reader<'a> {
             retries: self.integer()?.try_into().ok()?,
             remaining: self.integer()?.try_into().ok()?,
             lock: self.lock()?,
-            particulars: None,
+            details: None,
             job: None,
         };
         (self.is_nil() && self.is_nil()).then_some(job)

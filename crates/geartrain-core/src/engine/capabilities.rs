@@ -1,11 +1,11 @@
 //! What workers can do, what becomes of their jobs when they die or are interrupted, and what queues take.
 
-use super::terms::check_span;
+use super::put_options::check_span;
 use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
 use crate::{
-    Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Gone, Group, HandBack,
-    Jid, Klass, Pop, Priority, Put, QueueLimits, QueueName, RETRIES_MAX, Refusal, RollCall, Seconds,
-    SetLimits, Timestamp, WorkerName,
+    Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Group, Jid, Klass, Pop,
+    Priority, Put, QueueLimits, QueueName, RETRIES_MAX, Refusal, Release, RollCall, Seconds, SetLimits,
+    Timestamp, WorkerLost, WorkerName,
 };
 
 /// How long ago a worker that waits for jobs was last noted as seen, before it is again.
@@ -32,7 +32,7 @@ impl Engine {
         let can = match change {
             AnnounceChange::Can(can) => can,
             AnnounceChange::Only(only) => {
-                self.commit(Delta::UnableAtAll(worker), fx);
+                self.commit(Delta::CapabilitiesCleared(worker), fx);
                 only
             }
             AnnounceChange::Cannot(cannot) => {
@@ -45,7 +45,10 @@ impl Engine {
         for ability in can {
             let queue = self.queue_id(&ability.queue, fx);
             let klass = ability.klass.map(|klass| self.klass_id(&klass, fx));
-            self.commit(Delta::Able { worker, queue, klass, attempt_max: ability.attempt_max }, fx);
+            self.commit(
+                Delta::CapabilityAdded { worker, queue, klass, attempt_max: ability.attempt_max },
+                fx,
+            );
         }
         fx.tell(|| Event::Announced { worker: name });
         Ok(())
@@ -57,7 +60,7 @@ impl Engine {
         let known = klass.map(|klass| self.state.find_name(Kind::Klass, klass.shared()));
         match known {
             Some(None) => {}
-            klass => self.commit(Delta::Unable { worker, queue, klass: klass.flatten() }, fx),
+            klass => self.commit(Delta::CapabilityRemoved { worker, queue, klass: klass.flatten() }, fx),
         }
     }
 
@@ -114,7 +117,11 @@ impl Engine {
                 let abilities = self.state.abilities(worker);
                 let seen = self.state.worker(worker).seen;
                 let name = self.state.worker_name(worker)?;
-                (!abilities.is_empty()).then_some(Announcement { worker: name, seen, abilities })
+                (!abilities.is_empty()).then_some(Announcement {
+                    worker: name,
+                    seen,
+                    capabilities: abilities,
+                })
             })
             .collect();
         all.sort_by(|one, other| one.worker.cmp(&other.worker));
@@ -124,21 +131,21 @@ impl Engine {
     pub(super) fn hand_back(
         &mut self,
         now: Timestamp,
-        hand_back: HandBack,
+        hand_back: Release,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let HandBack { jid, holder } = hand_back;
+        let Release { jid, holder } = hand_back;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
         self.tell_handed_back(row, false, fx);
-        self.commit(Delta::HandBack(row, now), fx);
+        self.commit(Delta::Release(row, now), fx);
         self.remove_if_abandoned(row, fx);
         Ok(())
     }
 
     fn tell_handed_back(&self, row: RowId, crashed: bool, fx: &mut Effects) {
         if let Some(worker) = self.holder(row) {
-            fx.tell(|| Event::HandedBack {
+            fx.tell(|| Event::Released {
                 jid: self.state.jid(row),
                 queue: self.state.queue_name(self.state.row(row).queue),
                 worker,
@@ -147,7 +154,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn gone(&mut self, now: Timestamp, gone: Gone, fx: &mut Effects) -> Result<Vec<Jid>, Refusal> {
+    pub(super) fn gone(
+        &mut self,
+        now: Timestamp,
+        gone: WorkerLost,
+        fx: &mut Effects,
+    ) -> Result<Vec<Jid>, Refusal> {
         check_size("evidence", gone.evidence.as_ref().map_or(0, String::len), EVIDENCE_BYTES_MAX)?;
         let Some(worker) = self.state.find_worker(gone.worker.as_str()) else { return Ok(Vec::new()) };
         let held = self.state.held(worker);
@@ -159,14 +171,14 @@ impl Engine {
             self.crash(row, now, gone.evidence.as_deref(), fx);
         }
         self.commit(Delta::ForgetWorker(worker), fx);
-        fx.tell(|| Event::WorkerGone { worker: gone.worker });
+        fx.tell(|| Event::WorkerLost { worker: gone.worker });
         Ok(jids)
     }
 
     fn crash(&mut self, row: RowId, now: Timestamp, evidence: Option<&str>, fx: &mut Effects) {
         self.commit(Delta::Crashed { row, now, evidence: evidence.map(Into::into) }, fx);
         let (crashes, of_job) =
-            self.state.side(row).map_or((0, None), |side| (side.crashes, side.terms.crashes_max));
+            self.state.extension(row).map_or((0, None), |side| (side.crashes, side.options.crashes_max));
         // Whoever put it wants it to be tried without end.
         let is_endless = self.state.row(row).retries == RETRIES_MAX;
         let of_all = if is_endless { 0 } else { self.state.numbers().crashes_max };

@@ -15,7 +15,7 @@ const NEXT_MAX: usize = 128;
 impl Engine {
     /// Reads what the first of these commands will need, and changes nothing. Says how many it looked at. It helps if several follow each other, and
     /// otherwise costs a little.
-    pub fn look_ahead<'a>(&self, commands: impl Iterator<Item = &'a Command>) -> usize {
+    pub fn prefetch<'a>(&self, commands: impl Iterator<Item = &'a Command>) -> usize {
         let (mut touched, mut looked_at) = (0, 0);
         let mut popped: Option<(u32, usize)> = None;
         let mut completed = 0;

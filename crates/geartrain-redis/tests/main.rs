@@ -1,0 +1,18 @@
+//! The integration tests of geartrain-redis: one binary, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod batches;
+mod cluster;
+mod conformance;
+mod dead_processes;
+mod differential;
+mod frozen;
+mod maxmemory;
+mod native;
+mod outages;
+mod peers;
+mod qless;
+mod script;
+mod support;
+mod wrong_types;

@@ -1,0 +1,11 @@
+//! The integration tests of geartrain-resp: one binary, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod connection;
+mod front;
+mod native;
+mod published;
+mod qless;
+mod words;

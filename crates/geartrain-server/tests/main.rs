@@ -1,0 +1,11 @@
+//! The integration tests of geartrain-server: one binary, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conformance;
+mod faces;
+mod gearman_peers;
+mod gearman_tls;
+mod qless_py;
+mod result_log;
+mod two;

@@ -1,0 +1,9 @@
+//! The integration tests of geartrain-testkit: one binary, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod codec;
+mod engine_and_model;
+mod names;
+mod snapshot;
+mod wire;
