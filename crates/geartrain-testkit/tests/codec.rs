@@ -150,7 +150,7 @@ fn samples() -> Vec<Delta> {
         Delta::Promote(200, now),
         Delta::Pop { row: 200, worker: 300, now, expires: later },
         Delta::Warn { row: 200, now, until: later },
-        Delta::Spend(200),
+        Delta::SpendRetry(200),
         Delta::Heartbeat { row: 200, expires: later, payload: None },
         Delta::Heartbeat { row: 200, expires: later, payload: payload.clone() },
         Delta::Complete { row: 200, now, payload: None },
@@ -228,7 +228,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
     };
     let kept = |how, code, bytes: &'static str| {
         let outcome = JobResult { code, bytes: bytes.into() };
-        Delta::ResultKept(Box::new(StoredResult {
+        Delta::ResultStored(Box::new(StoredResult {
             jid: uuid(),
             ending: how,
             result: outcome,
@@ -240,13 +240,13 @@ fn samples_beyond_qless() -> Vec<Delta> {
     let mut samples = vec![
         Delta::PutOptions(9, Box::default()),
         Delta::PutOptions(9, Box::new(terms.clone())),
-        Delta::Merged { row: 9, result_for: None, always: true },
-        Delta::Merged { row: 9, result_for: Some(Seconds::from(60)), always: false },
+        Delta::Coalesced { row: 9, result_ttl: None, always: true },
+        Delta::Coalesced { row: 9, result_ttl: Some(Seconds::from(60)), always: false },
         Delta::Attached(9, waiter),
         Delta::Detached(9, ResultWaiter { stream_id: 1, connection: 0, number: 0 }),
         Delta::Progressed(9, progress),
         Delta::Deadline(9, at(30.5)),
-        Delta::Overrun(9, at(31.0)),
+        Delta::AttemptTimedOut(9, at(31.0)),
         Delta::Crashed { row: 9, now: at(32.0), evidence: None },
         Delta::Crashed { row: 9, now: at(32.0), evidence: Some("signal 9".into()) },
         Delta::Release(9, at(33.0)),
@@ -257,7 +257,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::CapabilitiesCleared(1),
         Delta::Limits(2, None),
         Delta::Limits(2, Some(Box::new(limits))),
-        Delta::Asked(2, at(34.0)),
+        Delta::Polled(2, at(34.0)),
         kept(JobEnding::Completed, 0, "42"),
         kept(JobEnding::Failed { group: group(), message: "no such host".into() }, -1, ""),
         Delta::ResultDropped(uuid()),
@@ -271,8 +271,8 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::PutOptions(9, Box::new(PutOptions { metadata: Some("".into()), ..terms })),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(0, 0), seconds_left: None }),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(5, 4), seconds_left: None }),
-        Delta::ReuseNumber(Kind::Worker, 300, "host-8".into()),
-        Delta::FreeNumber(Kind::Klass, 3),
+        Delta::ReuseNameId(Kind::Worker, 300, "host-8".into()),
+        Delta::FreeNameId(Kind::Klass, 3),
         Delta::Put(PutDelta { payload: in_file(), ..plain_put() }),
         Delta::Complete { row: 9, now: at(36.0), payload: Some(in_file()) },
     ]);

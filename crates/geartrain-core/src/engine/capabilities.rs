@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// Notes that somebody still waits for jobs, unless that was noted a moment ago.
-    pub fn still_asks(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
+    pub fn note_parked_poll(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
         for queue in &pop.queues {
             let queue = self.queue_id(queue, effects);
             self.note_asked(queue, now, effects);

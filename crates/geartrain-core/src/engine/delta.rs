@@ -32,9 +32,9 @@ pub enum Delta {
     /// A name gets the next number of its kind.
     Name(Kind, Arc<str>),
     /// A name gets a number of its kind that is free.
-    ReuseNumber(Kind, NameId, Arc<str>),
+    ReuseNameId(Kind, NameId, Arc<str>),
     /// A name that nothing refers to is removed, and its number is free.
-    FreeNumber(Kind, NameId),
+    FreeNameId(Kind, NameId),
     /// A worker was seen.
     Seen(NameId, Timestamp),
     /// A job enters a queue.
@@ -77,7 +77,7 @@ pub enum Delta {
         until: Timestamp,
     },
     /// An attempt is given up: one retry less.
-    Spend(RowId),
+    SpendRetry(RowId),
     /// A lock lasts longer.
     Heartbeat {
         /// The job.
@@ -159,11 +159,11 @@ pub enum Delta {
     /// A job has these terms and no others. Who is attached is told apart, and nobody is called.
     PutOptions(RowId, Box<PutOptions>),
     /// A put joins a job.
-    Merged {
+    Coalesced {
         /// The job.
         row: RowId,
         /// How long its result is to be kept at least.
-        result_for: Option<Seconds>,
+        result_ttl: Option<Seconds>,
         /// Whether it lives on without anybody who waits.
         always: bool,
     },
@@ -176,7 +176,7 @@ pub enum Delta {
     /// An attempt must be over at a moment.
     Deadline(RowId, Timestamp),
     /// An attempt took too long: one retry less.
-    Overrun(RowId, Timestamp),
+    AttemptTimedOut(RowId, Timestamp),
     /// A job's worker died: one retry less.
     Crashed {
         /// The job.
@@ -215,9 +215,9 @@ pub enum Delta {
     /// A queue has these limits, or none.
     Limits(NameId, Option<Box<QueueLimits>>),
     /// Somebody asked a queue for jobs.
-    Asked(NameId, Timestamp),
+    Polled(NameId, Timestamp),
     /// A result is kept.
-    ResultKept(Box<StoredResult>),
+    ResultStored(Box<StoredResult>),
     /// A result is kept no longer.
     ResultDropped(Jid),
     /// Events are kept because somebody listened at a moment, or not kept.
@@ -235,8 +235,8 @@ impl Delta {
         !matches!(
             self,
             Delta::Name(..)
-                | Delta::ReuseNumber(..)
-                | Delta::FreeNumber(..)
+                | Delta::ReuseNameId(..)
+                | Delta::FreeNameId(..)
                 | Delta::Seen(..)
                 | Delta::Promote(..)
                 | Delta::Pop { .. }
@@ -247,7 +247,7 @@ impl Delta {
                 | Delta::CapabilityAdded { .. }
                 | Delta::CapabilityRemoved { .. }
                 | Delta::CapabilitiesCleared(_)
-                | Delta::Asked(..)
+                | Delta::Polled(..)
                 | Delta::EventLogged(_)
         )
     }
@@ -257,10 +257,10 @@ impl Delta {
         !matches!(
             self,
             Delta::Name(..)
-                | Delta::ReuseNumber(..)
-                | Delta::FreeNumber(..)
+                | Delta::ReuseNameId(..)
+                | Delta::FreeNameId(..)
                 | Delta::Seen(..)
-                | Delta::Asked(..)
+                | Delta::Polled(..)
         )
     }
 
@@ -295,7 +295,7 @@ impl Delta {
             Delta::Promote(row, _)
             | Delta::Pop { row, .. }
             | Delta::Warn { row, .. }
-            | Delta::Spend(row)
+            | Delta::SpendRetry(row)
             | Delta::Heartbeat { row, .. }
             | Delta::Complete { row, .. }
             | Delta::Retry { row, .. }
@@ -308,12 +308,12 @@ impl Delta {
             | Delta::Log { row, .. }
             | Delta::Tag(row, ..)
             | Delta::Untag(row, _)
-            | Delta::Merged { row, .. }
+            | Delta::Coalesced { row, .. }
             | Delta::Attached(row, _)
             | Delta::Detached(row, _)
             | Delta::Progressed(row, _)
             | Delta::Deadline(row, _)
-            | Delta::Overrun(row, _)
+            | Delta::AttemptTimedOut(row, _)
             | Delta::Crashed { row, .. }
             | Delta::Release(row, _)
             | Delta::ToFront(row)
@@ -321,8 +321,8 @@ impl Delta {
 
             Delta::Epoch(_)
             | Delta::Name(..)
-            | Delta::ReuseNumber(..)
-            | Delta::FreeNumber(..)
+            | Delta::ReuseNameId(..)
+            | Delta::FreeNameId(..)
             | Delta::Seen(..)
             | Delta::Spawn { .. }
             | Delta::Track(..)
@@ -338,8 +338,8 @@ impl Delta {
             | Delta::CapabilityRemoved { .. }
             | Delta::CapabilitiesCleared(_)
             | Delta::Limits(..)
-            | Delta::Asked(..)
-            | Delta::ResultKept(_)
+            | Delta::Polled(..)
+            | Delta::ResultStored(_)
             | Delta::ResultDropped(_)
             | Delta::Listening(_)
             | Delta::EventLogged(_)

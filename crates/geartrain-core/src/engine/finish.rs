@@ -21,7 +21,7 @@ impl Engine {
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_passing(row);
         self.commit(Delta::Heartbeat { row, expires, payload: beat.payload.take() }, fx);
         self.commit(Delta::Seen(worker, now), fx);
         Ok(expires)
@@ -51,7 +51,7 @@ impl Engine {
             None => {
                 self.check_result(row, result.as_deref())?;
                 let ending = self.ending(row);
-                fx.passing = self.is_passing(row);
+                fx.ephemeral = self.is_passing(row);
                 self.milestone(row, Milestone::Completed, fx);
                 fx.tell(|| Event::Completed {
                     jid: jid.clone(),
@@ -126,7 +126,7 @@ impl Engine {
             let how = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
             (ending, how)
         });
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_passing(row);
         fx.tell(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),
@@ -155,7 +155,7 @@ impl Engine {
         let remaining = i64::from(self.state.row(row).remaining) - 1;
         let wait = retry.chance.and_then(|chance| self.backoff(row, chance));
         let delay = wait.unwrap_or(retry.delay);
-        self.commit(Delta::Spend(row), fx);
+        self.commit(Delta::SpendRetry(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;
             fx.tell(|| Event::Retried { jid: retry.jid, queue: self.state.queue_name(queue) });

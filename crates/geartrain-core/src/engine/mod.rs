@@ -56,7 +56,7 @@ pub struct Limits {
     /// Any number. One that outsiders cannot guess keeps them from choosing jids that slow the index down.
     pub hash_seed: u64,
     /// Payloads of so many bytes, or more, may be moved out of memory.
-    pub moved_bytes_min: u32,
+    pub spill_bytes_min: u32,
     /// How many events are kept at the most for somebody who is to have every one of them, until [they have](Engine::let_events_go); 0 if there is nobody.
     /// What others find is as much as ever, or more.
     pub events_held_max: usize,
@@ -65,7 +65,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         let payload_bytes_max = PAYLOAD_BYTES_MAX;
-        Limits { payload_bytes_max, hash_seed: 0, moved_bytes_min: u32::MAX, events_held_max: 0 }
+        Limits { payload_bytes_max, hash_seed: 0, spill_bytes_min: u32::MAX, events_held_max: 0 }
     }
 }
 
@@ -83,9 +83,9 @@ pub struct Effects {
     /// What those are to be told who wait for jobs, in order, after the events.
     pub deliveries: Vec<Delivery>,
     /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
-    pub elsewhere: bool,
+    pub any_spilled: bool,
     /// Whether what is noted now concerns a job that need not outlive the machine: the engine's own mark.
-    pub passing: bool,
+    pub ephemeral: bool,
 }
 
 /// Changes, written down.
@@ -96,7 +96,7 @@ pub struct Written {
     /// Whether any of them [must be synced](Delta::must_be_synced).
     pub must_be_synced: bool,
     /// Whether any of them matters once the process is gone. If not, all of them can be written with what comes next.
-    pub must_be_kept: bool,
+    pub must_be_logged: bool,
 }
 
 /// How much room there is at the most for what is not written down yet.
@@ -122,9 +122,9 @@ impl Effects {
             None => self.deltas.push(delta),
             Some(written) => {
                 delta.encode(&mut written.bytes);
-                if !self.passing {
+                if !self.ephemeral {
                     written.must_be_synced |= delta.must_be_synced();
-                    written.must_be_kept |= delta.must_be_logged();
+                    written.must_be_logged |= delta.must_be_logged();
                 }
             }
         }
@@ -184,7 +184,7 @@ impl Engine {
     pub fn new(limits: Limits) -> Engine {
         // A row counts its payload's bytes in 32 bits.
         let limits = Limits { payload_bytes_max: limits.payload_bytes_max.min(u32::MAX as usize), ..limits };
-        let mut state = State::new(limits.hash_seed, limits.moved_bytes_min);
+        let mut state = State::new(limits.hash_seed, limits.spill_bytes_min);
         state.hold_events(limits.events_held_max);
         Engine { state, limits }
     }
@@ -212,8 +212,8 @@ impl Engine {
     }
 
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
-        fx.elsewhere |= !self.state.blobs().places().is_empty();
-        fx.passing = false;
+        fx.any_spilled |= !self.state.blobs().places().is_empty();
+        fx.ephemeral = false;
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
@@ -478,7 +478,7 @@ impl Engine {
     fn id(&mut self, kind: Kind, name: &Arc<str>, fx: &mut Effects) -> NameId {
         self.state.find_name(kind, name).unwrap_or_else(|| {
             let named = match self.state.first_free(kind) {
-                Some(number) => Delta::ReuseNumber(kind, number, name.clone()),
+                Some(number) => Delta::ReuseNameId(kind, number, name.clone()),
                 None => Delta::Name(kind, name.clone()),
             };
             self.commit(named, fx);

@@ -113,7 +113,7 @@ mod tests {
 
     impl Both {
         fn new(file_bytes: u64) -> Both {
-            let limits = Limits { moved_bytes_min: 4, ..Limits::default() };
+            let limits = Limits { spill_bytes_min: 4, ..Limits::default() };
             let (engine, effects) = (Engine::new(limits), Effects::default());
             Both { engine, effects, written: BTreeMap::new(), file: 1, file_bytes, offset: 0 }
         }
@@ -204,7 +204,7 @@ mod tests {
         let mut both = Both::new(1_000);
         both.put("a", "hello");
         both.put("tiny", "abc");
-        assert!(!both.effects.elsewhere);
+        assert!(!both.effects.any_spilled);
         assert_eq!(both.engine.payload_bytes(), 8);
         let moves = both.pick();
         assert_eq!((moves.len(), moves[0].payload.bytes()), (1, &b"hello"[..]));
@@ -218,7 +218,7 @@ mod tests {
             Some(SpillLocation { file: 1, offset: 0, bytes: 5 })
         );
         assert_eq!(both.payload_of("tiny").bytes(), b"abc");
-        assert!(both.effects.elsewhere);
+        assert!(both.effects.any_spilled);
         assert_eq!(both.engine.payload_bytes(), 3);
         assert_eq!(both.pop().payload.spill_location(), Some(SpillLocation { file: 1, offset: 0, bytes: 5 }));
         both.check();
@@ -429,7 +429,7 @@ mod tests {
         let (mut head, mut jobs) = (Vec::new(), Vec::new());
         both.engine.begin_snapshot(&mut head);
         both.engine.continue_snapshot(100, &mut jobs);
-        let limits = Limits { moved_bytes_min: 4, ..Limits::default() };
+        let limits = Limits { spill_bytes_min: 4, ..Limits::default() };
         let restore = |jobs: &[u8]| {
             let mut restoring = Engine::restore(limits.clone(), &head)?;
             restoring.add(jobs)?;

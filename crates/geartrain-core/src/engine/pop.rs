@@ -83,7 +83,7 @@ impl Engine {
 
     pub(super) fn note_asked(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
         if self.state.queue(queue).asked.is_none_or(|asked| (now - asked).get().abs() >= ASKED_SECONDS) {
-            self.commit(Delta::Asked(queue, now), fx);
+            self.commit(Delta::Polled(queue, now), fx);
         }
     }
 
@@ -239,7 +239,7 @@ impl Engine {
         if self.state.numbers().grace <= Seconds::ZERO {
             self.warn(row, now, fx);
         }
-        self.commit(Delta::Spend(row), fx);
+        self.commit(Delta::SpendRetry(row), fx);
     }
 
     fn warn(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
@@ -321,10 +321,10 @@ impl Engine {
     fn hand_out(&mut self, row: RowId, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
         let Asking { worker, now, whole } = asking;
         let expires = now + self.state.heartbeat(self.state.row(row).queue);
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_passing(row);
         self.commit(Delta::Pop { row, worker, now, expires }, fx);
         self.set_deadline(row, worker, now, fx);
-        fx.passing = false;
+        fx.ephemeral = false;
         let popped = self.state.popped(row, whole);
         fx.tell(|| Event::Popped {
             jid: popped.jid.clone(),

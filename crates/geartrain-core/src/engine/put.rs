@@ -33,7 +33,7 @@ impl Engine {
             _ => {}
         }
         let queue = self.state.find_queue(put.queue.as_str());
-        fx.passing = row.is_none()
+        fx.ephemeral = row.is_none()
             && put.depends.is_empty()
             && put.options.as_deref().is_some_and(PutOptions::are_ephemeral);
         if let Some(terms) = &put.options

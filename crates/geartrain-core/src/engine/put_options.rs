@@ -96,7 +96,7 @@ impl Engine {
             self.check_waiter(waiter, Some(row))?;
         }
         let always = terms.orphan_policy == OrphanPolicy::Always;
-        self.commit(Delta::Merged { row, result_for: terms.result_ttl, always }, fx);
+        self.commit(Delta::Coalesced { row, result_ttl: terms.result_ttl, always }, fx);
         if let Some(waiter) = terms.attach {
             self.attach_to(row, waiter, fx);
         }
@@ -207,7 +207,7 @@ impl Engine {
         self.check_size("progress", said.as_ref().map_or(0, |said| said.bytes().len()))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_passing(row);
         self.commit(Delta::Progressed(row, progress), fx);
         self.deliver(row, &jid, &StreamItem::Progress { progress, said }, fx);
         fx.tell(|| Event::Progress { jid, progress });
@@ -291,7 +291,7 @@ impl Engine {
             return;
         }
         fx.tell(|| Event::ResultKept { jid: kept.jid.clone() });
-        self.commit(Delta::ResultKept(Box::new(kept)), fx);
+        self.commit(Delta::ResultStored(Box::new(kept)), fx);
         while self.state.results().bytes() > max
             && let Some(oldest) = self.state.results().oldest().cloned()
         {

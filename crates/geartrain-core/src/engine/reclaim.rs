@@ -15,7 +15,7 @@ impl Engine {
     /// seen for `max-worker-age`; queues that are off the list and empty, once their statistics are as old as
     /// `stats-history` lets them be. Says whether there may be more.
     pub fn reclaim(&mut self, now: Timestamp, max: usize, effects: &mut Effects) -> bool {
-        effects.passing = false;
+        effects.ephemeral = false;
         for _ in 0..max {
             let Some((kind, number)) = self.state.next_candidate(now) else { return false };
             loop {
@@ -26,7 +26,7 @@ impl Engine {
                         self.commit(Delta::AgeWorker(number), effects);
                         continue;
                     }
-                    Need::Unneeded => self.commit(Delta::FreeNumber(kind, number), effects),
+                    Need::Unneeded => self.commit(Delta::FreeNameId(kind, number), effects),
                 }
                 break;
             }

@@ -32,7 +32,7 @@ impl Engine {
     /// is no command, because the `now` of a client may be wrong: the owner of the clock calls it. Says whether
     /// there may be more.
     pub fn shorten_locks(&mut self, now: Timestamp, max: usize, effects: &mut Effects) -> bool {
-        effects.passing = false;
+        effects.ephemeral = false;
         let mut left = max;
         for queue in self.state.queue_numbers() {
             let expires = now + self.state.heartbeat(queue);
@@ -88,7 +88,7 @@ impl Engine {
         if let Some(worker) = self.holder(row) {
             fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
-        self.commit(Delta::Overrun(row, now), fx);
+        self.commit(Delta::AttemptTimedOut(row, now), fx);
         if self.state.row(row).remaining < 0 {
             self.run_out_into(row, now, group, message.into(), FailedBy::Deadline, fx);
             return;

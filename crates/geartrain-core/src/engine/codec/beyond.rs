@@ -46,14 +46,14 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
             None => to.byte(kind::TERMS).id(*row).terms(terms),
             Some(aside) => to.byte(kind::TERMS_AND_ASIDE).id(*row).terms(terms).payload(aside),
         },
-        Delta::Merged { row, result_for, always } => {
+        Delta::Coalesced { row, result_ttl: result_for, always } => {
             to.byte(kind::MERGED).id(*row).optional(*result_for, Writer::span).flag(*always)
         }
         Delta::Attached(row, waiter) => to.byte(kind::ATTACHED).id(*row).waiter(waiter),
         Delta::Detached(row, waiter) => to.byte(kind::DETACHED).id(*row).waiter(waiter),
         Delta::Progressed(row, progress) => to.byte(kind::PROGRESSED).id(*row).progress(progress),
         Delta::Deadline(row, at) => to.byte(kind::DEADLINE).id(*row).moment(*at),
-        Delta::Overrun(row, now) => to.byte(kind::OVERRUN).id(*row).moment(*now),
+        Delta::AttemptTimedOut(row, now) => to.byte(kind::OVERRUN).id(*row).moment(*now),
         Delta::Crashed { row, now, evidence } => {
             to.byte(kind::CRASHED).id(*row).moment(*now).optional(evidence.as_deref(), Writer::text)
         }
@@ -70,16 +70,16 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::Limits(queue, limits) => {
             to.byte(kind::LIMITS).id(*queue).optional(limits.as_deref(), Writer::limits)
         }
-        Delta::Asked(queue, now) => to.byte(kind::ASKED).id(*queue).moment(*now),
-        Delta::ResultKept(kept) => to.byte(kind::RESULT_KEPT).kept(kept),
+        Delta::Polled(queue, now) => to.byte(kind::ASKED).id(*queue).moment(*now),
+        Delta::ResultStored(kept) => to.byte(kind::RESULT_KEPT).kept(kept),
         Delta::ResultDropped(jid) => to.byte(kind::RESULT_DROPPED).jid(jid),
         Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
         Delta::EventLogged(event) => events::write(event, to.byte(kind::HAPPENED)),
         Delta::IdsAllocated(counter, last) => to.byte(kind::ALLOTTED).text(counter).number(*last),
-        Delta::ReuseNumber(kind, number, name) => {
+        Delta::ReuseNameId(kind, number, name) => {
             to.byte(kind::REUSE_NUMBER).byte(kind_byte(*kind)).id(*number).text(name)
         }
-        Delta::FreeNumber(kind, number) => to.byte(kind::FREE_NUMBER).byte(kind_byte(*kind)).id(*number),
+        Delta::FreeNameId(kind, number) => to.byte(kind::FREE_NUMBER).byte(kind_byte(*kind)).id(*number),
         _ => unreachable!("the other file has it"),
     }
 }
@@ -88,16 +88,16 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
 pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
     Ok(Some(match byte {
         kind::TERMS => Delta::PutOptions(from.id("row")?, Box::new(from.terms()?)),
-        kind::MERGED => Delta::Merged {
+        kind::MERGED => Delta::Coalesced {
             row: from.id("row")?,
-            result_for: from.optional("result_for", Reader::span)?,
+            result_ttl: from.optional("result_for", Reader::span)?,
             always: from.flag("always")?,
         },
         kind::ATTACHED => Delta::Attached(from.id("row")?, from.waiter()?),
         kind::DETACHED => Delta::Detached(from.id("row")?, from.waiter()?),
         kind::PROGRESSED => Delta::Progressed(from.id("row")?, from.progress()?),
         kind::DEADLINE => Delta::Deadline(from.id("row")?, from.moment("deadline")?),
-        kind::OVERRUN => Delta::Overrun(from.id("row")?, from.moment("now")?),
+        kind::OVERRUN => Delta::AttemptTimedOut(from.id("row")?, from.moment("now")?),
         kind::CRASHED => Delta::Crashed {
             row: from.id("row")?,
             now: from.moment("now")?,
@@ -120,8 +120,8 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::LIMITS => {
             Delta::Limits(from.id("queue")?, from.optional("limits", |from, _| from.limits().map(Box::new))?)
         }
-        kind::ASKED => Delta::Asked(from.id("queue")?, from.moment("now")?),
-        kind::RESULT_KEPT => Delta::ResultKept(Box::new(from.kept()?)),
+        kind::ASKED => Delta::Polled(from.id("queue")?, from.moment("now")?),
+        kind::RESULT_KEPT => Delta::ResultStored(Box::new(from.kept()?)),
         kind::RESULT_DROPPED => Delta::ResultDropped(from.jid("jid")?),
         kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
         kind::HAPPENED => Delta::EventLogged(Box::new(events::read(from)?)),
@@ -129,9 +129,9 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::REUSE_NUMBER => {
             let kind = read_kind(from)?;
             let number = from.id("number of a name")?;
-            Delta::ReuseNumber(kind, number, read_name(from, kind)?)
+            Delta::ReuseNameId(kind, number, read_name(from, kind)?)
         }
-        kind::FREE_NUMBER => Delta::FreeNumber(read_kind(from)?, from.id("number of a name")?),
+        kind::FREE_NUMBER => Delta::FreeNameId(read_kind(from)?, from.id("number of a name")?),
         kind::TERMS_AND_ASIDE => {
             let (row, terms) = (from.id("row")?, from.terms()?);
             Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.aside()?), ..terms }))

@@ -93,7 +93,7 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
             to.byte(kind::POP).id(*row).id(*worker).moment(*now).moment(*expires)
         }
         Delta::Warn { row, now, until } => to.byte(kind::WARN).id(*row).moment(*now).moment(*until),
-        Delta::Spend(row) => to.byte(kind::SPEND).id(*row),
+        Delta::SpendRetry(row) => to.byte(kind::SPEND).id(*row),
         Delta::Heartbeat { row, expires, payload } => {
             to.byte(kind::HEARTBEAT).id(*row).moment(*expires).optional(payload.as_ref(), Writer::payload)
         }
@@ -196,7 +196,7 @@ fn read_of_kind(kind: u8, at: usize, from: &mut Reader<'_>) -> Result<Delta, Cod
         kind::WARN => {
             Delta::Warn { row: from.id("row")?, now: from.moment("now")?, until: from.moment("until")? }
         }
-        kind::SPEND => Delta::Spend(from.id("row")?),
+        kind::SPEND => Delta::SpendRetry(from.id("row")?),
         kind::HEARTBEAT => Delta::Heartbeat {
             row: from.id("row")?,
             expires: from.moment("expires")?,

@@ -26,8 +26,8 @@ impl State {
                 self.begin_event_epoch(*epoch);
             }
             Delta::Name(kind, name) => self.name(*kind, None, name),
-            Delta::ReuseNumber(kind, number, name) => self.name(*kind, Some(*number), name),
-            Delta::FreeNumber(kind, number) => self.free_number(*kind, *number),
+            Delta::ReuseNameId(kind, number, name) => self.name(*kind, Some(*number), name),
+            Delta::FreeNameId(kind, number) => self.free_number(*kind, *number),
             Delta::Seen(worker, now) => self.see(*worker, *now),
             Delta::Put(put) => self.put(put),
             Delta::Spawn { template, jid, count, at, next, now } => {
@@ -39,7 +39,7 @@ impl State {
             }
             Delta::Pop { row, worker, now, expires } => self.pop(*row, *worker, *now, *expires),
             Delta::Warn { row, now, until } => self.warn(*row, *now, *until),
-            Delta::Spend(row) => self.spend(*row),
+            Delta::SpendRetry(row) => self.spend(*row),
             Delta::Heartbeat { row, expires, payload } => self.extend(*row, *expires, payload),
             Delta::Complete { row, now, payload } => self.finish(*row, *now, payload),
             Delta::Advance(advance) => self.advance(advance),
@@ -82,12 +82,12 @@ impl State {
                 self.templates_by_jid.remove(&gone.jid);
             }
             Delta::PutOptions(row, terms) => self.set_terms(*row, terms),
-            Delta::Merged { row, result_for, always } => self.merge(*row, *result_for, *always),
+            Delta::Coalesced { row, result_ttl: result_for, always } => self.merge(*row, *result_for, *always),
             Delta::Attached(row, waiter) => self.attach(*row, *waiter),
             Delta::Detached(row, waiter) => self.detach_waiter(*row, waiter),
             Delta::Progressed(row, progress) => self.side_mut(*row).progress = Some(*progress),
             Delta::Deadline(row, at) => self.set_deadline(*row, *at),
-            Delta::Overrun(row, now) => {
+            Delta::AttemptTimedOut(row, now) => {
                 self.mark(*row, *now, Mark::TimedOut);
                 self.spend(*row);
             }
@@ -108,8 +108,8 @@ impl State {
             }
             Delta::CapabilitiesCleared(worker) => self.set_unable_at_all(*worker),
             Delta::Limits(queue, limits) => self.limit(*queue, limits.as_deref()),
-            Delta::Asked(queue, now) => self.queues[*queue].asked = Some(*now),
-            Delta::ResultKept(kept) => self.results.keep((**kept).clone()),
+            Delta::Polled(queue, now) => self.queues[*queue].asked = Some(*now),
+            Delta::ResultStored(kept) => self.results.keep((**kept).clone()),
             Delta::ResultDropped(jid) => self.results.drop(jid),
             Delta::Listening(listened) => self.start_event_log(*listened),
             Delta::EventLogged(event) => self.append_event(event),
