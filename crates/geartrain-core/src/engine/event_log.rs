@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Keeps the events that a command brought about, from the first one on.
-    pub(super) fn keep_events(&mut self, first: usize, fx: &mut Effects) {
+    pub(super) fn log_events(&mut self, first: usize, fx: &mut Effects) {
         for at in first..fx.events.len() {
             let event = Box::new(fx.events[at].clone());
             self.commit(Delta::EventLogged(event), fx);

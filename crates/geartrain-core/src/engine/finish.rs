@@ -21,7 +21,7 @@ impl Engine {
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
-        fx.ephemeral = self.is_passing(row);
+        fx.ephemeral = self.is_ephemeral(row);
         self.commit(Delta::Heartbeat { row, expires, payload: beat.payload.take() }, fx);
         self.commit(Delta::Seen(worker, now), fx);
         Ok(expires)
@@ -50,16 +50,16 @@ impl Engine {
             Some(next) => self.advance(now, row, jid.clone(), payload.take(), next, fx),
             None => {
                 self.check_result(row, result.as_deref())?;
-                let ending = self.ending(row);
-                fx.ephemeral = self.is_passing(row);
+                let actions = self.end_actions(row);
+                fx.ephemeral = self.is_ephemeral(row);
                 self.milestone(row, Milestone::Completed, fx);
-                fx.tell(|| Event::Completed {
+                fx.publish(|| Event::Completed {
                     jid: jid.clone(),
                     queue: self.state.queue_name(self.state.row(row).queue),
                 });
                 self.commit(Delta::Complete { row, now, payload: payload.take() }, fx);
-                if let Some(ending) = ending {
-                    self.conclude(row, now, ending, JobEnding::Completed, result.take(), fx);
+                if let Some(actions) = actions {
+                    self.conclude(row, now, actions, JobEnding::Completed, result.take(), fx);
                 }
                 self.drop_old_complete(now, fx);
                 Ok(CompleteReply::Complete)
@@ -80,8 +80,8 @@ impl Engine {
         self.check_cycles(&jid, Some(row), &open, next.cycles)?;
         open.iter_mut().filter(|on| **on == ITSELF).for_each(|on| *on = row);
         // A delay is dropped if all of what the job should wait for is done already.
-        let held_up = next.depends.is_empty() || !open.is_empty();
-        let due = due(now, next.delay).filter(|_| held_up);
+        let is_delayed = next.depends.is_empty() || !open.is_empty();
+        let due = due(now, next.delay).filter(|_| is_delayed);
         let reply = match due {
             _ if !open.is_empty() => CompleteReply::Depends,
             Some(_) => CompleteReply::Scheduled,
@@ -89,7 +89,7 @@ impl Engine {
         };
         let queue = self.queue_id(&next.queue, fx);
         self.milestone(row, Milestone::Completed, fx);
-        fx.tell(|| Event::Advanced {
+        fx.publish(|| Event::Advanced {
             jid,
             queue: self.state.queue_name(self.state.row(row).queue),
             to: next.queue,
@@ -122,12 +122,12 @@ impl Engine {
             };
         }
         self.check_result(row, fail.result.as_deref())?;
-        let ending = self.ending(row).map(|ending| {
-            let how = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
-            (ending, how)
+        let ended = self.end_actions(row).map(|actions| {
+            let ending = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
+            (actions, ending)
         });
-        fx.ephemeral = self.is_passing(row);
-        fx.tell(|| Event::Failed {
+        fx.ephemeral = self.is_ephemeral(row);
+        fx.publish(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),
             worker: self.holder(row),
@@ -141,8 +141,8 @@ impl Engine {
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })),
             fx,
         );
-        if let Some((ending, how)) = ending {
-            self.conclude(row, now, ending, how, fail.result, fx);
+        if let Some((actions, ending)) = ended {
+            self.conclude(row, now, actions, ending, fail.result, fx);
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Engine {
         self.commit(Delta::SpendRetry(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;
-            fx.tell(|| Event::Retried { jid: retry.jid, queue: self.state.queue_name(queue) });
+            fx.publish(|| Event::Retried { jid: retry.jid, queue: self.state.queue_name(queue) });
             let failure = match (retry.group, retry.message) {
                 (Some(group), Some(message)) => Some(Box::new(self.failure(row, now, &group, message, fx))),
                 _ => None,
@@ -167,7 +167,7 @@ impl Engine {
             self.remove_if_abandoned(row, fx);
             return Ok(remaining);
         }
-        let (usual_group, usual_message) = self.exhausted(row);
+        let (usual_group, usual_message) = self.exhausted_failure(row);
         let (group, failure) = match (retry.group, retry.message) {
             (Some(group), Some(message)) => {
                 let failure = self.failure(row, now, &group, message, fx);
@@ -180,7 +180,7 @@ impl Engine {
                 (group, FailureDelta { group: number, message, when: now, worker: None })
             }
         };
-        self.run_out(row, now, group, failure, FailedBy::Retry, fx);
+        self.fail_without_retries(row, now, group, failure, FailedBy::Retry, fx);
         Ok(remaining)
     }
 
@@ -206,7 +206,7 @@ impl Engine {
         }
         for (row, jid) in rows.into_iter().zip(timeout.jids) {
             if let Some(worker) = self.holder(row) {
-                fx.tell(|| Event::LockLost { jid, worker });
+                fx.publish(|| Event::LockLost { jid, worker });
             }
             self.commit(Delta::Timeout(row, now), fx);
             self.remove_if_abandoned(row, fx);
@@ -245,24 +245,24 @@ impl Engine {
                 return Err(Refusal::IsDependency { jid: jid.clone(), dependent });
             }
         }
-        let mut gone = 0;
+        let mut canceled = 0;
         for jid in cancel.jids {
             let row = self.state.find(&jid);
             if row.is_some_and(|row| self.state.row(row).state == RowState::Complete) {
                 continue;
             }
             let was = row.map(|row| (self.state.queue_name(self.state.row(row).queue), self.holder(row)));
-            fx.tell(|| Event::Canceled { jid: jid.clone(), was });
+            fx.publish(|| Event::Canceled { jid: jid.clone(), was });
             if self.state.is_tracked(&jid) {
-                fx.tell(|| Event::Milestone { jid, what: Milestone::Canceled });
+                fx.publish(|| Event::Milestone { jid, what: Milestone::Canceled });
             }
             if let Some(row) = row {
-                self.tell_canceled(row, fx);
+                self.deliver_canceled(row, fx);
                 self.commit(Delta::Remove(row), fx);
-                gone += 1;
+                canceled += 1;
             }
         }
-        Ok(gone)
+        Ok(canceled)
     }
 
     /// A failure that a job's worker tells of.

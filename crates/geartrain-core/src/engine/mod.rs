@@ -117,7 +117,7 @@ impl Effects {
         std::mem::replace(written, Written { bytes, ..Written::default() })
     }
 
-    fn note(&mut self, delta: Delta) {
+    fn record(&mut self, delta: Delta) {
         match &mut self.written {
             None => self.deltas.push(delta),
             Some(written) => {
@@ -130,7 +130,7 @@ impl Effects {
         }
     }
 
-    fn tell(&mut self, event: impl FnOnce() -> Event) {
+    fn publish(&mut self, event: impl FnOnce() -> Event) {
         if self.listening {
             self.events.push(event());
         }
@@ -205,14 +205,14 @@ impl Engine {
         if !self.keeps_events() {
             return self.execute_any(now, command, effects);
         }
-        let told = effects.events.len();
+        let first = effects.events.len();
         let answer = self.execute_any(now, command, effects);
-        self.keep_events(told, effects);
+        self.log_events(first, effects);
         answer
     }
 
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
-        fx.any_spilled |= !self.state.blobs().places().is_empty();
+        fx.any_spilled |= !self.state.blobs().spill_map().is_empty();
         fx.ephemeral = false;
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
@@ -275,11 +275,11 @@ impl Engine {
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
             Command::Attach(attach) => Reply::Attach(self.attach(now, attach, fx)?),
-            Command::Detach(leave) => Reply::Detach(self.leave(&leave, fx)),
+            Command::Detach(detach) => Reply::Detach(self.detach(&detach, fx)),
             Command::Progress(progress) => Reply::Progress(self.progress(progress, fx)?),
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk, fx)?),
-            Command::Release(hand_back) => Reply::Release(self.hand_back(now, hand_back, fx)?),
-            Command::WorkerLost(gone) => Reply::WorkerLost(self.gone(now, gone, fx)?),
+            Command::Release(release) => Reply::Release(self.release(now, release, fx)?),
+            Command::WorkerLost(lost) => Reply::WorkerLost(self.worker_lost(now, lost, fx)?),
             Command::Announce(announce) => Reply::Announce(self.announce(now, announce, fx)?),
             Command::RollCall(call) => Reply::RollCall(self.roll_call(&call)),
             Command::Announced(announced) => Reply::Announced(self.announced(&announced)),
@@ -289,7 +289,7 @@ impl Engine {
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
-            Command::AllocateIds(allot) => Reply::AllocateIds(self.allot(allot, fx)?),
+            Command::AllocateIds(allocate) => Reply::AllocateIds(self.allocate_ids(allocate, fx)?),
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
         })
     }
@@ -306,7 +306,10 @@ impl Engine {
             let before = entries.count_while(|entry| entry.at < from);
             entries.slice(before..before + 1).first().map(|entry| entry.at)
         });
-        let opens = queue.pace.filter(|pace| pace.starts(from, 1) == 0).map(|pace| pace.opens(from));
+        let opens = queue
+            .rate_limiter
+            .filter(|rate_limiter| rate_limiter.starts(from, 1) == 0)
+            .map(|rate_limiter| rate_limiter.opens(from));
         dues.chain(opens).min()
     }
 
@@ -319,7 +322,7 @@ impl Engine {
         };
         let has_any =
             !queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring);
-        has_any && self.open_places(number, now, 1) > 0
+        has_any && self.startable_jobs(number, now, 1) > 0
     }
 
     /// Whether that is so of one of several queues, which may be as many as a pop looks into.
@@ -336,8 +339,8 @@ impl Engine {
 
     /// The watched queues in which, since the last time, something changed: a pop may find a job now, or later at another moment.
     pub fn take_dirty_queues(&mut self) -> Vec<QueueName> {
-        let stirred = self.state.take_stirred();
-        stirred.into_iter().map(|queue| self.state.queue_name(queue)).collect()
+        let dirty = self.state.take_dirty_queues();
+        dirty.into_iter().map(|queue| self.state.queue_name(queue)).collect()
     }
 
     /// Looks whether every job is in exactly one place and every index agrees with the jobs; says what is wrong.
@@ -359,12 +362,12 @@ impl Engine {
     /// Begins a picture of all that the engine knows at this moment, and writes its head. [`Engine::go_on_with_snapshot`] does the rest,
     /// a few jobs at a time, while commands are executed; the picture does not show what they change.
     pub fn begin_snapshot(&mut self, into: &mut Vec<u8>) {
-        self.state.begin_picture(into);
+        self.state.begin_snapshot(into);
     }
 
     /// Writes up to so many more jobs (and those that changed meanwhile, as they were), and says whether that were all.
     pub fn continue_snapshot(&mut self, jobs_max: usize, into: &mut Vec<u8>) -> bool {
-        self.state.go_on_with_picture(jobs_max, into)
+        self.state.continue_snapshot(jobs_max, into)
     }
 
     /// Begins to make the engine that a snapshot shows, from its head.
@@ -376,12 +379,12 @@ impl Engine {
 
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {
         self.state.apply(&delta);
-        fx.note(delta);
+        fx.record(delta);
     }
 
     /// Whether a command concerns nothing but jobs that nobody can miss if the machine goes down, or only looks at one. It may say no where the answer is yes.
     pub fn is_ephemeral_command(&self, now: Timestamp, command: &Command) -> bool {
-        let is_passing = |jid: &Jid| self.state.find(jid).is_some_and(|row| self.is_passing(row));
+        let is_ephemeral = |jid: &Jid| self.state.find(jid).is_some_and(|row| self.is_ephemeral(row));
         match command {
             Command::Put(put) => {
                 put.options.as_deref().is_some_and(PutOptions::are_ephemeral) && put.depends.is_empty()
@@ -395,20 +398,20 @@ impl Engine {
                 };
                 let is_quiet = ![&queue.locks, &queue.scheduled, &queue.recurring].into_iter().any(is_due);
                 let next = queue.work.slice(0..pop.count.get());
-                is_quiet && next.iter().all(|work| self.is_passing(work.row))
+                is_quiet && next.iter().all(|work| self.is_ephemeral(work.row))
             }
-            Command::Complete(complete) => is_passing(&complete.jid),
-            Command::Fail(fail) => is_passing(&fail.jid),
-            Command::Progress(progress) => is_passing(&progress.jid),
-            Command::Heartbeat(beat) => is_passing(&beat.jid),
+            Command::Complete(complete) => is_ephemeral(&complete.jid),
+            Command::Fail(fail) => is_ephemeral(&fail.jid),
+            Command::Progress(progress) => is_ephemeral(&progress.jid),
+            Command::Heartbeat(beat) => is_ephemeral(&beat.jid),
             Command::Chunk(_) | Command::Status(_) | Command::Get(_) => true,
             _ => false,
         }
     }
 
     /// Whether nobody can miss a job if the machine goes down: those who wait for it go down too, and it would have left nothing behind.
-    fn is_passing(&self, row: RowId) -> bool {
-        self.state.extension(row).is_some_and(|side| side.options.are_ephemeral())
+    fn is_ephemeral(&self, row: RowId) -> bool {
+        self.state.extension(row).is_some_and(|extension| extension.options.are_ephemeral())
             && self.state.dependents(row).next().is_none()
     }
 
@@ -501,7 +504,7 @@ impl Engine {
     /// Tells those who track the job.
     fn milestone(&self, row: RowId, what: Milestone, fx: &mut Effects) {
         if self.state.row(row).flags.has(Flags::TRACKED) {
-            fx.tell(|| Event::Milestone { jid: self.state.jid(row), what });
+            fx.publish(|| Event::Milestone { jid: self.state.jid(row), what });
         }
     }
 

@@ -23,8 +23,8 @@ impl Engine {
         self.check_size("payload", put.payload.byte_len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
-        if let Some(terms) = &put.options {
-            Engine::check_terms(terms)?;
+        if let Some(options) = &put.options {
+            Engine::check_put_options(options)?;
         }
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
@@ -36,8 +36,8 @@ impl Engine {
         fx.ephemeral = row.is_none()
             && put.depends.is_empty()
             && put.options.as_deref().is_some_and(PutOptions::are_ephemeral);
-        if let Some(terms) = &put.options
-            && let Some(joined) = self.agree(now, row, queue, terms, put, fx)?
+        if let Some(options) = &put.options
+            && let Some(joined) = self.coalesce_or_check(now, row, queue, options, put, fx)?
         {
             return Ok(joined);
         }
@@ -53,11 +53,11 @@ impl Engine {
         };
         let queue = queue.unwrap_or_else(|| self.queue_id(&put.queue, fx));
         let klass = self.klass_id(&put.klass, fx);
-        fx.tell(|| Event::Put { jid: put.jid.clone(), queue: put.queue.clone() });
+        fx.publish(|| Event::Put { jid: put.jid.clone(), queue: put.queue.clone() });
         if let Some(holder) = row.and_then(|row| self.holder(row))
             && put.caller.as_ref() != Some(&holder)
         {
-            fx.tell(|| Event::LockLost { jid: put.jid.clone(), worker: holder });
+            fx.publish(|| Event::LockLost { jid: put.jid.clone(), worker: holder });
         }
         let old = row.map(|row| self.state.row(row));
         let delta = PutDelta {
@@ -74,13 +74,13 @@ impl Engine {
             jid: put.jid.clone(),
         };
         self.commit(Delta::Put(delta), fx);
-        if let Some(terms) = &mut put.options
+        if let Some(options) = &mut put.options
             && let Some(row) = self.state.find(&put.jid)
         {
-            self.settle_terms(row, terms, fx);
+            self.set_put_options(row, options, fx);
         }
         if fx.listening && self.state.is_tracked(&put.jid) {
-            fx.tell(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
+            fx.publish(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
         }
         Ok(if row.is_some() { PutReply::Replaced } else { PutReply::Created })
     }

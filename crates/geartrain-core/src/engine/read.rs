@@ -22,7 +22,7 @@ impl Engine {
     }
 
     pub(super) fn jobs(&mut self, now: Timestamp, jobs: &Jobs, fx: &mut Effects) -> Vec<Jid> {
-        let page = places(jobs.page);
+        let page = range_of(jobs.page);
         let name = match &jobs.which {
             Listing::Complete => {
                 let complete = self.state.complete().slice_back(page);
@@ -86,13 +86,13 @@ impl Engine {
     pub(super) fn failed(&self, failed: &Failed) -> Listed {
         let Some(group) = self.state.find_group(failed.group.as_str()) else { return Listed::default() };
         let group = self.state.group(group);
-        let page = group.slice_back(places(failed.page));
+        let page = group.slice_back(range_of(failed.page));
         Listed { total: group.len() as u64, jids: self.jids(page.into_iter().map(|(_, row)| row)) }
     }
 
     pub(super) fn tagged(&self, tagged: &Tagged) -> Listed {
         let Some(jobs) = self.state.tagged(&tagged.tag) else { return Listed::default() };
-        let page = jobs.slice(places(tagged.page));
+        let page = jobs.slice(range_of(tagged.page));
         Listed { total: jobs.len() as u64, jids: self.jids(page.into_iter().map(|entry| entry.row)) }
     }
 
@@ -176,8 +176,8 @@ impl Engine {
         self.age_workers(now, fx);
         let Some(worker) = self.state.find_worker(name.as_str()) else { return WorkerJobsReply::default() };
         let (jobs, stalled) = self.held(now, worker);
-        let list = |places: Range<usize>| {
-            let mut rows = self.state.worker(worker).jobs.slice(places);
+        let list = |range: Range<usize>| {
+            let mut rows = self.state.worker(worker).jobs.slice(range);
             rows.reverse();
             self.jids(rows.into_iter().map(|entry| entry.row))
         };
@@ -211,7 +211,7 @@ impl Engine {
     }
 }
 
-fn places(page: Page) -> Range<usize> {
+fn range_of(page: Page) -> Range<usize> {
     page.offset..page.offset.saturating_add(page.count.get())
 }
 

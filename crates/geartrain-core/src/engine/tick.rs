@@ -10,7 +10,7 @@ const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
 impl Engine {
     pub(super) fn tick(&mut self, now: Timestamp, tick: &Tick, fx: &mut Effects) -> TickReply {
         let mut done = 0;
-        while done < tick.count.get() as u64 && self.do_what_is_due(now, fx) {
+        while done < tick.count.get() as u64 && self.run_one_due(now, fx) {
             done += 1;
         }
         TickReply { done, next: self.next_tick() }
@@ -22,9 +22,9 @@ impl Engine {
         // It is too late only after that moment.
         let expiry = self.state.first_expiry().map(|(at, _)| at.next_up());
         let result = self.state.results().first_to_end().map(|(until, _)| until);
-        let silence = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
+        let silent = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
         let listened = self.state.event_log().listened.map(|at| (at + LISTENED_MAX).next_up());
-        [deadline, expiry, result, silence, listened].into_iter().flatten().min()
+        [deadline, expiry, result, silent, listened].into_iter().flatten().min()
     }
 
     /// Shortens at most so many locks that end later than one taken now would, which they do after the clock
@@ -49,11 +49,11 @@ impl Engine {
         false
     }
 
-    fn do_what_is_due(&mut self, now: Timestamp, fx: &mut Effects) -> bool {
+    fn run_one_due(&mut self, now: Timestamp, fx: &mut Effects) -> bool {
         if let Some((at, row)) = self.state.first_deadline()
             && at <= now
         {
-            self.overrun(row, now, fx);
+            self.time_out_attempt(row, now, fx);
         } else if let Some((at, row)) = self.state.first_expiry()
             && at < now
         {
@@ -68,7 +68,7 @@ impl Engine {
         {
             self.commit(Delta::CapabilitiesCleared(worker), fx);
             if let Some(worker) = self.state.worker_name(worker) {
-                fx.tell(|| Event::WorkerLost { worker });
+                fx.publish(|| Event::WorkerLost { worker });
             }
         } else if let Some(listened) = self.state.event_log().listened
             && listened + LISTENED_MAX < now
@@ -81,19 +81,19 @@ impl Engine {
     }
 
     /// Ends an attempt that took too long.
-    fn overrun(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+    fn time_out_attempt(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("timed-out", row);
         let message = "An attempt took longer than it may";
         let wait = self.backoff(row, RandomUnit::MIDDLE).unwrap_or_default();
         if let Some(worker) = self.holder(row) {
-            fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
+            fx.publish(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
         self.commit(Delta::AttemptTimedOut(row, now), fx);
         if self.state.row(row).remaining < 0 {
-            self.run_out_into(row, now, group, message.into(), FailedBy::Deadline, fx);
+            self.fail_into_group(row, now, group, message.into(), FailedBy::Deadline, fx);
             return;
         }
-        fx.tell(|| Event::Retried {
+        fx.publish(|| Event::Retried {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
         });
@@ -105,7 +105,7 @@ impl Engine {
     /// Fails a job that was not started in time.
     pub(super) fn expire(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("expired", row);
-        self.run_out_into(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
+        self.fail_into_group(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
     }
 
     /// Since when a job must not start any more, if that is so.

@@ -21,10 +21,9 @@ impl Engine {
         match self.state.job(row).state {
             JobState::Complete { at } => return vec![Reason::Complete { at }],
             JobState::Failed { failure } => {
-                let (crashes, evidence) = self
-                    .state
-                    .extension(row)
-                    .map_or((0, None), |side| (side.crashes, side.evidence.as_deref().map(Into::into)));
+                let (crashes, evidence) = self.state.extension(row).map_or((0, None), |extension| {
+                    (extension.crashes, extension.evidence.as_deref().map(Into::into))
+                });
                 return vec![if crashes > 0 && failure.group == self.group_for("crashed", row) {
                     Reason::SetAside { group: failure.group, crashes, evidence }
                 } else {
@@ -69,18 +68,19 @@ impl Engine {
         let mut reasons = Vec::new();
         reasons.extend(self.late_since(row, now).map(|at| Reason::Expired { at }));
         reasons.extend(self.paused(row));
-        if self.state.places(of.queue, now) == Some(0) {
+        if self.state.concurrency_left(of.queue, now) == Some(0) {
             let expired = queue.locks.count_while(|lock| lock.at < now);
             let held = queue.locks.slice(expired..expired + HELD_MAX).into_iter();
             let held = held.filter_map(|lock| Some((self.state.jid(lock.row), self.holder(lock.row)?)));
             reasons.push(Reason::Concurrency { max: self.state.concurrency(of.queue), held: held.collect() });
         }
-        if let Some(pace) = queue.pace.filter(|pace| pace.starts(now, 1) == 0) {
-            reasons.push(Reason::RateLimit { until: pace.opens(now) });
+        if let Some(rate_limiter) = queue.rate_limiter.filter(|rate_limiter| rate_limiter.starts(now, 1) == 0)
+        {
+            reasons.push(Reason::RateLimit { until: rate_limiter.opens(now) });
         }
-        let asked = queue.asked.filter(|asked| now - *asked <= WORKER_SILENCE_MAX);
-        if asked.is_none() && self.state.able(of.queue, Some(of.klass)) == 0 {
-            reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.asked });
+        let polled = queue.last_polled.filter(|polled| now - *polled <= WORKER_SILENCE_MAX);
+        if polled.is_none() && self.state.capable_workers(of.queue, Some(of.klass)) == 0 {
+            reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.last_polled });
         }
         let before = match of.state {
             RowState::Waiting => self.state.before(row),

@@ -3,8 +3,8 @@
 //! A delta is a byte that says its kind, and then its values in the order of its fields. It does not say where it ends: that follows from its values.
 //! What was written once must be read for ever, so a kind's bytes are never changed. A kind that needs other values is a new kind.
 
-mod beyond;
 mod events;
+mod extensions;
 mod reader;
 mod writer;
 
@@ -31,7 +31,7 @@ mod kind {
     pub(super) const PROMOTE: u8 = 5;
     pub(super) const POP: u8 = 6;
     pub(super) const WARN: u8 = 7;
-    pub(super) const SPEND: u8 = 8;
+    pub(super) const SPEND_RETRY: u8 = 8;
     pub(super) const HEARTBEAT: u8 = 9;
     pub(super) const COMPLETE: u8 = 10;
     pub(super) const ADVANCE: u8 = 11;
@@ -93,7 +93,7 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
             to.byte(kind::POP).id(*row).id(*worker).moment(*now).moment(*expires)
         }
         Delta::Warn { row, now, until } => to.byte(kind::WARN).id(*row).moment(*now).moment(*until),
-        Delta::SpendRetry(row) => to.byte(kind::SPEND).id(*row),
+        Delta::SpendRetry(row) => to.byte(kind::SPEND_RETRY).id(*row),
         Delta::Heartbeat { row, expires, payload } => {
             to.byte(kind::HEARTBEAT).id(*row).moment(*expires).optional(payload.as_ref(), Writer::payload)
         }
@@ -133,7 +133,7 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
         Delta::Recur(recur) => write_recur(to.byte(kind::RECUR), recur),
         Delta::Unrecur(template) => to.byte(kind::UNRECUR).id(*template),
         Delta::Epoch(epoch) => to.byte(kind::EPOCH).id(*epoch),
-        beyond => beyond::write(beyond, to),
+        extension => extensions::write(extension, to),
     };
 }
 
@@ -159,12 +159,12 @@ fn read(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
         return read_of_kind(kind, at, from);
     }
     let (file, offset) = (from.number("payload file")?, from.id("payload offset")?);
-    let place = SpillLocation { file, offset, bytes: from.id("payload length")? };
+    let location = SpillLocation { file, offset, bytes: from.id("payload length")? };
     let at = from.at();
     let kind = from.byte("kind of delta")?;
     let mut delta = read_of_kind(kind, at, from)?;
     match delta.payload_mut() {
-        Some(payload) if payload.bytes().is_empty() => *payload = place.into(),
+        Some(payload) if payload.bytes().is_empty() => *payload = location.into(),
         _ => return wrong(at, "delta of a payload in a file", CodecErrorWhy::Unknown(kind)),
     }
     Ok(delta)
@@ -196,7 +196,7 @@ fn read_of_kind(kind: u8, at: usize, from: &mut Reader<'_>) -> Result<Delta, Cod
         kind::WARN => {
             Delta::Warn { row: from.id("row")?, now: from.moment("now")?, until: from.moment("until")? }
         }
-        kind::SPEND => Delta::SpendRetry(from.id("row")?),
+        kind::SPEND_RETRY => Delta::SpendRetry(from.id("row")?),
         kind::HEARTBEAT => Delta::Heartbeat {
             row: from.id("row")?,
             expires: from.moment("expires")?,
@@ -247,7 +247,7 @@ fn read_of_kind(kind: u8, at: usize, from: &mut Reader<'_>) -> Result<Delta, Cod
         kind::RECUR => Delta::Recur(Box::new(read_recur(from)?)),
         kind::UNRECUR => Delta::Unrecur(from.id("template")?),
         kind::EPOCH => Delta::Epoch(from.number_to(EPOCH_MAX, "epoch")?),
-        other => match beyond::read(other, from)? {
+        other => match extensions::read(other, from)? {
             Some(delta) => delta,
             None => return wrong(at, "kind of delta", CodecErrorWhy::Unknown(other)),
         },

@@ -21,9 +21,9 @@ const SLOTS_MAX: u32 = 1 << 26;
 const PAGE_SHIFT: u32 = 39;
 const LARGE: u32 = 63;
 /// Stands for a place outside memory.
-const PLACE: u32 = 62;
+const SPILLED: u32 = 62;
 /// How many places are given out before no more payloads are moved. One that is moved from place to place has two for a moment.
-pub(super) const PLACES_MAX: usize = SLOTS_MAX as usize - 1;
+pub(super) const SPILLED_MAX: usize = SLOTS_MAX as usize - 1;
 
 /// Pieces up to this size are copied into slots. Larger ones are kept as they came.
 pub(crate) const COPIED_BYTES_MAX: usize = SIZES[SIZES.len() - 1];
@@ -69,8 +69,8 @@ impl BlobRef {
     }
 
     /// Whether the piece is not in memory.
-    pub(crate) fn is_place(self) -> bool {
-        self.0 >> 26 == PLACE
+    pub(crate) fn is_spilled(self) -> bool {
+        self.0 >> 26 == SPILLED
     }
 }
 
@@ -79,9 +79,9 @@ impl BlobRef {
 pub(crate) struct Blobs {
     sizes: Vec<Slots>,
     large: Slab<Bytes>,
-    places: SpillMap,
+    spill_map: SpillMap,
     /// How many bytes the payloads in memory have.
-    here_bytes: u64,
+    memory_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -100,8 +100,8 @@ impl Default for Blobs {
         Blobs {
             sizes: SIZES.map(Slots::new).into(),
             large: Slab::new(),
-            places: SpillMap::default(),
-            here_bytes: 0,
+            spill_map: SpillMap::default(),
+            memory_bytes: 0,
         }
     }
 }
@@ -114,24 +114,24 @@ impl Blobs {
 
     /// Keeps a payload.
     pub(crate) fn insert_payload(&mut self, payload: &Bytes) -> BlobRef {
-        self.here_bytes += payload.len() as u64;
+        self.memory_bytes += payload.len() as u64;
         self.insert(payload)
     }
 
     /// Keeps a payload that has to be copied whatever its size.
     pub(crate) fn insert_payload_slice(&mut self, payload: &[u8]) -> BlobRef {
-        self.here_bytes += payload.len() as u64;
+        self.memory_bytes += payload.len() as u64;
         self.insert_slice(payload)
     }
 
     /// Keeps where the payload of a row is.
-    pub(crate) fn insert_place(&mut self, place: SpillLocation, row: RowId) -> BlobRef {
-        let slot = self.places.insert(place, row);
+    pub(crate) fn insert_spilled(&mut self, location: SpillLocation, row: RowId) -> BlobRef {
+        let slot = self.spill_map.insert(location, row);
         assert!(
             slot < SLOTS_MAX as usize,
-            "there are fewer places than rows, and memory does not hold as many"
+            "there are fewer spill_map than rows, and memory does not hold as many"
         );
-        BlobRef::new(PLACE, slot as u32)
+        BlobRef::new(SPILLED, slot as u32)
     }
 
     /// Keeps a piece that has to be copied whatever its size.
@@ -167,7 +167,7 @@ impl Blobs {
     pub(crate) fn get(&self, at: BlobRef) -> &[u8] {
         match at.parts() {
             (LARGE, slot) => &self.large[slot as usize],
-            (PLACE, _) => &[],
+            (SPILLED, _) => &[],
             (size, slot) => self.sizes[size as usize].get(slot),
         }
     }
@@ -175,7 +175,7 @@ impl Blobs {
     /// The same, to be written; empty for a piece that is not in a slot.
     pub(crate) fn slot_mut(&mut self, at: BlobRef) -> &mut [u8] {
         match at.parts() {
-            (LARGE | PLACE, _) => &mut [],
+            (LARGE | SPILLED, _) => &mut [],
             (size, slot) => self.sizes[size as usize].get_mut(slot),
         }
     }
@@ -184,40 +184,40 @@ impl Blobs {
     pub(crate) fn payload(&self, at: BlobRef, bytes: u32) -> Payload {
         match at.parts() {
             (LARGE, slot) => self.large[slot as usize].clone().into(),
-            (PLACE, slot) => self.places.get(slot, bytes).into(),
+            (SPILLED, slot) => self.spill_map.get(slot, bytes).into(),
             (size, slot) => self.sizes[size as usize].get(slot)[..bytes as usize].into(),
         }
     }
 
     /// Where a payload of that many bytes is, which is not in memory.
-    pub(crate) fn place(&self, at: BlobRef, bytes: u32) -> SpillLocation {
-        self.places.get(at.parts().1, bytes)
+    pub(crate) fn spill_location(&self, at: BlobRef, bytes: u32) -> SpillLocation {
+        self.spill_map.get(at.parts().1, bytes)
     }
 
     /// The row of a payload that is not in memory.
     pub(crate) fn row_at(&self, at: BlobRef) -> Option<RowId> {
-        self.places.row(at.parts().1)
+        self.spill_map.row(at.parts().1)
     }
 
-    pub(crate) fn places(&self) -> &SpillMap {
-        &self.places
+    pub(crate) fn spill_map(&self) -> &SpillMap {
+        &self.spill_map
     }
 
-    pub(crate) fn places_mut(&mut self) -> &mut SpillMap {
-        &mut self.places
+    pub(crate) fn spill_map_mut(&mut self) -> &mut SpillMap {
+        &mut self.spill_map
     }
 
     /// How many bytes the payloads in memory have.
-    pub(crate) fn here_bytes(&self) -> u64 {
-        self.here_bytes
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
     /// Forgets a payload of that many bytes.
     pub(crate) fn remove_payload(&mut self, at: BlobRef, bytes: u32) {
-        if at.is_place() {
-            self.places.remove(at.parts().1, bytes);
+        if at.is_spilled() {
+            self.spill_map.remove(at.parts().1, bytes);
         } else {
-            self.here_bytes -= u64::from(bytes);
+            self.memory_bytes -= u64::from(bytes);
             self.remove(at);
         }
     }
@@ -252,19 +252,19 @@ impl Slots {
         Some(self.used - 1)
     }
 
-    fn place(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
+    fn locate(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
         let page = ((u64::from(slot) * self.page_factor) >> PAGE_SHIFT) as u32;
         let start = (slot - page * self.per_page) as usize * self.bytes_each;
         (page as usize, start..start + self.bytes_each)
     }
 
     fn get(&self, slot: u32) -> &[u8] {
-        let (page, range) = self.place(slot);
+        let (page, range) = self.locate(slot);
         &self.pages[page][range]
     }
 
     fn get_mut(&mut self, slot: u32) -> &mut [u8] {
-        let (page, range) = self.place(slot);
+        let (page, range) = self.locate(slot);
         &mut self.pages[page][range]
     }
 }
@@ -293,8 +293,8 @@ mod tests {
             let edges = (1..2_000).flat_map(|page| [page * slots.per_page - 1, page * slots.per_page]);
             for slot in numbers.chain(edges) {
                 let start = (slot % slots.per_page) as usize * slots.bytes_each;
-                let place = ((slot / slots.per_page) as usize, start..start + slots.bytes_each);
-                assert_eq!(slots.place(slot), place);
+                let location = ((slot / slots.per_page) as usize, start..start + slots.bytes_each);
+                assert_eq!(slots.locate(slot), location);
             }
         }
     }

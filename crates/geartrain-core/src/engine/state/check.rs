@@ -16,8 +16,8 @@ impl State {
         self.check_tags()?;
         self.check_payloads()?;
         self.check_templates()?;
-        self.check_beyond()?;
-        self.check_able()?;
+        self.check_extensions()?;
+        self.check_capabilities()?;
         self.check_names()?;
         self.check_counters()?;
         self.results.check()
@@ -47,7 +47,7 @@ impl State {
                 count(&mut workers, names.worker)?;
                 count(&mut groups, names.group)?;
             }
-            if let Some(failure) = self.rare(at).and_then(|rare| rare.failure.as_ref()) {
+            if let Some(failure) = self.cold(at).and_then(|cold| cold.failure.as_ref()) {
                 count(&mut groups, failure.group)?;
                 count(&mut workers, failure.worker)?;
             }
@@ -56,7 +56,7 @@ impl State {
             count(&mut queues, template.queue)?;
             count(&mut klasses, template.klass)?;
         }
-        for (queue, klass) in self.workers.iter().flat_map(|(_, _, worker)| worker.abilities.keys()) {
+        for (queue, klass) in self.workers.iter().flat_map(|(_, _, worker)| worker.capabilities.keys()) {
             count(&mut queues, *queue)?;
             count(&mut klasses, *klass)?;
         }
@@ -67,25 +67,28 @@ impl State {
     }
 
     /// What goes beyond Qless is in the indexes that it calls for, and nothing else is.
-    fn check_beyond(&self) -> Result<(), String> {
+    fn check_extensions(&self) -> Result<(), String> {
         let (mut keys, mut waiters, mut deadlines, mut expiries) = (0, 0, 0, 0);
         for at in self.rows.ids() {
-            let Some(side) = self.extension(at) else { continue };
+            let Some(extension) = self.extension(at) else { continue };
             let row = &self.rows[at];
             let is_so = |holds: bool, otherwise: &str| {
                 ensure(holds, || format!("job {:?} {otherwise}", self.rows.jid(at)))
             };
-            if side.has_key {
+            if extension.has_key {
                 keys += 1;
-                let there =
-                    side.options.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
+                let there = extension
+                    .options
+                    .unique
+                    .as_ref()
+                    .is_some_and(|key| self.keyed(row.queue, key) == Some(at));
                 is_so(there, "has a key that is another's")?;
             }
-            for waiter in &side.waiters {
+            for waiter in &extension.waiters {
                 waiters += 1;
                 is_so(self.waiters.get(waiter) == Some(&at), "is awaited by somebody who waits for another")?;
             }
-            if let Some(deadline) = side.deadline {
+            if let Some(deadline) = extension.deadline {
                 deadlines += 1;
                 let there =
                     self.deadlines.contains(&(deadline, row.seq, at)) && row.state == RowState::Running;
@@ -96,9 +99,9 @@ impl State {
                 is_so(self.expiries.contains(&expiry), "expires, and nobody knows")?;
             }
             let ended = matches!(row.state, RowState::Complete | RowState::Failed);
-            let rests = !side.has_key && side.waiters.is_empty();
+            let rests = !extension.has_key && extension.waiters.is_empty();
             is_so(!ended || rests, "ended, and has a key or is awaited")?;
-            let idle = side.deadline.is_none() && side.progress.is_none();
+            let idle = extension.deadline.is_none() && extension.progress.is_none();
             is_so(row.state == RowState::Running || idle, "does not run, and gets on")?;
         }
         let known: usize = self.queues.iter().map(|(_, _, queue)| queue.keys.len()).sum();
@@ -133,8 +136,8 @@ impl State {
             RowState::Running => queue(()).locks.contains(timed),
             RowState::Complete => self.complete.contains(timed) && row.queue == NONE,
             RowState::Failed => self
-                .rare(at)
-                .and_then(|rare| rare.failure.as_ref())
+                .cold(at)
+                .and_then(|cold| cold.failure.as_ref())
                 .is_some_and(|failure| self.groups[failure.group].contains((row.seq, at))),
         };
         ensure(there, || format!("is not among those that are {:?}", row.state))?;
@@ -153,7 +156,7 @@ impl State {
         ensure(!running || row.worker != NONE, || "runs without a worker".into())?;
         if row.flags.has(Flags::LISTED) {
             let listed =
-                if running { Some((row.score, row.seq)) } else { self.rare(at).and_then(|rare| rare.listed) };
+                if running { Some((row.score, row.seq)) } else { self.cold(at).and_then(|cold| cold.listed) };
             let entry = listed.map(|(deadline, seq)| DueKey { at: deadline, seq, row: at });
             let there = entry.is_some_and(|entry| self.workers[row.worker].jobs.contains(entry));
             ensure(there, || "is not in its worker's list".into())?;
@@ -169,9 +172,9 @@ impl State {
         ensure(row.flags.has(Flags::TRACKED) == tracked, || {
             "is tracked and does not know it, or the reverse".into()
         })?;
-        let has_rare = row.rare == NONE || self.rares.contains(row.rare as usize);
-        ensure(has_rare, || "has lost its rare part".into())?;
-        expected.rares += usize::from(row.rare != NONE);
+        let has_cold = row.cold == NONE || self.cold_parts.contains(row.cold as usize);
+        ensure(has_cold, || "has lost its rare part".into())?;
+        expected.cold_parts += usize::from(row.cold != NONE);
         Ok(())
     }
 
@@ -192,7 +195,7 @@ impl State {
             ("failed", in_groups, placed(RowState::Failed)),
             ("workers' lists", in_lists, expected.listed),
             ("warned about", warned, expected.warned),
-            ("rare parts", self.rares.len(), expected.rares),
+            ("rare parts", self.cold_parts.len(), expected.cold_parts),
             ("dependents", expected.back_links, expected.links),
         ];
         for (what, found, wanted) in sizes {
@@ -205,12 +208,12 @@ impl State {
     fn check_tags(&self) -> Result<(), String> {
         let mut taggings = 0;
         for at in self.rows.ids() {
-            let tags = self.rare(at).map_or(&[][..], |rare| &rare.tags);
-            for (place, tagging) in tags.iter().enumerate() {
+            let tags = self.cold(at).map_or(&[][..], |cold| &cold.tags);
+            for (position, tagging) in tags.iter().enumerate() {
                 let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
                 let there = self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry));
                 ensure(there, || format!("tag {} does not know row {at}", tagging.tag))?;
-                taggings += usize::from(tags[..place].iter().all(|before| before.tag != tagging.tag));
+                taggings += usize::from(tags[..position].iter().all(|before| before.tag != tagging.tag));
             }
         }
         let known: usize = self.tags.values().map(|usage| usage.jobs.len()).sum();
@@ -229,10 +232,10 @@ impl State {
                 && self.queues[of.queue].recurring.contains(of.entry(*number))
         };
         let in_queues: usize = self.queues.iter().map(|(_, _, queue)| queue.recurring.len()).sum();
-        let agree = self.templates.iter().all(there)
+        let coalesce_or_check = self.templates.iter().all(there)
             && in_queues == self.templates.len()
             && self.templates_by_jid.len() == self.templates.len();
-        ensure(agree, || "recurring jobs and their queues disagree".into())
+        ensure(coalesce_or_check, || "recurring jobs and their queues disagree".into())
     }
 }
 
@@ -244,7 +247,7 @@ struct Expected {
     back_links: usize,
     listed: usize,
     warned: usize,
-    rares: usize,
+    cold_parts: usize,
 }
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {

@@ -23,7 +23,7 @@ pub(crate) enum Mark<'a> {
     Done,
     Failed { worker: u32, group: u32 },
     TimedOut,
-    HandedBack { worker: u32 },
+    Released { worker: u32 },
     Crashed { worker: u32 },
     Log { message: &'a str, data: Option<&'a str> },
 }
@@ -41,7 +41,7 @@ impl Mark<'_> {
         let none = MarkNames { queue: NONE, worker: NONE, group: NONE };
         match *self {
             Mark::Put { queue } => MarkNames { queue, ..none },
-            Mark::Popped { worker } | Mark::HandedBack { worker } | Mark::Crashed { worker } => {
+            Mark::Popped { worker } | Mark::Released { worker } | Mark::Crashed { worker } => {
                 MarkNames { worker, ..none }
             }
             Mark::Failed { worker, group } => MarkNames { worker, group, ..none },
@@ -146,8 +146,8 @@ fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<MarkNam
     // The new entry is kept whatever the room.
     let newest = fitting.count().max(1);
     dropped.extend(&names[first.len()..entries.len() - newest]);
-    let kept = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
-    (kept, first.len() + newest)
+    let retained = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
+    (retained, first.len() + newest)
 }
 
 fn replace(blobs: &mut Blobs, at: BlobRef, mut whole: Vec<u8>, count: usize) -> BlobRef {
@@ -175,7 +175,7 @@ fn write_short(entry: &mut [u8; 17], when: Timestamp, mark: Mark<'_>) -> usize {
         Mark::Failed { worker, group } => (3, worker, group),
         Mark::TimedOut => (4, NONE, NONE),
         Mark::Log { .. } => (5, NONE, NONE),
-        Mark::HandedBack { worker } => (6, worker, NONE),
+        Mark::Released { worker } => (6, worker, NONE),
         Mark::Crashed { worker } => (7, worker, NONE),
     };
     entry[0] = kind;
@@ -222,7 +222,7 @@ fn read_entry<'a>(rest: &mut &'a [u8]) -> (Timestamp, Mark<'a>) {
         2 => Mark::Done,
         3 => Mark::Failed { worker: number(rest), group: number(rest) },
         4 => Mark::TimedOut,
-        6 => Mark::HandedBack { worker: number(rest) },
+        6 => Mark::Released { worker: number(rest) },
         7 => Mark::Crashed { worker: number(rest) },
         _ => {
             let bytes = number(rest);

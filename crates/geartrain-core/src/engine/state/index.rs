@@ -13,13 +13,13 @@ use super::rows::{NONE, RowId};
 const SHARDS: usize = 1024;
 
 /// How many removals are put off. About as many fetches as this can be under way at a time.
-const PUT_OFF_MAX: usize = 32;
+const DEFERRED_MAX: usize = 32;
 
 /// Rows by hash. Several rows may have the same one.
 #[derive(Debug)]
 pub(crate) struct Index {
     shards: Vec<Shard>,
-    put_off: Vec<(u64, RowId)>,
+    deferred: Vec<(u64, RowId)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ const EMPTY: Slot = Slot { hash: 0, row: NONE };
 
 impl Default for Index {
     fn default() -> Index {
-        Index { shards: vec![Shard::default(); SHARDS], put_off: Vec::with_capacity(PUT_OFF_MAX) }
+        Index { shards: vec![Shard::default(); SHARDS], deferred: Vec::with_capacity(DEFERRED_MAX) }
     }
 }
 
@@ -93,17 +93,17 @@ impl Index {
             shard.grow();
         }
         shard.used += 1;
-        shard.place(Slot { hash, row });
+        shard.insert(Slot { hash, row });
     }
 
     /// Removes a row that is there, sooner or later.
     pub(crate) fn remove(&mut self, hash: u64, row: RowId) {
-        self.put_off.push((hash, row));
-        if self.put_off.len() < PUT_OFF_MAX {
+        self.deferred.push((hash, row));
+        if self.deferred.len() < DEFERRED_MAX {
             return;
         }
-        std::hint::black_box(self.put_off.iter().fold(0, |touched, (hash, _)| touched ^ self.touch(*hash)));
-        for (hash, row) in self.put_off.drain(..) {
+        std::hint::black_box(self.deferred.iter().fold(0, |touched, (hash, _)| touched ^ self.touch(*hash)));
+        for (hash, row) in self.deferred.drain(..) {
             let (shard, hash) = split(hash);
             self.shards[shard].remove(Slot { hash, row });
         }
@@ -119,7 +119,7 @@ impl Shard {
     fn of(slots: Vec<Slot>) -> Shard {
         let mut shard = Shard::with_slots(slots.len() + slots.len() / 2);
         shard.used = slots.len();
-        slots.into_iter().for_each(|slot| shard.place(slot));
+        slots.into_iter().for_each(|slot| shard.insert(slot));
         shard
     }
 
@@ -136,7 +136,7 @@ impl Shard {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
 
-    fn place(&mut self, slot: Slot) {
+    fn insert(&mut self, slot: Slot) {
         let mut at = self.home(slot.hash);
         while self.slots[at].row != NONE {
             at = self.after(at);
@@ -169,7 +169,7 @@ impl Shard {
     fn grow(&mut self) {
         let larger = Shard::with_slots(self.slots.len() + self.slots.len() / 4);
         let old = std::mem::replace(&mut self.slots, larger.slots);
-        old.into_iter().filter(|slot| slot.row != NONE).for_each(|slot| self.place(slot));
+        old.into_iter().filter(|slot| slot.row != NONE).for_each(|slot| self.insert(slot));
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
             assert_eq!(find(&index, &there, row), there[row as usize]);
         }
         let used: usize = index.shards.iter().map(|shard| shard.used).sum();
-        assert_eq!(used - index.put_off.len(), there.iter().filter(|there| **there).count());
+        assert_eq!(used - index.deferred.len(), there.iter().filter(|there| **there).count());
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         index.insert(6, 1);
         assert_eq!(index.find(6, |_| true), Some(1));
         // All of these are done by now, and so is the first one.
-        for _ in 0..PUT_OFF_MAX {
+        for _ in 0..DEFERRED_MAX {
             index.insert(9, 2);
             index.remove(9, 2);
         }

@@ -47,7 +47,7 @@ struct Slot<T> {
 #[derive(Debug)]
 struct Entry<T> {
     name: Arc<str>,
-    thing: T,
+    value: T,
     /// Its place in [`Table::postponed`].
     examined_at: Option<Timestamp>,
 }
@@ -83,9 +83,9 @@ impl<T> Interner<T> {
     }
 
     /// Gives a new thing the number after the last.
-    pub(crate) fn add(&mut self, name: &Arc<str>, thing: T) -> u32 {
+    pub(crate) fn add(&mut self, name: &Arc<str>, value: T) -> u32 {
         let number = self.add_free();
-        self.add_at(number, name, thing);
+        self.add_at(number, name, value);
         number
     }
 
@@ -98,10 +98,10 @@ impl<T> Interner<T> {
     }
 
     /// Gives a new thing a number that is free. Until something refers to it, it is a candidate for removal.
-    pub(crate) fn add_at(&mut self, number: u32, name: &Arc<str>, thing: T) {
+    pub(crate) fn add_at(&mut self, number: u32, name: &Arc<str>, value: T) {
         assert!(self.free.remove(&number), "number {number} is not free for {name}");
         self.slots[number as usize].entry =
-            Some(Box::new(Entry { name: name.clone(), thing, examined_at: None }));
+            Some(Box::new(Entry { name: name.clone(), value, examined_at: None }));
         let hash = self.hasher.hash_one(&**name);
         self.by_name.insert_unique(hash, number, |other| {
             self.hasher.hash_one(&*self.slots[*other as usize].entry.as_ref().expect(NAMED).name)
@@ -227,21 +227,21 @@ impl<T> Interner<T> {
 
     /// All numbers in order, with the name and the thing of those that are not free.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Option<(&Arc<str>, &T)>> {
-        self.slots.iter().map(|slot| slot.entry.as_deref().map(|entry| (&entry.name, &entry.thing)))
+        self.slots.iter().map(|slot| slot.entry.as_deref().map(|entry| (&entry.name, &entry.value)))
     }
 
     /// All names, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>, &T)> {
         let numbered = self.slots().enumerate();
-        numbered.filter_map(|(number, slot)| slot.map(|(name, thing)| (number as u32, name, thing)))
+        numbered.filter_map(|(number, slot)| slot.map(|(name, value)| (number as u32, name, value)))
     }
 
     /// About how much memory all of it takes, with what a thing takes besides itself.
-    pub(crate) fn bytes(&self, of_thing: impl Fn(&T) -> usize) -> usize {
+    pub(crate) fn bytes(&self, of_value: impl Fn(&T) -> usize) -> usize {
         // What an `Arc` keeps beside its text, and a hash table for each entry.
         let (shared, hashed) = (16, 5);
         let names =
-            self.iter().map(|(_, name, thing)| size_of::<Entry<T>>() + shared + name.len() + of_thing(thing));
+            self.iter().map(|(_, name, value)| size_of::<Entry<T>>() + shared + name.len() + of_value(value));
         let candidates = size_of::<u32>() * self.free.len()
             + size_of::<(Timestamp, u32)>() * (self.unused.len() + self.postponed.len());
         names.sum::<usize>()
@@ -294,13 +294,13 @@ const NAMED: &str = "a number that is referred to has a name";
 impl<T> Index<u32> for Interner<T> {
     type Output = T;
     fn index(&self, number: u32) -> &T {
-        &self.at(number).thing
+        &self.at(number).value
     }
 }
 
 impl<T> IndexMut<u32> for Interner<T> {
     fn index_mut(&mut self, number: u32) -> &mut T {
-        &mut self.at_mut(number).thing
+        &mut self.at_mut(number).value
     }
 }
 

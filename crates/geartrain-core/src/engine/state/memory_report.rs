@@ -37,7 +37,7 @@ impl MemoryReport {
 impl State {
     /// Counts the jobs one by one, so that it can be compared with what the indexes say.
     pub(crate) fn memory_report(&self) -> MemoryReport {
-        let mut census = MemoryReport {
+        let mut report = MemoryReport {
             queues: self.registered_queues().len() as u64,
             recurring: self.templates.len() as u64,
             names: self.name_count() as u64,
@@ -47,15 +47,15 @@ impl State {
         for at in self.rows.ids() {
             let count = match self.rows[at].state {
                 RowState::Free => continue,
-                RowState::Scheduled => &mut census.scheduled,
-                RowState::Depends => &mut census.depends,
-                RowState::Waiting => &mut census.waiting,
-                RowState::Running => &mut census.running,
-                RowState::Complete => &mut census.complete,
-                RowState::Failed => &mut census.failed,
+                RowState::Scheduled => &mut report.scheduled,
+                RowState::Depends => &mut report.depends,
+                RowState::Waiting => &mut report.waiting,
+                RowState::Running => &mut report.running,
+                RowState::Complete => &mut report.complete,
+                RowState::Failed => &mut report.failed,
             };
             *count += 1;
         }
-        census
+        report
     }
 }

@@ -65,7 +65,7 @@ pub const EPOCH_MAX: u32 = (1 << (u64::BITS - EPOCH_BITS)) - 1;
 pub(crate) struct State {
     rows: Rows,
     blobs: Blobs,
-    rares: Slab<Box<ColdPart>>,
+    cold_parts: Slab<Box<ColdPart>>,
     queues: Interner<Queue>,
     klasses: Interner<()>,
     workers: Interner<Worker>,
@@ -93,16 +93,16 @@ pub(crate) struct State {
     expiries: BTreeSet<(Timestamp, RowId)>,
     results: Results,
     /// The workers that can do a klass of a queue, or any.
-    able: BTreeMap<(u32, u32), BTreeSet<u32>>,
+    capable_workers: BTreeMap<(u32, u32), BTreeSet<u32>>,
     /// Workers that can do anything, by when they were seen.
-    silence: BTreeSet<(Timestamp, Arc<str>, u32)>,
-    happened: EventLog,
+    by_last_seen: BTreeSet<(Timestamp, Arc<str>, u32)>,
+    event_log: EventLog,
     /// The last number that each counter has given out.
     counters: BTreeMap<Box<str>, u64>,
     /// A picture that is being taken.
-    picture: Option<snapshot::Snapshot>,
+    snapshot: Option<snapshot::Snapshot>,
     /// Watched queues in which something changed.
-    stirred: Vec<u32>,
+    dirty_queues: Vec<u32>,
 }
 
 /// One queue: its jobs, by where they stand.
@@ -121,14 +121,14 @@ pub(crate) struct Queue {
     /// The jobs that others join, by what makes them.
     keys: BTreeMap<UniqueKey, RowId>,
     limits: Option<Box<QueueLimits>>,
-    pub(crate) pace: Option<RateLimiter>,
+    pub(crate) rate_limiter: Option<RateLimiter>,
     /// When somebody last asked for jobs, roughly.
-    pub(crate) asked: Option<Timestamp>,
+    pub(crate) last_polled: Option<Timestamp>,
     days: Days,
     /// Somebody waits for its jobs.
     watched: bool,
     /// Something changed since they last looked.
-    stirred: bool,
+    dirty: bool,
 }
 
 /// One worker.
@@ -139,7 +139,7 @@ pub(crate) struct Worker {
     /// Jobs that it has, and was warned about.
     warned: BTreeSet<RowId>,
     /// What it has announced: klasses of queues, or any, and how long it takes at the most.
-    abilities: BTreeMap<(u32, u32), Option<Seconds>>,
+    capabilities: BTreeMap<(u32, u32), Option<Seconds>>,
 }
 
 /// A job among those that wait, the next one first.
@@ -207,11 +207,11 @@ fn rank(priority: Priority) -> u64 {
 
 impl State {
     /// An empty one. Payloads of so many bytes, or more, may be moved out of memory.
-    pub(crate) fn new(hash_seed: u64, moved_bytes_min: u32) -> State {
+    pub(crate) fn new(hash_seed: u64, spill_bytes_min: u32) -> State {
         State {
             rows: Rows::new(hash_seed),
             blobs: Blobs::default(),
-            rares: Slab::new(),
+            cold_parts: Slab::new(),
             queues: Interner::new(hash_seed),
             klasses: Interner::new(hash_seed),
             workers: Interner::new(hash_seed),
@@ -226,17 +226,17 @@ impl State {
             templates_by_jid: BTreeMap::new(),
             config: Config::default(),
             seq: 0,
-            spill: Spill::new(moved_bytes_min),
+            spill: Spill::new(spill_bytes_min),
             waiters: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             expiries: BTreeSet::new(),
             results: Results::default(),
-            able: BTreeMap::new(),
-            silence: BTreeSet::new(),
-            happened: EventLog::default(),
+            capable_workers: BTreeMap::new(),
+            by_last_seen: BTreeSet::new(),
+            event_log: EventLog::default(),
             counters: BTreeMap::new(),
-            picture: None,
-            stirred: Vec::new(),
+            snapshot: None,
+            dirty_queues: Vec::new(),
         }
     }
 
@@ -291,8 +291,8 @@ impl State {
         self.rows.jid(row)
     }
 
-    fn rare(&self, row: RowId) -> Option<&ColdPart> {
-        self.rares.get(self.rows[row].rare as usize).map(|rare| &**rare)
+    fn cold(&self, row: RowId) -> Option<&ColdPart> {
+        self.cold_parts.get(self.rows[row].cold as usize).map(|cold| &**cold)
     }
 
     pub(crate) fn find_queue(&self, name: &str) -> Option<u32> {
@@ -379,20 +379,20 @@ impl State {
 
     /// The tags of a job, as they were given.
     pub(crate) fn tags_of(&self, row: RowId) -> Vec<Tag> {
-        self.rare(row)
-            .map_or(Vec::new(), |rare| rare.tags.iter().map(|tagging| tagging.tag.clone()).collect())
+        self.cold(row)
+            .map_or(Vec::new(), |cold| cold.tags.iter().map(|tagging| tagging.tag.clone()).collect())
     }
 
     pub(crate) fn dependencies(&self, row: RowId) -> impl Iterator<Item = RowId> {
-        self.rare(row).into_iter().flat_map(|rare| rare.dependencies.iter().copied())
+        self.cold(row).into_iter().flat_map(|cold| cold.dependencies.iter().copied())
     }
 
     pub(crate) fn depends_on(&self, row: RowId, on: RowId) -> bool {
-        self.rare(row).is_some_and(|rare| rare.dependencies.contains(&on))
+        self.cold(row).is_some_and(|cold| cold.dependencies.contains(&on))
     }
 
     pub(crate) fn dependents(&self, row: RowId) -> impl Iterator<Item = RowId> {
-        self.rare(row).into_iter().flat_map(|rare| rare.dependents.iter().copied())
+        self.cold(row).into_iter().flat_map(|cold| cold.dependents.iter().copied())
     }
 
     pub(crate) fn is_tracked(&self, jid: &Jid) -> bool {
@@ -435,7 +435,7 @@ impl State {
     }
 
     /// How many more jobs of a queue may run now; none if there is no limit.
-    pub(crate) fn places(&self, queue: u32, now: Timestamp) -> Option<usize> {
+    pub(crate) fn concurrency_left(&self, queue: u32, now: Timestamp) -> Option<usize> {
         let queue = &self.queues[queue];
         let limit = queue.options.concurrency;
         (limit > 0.0).then(|| {
@@ -499,7 +499,7 @@ impl State {
     }
 
     /// The last number that a counter has given out; 0 if it has given out none.
-    pub(crate) fn last_allotted(&self, counter: &str) -> u64 {
+    pub(crate) fn last_allocated_id(&self, counter: &str) -> u64 {
         self.counters.get(counter).copied().unwrap_or_default()
     }
 
@@ -510,16 +510,7 @@ impl State {
 
     /// How the attempt with this token ended, if that is remembered.
     pub(crate) fn ended(&self, row: RowId, token: u64) -> Option<Ended> {
-        let (ended, how) = self.rare(row)?.ended?;
-        (ended == token).then_some(how)
-    }
-
-    /// The queues that were stirred since the last time, each once.
-    pub(crate) fn take_stirred(&mut self) -> Vec<u32> {
-        let stirred = std::mem::take(&mut self.stirred);
-        for queue in &stirred {
-            self.queues[*queue].stirred = false;
-        }
-        stirred
+        let (attempt, ended) = self.cold(row)?.ended?;
+        (attempt == token).then_some(ended)
     }
 }

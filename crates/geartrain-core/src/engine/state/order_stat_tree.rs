@@ -15,7 +15,7 @@ const BRANCH_MAX: usize = 64;
 pub(crate) struct OrderStatTree<E> {
     /// The first entries. If there are none, there are none between either.
     head: VecDeque<E>,
-    between: Node<E>,
+    middle: Node<E>,
     /// The last entries.
     tail: VecDeque<E>,
     len: usize,
@@ -38,13 +38,13 @@ struct Child<E> {
 /// Where an entry is, or belongs.
 enum Zone {
     Head,
-    Between,
+    Middle,
     Tail,
 }
 
 impl<E> Default for OrderStatTree<E> {
     fn default() -> OrderStatTree<E> {
-        OrderStatTree { head: VecDeque::new(), between: Node::default(), tail: VecDeque::new(), len: 0 }
+        OrderStatTree { head: VecDeque::new(), middle: Node::default(), tail: VecDeque::new(), len: 0 }
     }
 }
 
@@ -79,15 +79,15 @@ impl<E: Ord + Copy> OrderStatTree<E> {
                 if self.head.is_empty() {
                     self.head = left;
                 } else {
-                    self.change_between(|between| between.append(Child::leaf(left)));
+                    self.change_middle(|middle| middle.append(Child::leaf(left)));
                 }
             }
             Zone::Head if self.head.len() < LEAF_MAX => insert(&mut self.head, entry),
             Zone::Head => {
                 let right = split(&mut self.head, entry);
-                self.change_between(|between| between.prepend(Child::leaf(right)));
+                self.change_middle(|middle| middle.prepend(Child::leaf(right)));
             }
-            Zone::Between => self.change_between(|between| between.insert(entry)),
+            Zone::Middle => self.change_middle(|middle| middle.insert(entry)),
         }
         self.len += 1;
     }
@@ -96,17 +96,17 @@ impl<E: Ord + Copy> OrderStatTree<E> {
     pub(crate) fn remove(&mut self, entry: E) -> bool {
         let found = match self.zone(entry) {
             Zone::Head => remove(&mut self.head, entry),
-            Zone::Between => self.between.remove(entry),
+            Zone::Middle => self.middle.remove(entry),
             Zone::Tail => remove(&mut self.tail, entry),
         };
         if found {
             if self.head.is_empty() {
-                self.head = self.between.take_first();
+                self.head = self.middle.take_first();
             }
-            while let Node::Branch(children) = &mut self.between
+            while let Node::Branch(children) = &mut self.middle
                 && children.len() <= 1
             {
-                self.between = children.pop().map_or(Node::default(), |only| only.node);
+                self.middle = children.pop().map_or(Node::default(), |only| only.node);
             }
             self.len -= 1;
         }
@@ -117,7 +117,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         let mut node = match self.zone(entry) {
             Zone::Head => return self.head.binary_search(&entry).is_ok(),
             Zone::Tail => return self.tail.binary_search(&entry).is_ok(),
-            Zone::Between => &self.between,
+            Zone::Middle => &self.middle,
         };
         loop {
             match node {
@@ -139,7 +139,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         if self.tail.front().is_some_and(&condition) {
             return self.len - self.tail.len() + self.tail.partition_point(condition);
         }
-        let (mut node, mut before) = (&self.between, self.head.len());
+        let (mut node, mut before) = (&self.middle, self.head.len());
         loop {
             match node {
                 Node::Leaf(entries) => return before + entries.partition_point(&condition),
@@ -154,25 +154,25 @@ impl<E: Ord + Copy> OrderStatTree<E> {
     }
 
     /// The entries at these places, in order. Places beyond the end are left out.
-    pub(crate) fn slice(&self, places: Range<usize>) -> Vec<E> {
-        let mut entries = Vec::with_capacity(places.end.min(self.len).saturating_sub(places.start));
+    pub(crate) fn slice(&self, positions: Range<usize>) -> Vec<E> {
+        let mut entries = Vec::with_capacity(positions.end.min(self.len).saturating_sub(positions.start));
         let (head, before_tail) = (self.head.len(), self.len - self.tail.len());
-        if let Some(places) = within(&places, 0..head) {
-            entries.extend(self.head.range(places));
+        if let Some(positions) = within(&positions, 0..head) {
+            entries.extend(self.head.range(positions));
         }
-        if let Some(places) = within(&places, head..before_tail) {
-            self.between.slice(places, &mut entries);
+        if let Some(positions) = within(&positions, head..before_tail) {
+            self.middle.slice(positions, &mut entries);
         }
-        if let Some(places) = within(&places, before_tail..self.len) {
-            entries.extend(self.tail.range(places));
+        if let Some(positions) = within(&positions, before_tail..self.len) {
+            entries.extend(self.tail.range(positions));
         }
         entries
     }
 
     /// The same, counted from the end and going towards the beginning.
-    pub(crate) fn slice_back(&self, places: Range<usize>) -> Vec<E> {
-        let from_end = |place: usize| self.len - place.min(self.len);
-        let mut entries = self.slice(from_end(places.end)..from_end(places.start));
+    pub(crate) fn slice_back(&self, positions: Range<usize>) -> Vec<E> {
+        let from_end = |position: usize| self.len - position.min(self.len);
+        let mut entries = self.slice(from_end(positions.end)..from_end(positions.start));
         entries.reverse();
         entries
     }
@@ -184,25 +184,25 @@ impl<E: Ord + Copy> OrderStatTree<E> {
             (_, Some(last)) if *last < entry => match self.len - self.head.len() - self.tail.len() {
                 0 if self.tail.is_empty() => Zone::Tail,
                 0 => Zone::Head,
-                _ if self.tail.is_empty() && self.between.last() < entry => Zone::Tail,
-                _ => Zone::Between,
+                _ if self.tail.is_empty() && self.middle.last() < entry => Zone::Tail,
+                _ => Zone::Middle,
             },
             _ => Zone::Head,
         }
     }
 
     /// Puts something into the tree, which then has another root if the old one was split.
-    fn change_between(&mut self, put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>) {
-        if let Some(right) = put(&mut self.between) {
-            let left = Child::of(std::mem::take(&mut self.between));
-            self.between = Node::Branch(vec![left, right]);
+    fn change_middle(&mut self, put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>) {
+        if let Some(right) = put(&mut self.middle) {
+            let left = Child::of(std::mem::take(&mut self.middle));
+            self.middle = Node::Branch(vec![left, right]);
         }
     }
 }
 
 /// What of some places lies within a zone, counted from where the zone begins.
-fn within(places: &Range<usize>, zone: Range<usize>) -> Option<Range<usize>> {
-    let (start, end) = (places.start.max(zone.start), places.end.min(zone.end));
+fn within(positions: &Range<usize>, zone: Range<usize>) -> Option<Range<usize>> {
+    let (start, end) = (positions.start.max(zone.start), positions.end.min(zone.end));
     (start < end).then(|| start - zone.start..end - zone.start)
 }
 
@@ -228,7 +228,7 @@ fn remove<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> bool {
         leaf.pop_front();
         return true;
     }
-    leaf.binary_search(&entry).is_ok_and(|place| leaf.remove(place).is_some())
+    leaf.binary_search(&entry).is_ok_and(|position| leaf.remove(position).is_some())
 }
 
 /// Which child an entry is in, or belongs in.
@@ -365,17 +365,17 @@ impl<E: Ord + Copy> Node<E> {
         }
     }
 
-    fn slice(&self, places: Range<usize>, into: &mut Vec<E>) {
+    fn slice(&self, positions: Range<usize>, into: &mut Vec<E>) {
         match self {
-            Node::Leaf(entries) => into.extend(entries.range(places)),
+            Node::Leaf(entries) => into.extend(entries.range(positions)),
             Node::Branch(children) => {
                 let mut before = 0;
                 for child in children {
-                    if before >= places.end {
+                    if before >= positions.end {
                         break;
                     }
-                    if let Some(places) = within(&places, before..before + child.count) {
-                        child.node.slice(places, into);
+                    if let Some(positions) = within(&positions, before..before + child.count) {
+                        child.node.slice(positions, into);
                     }
                     before += child.count;
                 }
@@ -446,7 +446,7 @@ mod tests {
     fn a_set_that_grows_at_its_end_fills_its_leaves() {
         let mut set = OrderStatTree::default();
         (0..LEAF_MAX * 40).for_each(|entry| set.insert(entry));
-        let Node::Branch(children) = &set.between else { panic!("one leaf cannot hold that many") };
+        let Node::Branch(children) = &set.middle else { panic!("one leaf cannot hold that many") };
         assert!(children.iter().all(|child| child.count == LEAF_MAX));
     }
 
@@ -455,8 +455,8 @@ mod tests {
         for backwards in [false, true] {
             let mut set = OrderStatTree::default();
             (0..20_000).for_each(|entry| set.insert(entry));
-            for place in 0..20_000 {
-                let entry = if backwards { 19_999 - place } else { place };
+            for position in 0..20_000 {
+                let entry = if backwards { 19_999 - position } else { position };
                 assert!(set.remove(entry));
                 assert!(!set.remove(entry));
             }

@@ -55,7 +55,8 @@ impl State {
     /// has been silent.
     fn need_of_worker(&self, number: NameId, now: Timestamp) -> Need {
         let (worker, age) = (&self.workers[number], self.config.numbers.worker_age);
-        let has_nothing = worker.jobs.is_empty() && worker.warned.is_empty() && worker.abilities.is_empty();
+        let has_nothing =
+            worker.jobs.is_empty() && worker.warned.is_empty() && worker.capabilities.is_empty();
         match worker.seen {
             Some(seen) if seen + age > now => Need::Until(seen + age),
             Some(_) if has_nothing => Need::Aged,
@@ -68,7 +69,7 @@ impl State {
     /// A queue that is off the list and empty is kept for its statistics, and to say when it was last asked
     /// for jobs.
     fn need_of_queue(&self, number: NameId, now: Timestamp) -> Need {
-        let Queue { registered, paused, limits, watched, days, asked, .. } = &self.queues[number];
+        let Queue { registered, paused, limits, watched, days, last_polled, .. } = &self.queues[number];
         if self.queues.references(number) > 0
             || registered.is_some()
             || *paused
@@ -78,7 +79,7 @@ impl State {
             return Need::Needed;
         }
         let numbers = &self.config.numbers;
-        let until = days.end(numbers.keep_stats).max(asked.map(|asked| asked + numbers.worker_age));
+        let until = days.end(numbers.keep_stats).max(last_polled.map(|polled| polled + numbers.worker_age));
         match until {
             Some(until) if until > now => Need::Until(until),
             _ => Need::Unneeded,

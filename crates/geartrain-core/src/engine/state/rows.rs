@@ -40,7 +40,7 @@ pub(crate) struct Row {
     pub(crate) remaining: i32,
     /// What has happened to it; none if it was put and that is all.
     pub(crate) history: BlobRef,
-    pub(crate) rare: u32,
+    pub(crate) cold: u32,
     pub(crate) flags: Flags,
     pub(crate) state: RowState,
 }
@@ -294,7 +294,7 @@ impl Row {
         retries: 0,
         remaining: 0,
         history: BlobRef::NONE,
-        rare: NONE,
+        cold: NONE,
         flags: Flags(0),
         state: RowState::Free,
     };

@@ -61,16 +61,16 @@ impl SpillMap {
     }
 
     /// The payload of a row lies there from now on.
-    pub(crate) fn insert(&mut self, place: SpillLocation, row: RowId) -> usize {
-        let of = self.files.entry(place.file).or_default();
+    pub(crate) fn insert(&mut self, location: SpillLocation, row: RowId) -> usize {
+        let of = self.files.entry(location.file).or_default();
         of.live += 1;
-        of.live_bytes += place.record_bytes();
-        if SpillLocation::is_own_file(place.file) {
+        of.live_bytes += location.record_bytes();
+        if SpillLocation::is_own_file(location.file) {
             of.bytes = of.live_bytes;
-            self.released.remove(&place.file);
+            self.released.remove(&location.file);
         }
-        self.weigh(place.file);
-        self.slots.insert(Slot { file: place.file, offset: place.offset, row })
+        self.reclassify(location.file);
+        self.slots.insert(Slot { file: location.file, offset: location.offset, row })
     }
 
     /// Nobody needs what lies there any more.
@@ -80,24 +80,24 @@ impl SpillMap {
             of.live -= 1;
             of.live_bytes -= SpillLocation { file, offset, bytes }.record_bytes();
         }
-        self.weigh(file);
+        self.reclassify(file);
     }
 
     /// A record was written, whether it is needed or not.
-    pub(crate) fn wrote(&mut self, place: SpillLocation) {
-        self.files.entry(place.file).or_default().bytes += place.record_bytes();
-        self.growing = self.growing.max(place.file);
-        self.weigh(place.file);
+    pub(crate) fn record_written(&mut self, location: SpillLocation) {
+        self.files.entry(location.file).or_default().bytes += location.record_bytes();
+        self.growing = self.growing.max(location.file);
+        self.reclassify(location.file);
     }
 
     /// There is a file, with records that take so many bytes. It does not grow.
-    pub(crate) fn found(&mut self, file: u64, bytes: u64) {
+    pub(crate) fn found_file(&mut self, file: u64, bytes: u64) {
         if SpillLocation::is_own_file(file) {
             return self.release_unless_needed(file);
         }
         self.files.entry(file).or_default().bytes = bytes;
         self.growing = self.growing.max(file + 1);
-        self.weigh(file);
+        self.reclassify(file);
     }
 
     /// There is a file of one payload, which may go if no job refers to it.
@@ -113,7 +113,7 @@ impl SpillMap {
         std::mem::take(&mut self.released).into_iter().collect()
     }
 
-    fn weigh(&mut self, file: u64) {
+    fn reclassify(&mut self, file: u64) {
         let of = &self.files[&file];
         if SpillLocation::is_own_file(file) {
             if of.live == 0 {
@@ -136,7 +136,7 @@ impl SpillMap {
     pub(crate) fn give_up(&mut self, file: u64) {
         if let Some(of) = self.files.get_mut(&file) {
             of.stuck = true;
-            self.weigh(file);
+            self.reclassify(file);
         }
     }
 

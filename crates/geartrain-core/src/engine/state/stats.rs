@@ -51,13 +51,13 @@ impl Days {
             return self.days.last_mut().expect("it was there a line ago");
         }
         let start = now.day();
-        let mut place = self.days.partition_point(|day| day.start < start);
-        if self.days.get(place).is_none_or(|day| day.start != start) {
+        let mut position = self.days.partition_point(|day| day.start < start);
+        if self.days.get(position).is_none_or(|day| day.start != start) {
             self.make_room(keep);
-            place = self.days.partition_point(|day| day.start < start);
-            self.days.insert(place, Day { start, ..Day::default() });
+            position = self.days.partition_point(|day| day.start < start);
+            self.days.insert(position, Day { start, ..Day::default() });
         }
-        &mut self.days[place]
+        &mut self.days[position]
     }
 
     /// Drops the oldest days and histograms. Newest is what is dated latest, so one caller with a wrong clock costs one day.
@@ -115,7 +115,7 @@ impl Days {
     pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
         let start = date.day();
         let found = self.days.binary_search_by_key(&start, |day| day.start);
-        found.map_or_else(|_| Day::default().report(), |place| self.days[place].report())
+        found.map_or_else(|_| Day::default().report(), |position| self.days[position].report())
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn each_span_has_its_bucket() {
-        for (span, place) in [
+        for (span, position) in [
             (0.0, Some(0)),
             (59.9, Some(59)),
             (60.0, Some(60)),
@@ -213,7 +213,7 @@ mod tests {
             (7.0 * DAY, None),
             (-0.5, None),
         ] {
-            assert_eq!(bucket(span), place, "{span} s");
+            assert_eq!(bucket(span), position, "{span} s");
         }
     }
 

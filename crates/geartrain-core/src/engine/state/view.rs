@@ -12,8 +12,8 @@ impl State {
     /// Everything there is to say about a job.
     pub(crate) fn job(&self, at: RowId) -> Job {
         let row = &self.rows[at];
-        let rare = self.rare(at);
-        let failure = rare.and_then(|rare| rare.failure.as_ref()).map(|failure| self.failure(failure));
+        let cold = self.cold(at);
+        let failure = cold.and_then(|cold| cold.failure.as_ref()).map(|failure| self.failure(failure));
         let (state, past_failure) = match (row.state, failure) {
             (RowState::Failed, Some(failure)) => (JobState::Failed { failure }, None),
             (_, failure) => (self.state_of(at, row), failure),
@@ -30,10 +30,10 @@ impl State {
             tags: self.tags_of(at),
             history: self.history(row),
             past_failure,
-            spawned_from: rare.and_then(|rare| rare.spawned_from.clone()),
+            spawned_from: cold.and_then(|cold| cold.spawned_from.clone()),
             dependents: self.sorted_jids(self.dependents(at)),
             tracked: row.flags.has(Flags::TRACKED),
-            details: if row.rare == NONE { None } else { self.details(at) },
+            details: if row.cold == NONE { None } else { self.details(at) },
             qless: QlessView {
                 state: self.qless_word(at),
                 worker: self.worker_name(row.worker),
@@ -54,7 +54,7 @@ impl State {
             retries: row.retries,
             remaining: i64::from(row.remaining),
             lock: self.lock(at),
-            details: if row.rare == NONE { None } else { self.details(at) },
+            details: if row.cold == NONE { None } else { self.details(at) },
             job: whole.then(|| Box::new(self.job(at))),
         }
     }
@@ -116,7 +116,7 @@ impl State {
     pub(super) fn expires(&self, at: RowId) -> Timestamp {
         let row = &self.rows[at];
         if row.flags.has(Flags::EXPIRES) {
-            return self.rare(at).and_then(|rare| rare.expires).unwrap_or_default();
+            return self.cold(at).and_then(|cold| cold.expires).unwrap_or_default();
         }
         match row.state {
             RowState::Running => row.score,
@@ -129,7 +129,7 @@ impl State {
             RowState::Scheduled => JobState::Scheduled { due: row.score },
             RowState::Depends => JobState::Depends {
                 on: self.sorted_jids(self.dependencies(at)),
-                due: self.rare(at).and_then(|rare| rare.due),
+                due: self.cold(at).and_then(|cold| cold.due),
             },
             RowState::Waiting => JobState::Waiting,
             RowState::Running => JobState::Running { lock: self.lock(at) },
@@ -169,7 +169,7 @@ impl State {
                 HistoryEvent::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
             }
             Mark::TimedOut => HistoryEvent::TimedOut,
-            Mark::HandedBack { worker } => HistoryEvent::HandedBack {
+            Mark::Released { worker } => HistoryEvent::HandedBack {
                 worker: self.worker_name(worker).expect("only a worker can hand back"),
             },
             Mark::Crashed { worker } => {
