@@ -232,13 +232,9 @@ impl Delta {
     /// Whether it must be synced before it is acknowledged. It need not be if all that can happen is that a job that was handed out waits again, and that the
     /// worker that has it is told so. Jobs themselves, and how they ended, are not of this kind.
     pub fn must_be_synced(&self) -> bool {
-        !matches!(
+        let may_be_lost = matches!(
             self,
-            Delta::Name(..)
-                | Delta::ReuseNameId(..)
-                | Delta::FreeNameId(..)
-                | Delta::Seen(..)
-                | Delta::Promote(..)
+            Delta::Promote(..)
                 | Delta::Pop { .. }
                 | Delta::Heartbeat { payload: None, .. }
                 | Delta::Attached(..)
@@ -247,9 +243,9 @@ impl Delta {
                 | Delta::CapabilityAdded { .. }
                 | Delta::CapabilityRemoved { .. }
                 | Delta::CapabilitiesCleared(_)
-                | Delta::Polled(..)
                 | Delta::EventLogged(_)
-        )
+        );
+        self.must_be_logged() && !may_be_lost
     }
 
     /// Whether it says anything that matters once the process is gone, rather than who was there when.

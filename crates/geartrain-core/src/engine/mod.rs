@@ -99,6 +99,16 @@ pub struct Written {
     pub must_be_logged: bool,
 }
 
+impl Written {
+    fn add(&mut self, delta: &Delta, ephemeral: bool) {
+        delta.encode(&mut self.bytes);
+        if !ephemeral {
+            self.must_be_synced |= delta.must_be_synced();
+            self.must_be_logged |= delta.must_be_logged();
+        }
+    }
+}
+
 /// How much room there is at the most for what is not written down yet.
 const WRITTEN_BYTES_MAX: usize = 1 << 20;
 
@@ -115,19 +125,6 @@ impl Effects {
         let room = written.bytes.len().max(written.bytes.capacity() / 4 * 3);
         let bytes = Vec::with_capacity(room.min(WRITTEN_BYTES_MAX));
         std::mem::replace(written, Written { bytes, ..Written::default() })
-    }
-
-    fn record(&mut self, delta: Delta) {
-        match &mut self.written {
-            None => self.deltas.push(delta),
-            Some(written) => {
-                delta.encode(&mut written.bytes);
-                if !self.ephemeral {
-                    written.must_be_synced |= delta.must_be_synced();
-                    written.must_be_logged |= delta.must_be_logged();
-                }
-            }
-        }
     }
 
     fn publish(&mut self, event: impl FnOnce() -> Event) {
@@ -379,7 +376,11 @@ impl Engine {
 
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {
         self.state.apply(&delta);
-        fx.record(delta);
+        // One copy of the delta at most: passing it on by value copied it three times.
+        match &mut fx.written {
+            Some(written) => written.add(&delta, fx.ephemeral),
+            None => fx.deltas.push(delta),
+        }
     }
 
     /// Whether a command concerns nothing but jobs that nobody can miss if the machine goes down, or only looks at one. It may say no where the answer is yes.

@@ -1,8 +1,8 @@
 //! Whether all that is known agrees with itself.
 
-use super::blobs::BlobRef;
 use super::{DueKey, Flags, NONE, ReadyKey, RowId, RowState, State, history};
 use crate::engine::change::is_counter;
+use crate::engine::delta::Kind;
 
 impl State {
     /// Looks whether every job is in exactly one place, and every index holds what the rows say and nothing else.
@@ -39,14 +39,17 @@ impl State {
             count(&mut queues, row.queue)?;
             count(&mut klasses, row.klass)?;
             count(&mut workers, row.worker)?;
-            let history = row.history;
-            let has_history = history != BlobRef::NONE;
-            for (_, mark) in has_history.then(|| history::read(&self.blobs, history)).into_iter().flatten() {
-                let names = mark.names();
-                count(&mut queues, names.queue)?;
-                count(&mut workers, names.worker)?;
-                count(&mut groups, names.group)?;
-            }
+            let mut counted = Ok(());
+            history::visit_names(&self.blobs, row.history, |kind, name| {
+                let counts = match kind {
+                    Kind::Queue => &mut queues,
+                    Kind::Klass => &mut klasses,
+                    Kind::Worker => &mut workers,
+                    Kind::Group => &mut groups,
+                };
+                counted = std::mem::replace(&mut counted, Ok(())).and(count(counts, name));
+            });
+            counted?;
             if let Some(failure) = self.cold(at).and_then(|cold| cold.failure.as_ref()) {
                 count(&mut groups, failure.group)?;
                 count(&mut workers, failure.worker)?;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::blobs::{BlobRef, Blobs};
 use super::rows::NONE;
 use crate::Timestamp;
+use crate::engine::delta::{Kind, NameId};
 
 const HEAD_BYTES: usize = 8;
 /// The most that is kept of one job: 20,000 short entries. It only matters if somebody lifts the limit on their number, or logs a lot.
@@ -28,27 +29,8 @@ pub(crate) enum Mark<'a> {
     Log { message: &'a str, data: Option<&'a str> },
 }
 
-/// The names that an entry refers to; [`NONE`] where it refers to none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MarkNames {
-    pub(crate) queue: u32,
-    pub(crate) worker: u32,
-    pub(crate) group: u32,
-}
-
-impl Mark<'_> {
-    pub(crate) fn names(&self) -> MarkNames {
-        let none = MarkNames { queue: NONE, worker: NONE, group: NONE };
-        match *self {
-            Mark::Put { queue } => MarkNames { queue, ..none },
-            Mark::Popped { worker } | Mark::Released { worker } | Mark::Crashed { worker } => {
-                MarkNames { worker, ..none }
-            }
-            Mark::Failed { worker, group } => MarkNames { worker, group, ..none },
-            Mark::Done | Mark::TimedOut | Mark::Log { .. } => none,
-        }
-    }
-}
+/// An interned name that an entry refers to. The id may be [`NONE`]: retries can run out without a worker.
+pub(crate) type NameRef = (Kind, NameId);
 
 /// Begins a history with the put that a job's row tells of.
 pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
@@ -74,7 +56,7 @@ pub(crate) fn append(
     limit: usize,
     when: Timestamp,
     mark: Mark<'_>,
-    dropped: &mut Vec<MarkNames>,
+    dropped: &mut Vec<NameRef>,
 ) -> BlobRef {
     let mut short = [0; 17];
     let long;
@@ -125,14 +107,49 @@ pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestam
     std::iter::from_fn(move || (!rest.is_empty()).then(|| read_entry(&mut rest)))
 }
 
+/// Visits the names that a history refers to. It decodes nothing else: it runs for each job that is dropped.
+pub(crate) fn visit_names(blobs: &Blobs, at: BlobRef, mut visit: impl FnMut(Kind, NameId)) {
+    let mut rest = &raw(blobs, at).get(HEAD_BYTES..).unwrap_or_default()[..];
+    while !rest.is_empty() {
+        let bytes = visit_entry(rest, &mut visit);
+        rest = &rest[bytes..];
+    }
+}
+
+/// Visits the names that the first entry refers to, and returns the entry's length.
+#[inline]
+fn visit_entry(entry: &[u8], mut visit: impl FnMut(Kind, NameId)) -> usize {
+    match entry[0] {
+        0 => {
+            visit(Kind::Queue, u32_at(entry, 9));
+            13
+        }
+        1 | 6 | 7 => {
+            visit(Kind::Worker, u32_at(entry, 9));
+            13
+        }
+        3 => {
+            visit(Kind::Worker, u32_at(entry, 9));
+            visit(Kind::Group, u32_at(entry, 13));
+            17
+        }
+        2 | 4 => 9,
+        _ => {
+            let mut rest = entry;
+            read_entry(&mut rest);
+            entry.len() - rest.len()
+        }
+    }
+}
+
 /// Keeps the first entry and as many of the newest as may be; if there is room for one only, the newest. Says how many there are then.
-fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<MarkNames>) -> (Vec<u8>, usize) {
-    let (mut entries, mut names) = (Vec::new(), Vec::new());
+fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<NameRef>) -> (Vec<u8>, usize) {
+    let mut entries = Vec::new();
     let mut rest = &history[HEAD_BYTES..];
     while !rest.is_empty() {
-        let before = rest;
-        names.push(read_entry(&mut rest).1.names());
-        entries.push(&before[..before.len() - rest.len()]);
+        let (entry, after) = rest.split_at(visit_entry(rest, |_, _| {}));
+        entries.push(entry);
+        rest = after;
     }
     entries.push(entry);
     let most = if limit == 0 { entries.len() } else { limit };
@@ -145,7 +162,9 @@ fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<MarkNam
     });
     // The new entry is kept whatever the room.
     let newest = fitting.count().max(1);
-    dropped.extend(&names[first.len()..entries.len() - newest]);
+    for entry in &others[..others.len() - newest] {
+        visit_entry(entry, |kind, name| dropped.push((kind, name)));
+    }
     let retained = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
     (retained, first.len() + newest)
 }

@@ -7,14 +7,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::blobs::BlobRef;
 use super::cold::{ColdPart, Ended, FailureRow, Tagging};
 use super::event_log::EventLog;
 use super::extension::{Extension, RateLimiter};
-use super::history::{self, MarkNames};
+use super::history;
 use super::stats::Days;
 use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, State, Template, Worker};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
+use crate::engine::delta::Kind;
 use crate::{
     CompleteReply, Every, Jid, Payload, Priority, Published, Seconds, SpillLocation, StoredResult, Tag,
     Timestamp,
@@ -475,14 +475,17 @@ impl State {
 
     /// Whether every name that a job's history refers to is there.
     fn is_history_known(&self, at: RowId) -> bool {
-        let history = self.rows[at].history;
-        history == BlobRef::NONE
-            || history::read(&self.blobs, history).all(|(_, mark)| {
-                let MarkNames { queue, worker, group } = mark.names();
-                (queue == NONE || self.queues.has(queue))
-                    && (worker == NONE || self.workers.has(worker))
-                    && (group == NONE || self.groups.has(group))
-            })
+        let mut all_known = true;
+        history::visit_names(&self.blobs, self.rows[at].history, |kind, name| {
+            all_known &= name == NONE
+                || match kind {
+                    Kind::Queue => self.queues.has(name),
+                    Kind::Klass => self.klasses.has(name),
+                    Kind::Worker => self.workers.has(name),
+                    Kind::Group => self.groups.has(name),
+                };
+        });
+        all_known
     }
 
     /// Puts every job into the indexes that its row calls for. Each index is filled in order, which is much quicker than as the rows come.

@@ -36,8 +36,18 @@ impl State {
         }
         let mut dropped = Vec::new();
         row.history = history::append(&mut self.blobs, row.history, limit, when, mark, &mut dropped);
-        self.count_mark(mark.names(), true);
-        dropped.into_iter().for_each(|names| self.count_mark(names, false));
+        match mark {
+            Mark::Put { queue } => self.queues.hold(queue),
+            Mark::Popped { worker } | Mark::Released { worker } | Mark::Crashed { worker } => {
+                self.workers.hold(worker);
+            }
+            Mark::Failed { worker, group } => {
+                self.workers.hold(worker);
+                self.groups.hold(group);
+            }
+            Mark::Done | Mark::TimedOut | Mark::Log { .. } => {}
+        }
+        dropped.into_iter().for_each(|(kind, name)| self.release_name(kind, name));
     }
 
     pub(super) fn configure(&mut self, option: &str, value: Option<&str>) {

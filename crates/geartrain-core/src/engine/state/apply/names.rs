@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use super::super::blobs::BlobRef;
 use super::super::cold::FailureRow;
-use super::super::history::{self, MarkNames};
+use super::super::history;
 use super::super::{Interner, Queue, RowId, State, Template};
-use crate::engine::delta::Kind;
+use crate::engine::delta::{Kind, NameId};
 
 impl State {
     /// Interns a name under a number that is free, or else under the next one.
@@ -68,10 +67,13 @@ impl State {
         }
     }
 
-    pub(super) fn count_mark(&mut self, MarkNames { queue, worker, group }: MarkNames, hold: bool) {
-        self.queues.count(queue, hold);
-        self.workers.count(worker, hold);
-        self.groups.count(group, hold);
+    pub(super) fn release_name(&mut self, kind: Kind, name: NameId) {
+        match kind {
+            Kind::Queue => self.queues.release(name),
+            Kind::Klass => self.klasses.release(name),
+            Kind::Worker => self.workers.release(name),
+            Kind::Group => self.groups.release(name),
+        }
     }
 
     pub(in crate::engine::state) fn count_template(&mut self, template: &Template, hold: bool) {
@@ -86,14 +88,12 @@ impl State {
         queues.count(row.queue, hold);
         klasses.count(row.klass, hold);
         workers.count(row.worker, hold);
-        if row.history != BlobRef::NONE {
-            for (_, mark) in history::read(blobs, row.history) {
-                let names = mark.names();
-                queues.count(names.queue, hold);
-                workers.count(names.worker, hold);
-                groups.count(names.group, hold);
-            }
-        }
+        history::visit_names(blobs, row.history, |kind, name| match kind {
+            Kind::Queue => queues.count(name, hold),
+            Kind::Klass => klasses.count(name, hold),
+            Kind::Worker => workers.count(name, hold),
+            Kind::Group => groups.count(name, hold),
+        });
         let failure = cold_parts.get(row.cold as usize).and_then(|cold| cold.failure.as_ref());
         if let Some(failure) = failure {
             groups.count(failure.group, hold);
