@@ -136,8 +136,10 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-/// So that a page is small beside the half megabyte out of which allocators cut pieces: of larger ones fewer fit, and more is left over.
-const ROWS_PER_PAGE: u32 = 256;
+/// A power of two, so that a row is found by a shift. 512 rows are 44 KiB, a multiple of the system's page size: mimalloc
+/// rounds that up to 48 KiB, but never writes to the 4 KiB at the end, so they are not resident. Pages of 256 rows (22 KiB)
+/// took 24 KiB, 8 bytes more per job.
+const ROWS_PER_PAGE: u32 = 512;
 
 /// All the rows, and the way to them by jid.
 #[derive(Debug)]

@@ -84,9 +84,7 @@ impl State {
                 self.templates_by_jid.remove(&removed.jid);
             }
             Delta::PutOptions(row, options) => self.set_put_options(*row, options),
-            Delta::Coalesced { row, result_ttl, always } => {
-                self.merge(*row, *result_ttl, *always)
-            }
+            Delta::Coalesced { row, result_ttl, always } => self.merge(*row, *result_ttl, *always),
             Delta::Attached(row, waiter) => self.attach(*row, *waiter),
             Delta::Detached(row, waiter) => self.detach_waiter(*row, waiter),
             Delta::Progressed(row, progress) => self.extension_mut(*row).progress = Some(*progress),
