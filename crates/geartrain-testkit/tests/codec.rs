@@ -530,7 +530,7 @@ fn damage_is_told_with_its_place() {
         ("37 04 00", 1, "kind of name", Unknown(4)),
         ("34 00 01", 2, "counter", Misfit),
         (&long_counter, 516, "counter", Misfit),
-        (&long_aside, 4109, "aside", Misfit),
+        (&long_aside, 4109, "metadata", Misfit),
         // A payload in a file, before a delta without a payload, with another one, and before itself.
         ("40 01 10 02 0f 09", 4, "delta of a payload in a file", Unknown(0x0f)),
         ("40 01 10 02 0a 09 0000000000000000 01 01 61", 4, "delta of a payload in a file", Unknown(0x0a)),
@@ -543,7 +543,7 @@ fn damage_is_told_with_its_place() {
     // Comparing cannot tell that one NaN is another.
     let nan = decoded(&unhex("02 00 000000000000f87f")).unwrap_err();
     assert!(matches!(nan, CodecError { at: 2, what: "now", why: BadDouble(number) } if number.is_nan()));
-    assert_eq!(nan.to_string(), "byte 2: now must be a finite number and not minus nought, not NaN");
+    assert_eq!(nan.to_string(), "byte 2: now must be a finite number and not minus zero, not NaN");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What workers can do, what becomes of their jobs when they die or are interrupted, and what queues take.
+//! Capabilities: what workers announced, what happens to the jobs of a lost or interrupted worker, and limits
+//! of queues.
 
 use super::put_options::check_span;
 use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
@@ -8,13 +9,13 @@ use crate::{
     Timestamp, WorkerLost, WorkerName,
 };
 
-/// How long ago a worker that waits for jobs was last noted as seen, before it is again.
+/// How often a parked worker is noted as seen.
 const SEEN_AGAIN: Seconds = Seconds::from_whole(15);
-/// The most that a worker may announce.
+/// Limit of capabilities per worker.
 const CAPABILITIES_MAX: usize = 1_024;
-/// The most that may be said of a worker's death: it is written for each of its jobs.
+/// Limit of the evidence of a lost worker: it is stored for each of its jobs.
 const EVIDENCE_BYTES_MAX: usize = 4 << 10;
-/// The most priorities that have a limit of their own.
+/// Limit of priorities with a limit of their own.
 const PRIORITIES_MAX: usize = 16;
 
 impl Engine {
@@ -54,7 +55,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What nobody has a name for, nobody can do.
+    /// Withdraws a capability. A queue or klass that is not interned has none.
     fn disable(&mut self, worker: NameId, queue: &QueueName, klass: Option<&Klass>, fx: &mut Effects) {
         let Some(queue) = self.state.find_queue(queue.as_str()) else { return };
         let known = klass.map(|klass| self.state.find_name(Kind::Klass, klass.shared()));
@@ -64,13 +65,13 @@ impl Engine {
         }
     }
 
-    /// How many jobs a worker has.
+    /// How many jobs a worker holds.
     pub fn held_by(&self, worker: &WorkerName) -> usize {
         let worker = self.state.find_worker(worker.as_str());
         worker.map_or(0, |worker| self.state.held(worker).len())
     }
 
-    /// Notes that somebody still waits for jobs, unless that was noted a moment ago.
+    /// Notes that a parked pop still waits, unless that was noted a moment ago.
     pub fn note_parked_poll(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
         for queue in &pop.queues {
             let queue = self.queue_id(queue, effects);
@@ -183,7 +184,7 @@ impl Engine {
             .state
             .extension(row)
             .map_or((0, None), |extension| (extension.crashes, extension.options.crashes_max));
-        // Whoever put it wants it to be tried without end.
+        // With the highest number of retries the job is to be tried without end.
         let is_endless = self.state.row(row).retries == RETRIES_MAX;
         let default_max = if is_endless { 0 } else { self.state.numbers().crashes_max };
         let max = of_job.unwrap_or(default_max);
@@ -202,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// The group of a kind of failure that is told apart by queue.
+    /// The failure group of a queue, for one kind of failure.
     pub(super) fn group_for(&self, kind: &str, row: RowId) -> Group {
         let queue = self.state.queue_name(self.state.row(row).queue);
         Group::new(format!("{kind}-{queue}")).expect("a group has room for a queue's name")
@@ -251,7 +252,7 @@ impl Engine {
         queue.and_then(|queue| self.state.limits(queue)).cloned().unwrap_or_default()
     }
 
-    /// Refuses a new job that its queue has no room for.
+    /// Refuses a new job if its queue is full.
     pub(super) fn check_limits(&self, queue: NameId, put: &Put) -> Result<(), Refusal> {
         let Some(limits) = self.state.limits(queue) else { return Ok(()) };
         let priority = put.priority.unwrap_or(Priority::ZERO);

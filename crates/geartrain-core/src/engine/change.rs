@@ -1,4 +1,5 @@
-//! Changing what is known of a job, a queue, an option or a counter.
+//! Commands that change a job's priority, dependencies, tags, tracking or history, and queues, workers,
+//! options and counters.
 
 use super::state::check_option;
 use super::{Delta, Effects, Engine, ITSELF, RowState, TAGS_MAX, at_least_one, at_most};
@@ -59,7 +60,7 @@ impl Engine {
         let changes = self.state.is_tracked(&jid) != track.on;
         if track.on {
             fx.publish(|| Event::Track { jid: track.jid });
-            // Tracking it again counts as tracking it from now on.
+            // Tracking a tracked job again moves it to the end of the list.
             self.commit(Delta::Track(jid, now), fx);
         } else {
             fx.publish(|| Event::Untrack { jid: track.jid });
@@ -155,7 +156,7 @@ impl Engine {
     }
 }
 
-/// Whether a text may be a counter's name.
+/// Whether a text is a valid counter name.
 pub(super) fn is_counter(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len())
 }

@@ -1,4 +1,5 @@
-//! How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
+//! Ending attempts: heartbeat extends the lock; complete, fail, retry and timeout end the attempt; unfail and
+//! cancel.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +80,7 @@ impl Engine {
         let mut open = self.open_dependencies(&jid, &next.depends);
         self.check_cycles(&jid, Some(row), &open, next.cycles)?;
         open.iter_mut().filter(|on| **on == ITSELF).for_each(|on| *on = row);
-        // A delay is dropped if all of what the job should wait for is done already.
+        // A delay is ignored if all dependencies are complete already.
         let is_delayed = next.depends.is_empty() || !open.is_empty();
         let due = due(now, next.delay).filter(|_| is_delayed);
         let reply = match due {
@@ -99,7 +100,7 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Drops complete jobs that are too old or too many.
+    /// Removes the oldest complete jobs that exceed `jobs-history` or `jobs-history-count`.
     fn drop_old_complete(&mut self, now: Timestamp, fx: &mut Effects) {
         let numbers = self.state.numbers();
         let (oldest, count_max) = (now - numbers.complete_age, numbers.complete_count);
@@ -194,7 +195,7 @@ impl Engine {
         for jid in &timeout.jids {
             let row = self.existing(jid)?;
             let (state, qless) = match self.state.row(row).state {
-                // The second mention of a job finds it taken away already.
+                // A job that is named twice is stalled at the second mention.
                 RowState::Running if !named.insert(row) => (StateName::Waiting, "stalled"),
                 RowState::Running => {
                     rows.push(row);
@@ -265,7 +266,7 @@ impl Engine {
         Ok(canceled)
     }
 
-    /// A failure that a job's worker tells of.
+    /// A failure that a worker reports.
     pub(super) fn failure(
         &mut self,
         row: RowId,

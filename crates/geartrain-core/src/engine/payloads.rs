@@ -1,88 +1,91 @@
-//! Payloads that do not stay in memory: what the engine tells its store, and is told by it.
+//! Spill, the engine's interface to its store: which payloads to move to files, and where they are.
 //!
-//! The engine never asks for the bytes back. A payload that is elsewhere goes out as its [`Place`], and the store puts the bytes in before anybody sees it.
+//! The engine never reads spilled bytes back. Replies carry a [`SpillLocation`] instead of such a payload,
+//! and the store fills the bytes in.
 
 use super::{Effects, Engine, SpillDone, SpillTask};
 use crate::engine::Delta;
 use crate::{Jid, SpillLocation, Timestamp};
 
 impl Engine {
-    /// How many bytes of payloads are in memory, those of recurring jobs apart.
+    /// Bytes of payloads in memory, except those of recurring jobs.
     pub fn payload_bytes(&self) -> u64 {
         self.state.blobs().memory_bytes()
     }
 
-    /// Picks payloads to be written elsewhere, until no more than so many bytes would stay in memory; at most so many bytes at a time, and a
-    /// little more. They stay in memory until [`Engine::moved`] says that they were written.
+    /// Picks payloads to spill until at most `memory` bytes would stay; about `bytes_max` bytes per call.
+    /// They stay in memory until [`Engine::finish_spill`].
     pub fn pick_spill_victims(&mut self, memory: u64, bytes_max: u64) -> Vec<SpillTask> {
         self.state.pick_spill_victims(memory, bytes_max)
     }
 
-    /// Picks payloads that lie in files of which less than half is needed, to be written again elsewhere. The answers to those of the last time must
-    /// have come. None if there is nothing to do; a list that is empty says that there is, and that nothing was found yet.
+    /// Picks payloads in sparse files (less than half of it needed) to be copied to new files. All tasks of
+    /// the last call must be finished. None if there is nothing to do; an empty list if nothing was found so
+    /// far.
     pub fn pick_payloads_of_sparse_files(&mut self, bytes_max: u64) -> Option<Vec<SpillTask>> {
         self.state.pick_from_sparse_files(bytes_max)
     }
 
-    /// Leaves sparse files as they are, to begin again another time.
+    /// Stops emptying sparse files, to start over another time.
     pub fn stop_emptying_files(&mut self) {
         self.state.stop_emptying();
     }
 
-    /// What has become of a move. If the payload has changed meanwhile, nothing.
+    /// Completes a spill task. Ignored if the payload has changed meanwhile.
     pub fn finish_spill(&mut self, done: SpillDone) {
         self.state.finish_spill(done);
     }
 
-    /// There is a file from earlier, whose records take so many bytes together.
+    /// Registers an existing payload file and the bytes of its records.
     pub fn found_payload_file(&mut self, file: u64, bytes: u64) {
         self.state.blobs_mut().spill_map_mut().found_file(file, bytes);
     }
 
-    /// The files that hold payloads which are needed.
+    /// The files with payloads that are needed.
     pub fn payload_files(&self) -> impl Iterator<Item = u64> {
         self.state.blobs().spill_map().files()
     }
 
-    /// All payloads that are not in memory.
+    /// All spilled payloads.
     pub fn spilled_payloads(&self) -> impl Iterator<Item = (Jid, SpillLocation)> {
         let spill_map = self.state.blobs().spill_map();
         spill_map.rows().filter_map(|row| Some((self.state.jid(row), self.state.spill_location(row)?)))
     }
 
-    /// How many bytes lie in files of which nothing is needed.
+    /// Bytes in files without needed payloads.
     pub fn empty_payload_file_bytes(&self) -> u64 {
         self.state.blobs().spill_map().empty_bytes()
     }
 
-    /// The files of which nothing is needed, each told once. Snapshots that are begun from now on do not speak of them; earlier ones may.
+    /// Takes the files without needed payloads. Snapshots begun from now on do not refer to them; earlier
+    /// ones may.
     pub fn take_empty_payload_files(&mut self) -> Vec<u64> {
         self.state.blobs_mut().spill_map_mut().take_empty()
     }
 
-    /// There is a file of [one payload](Place::is_own_file). It is
+    /// Registers a file of [one payload](SpillLocation::is_own_file). It is
     /// [released](Engine::take_released_payload_files) if no job refers to it.
     pub fn release_payload_file_unless_needed(&mut self, file: u64) {
         self.state.blobs_mut().spill_map_mut().release_unless_needed(file);
     }
 
-    /// The files of [one payload](Place::is_own_file) that no job refers to any more, each told once. They
-    /// may go as soon as all deltas so far are durable, without a checkpoint.
+    /// Takes the files of [one payload](SpillLocation::is_own_file) that no job refers to any more. They may
+    /// be removed as soon as all deltas so far are durable, without a checkpoint.
     pub fn take_released_payload_files(&mut self) -> Vec<u64> {
         self.state.blobs_mut().spill_map_mut().take_released()
     }
 
-    /// About how large a snapshot would be.
+    /// Estimated size of a snapshot.
     pub fn snapshot_bytes_estimate(&self) -> u64 {
         self.state.snapshot_bytes_estimate()
     }
 
-    /// In which epoch it is: see [`Engine::begin_epoch`].
+    /// The current epoch: see [`Engine::begin_epoch`].
     pub fn epoch(&self) -> u32 {
         self.state.epoch()
     }
 
-    /// Lets go of a job, whatever it is doing, because its payload is lost. Those that wait for it wait for it no longer.
+    /// Removes a job in any state, because its payload is lost, and releases its dependents.
     pub fn abandon(&mut self, now: Timestamp, jid: &Jid, effects: &mut Effects) {
         let Some(row) = self.state.find(jid) else { return };
         let dependents: Vec<_> = self.state.dependents(row).collect();
@@ -101,7 +104,7 @@ mod tests {
     use crate::engine::Limits;
     use crate::*;
 
-    /// An engine, and a store that keeps payloads in imaginary files of so many bytes.
+    /// An engine, and a store with imaginary payload files of `file_bytes`.
     struct Fixture {
         engine: Engine,
         effects: Effects,
@@ -138,7 +141,7 @@ mod tests {
             self.run(Cancel { jids: vec![Jid::new(jid).unwrap()] });
         }
 
-        /// What a store does with a move.
+        /// Executes a spill task as a store does.
         fn write(&mut self, of: &SpillTask) -> SpillDone {
             let bytes = match of.payload.spill_location() {
                 Some(location) => self.written[&location].clone(),
@@ -158,7 +161,7 @@ mod tests {
             self.engine.pick_spill_victims(0, u64::MAX)
         }
 
-        /// Picks, writes and tells.
+        /// Picks, writes and completes spill tasks.
         fn spill(&mut self) {
             for of in self.pick() {
                 let done = self.write(&of);
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_was_written_elsewhere_goes_out_as_its_place() {
+    fn a_spilled_payload_is_returned_as_its_location() {
         let mut fixture = Fixture::new(1_000);
         fixture.put("a", "hello");
         fixture.put("tiny", "abc");
@@ -208,7 +211,7 @@ mod tests {
         assert_eq!(fixture.engine.payload_bytes(), 8);
         let moves = fixture.pick();
         assert_eq!((moves.len(), moves[0].payload.bytes()), (1, &b"hello"[..]));
-        // Until it is told that it is written, it is here; and it is not picked twice.
+        // Until the task is finished, the payload stays in memory; and it is not picked twice.
         assert_eq!(fixture.payload_of("a").bytes(), b"hello");
         assert!(fixture.pick().is_empty());
         let done = fixture.write(&moves[0]);
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_picked_than_has_to_go_and_no_job_that_runs() {
+    fn only_as_much_as_needed_is_picked_and_no_running_job() {
         let mut fixture = Fixture::new(1_000);
         (0..10).for_each(|n| fixture.put(&n.to_string(), "12345678"));
         fixture.pop();
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_stays_and_is_picked_again() {
+    fn a_payload_that_could_not_be_written_stays_and_is_picked_again() {
         let mut fixture = Fixture::new(1_000);
         fixture.put("a", "hello");
         let failed = fixture.pick().remove(0).ended(None);
@@ -263,7 +266,7 @@ mod tests {
             fixture.cancel("a");
             fixture.put("a", "newer");
         };
-        // The one that was picked first is told of last.
+        // The first task finishes last.
         let picked_again: fn(&mut Fixture) = |fixture| {
             fixture.put("a", "newer");
             assert_eq!(fixture.pick().len(), 1);
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_went_after_it_was_picked_stays_away() {
+    fn a_job_removed_after_it_was_picked_does_not_come_back() {
         let mut fixture = Fixture::new(1_000);
         fixture.put("a", "older");
         let of = fixture.pick().remove(0);
@@ -290,7 +293,7 @@ mod tests {
         let done = fixture.write(&of);
         fixture.engine.finish_spill(done);
         fixture.check();
-        // Neither is another job taken for it that has its row.
+        // A new job in the same row is not mistaken for it.
         fixture.put("b", "other");
         let done = fixture.write(&of);
         fixture.engine.finish_spill(done);
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_was_copied_forward_too_late_is_not_overwritten() {
+    fn a_payload_that_changed_while_it_was_copied_forward_is_not_overwritten() {
         for change in [
             |fixture: &mut Fixture| fixture.put("a", "newer"),
             |fixture: &mut Fixture| {
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_which_little_is_needed_are_emptied_and_then_told_once() {
+    fn sparse_files_are_emptied_and_then_reported_once() {
         let mut fixture = Fixture::new(200);
         for n in 0..100 {
             fixture.put(&n.to_string(), &format!("payload {n:04}"));
@@ -341,7 +344,7 @@ mod tests {
         (0..100)
             .filter(|n| n % 10 <= 3)
             .for_each(|n| assert_eq!(fixture.text(&n.to_string()), format!("payload {n:04}")));
-        // The last of the old ones was still growing, as far as anybody knew.
+        // The newest of the old files may still have been growing.
         assert_eq!(fixture.engine.take_empty_payload_files(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10][..]);
         assert_eq!(
             (fixture.engine.take_empty_payload_files().len(), fixture.engine.empty_payload_file_bytes()),
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_still_grows_is_never_called_empty() {
+    fn a_file_that_may_still_grow_is_never_reported_as_empty() {
         let mut fixture = Fixture::new(1_000);
         fixture.put("a", "hello");
         fixture.put("b", "world");
@@ -359,7 +362,7 @@ mod tests {
         let first = fixture.write(&moves[0]);
         fixture.engine.finish_spill(first);
         fixture.cancel("a");
-        // What comes next may lie in the same file.
+        // The next payload may go into the same file.
         assert_eq!(fixture.engine.take_empty_payload_files(), []);
         let second = fixture.write(&moves[1]);
         fixture.engine.finish_spill(second);
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_out_of_a_file_is_not_tried_for_ever() {
+    fn a_file_that_cannot_be_emptied_is_given_up() {
         let mut fixture = Fixture::new(16);
         fixture.put("a", "hello");
         fixture.put("b", "x".repeat(40).as_str());
@@ -385,7 +388,7 @@ mod tests {
         fixture.check();
     }
 
-    /// The payload of a file of its own.
+    /// The location of a payload in a file of its own.
     fn own(number: u64) -> SpillLocation {
         SpillLocation { file: 3 << 32 | SpillLocation::OWN_FILE | number, offset: 16, bytes: 1 << 20 }
     }
@@ -411,7 +414,7 @@ mod tests {
         assert_eq!(fixture.engine.take_released_payload_files(), []);
         assert_eq!(fixture.engine.take_empty_payload_files(), []);
         fixture.check();
-        // Replayed from their bytes, the deltas lead to the same.
+        // Replaying the encoded deltas leads to the same state.
         let mut bytes = Vec::new();
         fixture.effects.deltas.iter().for_each(|delta| delta.encode(&mut bytes));
         let (mut copy, mut left) = (Engine::new(Limits::default()), &bytes[..]);
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_says_where_payloads_are() {
+    fn a_snapshot_records_where_payloads_are() {
         let mut fixture = Fixture::new(1_000);
         fixture.put("a", "hello");
         fixture.put("b", "world");
@@ -443,7 +446,7 @@ mod tests {
         assert_eq!(["a", "b", "c"].map(|jid| fixture.text(jid)), ["hello", "world", "memory"]);
         assert_eq!(fixture.engine.spilled_payloads().count(), 2);
         assert_eq!(fixture.pick().len(), 1);
-        // Row, jid, state; then the flags, of which nobody knows these.
+        // Row, jid, state; then flags, some of which are unknown.
         assert_eq!(jobs[..7], [0, 1, b'a', 3, 0x80, 0x80, 0x04]);
         for flags in [[0x80, 0x80, 0x08], [0x80, 0x82, 0x04], [0x81, 0x80, 0x04]] {
             jobs[4..7].copy_from_slice(&flags);
@@ -463,7 +466,7 @@ mod tests {
         assert_eq!(fixture.pop().jid.to_string(), "b");
     }
 
-    /// Whatever happens in whatever order, every job has the payload that it was given last.
+    /// In any order of puts, cancels and spills, each job has the payload that it was given last.
     #[test]
     fn payloads_are_never_mixed_up() {
         for seed in 0..200_u64 {
@@ -476,7 +479,7 @@ mod tests {
             };
             let mut fixture = Fixture::new(300);
             let mut expected: BTreeMap<String, String> = BTreeMap::new();
-            let mut under_way: Vec<SpillDone> = Vec::new();
+            let mut in_flight: Vec<SpillDone> = Vec::new();
             for step in 0..300 {
                 let jid = random(20).to_string();
                 match random(10) {
@@ -492,16 +495,16 @@ mod tests {
                     5 => {
                         for of in fixture.engine.pick_spill_victims(random(300), random(200)) {
                             let done = if random(9) == 0 { of.ended(None) } else { fixture.write(&of) };
-                            under_way.push(done);
+                            in_flight.push(done);
                         }
                     }
-                    6 if under_way.is_empty() => {
+                    6 if in_flight.is_empty() => {
                         for of in fixture.engine.pick_payloads_of_sparse_files(100).unwrap_or_default() {
-                            under_way.push(fixture.write(&of));
+                            in_flight.push(fixture.write(&of));
                         }
                     }
-                    7 if under_way.is_empty() => drop(fixture.engine.take_empty_payload_files()),
-                    _ => under_way.drain(..).for_each(|done| fixture.engine.finish_spill(done)),
+                    7 if in_flight.is_empty() => drop(fixture.engine.take_empty_payload_files()),
+                    _ => in_flight.drain(..).for_each(|done| fixture.engine.finish_spill(done)),
                 }
                 fixture.check();
             }

@@ -1,4 +1,5 @@
-//! Which job a worker gets next, and all that comes due when somebody asks.
+//! Pop: which job a worker gets next. Also handles the locks, scheduled and recurring jobs that are due by
+//! then.
 
 use super::{
     Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, RowId, check_queues,
@@ -8,13 +9,13 @@ use crate::{
     Refusal, Seconds, Timestamp,
 };
 
-/// How well it is known when somebody last asked a queue for jobs.
+/// Resolution of the time of a queue's last poll.
 const POLLED_SECONDS: f64 = 10.0;
 
-/// How many jobs that are late a pop fails at the most: whoever asks next goes on with the others.
+/// How many expired jobs a pop fails at most. The next pop continues.
 const LATE_MAX: usize = 1_000;
 
-/// Who asks, and when.
+/// The worker and the time of a pop.
 #[derive(Clone, Copy)]
 struct PopContext {
     worker: NameId,
@@ -25,7 +26,7 @@ struct PopContext {
 impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: &Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         check_queues(&pop.queues)?;
-        // A queue that nobody has put anything into is merely empty; but it is known that somebody asked.
+        // A queue that is not interned is empty. It is interned now, because the poll is noted.
         let (one, several): ([NameId; 1], Vec<NameId>);
         let queues = match &pop.queues[..] {
             [queue] => {
@@ -104,7 +105,7 @@ impl Engine {
         rows.into_iter().map(|row| self.state.job(row)).collect()
     }
 
-    /// Hands out up to `wanted` jobs of one queue, as a Qless pop does.
+    /// Pops up to `wanted` jobs of one queue, as Qless does: expired locks first, then jobs that are ready.
     fn pop_from(
         &mut self,
         queue: NameId,
@@ -141,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Hands out the job that matters most among the queues, and says which of them it came from.
+    /// Pops the job with the highest priority of several queues. Returns the index of its queue.
     fn pop_by_priority(
         &mut self,
         queues: &[NameId],
@@ -181,7 +182,8 @@ impl Engine {
         Some(at)
     }
 
-    /// How many jobs of a queue may be handed out now, as far as the queue goes, up to so many.
+    /// How many jobs of a queue may start now, up to `wanted`: pausing, concurrency and rate limit
+    /// permitting.
     pub(super) fn startable_jobs(&self, queue: NameId, now: Timestamp, wanted: usize) -> usize {
         let of = self.state.queue(queue);
         if of.paused {
@@ -191,7 +193,7 @@ impl Engine {
         of.rate_limiter.map_or(wanted, |rate_limiter| rate_limiter.starts(now, wanted))
     }
 
-    /// The first job that waits in a queue, or comes due, and may still start. Those that may not fail, up to so many.
+    /// The next ready job of a queue that has not expired. Fails expired ones on the way, up to `late_max`.
     fn next_in_time(
         &mut self,
         queue: NameId,
@@ -212,7 +214,7 @@ impl Engine {
         }
     }
 
-    /// The jobs whose lock has expired, the longest expired first.
+    /// The jobs with expired locks, the oldest expiry first.
     fn expired(&self, queue: NameId, now: Timestamp, max: usize) -> Vec<RowId> {
         let locks = &self.state.queue(queue).locks;
         match locks.first() {
@@ -224,8 +226,8 @@ impl Engine {
         }
     }
 
-    /// Deals with a lock that has expired: warns its holder the first time, fails the job if no retry is left, and otherwise
-    /// says that another worker may take the job over.
+    /// Handles an expired lock: warns the holder the first time, fails the job if no retry is left, and
+    /// otherwise returns true: another worker may take the job over.
     fn handle_expired_lock(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) -> bool {
         let of = self.state.row(row);
         let (warned, exhausted_failure) = (of.flags.has(Flags::GRACE), of.remaining <= 0);
@@ -240,7 +242,7 @@ impl Engine {
         !exhausted_failure
     }
 
-    /// Ends the attempt of a holder that was warned, or that gets no warning.
+    /// Ends the attempt of a holder that was warned, or of any holder if there is no grace period.
     fn take_over(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         if self.state.numbers().grace <= Seconds::ZERO {
             self.warn(row, now, fx);
@@ -257,13 +259,13 @@ impl Engine {
         self.commit(Delta::Warn { row, now, until }, fx);
     }
 
-    /// Fails a job whose lock expired once too often.
+    /// Fails a job whose lock expired with no retries left.
     fn exhaust(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let (group, message) = self.exhausted_failure(row);
         self.fail_into_group(row, now, group, message, FailedBy::Expiry, fx);
     }
 
-    /// Fails a job that has no retries left, and tells of it.
+    /// Fails a job that may not be retried, publishes that and delivers it to result streams.
     pub(super) fn fail_without_retries(
         &mut self,
         row: RowId,
@@ -279,7 +281,7 @@ impl Engine {
         fx.publish(|| Event::Failed {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
-            // It was nobody's when it was late.
+            // An expired job has no holder.
             worker: self.holder(row).filter(|_| by != FailedBy::Expired),
             group: group.clone(),
             message: message.clone(),
@@ -294,13 +296,13 @@ impl Engine {
         }
     }
 
-    /// The group and the message of a job that used up its retries.
+    /// Group and message of the failure of a job without retries left.
     pub(super) fn exhausted_failure(&self, row: RowId) -> (Group, String) {
         let queue = self.state.queue_name(self.state.row(row).queue);
         (self.group_for("failed-retries", row), format!("Job exhausted retries in queue \"{queue}\""))
     }
 
-    /// Makes up to `max` due jobs of a queue waiting, the longest due first.
+    /// Makes up to `max` scheduled jobs of a queue ready that are due, the longest due first.
     pub(super) fn promote(&mut self, queue: NameId, now: Timestamp, max: usize, fx: &mut Effects) {
         for _ in 0..max {
             match self.state.queue(queue).scheduled.first() {
@@ -310,7 +312,7 @@ impl Engine {
         }
     }
 
-    /// Limits an attempt, if the job or its worker does.
+    /// Sets the attempt's deadline, if the job's options or the worker's capability limit it.
     fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
         let of = self.state.row(row);
         let of_job = if of.cold == NONE {

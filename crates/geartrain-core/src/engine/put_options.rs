@@ -1,4 +1,5 @@
-//! Those who wait for a job, what they are told, and what is kept for those who ask later.
+//! Put options beyond Qless: unique keys and coalescing, result waiters and their result streams, stored
+//! results, status.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use crate::{
     ResultWaiter, Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, Timestamp,
 };
 
-/// What has to be done when a job ends, noted before it does.
+/// What to do when a job ends, collected before it does.
 #[derive(Default)]
 pub(super) struct EndActions {
     waiters: VecDeque<ResultWaiter>,
@@ -19,7 +20,7 @@ pub(super) struct EndActions {
 }
 
 impl Engine {
-    /// Refuses terms that make no sense.
+    /// Refuses invalid put options.
     pub(super) fn check_put_options(options: &PutOptions) -> Result<(), Refusal> {
         check_span("timeout", options.attempt_max)?;
         check_span("result_for", options.result_ttl)?;
@@ -34,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// Answers a put of a job that is there and is to be left alone.
+    /// Answers a put that keeps an existing job, and attaches its waiter.
     pub(super) fn join_existing(
         &mut self,
         row: RowId,
@@ -50,7 +51,8 @@ impl Engine {
         Ok(PutReply::Existing)
     }
 
-    /// Looks at the terms of a put that makes a job or puts it again. Answers it if another job stands for it.
+    /// Checks the options of a put that makes a job or puts it again. Coalesces it with the job that has its
+    /// unique key, if there is one, and then returns the reply.
     pub(super) fn coalesce_or_check(
         &mut self,
         now: Timestamp,
@@ -106,7 +108,7 @@ impl Engine {
         Ok(PutReply::Coalesced { jid })
     }
 
-    /// Gives a job that was just put the terms that its put asked for.
+    /// Stores the options of a job that was just put, and attaches its waiter.
     pub(super) fn set_put_options(&mut self, row: RowId, options: &mut PutOptions, fx: &mut Effects) {
         let options = std::mem::take(options);
         let attach = options.attach;
@@ -123,7 +125,7 @@ impl Engine {
         !matches!(self.state.row(row).state, RowState::Complete | RowState::Failed)
     }
 
-    /// Refuses somebody who waits for another job.
+    /// Refuses a waiter that waits for another job.
     fn check_waiter(&self, waiter: &ResultWaiter, row: Option<RowId>) -> Result<(), Refusal> {
         match self.state.awaited_by(waiter) {
             Some(other) if Some(other) != row => Err(Refusal::BadArgument {
@@ -184,7 +186,7 @@ impl Engine {
         detached.len() as u64
     }
 
-    /// Removes a job that lived only as long as somebody waited for it, if nobody does.
+    /// Removes a queued job that nobody waits for, if its orphan policy says so.
     pub(super) fn remove_if_abandoned(&mut self, row: RowId, fx: &mut Effects) {
         let Some(extension) = self.state.extension(row) else { return };
         let queued =
@@ -222,7 +224,7 @@ impl Engine {
         Ok(self.deliver(row, &jid, &StreamItem::Chunk(kind, bytes), fx))
     }
 
-    /// Tells everybody who waits for a job, and says how many they are.
+    /// Delivers an item to the result streams of a job. Returns their number.
     fn deliver(&self, row: RowId, jid: &Jid, item: &StreamItem, fx: &mut Effects) -> u64 {
         let Some(extension) = self.state.extension(row) else { return 0 };
         let delivery =
@@ -231,7 +233,7 @@ impl Engine {
         extension.waiters.len() as u64
     }
 
-    /// What will have to be done when a job ends, which is about to happen.
+    /// What to do when this job ends; call it before.
     pub(super) fn end_actions(&self, row: RowId) -> Option<EndActions> {
         if self.state.row(row).cold == NONE {
             return None;
@@ -244,7 +246,7 @@ impl Engine {
         })
     }
 
-    /// Refuses a result that could not be kept.
+    /// Refuses a result that is too large to be stored.
     pub(super) fn check_result(&self, row: RowId, result: Option<&JobResult>) -> Result<(), Refusal> {
         let Some(result) = result else { return Ok(()) };
         if self.state.extension(row).is_none_or(|extension| extension.options.result_ttl.is_none()) {
@@ -254,7 +256,7 @@ impl Engine {
         check_size("result", result.bytes.bytes().len(), max)
     }
 
-    /// Does what is to be done when a job has ended.
+    /// Ends a job: delivers the ending, stores the result, and removes the job if it is not to be kept.
     pub(super) fn conclude(
         &mut self,
         row: RowId,
@@ -284,7 +286,7 @@ impl Engine {
 
     fn store_result(&mut self, stored: StoredResult, fx: &mut Effects) {
         let max = self.state.numbers().results_bytes as u64;
-        // There is no room for it however much is dropped: what nobody gave, or a failure that took many words.
+        // Dropping others would not make enough room: the limit is tiny, or the failure's message is long.
         if result_size(&stored) > max {
             return;
         }
@@ -297,7 +299,7 @@ impl Engine {
         }
     }
 
-    /// Tells those who wait for a job that is about to be cancelled.
+    /// Delivers the cancellation of a job to its result streams.
     pub(super) fn deliver_canceled(&self, row: RowId, fx: &mut Effects) {
         if self.state.extension(row).is_some() {
             let result = without_result(&JobEnding::Canceled);
@@ -305,7 +307,7 @@ impl Engine {
         }
     }
 
-    /// A result that is kept and not too old.
+    /// A stored result that has not expired.
     pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<StoredResult>> {
         self.state.results().get(jid).filter(|stored| stored.until > now).cloned().map(Box::new)
     }
@@ -337,7 +339,7 @@ fn without_result(ending: &JobEnding) -> JobResult {
     JobResult { code: i32::from(*ending != JobEnding::Completed), ..JobResult::default() }
 }
 
-/// Refuses a time that nothing could be done in, or that is beyond all plans.
+/// Refuses a duration that is not positive or longer than ten years.
 pub(super) fn check_span(what: &'static str, span: Option<Seconds>) -> Result<(), Refusal> {
     match span {
         Some(span) if span <= Seconds::ZERO || span > DURATION_MAX => Err(Refusal::BadArgument {

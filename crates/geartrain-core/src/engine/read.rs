@@ -1,4 +1,4 @@
-//! Looking things up and counting them.
+//! Commands that read: jobs, lists, counts, workers, statistics.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -184,7 +184,7 @@ impl Engine {
         WorkerJobsReply { jobs: list(jobs), stalled: list(stalled) }
     }
 
-    /// Where in a worker's list those stand whose lock has not expired, and those whose lock has.
+    /// The ranges of a worker's list with live locks and with expired locks.
     fn held(&self, now: Timestamp, worker: NameId) -> (Range<usize>, Range<usize>) {
         let jobs = &self.state.worker(worker).jobs;
         let far = now + Seconds::from(8_640_000);
@@ -192,7 +192,7 @@ impl Engine {
         (first..end, 0..jobs.count_while(|lock| lock.at <= now))
     }
 
-    /// Forgets workers that were not seen for long.
+    /// Removes workers from the list that were not seen for `max-worker-age`.
     fn age_workers(&mut self, now: Timestamp, fx: &mut Effects) {
         let oldest = now - self.state.numbers().worker_age;
         let aged: Vec<NameId> =

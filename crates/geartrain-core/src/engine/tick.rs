@@ -1,10 +1,10 @@
-//! What is due, and what no other command does.
+//! Tick: deadlines, expiries, stored results, silent workers and the event log, which end by time alone.
 
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
 use crate::{Event, FailedBy, RandomUnit, Seconds, Tick, TickReply, Timestamp, WORKER_SILENCE_MAX};
 
-/// How long events are kept after anybody listened.
+/// How long the event log stays on after the last subscriber.
 const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
 
 impl Engine {
@@ -19,7 +19,7 @@ impl Engine {
     /// When [`Tick`] next has something to do.
     pub fn next_tick(&self) -> Option<Timestamp> {
         let deadline = self.state.first_deadline().map(|(at, _)| at);
-        // It is too late only after that moment.
+        // A job has expired only after that moment.
         let expiry = self.state.first_expiry().map(|(at, _)| at.next_up());
         let result = self.state.results().first_to_end().map(|(until, _)| until);
         let silent = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
@@ -27,10 +27,9 @@ impl Engine {
         [deadline, expiry, result, silent, listened].into_iter().flatten().min()
     }
 
-    /// Shortens at most so many locks that end later than one taken now would, which they do after the clock
-    /// was set back: the job of a worker that died would stay locked for as long as the clock went back. It
-    /// is no command, because the `now` of a client may be wrong: the owner of the clock calls it. Says whether
-    /// there may be more.
+    /// Shortens at most `max` locks that expire later than one taken now would. That happens after the clock
+    /// was set back: the job of a dead worker would stay locked for as long. It is no command, because a
+    /// client's `now` may be wrong: the owner of the clock calls it. Returns whether there may be more.
     pub fn shorten_locks(&mut self, now: Timestamp, max: usize, effects: &mut Effects) -> bool {
         effects.ephemeral = false;
         let mut left = max;
@@ -80,7 +79,7 @@ impl Engine {
         true
     }
 
-    /// Ends an attempt that took too long.
+    /// Ends an attempt that exceeded its deadline.
     fn time_out_attempt(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("timed-out", row);
         let message = "An attempt took longer than it may";
@@ -102,18 +101,18 @@ impl Engine {
         self.remove_if_abandoned(row, fx);
     }
 
-    /// Fails a job that was not started in time.
+    /// Fails a job that expired before it started.
     pub(super) fn expire(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("expired", row);
         self.fail_into_group(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
     }
 
-    /// Since when a job must not start any more, if that is so.
+    /// When the job expired, if it did.
     pub(super) fn late_since(&self, row: RowId, now: Timestamp) -> Option<Timestamp> {
         self.state.extension(row)?.options.expires.filter(|expires| *expires < now)
     }
 
-    /// How long a job waits that is tried again after the attempt under way, if that is its own affair.
+    /// The backoff before the retry that follows the current attempt, if the job has one of its own.
     pub(super) fn backoff(&self, row: RowId, chance: RandomUnit) -> Option<Seconds> {
         let of = self.state.row(row);
         let before = u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0);

@@ -1,9 +1,9 @@
-//! Why a job does not run.
+//! Why a job is not running: collects the reasons.
 
 use super::{Engine, Flags, RowId, RowState};
 use crate::{JobState, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, Why, WhyReply};
 
-/// How many of those that hold a queue's places are named.
+/// How many holders are named if the concurrency limit is reached.
 const HELD_MAX: usize = 5;
 
 impl Engine {
@@ -31,7 +31,7 @@ impl Engine {
                 }];
             }
             JobState::Running { lock } if lock.expires > now => {
-                // Qless names the deadline from before as long as a warning stands.
+                // Qless names the old deadline while the holder is warned.
                 let warned = of.flags.has(Flags::EXPIRES);
                 return vec![Reason::Running { worker: lock.worker, until: lock.expires, warned }];
             }
@@ -61,7 +61,7 @@ impl Engine {
         self.state.queue(queue).paused.then(|| Reason::Paused { queue: self.state.queue_name(queue) })
     }
 
-    /// What keeps a job from running that may.
+    /// What keeps a job that is ready or due from running.
     fn obstacles(&self, row: RowId, now: Timestamp) -> Vec<Reason> {
         let of = self.state.row(row);
         let queue = self.state.queue(of.queue);

@@ -1,4 +1,4 @@
-//! The deltas of what goes beyond Qless.
+//! Delta codec, continued: the deltas that go beyond Qless.
 
 use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_kind, read_name};
@@ -9,7 +9,7 @@ use crate::{
     Progressed, PutOptions, QueueLimits, Rate, ResultWaiter, Seconds, StoredResult, UniqueKey,
 };
 
-/// The byte that a delta begins with, as in the other file.
+/// The first byte of a delta, as in the parent module.
 pub(super) mod kind {
     pub(crate) const PUT_OPTIONS: u8 = 33;
     pub(crate) const COALESCED: u8 = 34;
@@ -38,10 +38,10 @@ pub(super) mod kind {
 
 type Read<T> = Result<T, CodecError>;
 
-/// Appends the bytes of a delta of this file.
+/// Encodes a delta of this file.
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
-        // What is carried aside came later: terms without it are written as they always were.
+        // Metadata came later: options without it are encoded as before.
         Delta::PutOptions(row, options) => match &options.metadata {
             None => to.byte(kind::PUT_OPTIONS).id(*row).put_options(options),
             Some(metadata) => {
@@ -82,17 +82,17 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
             to.byte(kind::REUSE_NAME_ID).byte(kind_byte(*kind)).id(*number).text(name)
         }
         Delta::FreeNameId(kind, number) => to.byte(kind::FREE_NAME_ID).byte(kind_byte(*kind)).id(*number),
-        _ => unreachable!("the other file has it"),
+        _ => unreachable!("the parent module encodes it"),
     }
 }
 
-/// Reads a delta of this file, whose first byte was read at a place; none if it is of no known kind.
+/// Decodes a delta of this file after its first byte; none for an unknown kind.
 pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
     Ok(Some(match byte {
         kind::PUT_OPTIONS => Delta::PutOptions(from.id("row")?, Box::new(from.put_options()?)),
         kind::COALESCED => Delta::Coalesced {
             row: from.id("row")?,
-            result_ttl: from.optional("result_for", Reader::span)?,
+            result_ttl: from.optional("result_ttl", Reader::span)?,
             always: from.flag("always")?,
         },
         kind::ATTACHED => Delta::Attached(from.id("row")?, from.waiter()?),
@@ -153,7 +153,7 @@ impl Writer<'_> {
         self.number(waiter.stream_id).number(waiter.connection).number(waiter.number)
     }
 
-    /// What is kept of terms, but for what is carried aside.
+    /// Put options without waiter, roll call and metadata.
     pub(crate) fn put_options(&mut self, options: &PutOptions) -> &mut Self {
         self.optional(options.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
         self.flag(options.orphan_policy == OrphanPolicy::WhileAwaited).flag(options.on_end == OnEnd::Forget);
@@ -202,13 +202,13 @@ impl<'a> Reader<'a> {
         })?;
         Ok(PutOptions {
             unique,
-            orphan_policy: if self.flag("lives")? {
+            orphan_policy: if self.flag("orphan policy")? {
                 OrphanPolicy::WhileAwaited
             } else {
                 OrphanPolicy::Always
             },
-            on_end: if self.flag("afterwards")? { OnEnd::Forget } else { OnEnd::Keep },
-            result_ttl: self.optional("result_for", Reader::span)?,
+            on_end: if self.flag("on end")? { OnEnd::Forget } else { OnEnd::Keep },
+            result_ttl: self.optional("result_ttl", Reader::span)?,
             expires: self.optional("expires", Reader::moment)?,
             attempt_max: self.optional("attempt_max", Reader::span)?,
             backoff: self.optional("backoff", |from, _| from.backoff())?,
@@ -217,13 +217,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What is carried beside a payload.
+    /// Metadata of a job.
     pub(crate) fn metadata(&mut self) -> Read<Payload> {
-        let metadata = self.payload("aside")?;
-        if metadata.bytes().len() > METADATA_BYTES_MAX { Err(self.misfit("aside")) } else { Ok(metadata) }
+        let metadata = self.payload("metadata")?;
+        if metadata.bytes().len() > METADATA_BYTES_MAX { Err(self.misfit("metadata")) } else { Ok(metadata) }
     }
 
-    /// A counter's name.
     pub(crate) fn counter(&mut self) -> Read<&'a str> {
         let counter = self.text("counter")?;
         if is_counter(counter) { Ok(counter) } else { Err(self.misfit("counter")) }
@@ -231,7 +230,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn waiter(&mut self) -> Read<ResultWaiter> {
         Ok(ResultWaiter {
-            stream_id: self.number("front")?,
+            stream_id: self.number("stream id")?,
             connection: self.number("connection")?,
             number: self.number("number of a waiter")?,
         })
@@ -265,11 +264,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn stored_result(&mut self) -> Read<StoredResult> {
         let jid = self.jid("jid")?;
         let at = self.at();
-        let ending = match self.byte("how it ended")? {
+        let ending = match self.byte("job ending")? {
             0 => JobEnding::Completed,
             1 => JobEnding::Failed { group: self.group()?, message: self.text("message")?.to_owned() },
             2 => JobEnding::Canceled,
-            other => return wrong(at, "how it ended", CodecErrorWhy::Unknown(other)),
+            other => return wrong(at, "job ending", CodecErrorWhy::Unknown(other)),
         };
         let code = self.signed("code")?;
         let code = i32::try_from(code).map_err(|_| self.misfit("code"))?;

@@ -1,7 +1,7 @@
-//! Deltas as bytes, version 1. `docs/formats/deltas.md` says the same for those who read no Rust.
+//! Delta codec, version 1: deltas as bytes. `docs/formats/deltas.md` describes the format.
 //!
-//! A delta is a byte that says its kind, and then its values in the order of its fields. It does not say where it ends: that follows from its values.
-//! What was written once must be read for ever, so a kind's bytes are never changed. A kind that needs other values is a new kind.
+//! A delta is a byte for its kind, then its fields in order. Its length follows from its fields. Logged bytes
+//! must stay readable for ever, so the fields of a kind never change: other fields need a new kind.
 
 mod events;
 mod extensions;
@@ -22,7 +22,7 @@ pub use reader::{CodecError, CodecErrorWhy};
 use reader::{is_plain, wrong};
 pub(crate) use writer::Writer;
 
-/// The byte that a delta begins with. None is 0, so that what follows the last delta of a padded batch cannot pass for one.
+/// The first byte of a delta. None is 0, so that the padding of a batch cannot pass for a delta.
 mod kind {
     pub(super) const NAME: u8 = 1;
     pub(super) const SEEN: u8 = 2;
@@ -56,12 +56,11 @@ mod kind {
     pub(super) const RECUR: u8 = 30;
     pub(super) const UNRECUR: u8 = 31;
     pub(super) const EPOCH: u8 = 32;
-    /// Stands before a delta whose payload is in a file. Kinds below are used, or free, for deltas of their
-    /// own.
+    /// Precedes a delta whose payload is in a file. Kinds below are used, or free, for deltas.
     pub(super) const PAYLOAD_IN_FILE: u8 = 64;
 }
 
-/// What a put has, one bit each. Most puts have none of it.
+/// Optional fields of a put, one bit each. Most puts have none.
 mod has {
     pub(super) const ROW: u8 = 1;
     pub(super) const PRIORITY: u8 = 1 << 1;
@@ -71,12 +70,11 @@ mod has {
     pub(super) const ALL: u8 = (1 << 5) - 1;
 }
 
-/// Stands before the seconds of an [`Every::Interval`].
+/// Precedes the seconds of an [`Every::Interval`].
 const INTERVAL: u8 = 0;
 
-/// Appends a delta's bytes.
 fn write(delta: &Delta, to: &mut Writer<'_>) {
-    // The delta itself follows with an empty payload.
+    // The delta follows with an empty payload.
     if let Some(SpillLocation { file, offset, bytes }) = delta.payload().and_then(Payload::spill_location) {
         to.byte(kind::PAYLOAD_IN_FILE).number(file).id(offset).id(bytes);
     }
@@ -138,12 +136,12 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
 }
 
 impl Delta {
-    /// Appends its bytes.
+    /// Appends the encoded delta.
     pub fn encode(&self, into: &mut Vec<u8>) {
         write(self, &mut Writer::new(into));
     }
 
-    /// Takes one off the front of bytes. If they are wrong, they are left as they are.
+    /// Decodes a delta from the front of `bytes`, and advances them unless it fails.
     pub fn decode(bytes: &mut &[u8]) -> Result<Delta, CodecError> {
         let mut reader = Reader::new(bytes);
         let delta = read(&mut reader)?;
@@ -338,7 +336,7 @@ fn read_put(from: &mut Reader<'_>) -> Result<PutDelta, CodecError> {
     })
 }
 
-/// A put's priority, which is not written if it is nought.
+/// A put's priority; zero is never encoded.
 fn read_priority(from: &mut Reader<'_>) -> Result<Priority, CodecError> {
     let at = from.at();
     let priority = from.finite("priority", Priority::new)?;
@@ -427,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_take_a_byte_for_each_seven_bits() {
+    fn varints_take_a_byte_for_each_seven_bits() {
         for (number, bytes) in [
             (0, &[0x00][..]),
             (0x7f, &[0x7f][..]),

@@ -1,4 +1,4 @@
-//! What workers have announced that they can do.
+//! Capabilities that workers announced: lookups.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::engine::delta::NameId;
 use crate::{Capability, Seconds, Timestamp};
 
 impl State {
-    /// How many workers can do a klass of a queue.
+    /// How many workers are capable of a klass of a queue.
     pub(crate) fn capable_workers(&self, queue: NameId, klass: Option<NameId>) -> usize {
         let any = self.capable_workers.get(&(queue, NONE));
         match (any, klass.and_then(|klass| self.capable_workers.get(&(queue, klass)))) {
@@ -16,13 +16,13 @@ impl State {
         }
     }
 
-    /// How many workers can do anything of a queue.
+    /// How many workers have any capability in a queue.
     pub(crate) fn workers_capable_in_queue(&self, queue: NameId) -> usize {
         let workers = self.capable_workers.range((queue, 0)..=(queue, NONE)).flat_map(|(_, workers)| workers);
         workers.collect::<std::collections::BTreeSet<_>>().len()
     }
 
-    /// How long a worker takes at the most for a job of a klass, as far as it said so.
+    /// The longest attempt that a worker announced for a klass.
     pub(crate) fn attempt_max(&self, worker: NameId, queue: NameId, klass: NameId) -> Option<Seconds> {
         let capabilities = &self.workers[worker].capabilities;
         if capabilities.is_empty() {
@@ -31,7 +31,7 @@ impl State {
         capabilities.get(&(queue, klass)).or_else(|| capabilities.get(&(queue, NONE))).copied().flatten()
     }
 
-    /// What a worker can do, sorted.
+    /// A worker's capabilities, sorted.
     pub(crate) fn capabilities(&self, worker: NameId) -> Vec<Capability> {
         let capability = |(&(queue, klass), &attempt_max): (&(u32, u32), &Option<Seconds>)| Capability {
             queue: self.queue_name(queue),
@@ -44,17 +44,16 @@ impl State {
         capabilities
     }
 
-    /// The workers that can do anything.
     pub(crate) fn workers_with_capabilities(&self) -> impl Iterator<Item = NameId> {
         self.by_last_seen.iter().map(|(_, _, worker)| *worker)
     }
 
-    /// The one of them that was silent the longest, and since when.
+    /// The worker with capabilities that was silent the longest, and when it was last seen.
     pub(crate) fn most_silent(&self) -> Option<(Timestamp, NameId)> {
         self.by_last_seen.first().map(|(seen, _, worker)| (*seen, *worker))
     }
 
-    /// Where a worker that can do anything stands among those.
+    /// A worker's key in `by_last_seen`.
     pub(super) fn last_seen_key(&self, worker: NameId) -> (Timestamp, Arc<str>, NameId) {
         (self.workers[worker].seen.unwrap_or_default(), self.workers.name(worker).clone(), worker)
     }
@@ -68,10 +67,14 @@ impl State {
             });
             let last_seen_key = self.by_last_seen.contains(&self.last_seen_key(number));
             if !known || last_seen_key == worker.capabilities.is_empty() {
-                return Err(format!("what worker {name} announced is not known everywhere"));
+                return Err(format!("capabilities of worker {name} are not indexed"));
             }
         }
         let counted: usize = self.capable_workers.values().map(|workers| workers.len()).sum();
-        if counted == announced { Ok(()) } else { Err("more can be done than was announced".into()) }
+        if counted == announced {
+            Ok(())
+        } else {
+            Err("more capabilities are indexed than were announced".into())
+        }
     }
 }

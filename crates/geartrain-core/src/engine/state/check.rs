@@ -1,11 +1,12 @@
-//! Whether all that is known agrees with itself.
+//! Consistency checks of the state, for tests and `fsck`.
 
 use super::{DueKey, Flags, NONE, ReadyKey, RowId, RowState, State, history};
 use crate::engine::change::is_counter;
 use crate::engine::delta::Kind;
 
 impl State {
-    /// Looks whether every job is in exactly one place, and every index holds what the rows say and nothing else.
+    /// Checks that each job is in exactly one index of its queue, and that indexes hold exactly what the rows
+    /// imply.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut expected = Expected::default();
         for at in self.rows.ids() {
@@ -23,7 +24,7 @@ impl State {
         self.results.check()
     }
 
-    /// Every name counts as many references as there are.
+    /// Reference counts of names are right.
     fn check_names(&self) -> Result<(), String> {
         let (mut queues, mut klasses) = (vec![0; self.queues.len()], vec![0; self.klasses.len()]);
         let (mut workers, mut groups) = (vec![0; self.workers.len()], vec![0; self.groups.len()]);
@@ -32,7 +33,7 @@ impl State {
                 *count += 1;
                 Ok(())
             }
-            None => ensure(number == NONE, || format!("number {number} has no name")),
+            None => ensure(number == NONE, || format!("id {number} has no name")),
         };
         for at in self.rows.ids() {
             let row = &self.rows[at];
@@ -69,7 +70,7 @@ impl State {
         self.groups.check(&groups)
     }
 
-    /// What goes beyond Qless is in the indexes that it calls for, and nothing else is.
+    /// Unique keys, waiters, deadlines and expiries are indexed, and nothing else is.
     fn check_extensions(&self) -> Result<(), String> {
         let (mut keys, mut waiters, mut deadlines, mut expiries) = (0, 0, 0, 0);
         for at in self.rows.ids() {
@@ -85,27 +86,27 @@ impl State {
                     .unique
                     .as_ref()
                     .is_some_and(|key| self.keyed(row.queue, key) == Some(at));
-                is_so(there, "has a key that is another's")?;
+                is_so(there, "has a unique key that another job owns")?;
             }
             for waiter in &extension.waiters {
                 waiters += 1;
-                is_so(self.waiters.get(waiter) == Some(&at), "is awaited by somebody who waits for another")?;
+                is_so(self.waiters.get(waiter) == Some(&at), "has a waiter that waits for another job")?;
             }
             if let Some(deadline) = extension.deadline {
                 deadlines += 1;
                 let there =
                     self.deadlines.contains(&(deadline, row.seq, at)) && row.state == RowState::Running;
-                is_so(there, "has a deadline that nobody knows")?;
+                is_so(there, "has a deadline that is not indexed")?;
             }
             if let Some(expiry) = self.expiry(at) {
                 expiries += 1;
-                is_so(self.expiries.contains(&expiry), "expires, and nobody knows")?;
+                is_so(self.expiries.contains(&expiry), "has an expiry that is not indexed")?;
             }
             let ended = matches!(row.state, RowState::Complete | RowState::Failed);
             let rests = !extension.has_key && extension.waiters.is_empty();
-            is_so(!ended || rests, "ended, and has a key or is awaited")?;
+            is_so(!ended || rests, "ended, and has a unique key or waiters")?;
             let idle = extension.deadline.is_none() && extension.progress.is_none();
-            is_so(row.state == RowState::Running || idle, "does not run, and gets on")?;
+            is_so(row.state == RowState::Running || idle, "is not running, and has a deadline or progress")?;
         }
         let known: usize = self.queues.iter().map(|(_, _, queue)| queue.keys.len()).sum();
         let sizes = [
@@ -120,10 +121,10 @@ impl State {
         Ok(())
     }
 
-    /// A counter that is known has a name and has given out a number.
+    /// A counter has a valid name and has allocated an id.
     fn check_counters(&self) -> Result<(), String> {
         let wrong = self.counters.iter().find(|(counter, last)| !is_counter(counter) || **last == 0);
-        ensure(wrong.is_none(), || format!("counter and last number {wrong:?} make no sense"))
+        ensure(wrong.is_none(), || format!("counter and last id {wrong:?} are invalid"))
     }
 
     fn check_row(&self, at: RowId, expected: &mut Expected) -> Result<(), String> {
@@ -143,15 +144,15 @@ impl State {
                 .and_then(|cold| cold.failure.as_ref())
                 .is_some_and(|failure| self.groups[failure.group].contains((row.seq, at))),
         };
-        ensure(there, || format!("is not among those that are {:?}", row.state))?;
+        ensure(there, || format!("is not in the index of {:?} jobs", row.state))?;
         expected.placed[row.state as usize] += 1;
         let waits = self.dependencies(at).next().is_some();
         ensure(waits == (row.state == RowState::Depends), || {
-            format!("is {:?}, waits for others: {waits}", row.state)
+            format!("is {:?}, has dependencies: {waits}", row.state)
         })?;
         for on in self.dependencies(at) {
             let linked = self.rows[on].state != RowState::Complete && self.dependents(on).any(|of| of == at);
-            ensure(linked, || format!("waits for row {on}, which does not know it"))?;
+            ensure(linked, || format!("depends on row {on}, which does not list it as a dependent"))?;
             expected.links += 1;
         }
         expected.back_links += self.dependents(at).count();
@@ -167,21 +168,19 @@ impl State {
         }
         if running && row.flags.has(Flags::GRACE) {
             ensure(self.workers[row.worker].warned.contains(&at), || {
-                "is not among those warned about".into()
+                "is not in its worker's warned jobs".into()
             })?;
             expected.warned += 1;
         }
         let tracked = self.tracked.contains_key(&self.rows.jid(at));
-        ensure(row.flags.has(Flags::TRACKED) == tracked, || {
-            "is tracked and does not know it, or the reverse".into()
-        })?;
+        ensure(row.flags.has(Flags::TRACKED) == tracked, || "has a wrong tracked flag".into())?;
         let has_cold = row.cold == NONE || self.cold_parts.contains(row.cold as usize);
-        ensure(has_cold, || "has lost its rare part".into())?;
+        ensure(has_cold, || "has lost its cold part".into())?;
         expected.cold_parts += usize::from(row.cold != NONE);
         Ok(())
     }
 
-    /// No index has more entries than there are jobs to be in it.
+    /// No index has more entries than jobs.
     fn check_sizes(&self, expected: &Expected) -> Result<(), String> {
         let of_queues =
             |len: fn(&super::Queue) -> usize| self.queues.iter().map(|(_, _, queue)| len(queue)).sum();
@@ -198,7 +197,7 @@ impl State {
             ("failed", in_groups, placed(RowState::Failed)),
             ("workers' lists", in_lists, expected.listed),
             ("warned about", warned, expected.warned),
-            ("rare parts", self.cold_parts.len(), expected.cold_parts),
+            ("cold parts", self.cold_parts.len(), expected.cold_parts),
             ("dependents", expected.back_links, expected.links),
         ];
         for (what, found, wanted) in sizes {
@@ -215,12 +214,12 @@ impl State {
             for (position, tagging) in tags.iter().enumerate() {
                 let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
                 let there = self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry));
-                ensure(there, || format!("tag {} does not know row {at}", tagging.tag))?;
+                ensure(there, || format!("tag {} does not list row {at}", tagging.tag))?;
                 taggings += usize::from(tags[..position].iter().all(|before| before.tag != tagging.tag));
             }
         }
         let known: usize = self.tags.values().map(|usage| usage.jobs.len()).sum();
-        ensure(known == taggings, || format!("tags know {known} jobs and jobs know {taggings} tags"))?;
+        ensure(known == taggings, || format!("tags list {known} jobs and jobs list {taggings} tags"))?;
         let top = self.tags.iter().filter(|(_, usage)| usage.count >= 2).count();
         let in_order = self
             .tags
@@ -242,7 +241,7 @@ impl State {
     }
 }
 
-/// How many entries the rows call for.
+/// The numbers of entries that the rows imply.
 #[derive(Default)]
 struct Expected {
     placed: [usize; 7],

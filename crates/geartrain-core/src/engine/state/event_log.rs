@@ -1,31 +1,31 @@
-//! The last events, kept for those who come back.
+//! The event log: a bounded ring of the latest events, each with its position.
 
 use std::collections::VecDeque;
 
 use super::State;
 use crate::{Event, Published, Refusal, Timestamp};
 
-/// How many are kept at the most.
+/// Limit of retained events.
 pub(super) const EVENTS_MAX: usize = 10_000;
-/// How many bytes of them.
+/// Limit of their bytes.
 pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
-/// About what an event takes besides what was said in it.
+/// Approximate size of an event without its message.
 pub(super) const EVENT_BYTES: usize = 256;
 
-/// The last events.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    /// When somebody was last known to listen; none if events are not kept.
+    /// When a subscriber was last known; none if the log is off.
     pub(crate) listened: Option<Timestamp>,
     pub(super) events: VecDeque<Published>,
     pub(super) bytes: usize,
-    /// The position of the last one there ever was, or beyond that.
+    /// The position of the newest event ever, or above.
     pub(super) last: u64,
-    /// The position of the last one that is not kept any more.
+    /// The position of the newest event that was dropped.
     pub(super) dropped: u64,
-    /// How many are kept for somebody who is to have every one. This and what follows is not state: it only says how long the past is remembered.
+    /// How many events are retained for the subscriber that must receive all. This and `acked` only bound the
+    /// log and are not part of the state.
     pub(super) held_max: usize,
-    /// The position up to which they have them.
+    /// The position up to which that subscriber has acknowledged them.
     pub(super) acked: u64,
 }
 
@@ -40,9 +40,9 @@ impl EventLog {
         self.last
     }
 
-    /// Those after a position.
+    /// The events after a position.
     pub(crate) fn after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
-        // Whatever happened while events are not kept is missed.
+        // While the log is off, all events are missed.
         let dropped = if self.listened.is_some() { self.dropped } else { self.last };
         if after > self.last {
             return Err(Refusal::CursorAhead { after, newest: self.last });

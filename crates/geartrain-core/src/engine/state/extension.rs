@@ -1,22 +1,23 @@
-//! What goes beyond Qless: a part of a job that few have, and the indexes that find it.
+//! The extension of a row: what goes beyond Qless (put options, unique key, result waiters, deadline,
+//! progress).
 
 use std::collections::VecDeque;
 
 use super::{RowId, RowState, State};
-use crate::{JobDetails, Progressed, PutOptions, Rate, ResultWaiter, Seconds, Timestamp, UniqueKey};
+use crate::{JobDetails, Progressed, PutOptions, ResultWaiter, Timestamp, UniqueKey};
 
-/// What a job has that goes beyond Qless.
+/// The part of a job that goes beyond Qless.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Extension {
-    /// What its put asked for. Who waits is below.
+    /// The options of its put, without the waiter.
     pub(crate) options: PutOptions,
-    /// Whether it has its unique key, so that others join it.
+    /// Whether it owns its unique key, so that later puts are coalesced with it.
     pub(crate) has_key: bool,
-    /// How many submissions have joined it.
+    /// How many puts were coalesced with it.
     pub(crate) joined: u64,
-    /// Who waits for it, first come first.
+    /// Its result waiters, in order of arrival.
     pub(crate) waiters: VecDeque<ResultWaiter>,
-    /// When the attempt under way must be over.
+    /// The deadline of the current attempt.
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) crashes: u32,
     pub(crate) evidence: Option<Box<str>>,
@@ -28,7 +29,7 @@ impl State {
         self.cold(at)?.extension.as_deref()
     }
 
-    /// What is true of a job beyond Qless.
+    /// What a reply says of a job beyond Qless.
     pub(crate) fn details(&self, at: RowId) -> Option<Box<JobDetails>> {
         let extension = self.extension(at)?;
         let details = JobDetails {
@@ -52,85 +53,35 @@ impl State {
         (details != nothing).then(|| Box::new(details))
     }
 
-    /// The job that has a key in a queue.
+    /// The job that owns a unique key in a queue.
     pub(crate) fn keyed(&self, queue: u32, key: &UniqueKey) -> Option<RowId> {
         self.queues[queue].keys.get(key).copied()
     }
 
-    /// The job that somebody waits for.
+    /// The job that a result waiter waits for.
     pub(crate) fn awaited_by(&self, waiter: &ResultWaiter) -> Option<RowId> {
         self.waiters.get(waiter).copied()
     }
 
-    /// Those who wait, from one on.
+    /// The result waiters in order, from `first` on.
     pub(crate) fn waiters_from(&self, first: ResultWaiter) -> impl Iterator<Item = (ResultWaiter, RowId)> {
         self.waiters.range(first..).map(|(waiter, row)| (*waiter, *row))
     }
 
-    /// The attempt that must be over first.
+    /// The attempt with the earliest deadline.
     pub(crate) fn first_deadline(&self) -> Option<(Timestamp, RowId)> {
         self.deadlines.first().map(|(deadline, _, row)| (*deadline, *row))
     }
 
-    /// The queued job that must start first.
+    /// The queued job that expires first.
     pub(crate) fn first_expiry(&self) -> Option<(Timestamp, RowId)> {
         self.expiries.first().copied()
     }
 
-    /// Where a job stands among those that must start in time, if it does.
+    /// A job's key among the expiries, if it is queued and expires.
     pub(super) fn expiry(&self, at: RowId) -> Option<(Timestamp, RowId)> {
         let queued = matches!(self.rows[at].state, RowState::Scheduled | RowState::Waiting);
         let expires = self.extension(at)?.options.expires?;
         queued.then_some((expires, at))
-    }
-}
-
-/// How often jobs of a queue have started, as far as that limits when the next may.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RateLimiter {
-    pub(crate) rate: Rate,
-    /// When the next would start if all had started as late as they may.
-    pub(crate) next: Timestamp,
-}
-
-impl RateLimiter {
-    pub(crate) fn new(rate: Rate) -> RateLimiter {
-        RateLimiter { rate, next: Timestamp::MIN }
-    }
-
-    fn span(&self, starts: u32) -> Seconds {
-        Seconds::saturating(self.rate.interval().get() * f64::from(starts))
-    }
-
-    /// Where it stands at a moment. If that is long before the last start, the clock went back, and what was does not count.
-    fn at(&self, now: Timestamp) -> Timestamp {
-        if self.next > now + self.span(self.rate.burst().saturating_add(1)) {
-            now
-        } else {
-            self.next.max(now)
-        }
-    }
-
-    fn may_start(&self, now: Timestamp) -> bool {
-        self.at(now) - now <= self.span(self.rate.burst() - 1)
-    }
-
-    pub(crate) fn start(&mut self, now: Timestamp) {
-        self.next = self.at(now) + self.rate.interval();
-    }
-
-    /// How many may start now, up to so many.
-    pub(crate) fn starts(mut self, now: Timestamp, max: usize) -> usize {
-        let mut starts = 0;
-        while starts < max && self.may_start(now) {
-            self.start(now);
-            starts += 1;
-        }
-        starts
-    }
-
-    /// When the next may start.
-    pub(crate) fn opens(&self, now: Timestamp) -> Timestamp {
-        self.at(now) - self.span(self.rate.burst() - 1)
     }
 }

@@ -1,7 +1,7 @@
-//! What has happened to each job, in as few bytes as it takes.
+//! Packed job histories: an append-only list of entries per job, in one blob.
 //!
-//! A history is a piece of bytes: how many bytes and entries it has, then the entries, each a kind, a moment and what goes
-//! with that kind. A job that was put and nothing else has none: its row says when and where.
+//! A history is a head (its bytes and its number of entries) and entries, each a kind, a time, and the fields
+//! of that kind. A job that was only put has none: its row says when and where.
 
 use bytes::Bytes;
 
@@ -11,12 +11,13 @@ use crate::Timestamp;
 use crate::engine::delta::{Kind, NameId};
 
 const HEAD_BYTES: usize = 8;
-/// The most that is kept of one job: 20,000 short entries. It only matters if somebody lifts the limit on their number, or logs a lot.
+/// Limit of one history: 20,000 short entries. It only matters if `max-job-history` is lifted or long
+/// messages are logged.
 const HISTORY_BYTES_MAX: usize = 256 << 10;
 /// Room for put, popped and done, which is all that happens to most jobs.
 const FIRST_BYTES: usize = 48;
 
-/// One thing that happened, with names as their numbers.
+/// A history entry, with interned names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mark<'a> {
     Put { queue: u32 },
@@ -32,7 +33,7 @@ pub(crate) enum Mark<'a> {
 /// An interned name that an entry refers to. The id may be [`NONE`]: retries can run out without a worker.
 pub(crate) type NameRef = (Kind, NameId);
 
-/// Begins a history with the put that a job's row tells of.
+/// Begins a history with the put that the row describes.
 pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     let mut whole = [0; FIRST_BYTES];
     let mut entry = [0; 17];
@@ -48,8 +49,8 @@ pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     }
 }
 
-/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all
-/// that fit. What the entries referred to that had to go is added to `dropped`.
+/// Appends an entry, and returns where the history is then. `limit` is the number of entries to keep, 0 for
+/// all that fit. The names of entries that are dropped are added to `dropped`.
 pub(crate) fn append(
     blobs: &mut Blobs,
     at: BlobRef,
@@ -86,7 +87,7 @@ pub(crate) fn append(
     replace(blobs, at, whole, count + 1)
 }
 
-/// A history as it is kept; empty if there is none.
+/// The encoded history; empty if there is none.
 pub(crate) fn raw(blobs: &Blobs, at: BlobRef) -> &[u8] {
     if at == BlobRef::NONE {
         return &[];
@@ -95,7 +96,7 @@ pub(crate) fn raw(blobs: &Blobs, at: BlobRef) -> &[u8] {
     &whole[..head(whole).0]
 }
 
-/// Keeps a history that was kept before.
+/// Stores an encoded history.
 pub(crate) fn restore(blobs: &mut Blobs, history: &[u8]) -> BlobRef {
     if history.is_empty() { BlobRef::NONE } else { blobs.insert_slice(history) }
 }
@@ -142,7 +143,8 @@ fn visit_entry(entry: &[u8], mut visit: impl FnMut(Kind, NameId)) -> usize {
     }
 }
 
-/// Keeps the first entry and as many of the newest as may be; if there is room for one only, the newest. Says how many there are then.
+/// Keeps the first entry and as many of the newest as fit; if only one fits, the newest. Returns the history
+/// and its number of entries.
 fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<NameRef>) -> (Vec<u8>, usize) {
     let mut entries = Vec::new();
     let mut rest = &history[HEAD_BYTES..];
@@ -160,7 +162,7 @@ fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<NameRef
         room -= entry.len().min(room);
         fits
     });
-    // The new entry is kept whatever the room.
+    // The new entry is always kept.
     let newest = fitting.count().max(1);
     for entry in &others[..others.len() - newest] {
         visit_entry(entry, |kind, name| dropped.push((kind, name)));
@@ -176,7 +178,7 @@ fn replace(blobs: &mut Blobs, at: BlobRef, mut whole: Vec<u8>, count: usize) -> 
     blobs.insert(&whole.into())
 }
 
-/// How many bytes and how many entries a history has.
+/// The bytes and the number of entries of a history.
 fn head(history: &[u8]) -> (usize, usize) {
     (u32_at(history, 0) as usize, u32_at(history, 4) as usize)
 }
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_every_kind_come_back() {
+    fn entries_of_every_kind_are_read_back() {
         let mut blobs = Blobs::default();
         let long = "x".repeat(5_000);
         let marks = [

@@ -1,17 +1,16 @@
-//! Results that are kept, apart from the jobs that they came out of.
+//! Stored results, which may outlive their jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::{Jid, JobEnding, StoredResult, Timestamp};
 
-/// What a result counts besides its bytes.
+/// Overhead that a result counts besides its bytes.
 pub(crate) const RESULT_BYTES: usize = 128;
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    /// By their numbers, which are larger the later they came. They do not change, so a picture shares them.
+    /// By sequence number. Results are immutable, so a snapshot shares them.
     pub(super) by_age: BTreeMap<u64, Arc<StoredResult>>,
     pub(super) by_jid: BTreeMap<Jid, u64>,
     pub(super) by_end: BTreeSet<(Timestamp, u64)>,
@@ -24,22 +23,22 @@ impl Results {
         self.by_jid.get(jid).map(|number| &*self.by_age[number])
     }
 
-    /// What they count together.
+    /// The sum of their sizes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The one that was kept first.
+    /// The oldest result.
     pub(crate) fn oldest(&self) -> Option<&Jid> {
         self.by_age.first_key_value().map(|(_, stored)| &stored.jid)
     }
 
-    /// The one whose time is over first.
+    /// The result that expires first.
     pub(crate) fn first_to_end(&self) -> Option<(Timestamp, &Jid)> {
         self.by_end.first().map(|(until, number)| (*until, &self.by_age[number].jid))
     }
 
-    /// All of them, the oldest first.
+    /// All results, the oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<StoredResult>> {
         self.by_age.values()
     }
@@ -58,7 +57,7 @@ impl Results {
     }
 }
 
-/// What a result counts.
+/// What a result counts against `results-bytes`.
 pub(crate) fn size(stored: &StoredResult) -> u64 {
     let message_bytes = match &stored.ending {
         JobEnding::Failed { message, .. } => message.len(),

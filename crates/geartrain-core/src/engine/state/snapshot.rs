@@ -1,16 +1,17 @@
-//! A picture of everything, taken while the engine goes on.
+//! Copy-on-write snapshot: the state of one moment, written while the engine continues.
 //!
-//! What there is little of is written down when the picture is begun. Jobs are written down a few at a time; one that is about to change, and is
-//! not in the picture yet, is written down first, as it was. So the picture shows one moment, and nobody waits for it. Indexes are
-//! not in it: they follow from the jobs.
+//! Small parts are written when the snapshot begins. Jobs are written a few at a time. Before a job changes
+//! that is not in the snapshot yet, its preimage is saved. So the snapshot shows one moment, and no command
+//! waits for it. Indexes are not part of it: they are rebuilt from the jobs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::cold::{ColdPart, Ended, FailureRow, Tagging};
 use super::event_log::EventLog;
-use super::extension::{Extension, RateLimiter};
+use super::extension::Extension;
 use super::history;
+use super::rate_limiter::RateLimiter;
 use super::stats::Days;
 use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, State, Template, Worker};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
@@ -20,29 +21,29 @@ use crate::{
     Timestamp,
 };
 
-/// Says, among a job's flags, that its payload is elsewhere. Programs from before there was such a thing took flags of 16 bits and refused more, so
-/// they refuse this one.
+/// Flag of a job: its payload is spilled. Earlier programs knew flags of 16 bits and refuse more, so they
+/// refuse this one.
 const SPILLED: u64 = 1 << 16;
-/// The same for what goes beyond Qless, which then follows the rare part.
+/// Flag of a job: it has an extension, which follows the cold part. Refused by earlier programs, too.
 const EXTENSION: u64 = 1 << 17;
-/// The same for what is carried beside its payload, which follows that.
+/// Flag of a job: it has metadata, which follows the extension. Refused by earlier programs, too.
 const METADATA: u64 = 1 << 18;
-/// Stands where a job's row would, before a result.
+/// In place of a job's row, before a result.
 const RESULT: u32 = NONE;
-/// Stands where the name would for a number that is free. No name is empty.
+/// In place of a name, for a free id. No name is empty.
 const FREE: &str = "";
 
-/// How far a picture has got.
+/// A snapshot in progress.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// A bit for each row that is in it, or was free when it was begun.
+    /// A bit for each row that was written, or was free when the snapshot began.
     taken: Vec<u64>,
-    /// Rows from here on are newer than the picture.
+    /// Rows from here on are newer than the snapshot.
     limit: RowId,
     next: RowId,
-    /// Jobs that were about to change.
+    /// Saved preimages: jobs as they were before they changed.
     preimages: Vec<u8>,
-    /// Results, the oldest last. They do not change, so they are only shared.
+    /// Results, the oldest last. They are immutable, so they are shared.
     results: Vec<Arc<StoredResult>>,
 }
 
@@ -57,7 +58,7 @@ impl Snapshot {
 }
 
 impl State {
-    /// Begins a picture of this moment, and writes down all but the jobs. A picture that was begun before is given up.
+    /// Begins a snapshot of this moment, and writes all but the jobs. A snapshot in progress is given up.
     pub(crate) fn begin_snapshot(&mut self, into: &mut Vec<u8>) {
         let limit = self.rows.used();
         let mut snapshot = Snapshot {
@@ -72,7 +73,7 @@ impl State {
         self.write_head(into);
     }
 
-    /// Writes down up to so many more jobs, and says whether that were all.
+    /// Writes up to `max` more jobs. Returns whether the snapshot is complete.
     pub(crate) fn continue_snapshot(&mut self, max: usize, into: &mut Vec<u8>) -> bool {
         let Some(mut snapshot) = self.snapshot.take() else { return true };
         into.append(&mut snapshot.preimages);
@@ -95,9 +96,9 @@ impl State {
         done
     }
 
-    /// Writes a job down that is about to change, if a picture is being taken that it is not in yet.
+    /// Saves the preimage of a job that is about to change, if a snapshot in progress does not have it yet.
     pub(super) fn save_preimage(&mut self, at: RowId) {
-        // Those before `next` are in it already.
+        // Rows before `next` are written already.
         if self.snapshot.as_ref().is_none_or(|snapshot| at < snapshot.next || snapshot.has(at)) {
             return;
         }
@@ -124,7 +125,7 @@ impl State {
             to.text(option);
             to.text(value);
         }
-        // A number that is free is written as one whose name is empty and of which nothing else is true.
+        // A free id is written with an empty name and default values.
         let (no_queue, no_worker) = (Queue::default(), Worker::default());
         to.number(self.queues.len() as u64);
         for slot in self.queues.slots() {
@@ -168,7 +169,7 @@ impl State {
         self.write_extension_head(to);
     }
 
-    /// What goes beyond Qless, apart from jobs and results.
+    /// The part of the head that goes beyond Qless.
     fn write_extension_head(&self, to: &mut Writer<'_>) {
         let (no_queue, no_worker) = (Queue::default(), Worker::default());
         for queue in self.queues.slots().map(|slot| slot.map_or(&no_queue, |(_, queue)| queue)) {
@@ -187,7 +188,7 @@ impl State {
         for Published { position, event } in events {
             write_event(event, to.number(*position));
         }
-        // Where there are no counters nothing is said of them, so that programs from before there were any read the rest.
+        // Without counters nothing is written, so that programs from before there were any can read the rest.
         if !self.counters.is_empty() {
             to.number(self.counters.len() as u64);
             for (counter, last) in &self.counters {
@@ -200,7 +201,7 @@ impl State {
         for queue in 0..self.queues.len() as u32 {
             let limits = reader.optional("limits", |reader, _| reader.limits())?;
             let rate_limiter = limits.as_ref().and_then(|limits| limits.rate).map(RateLimiter::new);
-            let next = reader.optional("pace", Reader::moment)?;
+            let next = reader.optional("rate limiter", Reader::moment)?;
             let asked = reader.optional("asked", Reader::moment)?;
             if self.queues.has(queue) {
                 let of = &mut self.queues[queue];
@@ -211,14 +212,14 @@ impl State {
             }
         }
         for worker in 0..self.workers.len() as u32 {
-            for _ in 0..reader.count(3, "abilities")? {
+            for _ in 0..reader.count(3, "capabilities")? {
                 let capability = (reader.id("queue")?, reader.maybe("klass")?);
                 let attempt_max = reader.optional("attempt_max", Reader::span)?;
                 let known = self.workers.has(worker)
                     && self.queues.has(capability.0)
                     && (capability.1 == NONE || self.klasses.has(capability.1));
                 if !known {
-                    return Err(reader.misfit("an ability"));
+                    return Err(reader.misfit("a capability"));
                 }
                 self.add_capability(worker, capability, attempt_max);
             }
@@ -277,7 +278,7 @@ impl State {
         }
     }
 
-    /// Takes over what a picture's head says.
+    /// Restores the head.
     pub(crate) fn read_head(&mut self, head: &[u8]) -> Result<(), CodecError> {
         let reader = &mut Reader::new(head);
         self.seq = reader.number("snapshot")?;
@@ -335,14 +336,14 @@ impl State {
             self.templates_by_jid.insert(template.jid.clone(), number);
             self.templates.insert(number, template);
         }
-        // A picture from before there was more ends here.
+        // Snapshots of earlier programs end here.
         if !reader.is_empty() {
             self.read_extension_head(reader)?;
         }
-        if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a picture's head")) }
+        if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a snapshot's head")) }
     }
 
-    /// Takes over jobs of a picture, which may come in any order.
+    /// Restores jobs, in any order.
     pub(crate) fn read_rows(&mut self, rows: &[u8]) -> Result<(), CodecError> {
         let mut reader = Reader::new(rows);
         while !reader.is_empty() {
@@ -351,13 +352,13 @@ impl State {
         Ok(())
     }
 
-    /// The rows that a picture's head speaks of, and that were neither added nor free.
+    /// The rows that are neither free nor restored.
     pub(crate) fn missing_rows(&self) -> Vec<RowId> {
         let free: HashSet<RowId> = self.rows.free().iter().copied().collect();
         (0..self.rows.used()).filter(|at| self.rows.is_expected(*at) && !free.contains(at)).collect()
     }
 
-    /// Adds a job that stands for a lost one: it waits in some queue, because others may depend on it.
+    /// Adds a placeholder for a lost job: it is ready in some queue, because other jobs may depend on it.
     pub(crate) fn add_placeholder(&mut self, at: RowId, jid: &Jid) -> Result<(), CodecError> {
         let queue = self.queues.iter().next().map_or(NONE, |(queue, ..)| queue);
         let klass = self.klasses.iter().next().map_or(NONE, |(klass, ..)| klass);
@@ -453,7 +454,7 @@ impl State {
             let known = cold.dependencies.iter().all(|on| *on < self.rows.used())
                 && cold.failure.iter().all(is_known);
             if !known {
-                return Err(reader.misfit("what a job refers to"));
+                return Err(reader.misfit("a reference of a job"));
             }
             *self.cold_mut(at) = cold;
         }
@@ -464,7 +465,7 @@ impl State {
             }
             self.cold_mut(at).extension = Some(Box::new(extension));
         } else if has_metadata {
-            return Err(reader.misfit("what is carried aside"));
+            return Err(reader.misfit("metadata without an extension"));
         }
         if !self.is_history_known(at) {
             return Err(reader.misfit("a name in a history"));
@@ -473,7 +474,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether every name that a job's history refers to is there.
+    /// Whether all names in a job's history are interned.
     fn is_history_known(&self, at: RowId) -> bool {
         let mut all_known = true;
         history::visit_names(&self.blobs, self.rows[at].history, |kind, name| {
@@ -488,7 +489,7 @@ impl State {
         all_known
     }
 
-    /// Puts every job into the indexes that its row calls for. Each index is filled in order, which is much quicker than as the rows come.
+    /// Rebuilds all indexes. Each is filled in order, which is much faster than in the order of rows.
     pub(crate) fn rebuild_indexes(&mut self) {
         self.rows.index();
         let (mut work, mut timed, mut listed, mut complete, mut failed) =
@@ -583,7 +584,7 @@ impl State {
     }
 }
 
-/// Takes over the next number of a kind: one that a name has, or one that is free.
+/// Adds the next id of a kind: with a name, or free.
 fn add_read<T>(to: &mut Interner<T>, name: &Arc<str>, thing: T) {
     if **name == *FREE {
         to.add_free();
@@ -611,7 +612,7 @@ fn write_template(of: &Template, to: &mut Writer<'_>) {
     to.number(of.seq);
 }
 
-/// Which of the rare parts a job has.
+/// Bits for the parts of a cold part.
 const TAGS: u8 = 1;
 const DEPENDENCIES: u8 = 1 << 1;
 const FAILURE: u8 = 1 << 2;
@@ -623,7 +624,7 @@ const ENDED: u8 = 1 << 7;
 
 fn write_cold(cold: &ColdPart, to: &mut Writer<'_>) {
     let has = |part: u8, there: bool| if there { part } else { 0 };
-    // Dependents are not written: they follow from the dependencies of others.
+    // Dependents are not written: they follow from the dependencies of other jobs.
     to.byte(
         has(TAGS, !cold.tags.is_empty())
             | has(DEPENDENCIES, !cold.dependencies.is_empty())
@@ -728,7 +729,7 @@ fn read_cold(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
             2 => Ended::Completed(CompleteReply::Waiting),
             3 => Ended::Completed(CompleteReply::Scheduled),
             4 => Ended::Completed(CompleteReply::Depends),
-            _ => return Err(reader.misfit("how an attempt ended")),
+            _ => return Err(reader.misfit("the end of an attempt")),
         };
         cold.ended = Some((token, ended));
     }

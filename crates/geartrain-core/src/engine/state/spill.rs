@@ -1,8 +1,9 @@
-//! Moving payloads out of memory, and out of files of which little is still needed.
+//! Spill: moving payloads from memory to files, and out of sparse files.
 //!
-//! It takes two steps, so that a move which fails loses nothing. Payloads are picked, and stay where they are; somebody writes them
-//! elsewhere and says so; then they are there, unless they have changed or gone meanwhile. None of this is a change of what is known: it is not written
-//! down, and a snapshot says where a payload lies at the time.
+//! It takes two steps, so that a failed write loses nothing: payloads are picked and stay where they are; the
+//! store writes them and reports the location; then the row refers to it, unless the payload has changed
+//! meanwhile. Spilling is no change of the state: it is not logged, and a snapshot records where payloads are
+//! at the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +12,23 @@ use super::spill_map::Next;
 use super::{RowId, RowState, State};
 use crate::{Payload, SpillLocation};
 
-/// How many looks may be in vain when payloads are picked, and at how many places is looked: neither takes a tenth of a millisecond.
+/// Limits of fruitless looks at candidates, and of looks at slots: each takes less than 0.1 ms.
 const LOOKS_MAX: usize = 1 << 10;
 const SLOT_LOOKS_MAX: usize = 1 << 15;
 
-/// What a job without its payload takes in a picture, if its history is short.
+/// Size of a job without payload in a snapshot, if its history is short.
 const SNAPSHOT_ROW_BYTES: u64 = 160;
 
-/// A payload that is to be written elsewhere: its bytes, or the place where they are now.
+/// A payload to be written to a file: its bytes, or its current location.
 #[derive(Debug, Clone)]
 pub struct SpillTask {
     row: RowId,
     ticket: u64,
-    /// What is to be written.
+    /// The payload to write.
     pub payload: Payload,
 }
 
-/// What has become of a [`Move`].
+/// The outcome of a [`SpillTask`].
 #[derive(Debug, Clone, Copy)]
 pub struct SpillDone {
     row: RowId,
@@ -37,26 +38,27 @@ pub struct SpillDone {
 }
 
 impl SpillTask {
-    /// It was written there; or it was not, and everything is as it was.
+    /// The payload was written to a location; `None` if it was not, and then nothing changes.
     pub fn ended(&self, to: Option<SpillLocation>) -> SpillDone {
         SpillDone { row: self.row, ticket: self.ticket, from: self.payload.spill_location(), to }
     }
 }
 
-/// Which payloads may be moved, and which are about to be.
+/// Candidates for spilling, and tasks in flight.
 #[derive(Debug)]
 pub(crate) struct Spill {
-    /// Payloads of so many bytes, or more, may be moved.
+    /// The smallest payload that may be spilled.
     pub(super) bytes_min: u32,
-    /// A bit for each row that may have such a payload. One that has lost it keeps its bit until somebody looks.
+    /// A bit for each row that may have such a payload. A stale bit is cleared when the clock hand passes.
     candidates: Vec<u64>,
-    /// The word of `candidates` at which to look next.
+    /// Clock hand: the word of `candidates` to look at next.
     clock_hand: usize,
-    /// The rows that were picked, each with a number that no other pick has: a row may change and be picked again before the first is answered.
+    /// The picked rows, each with a unique ticket: a row may change and be picked again before the first task
+    /// finishes.
     in_flight: BTreeMap<RowId, u64>,
     in_flight_bytes: u64,
     tickets: u64,
-    /// The files that are being emptied, and the place at which to look next.
+    /// The files being emptied, and the slot to look at next.
     emptying: BTreeSet<u64>,
     sweep_slot: usize,
 }
@@ -85,7 +87,7 @@ impl Spill {
 }
 
 impl State {
-    /// Gives a row that has none a payload.
+    /// Stores the payload of a row that has none.
     pub(super) fn set_new_payload(&mut self, at: RowId, payload: &Payload) {
         let blob = match payload.spill_location() {
             None => self.blobs.insert_payload(&payload.to_shared()),
@@ -94,7 +96,7 @@ impl State {
         self.has_payload(at, blob, payload.byte_len() as u32);
     }
 
-    /// Notes where a row's new payload is.
+    /// Sets where a row's new payload is.
     pub(super) fn has_payload(&mut self, at: RowId, payload: BlobRef, bytes: u32) {
         let row = &mut self.rows[at];
         (row.payload, row.payload_bytes) = (payload, bytes);
@@ -103,7 +105,7 @@ impl State {
         }
     }
 
-    /// Takes a row's payload away. Another one must follow, or the row must go.
+    /// Drops a row's payload. The caller must set another one or remove the row.
     pub(super) fn drop_payload(&mut self, at: RowId) {
         let row = &self.rows[at];
         let (payload, bytes) = (row.payload, row.payload_bytes);
@@ -119,8 +121,8 @@ impl State {
         }
     }
 
-    /// Picks payloads until all but so many bytes are out of memory or about to be, or so many are picked. A hand goes round over the rows; it
-    /// passes over jobs that run, which are soon gone or changed.
+    /// Picks payloads by the clock algorithm until at most `memory` bytes would stay, or `bytes_max` bytes
+    /// are picked. Running jobs are skipped: they soon end or change.
     pub(crate) fn pick_spill_victims(&mut self, memory: u64, bytes_max: u64) -> Vec<SpillTask> {
         let (mut picked, mut bytes, mut wasted_looks) = (Vec::new(), 0, 0);
         for _ in 0..self.spill.candidates.len() {
@@ -164,8 +166,8 @@ impl State {
         picked
     }
 
-    /// Picks payloads in files of which less than half is needed. Those of the last time must have been answered. None if there is nothing to do; if
-    /// nothing was found yet the list is empty.
+    /// Picks payloads in sparse files (less than half needed). All tasks of the last call must be finished.
+    /// None if there is nothing to do; an empty list if nothing was found so far.
     pub(crate) fn pick_from_sparse_files(&mut self, bytes_max: u64) -> Option<Vec<SpillTask>> {
         let (mut picked, mut bytes) = (Vec::new(), 0);
         if self.spill.emptying.is_empty() {
@@ -189,7 +191,7 @@ impl State {
                     break;
                 }
                 Next::End if picked.is_empty() => {
-                    // All is moved that could be: what is left cannot be read, or was not taken.
+                    // Everything movable was moved; the rest cannot be read or was not written.
                     let left = self.blobs.spill_map().sparse();
                     let emptied = std::mem::take(&mut self.spill.emptying);
                     emptied.intersection(&left).for_each(|file| self.blobs.spill_map_mut().give_up(*file));
@@ -201,12 +203,12 @@ impl State {
         Some(picked)
     }
 
-    /// Leaves files that are being emptied as they are, to begin again another time.
+    /// Stops emptying files, to start over another time.
     pub(crate) fn stop_emptying(&mut self) {
         self.spill.emptying.clear();
     }
 
-    /// Takes note of what has become of a move.
+    /// Completes a spill task.
     pub(crate) fn finish_spill(&mut self, done: SpillDone) {
         let SpillDone { row: at, ticket, from, to } = done;
         if let Some(to) = to {
@@ -231,19 +233,18 @@ impl State {
         }
     }
 
-    /// About how many bytes a picture would have: payloads in memory, and a row with its history and indexes
-    /// for each job.
+    /// Estimated bytes of a snapshot: payloads in memory, and a row with its history for each job.
     pub(crate) fn snapshot_bytes_estimate(&self) -> u64 {
         self.blobs.memory_bytes() + SNAPSHOT_ROW_BYTES * self.rows.len() as u64
     }
 
-    /// Where a row's payload is, if it has one that is not in memory.
+    /// The location of a row's payload, if it is spilled.
     pub(crate) fn spill_location(&self, at: RowId) -> Option<SpillLocation> {
         let row = &self.rows[at];
         row.payload.is_spilled().then(|| self.blobs.spill_location(row.payload, row.payload_bytes))
     }
 
-    /// Looks whether what is known about payloads agrees with the rows.
+    /// Checks that spilled payloads and their files agree with the rows.
     pub(super) fn check_payloads(&self) -> Result<(), String> {
         let (mut in_memory, mut in_flight, mut spilled) = (0, 0, 0);
         let mut live: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
@@ -258,13 +259,13 @@ impl State {
             let of = live.entry(location.file).or_default();
             *of = (of.0 + 1, of.1 + location.record_bytes());
             if self.blobs.row_at(self.rows[at].payload) != Some(at) {
-                return Err(format!("the place of row {at}'s payload is that of another row"));
+                return Err(format!("the location of row {at}'s payload belongs to another row"));
             }
         }
         let coalesce_or_check = in_memory == self.blobs.memory_bytes()
             && in_flight == self.spill.in_flight_bytes
             && spilled == self.blobs.spill_map().len()
             && self.blobs.spill_map().agrees_with(&live);
-        if coalesce_or_check { Ok(()) } else { Err("payloads are not where they are said to be".into()) }
+        if coalesce_or_check { Ok(()) } else { Err("spilled payloads and their files disagree".into()) }
     }
 }

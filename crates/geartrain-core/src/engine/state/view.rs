@@ -1,4 +1,4 @@
-//! Jobs as others see them, made from rows.
+//! Views: jobs and recurring jobs as replies show them, made from rows.
 
 use super::cold::FailureRow;
 use super::history::{self, Mark};
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl State {
-    /// Everything there is to say about a job.
+    /// The whole job.
     pub(crate) fn job(&self, at: RowId) -> Job {
         let row = &self.rows[at];
         let cold = self.cold(at);
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// What a worker is handed of a job that it just got.
+    /// What a worker gets of a job that it popped.
     pub(crate) fn popped(&self, at: RowId, whole: bool) -> Popped {
         let row = &self.rows[at];
         Popped {
@@ -59,7 +59,6 @@ impl State {
         }
     }
 
-    /// A recurring job as others see it.
     pub(crate) fn recurring(&self, template: u32) -> Recurring {
         let of = self.template(template);
         Recurring {
@@ -77,7 +76,7 @@ impl State {
         }
     }
 
-    /// Where a job stands, in Qless's word.
+    /// The state of a job in Qless's words.
     pub(crate) fn qless_word(&self, at: RowId) -> &'static str {
         let row = &self.rows[at];
         match row.state {
@@ -112,7 +111,7 @@ impl State {
         Lock { worker, token: Token { number: row.seq, hint: at }, expires: row.score }
     }
 
-    /// The deadline that Qless names; nought if it names none.
+    /// The deadline that Qless names; zero for none.
     pub(super) fn expires(&self, at: RowId) -> Timestamp {
         let row = &self.rows[at];
         if row.flags.has(Flags::EXPIRES) {

@@ -1,4 +1,4 @@
-//! Applies what workers announce, and what becomes of a worker that is lost or was not seen for long.
+//! Applies announced capabilities, and the changes for a worker that is lost or was not seen for long.
 
 use super::super::history::Mark;
 use super::super::{Flags, NONE, ReadyKey, RowId, RowState, State, Worker};
@@ -9,7 +9,7 @@ impl State {
     pub(super) fn see(&mut self, worker: NameId, now: Timestamp) {
         if self.workers[worker].capabilities.is_empty() {
             if self.workers[worker].seen.replace(now).is_none() {
-                // It ages from now on.
+                // From now on it can age.
                 self.workers.examine(worker);
             }
             return;
@@ -79,7 +79,8 @@ impl State {
         extension.evidence = evidence.clone();
     }
 
-    /// A job goes to the front of its priority. Its token stays where others have their arrival, so those that come back keep their order.
+    /// Moves a job to the front of its priority. Its token serves as arrival number, so several such jobs
+    /// keep their order.
     pub(super) fn bring_to_front(&mut self, at: RowId) {
         self.set_grace(at, false);
         self.unlist(at);

@@ -102,7 +102,8 @@ impl State {
         }
     }
 
-    /// Gives a job a tag. If it has it, it only stands later among those that do, unless the tag is to be kept twice.
+    /// Tags a job. A tag that it has already moves to the end of the tag's list, unless it is to be stored
+    /// twice.
     pub(super) fn tag(&mut self, at: RowId, tag: &Tag, now: Timestamp, twice: bool) {
         self.count_tag(tag, 1);
         let seq = self.next_seq();
@@ -136,7 +137,7 @@ impl State {
         self.count_tag(tag, -1);
     }
 
-    /// Takes all tags from a job, and gives them back.
+    /// Removes all tags of a job, and returns them.
     pub(super) fn untag_all(&mut self, at: RowId) -> Vec<Tag> {
         if self.rows[at].cold == NONE {
             return Vec::new();

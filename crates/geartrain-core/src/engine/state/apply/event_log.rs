@@ -10,7 +10,7 @@ impl State {
     pub(super) fn start_event_log(&mut self, listened: Option<Timestamp>) {
         let event_log = &mut self.event_log;
         if event_log.listened.is_some() != listened.is_some() {
-            // What happens while events are not kept is missed by everybody, so that no earlier position is good after it.
+            // While the log is off, all subscribers miss events, so positions from before are invalid.
             event_log.events.clear();
             event_log.bytes = 0;
             event_log.last += 1;
@@ -19,7 +19,8 @@ impl State {
         event_log.listened = listened;
     }
 
-    /// Of what happened before the store was opened some may have been lost after it was told. What happens now is beyond all that.
+    /// Events from before the store was opened may have been published and then lost. New positions are above
+    /// all of those.
     pub(super) fn begin_event_epoch(&mut self, epoch: u32) {
         self.event_log.last = self.event_log.last.max(u64::from(epoch) << EPOCH_BITS);
     }
@@ -28,12 +29,12 @@ impl State {
         self.event_log.add(self.event_log.last + 1, Arc::new(event.clone()));
     }
 
-    /// So many events are kept for somebody who is to have every one.
+    /// Retains up to `max` events for the subscriber that must receive all.
     pub(crate) fn hold_events(&mut self, max: usize) {
         self.event_log.held_max = max;
     }
 
-    /// They have those up to a position.
+    /// That subscriber has received the events up to a position.
     pub(crate) fn ack_events(&mut self, position: u64) {
         self.event_log.acked = self.event_log.acked.max(position);
         self.event_log.trim();
@@ -48,7 +49,7 @@ impl EventLog {
         self.trim();
     }
 
-    /// Drops the oldest, as long as there are too many.
+    /// Drops the oldest events while there are too many.
     pub(super) fn trim(&mut self) {
         let held_bytes_max = self.held_max.saturating_mul(EVENT_BYTES);
         while let Some(oldest) = self.events.front() {

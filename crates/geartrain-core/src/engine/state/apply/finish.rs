@@ -1,4 +1,4 @@
-//! Applies what prolongs or ends an attempt, and removes jobs.
+//! Applies heartbeats and the ends of attempts, and removes jobs.
 
 use super::super::blobs::BlobRef;
 use super::super::cold::{Ended, FailureRow};
@@ -21,7 +21,7 @@ impl State {
         self.complete_attempt(at, now, payload);
         let row = &mut self.rows[at];
         row.state = RowState::Complete;
-        // The token stays in `seq`, so that the attempt can say again that it is done.
+        // The fencing token stays in `seq`, so that a repeated completion is recognised.
         row.score = now;
         let entry = DueKey::of(at, row);
         self.set_queue(at, NONE);
@@ -48,7 +48,7 @@ impl State {
         row.flags.set(Flags::ADVANCED, row.state == RowState::Scheduled);
     }
 
-    /// What completing for good and going on to another queue have in common.
+    /// The common part of completing and advancing.
     pub(super) fn complete_attempt(&mut self, at: RowId, now: Timestamp, payload: &Option<Payload>) {
         self.mark(at, now, Mark::Done);
         self.set_payload(at, payload);
@@ -84,7 +84,7 @@ impl State {
         self.release_key(at);
         self.dismiss_waiters(at);
         let ran = self.rows[at].state == RowState::Running;
-        // Behind one that was late there may be another.
+        // Behind an expired job there may be one that can start.
         self.mark_dirty(queue);
         self.detach(at);
         self.forget_expires(at);
@@ -153,7 +153,7 @@ impl State {
             self.untag_all(at);
             let dependencies: Vec<RowId> = self.dependencies(at).collect();
             dependencies.into_iter().for_each(|on| self.unlink(at, on));
-            // Whoever depends on it is removed by the same command.
+            // Dependents are removed by the same command.
             let dependents: Vec<RowId> = self.dependents(at).collect();
             dependents.into_iter().for_each(|of| self.unlink(of, at));
         }
@@ -169,7 +169,7 @@ impl State {
         self.rows.remove(at);
     }
 
-    /// Takes a failed job out of the count of those still failed.
+    /// Takes a failed job out of the day's count of failed jobs.
     pub(super) fn forget_failed(&mut self, at: RowId, queue: u32) {
         if self.rows[at].state == RowState::Failed
             && let Some(when) =
@@ -179,7 +179,7 @@ impl State {
         }
     }
 
-    /// A later attempt is over, so nobody will ask how the one before it ended.
+    /// A later attempt is over: how the earlier one ended is not needed any more.
     pub(super) fn forget_ended(&mut self, at: RowId) {
         if self.rows[at].cold != NONE {
             self.cold_mut(at).ended = None;

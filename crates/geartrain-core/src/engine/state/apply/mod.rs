@@ -1,5 +1,5 @@
-//! Applying deltas: the one place where the state changes, when a command is executed and when a store replays its
-//! log. Each file has the mutators of a slice of `engine/`.
+//! Applying deltas: the only place where the state changes, when a command is executed and when a store
+//! replays its log. Each file holds the mutators of one slice of `engine/`.
 
 mod capabilities;
 mod change;
@@ -17,7 +17,7 @@ use super::{EPOCH_BITS, NONE, State};
 use crate::engine::delta::Delta;
 
 impl State {
-    /// Makes a change.
+    /// Applies a delta. A snapshot in progress gets the changed row's preimage first.
     pub(crate) fn apply(&mut self, delta: &Delta) {
         if let Some(row) = delta.row() {
             self.save_preimage(row);

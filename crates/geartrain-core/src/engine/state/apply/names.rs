@@ -1,6 +1,5 @@
-//! Applies changes to interned names, and counts the references to them.
-//!
-//! Each number that a row, a history, a failure, a template or a capability holds is counted in the [`Interner`].
+//! Applies changes of interned names, and counts the references to them: each id that a row, a history, a
+//! failure, a template or a capability holds is counted in the [`Interner`].
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::super::{Interner, Queue, RowId, State, Template};
 use crate::engine::delta::{Kind, NameId};
 
 impl State {
-    /// Interns a name under a number that is free, or else under the next one.
+    /// Interns a name under a free id, or else under the next one.
     pub(super) fn name(&mut self, kind: Kind, number: Option<u32>, name: &Arc<str>) {
         fn add<T>(to: &mut Interner<T>, number: Option<u32>, name: &Arc<str>, thing: T) {
             let number = number.unwrap_or_else(|| to.add_free());
@@ -81,7 +80,7 @@ impl State {
         self.klasses.count(template.klass, hold);
     }
 
-    /// Counts what a row refers to that was read from a snapshot, or takes it back before the row goes.
+    /// Counts the names of a row read from a snapshot, or releases them before the row is removed.
     pub(in crate::engine::state) fn count_row(&mut self, at: RowId, hold: bool) {
         let State { rows, cold_parts, blobs, queues, klasses, workers, groups, .. } = self;
         let row = &rows[at];

@@ -1,4 +1,5 @@
-//! Applies pops and what concerns locks: fencing tokens, grace, the workers' lists, dirty queues.
+//! Applies pops and changes of locks: fencing tokens, grace periods, the workers' lists. Also tracks dirty
+//! queues.
 
 use super::super::history::Mark;
 use super::super::{DueKey, Flags, RowId, RowState, State};
@@ -38,7 +39,7 @@ impl State {
         self.days(queue, now).retries += 1;
     }
 
-    /// Begins or ends the time in which a job's worker may come back.
+    /// Begins or ends the grace period of a job's holder.
     pub(super) fn set_grace(&mut self, at: RowId, on: bool) {
         let row = &mut self.rows[at];
         if row.flags.has(Flags::GRACE) == on {
@@ -63,7 +64,7 @@ impl State {
         self.rows[at].remaining -= 1;
     }
 
-    /// Gives a lock another deadline.
+    /// Changes a lock's expiry.
     pub(super) fn relock(&mut self, at: RowId, deadline: Timestamp) {
         let row = &mut self.rows[at];
         let (queue, old) = (row.queue, DueKey::of(at, row));
@@ -98,7 +99,7 @@ impl State {
         self.rows[at].flags.set(Flags::LISTED, false);
     }
 
-    /// Remembers the deadline that Qless goes on to name.
+    /// Stores the deadline that Qless continues to name.
     pub(super) fn remember_expires(&mut self, at: RowId) {
         let expires = self.expires(at);
         self.cold_mut(at).expires = Some(expires);
@@ -113,12 +114,12 @@ impl State {
         }
     }
 
-    /// Begins or ends the watch on a queue. That is no change: it is not written down, and nobody can see it.
+    /// Starts or stops watching a queue. No delta: it is neither logged nor visible.
     pub(crate) fn watch(&mut self, queue: u32, on: bool) {
         let of = &mut self.queues[queue];
         of.watched = on;
         if !on {
-            // The list of stirred queues must not name a queue that can be removed.
+            // The list of dirty queues must not name a queue that can be removed.
             if std::mem::take(&mut of.dirty) {
                 self.dirty_queues.retain(|dirty| *dirty != queue);
             }
@@ -134,7 +135,7 @@ impl State {
         }
     }
 
-    /// The queues that were stirred since the last time, each once.
+    /// The queues that became dirty since the last call, each once.
     pub(crate) fn take_dirty_queues(&mut self) -> Vec<u32> {
         let dirty = std::mem::take(&mut self.dirty_queues);
         for queue in &dirty {

@@ -1,4 +1,4 @@
-//! Applies puts: rows are made, filled, and moved between the indexes of their queues.
+//! Applies puts: makes and fills rows, and moves them between the indexes of their queues.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ impl State {
         self.register(put.queue, put.now);
     }
 
-    /// Takes a job out of wherever it is, to be put again; gives back its tags.
+    /// Prepares a job to be put again: removes it from its index and drops its payload. Returns its tags.
     pub(super) fn leave_to_be_put(&mut self, at: RowId, put: &PutDelta) -> Vec<Tag> {
         if let Some(depends) = &put.depends {
             let depends: BTreeSet<RowId> = depends.iter().copied().collect();
@@ -56,7 +56,7 @@ impl State {
         self.untag_all(at)
     }
 
-    /// Writes what a job is into a row that has no payload.
+    /// Fills a row that has no payload.
     #[allow(clippy::too_many_arguments, reason = "a put and a spawn have these in common and nothing else")]
     pub(super) fn fill(
         &mut self,
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Puts a job that is nowhere where it belongs: with what it depends on, on the schedule, or to work.
+    /// Adds a job that is in no index to the right one: dependent, scheduled or ready.
     pub(super) fn enqueue(&mut self, at: RowId, now: Timestamp, due: Option<Timestamp>) {
         let depends = self.cold(at).is_some_and(|cold| !cold.dependencies.is_empty());
         match due {
@@ -137,7 +137,7 @@ impl State {
         entry
     }
 
-    /// Takes a job out of where it is. Where it goes must follow.
+    /// Removes a job from the index of its state. The caller must add it to another or remove the row.
     pub(super) fn detach(&mut self, at: RowId) {
         if self.rows[at].cold != NONE {
             self.leave_extension_indexes(at);
@@ -168,7 +168,7 @@ impl State {
             }
         };
         debug_assert!(was_there, "row {at} was not where its state says");
-        // These are about where it was.
+        // These flags describe the old state.
         self.rows[at].flags.set(Flags::FRONT | Flags::STALLED | Flags::ADVANCED, false);
     }
 

@@ -1,5 +1,5 @@
-//! Applies put options and what belongs to them: unique keys, result waiters, deadlines, expiries. Also makes and
-//! frees the cold part of a row.
+//! Applies put options: unique keys, result waiters, deadlines, expiries. Also allocates and frees the cold
+//! part of a row.
 
 use std::collections::btree_map::Entry;
 
@@ -25,7 +25,7 @@ impl State {
         self.trim_extension(at);
     }
 
-    /// Somebody decides that a job is to run after all: that it is late, or that workers died of it, counts no more.
+    /// The job is to run again: past expiry and crashes of workers no longer count.
     pub(super) fn renew(&mut self, at: RowId, now: Timestamp) {
         let Some(extension) = self.cold_mut(at).extension.as_deref_mut() else { return };
         extension.options.expires = extension.options.expires.filter(|expires| *expires > now);
@@ -49,7 +49,7 @@ impl State {
 
     pub(super) fn detach_waiter(&mut self, at: RowId, waiter: &ResultWaiter) {
         let waiters = &mut self.extension_mut(at).waiters;
-        // Whoever leaves first mostly came first.
+        // Mostly the oldest waiter leaves first.
         if let Some(position) = waiters.iter().position(|other| other == waiter) {
             waiters.remove(position);
         }
@@ -57,7 +57,7 @@ impl State {
         self.trim_extension(at);
     }
 
-    /// Nobody waits any more for a job that ended.
+    /// Detaches all waiters of a job that ended.
     pub(super) fn dismiss_waiters(&mut self, at: RowId) {
         if self.extension(at).is_none_or(|extension| extension.waiters.is_empty()) {
             return;
@@ -73,7 +73,7 @@ impl State {
         self.deadlines.insert((deadline, self.rows[at].seq, at));
     }
 
-    /// Takes the job's key, if it has one and nobody else does.
+    /// Takes the job's unique key, if it has one and no other job owns it.
     pub(super) fn take_key(&mut self, at: RowId) {
         let queue = self.rows[at].queue;
         let Some(key) = self.extension(at).and_then(|extension| extension.options.unique.clone()) else {
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// A job with a rare part leaves where it is.
+    /// Removes a job with a cold part from the expiries, and a running one from the deadlines.
     pub(super) fn leave_extension_indexes(&mut self, at: RowId) {
         self.leave_expiries(at);
         if self.rows[at].state != RowState::Running {
@@ -129,7 +129,7 @@ impl State {
         self.cold_mut(at).extension.get_or_insert_default()
     }
 
-    /// Lets go of what is empty.
+    /// Frees an empty extension.
     pub(super) fn trim_extension(&mut self, at: RowId) {
         if self.rows[at].cold == NONE {
             return;
@@ -150,7 +150,7 @@ impl State {
         &mut self.cold_parts[row.cold as usize]
     }
 
-    /// Lets the rare part go if there is nothing in it.
+    /// Frees an empty cold part.
     pub(super) fn trim(&mut self, at: RowId) {
         let row = &mut self.rows[at];
         if row.cold != NONE && *self.cold_parts[row.cold as usize] == ColdPart::default() {

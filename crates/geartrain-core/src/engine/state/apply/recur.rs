@@ -1,4 +1,4 @@
-//! Applies changes of recurring jobs, and makes their jobs.
+//! Applies changes of recurring jobs, and spawns their jobs.
 
 use super::super::{DueKey, State, Template};
 use crate::engine::delta::RecurDelta;
