@@ -18,6 +18,9 @@ const UNFINISHED: &str = "checkpoint.new";
 
 /// How much is gathered while what came before it is still being written; then whoever brings more has to wait.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
+/// Capacity of each of the two buffers of a checkpoint: a full one and a large piece. Memory that is never written is not
+/// resident, whereas a buffer that grows by doubling leaves up to 15 MB of old buffers to the allocator.
+const BUFFER_BYTES: usize = GATHERED_BYTES_MAX + (4 << 20);
 
 /// The checkpoints of a directory.
 #[derive(Clone)]
@@ -83,7 +86,7 @@ impl Checkpoints {
     pub(crate) fn begin(&self, position: Position) -> io::Result<CheckpointWriter> {
         self.give_up()?;
         let file = self.disk.create(UNFINISHED)?;
-        let mut buffer = Vec::with_capacity(2 * STRETCH);
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         buffer.extend_from_slice(MAGIC);
         buffer.extend_from_slice(&position.segment.to_le_bytes());
         buffer.extend_from_slice(&position.offset.to_le_bytes());
@@ -230,7 +233,7 @@ impl CheckpointWriter {
 
     /// Waits for what is being written, and hands back an empty buffer.
     fn wait(&mut self) -> io::Result<Vec<u8>> {
-        let Some(writing) = self.writing.take() else { return Ok(Vec::new()) };
+        let Some(writing) = self.writing.take() else { return Ok(Vec::with_capacity(BUFFER_BYTES)) };
         let mut buffer = writing.join().unwrap_or_else(|| Err(panicked()))?;
         buffer.clear();
         Ok(buffer)

@@ -174,7 +174,7 @@ impl Store {
         let premises = Premises { disk: OnDisk(disk), gate, payload_bytes, large, _lock: lock };
         // An empty payload takes nothing anywhere.
         let limits = Limits {
-            moved_bytes_min: options.spill_bytes_min.max(1),
+            spill_bytes_min: options.spill_bytes_min.max(1),
             events_held_max: options.events_held_max,
             ..limits
         };

@@ -368,7 +368,7 @@ impl Host {
         if self.clock.elapsed() >= self.note_waiting_at {
             self.note_waiting_at = self.clock.elapsed() + note_waiting_after();
             for pop in self.waiters.pops() {
-                self.engine.still_asks(now, pop, &mut self.effects);
+                self.engine.note_parked_poll(now, pop, &mut self.effects);
             }
         }
         if self.listeners.any() {
@@ -633,7 +633,7 @@ impl Host {
         self.executed = 0;
         let can_wait = !self.is_visited;
         // Whoever hands something out reads its payload, if that is on the disk.
-        let giver = Giver { is_alone: is_alone && (can_wait || !self.effects.elsewhere), can_wait };
+        let giver = Giver { is_alone: is_alone && (can_wait || !self.effects.any_spilled), can_wait };
         self.keeper.keep(&mut self.effects, std::mem::take(&mut self.outgoing), &mut self.engine, giver);
     }
 

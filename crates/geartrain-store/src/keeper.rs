@@ -82,7 +82,7 @@ impl Keeper {
         };
         let written = if is_put_off { Written::default() } else { effects.take_written() };
         effects.deltas.clear();
-        let elsewhere = std::mem::take(&mut effects.elsewhere);
+        let elsewhere = std::mem::take(&mut effects.any_spilled);
         let events = std::mem::take(&mut effects.events);
         let last_event = if events.is_empty() { 0 } else { engine.event_position() };
         let deliveries = std::mem::take(&mut effects.deliveries);
@@ -259,10 +259,10 @@ impl Scribe {
     /// gone in this instant. What is told must not overtake what is under way, and what is in a snapshot must be in the log before it.
     fn puts_off(&mut self, effects: &Effects, engine: &Engine) -> bool {
         let Some(written) = &effects.written else { return false };
-        let may = !written.must_be_kept
+        let may = !written.must_be_logged
             && !written.bytes.is_empty()
             && written.bytes.len() <= PUT_OFF_BYTES_MAX
-            && !effects.elsewhere
+            && !effects.any_spilled
             && !engine.keeps_events()
             && self.snapshot.is_none()
             && self.desk.may_tell();

@@ -397,7 +397,7 @@ mod tests {
 
     /// An engine that has jobs with these payloads.
     fn engine(payloads: &[&str]) -> Engine {
-        let mut engine = Engine::new(Limits { moved_bytes_min: 1, ..Limits::default() });
+        let mut engine = Engine::new(Limits { spill_bytes_min: 1, ..Limits::default() });
         for (n, payload) in payloads.iter().enumerate() {
             let (queue, jid) = (QueueName::new("q").unwrap(), Jid::new(n.to_string()).unwrap());
             let put = Put::new(queue, jid, Klass::new("k").unwrap(), *payload);

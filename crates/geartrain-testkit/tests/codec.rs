@@ -151,7 +151,7 @@ fn samples() -> Vec<Delta> {
         Delta::Promote(200, now),
         Delta::Pop { row: 200, worker: 300, now, expires: later },
         Delta::Warn { row: 200, now, until: later },
-        Delta::Spend(200),
+        Delta::SpendRetry(200),
         Delta::Heartbeat { row: 200, expires: later, payload: None },
         Delta::Heartbeat { row: 200, expires: later, payload: payload.clone() },
         Delta::Complete { row: 200, now, payload: None },
@@ -229,7 +229,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
     };
     let kept = |how, code, bytes: &'static str| {
         let outcome = JobResult { code, bytes: bytes.into() };
-        Delta::ResultKept(Box::new(StoredResult {
+        Delta::ResultStored(Box::new(StoredResult {
             jid: uuid(),
             ending: how,
             result: outcome,
@@ -241,13 +241,13 @@ fn samples_beyond_qless() -> Vec<Delta> {
     let mut samples = vec![
         Delta::PutOptions(9, Box::default()),
         Delta::PutOptions(9, Box::new(terms.clone())),
-        Delta::Merged { row: 9, result_for: None, always: true },
-        Delta::Merged { row: 9, result_for: Some(Seconds::from(60)), always: false },
+        Delta::Coalesced { row: 9, result_ttl: None, always: true },
+        Delta::Coalesced { row: 9, result_ttl: Some(Seconds::from(60)), always: false },
         Delta::Attached(9, waiter),
         Delta::Detached(9, ResultWaiter { stream_id: 1, connection: 0, number: 0 }),
         Delta::Progressed(9, progress),
         Delta::Deadline(9, at(30.5)),
-        Delta::Overrun(9, at(31.0)),
+        Delta::AttemptTimedOut(9, at(31.0)),
         Delta::Crashed { row: 9, now: at(32.0), evidence: None },
         Delta::Crashed { row: 9, now: at(32.0), evidence: Some("signal 9".into()) },
         Delta::Release(9, at(33.0)),
@@ -258,7 +258,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::CapabilitiesCleared(1),
         Delta::Limits(2, None),
         Delta::Limits(2, Some(Box::new(limits))),
-        Delta::Asked(2, at(34.0)),
+        Delta::Polled(2, at(34.0)),
         kept(JobEnding::Completed, 0, "42"),
         kept(JobEnding::Failed { group: group(), message: "no such host".into() }, -1, ""),
         Delta::ResultDropped(uuid()),
@@ -272,8 +272,8 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::PutOptions(9, Box::new(PutOptions { metadata: Some("".into()), ..terms })),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(0, 0), seconds_left: None }),
         Delta::Progressed(9, Progressed { portion: Portion::as_said(5, 4), seconds_left: None }),
-        Delta::ReuseNumber(Kind::Worker, 300, "host-8".into()),
-        Delta::FreeNumber(Kind::Klass, 3),
+        Delta::ReuseNameId(Kind::Worker, 300, "host-8".into()),
+        Delta::FreeNameId(Kind::Klass, 3),
         Delta::Put(PutDelta { payload: in_file(), ..plain_put() }),
         Delta::Complete { row: 9, now: at(36.0), payload: Some(in_file()) },
     ]);
@@ -531,7 +531,7 @@ fn damage_is_told_with_its_place() {
         ("37 04 00", 1, "kind of name", Unknown(4)),
         ("34 00 01", 2, "counter", Misfit),
         (&long_counter, 516, "counter", Misfit),
-        (&long_aside, 4109, "aside", Misfit),
+        (&long_aside, 4109, "metadata", Misfit),
         // A payload in a file, before a delta without a payload, with another one, and before itself.
         ("40 01 10 02 0f 09", 4, "delta of a payload in a file", Unknown(0x0f)),
         ("40 01 10 02 0a 09 0000000000000000 01 01 61", 4, "delta of a payload in a file", Unknown(0x0a)),
@@ -544,7 +544,7 @@ fn damage_is_told_with_its_place() {
     // Comparing cannot tell that one NaN is another.
     let nan = decoded(&unhex("02 00 000000000000f87f")).unwrap_err();
     assert!(matches!(nan, CodecError { at: 2, what: "now", why: BadDouble(number) } if number.is_nan()));
-    assert_eq!(nan.to_string(), "byte 2: now must be a finite number and not minus nought, not NaN");
+    assert_eq!(nan.to_string(), "byte 2: now must be a finite number and not minus zero, not NaN");
 }
 
 #[test]

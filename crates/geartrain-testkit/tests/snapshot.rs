@@ -86,7 +86,7 @@ fn damaged_counters_are_refused() {
         assert!(restored(&(head[..length].to_vec(), jobs.clone())).is_err(), "{length} bytes");
     }
     for (counters, what) in
-        [(&[1, 0, 1][..], "counter"), (&[1, 1, b'c', 1, 0], "the end of a picture's head")]
+        [(&[1, 0, 1][..], "counter"), (&[1, 1, b'c', 1, 0], "the end of a snapshot's head")]
     {
         let error = restored(&([&older[..], counters].concat(), jobs.clone())).unwrap_err();
         assert_eq!(error.what, what);
@@ -103,7 +103,7 @@ fn what_is_carried_aside_belongs_to_what_goes_beyond_qless() {
     let mut damaged = jobs.clone();
     damaged[place + 2] = 0x10;
     let error = restored(&(head.clone(), damaged)).unwrap_err();
-    assert_eq!(error.what, "what is carried aside");
+    assert_eq!(error.what, "metadata without an extension");
     let mut damaged = jobs;
     damaged[place + 2] = 0x38;
     assert_eq!(restored(&(head, damaged)).unwrap_err().what, "flags");

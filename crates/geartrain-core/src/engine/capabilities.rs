@@ -1,4 +1,5 @@
-//! What workers can do, what becomes of their jobs when they die or are interrupted, and what queues take.
+//! Capabilities: what workers announced, what happens to the jobs of a lost or interrupted worker, and limits
+//! of queues.
 
 use super::put_options::check_span;
 use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
@@ -8,13 +9,13 @@ use crate::{
     Timestamp, WorkerLost, WorkerName,
 };
 
-/// How long ago a worker that waits for jobs was last noted as seen, before it is again.
+/// How often a parked worker is noted as seen.
 const SEEN_AGAIN: Seconds = Seconds::from_whole(15);
-/// The most that a worker may announce.
-const ABILITIES_MAX: usize = 1_024;
-/// The most that may be said of a worker's death: it is written for each of its jobs.
+/// Limit of capabilities per worker.
+const CAPABILITIES_MAX: usize = 1_024;
+/// Limit of the evidence of a lost worker: it is stored for each of its jobs.
 const EVIDENCE_BYTES_MAX: usize = 4 << 10;
-/// The most priorities that have a limit of their own.
+/// Limit of priorities with a limit of their own.
 const PRIORITIES_MAX: usize = 16;
 
 impl Engine {
@@ -42,19 +43,19 @@ impl Engine {
                 Vec::new()
             }
         };
-        for ability in can {
-            let queue = self.queue_id(&ability.queue, fx);
-            let klass = ability.klass.map(|klass| self.klass_id(&klass, fx));
+        for capability in can {
+            let queue = self.queue_id(&capability.queue, fx);
+            let klass = capability.klass.map(|klass| self.klass_id(&klass, fx));
             self.commit(
-                Delta::CapabilityAdded { worker, queue, klass, attempt_max: ability.attempt_max },
+                Delta::CapabilityAdded { worker, queue, klass, attempt_max: capability.attempt_max },
                 fx,
             );
         }
-        fx.tell(|| Event::Announced { worker: name });
+        fx.publish(|| Event::Announced { worker: name });
         Ok(())
     }
 
-    /// What nobody has a name for, nobody can do.
+    /// Withdraws a capability. A queue or klass that is not interned has none.
     fn disable(&mut self, worker: NameId, queue: &QueueName, klass: Option<&Klass>, fx: &mut Effects) {
         let Some(queue) = self.state.find_queue(queue.as_str()) else { return };
         let known = klass.map(|klass| self.state.find_name(Kind::Klass, klass.shared()));
@@ -64,17 +65,17 @@ impl Engine {
         }
     }
 
-    /// How many jobs a worker has.
+    /// How many jobs a worker holds.
     pub fn held_by(&self, worker: &WorkerName) -> usize {
         let worker = self.state.find_worker(worker.as_str());
         worker.map_or(0, |worker| self.state.held(worker).len())
     }
 
-    /// Notes that somebody still waits for jobs, unless that was noted a moment ago.
-    pub fn still_asks(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
+    /// Notes that a parked pop still waits, unless that was noted a moment ago.
+    pub fn note_parked_poll(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
         for queue in &pop.queues {
             let queue = self.queue_id(queue, effects);
-            self.note_asked(queue, now, effects);
+            self.note_polled(queue, now, effects);
         }
         if let Some(worker) = self.state.find_worker(pop.worker.as_str())
             && self.state.worker(worker).seen.is_some_and(|seen| now - seen > SEEN_AGAIN)
@@ -85,42 +86,44 @@ impl Engine {
 
     fn check_announcement(&self, worker: Option<NameId>, change: &AnnounceChange) -> Result<(), Refusal> {
         let (can, before) = match change {
-            AnnounceChange::Cannot(cannot) => return at_most("abilities", cannot.len(), ABILITIES_MAX),
+            AnnounceChange::Cannot(cannot) => return at_most("abilities", cannot.len(), CAPABILITIES_MAX),
             AnnounceChange::Only(only) => (only, Vec::new()),
             AnnounceChange::Can(can) => {
-                (can, worker.map_or(Vec::new(), |worker| self.state.abilities(worker)))
+                (can, worker.map_or(Vec::new(), |worker| self.state.capabilities(worker)))
             }
         };
-        can.iter().try_for_each(|ability| check_span("timeout", ability.attempt_max))?;
+        can.iter().try_for_each(|capability| check_span("timeout", capability.attempt_max))?;
         let all: std::collections::BTreeSet<_> =
-            can.iter().chain(&before).map(|ability| (&ability.queue, &ability.klass)).collect();
-        at_most("abilities", all.len(), ABILITIES_MAX)
+            can.iter().chain(&before).map(|capability| (&capability.queue, &capability.klass)).collect();
+        at_most("abilities", all.len(), CAPABILITIES_MAX)
     }
 
     pub(super) fn roll_call(&self, call: &RollCall) -> u64 {
         let Some(queue) = self.state.find_queue(call.queue.as_str()) else { return 0 };
-        let able = match &call.klass {
-            None => self.state.able_at_all(queue),
-            Some(klass) => self.state.able(queue, self.state.find_name(Kind::Klass, klass.shared())),
+        let count = match &call.klass {
+            None => self.state.workers_capable_in_queue(queue),
+            Some(klass) => {
+                self.state.capable_workers(queue, self.state.find_name(Kind::Klass, klass.shared()))
+            }
         };
-        able as u64
+        count as u64
     }
 
     pub(super) fn announced(&self, announced: &Announced) -> Vec<Announcement> {
         let workers: Vec<NameId> = match &announced.worker {
-            None => self.state.able_workers().collect(),
+            None => self.state.workers_with_capabilities().collect(),
             Some(worker) => self.state.find_worker(worker.as_str()).into_iter().collect(),
         };
         let mut all: Vec<Announcement> = workers
             .into_iter()
             .filter_map(|worker| {
-                let abilities = self.state.abilities(worker);
+                let capabilities = self.state.capabilities(worker);
                 let seen = self.state.worker(worker).seen;
                 let name = self.state.worker_name(worker)?;
-                (!abilities.is_empty()).then_some(Announcement {
+                (!capabilities.is_empty()).then_some(Announcement {
                     worker: name,
                     seen,
-                    capabilities: abilities,
+                    capabilities: capabilities,
                 })
             })
             .collect();
@@ -128,24 +131,24 @@ impl Engine {
         all
     }
 
-    pub(super) fn hand_back(
+    pub(super) fn release(
         &mut self,
         now: Timestamp,
-        hand_back: Release,
+        release: Release,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let Release { jid, holder } = hand_back;
+        let Release { jid, holder } = release;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
-        self.tell_handed_back(row, false, fx);
+        self.publish_release(row, false, fx);
         self.commit(Delta::Release(row, now), fx);
         self.remove_if_abandoned(row, fx);
         Ok(())
     }
 
-    fn tell_handed_back(&self, row: RowId, crashed: bool, fx: &mut Effects) {
+    fn publish_release(&self, row: RowId, crashed: bool, fx: &mut Effects) {
         if let Some(worker) = self.holder(row) {
-            fx.tell(|| Event::Released {
+            fx.publish(|| Event::Released {
                 jid: self.state.jid(row),
                 queue: self.state.queue_name(self.state.row(row).queue),
                 worker,
@@ -154,57 +157,59 @@ impl Engine {
         }
     }
 
-    pub(super) fn gone(
+    pub(super) fn worker_lost(
         &mut self,
         now: Timestamp,
-        gone: WorkerLost,
+        lost: WorkerLost,
         fx: &mut Effects,
     ) -> Result<Vec<Jid>, Refusal> {
-        check_size("evidence", gone.evidence.as_ref().map_or(0, String::len), EVIDENCE_BYTES_MAX)?;
-        let Some(worker) = self.state.find_worker(gone.worker.as_str()) else { return Ok(Vec::new()) };
+        check_size("evidence", lost.evidence.as_ref().map_or(0, String::len), EVIDENCE_BYTES_MAX)?;
+        let Some(worker) = self.state.find_worker(lost.worker.as_str()) else { return Ok(Vec::new()) };
         let held = self.state.held(worker);
         if held.is_empty() && self.state.worker(worker).seen.is_none() {
             return Ok(Vec::new());
         }
         let jids = held.iter().map(|row| self.state.jid(*row)).collect();
         for row in held {
-            self.crash(row, now, gone.evidence.as_deref(), fx);
+            self.crash(row, now, lost.evidence.as_deref(), fx);
         }
         self.commit(Delta::ForgetWorker(worker), fx);
-        fx.tell(|| Event::WorkerLost { worker: gone.worker });
+        fx.publish(|| Event::WorkerLost { worker: lost.worker });
         Ok(jids)
     }
 
     fn crash(&mut self, row: RowId, now: Timestamp, evidence: Option<&str>, fx: &mut Effects) {
         self.commit(Delta::Crashed { row, now, evidence: evidence.map(Into::into) }, fx);
-        let (crashes, of_job) =
-            self.state.extension(row).map_or((0, None), |side| (side.crashes, side.options.crashes_max));
-        // Whoever put it wants it to be tried without end.
+        let (crashes, of_job) = self
+            .state
+            .extension(row)
+            .map_or((0, None), |extension| (extension.crashes, extension.options.crashes_max));
+        // With the highest number of retries the job is to be tried without end.
         let is_endless = self.state.row(row).retries == RETRIES_MAX;
-        let of_all = if is_endless { 0 } else { self.state.numbers().crashes_max };
-        let max = of_job.unwrap_or(of_all);
+        let default_max = if is_endless { 0 } else { self.state.numbers().crashes_max };
+        let max = of_job.unwrap_or(default_max);
         if max > 0 && crashes >= max {
             let group = self.group_for("crashed", row);
             let evidence = evidence.map_or(String::new(), |evidence| format!(": {evidence}"));
             let message = format!("Job was set aside after {crashes} of its workers died{evidence}");
-            self.run_out_into(row, now, group, message, FailedBy::Crashes, fx);
+            self.fail_into_group(row, now, group, message, FailedBy::Crashes, fx);
         } else if self.state.row(row).remaining < 0 {
-            let (group, message) = self.exhausted(row);
-            self.run_out_into(row, now, group, message, FailedBy::Gone, fx);
+            let (group, message) = self.exhausted_failure(row);
+            self.fail_into_group(row, now, group, message, FailedBy::Gone, fx);
         } else {
-            self.tell_handed_back(row, true, fx);
+            self.publish_release(row, true, fx);
             self.commit(Delta::ToFront(row), fx);
             self.remove_if_abandoned(row, fx);
         }
     }
 
-    /// The group of a kind of failure that is told apart by queue.
+    /// The failure group of a queue, for one kind of failure.
     pub(super) fn group_for(&self, kind: &str, row: RowId) -> Group {
         let queue = self.state.queue_name(self.state.row(row).queue);
         Group::new(format!("{kind}-{queue}")).expect("a group has room for a queue's name")
     }
 
-    pub(super) fn run_out_into(
+    pub(super) fn fail_into_group(
         &mut self,
         row: RowId,
         now: Timestamp,
@@ -219,7 +224,7 @@ impl Engine {
             when: now,
             worker: None,
         };
-        self.run_out(row, now, group, failure, by, fx);
+        self.fail_without_retries(row, now, group, failure, by, fx);
     }
 
     pub(super) fn set_limits(&mut self, set: SetLimits, fx: &mut Effects) -> Result<(), Refusal> {
@@ -238,7 +243,7 @@ impl Engine {
         let queue = self.queue_id(&name, fx);
         let limits = (limits != QueueLimits::default()).then(|| Box::new(limits));
         self.commit(Delta::Limits(queue, limits), fx);
-        fx.tell(|| Event::LimitsSet { queue: name });
+        fx.publish(|| Event::LimitsSet { queue: name });
         Ok(())
     }
 
@@ -247,7 +252,7 @@ impl Engine {
         queue.and_then(|queue| self.state.limits(queue)).cloned().unwrap_or_default()
     }
 
-    /// Refuses a new job that its queue has no room for.
+    /// Refuses a new job if its queue is full.
     pub(super) fn check_limits(&self, queue: NameId, put: &Put) -> Result<(), Refusal> {
         let Some(limits) = self.state.limits(queue) else { return Ok(()) };
         let priority = put.priority.unwrap_or(Priority::ZERO);

@@ -1,4 +1,5 @@
-//! Changing what is known of a job, a queue, an option or a counter.
+//! Commands that change a job's priority, dependencies, tags, tracking or history, and queues, workers,
+//! options and counters.
 
 use super::state::check_option;
 use super::{Delta, Effects, Engine, ITSELF, RowState, TAGS_MAX, at_least_one, at_most};
@@ -58,11 +59,11 @@ impl Engine {
         let jid = track.jid.clone();
         let changes = self.state.is_tracked(&jid) != track.on;
         if track.on {
-            fx.tell(|| Event::Track { jid: track.jid });
-            // Tracking it again counts as tracking it from now on.
+            fx.publish(|| Event::Track { jid: track.jid });
+            // Tracking a tracked job again moves it to the end of the list.
             self.commit(Delta::Track(jid, now), fx);
         } else {
-            fx.tell(|| Event::Untrack { jid: track.jid });
+            fx.publish(|| Event::Untrack { jid: track.jid });
             self.commit(Delta::Untrack(jid), fx);
         }
         Ok(changes)
@@ -129,7 +130,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         check_option(&option, value.as_deref())?;
         self.check_size("value", value.as_ref().map_or(0, String::len))?;
-        fx.tell(|| match &value {
+        fx.publish(|| match &value {
             Some(value) => Event::ConfigSet { option: option.clone(), value: value.clone() },
             None => Event::ConfigUnset { option: option.clone() },
         });
@@ -137,8 +138,8 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn allot(&mut self, allot: AllocateIds, fx: &mut Effects) -> Result<u64, Refusal> {
-        let AllocateIds { counter, count } = allot;
+    pub(super) fn allocate_ids(&mut self, allocate: AllocateIds, fx: &mut Effects) -> Result<u64, Refusal> {
+        let AllocateIds { counter, count } = allocate;
         let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
         if !is_counter(&counter) {
             return bad("counter", format!("must have 1 to {NAME_BYTES_MAX} bytes, not {}", counter.len()));
@@ -146,7 +147,7 @@ impl Engine {
         if count.get() == 0 {
             return bad("count", "must be at least 1".into());
         }
-        let before = self.state.last_allotted(&counter);
+        let before = self.state.last_allocated_id(&counter);
         let Some(last) = before.checked_add(count.get() as u64) else {
             return bad("counter", format!("{counter} has no {} numbers left", count.get()));
         };
@@ -155,7 +156,7 @@ impl Engine {
     }
 }
 
-/// Whether a text may be a counter's name.
+/// Whether a text is a valid counter name.
 pub(super) fn is_counter(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len())
 }

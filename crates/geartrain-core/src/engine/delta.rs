@@ -1,4 +1,7 @@
-//! What changes, as data: decided by executing a command, written down by a store, and applied in one place.
+//! Deltas: each change of the state as data. Executing a command decides them, a store logs and replays them,
+//! and `State::apply` alone makes them happen.
+
+#![allow(missing_docs, reason = "a field whose name says it all has no doc line")]
 
 use std::sync::Arc;
 
@@ -8,9 +11,8 @@ use crate::{
     Seconds, StoredResult, Tag, Timestamp,
 };
 
-/// A kind of thing that goes by a name and is numbered.
+/// The kinds of interned names. Each kind has its own ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the words say it")]
 pub enum Kind {
     Queue,
     Klass,
@@ -18,227 +20,176 @@ pub enum Kind {
     Group,
 }
 
-/// The number of a queue, klass, worker or group, given by [`Delta::Name`] or [`Delta::ReuseNumber`].
+/// The id of an interned name, given by [`Delta::Name`] or [`Delta::ReuseNameId`].
 pub type NameId = u32;
 
-/// Stands among dependencies for the very job that is put, which may have no row yet.
+/// Stands among dependencies for the job itself, which may have no row yet.
 pub const ITSELF: RowId = RowId::MAX;
 
-/// A change of state. Applied to a state equal to the one in which it was decided, it leads to an equal state.
+/// A change of the state. Applied to equal states, it leads to equal states.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delta {
-    /// Tokens and arrivals go on from here, beyond all that were given out before.
+    /// Fencing tokens and arrival numbers continue from this epoch, above all issued before.
     Epoch(u32),
-    /// A name gets the next number of its kind.
+    /// A name gets the next id of its kind.
     Name(Kind, Arc<str>),
-    /// A name gets a number of its kind that is free.
-    ReuseNumber(Kind, NameId, Arc<str>),
-    /// A name that nothing refers to is removed, and its number is free.
-    FreeNumber(Kind, NameId),
+    /// A name gets an id of its kind that is free.
+    ReuseNameId(Kind, NameId, Arc<str>),
+    /// A name that nothing refers to is removed, and its id is free.
+    FreeNameId(Kind, NameId),
     /// A worker was seen.
     Seen(NameId, Timestamp),
     /// A job enters a queue.
     Put(PutDelta),
     /// A recurring job makes a job.
     Spawn {
-        /// The recurring job.
         template: u32,
-        /// The new job's id.
         jid: Jid,
-        /// Its number.
+        /// The new job's number, which ends its jid.
         count: u64,
-        /// Its nominal time.
+        /// The new job's nominal time.
         at: Timestamp,
-        /// The nominal time of the next one.
+        /// The next job's nominal time.
         next: Timestamp,
-        /// When it was made.
         now: Timestamp,
     },
-    /// A due job may run.
+    /// A scheduled job is due and becomes ready.
     Promote(RowId, Timestamp),
-    /// A worker gets a job.
-    Pop {
-        /// The job.
-        row: RowId,
-        /// The worker.
-        worker: NameId,
-        /// When.
-        now: Timestamp,
-        /// Until when.
-        expires: Timestamp,
-    },
-    /// A worker's lock has expired; it has until then to come back.
+    /// A worker gets a job, with a lock and a new fencing token.
+    Pop { row: RowId, worker: NameId, now: Timestamp, expires: Timestamp },
+    /// A worker's lock has expired: it is warned, and has a grace period to come back.
     Warn {
-        /// The job.
         row: RowId,
-        /// When.
         now: Timestamp,
-        /// The end of its grace.
+        /// The end of the grace period.
         until: Timestamp,
     },
-    /// An attempt is given up: one retry less.
-    Spend(RowId),
-    /// A lock lasts longer.
-    Heartbeat {
-        /// The job.
-        row: RowId,
-        /// Until when.
-        expires: Timestamp,
-        /// The new payload.
-        payload: Option<Payload>,
-    },
-    /// A job is done.
-    Complete {
-        /// The job.
-        row: RowId,
-        /// When.
-        now: Timestamp,
-        /// The new payload.
-        payload: Option<Payload>,
-    },
-    /// A job is done in one queue and goes on to another.
+    /// An attempt is given up and costs a retry.
+    SpendRetry(RowId),
+    /// A lock is extended.
+    Heartbeat { row: RowId, expires: Timestamp, payload: Option<Payload> },
+    /// A job completes.
+    Complete { row: RowId, now: Timestamp, payload: Option<Payload> },
+    /// A job completes in one queue and continues in another.
     Advance(Box<AdvanceDelta>),
     /// A job fails.
     Fail(Box<FailDelta>),
-    /// A job goes back to its queue.
+    /// A job goes back to its queue to be retried.
     Retry {
-        /// The job.
         row: RowId,
-        /// When.
         now: Timestamp,
-        /// When it may run.
+        /// The earliest start, if delayed.
         due: Option<Timestamp>,
-        /// Why.
         failure: Option<Box<FailureDelta>>,
     },
-    /// A job is taken from its worker and goes to the very front.
+    /// A job is taken from its worker and goes before all others of its queue.
     Timeout(RowId, Timestamp),
-    /// A job is gone.
+    /// A job is removed.
     Remove(RowId),
-    /// A failed job goes into a queue.
+    /// A failed job goes back into a queue.
     Unfail(RowId, NameId, Timestamp),
-    /// A job matters more or less.
+    /// A job's priority changes.
     Priority(RowId, Priority),
-    /// A job waits for others as well.
+    /// A job depends on more jobs.
     Depend(RowId, Box<[RowId]>),
-    /// A job waits for others no longer.
+    /// A job no longer depends on some jobs.
     Undepend(RowId, Box<[RowId]>, Timestamp),
-    /// Something is written into a job's history.
-    Log {
-        /// The job.
-        row: RowId,
-        /// When.
-        now: Timestamp,
-        /// What.
-        message: Box<str>,
-        /// And more about it.
-        data: Option<Box<str>>,
-    },
+    /// A message is added to a job's history.
+    Log { row: RowId, now: Timestamp, message: Box<str>, data: Option<Box<str>> },
     /// A job is tracked.
     Track(Jid, Timestamp),
-    /// A job is tracked no longer.
+    /// A job is no longer tracked.
     Untrack(Jid),
     /// A job gets a tag, or gets it again.
     Tag(RowId, Tag, Timestamp),
     /// A job loses a tag, or would if it had it.
     Untag(RowId, Tag),
-    /// A queue is paused, or not.
+    /// A queue is paused or resumed.
     Pause(NameId, bool),
-    /// A queue is off the list.
+    /// A queue is removed from the list of queues.
     ForgetQueue(NameId),
-    /// A worker is off the list.
+    /// A worker is removed from the list of workers.
     ForgetWorker(NameId),
-    /// A worker was not seen for long: it is off the list, and its own list of jobs is gone.
+    /// A worker not seen for long is removed from the list, and its own list of jobs is cleared.
     AgeWorker(NameId),
-    /// An option has a value, or its default.
+    /// An option is set, or reset to its default.
     Config(Box<str>, Option<Box<str>>),
     /// A recurring job is new or has changed.
     Recur(Box<RecurDelta>),
-    /// A recurring job is gone.
+    /// A recurring job is removed.
     Unrecur(u32),
-    /// A job has these terms and no others. Who is attached is told apart, and nobody is called.
+    /// A job's put options are replaced. The waiter and the roll call are not part of them.
     PutOptions(RowId, Box<PutOptions>),
-    /// A put joins a job.
-    Merged {
-        /// The job.
+    /// A put is coalesced with a job that has its unique key.
+    Coalesced {
         row: RowId,
-        /// How long its result is to be kept at least.
-        result_for: Option<Seconds>,
-        /// Whether it lives on without anybody who waits.
+        /// The least time to store the result.
+        result_ttl: Option<Seconds>,
+        /// Whether the job no longer depends on waiting clients.
         always: bool,
     },
-    /// Somebody waits for a job.
+    /// A client waits for a job's result.
     Attached(RowId, ResultWaiter),
-    /// Somebody waits for a job no longer.
+    /// A client stops waiting.
     Detached(RowId, ResultWaiter),
-    /// An attempt got further.
+    /// An attempt reports progress.
     Progressed(RowId, Progressed),
-    /// An attempt must be over at a moment.
+    /// An attempt has a deadline.
     Deadline(RowId, Timestamp),
-    /// An attempt took too long: one retry less.
-    Overrun(RowId, Timestamp),
-    /// A job's worker died: one retry less.
+    /// An attempt exceeded its deadline, which costs a retry.
+    AttemptTimedOut(RowId, Timestamp),
+    /// A job's worker was lost, which costs a retry.
     Crashed {
-        /// The job.
         row: RowId,
-        /// When.
         now: Timestamp,
-        /// What is known of it.
+        /// What is known about the loss.
         evidence: Option<Box<str>>,
     },
-    /// A worker was interrupted, and its job goes to the front.
+    /// A worker releases a job, which goes to the front of its priority.
     Release(RowId, Timestamp),
-    /// A job goes from its worker to the front.
+    /// A job goes from a lost worker to the front of its priority.
     ToFront(RowId),
-    /// A worker can do jobs.
+    /// A worker announces a capability.
     CapabilityAdded {
-        /// The worker.
         worker: NameId,
-        /// The queue.
         queue: NameId,
-        /// The klass; any, if there is none.
+        /// The klass; `None` for any.
         klass: Option<NameId>,
-        /// How long it takes for one at the most.
+        /// The longest that an attempt may take.
         attempt_max: Option<Seconds>,
     },
-    /// A worker cannot do jobs any more.
+    /// A worker withdraws a capability.
     CapabilityRemoved {
-        /// The worker.
         worker: NameId,
-        /// The queue.
         queue: NameId,
-        /// The klass; any, if there is none.
+        /// The klass; `None` for any.
         klass: Option<NameId>,
     },
-    /// A worker can do nothing any more.
+    /// A worker loses all capabilities.
     CapabilitiesCleared(NameId),
-    /// A queue has these limits, or none.
+    /// A queue's limits are set, or removed.
     Limits(NameId, Option<Box<QueueLimits>>),
-    /// Somebody asked a queue for jobs.
-    Asked(NameId, Timestamp),
-    /// A result is kept.
-    ResultKept(Box<StoredResult>),
-    /// A result is kept no longer.
+    /// A worker polled a queue.
+    Polled(NameId, Timestamp),
+    /// A result is stored.
+    ResultStored(Box<StoredResult>),
+    /// A stored result is dropped.
     ResultDropped(Jid),
-    /// Events are kept because somebody listened at a moment, or not kept.
+    /// The event log is on, with when a subscriber was last seen; or off.
     Listening(Option<Timestamp>),
-    /// An event is kept.
+    /// An event is appended to the event log.
     EventLogged(Box<Event>),
-    /// Numbers of a counter are given out, up to this one.
+    /// A counter's ids up to this one are allocated.
     IdsAllocated(Box<str>, u64),
 }
 
 impl Delta {
-    /// Whether it must be synced before it is acknowledged. It need not be if all that can happen is that a job that was handed out waits again, and that the
-    /// worker that has it is told so. Jobs themselves, and how they ended, are not of this kind.
+    /// Whether it must be synced before it is acknowledged. Not if losing it only means that a job that was
+    /// handed out waits again and its worker loses the lock. Jobs themselves, and how they ended, must be.
     pub fn must_be_synced(&self) -> bool {
-        !matches!(
+        let may_be_lost = matches!(
             self,
-            Delta::Name(..)
-                | Delta::ReuseNumber(..)
-                | Delta::FreeNumber(..)
-                | Delta::Seen(..)
-                | Delta::Promote(..)
+            Delta::Promote(..)
                 | Delta::Pop { .. }
                 | Delta::Heartbeat { payload: None, .. }
                 | Delta::Attached(..)
@@ -247,24 +198,25 @@ impl Delta {
                 | Delta::CapabilityAdded { .. }
                 | Delta::CapabilityRemoved { .. }
                 | Delta::CapabilitiesCleared(_)
-                | Delta::Asked(..)
                 | Delta::EventLogged(_)
-        )
+        );
+        self.must_be_logged() && !may_be_lost
     }
 
-    /// Whether it says anything that matters once the process is gone, rather than who was there when.
+    /// Whether it matters after a restart. Names and times of contact do not: they can be written with the
+    /// next delta that does.
     pub fn must_be_logged(&self) -> bool {
         !matches!(
             self,
             Delta::Name(..)
-                | Delta::ReuseNumber(..)
-                | Delta::FreeNumber(..)
+                | Delta::ReuseNameId(..)
+                | Delta::FreeNameId(..)
                 | Delta::Seen(..)
-                | Delta::Asked(..)
+                | Delta::Polled(..)
         )
     }
 
-    /// The payload that it gives to a job.
+    /// The new payload of a job, if it has one.
     pub fn payload(&self) -> Option<&Payload> {
         match self {
             Delta::Put(put) => Some(&put.payload),
@@ -275,7 +227,7 @@ impl Delta {
         }
     }
 
-    /// The same, to be exchanged.
+    /// Like [`payload`](Delta::payload), to be replaced.
     pub(crate) fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Delta::Put(put) => Some(&mut put.payload),
@@ -286,7 +238,8 @@ impl Delta {
         }
     }
 
-    /// The job that it changes; none if it changes no job, a new one, or others by way of something else.
+    /// The row that it changes; none if it changes no job, makes a new one, or changes jobs only by way of
+    /// something else.
     pub fn row(&self) -> Option<RowId> {
         match self {
             Delta::Put(put) => put.row,
@@ -295,7 +248,7 @@ impl Delta {
             Delta::Promote(row, _)
             | Delta::Pop { row, .. }
             | Delta::Warn { row, .. }
-            | Delta::Spend(row)
+            | Delta::SpendRetry(row)
             | Delta::Heartbeat { row, .. }
             | Delta::Complete { row, .. }
             | Delta::Retry { row, .. }
@@ -308,12 +261,12 @@ impl Delta {
             | Delta::Log { row, .. }
             | Delta::Tag(row, ..)
             | Delta::Untag(row, _)
-            | Delta::Merged { row, .. }
+            | Delta::Coalesced { row, .. }
             | Delta::Attached(row, _)
             | Delta::Detached(row, _)
             | Delta::Progressed(row, _)
             | Delta::Deadline(row, _)
-            | Delta::Overrun(row, _)
+            | Delta::AttemptTimedOut(row, _)
             | Delta::Crashed { row, .. }
             | Delta::Release(row, _)
             | Delta::ToFront(row)
@@ -321,8 +274,8 @@ impl Delta {
 
             Delta::Epoch(_)
             | Delta::Name(..)
-            | Delta::ReuseNumber(..)
-            | Delta::FreeNumber(..)
+            | Delta::ReuseNameId(..)
+            | Delta::FreeNameId(..)
             | Delta::Seen(..)
             | Delta::Spawn { .. }
             | Delta::Track(..)
@@ -338,8 +291,8 @@ impl Delta {
             | Delta::CapabilityRemoved { .. }
             | Delta::CapabilitiesCleared(_)
             | Delta::Limits(..)
-            | Delta::Asked(..)
-            | Delta::ResultKept(_)
+            | Delta::Polled(..)
+            | Delta::ResultStored(_)
             | Delta::ResultDropped(_)
             | Delta::Listening(_)
             | Delta::EventLogged(_)
@@ -351,104 +304,78 @@ impl Delta {
 /// A job enters a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutDelta {
-    /// The job; none if it is new.
+    /// `None` for a new job.
     pub row: Option<RowId>,
-    /// Its id.
     pub jid: Jid,
-    /// When.
     pub now: Timestamp,
-    /// Where.
     pub queue: NameId,
-    /// What code runs it.
     pub klass: NameId,
-    /// What that code is given.
     pub payload: Payload,
-    /// How much it matters.
     pub priority: Priority,
-    /// How often it may be tried again.
+    /// How often the job may be retried.
     pub retries: u32,
-    /// When it may run.
+    /// The earliest start, if delayed.
     pub due: Option<Timestamp>,
-    /// Its tags; as before if not given.
+    /// `None` keeps the tags.
     pub tags: Option<Box<[Tag]>>,
-    /// What it waits for from now on; as before if not given.
+    /// The new dependencies; `None` keeps them.
     pub depends: Option<Box<[RowId]>>,
 }
 
-/// A job is done in one queue and goes on to another.
+/// A job completes in one queue and continues in another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdvanceDelta {
-    /// The job.
     pub row: RowId,
-    /// When.
     pub now: Timestamp,
-    /// Where to.
+    /// The next queue.
     pub queue: NameId,
-    /// When it may run.
+    /// The earliest start, if delayed.
     pub due: Option<Timestamp>,
-    /// What it waits for.
     pub depends: Box<[RowId]>,
-    /// The new payload.
     pub payload: Option<Payload>,
-    /// What was answered, and will be if the attempt says so again.
+    /// The reply, which is given again if the attempt repeats its completion.
     pub reply: CompleteReply,
 }
 
 /// A job fails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailDelta {
-    /// The job.
     pub row: RowId,
-    /// When.
     pub now: Timestamp,
-    /// How.
     pub failure: FailureDelta,
-    /// Whether a worker said so, rather than that retries ran out.
+    /// Whether a worker failed it, rather than its retries running out.
     pub by_worker: bool,
-    /// The new payload.
     pub payload: Option<Payload>,
 }
 
-/// How a job failed.
+/// A failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailureDelta {
-    /// The kind of failure.
     pub group: NameId,
-    /// What was said about it.
     pub message: Box<str>,
-    /// When, as it is shown.
     pub when: Timestamp,
-    /// Who had it.
+    /// The worker that held the job.
     pub worker: Option<NameId>,
 }
 
 /// A recurring job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecurDelta {
-    /// Its number; none if it is new.
+    /// `None` for a new one.
     pub template: Option<u32>,
-    /// Its id.
     pub jid: Jid,
-    /// Where its jobs go.
     pub queue: NameId,
-    /// What code runs them.
     pub klass: NameId,
-    /// What that code is given.
     pub payload: Payload,
-    /// How much they matter.
     pub priority: Priority,
-    /// How often each may be tried again.
     pub retries: u32,
-    /// Their tags.
     pub tags: Box<[Tag]>,
-    /// When it makes one after the other.
     pub every: Every,
-    /// How many missed ones are made up for.
+    /// How many missed jobs are made at most.
     pub backlog: u32,
-    /// When it makes the next one.
     pub next: Timestamp,
-    /// Whether it arrives anew among those with an equal next time.
+    /// Whether it goes behind others with an equal next time.
     pub arrives: bool,
-    /// When its queue was put on the list, if it was not there; none to leave the list alone.
+    /// When to list its queue, if it is not listed yet; `None` leaves the list alone.
     pub registers: Option<Timestamp>,
 }

@@ -1,13 +1,13 @@
-//! What happened, kept for those who come back and want to know what they missed.
+//! The event log: retained events, for subscribers that reconnect and continue after a position.
 
 use super::{Delta, Effects, Engine};
 use crate::{Published, Refusal, Seconds, Timestamp};
 
-/// How long it may be since it was last noted that somebody listens.
+/// How old the note of the last subscriber may become before it is renewed.
 const NOTED_MAX: Seconds = Seconds::from_whole(3_600);
 
 impl Engine {
-    /// Somebody listens: from now on events are kept.
+    /// Starts the event log, because there is a subscriber. The tick stops it a day after the last one.
     pub fn start_event_log(&mut self, now: Timestamp, effects: &mut Effects) {
         let noted = self.state.event_log().listened;
         if noted.is_none_or(|noted| now - noted > NOTED_MAX) {
@@ -15,28 +15,29 @@ impl Engine {
         }
     }
 
-    /// Whether events are kept.
+    /// Whether the event log is on.
     pub fn keeps_events(&self) -> bool {
         self.state.event_log().listened.is_some()
     }
 
-    /// The position of the last event; of several that one command brought about, the last one's.
+    /// The position of the newest event. If a command caused several, it is that of the last.
     pub fn event_position(&self) -> u64 {
         self.state.event_log().last()
     }
 
-    /// The events after a position, as far as they are kept.
+    /// The retained events after a position. Refuses a position that is too old or too new.
     pub fn events_after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
         self.state.event_log().after(after)
     }
 
-    /// Whoever is to have every event has those up to a position: they are kept no longer than others.
+    /// Acknowledges the events up to a position for the subscriber that must receive all of them. They are
+    /// then trimmed as usual.
     pub fn ack_events(&mut self, position: u64) {
         self.state.ack_events(position);
     }
 
-    /// Keeps the events that a command brought about, from the first one on.
-    pub(super) fn keep_events(&mut self, first: usize, fx: &mut Effects) {
+    /// Logs the events of a command, from index `first` on.
+    pub(super) fn log_events(&mut self, first: usize, fx: &mut Effects) {
         for at in first..fx.events.len() {
             let event = Box::new(fx.events[at].clone());
             self.commit(Delta::EventLogged(event), fx);

@@ -1,4 +1,5 @@
-//! How an attempt ends: heartbeat puts it off; complete, fail, retry and timeout bring it about; unfail and cancel deal with what is left.
+//! Ending attempts: heartbeat extends the lock; complete, fail, retry and timeout end the attempt; unfail and
+//! cancel.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ impl Engine {
         self.check_holder(row, &beat.jid, &beat.holder)?;
         let of = self.state.row(row);
         let (worker, expires) = (of.worker, now + self.state.heartbeat(of.queue));
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_ephemeral(row);
         self.commit(Delta::Heartbeat { row, expires, payload: beat.payload.take() }, fx);
         self.commit(Delta::Seen(worker, now), fx);
         Ok(expires)
@@ -50,16 +51,16 @@ impl Engine {
             Some(next) => self.advance(now, row, jid.clone(), payload.take(), next, fx),
             None => {
                 self.check_result(row, result.as_deref())?;
-                let ending = self.ending(row);
-                fx.passing = self.is_passing(row);
+                let actions = self.end_actions(row);
+                fx.ephemeral = self.is_ephemeral(row);
                 self.milestone(row, Milestone::Completed, fx);
-                fx.tell(|| Event::Completed {
+                fx.publish(|| Event::Completed {
                     jid: jid.clone(),
                     queue: self.state.queue_name(self.state.row(row).queue),
                 });
                 self.commit(Delta::Complete { row, now, payload: payload.take() }, fx);
-                if let Some(ending) = ending {
-                    self.conclude(row, now, ending, JobEnding::Completed, result.take(), fx);
+                if let Some(actions) = actions {
+                    self.conclude(row, now, actions, JobEnding::Completed, result.take(), fx);
                 }
                 self.drop_old_complete(now, fx);
                 Ok(CompleteReply::Complete)
@@ -79,9 +80,9 @@ impl Engine {
         let mut open = self.open_dependencies(&jid, &next.depends);
         self.check_cycles(&jid, Some(row), &open, next.cycles)?;
         open.iter_mut().filter(|on| **on == ITSELF).for_each(|on| *on = row);
-        // A delay is dropped if all of what the job should wait for is done already.
-        let held_up = next.depends.is_empty() || !open.is_empty();
-        let due = due(now, next.delay).filter(|_| held_up);
+        // A delay is ignored if all dependencies are complete already.
+        let is_delayed = next.depends.is_empty() || !open.is_empty();
+        let due = due(now, next.delay).filter(|_| is_delayed);
         let reply = match due {
             _ if !open.is_empty() => CompleteReply::Depends,
             Some(_) => CompleteReply::Scheduled,
@@ -89,7 +90,7 @@ impl Engine {
         };
         let queue = self.queue_id(&next.queue, fx);
         self.milestone(row, Milestone::Completed, fx);
-        fx.tell(|| Event::Advanced {
+        fx.publish(|| Event::Advanced {
             jid,
             queue: self.state.queue_name(self.state.row(row).queue),
             to: next.queue,
@@ -99,7 +100,7 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Drops complete jobs that are too old or too many.
+    /// Removes the oldest complete jobs that exceed `jobs-history` or `jobs-history-count`.
     fn drop_old_complete(&mut self, now: Timestamp, fx: &mut Effects) {
         let numbers = self.state.numbers();
         let (oldest, count_max) = (now - numbers.complete_age, numbers.complete_count);
@@ -122,12 +123,12 @@ impl Engine {
             };
         }
         self.check_result(row, fail.result.as_deref())?;
-        let ending = self.ending(row).map(|ending| {
-            let how = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
-            (ending, how)
+        let ended = self.end_actions(row).map(|actions| {
+            let ending = JobEnding::Failed { group: fail.group.clone(), message: fail.message.clone() };
+            (actions, ending)
         });
-        fx.passing = self.is_passing(row);
-        fx.tell(|| Event::Failed {
+        fx.ephemeral = self.is_ephemeral(row);
+        fx.publish(|| Event::Failed {
             jid: fail.jid,
             queue: self.state.queue_name(self.state.row(row).queue),
             worker: self.holder(row),
@@ -141,8 +142,8 @@ impl Engine {
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: true, payload: fail.payload })),
             fx,
         );
-        if let Some((ending, how)) = ending {
-            self.conclude(row, now, ending, how, fail.result, fx);
+        if let Some((actions, ending)) = ended {
+            self.conclude(row, now, actions, ending, fail.result, fx);
         }
         Ok(())
     }
@@ -155,10 +156,10 @@ impl Engine {
         let remaining = i64::from(self.state.row(row).remaining) - 1;
         let wait = retry.chance.and_then(|chance| self.backoff(row, chance));
         let delay = wait.unwrap_or(retry.delay);
-        self.commit(Delta::Spend(row), fx);
+        self.commit(Delta::SpendRetry(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;
-            fx.tell(|| Event::Retried { jid: retry.jid, queue: self.state.queue_name(queue) });
+            fx.publish(|| Event::Retried { jid: retry.jid, queue: self.state.queue_name(queue) });
             let failure = match (retry.group, retry.message) {
                 (Some(group), Some(message)) => Some(Box::new(self.failure(row, now, &group, message, fx))),
                 _ => None,
@@ -167,7 +168,7 @@ impl Engine {
             self.remove_if_abandoned(row, fx);
             return Ok(remaining);
         }
-        let (usual_group, usual_message) = self.exhausted(row);
+        let (usual_group, usual_message) = self.exhausted_failure(row);
         let (group, failure) = match (retry.group, retry.message) {
             (Some(group), Some(message)) => {
                 let failure = self.failure(row, now, &group, message, fx);
@@ -180,7 +181,7 @@ impl Engine {
                 (group, FailureDelta { group: number, message, when: now, worker: None })
             }
         };
-        self.run_out(row, now, group, failure, FailedBy::Retry, fx);
+        self.fail_without_retries(row, now, group, failure, FailedBy::Retry, fx);
         Ok(remaining)
     }
 
@@ -194,7 +195,7 @@ impl Engine {
         for jid in &timeout.jids {
             let row = self.existing(jid)?;
             let (state, qless) = match self.state.row(row).state {
-                // The second mention of a job finds it taken away already.
+                // A job that is named twice is stalled at the second mention.
                 RowState::Running if !named.insert(row) => (StateName::Waiting, "stalled"),
                 RowState::Running => {
                     rows.push(row);
@@ -206,7 +207,7 @@ impl Engine {
         }
         for (row, jid) in rows.into_iter().zip(timeout.jids) {
             if let Some(worker) = self.holder(row) {
-                fx.tell(|| Event::LockLost { jid, worker });
+                fx.publish(|| Event::LockLost { jid, worker });
             }
             self.commit(Delta::Timeout(row, now), fx);
             self.remove_if_abandoned(row, fx);
@@ -245,27 +246,27 @@ impl Engine {
                 return Err(Refusal::IsDependency { jid: jid.clone(), dependent });
             }
         }
-        let mut gone = 0;
+        let mut canceled = 0;
         for jid in cancel.jids {
             let row = self.state.find(&jid);
             if row.is_some_and(|row| self.state.row(row).state == RowState::Complete) {
                 continue;
             }
             let was = row.map(|row| (self.state.queue_name(self.state.row(row).queue), self.holder(row)));
-            fx.tell(|| Event::Canceled { jid: jid.clone(), was });
+            fx.publish(|| Event::Canceled { jid: jid.clone(), was });
             if self.state.is_tracked(&jid) {
-                fx.tell(|| Event::Milestone { jid, what: Milestone::Canceled });
+                fx.publish(|| Event::Milestone { jid, what: Milestone::Canceled });
             }
             if let Some(row) = row {
-                self.tell_canceled(row, fx);
+                self.deliver_canceled(row, fx);
                 self.commit(Delta::Remove(row), fx);
-                gone += 1;
+                canceled += 1;
             }
         }
-        Ok(gone)
+        Ok(canceled)
     }
 
-    /// A failure that a job's worker tells of.
+    /// A failure that a worker reports.
     pub(super) fn failure(
         &mut self,
         row: RowId,

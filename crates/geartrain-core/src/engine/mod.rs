@@ -1,17 +1,25 @@
-//! The queue itself: (now, command) in; answer, changes and events out.
+//! The engine, a deterministic state machine: `(now, command)` in; reply, deltas and events out.
 //!
-//! Executing a command only reads the state, decides what changes, and says so in [`Delta`]s; applying a delta is the one way in which
-//! the state changes, here and when a store replays what it wrote down. Each file beside this one holds the rules of a few commands:
-//! `put` (and requeue), `pop` (and peek: locks, grace, scheduled and recurring jobs coming due), `finish` (heartbeat, complete, fail, retry,
-//! timeout, unfail, cancel), `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, and `read`; beyond Qless `terms` (keys, waiting,
-//! progress, results), `able` (what workers can do, their deaths, limits), `tick` (what only time brings
-//! about), `why` and `happened`. `reclaim` removes names that nothing needs. `state` holds what is known.
+//! Executing a command only reads the state, decides what changes, and expresses that as [`Delta`]s. Applying
+//! a delta is the only way to change the state, here and when a store replays its log. Each file holds the
+//! rules of a few commands:
+//! - `put` (and requeue), `put_options` (unique keys, result waiters, progress, results)
+//! - `pop` (and peek: locks, fencing tokens, grace, scheduled and recurring jobs that come due)
+//! - `finish` (heartbeat, complete, fail, retry, timeout, unfail, cancel)
+//! - `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, `read`, `why`
+//! - `capabilities` (announcements, lost workers, limits), `event_log`, `tick` (what only time brings about)
+//!
+//! `fencing` checks who holds a job, `ephemeral` says what a crash may lose, `reclaim` removes names that
+//! nothing refers to, `prefetch` warms the cache for a batch, `payloads` is the engine's side of spilling,
+//! `salvage` restores a damaged snapshot. `state` holds the data, `codec` turns deltas into bytes.
 
 mod capabilities;
 mod change;
 mod codec;
 mod delta;
+mod ephemeral;
 mod event_log;
+mod fencing;
 mod finish;
 mod payloads;
 mod pop;
@@ -41,103 +49,103 @@ use crate::{
     QueueName, RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
 };
 
-/// The most tags that a job may have.
+/// Limit of tags per job.
 const TAGS_MAX: usize = 1_000;
-/// The most queues that one pop may look into.
+/// Limit of queues per pop.
 const QUEUES_MAX: usize = 1_024;
-/// The longest message, and the longest data, that is logged.
+/// Limit of a history entry's message, and of its data.
 const LOG_BYTES_MAX: usize = 64 << 10;
 
-/// What the engine will not take, and what it is given at its start.
+/// Limits and settings of an engine.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest payload, message or log data.
     pub payload_bytes_max: usize,
-    /// Any number. One that outsiders cannot guess keeps them from choosing jids that slow the index down.
+    /// Seeds the hash tables. A value that clients cannot guess keeps them from choosing jids that collide.
     pub hash_seed: u64,
-    /// Payloads of so many bytes, or more, may be moved out of memory.
-    pub moved_bytes_min: u32,
-    /// How many events are kept at the most for somebody who is to have every one of them, until [they have](Engine::let_events_go); 0 if there is nobody.
-    /// What others find is as much as ever, or more.
+    /// Payloads of at least this size may be spilled.
+    pub spill_bytes_min: u32,
+    /// How many events are retained for a subscriber that must receive each of them, until it
+    /// [acknowledges](Engine::ack_events) them; 0 without such a subscriber. Other subscribers find the usual
+    /// number of events, or more.
     pub events_held_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         let payload_bytes_max = PAYLOAD_BYTES_MAX;
-        Limits { payload_bytes_max, hash_seed: 0, moved_bytes_min: u32::MAX, events_held_max: 0 }
+        Limits { payload_bytes_max, hash_seed: 0, spill_bytes_min: u32::MAX, events_held_max: 0 }
     }
 }
 
-/// What executing commands brought about, for whoever runs the engine to write down and to publish.
+/// Effects of executed commands: the store writes the deltas, and publishes the events and deliveries.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// The changes, in order. Applied to an engine in the state from before, they lead to the state after.
+    /// The changes in order. Applied to an engine in the state before, they lead to the state after.
     pub deltas: Vec<Delta>,
-    /// Where the changes are written down instead, for whoever wants nothing but their bytes.
+    /// If set, deltas are encoded here instead of listed in `deltas`.
     pub written: Option<Written>,
-    /// What happened, in order; left empty unless `listening`.
+    /// The events in order; empty unless `listening`.
     pub events: Vec<Event>,
-    /// Whether anybody wants the events.
+    /// Whether events are collected.
     pub listening: bool,
-    /// What those are to be told who wait for jobs, in order, after the events.
+    /// Items for result streams, in order. They follow the events.
     pub deliveries: Vec<Delivery>,
-    /// Whether any payload was elsewhere when a command was executed, so that an answer may name a place instead of a payload.
-    pub elsewhere: bool,
-    /// Whether what is noted now concerns a job that need not outlive the machine: the engine's own mark.
-    pub passing: bool,
+    /// Whether any payload was spilled when a command was executed: replies may hold a location instead of a
+    /// payload.
+    pub any_spilled: bool,
+    /// Whether the deltas recorded now concern an ephemeral job. Set by the engine.
+    pub ephemeral: bool,
 }
 
-/// Changes, written down.
+/// Encoded deltas.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// All of them, encoded one after the other.
+    /// The deltas, encoded one after the other.
     pub bytes: Vec<u8>,
-    /// Whether any of them [must be synced](Delta::must_be_synced).
+    /// Whether one of them [must be synced](Delta::must_be_synced).
     pub must_be_synced: bool,
-    /// Whether any of them matters once the process is gone. If not, all of them can be written with what comes next.
-    pub must_be_kept: bool,
+    /// Whether one of them [must be logged](Delta::must_be_logged). If not, they can be written together with
+    /// later ones.
+    pub must_be_logged: bool,
 }
 
-/// How much room there is at the most for what is not written down yet.
+impl Written {
+    fn add(&mut self, delta: &Delta, ephemeral: bool) {
+        delta.encode(&mut self.bytes);
+        if !ephemeral {
+            self.must_be_synced |= delta.must_be_synced();
+            self.must_be_logged |= delta.must_be_logged();
+        }
+    }
+}
+
+/// Limit of the capacity that is reserved for the next group of deltas.
 const WRITTEN_BYTES_MAX: usize = 1 << 20;
 
 impl Effects {
-    /// Effects whose changes are written down instead of listed.
+    /// Effects that encode deltas instead of listing them.
     pub fn in_bytes() -> Effects {
         Effects { written: Some(Written::default()), ..Effects::default() }
     }
 
-    /// What was written down since the last time. The next will be about as much, or as much as the one before.
+    /// Takes the deltas encoded since the last call. The new buffer has room for about as many.
     pub fn take_written(&mut self) -> Written {
         let Some(written) = &mut self.written else { return Written::default() };
-        // Little may come between two that are much, so the room goes down slowly.
+        // A small group may come between two large ones, so the capacity shrinks slowly.
         let room = written.bytes.len().max(written.bytes.capacity() / 4 * 3);
         let bytes = Vec::with_capacity(room.min(WRITTEN_BYTES_MAX));
         std::mem::replace(written, Written { bytes, ..Written::default() })
     }
 
-    fn note(&mut self, delta: Delta) {
-        match &mut self.written {
-            None => self.deltas.push(delta),
-            Some(written) => {
-                delta.encode(&mut written.bytes);
-                if !self.passing {
-                    written.must_be_synced |= delta.must_be_synced();
-                    written.must_be_kept |= delta.must_be_logged();
-                }
-            }
-        }
-    }
-
-    fn tell(&mut self, event: impl FnOnce() -> Event) {
+    fn publish(&mut self, event: impl FnOnce() -> Event) {
         if self.listening {
             self.events.push(event());
         }
     }
 }
 
-/// The queue itself: every rule, no clock, no I/O, no threads, no chance.
+/// The queue's rules: no clock, no I/O, no threads, no randomness.
 ///
 /// ```
 /// use geartrain_core::engine::{Effects, Engine, Limits};
@@ -147,7 +155,8 @@ impl Effects {
 /// let (mail, j1, w1) = (QueueName::new("mail")?, Jid::new("j1")?, WorkerName::new("w1")?);
 /// let put = Put::new(mail.clone(), j1.clone(), Klass::new("welcome")?, "{}");
 /// engine.execute(Timestamp::from(0), put.into(), &mut effects)?;
-/// let Reply::Pop(popped) = engine.execute(Timestamp::from(1), Pop::new(mail, w1).into(), &mut effects)? else { panic!() };
+/// let popped = engine.execute(Timestamp::from(1), Pop::new(mail, w1).into(), &mut effects)?;
+/// let Reply::Pop(popped) = popped else { panic!() };
 /// assert_eq!(popped.jobs[0].lock.expires, Timestamp::from(61));
 ///
 /// let mut copy = Engine::new(Limits::default());
@@ -162,17 +171,17 @@ pub struct Engine {
     limits: Limits,
 }
 
-/// An engine that is being made of a snapshot.
+/// An engine that is being restored from a snapshot.
 #[derive(Debug)]
 pub struct Restoring(Engine);
 
 impl Restoring {
-    /// Adds jobs: all that one call of [`Engine::go_on_with_snapshot`] wrote, or several.
+    /// Adds jobs: the bytes of one or several calls of [`Engine::continue_snapshot`].
     pub fn add(&mut self, jobs: &[u8]) -> Result<(), CodecError> {
         self.0.state.read_rows(jobs)
     }
 
-    /// The engine, when all have been added.
+    /// Builds the indexes, after all jobs were added.
     pub fn finish(mut self) -> Engine {
         self.0.state.rebuild_indexes();
         self.0
@@ -180,22 +189,22 @@ impl Restoring {
 }
 
 impl Engine {
-    /// An empty one.
+    /// An empty engine.
     pub fn new(limits: Limits) -> Engine {
         // A row counts its payload's bytes in 32 bits.
         let limits = Limits { payload_bytes_max: limits.payload_bytes_max.min(u32::MAX as usize), ..limits };
-        let mut state = State::new(limits.hash_seed, limits.moved_bytes_min);
+        let mut state = State::new(limits.hash_seed, limits.spill_bytes_min);
         state.hold_events(limits.events_held_max);
         Engine { state, limits }
     }
 
-    /// Executes one command at a moment: refuses it and changes nothing, or answers it and appends what it did to `effects`.
+    /// Executes a command: refuses it and changes nothing, or replies and appends its effects.
     pub fn execute(&mut self, now: Timestamp, mut command: Command, effects: &mut Effects) -> Answer {
         self.execute_in_place(now, &mut command, effects)
     }
 
-    /// The same for a command that is left where it is, because the most frequent ones cost about as much to move as to execute. What is left of it
-    /// is of no use.
+    /// Like [`execute`](Engine::execute), but does not move the command: moving the most frequent ones costs
+    /// about as much as executing them. The command is unusable afterwards.
     pub fn execute_in_place(
         &mut self,
         now: Timestamp,
@@ -205,15 +214,15 @@ impl Engine {
         if !self.keeps_events() {
             return self.execute_any(now, command, effects);
         }
-        let told = effects.events.len();
+        let first = effects.events.len();
         let answer = self.execute_any(now, command, effects);
-        self.keep_events(told, effects);
+        self.log_events(first, effects);
         answer
     }
 
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
-        fx.elsewhere |= !self.state.blobs().places().is_empty();
-        fx.passing = false;
+        fx.any_spilled |= !self.state.blobs().spill_map().is_empty();
+        fx.ephemeral = false;
         Ok(match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
@@ -275,11 +284,11 @@ impl Engine {
             Command::TagRecurring(tag) => Reply::TagRecurring(self.tag_recurring(tag, fx)?),
             Command::UntagRecurring(untag) => Reply::UntagRecurring(self.untag_recurring(untag, fx)?),
             Command::Attach(attach) => Reply::Attach(self.attach(now, attach, fx)?),
-            Command::Detach(leave) => Reply::Detach(self.leave(&leave, fx)),
+            Command::Detach(detach) => Reply::Detach(self.detach(&detach, fx)),
             Command::Progress(progress) => Reply::Progress(self.progress(progress, fx)?),
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk, fx)?),
-            Command::Release(hand_back) => Reply::Release(self.hand_back(now, hand_back, fx)?),
-            Command::WorkerLost(gone) => Reply::WorkerLost(self.gone(now, gone, fx)?),
+            Command::Release(release) => Reply::Release(self.release(now, release, fx)?),
+            Command::WorkerLost(lost) => Reply::WorkerLost(self.worker_lost(now, lost, fx)?),
             Command::Announce(announce) => Reply::Announce(self.announce(now, announce, fx)?),
             Command::RollCall(call) => Reply::RollCall(self.roll_call(&call)),
             Command::Announced(announced) => Reply::Announced(self.announced(&announced)),
@@ -289,28 +298,33 @@ impl Engine {
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
-            Command::AllocateIds(allot) => Reply::AllocateIds(self.allot(allot, fx)?),
+            Command::AllocateIds(allocate) => Reply::AllocateIds(self.allocate_ids(allocate, fx)?),
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
         })
     }
 
-    /// Repeats a change that an engine made whose state was the same.
+    /// Replays a delta of an engine in the same state.
     pub fn apply(&mut self, delta: &Delta) {
         self.state.apply(delta);
     }
 
-    /// When something next comes due in a queue without anybody's doing, at a moment or after it: a lock, a scheduled or a recurring job.
+    /// When a lock expires, a scheduled or recurring job comes due, or the rate limit opens in a queue, at
+    /// `from` or later.
     pub fn next_due(&self, queue: &QueueName, from: Timestamp) -> Option<Timestamp> {
         let queue = self.state.queue(self.state.find_queue(queue.as_str())?);
         let dues = [&queue.locks, &queue.scheduled, &queue.recurring].into_iter().filter_map(|entries| {
             let before = entries.count_while(|entry| entry.at < from);
             entries.slice(before..before + 1).first().map(|entry| entry.at)
         });
-        let opens = queue.pace.filter(|pace| pace.starts(from, 1) == 0).map(|pace| pace.opens(from));
+        let opens = queue
+            .rate_limiter
+            .filter(|rate_limiter| rate_limiter.starts(from, 1) == 0)
+            .map(|rate_limiter| rate_limiter.opens(from));
         dues.chain(opens).min()
     }
 
-    /// Whether a pop of this queue would find anything to do, be it only a lock to warn about or a job that is late.
+    /// Whether a pop of this queue would have any effect, even if only a lock to warn about or a job that
+    /// expired.
     pub fn is_ready(&self, queue: &QueueName, now: Timestamp) -> bool {
         let Some(number) = self.state.find_queue(queue.as_str()) else { return false };
         let queue = self.state.queue(number);
@@ -319,55 +333,53 @@ impl Engine {
         };
         let has_any =
             !queue.work.is_empty() || due(&queue.locks) || due(&queue.scheduled) || due(&queue.recurring);
-        has_any && self.open_places(number, now, 1) > 0
+        has_any && self.startable_jobs(number, now, 1) > 0
     }
 
-    /// Whether that is so of one of several queues, which may be as many as a pop looks into.
+    /// Whether one of several queues [is ready](Engine::is_ready). Refuses as many queues as a pop does.
     pub fn is_any_ready(&self, queues: &[QueueName], now: Timestamp) -> Result<bool, Refusal> {
         check_queues(queues)?;
         Ok(queues.iter().any(|queue| self.is_ready(queue, now)))
     }
 
-    /// Begins or ends the watch on a queue: whether [`Engine::stirred`] tells of it.
+    /// Starts or stops watching a queue: [`take_dirty_queues`](Engine::take_dirty_queues) reports watched
+    /// queues.
     pub fn watch(&mut self, queue: &QueueName, on: bool, effects: &mut Effects) {
         let queue = self.queue_id(queue, effects);
         self.state.watch(queue, on);
     }
 
-    /// The watched queues in which, since the last time, something changed: a pop may find a job now, or later at another moment.
+    /// The watched queues that changed since the last call: a pop may find a job now, or at another time than
+    /// before.
     pub fn take_dirty_queues(&mut self) -> Vec<QueueName> {
-        let stirred = self.state.take_stirred();
-        stirred.into_iter().map(|queue| self.state.queue_name(queue)).collect()
+        let dirty = self.state.take_dirty_queues();
+        dirty.into_iter().map(|queue| self.state.queue_name(queue)).collect()
     }
 
-    /// Looks whether every job is in exactly one place and every index agrees with the jobs; says what is wrong.
+    /// Checks the state's invariants: each job is in exactly one index of its queue, and all indexes agree
+    /// with the rows.
     pub fn check(&self) -> Result<(), String> {
         self.state.check()
     }
 
-    /// Counts what there is.
+    /// Counts jobs, queues and names.
     pub fn memory_report(&self) -> MemoryReport {
         self.state.memory_report()
     }
 
-    /// Begins a new epoch, so that no token is given out that was given out before, even if that was lost in a crash.
-    pub fn begin_epoch(&mut self, effects: &mut Effects) {
-        // The one before the next is left out: what was lost may have run over into it.
-        self.commit(Delta::Epoch(self.state.epoch() + 2), effects);
-    }
-
-    /// Begins a picture of all that the engine knows at this moment, and writes its head. [`Engine::go_on_with_snapshot`] does the rest,
-    /// a few jobs at a time, while commands are executed; the picture does not show what they change.
+    /// Begins a copy-on-write snapshot of this moment, and writes its head. [`Engine::continue_snapshot`]
+    /// writes the rest, a few jobs at a time, while commands are executed.
     pub fn begin_snapshot(&mut self, into: &mut Vec<u8>) {
-        self.state.begin_picture(into);
+        self.state.begin_snapshot(into);
     }
 
-    /// Writes up to so many more jobs (and those that changed meanwhile, as they were), and says whether that were all.
+    /// Writes up to `jobs_max` more jobs, and the preimages of jobs that changed meanwhile. Returns whether
+    /// the snapshot is complete.
     pub fn continue_snapshot(&mut self, jobs_max: usize, into: &mut Vec<u8>) -> bool {
-        self.state.go_on_with_picture(jobs_max, into)
+        self.state.continue_snapshot(jobs_max, into)
     }
 
-    /// Begins to make the engine that a snapshot shows, from its head.
+    /// Begins to restore an engine from a snapshot's head.
     pub fn restore(limits: Limits, head: &[u8]) -> Result<Restoring, CodecError> {
         let mut engine = Engine::new(limits);
         engine.state.read_head(head)?;
@@ -376,86 +388,18 @@ impl Engine {
 
     fn commit(&mut self, delta: Delta, fx: &mut Effects) {
         self.state.apply(&delta);
-        fx.note(delta);
-    }
-
-    /// Whether a command concerns nothing but jobs that nobody can miss if the machine goes down, or only looks at one. It may say no where the answer is yes.
-    pub fn is_ephemeral_command(&self, now: Timestamp, command: &Command) -> bool {
-        let is_passing = |jid: &Jid| self.state.find(jid).is_some_and(|row| self.is_passing(row));
-        match command {
-            Command::Put(put) => {
-                put.options.as_deref().is_some_and(PutOptions::are_ephemeral) && put.depends.is_empty()
-            }
-            Command::Pop(pop) => {
-                let [queue] = &pop.queues[..] else { return false };
-                let Some(queue) = self.state.find_queue(queue.as_str()) else { return false };
-                let queue = self.state.queue(queue);
-                let is_due = |entries: &state::OrderStatTree<state::DueKey>| {
-                    entries.first().is_some_and(|first| first.at <= now)
-                };
-                let is_quiet = ![&queue.locks, &queue.scheduled, &queue.recurring].into_iter().any(is_due);
-                let next = queue.work.slice(0..pop.count.get());
-                is_quiet && next.iter().all(|work| self.is_passing(work.row))
-            }
-            Command::Complete(complete) => is_passing(&complete.jid),
-            Command::Fail(fail) => is_passing(&fail.jid),
-            Command::Progress(progress) => is_passing(&progress.jid),
-            Command::Heartbeat(beat) => is_passing(&beat.jid),
-            Command::Chunk(_) | Command::Status(_) | Command::Get(_) => true,
-            _ => false,
+        // One copy at most: passing the delta on by value copied its 136 bytes three times.
+        match &mut fx.written {
+            Some(written) => written.add(&delta, fx.ephemeral),
+            None => fx.deltas.push(delta),
         }
-    }
-
-    /// Whether nobody can miss a job if the machine goes down: those who wait for it go down too, and it would have left nothing behind.
-    fn is_passing(&self, row: RowId) -> bool {
-        self.state.extension(row).is_some_and(|side| side.options.are_ephemeral())
-            && self.state.dependents(row).next().is_none()
     }
 
     fn existing(&self, jid: &Jid) -> Result<RowId, Refusal> {
         self.state.find(jid).ok_or_else(|| Refusal::NoSuchJob { jid: jid.clone() })
     }
 
-    /// The job that somebody says they hold.
-    fn claimed(&self, jid: &Jid, holder: &Holder) -> Result<RowId, Refusal> {
-        match holder {
-            Holder::Token(token) => {
-                self.state.find_at(token.hint, jid).ok_or_else(|| Refusal::NoSuchJob { jid: jid.clone() })
-            }
-            Holder::Worker(_) => self.existing(jid),
-        }
-    }
-
-    /// Refuses anybody but who holds the job.
-    fn check_holder(&self, row: RowId, jid: &Jid, holder: &Holder) -> Result<(), Refusal> {
-        let of = self.state.row(row);
-        let (jid, state) = (|| jid.clone(), of.state.name());
-        match holder {
-            Holder::Token(token) if of.state == RowState::Running && of.seq == token.number => Ok(()),
-            Holder::Token(_) => Err(Refusal::LockLost { jid: jid(), state }),
-            Holder::Worker(_) if of.state != RowState::Running => {
-                Err(Refusal::NotRunning { jid: jid(), state, qless: self.state.qless_word(row) })
-            }
-            Holder::Worker(worker) => match self.state.worker_name(of.worker) {
-                Some(other) if other != *worker => {
-                    Err(Refusal::HeldByAnother { jid: jid(), worker: worker.clone(), holder: other })
-                }
-                _ => Ok(()),
-            },
-        }
-    }
-
-    /// How the attempt of this holder ended, if it did and that is remembered.
-    fn ended(&self, row: RowId, holder: &Holder) -> Option<Ended> {
-        let Holder::Token(token) = holder else { return None };
-        let of = self.state.row(row);
-        if of.state == RowState::Complete && of.seq == token.number {
-            return Some(Ended::Completed(crate::CompleteReply::Complete));
-        }
-        self.state.ended(row, token.number)
-    }
-
-    /// Refuses a job that is in another queue than the caller thinks.
+    /// Refuses if the job is in another queue than the caller says.
     fn check_queue(&self, row: RowId, jid: &Jid, given: &Option<QueueName>) -> Result<(), Refusal> {
         let Some(given) = given else { return Ok(()) };
         let queue = self.state.queue_name(self.state.row(row).queue);
@@ -469,16 +413,16 @@ impl Engine {
         check_size(what, bytes, self.limits.payload_bytes_max)
     }
 
-    /// Refuses to write too much into a history.
+    /// Refuses too long a history entry.
     fn check_log(&self, what: &'static str, bytes: usize) -> Result<(), Refusal> {
         check_size(what, bytes, self.limits.payload_bytes_max.min(LOG_BYTES_MAX))
     }
 
-    /// The number of a name, which it gets now if it has none.
+    /// The id of a name, which is interned now if it is new.
     fn id(&mut self, kind: Kind, name: &Arc<str>, fx: &mut Effects) -> NameId {
         self.state.find_name(kind, name).unwrap_or_else(|| {
             let named = match self.state.first_free(kind) {
-                Some(number) => Delta::ReuseNumber(kind, number, name.clone()),
+                Some(number) => Delta::ReuseNameId(kind, number, name.clone()),
                 None => Delta::Name(kind, name.clone()),
             };
             self.commit(named, fx);
@@ -498,14 +442,14 @@ impl Engine {
         self.id(Kind::Group, name.shared(), fx)
     }
 
-    /// Tells those who track the job.
+    /// Publishes a milestone of a tracked job.
     fn milestone(&self, row: RowId, what: Milestone, fx: &mut Effects) {
         if self.state.row(row).flags.has(Flags::TRACKED) {
-            fx.tell(|| Event::Milestone { jid: self.state.jid(row), what });
+            fx.publish(|| Event::Milestone { jid: self.state.jid(row), what });
         }
     }
 
-    /// The one who holds a job, or, as long as Qless says so, held it last.
+    /// The worker that holds a job, or that Qless still names as its last holder.
     fn holder(&self, row: RowId) -> Option<WorkerName> {
         self.state.worker_name(self.state.row(row).worker)
     }
@@ -515,7 +459,7 @@ fn check_size(what: &'static str, bytes: usize, max: usize) -> Result<(), Refusa
     if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
 }
 
-/// Refuses an empty list where at least one is needed.
+/// Refuses an empty list.
 fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
     if list.is_empty() {
         return Err(Refusal::BadArgument { what, why: "must name at least one".into() });
@@ -523,13 +467,13 @@ fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses to look into no queue, or into too many.
+/// Refuses no queue, or too many.
 fn check_queues(queues: &[QueueName]) -> Result<(), Refusal> {
     at_least_one("queues", queues)?;
     at_most("queues", queues.len(), QUEUES_MAX)
 }
 
-/// Refuses a list that would take long to go through for each of its entries.
+/// Refuses too long a list.
 fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> {
     if count > max {
         return Err(Refusal::BadArgument { what, why: format!("must be at most {max}, not {count}") });
@@ -537,7 +481,7 @@ fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Refuses more retries than a row can count.
+/// Refuses more retries than a row can store.
 fn check_retries(retries: Option<u32>) -> Result<(), Refusal> {
     match retries {
         Some(retries) if retries > RETRIES_MAX => Err(Refusal::BadArgument {

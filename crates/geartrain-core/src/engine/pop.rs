@@ -1,4 +1,5 @@
-//! Which job a worker gets next, and all that comes due when somebody asks.
+//! Pop: which job a worker gets next. Also handles the locks, scheduled and recurring jobs that are due by
+//! then.
 
 use super::{
     Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, RowId, check_queues,
@@ -8,15 +9,15 @@ use crate::{
     Refusal, Seconds, Timestamp,
 };
 
-/// How well it is known when somebody last asked a queue for jobs.
-const ASKED_SECONDS: f64 = 10.0;
+/// Resolution of the time of a queue's last poll.
+const POLLED_SECONDS: f64 = 10.0;
 
-/// How many jobs that are late a pop fails at the most: whoever asks next goes on with the others.
+/// How many expired jobs a pop fails at most. The next pop continues.
 const LATE_MAX: usize = 1_000;
 
-/// Who asks, and when.
+/// The worker and the time of a pop.
 #[derive(Clone, Copy)]
-struct Asking {
+struct PopContext {
     worker: NameId,
     now: Timestamp,
     whole: bool,
@@ -25,7 +26,7 @@ struct Asking {
 impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: &Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         check_queues(&pop.queues)?;
-        // A queue that nobody has put anything into is merely empty; but it is known that somebody asked.
+        // A queue that is not interned is empty. It is interned now, because the poll is noted.
         let (one, several): ([NameId; 1], Vec<NameId>);
         let queues = match &pop.queues[..] {
             [queue] => {
@@ -40,28 +41,29 @@ impl Engine {
         let turn = pop.order.turn(queues.len());
         let mut reply = PopReply { jobs: Vec::new(), turn };
         for &queue in queues {
-            self.note_asked(queue, now, fx);
+            self.note_polled(queue, now, fx);
         }
         if queues.iter().all(|queue| self.state.queue(*queue).paused) {
             return Ok(reply);
         }
-        let asking = Asking { worker: self.id(Kind::Worker, pop.worker.shared(), fx), now, whole: pop.whole };
-        if self.state.worker(asking.worker).seen != Some(now) {
-            self.commit(Delta::Seen(asking.worker, now), fx);
+        let context =
+            PopContext { worker: self.id(Kind::Worker, pop.worker.shared(), fx), now, whole: pop.whole };
+        if self.state.worker(context.worker).seen != Some(now) {
+            self.commit(Delta::Seen(context.worker, now), fx);
         }
         let count = pop.count.get();
         match pop.order {
             PopOrder::Strict => {
                 for &queue in queues {
                     let wanted = count - reply.jobs.len();
-                    self.pop_from(queue, wanted, asking, &mut reply.jobs, fx);
+                    self.pop_from(queue, wanted, context, &mut reply.jobs, fx);
                 }
             }
             PopOrder::RoundRobin { .. } => {
                 let (mut at, mut empty) = (turn, 0);
                 while reply.jobs.len() < count && empty < queues.len() {
                     let before = reply.jobs.len();
-                    self.pop_from(queues[at], 1, asking, &mut reply.jobs, fx);
+                    self.pop_from(queues[at], 1, context, &mut reply.jobs, fx);
                     at = (at + 1) % queues.len();
                     if reply.jobs.len() > before {
                         (reply.turn, empty) = (at, 0);
@@ -72,7 +74,7 @@ impl Engine {
             }
             PopOrder::Priority { .. } => {
                 while reply.jobs.len() < count
-                    && let Some(at) = self.pop_by_priority(queues, reply.turn, asking, &mut reply.jobs, fx)
+                    && let Some(at) = self.pop_by_priority(queues, reply.turn, context, &mut reply.jobs, fx)
                 {
                     reply.turn = (at + 1) % queues.len();
                 }
@@ -81,9 +83,14 @@ impl Engine {
         Ok(reply)
     }
 
-    pub(super) fn note_asked(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
-        if self.state.queue(queue).asked.is_none_or(|asked| (now - asked).get().abs() >= ASKED_SECONDS) {
-            self.commit(Delta::Asked(queue, now), fx);
+    pub(super) fn note_polled(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
+        if self
+            .state
+            .queue(queue)
+            .last_polled
+            .is_none_or(|polled| (now - polled).get().abs() >= POLLED_SECONDS)
+        {
+            self.commit(Delta::Polled(queue, now), fx);
         }
     }
 
@@ -98,23 +105,23 @@ impl Engine {
         rows.into_iter().map(|row| self.state.job(row)).collect()
     }
 
-    /// Hands out up to `wanted` jobs of one queue, as a Qless pop does.
+    /// Pops up to `wanted` jobs of one queue, as Qless does: expired locks first, then jobs that are ready.
     fn pop_from(
         &mut self,
         queue: NameId,
         wanted: usize,
-        asking: Asking,
+        context: PopContext,
         jobs: &mut Vec<Popped>,
         fx: &mut Effects,
     ) {
-        let now = asking.now;
-        let wanted = self.open_places(queue, now, wanted);
+        let now = context.now;
+        let wanted = self.startable_jobs(queue, now, wanted);
         if wanted == 0 {
             return;
         }
         let mut taken_over = Vec::new();
         for row in self.expired(queue, now, wanted) {
-            if self.examine(row, now, fx) {
+            if self.handle_expired_lock(row, now, fx) {
                 self.take_over(row, now, fx);
                 taken_over.push(row);
             }
@@ -126,35 +133,35 @@ impl Engine {
             jobs.reserve_exact(taken_over.len() + waiting.min(self.state.queue(queue).work.len()));
         }
         for row in taken_over {
-            self.hand_out(row, asking, jobs, fx);
+            self.hand_out(row, context, jobs, fx);
         }
         let mut late_max = LATE_MAX;
         for _ in 0..waiting {
             let Some(first) = self.next_in_time(queue, now, &mut late_max, fx) else { break };
-            self.hand_out(first, asking, jobs, fx);
+            self.hand_out(first, context, jobs, fx);
         }
     }
 
-    /// Hands out the job that matters most among the queues, and says which of them it came from.
+    /// Pops the job with the highest priority of several queues. Returns the index of its queue.
     fn pop_by_priority(
         &mut self,
         queues: &[NameId],
         turn: usize,
-        asking: Asking,
+        context: PopContext,
         jobs: &mut Vec<Popped>,
         fx: &mut Effects,
     ) -> Option<usize> {
-        let now = asking.now;
+        let now = context.now;
         let mut best: Option<(Priority, usize, RowId, bool)> = None;
         let mut late_max = LATE_MAX;
         for step in 0..queues.len() {
             let at = (turn + step) % queues.len();
             let queue = queues[at];
-            if self.open_places(queue, now, 1) == 0 {
+            if self.startable_jobs(queue, now, 1) == 0 {
                 continue;
             }
             let expired = self.expired(queue, now, 1).first().copied();
-            let over = expired.filter(|row| self.examine(*row, now, fx));
+            let over = expired.filter(|row| self.handle_expired_lock(*row, now, fx));
             let candidate = over.or_else(|| {
                 self.spawn(queue, now, 1, fx);
                 self.promote(queue, now, 1, fx);
@@ -171,21 +178,22 @@ impl Engine {
         if over {
             self.take_over(row, now, fx);
         }
-        self.hand_out(row, asking, jobs, fx);
+        self.hand_out(row, context, jobs, fx);
         Some(at)
     }
 
-    /// How many jobs of a queue may be handed out now, as far as the queue goes, up to so many.
-    pub(super) fn open_places(&self, queue: NameId, now: Timestamp, wanted: usize) -> usize {
+    /// How many jobs of a queue may start now, up to `wanted`: pausing, concurrency and rate limit
+    /// permitting.
+    pub(super) fn startable_jobs(&self, queue: NameId, now: Timestamp, wanted: usize) -> usize {
         let of = self.state.queue(queue);
         if of.paused {
             return 0;
         }
-        let wanted = self.state.places(queue, now).map_or(wanted, |places| places.min(wanted));
-        of.pace.map_or(wanted, |pace| pace.starts(now, wanted))
+        let wanted = self.state.concurrency_left(queue, now).map_or(wanted, |left| left.min(wanted));
+        of.rate_limiter.map_or(wanted, |rate_limiter| rate_limiter.starts(now, wanted))
     }
 
-    /// The first job that waits in a queue, or comes due, and may still start. Those that may not fail, up to so many.
+    /// The next ready job of a queue that has not expired. Fails expired ones on the way, up to `late_max`.
     fn next_in_time(
         &mut self,
         queue: NameId,
@@ -206,7 +214,7 @@ impl Engine {
         }
     }
 
-    /// The jobs whose lock has expired, the longest expired first.
+    /// The jobs with expired locks, the oldest expiry first.
     fn expired(&self, queue: NameId, now: Timestamp, max: usize) -> Vec<RowId> {
         let locks = &self.state.queue(queue).locks;
         match locks.first() {
@@ -218,47 +226,47 @@ impl Engine {
         }
     }
 
-    /// Deals with a lock that has expired: warns its holder the first time, fails the job if no retry is left, and otherwise
-    /// says that another worker may take the job over.
-    fn examine(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) -> bool {
+    /// Handles an expired lock: warns the holder the first time, fails the job if no retry is left, and
+    /// otherwise returns true: another worker may take the job over.
+    fn handle_expired_lock(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) -> bool {
         let of = self.state.row(row);
-        let (warned, exhausted) = (of.flags.has(Flags::GRACE), of.remaining <= 0);
+        let (warned, exhausted_failure) = (of.flags.has(Flags::GRACE), of.remaining <= 0);
         if !warned && self.state.numbers().grace > Seconds::ZERO {
             self.warn(row, now, fx);
             return false;
         }
-        if exhausted {
+        if exhausted_failure {
             self.take_over(row, now, fx);
             self.exhaust(row, now, fx);
         }
-        !exhausted
+        !exhausted_failure
     }
 
-    /// Ends the attempt of a holder that was warned, or that gets no warning.
+    /// Ends the attempt of a holder that was warned, or of any holder if there is no grace period.
     fn take_over(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         if self.state.numbers().grace <= Seconds::ZERO {
             self.warn(row, now, fx);
         }
-        self.commit(Delta::Spend(row), fx);
+        self.commit(Delta::SpendRetry(row), fx);
     }
 
     fn warn(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         self.milestone(row, Milestone::Stalled, fx);
         if let Some(worker) = self.holder(row) {
-            fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
+            fx.publish(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
         let until = now + self.state.numbers().grace;
         self.commit(Delta::Warn { row, now, until }, fx);
     }
 
-    /// Fails a job whose lock expired once too often.
+    /// Fails a job whose lock expired with no retries left.
     fn exhaust(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
-        let (group, message) = self.exhausted(row);
-        self.run_out_into(row, now, group, message, FailedBy::Expiry, fx);
+        let (group, message) = self.exhausted_failure(row);
+        self.fail_into_group(row, now, group, message, FailedBy::Expiry, fx);
     }
 
-    /// Fails a job that has no retries left, and tells of it.
-    pub(super) fn run_out(
+    /// Fails a job that may not be retried, publishes that and delivers it to result streams.
+    pub(super) fn fail_without_retries(
         &mut self,
         row: RowId,
         now: Timestamp,
@@ -268,12 +276,12 @@ impl Engine {
         fx: &mut Effects,
     ) {
         self.milestone(row, Milestone::Failed, fx);
-        let ending = self.ending(row);
+        let actions = self.end_actions(row);
         let message = failure.message.to_string();
-        fx.tell(|| Event::Failed {
+        fx.publish(|| Event::Failed {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
-            // It was nobody's when it was late.
+            // An expired job has no holder.
             worker: self.holder(row).filter(|_| by != FailedBy::Expired),
             group: group.clone(),
             message: message.clone(),
@@ -283,18 +291,18 @@ impl Engine {
             Delta::Fail(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None })),
             fx,
         );
-        if let Some(ending) = ending {
-            self.conclude(row, now, ending, JobEnding::Failed { group, message }, None, fx);
+        if let Some(actions) = actions {
+            self.conclude(row, now, actions, JobEnding::Failed { group, message }, None, fx);
         }
     }
 
-    /// The group and the message of a job that used up its retries.
-    pub(super) fn exhausted(&self, row: RowId) -> (Group, String) {
+    /// Group and message of the failure of a job without retries left.
+    pub(super) fn exhausted_failure(&self, row: RowId) -> (Group, String) {
         let queue = self.state.queue_name(self.state.row(row).queue);
         (self.group_for("failed-retries", row), format!("Job exhausted retries in queue \"{queue}\""))
     }
 
-    /// Makes up to `max` due jobs of a queue waiting, the longest due first.
+    /// Makes up to `max` scheduled jobs of a queue ready that are due, the longest due first.
     pub(super) fn promote(&mut self, queue: NameId, now: Timestamp, max: usize, fx: &mut Effects) {
         for _ in 0..max {
             match self.state.queue(queue).scheduled.first() {
@@ -304,13 +312,13 @@ impl Engine {
         }
     }
 
-    /// Limits an attempt, if the job or its worker does.
+    /// Sets the attempt's deadline, if the job's options or the worker's capability limit it.
     fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
         let of = self.state.row(row);
-        let of_job = if of.rare == NONE {
+        let of_job = if of.cold == NONE {
             None
         } else {
-            self.state.extension(row).and_then(|side| side.options.attempt_max)
+            self.state.extension(row).and_then(|extension| extension.options.attempt_max)
         };
         let of_worker = self.state.attempt_max(worker, of.queue, of.klass);
         if let Some(attempt_max) = of_job.into_iter().chain(of_worker).min() {
@@ -318,15 +326,15 @@ impl Engine {
         }
     }
 
-    fn hand_out(&mut self, row: RowId, asking: Asking, jobs: &mut Vec<Popped>, fx: &mut Effects) {
-        let Asking { worker, now, whole } = asking;
+    fn hand_out(&mut self, row: RowId, context: PopContext, jobs: &mut Vec<Popped>, fx: &mut Effects) {
+        let PopContext { worker, now, whole } = context;
         let expires = now + self.state.heartbeat(self.state.row(row).queue);
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_ephemeral(row);
         self.commit(Delta::Pop { row, worker, now, expires }, fx);
         self.set_deadline(row, worker, now, fx);
-        fx.passing = false;
+        fx.ephemeral = false;
         let popped = self.state.popped(row, whole);
-        fx.tell(|| Event::Popped {
+        fx.publish(|| Event::Popped {
             jid: popped.jid.clone(),
             queue: popped.queue.clone(),
             worker: popped.lock.worker.clone(),

@@ -1,20 +1,22 @@
-//! Fetching what a batch will need before it is needed.
+//! Prefetch: load the memory that a batch will need, before executing it.
 //!
-//! With a million jobs, most of what a command costs is waiting for memory: a put waits for its place in the index, a pop for the row
-//! and the payload of a job that was put long ago, a completion for the old job that it drops. One command after the other waits once each. Reading all those places first, one right after the
-//! other and without needing what is there, lets the machine fetch them at the same time.
+//! With a million jobs, most of a command's cost is cache misses: a put misses in the index, a pop at the row
+//! and the payload of a job that was put long ago, a completion at the old job that it removes. Executed one
+//! by one, each command waits for its own. Reading all those places first, without depending on what is
+//! there, lets the processor fetch them at the same time.
 
 use std::hint::black_box;
 
 use super::Engine;
 use crate::{Command, Holder, Jid};
 
-/// How many commands, jobs of a queue, or old ones, are looked at ahead. More would push each other out of the cache.
+/// How many commands, ready jobs, or complete jobs are prefetched. More would evict each other from the
+/// cache.
 const NEXT_MAX: usize = 128;
 
 impl Engine {
-    /// Reads what the first of these commands will need, and changes nothing. Says how many it looked at. It helps if several follow each other, and
-    /// otherwise costs a little.
+    /// Touches what the first of these commands will need, and changes nothing. Returns how many commands it
+    /// covered. Pays off for several commands in a row, and otherwise costs a little.
     pub fn prefetch<'a>(&self, commands: impl Iterator<Item = &'a Command>) -> usize {
         let (mut touched, mut looked_at) = (0, 0);
         let mut popped: Option<(u32, usize)> = None;
@@ -51,7 +53,7 @@ impl Engine {
         looked_at
     }
 
-    /// A token knows where its job is; a worker's name does not.
+    /// A token's hint locates its row without the index; a worker's name does not.
     fn touch_held(&self, jid: &Jid, holder: &Holder) -> u32 {
         match holder {
             Holder::Token(_) => 0,

@@ -1,4 +1,4 @@
-//! Putting a job into a queue, for the first time or again.
+//! Put: a new job enters a queue, or an existing one is put again.
 
 use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
@@ -9,11 +9,11 @@ use crate::{
 
 const RETRIES: u32 = 5;
 
-/// How many jobs are looked at to rule out that a job would wait for itself.
+/// How many jobs the search for a dependency cycle visits at most.
 const CYCLE_WALK_MAX: usize = 10_000;
 
 impl Engine {
-    /// Takes what the put brings, unless it is refused.
+    /// Takes payload, tags and options out of the command, unless it is refused.
     pub(super) fn put(
         &mut self,
         now: Timestamp,
@@ -23,8 +23,8 @@ impl Engine {
         self.check_size("payload", put.payload.byte_len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
-        if let Some(terms) = &put.options {
-            Engine::check_terms(terms)?;
+        if let Some(options) = &put.options {
+            Engine::check_put_options(options)?;
         }
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
@@ -33,11 +33,11 @@ impl Engine {
             _ => {}
         }
         let queue = self.state.find_queue(put.queue.as_str());
-        fx.passing = row.is_none()
+        fx.ephemeral = row.is_none()
             && put.depends.is_empty()
             && put.options.as_deref().is_some_and(PutOptions::are_ephemeral);
-        if let Some(terms) = &put.options
-            && let Some(joined) = self.agree(now, row, queue, terms, put, fx)?
+        if let Some(options) = &put.options
+            && let Some(joined) = self.coalesce_or_check(now, row, queue, options, put, fx)?
         {
             return Ok(joined);
         }
@@ -53,11 +53,11 @@ impl Engine {
         };
         let queue = queue.unwrap_or_else(|| self.queue_id(&put.queue, fx));
         let klass = self.klass_id(&put.klass, fx);
-        fx.tell(|| Event::Put { jid: put.jid.clone(), queue: put.queue.clone() });
+        fx.publish(|| Event::Put { jid: put.jid.clone(), queue: put.queue.clone() });
         if let Some(holder) = row.and_then(|row| self.holder(row))
             && put.caller.as_ref() != Some(&holder)
         {
-            fx.tell(|| Event::LockLost { jid: put.jid.clone(), worker: holder });
+            fx.publish(|| Event::LockLost { jid: put.jid.clone(), worker: holder });
         }
         let old = row.map(|row| self.state.row(row));
         let delta = PutDelta {
@@ -74,18 +74,19 @@ impl Engine {
             jid: put.jid.clone(),
         };
         self.commit(Delta::Put(delta), fx);
-        if let Some(terms) = &mut put.options
+        if let Some(options) = &mut put.options
             && let Some(row) = self.state.find(&put.jid)
         {
-            self.settle_terms(row, terms, fx);
+            self.set_put_options(row, options, fx);
         }
         if fx.listening && self.state.is_tracked(&put.jid) {
-            fx.tell(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
+            fx.publish(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
         }
         Ok(if row.is_some() { PutReply::Replaced } else { PutReply::Created })
     }
 
-    /// Those of the jobs that are there and not complete; the job itself, which is about to be there, as [`ITSELF`].
+    /// The dependencies that exist and are not complete; the job itself, which may not exist yet, as
+    /// [`ITSELF`].
     pub(super) fn open_dependencies(&self, jid: &Jid, depends: &[Jid]) -> Vec<RowId> {
         let open = |on: &Jid| {
             if on == jid {
@@ -96,7 +97,7 @@ impl Engine {
         depends.iter().filter_map(open).collect()
     }
 
-    /// Refuses to make a job wait for itself, unless that is accepted.
+    /// Refuses a dependency cycle, unless the caller accepts it.
     pub(super) fn check_cycles(
         &self,
         jid: &Jid,
@@ -107,7 +108,7 @@ impl Engine {
         if cycles == Cycles::Accept {
             return Ok(());
         }
-        // Nobody can wait for a job that is not there yet, and one that nobody waits for closes no circle.
+        // Nothing depends on a new job, and a job without dependents closes no cycle.
         let awaited = row.filter(|row| self.state.dependents(*row).next().is_some());
         if awaited.is_none() && !open.contains(&ITSELF) {
             return Ok(());
@@ -134,7 +135,7 @@ impl Engine {
     }
 }
 
-/// When a job that is held up for so long may run; none if it is not held up.
+/// When a delayed job may run; none without a delay.
 pub(super) fn due(now: Timestamp, delay: Seconds) -> Option<Timestamp> {
     (delay > Seconds::ZERO).then(|| now + delay)
 }

@@ -1,4 +1,5 @@
-//! Those who wait for a job, what they are told, and what is kept for those who ask later.
+//! Put options beyond Qless: unique keys and coalescing, result waiters and their result streams, stored
+//! results, status.
 
 use std::collections::VecDeque;
 
@@ -10,38 +11,38 @@ use crate::{
     ResultWaiter, Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, Timestamp,
 };
 
-/// What has to be done when a job ends, noted before it does.
+/// What to do when a job ends, collected before it does.
 #[derive(Default)]
-pub(super) struct Ending {
+pub(super) struct EndActions {
     waiters: VecDeque<ResultWaiter>,
-    result_for: Option<Seconds>,
+    result_ttl: Option<Seconds>,
     forget: bool,
 }
 
 impl Engine {
-    /// Refuses terms that make no sense.
-    pub(super) fn check_terms(terms: &PutOptions) -> Result<(), Refusal> {
-        check_span("timeout", terms.attempt_max)?;
-        check_span("result_for", terms.result_ttl)?;
+    /// Refuses invalid put options.
+    pub(super) fn check_put_options(options: &PutOptions) -> Result<(), Refusal> {
+        check_span("timeout", options.attempt_max)?;
+        check_span("result_for", options.result_ttl)?;
         check_size(
             "aside",
-            terms.metadata.as_ref().map_or(0, |aside| aside.bytes().len()),
+            options.metadata.as_ref().map_or(0, |metadata| metadata.bytes().len()),
             METADATA_BYTES_MAX,
         )?;
-        match terms.crashes_max {
+        match options.crashes_max {
             Some(0) => Err(Refusal::BadArgument { what: "crashes_max", why: "must be at least 1".into() }),
             _ => Ok(()),
         }
     }
 
-    /// Answers a put of a job that is there and is to be left alone.
+    /// Answers a put that keeps an existing job, and attaches its waiter.
     pub(super) fn join_existing(
         &mut self,
         row: RowId,
         put: &Put,
         fx: &mut Effects,
     ) -> Result<PutReply, Refusal> {
-        if let Some(waiter) = put.options.as_ref().and_then(|terms| terms.attach)
+        if let Some(waiter) = put.options.as_ref().and_then(|options| options.attach)
             && self.is_unfinished(row)
         {
             self.check_waiter(&waiter, Some(row))?;
@@ -50,24 +51,25 @@ impl Engine {
         Ok(PutReply::Existing)
     }
 
-    /// Looks at the terms of a put that makes a job or puts it again. Answers it if another job stands for it.
-    pub(super) fn agree(
+    /// Checks the options of a put that makes a job or puts it again. Coalesces it with the job that has its
+    /// unique key, if there is one, and then returns the reply.
+    pub(super) fn coalesce_or_check(
         &mut self,
         now: Timestamp,
         row: Option<RowId>,
         queue: Option<NameId>,
-        terms: &PutOptions,
+        options: &PutOptions,
         put: &Put,
         fx: &mut Effects,
     ) -> Result<Option<PutReply>, Refusal> {
-        let keyed = queue.zip(terms.unique.as_ref()).and_then(|(queue, key)| self.state.keyed(queue, key));
+        let keyed = queue.zip(options.unique.as_ref()).and_then(|(queue, key)| self.state.keyed(queue, key));
         if let (None, Some(other)) = (row, keyed) {
-            return self.coalesce(other, terms, put, fx).map(Some);
+            return self.coalesce(other, options, put, fx).map(Some);
         }
-        if let Some(waiter) = &terms.attach {
+        if let Some(waiter) = &options.attach {
             self.check_waiter(waiter, row)?;
         }
-        match terms.expires {
+        match options.expires {
             Some(expires) if expires <= now => {
                 return Err(Refusal::BadArgument {
                     what: "expires",
@@ -76,9 +78,9 @@ impl Engine {
             }
             _ => {}
         }
-        if terms.roll_call {
+        if options.roll_call {
             let klass = self.state.find_name(super::Kind::Klass, put.klass.shared());
-            if queue.is_none_or(|queue| self.state.able(queue, klass) == 0) {
+            if queue.is_none_or(|queue| self.state.capable_workers(queue, klass) == 0) {
                 return Err(Refusal::NoCapableWorker { queue: put.queue.clone(), klass: put.klass.clone() });
             }
         }
@@ -88,31 +90,31 @@ impl Engine {
     fn coalesce(
         &mut self,
         row: RowId,
-        terms: &PutOptions,
+        options: &PutOptions,
         put: &Put,
         fx: &mut Effects,
     ) -> Result<PutReply, Refusal> {
-        if let Some(waiter) = &terms.attach {
+        if let Some(waiter) = &options.attach {
             self.check_waiter(waiter, Some(row))?;
         }
-        let always = terms.orphan_policy == OrphanPolicy::Always;
-        self.commit(Delta::Merged { row, result_for: terms.result_ttl, always }, fx);
-        if let Some(waiter) = terms.attach {
+        let always = options.orphan_policy == OrphanPolicy::Always;
+        self.commit(Delta::Coalesced { row, result_ttl: options.result_ttl, always }, fx);
+        if let Some(waiter) = options.attach {
             self.attach_to(row, waiter, fx);
         }
         let jid = self.state.jid(row);
         let submissions = self.submissions(row);
-        fx.tell(|| Event::Coalesced { jid: jid.clone(), queue: put.queue.clone(), submissions });
+        fx.publish(|| Event::Coalesced { jid: jid.clone(), queue: put.queue.clone(), submissions });
         Ok(PutReply::Coalesced { jid })
     }
 
-    /// Gives a job that was just put the terms that its put asked for.
-    pub(super) fn settle_terms(&mut self, row: RowId, terms: &mut PutOptions, fx: &mut Effects) {
-        let terms = std::mem::take(terms);
-        let attach = terms.attach;
-        if terms != PutOptions::default() {
-            let terms = PutOptions { attach: None, roll_call: false, ..terms };
-            self.commit(Delta::PutOptions(row, Box::new(terms)), fx);
+    /// Stores the options of a job that was just put, and attaches its waiter.
+    pub(super) fn set_put_options(&mut self, row: RowId, options: &mut PutOptions, fx: &mut Effects) {
+        let options = std::mem::take(options);
+        let attach = options.attach;
+        if options != PutOptions::default() {
+            let options = PutOptions { attach: None, roll_call: false, ..options };
+            self.commit(Delta::PutOptions(row, Box::new(options)), fx);
         }
         if let Some(waiter) = attach {
             self.attach_to(row, waiter, fx);
@@ -123,7 +125,7 @@ impl Engine {
         !matches!(self.state.row(row).state, RowState::Complete | RowState::Failed)
     }
 
-    /// Refuses somebody who waits for another job.
+    /// Refuses a waiter that waits for another job.
     fn check_waiter(&self, waiter: &ResultWaiter, row: Option<RowId>) -> Result<(), Refusal> {
         match self.state.awaited_by(waiter) {
             Some(other) if Some(other) != row => Err(Refusal::BadArgument {
@@ -154,16 +156,16 @@ impl Engine {
             return Ok(AttachReply::Attached);
         }
         let state = row.map(|row| self.state.row(row).state.name());
-        let kept = self.result(now, &jid);
-        match (state, kept) {
+        let stored = self.result(now, &jid);
+        match (state, stored) {
             (None, None) => Err(Refusal::NoSuchJob { jid }),
-            (state, kept) => Ok(AttachReply::Ended { state, result: kept }),
+            (state, stored) => Ok(AttachReply::Ended { state, result: stored }),
         }
     }
 
-    pub(super) fn leave(&mut self, leave: &Detach, fx: &mut Effects) -> u64 {
-        let nobody = ResultWaiter { stream_id: 0, connection: 0, number: 0 };
-        let (first, leaves): (ResultWaiter, &dyn Fn(&ResultWaiter) -> bool) = match &leave.scope {
+    pub(super) fn detach(&mut self, detach: &Detach, fx: &mut Effects) -> u64 {
+        let lowest = ResultWaiter { stream_id: 0, connection: 0, number: 0 };
+        let (first, is_detached): (ResultWaiter, &dyn Fn(&ResultWaiter) -> bool) = match &detach.scope {
             DetachScope::One(one) => (*one, &move |waiter| waiter == one),
             DetachScope::Connection { front, connection } => {
                 (ResultWaiter { stream_id: *front, connection: *connection, number: 0 }, &move |waiter| {
@@ -171,31 +173,31 @@ impl Engine {
                 })
             }
             DetachScope::Stream(front) => {
-                (ResultWaiter { stream_id: *front, ..nobody }, &move |waiter| waiter.stream_id == *front)
+                (ResultWaiter { stream_id: *front, ..lowest }, &move |waiter| waiter.stream_id == *front)
             }
-            DetachScope::All => (nobody, &|_| true),
+            DetachScope::All => (lowest, &|_| true),
         };
-        let left: Vec<(ResultWaiter, RowId)> =
-            self.state.waiters_from(first).take_while(|(waiter, _)| leaves(waiter)).collect();
-        for (waiter, row) in &left {
+        let detached: Vec<(ResultWaiter, RowId)> =
+            self.state.waiters_from(first).take_while(|(waiter, _)| is_detached(waiter)).collect();
+        for (waiter, row) in &detached {
             self.commit(Delta::Detached(*row, *waiter), fx);
             self.remove_if_abandoned(*row, fx);
         }
-        left.len() as u64
+        detached.len() as u64
     }
 
-    /// Removes a job that lived only as long as somebody waited for it, if nobody does.
+    /// Removes a queued job that nobody waits for, if its orphan policy says so.
     pub(super) fn remove_if_abandoned(&mut self, row: RowId, fx: &mut Effects) {
-        let Some(side) = self.state.extension(row) else { return };
+        let Some(extension) = self.state.extension(row) else { return };
         let queued =
             matches!(self.state.row(row).state, RowState::Scheduled | RowState::Depends | RowState::Waiting);
-        let is_needed = side.options.orphan_policy == OrphanPolicy::Always
-            || !side.waiters.is_empty()
+        let is_needed = extension.options.orphan_policy == OrphanPolicy::Always
+            || !extension.waiters.is_empty()
             || self.state.dependents(row).next().is_some();
         if !queued || is_needed {
             return;
         }
-        fx.tell(|| Event::Abandoned {
+        fx.publish(|| Event::Abandoned {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
         });
@@ -207,10 +209,10 @@ impl Engine {
         self.check_size("progress", said.as_ref().map_or(0, |said| said.bytes().len()))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
-        fx.passing = self.is_passing(row);
+        fx.ephemeral = self.is_ephemeral(row);
         self.commit(Delta::Progressed(row, progress), fx);
         self.deliver(row, &jid, &StreamItem::Progress { progress, said }, fx);
-        fx.tell(|| Event::Progress { jid, progress });
+        fx.publish(|| Event::Progress { jid, progress });
         Ok(())
     }
 
@@ -222,76 +224,74 @@ impl Engine {
         Ok(self.deliver(row, &jid, &StreamItem::Chunk(kind, bytes), fx))
     }
 
-    /// Tells everybody who waits for a job, and says how many they are.
-    fn deliver(&self, row: RowId, jid: &Jid, told: &StreamItem, fx: &mut Effects) -> u64 {
-        let Some(side) = self.state.extension(row) else { return 0 };
-        let tell = |waiter: &ResultWaiter| Delivery { waiter: *waiter, jid: jid.clone(), item: told.clone() };
-        fx.deliveries.extend(side.waiters.iter().map(tell));
-        side.waiters.len() as u64
+    /// Delivers an item to the result streams of a job. Returns their number.
+    fn deliver(&self, row: RowId, jid: &Jid, item: &StreamItem, fx: &mut Effects) -> u64 {
+        let Some(extension) = self.state.extension(row) else { return 0 };
+        let delivery =
+            |waiter: &ResultWaiter| Delivery { waiter: *waiter, jid: jid.clone(), item: item.clone() };
+        fx.deliveries.extend(extension.waiters.iter().map(delivery));
+        extension.waiters.len() as u64
     }
 
-    /// What will have to be done when a job ends, which is about to happen.
-    pub(super) fn ending(&self, row: RowId) -> Option<Ending> {
-        if self.state.row(row).rare == NONE {
+    /// What to do when this job ends; call it before.
+    pub(super) fn end_actions(&self, row: RowId) -> Option<EndActions> {
+        if self.state.row(row).cold == NONE {
             return None;
         }
-        let side = self.state.extension(row)?;
-        Some(Ending {
-            waiters: side.waiters.clone(),
-            result_for: side.options.result_ttl,
-            forget: side.options.on_end == OnEnd::Forget,
+        let extension = self.state.extension(row)?;
+        Some(EndActions {
+            waiters: extension.waiters.clone(),
+            result_ttl: extension.options.result_ttl,
+            forget: extension.options.on_end == OnEnd::Forget,
         })
     }
 
-    /// Refuses a result that could not be kept.
+    /// Refuses a result that is too large to be stored.
     pub(super) fn check_result(&self, row: RowId, result: Option<&JobResult>) -> Result<(), Refusal> {
         let Some(result) = result else { return Ok(()) };
-        if self.state.extension(row).is_none_or(|side| side.options.result_ttl.is_none()) {
+        if self.state.extension(row).is_none_or(|extension| extension.options.result_ttl.is_none()) {
             return Ok(());
         }
         let max = self.state.numbers().results_bytes.saturating_sub(RESULT_BYTES);
         check_size("result", result.bytes.bytes().len(), max)
     }
 
-    /// Does what is to be done when a job has ended.
+    /// Ends a job: delivers the ending, stores the result, and removes the job if it is not to be kept.
     pub(super) fn conclude(
         &mut self,
         row: RowId,
         now: Timestamp,
-        ending: Ending,
-        how: JobEnding,
+        actions: EndActions,
+        ending: JobEnding,
         result: Option<Box<JobResult>>,
         fx: &mut Effects,
     ) {
-        let Ending { waiters, result_for, forget } = ending;
+        let EndActions { waiters, result_ttl, forget } = actions;
         let jid = self.state.jid(row);
-        let outcome = result.map(|result| *result).unwrap_or_else(|| without_result(&how));
-        let told = |waiter| Delivery {
+        let result = result.map(|result| *result).unwrap_or_else(|| without_result(&ending));
+        let delivery = |waiter| Delivery {
             waiter,
             jid: jid.clone(),
-            item: StreamItem::Ended(how.clone(), outcome.clone()),
+            item: StreamItem::Ended(ending.clone(), result.clone()),
         };
-        fx.deliveries.extend(waiters.into_iter().map(told));
-        if let Some(result_for) = result_for {
-            let until = now + result_for;
-            self.keep_result(
-                StoredResult { jid: jid.clone(), ending: how, result: outcome, ended: now, until },
-                fx,
-            );
+        fx.deliveries.extend(waiters.into_iter().map(delivery));
+        if let Some(result_ttl) = result_ttl {
+            let until = now + result_ttl;
+            self.store_result(StoredResult { jid: jid.clone(), ending, result, ended: now, until }, fx);
         }
         if forget && self.state.dependents(row).next().is_none() {
             self.commit(Delta::Remove(row), fx);
         }
     }
 
-    fn keep_result(&mut self, kept: StoredResult, fx: &mut Effects) {
+    fn store_result(&mut self, stored: StoredResult, fx: &mut Effects) {
         let max = self.state.numbers().results_bytes as u64;
-        // There is no room for it however much is dropped: what nobody gave, or a failure that took many words.
-        if result_size(&kept) > max {
+        // Dropping others would not make enough room: the limit is tiny, or the failure's message is long.
+        if result_size(&stored) > max {
             return;
         }
-        fx.tell(|| Event::ResultKept { jid: kept.jid.clone() });
-        self.commit(Delta::ResultKept(Box::new(kept)), fx);
+        fx.publish(|| Event::ResultKept { jid: stored.jid.clone() });
+        self.commit(Delta::ResultStored(Box::new(stored)), fx);
         while self.state.results().bytes() > max
             && let Some(oldest) = self.state.results().oldest().cloned()
         {
@@ -299,17 +299,17 @@ impl Engine {
         }
     }
 
-    /// Tells those who wait for a job that is about to be cancelled.
-    pub(super) fn tell_canceled(&self, row: RowId, fx: &mut Effects) {
+    /// Delivers the cancellation of a job to its result streams.
+    pub(super) fn deliver_canceled(&self, row: RowId, fx: &mut Effects) {
         if self.state.extension(row).is_some() {
-            let outcome = without_result(&JobEnding::Canceled);
-            self.deliver(row, &self.state.jid(row), &StreamItem::Ended(JobEnding::Canceled, outcome), fx);
+            let result = without_result(&JobEnding::Canceled);
+            self.deliver(row, &self.state.jid(row), &StreamItem::Ended(JobEnding::Canceled, result), fx);
         }
     }
 
-    /// A result that is kept and not too old.
+    /// A stored result that has not expired.
     pub(super) fn result(&self, now: Timestamp, jid: &Jid) -> Option<Box<StoredResult>> {
-        self.state.results().get(jid).filter(|kept| kept.until > now).cloned().map(Box::new)
+        self.state.results().get(jid).filter(|stored| stored.until > now).cloned().map(Box::new)
     }
 
     pub(super) fn status(&self, status: &Status) -> Option<StatusReply> {
@@ -319,27 +319,27 @@ impl Engine {
                 self.state.find_queue(queue.as_str()).and_then(|queue| self.state.keyed(queue, key))
             }
         }?;
-        let side = self.state.extension(row);
+        let extension = self.state.extension(row);
         Some(StatusReply {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
             state: self.state.row(row).state.name(),
-            progress: side.and_then(|side| side.progress),
+            progress: extension.and_then(|extension| extension.progress),
             submissions: self.submissions(row),
-            attached: side.map_or(0, |side| side.waiters.len() as u64),
+            attached: extension.map_or(0, |extension| extension.waiters.len() as u64),
         })
     }
 
     fn submissions(&self, row: RowId) -> u64 {
-        1 + self.state.extension(row).map_or(0, |side| side.joined)
+        1 + self.state.extension(row).map_or(0, |extension| extension.joined)
     }
 }
 
-fn without_result(how: &JobEnding) -> JobResult {
-    JobResult { code: i32::from(*how != JobEnding::Completed), ..JobResult::default() }
+fn without_result(ending: &JobEnding) -> JobResult {
+    JobResult { code: i32::from(*ending != JobEnding::Completed), ..JobResult::default() }
 }
 
-/// Refuses a time that nothing could be done in, or that is beyond all plans.
+/// Refuses a duration that is not positive or longer than ten years.
 pub(super) fn check_span(what: &'static str, span: Option<Seconds>) -> Result<(), Refusal> {
     match span {
         Some(span) if span <= Seconds::ZERO || span > DURATION_MAX => Err(Refusal::BadArgument {

@@ -1,4 +1,4 @@
-//! Looking things up and counting them.
+//! Commands that read: jobs, lists, counts, workers, statistics.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ impl Engine {
     }
 
     pub(super) fn jobs(&mut self, now: Timestamp, jobs: &Jobs, fx: &mut Effects) -> Vec<Jid> {
-        let page = places(jobs.page);
+        let page = range_of(jobs.page);
         let name = match &jobs.which {
             Listing::Complete => {
                 let complete = self.state.complete().slice_back(page);
@@ -86,13 +86,13 @@ impl Engine {
     pub(super) fn failed(&self, failed: &Failed) -> Listed {
         let Some(group) = self.state.find_group(failed.group.as_str()) else { return Listed::default() };
         let group = self.state.group(group);
-        let page = group.slice_back(places(failed.page));
+        let page = group.slice_back(range_of(failed.page));
         Listed { total: group.len() as u64, jids: self.jids(page.into_iter().map(|(_, row)| row)) }
     }
 
     pub(super) fn tagged(&self, tagged: &Tagged) -> Listed {
         let Some(jobs) = self.state.tagged(&tagged.tag) else { return Listed::default() };
-        let page = jobs.slice(places(tagged.page));
+        let page = jobs.slice(range_of(tagged.page));
         Listed { total: jobs.len() as u64, jids: self.jids(page.into_iter().map(|entry| entry.row)) }
     }
 
@@ -176,15 +176,15 @@ impl Engine {
         self.age_workers(now, fx);
         let Some(worker) = self.state.find_worker(name.as_str()) else { return WorkerJobsReply::default() };
         let (jobs, stalled) = self.held(now, worker);
-        let list = |places: Range<usize>| {
-            let mut rows = self.state.worker(worker).jobs.slice(places);
+        let list = |range: Range<usize>| {
+            let mut rows = self.state.worker(worker).jobs.slice(range);
             rows.reverse();
             self.jids(rows.into_iter().map(|entry| entry.row))
         };
         WorkerJobsReply { jobs: list(jobs), stalled: list(stalled) }
     }
 
-    /// Where in a worker's list those stand whose lock has not expired, and those whose lock has.
+    /// The ranges of a worker's list with live locks and with expired locks.
     fn held(&self, now: Timestamp, worker: NameId) -> (Range<usize>, Range<usize>) {
         let jobs = &self.state.worker(worker).jobs;
         let far = now + Seconds::from(8_640_000);
@@ -192,7 +192,7 @@ impl Engine {
         (first..end, 0..jobs.count_while(|lock| lock.at <= now))
     }
 
-    /// Forgets workers that were not seen for long.
+    /// Removes workers from the list that were not seen for `max-worker-age`.
     fn age_workers(&mut self, now: Timestamp, fx: &mut Effects) {
         let oldest = now - self.state.numbers().worker_age;
         let aged: Vec<NameId> =
@@ -211,7 +211,7 @@ impl Engine {
     }
 }
 
-fn places(page: Page) -> Range<usize> {
+fn range_of(page: Page) -> Range<usize> {
     page.offset..page.offset.saturating_add(page.count.get())
 }
 

@@ -1,4 +1,4 @@
-//! Recurring jobs: templates, and the jobs that they make when somebody asks for work.
+//! Recurring jobs: templates, and the jobs that they spawn when a worker pops.
 
 use super::{Delta, Effects, Engine, NameId, RecurDelta, TAGS_MAX, at_most, check_retries};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     UntagRecurring, UpdateRecurring,
 };
 
-/// A hyphen and the longest number, which stand behind a recurring job's id in the ids of its jobs.
+/// A hyphen and the longest number, which follow a recurring job's jid in the jids of its jobs.
 const CHILD_BYTES: usize = 1 + 21;
 
 /// The shortest interval, in seconds.
@@ -114,7 +114,7 @@ impl Engine {
         self.state.find_template(jid).ok_or_else(|| Refusal::NoSuchRecurring { jid: jid.clone() })
     }
 
-    /// A recurring job as it is, to be changed.
+    /// A recurring job as a delta, to be modified.
     fn as_delta(&self, template: u32) -> RecurDelta {
         let of = self.state.template(template);
         RecurDelta {
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Makes up to `max` jobs of recurring ones that are due, the longest due first.
+    /// Spawns up to `max` jobs of the recurring jobs that are due, the longest due first.
     pub(super) fn spawn(&mut self, queue: NameId, now: Timestamp, max: usize, fx: &mut Effects) {
         let recurring = &self.state.queue(queue).recurring;
         if recurring.first().is_none_or(|first| first.at > now) {
@@ -147,19 +147,19 @@ impl Engine {
         }
     }
 
-    /// Makes up to `max` jobs of one recurring job, and says how many.
+    /// Spawns up to `max` jobs of one recurring job. Returns how many.
     fn spawn_from(&mut self, template: u32, now: Timestamp, max: usize, fx: &mut Effects) -> usize {
         let of = self.state.template(template).clone();
         let Every::Interval(span) = of.every;
         let interval = span.get();
-        // A fraction in the first time is dropped, and can only come from there. With a fraction in the interval, dropping it each
-        // time would make the job recur more often than it was asked to.
+        // A fraction in the first time is dropped, and can only come from there. With a fractional interval,
+        // dropping it each time would make the job recur too often.
         let mut at = if interval.fract() == 0.0 { of.next.floor() } else { of.next };
         if of.backlog != 0 {
             let missed = (now - at).get() / interval;
             let made_up = f64::from(of.backlog);
             if missed > made_up {
-                // No later than now, which only matters for numbers so large that sums are no longer exact.
+                // No later than now. This only matters for numbers so large that sums are not exact.
                 at = (at + Seconds::saturating((missed - made_up).ceil() * interval)).min(now);
             }
         }
@@ -173,7 +173,8 @@ impl Engine {
                     break child;
                 }
             };
-            // So far from nought an interval may be too small to be added; time goes on all the same.
+            // With very large times the interval may be too small to be added; time must advance all the
+            // same.
             let next = (at + span).max(at.next_up());
             self.commit(Delta::Spawn { template, jid, count, at, next, now }, fx);
             at = next;

@@ -1,8 +1,8 @@
-//! An engine from a snapshot of which some jobs are lost.
+//! Salvage: restoring an engine from a snapshot with lost jobs.
 //!
-//! Other jobs, and the changes written after the snapshot, refer to a job by its row. So a lost job leaves a
-//! placeholder in its row: changes to it are skipped, whatever waits for it can be released, and a new job
-//! gets the same row as it got before.
+//! Other jobs, and the deltas logged after the snapshot, refer to a job by its row. So a lost job leaves a
+//! placeholder in its row: deltas of it are skipped, its dependents can be released, and new jobs get the
+//! same rows as before.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::codec::CodecError;
 use super::{Delta, Engine, Restoring, RowId};
 use crate::Jid;
 
-/// The jobs that stand for lost ones, by row.
+/// The placeholders of lost jobs, by row.
 pub type Placeholders = BTreeMap<RowId, Jid>;
 
 impl Restoring {
-    /// The engine, when all that is left has been added: each row that is missing gets a placeholder, with a
-    /// jid that `name` makes up.
+    /// Builds the engine after all that is left was added: each missing row gets a placeholder, with a jid
+    /// made by `name`.
     pub fn finish_with_placeholders(
         mut self,
         name: impl Fn(RowId) -> Jid,
@@ -30,20 +30,20 @@ impl Restoring {
 }
 
 impl Engine {
-    /// Applies a change, unless it is one to a placeholder. Says whether it was applied.
+    /// Applies a delta, unless it is one of a placeholder. Returns whether it was applied.
     pub fn apply_around(&mut self, delta: &Delta, placeholders: &mut Placeholders) -> bool {
         let Some(row) = delta.row().filter(|row| placeholders.contains_key(row)) else {
             self.apply(delta);
             return true;
         };
         match delta {
-            // The lost job was removed later, so nothing is lost with it, and its row may be used again.
+            // The lost job was removed later: nothing is lost, and its row may be used again.
             Delta::Remove(_) => {
                 placeholders.remove(&row);
                 self.apply(delta);
                 true
             }
-            // Later changes rely on it that what waited for the job goes on.
+            // Later deltas rely on the job's dependents being released.
             Delta::Complete { now, .. } => {
                 let dependents: Vec<RowId> = self.state.dependents(row).collect();
                 for of in dependents {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_snapshot_goes_on_without_the_lost_jobs() {
+    fn a_damaged_snapshot_is_restored_without_the_lost_jobs() {
         let mut engine = Engine::new(Limits::default());
         let mut effects = Effects::default();
         put(&mut engine, "lost", &[], &mut effects);

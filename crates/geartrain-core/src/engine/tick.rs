@@ -1,16 +1,16 @@
-//! What is due, and what no other command does.
+//! Tick: deadlines, expiries, stored results, silent workers and the event log, which end by time alone.
 
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
 use crate::{Event, FailedBy, RandomUnit, Seconds, Tick, TickReply, Timestamp, WORKER_SILENCE_MAX};
 
-/// How long events are kept after anybody listened.
+/// How long the event log stays on after the last subscriber.
 const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
 
 impl Engine {
     pub(super) fn tick(&mut self, now: Timestamp, tick: &Tick, fx: &mut Effects) -> TickReply {
         let mut done = 0;
-        while done < tick.count.get() as u64 && self.do_what_is_due(now, fx) {
+        while done < tick.count.get() as u64 && self.run_one_due(now, fx) {
             done += 1;
         }
         TickReply { done, next: self.next_tick() }
@@ -19,20 +19,19 @@ impl Engine {
     /// When [`Tick`] next has something to do.
     pub fn next_tick(&self) -> Option<Timestamp> {
         let deadline = self.state.first_deadline().map(|(at, _)| at);
-        // It is too late only after that moment.
+        // A job has expired only after that moment.
         let expiry = self.state.first_expiry().map(|(at, _)| at.next_up());
         let result = self.state.results().first_to_end().map(|(until, _)| until);
-        let silence = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
+        let silent = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
         let listened = self.state.event_log().listened.map(|at| (at + LISTENED_MAX).next_up());
-        [deadline, expiry, result, silence, listened].into_iter().flatten().min()
+        [deadline, expiry, result, silent, listened].into_iter().flatten().min()
     }
 
-    /// Shortens at most so many locks that end later than one taken now would, which they do after the clock
-    /// was set back: the job of a worker that died would stay locked for as long as the clock went back. It
-    /// is no command, because the `now` of a client may be wrong: the owner of the clock calls it. Says whether
-    /// there may be more.
+    /// Shortens at most `max` locks that expire later than one taken now would. That happens after the clock
+    /// was set back: the job of a dead worker would stay locked for as long. It is no command, because a
+    /// client's `now` may be wrong: the owner of the clock calls it. Returns whether there may be more.
     pub fn shorten_locks(&mut self, now: Timestamp, max: usize, effects: &mut Effects) -> bool {
-        effects.passing = false;
+        effects.ephemeral = false;
         let mut left = max;
         for queue in self.state.queue_numbers() {
             let expires = now + self.state.heartbeat(queue);
@@ -49,11 +48,11 @@ impl Engine {
         false
     }
 
-    fn do_what_is_due(&mut self, now: Timestamp, fx: &mut Effects) -> bool {
+    fn run_one_due(&mut self, now: Timestamp, fx: &mut Effects) -> bool {
         if let Some((at, row)) = self.state.first_deadline()
             && at <= now
         {
-            self.overrun(row, now, fx);
+            self.time_out_attempt(row, now, fx);
         } else if let Some((at, row)) = self.state.first_expiry()
             && at < now
         {
@@ -68,7 +67,7 @@ impl Engine {
         {
             self.commit(Delta::CapabilitiesCleared(worker), fx);
             if let Some(worker) = self.state.worker_name(worker) {
-                fx.tell(|| Event::WorkerLost { worker });
+                fx.publish(|| Event::WorkerLost { worker });
             }
         } else if let Some(listened) = self.state.event_log().listened
             && listened + LISTENED_MAX < now
@@ -80,20 +79,20 @@ impl Engine {
         true
     }
 
-    /// Ends an attempt that took too long.
-    fn overrun(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
+    /// Ends an attempt that exceeded its deadline.
+    fn time_out_attempt(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("timed-out", row);
         let message = "An attempt took longer than it may";
         let wait = self.backoff(row, RandomUnit::MIDDLE).unwrap_or_default();
         if let Some(worker) = self.holder(row) {
-            fx.tell(|| Event::LockLost { jid: self.state.jid(row), worker });
+            fx.publish(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
-        self.commit(Delta::Overrun(row, now), fx);
+        self.commit(Delta::AttemptTimedOut(row, now), fx);
         if self.state.row(row).remaining < 0 {
-            self.run_out_into(row, now, group, message.into(), FailedBy::Deadline, fx);
+            self.fail_into_group(row, now, group, message.into(), FailedBy::Deadline, fx);
             return;
         }
-        fx.tell(|| Event::Retried {
+        fx.publish(|| Event::Retried {
             jid: self.state.jid(row),
             queue: self.state.queue_name(self.state.row(row).queue),
         });
@@ -102,18 +101,18 @@ impl Engine {
         self.remove_if_abandoned(row, fx);
     }
 
-    /// Fails a job that was not started in time.
+    /// Fails a job that expired before it started.
     pub(super) fn expire(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("expired", row);
-        self.run_out_into(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
+        self.fail_into_group(row, now, group, "Job was not started in time".into(), FailedBy::Expired, fx);
     }
 
-    /// Since when a job must not start any more, if that is so.
+    /// When the job expired, if it did.
     pub(super) fn late_since(&self, row: RowId, now: Timestamp) -> Option<Timestamp> {
         self.state.extension(row)?.options.expires.filter(|expires| *expires < now)
     }
 
-    /// How long a job waits that is tried again after the attempt under way, if that is its own affair.
+    /// The backoff before the retry that follows the current attempt, if the job has one of its own.
     pub(super) fn backoff(&self, row: RowId, chance: RandomUnit) -> Option<Seconds> {
         let of = self.state.row(row);
         let before = u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0);

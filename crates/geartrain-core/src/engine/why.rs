@@ -1,9 +1,9 @@
-//! Why a job does not run.
+//! Why a job is not running: collects the reasons.
 
 use super::{Engine, Flags, RowId, RowState};
 use crate::{JobState, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, Why, WhyReply};
 
-/// How many of those that hold a queue's places are named.
+/// How many holders are named if the concurrency limit is reached.
 const HELD_MAX: usize = 5;
 
 impl Engine {
@@ -21,10 +21,9 @@ impl Engine {
         match self.state.job(row).state {
             JobState::Complete { at } => return vec![Reason::Complete { at }],
             JobState::Failed { failure } => {
-                let (crashes, evidence) = self
-                    .state
-                    .extension(row)
-                    .map_or((0, None), |side| (side.crashes, side.evidence.as_deref().map(Into::into)));
+                let (crashes, evidence) = self.state.extension(row).map_or((0, None), |extension| {
+                    (extension.crashes, extension.evidence.as_deref().map(Into::into))
+                });
                 return vec![if crashes > 0 && failure.group == self.group_for("crashed", row) {
                     Reason::SetAside { group: failure.group, crashes, evidence }
                 } else {
@@ -32,7 +31,7 @@ impl Engine {
                 }];
             }
             JobState::Running { lock } if lock.expires > now => {
-                // Qless names the deadline from before as long as a warning stands.
+                // Qless names the old deadline while the holder is warned.
                 let warned = of.flags.has(Flags::EXPIRES);
                 return vec![Reason::Running { worker: lock.worker, until: lock.expires, warned }];
             }
@@ -62,25 +61,26 @@ impl Engine {
         self.state.queue(queue).paused.then(|| Reason::Paused { queue: self.state.queue_name(queue) })
     }
 
-    /// What keeps a job from running that may.
+    /// What keeps a job that is ready or due from running.
     fn obstacles(&self, row: RowId, now: Timestamp) -> Vec<Reason> {
         let of = self.state.row(row);
         let queue = self.state.queue(of.queue);
         let mut reasons = Vec::new();
         reasons.extend(self.late_since(row, now).map(|at| Reason::Expired { at }));
         reasons.extend(self.paused(row));
-        if self.state.places(of.queue, now) == Some(0) {
+        if self.state.concurrency_left(of.queue, now) == Some(0) {
             let expired = queue.locks.count_while(|lock| lock.at < now);
             let held = queue.locks.slice(expired..expired + HELD_MAX).into_iter();
             let held = held.filter_map(|lock| Some((self.state.jid(lock.row), self.holder(lock.row)?)));
             reasons.push(Reason::Concurrency { max: self.state.concurrency(of.queue), held: held.collect() });
         }
-        if let Some(pace) = queue.pace.filter(|pace| pace.starts(now, 1) == 0) {
-            reasons.push(Reason::RateLimit { until: pace.opens(now) });
+        if let Some(rate_limiter) = queue.rate_limiter.filter(|rate_limiter| rate_limiter.starts(now, 1) == 0)
+        {
+            reasons.push(Reason::RateLimit { until: rate_limiter.opens(now) });
         }
-        let asked = queue.asked.filter(|asked| now - *asked <= WORKER_SILENCE_MAX);
-        if asked.is_none() && self.state.able(of.queue, Some(of.klass)) == 0 {
-            reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.asked });
+        let polled = queue.last_polled.filter(|polled| now - *polled <= WORKER_SILENCE_MAX);
+        if polled.is_none() && self.state.capable_workers(of.queue, Some(of.klass)) == 0 {
+            reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.last_polled });
         }
         let before = match of.state {
             RowState::Waiting => self.state.before(row),

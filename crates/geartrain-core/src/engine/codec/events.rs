@@ -1,4 +1,4 @@
-//! Events as bytes: a byte that says which, and then its values in the order of its fields.
+//! Event codec: a byte for the kind, then the fields in order.
 
 use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer};
@@ -98,7 +98,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Read<Event> {
     })
 }
 
-/// What made jobs fail, by its byte.
+/// Causes of failure; the index is the encoded byte.
 const FAILED_BY: [FailedBy; 7] = [
     FailedBy::Worker,
     FailedBy::Expiry,

@@ -1,10 +1,10 @@
-//! Deltas as bytes, version 1. `docs/formats/deltas.md` says the same for those who read no Rust.
+//! Delta codec, version 1: deltas as bytes. `docs/formats/deltas.md` describes the format.
 //!
-//! A delta is a byte that says its kind, and then its values in the order of its fields. It does not say where it ends: that follows from its values.
-//! What was written once must be read for ever, so a kind's bytes are never changed. A kind that needs other values is a new kind.
+//! A delta is a byte for its kind, then its fields in order. Its length follows from its fields. Logged bytes
+//! must stay readable for ever, so the fields of a kind never change: other fields need a new kind.
 
-mod beyond;
 mod events;
+mod extensions;
 mod reader;
 mod writer;
 
@@ -22,7 +22,7 @@ pub use reader::{CodecError, CodecErrorWhy};
 use reader::{is_plain, wrong};
 pub(crate) use writer::Writer;
 
-/// The byte that a delta begins with. None is 0, so that what follows the last delta of a padded batch cannot pass for one.
+/// The first byte of a delta. None is 0, so that the padding of a batch cannot pass for a delta.
 mod kind {
     pub(super) const NAME: u8 = 1;
     pub(super) const SEEN: u8 = 2;
@@ -31,7 +31,7 @@ mod kind {
     pub(super) const PROMOTE: u8 = 5;
     pub(super) const POP: u8 = 6;
     pub(super) const WARN: u8 = 7;
-    pub(super) const SPEND: u8 = 8;
+    pub(super) const SPEND_RETRY: u8 = 8;
     pub(super) const HEARTBEAT: u8 = 9;
     pub(super) const COMPLETE: u8 = 10;
     pub(super) const ADVANCE: u8 = 11;
@@ -56,12 +56,11 @@ mod kind {
     pub(super) const RECUR: u8 = 30;
     pub(super) const UNRECUR: u8 = 31;
     pub(super) const EPOCH: u8 = 32;
-    /// Stands before a delta whose payload is in a file. Kinds below are used, or free, for deltas of their
-    /// own.
+    /// Precedes a delta whose payload is in a file. Kinds below are used, or free, for deltas.
     pub(super) const PAYLOAD_IN_FILE: u8 = 64;
 }
 
-/// What a put has, one bit each. Most puts have none of it.
+/// Optional fields of a put, one bit each. Most puts have none.
 mod has {
     pub(super) const ROW: u8 = 1;
     pub(super) const PRIORITY: u8 = 1 << 1;
@@ -71,12 +70,11 @@ mod has {
     pub(super) const ALL: u8 = (1 << 5) - 1;
 }
 
-/// Stands before the seconds of an [`Every::Interval`].
+/// Precedes the seconds of an [`Every::Interval`].
 const INTERVAL: u8 = 0;
 
-/// Appends a delta's bytes.
 fn write(delta: &Delta, to: &mut Writer<'_>) {
-    // The delta itself follows with an empty payload.
+    // The delta follows with an empty payload.
     if let Some(SpillLocation { file, offset, bytes }) = delta.payload().and_then(Payload::spill_location) {
         to.byte(kind::PAYLOAD_IN_FILE).number(file).id(offset).id(bytes);
     }
@@ -93,7 +91,7 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
             to.byte(kind::POP).id(*row).id(*worker).moment(*now).moment(*expires)
         }
         Delta::Warn { row, now, until } => to.byte(kind::WARN).id(*row).moment(*now).moment(*until),
-        Delta::Spend(row) => to.byte(kind::SPEND).id(*row),
+        Delta::SpendRetry(row) => to.byte(kind::SPEND_RETRY).id(*row),
         Delta::Heartbeat { row, expires, payload } => {
             to.byte(kind::HEARTBEAT).id(*row).moment(*expires).optional(payload.as_ref(), Writer::payload)
         }
@@ -133,17 +131,17 @@ fn write(delta: &Delta, to: &mut Writer<'_>) {
         Delta::Recur(recur) => write_recur(to.byte(kind::RECUR), recur),
         Delta::Unrecur(template) => to.byte(kind::UNRECUR).id(*template),
         Delta::Epoch(epoch) => to.byte(kind::EPOCH).id(*epoch),
-        beyond => beyond::write(beyond, to),
+        extension => extensions::write(extension, to),
     };
 }
 
 impl Delta {
-    /// Appends its bytes.
+    /// Appends the encoded delta.
     pub fn encode(&self, into: &mut Vec<u8>) {
         write(self, &mut Writer::new(into));
     }
 
-    /// Takes one off the front of bytes. If they are wrong, they are left as they are.
+    /// Decodes a delta from the front of `bytes`, and advances them unless it fails.
     pub fn decode(bytes: &mut &[u8]) -> Result<Delta, CodecError> {
         let mut reader = Reader::new(bytes);
         let delta = read(&mut reader)?;
@@ -159,12 +157,12 @@ fn read(from: &mut Reader<'_>) -> Result<Delta, CodecError> {
         return read_of_kind(kind, at, from);
     }
     let (file, offset) = (from.number("payload file")?, from.id("payload offset")?);
-    let place = SpillLocation { file, offset, bytes: from.id("payload length")? };
+    let location = SpillLocation { file, offset, bytes: from.id("payload length")? };
     let at = from.at();
     let kind = from.byte("kind of delta")?;
     let mut delta = read_of_kind(kind, at, from)?;
     match delta.payload_mut() {
-        Some(payload) if payload.bytes().is_empty() => *payload = place.into(),
+        Some(payload) if payload.bytes().is_empty() => *payload = location.into(),
         _ => return wrong(at, "delta of a payload in a file", CodecErrorWhy::Unknown(kind)),
     }
     Ok(delta)
@@ -196,7 +194,7 @@ fn read_of_kind(kind: u8, at: usize, from: &mut Reader<'_>) -> Result<Delta, Cod
         kind::WARN => {
             Delta::Warn { row: from.id("row")?, now: from.moment("now")?, until: from.moment("until")? }
         }
-        kind::SPEND => Delta::Spend(from.id("row")?),
+        kind::SPEND_RETRY => Delta::SpendRetry(from.id("row")?),
         kind::HEARTBEAT => Delta::Heartbeat {
             row: from.id("row")?,
             expires: from.moment("expires")?,
@@ -247,7 +245,7 @@ fn read_of_kind(kind: u8, at: usize, from: &mut Reader<'_>) -> Result<Delta, Cod
         kind::RECUR => Delta::Recur(Box::new(read_recur(from)?)),
         kind::UNRECUR => Delta::Unrecur(from.id("template")?),
         kind::EPOCH => Delta::Epoch(from.number_to(EPOCH_MAX, "epoch")?),
-        other => match beyond::read(other, from)? {
+        other => match extensions::read(other, from)? {
             Some(delta) => delta,
             None => return wrong(at, "kind of delta", CodecErrorWhy::Unknown(other)),
         },
@@ -338,7 +336,7 @@ fn read_put(from: &mut Reader<'_>) -> Result<PutDelta, CodecError> {
     })
 }
 
-/// A put's priority, which is not written if it is nought.
+/// A put's priority; zero is never encoded.
 fn read_priority(from: &mut Reader<'_>) -> Result<Priority, CodecError> {
     let at = from.at();
     let priority = from.finite("priority", Priority::new)?;
@@ -427,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_take_a_byte_for_each_seven_bits() {
+    fn varints_take_a_byte_for_each_seven_bits() {
         for (number, bytes) in [
             (0, &[0x00][..]),
             (0x7f, &[0x7f][..]),

@@ -1,20 +1,20 @@
-//! Values from bytes that may be damaged: nothing is believed before it is checked.
+//! Decoding values from untrusted bytes: each is validated.
 
 use crate::{BadName, BadNameWhy, Jid, Payload, Tag, Timestamp};
 
-/// Bytes that are not what they should be.
+/// Bytes that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("byte {at}: {what} {why}")]
 pub struct CodecError {
-    /// Where the value, or the part of it that is wrong, begins, counted from the beginning of the bytes.
+    /// Offset of the value, or of the part of it that is wrong.
     pub at: usize,
-    /// What should be there.
+    /// The expected value.
     pub what: &'static str,
-    /// What is wrong with it.
+    /// What is wrong with the bytes.
     pub why: CodecErrorWhy,
 }
 
-/// What is wrong with bytes.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each says it itself")]
@@ -29,7 +29,7 @@ pub enum CodecErrorWhy {
     TooLarge { value: u64, max: u64 },
     #[error("cannot be {0}")]
     Unknown(u8),
-    #[error("must be a finite number and not minus nought, not {0}")]
+    #[error("must be a finite number and not minus zero, not {0}")]
     BadDouble(f64),
     #[error("is not UTF-8")]
     NotUtf8,
@@ -39,19 +39,20 @@ pub enum CodecErrorWhy {
     Misfit,
 }
 
-/// How many values a list makes room for before it has read one.
+/// Capacity that a list reserves at most before its values are read.
 const LIST_ROOM_MAX: usize = 1024;
 
 type Read<T> = Result<T, CodecError>;
 
-/// Whether a number may be written: a moment is never infinite, not a number, or minus nought.
+/// Whether a double may be encoded: finite, and not minus zero.
 pub(super) fn is_plain(number: f64) -> bool {
     number.is_finite() && (number != 0.0 || number.is_sign_positive())
 }
 
-/// Takes values off the front of bytes, each by what it should be.
+/// Decodes values from the front of bytes.
 ///
-/// There is one way to write a value. Whatever else might stand for it is damage too, so what was read is written again as the same bytes.
+/// The encoding is canonical: a value has exactly one, and any other is an error. So decoded values are
+/// encoded again as the same bytes.
 pub(crate) struct Reader<'a> {
     left: &'a [u8],
     length: usize,
@@ -66,17 +67,17 @@ impl<'a> Reader<'a> {
         self.left.is_empty()
     }
 
-    /// What was just read can be written, but not here.
+    /// An error: the value is valid by itself, but contradicts what came before.
     pub(crate) fn misfit(&self, what: &'static str) -> CodecError {
         CodecError { at: self.at(), what, why: CodecErrorWhy::Misfit }
     }
 
-    /// How many bytes were taken.
+    /// The number of bytes consumed.
     pub(crate) fn at(&self) -> usize {
         self.length - self.left.len()
     }
 
-    /// The bytes that are left.
+    /// The remaining bytes.
     pub(crate) fn left(&self) -> &'a [u8] {
         self.left
     }
@@ -99,7 +100,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn number(&mut self, what: &'static str) -> Read<u64> {
-        // Most are below 128.
+        // Most numbers are below 128.
         if let Some((byte, left)) = self.left.split_first()
             && *byte < 0x80
         {
@@ -129,7 +130,7 @@ impl<'a> Reader<'a> {
         wrong(at, what, CodecErrorWhy::Overflow)
     }
 
-    /// A number that is no larger than another.
+    /// A number of at most `max`.
     pub(crate) fn number_to(&mut self, max: u32, what: &'static str) -> Read<u32> {
         let at = self.at();
         let value = self.number(what)?;
@@ -159,7 +160,7 @@ impl<'a> Reader<'a> {
         if is_plain(number) { Ok(number) } else { wrong(at, what, CodecErrorWhy::BadDouble(number)) }
     }
 
-    /// A double that a type of its own takes as it is.
+    /// A double as a type that validates it.
     pub(crate) fn finite<T, E>(&mut self, what: &'static str, take: fn(f64) -> Result<T, E>) -> Read<T> {
         let at = self.at();
         let number = self.double(what)?;
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn bytes(&mut self, what: &'static str) -> Read<&'a [u8]> {
         let count = self.count(1, what)?;
-        // There are so many: they were counted.
+        // `count` checked that there are as many bytes.
         let (bytes, left) = self.left.split_at(count);
         self.left = left;
         Ok(bytes)
@@ -184,7 +185,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).or_else(|_| wrong(at, what, CodecErrorWhy::NotUtf8))
     }
 
-    /// A text that a kind of name must take.
+    /// A text as a type of name that validates it.
     pub(crate) fn name<T>(
         &mut self,
         what: &'static str,
@@ -224,7 +225,7 @@ impl<'a> Reader<'a> {
         if self.flag(what)? { read(self, what).map(Some) } else { Ok(None) }
     }
 
-    /// A list of values that have so many bytes each at least, which bounds what a wrong count can ask for.
+    /// A list of values of at least `bytes_min` bytes each, which bounds what a wrong count can allocate.
     pub(crate) fn list<T>(
         &mut self,
         bytes_min: usize,
@@ -232,7 +233,7 @@ impl<'a> Reader<'a> {
         read: impl Fn(&mut Self, &'static str) -> Read<T>,
     ) -> Read<Box<[T]>> {
         let count = self.count(bytes_min, what)?;
-        // In memory a value may be larger than its bytes: a long list grows as its values turn out to be there.
+        // A value may be larger in memory than encoded: a long list grows as its values are read.
         let mut list = Vec::with_capacity(count.min(LIST_ROOM_MAX));
         for _ in 0..count {
             list.push(read(self, what)?);
@@ -240,17 +241,16 @@ impl<'a> Reader<'a> {
         Ok(list.into())
     }
 
-    /// A list of rows.
     pub(crate) fn ids(&mut self, what: &'static str) -> Read<Box<[u32]>> {
         self.list(1, what, Reader::id)
     }
 
-    /// A list of tags, which are a length and a byte at least.
+    /// A list of tags. A tag has a length and at least one byte.
     pub(crate) fn tags(&mut self, what: &'static str) -> Read<Box<[Tag]>> {
         self.list(2, what, Reader::tag)
     }
 
-    /// How many follow, of so many bytes each at least: no more than there is room for.
+    /// How many values follow, of at least `bytes_min` bytes each; no more than the remaining bytes can hold.
     pub(crate) fn count(&mut self, bytes_min: usize, what: &'static str) -> Read<usize> {
         let at = self.at();
         let count = self.number(what)?;

@@ -1,8 +1,8 @@
-//! Values as bytes, one behind the other.
+//! Encoding values as bytes.
 
 use crate::{Jid, Payload, Tag, Timestamp};
 
-/// Appends values to bytes. What it writes, a [`Reader`](super::Reader) reads.
+/// Encodes values. A [`Reader`](super::Reader) decodes them.
 pub(crate) struct Writer<'a> {
     into: &'a mut Vec<u8>,
 }
@@ -17,12 +17,12 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// One byte, 0 or 1.
     pub(crate) fn flag(&mut self, flag: bool) -> &mut Self {
         self.byte(u8::from(flag))
     }
 
-    /// Seven bits a byte, the lowest first, the highest bit set in all but the last.
+    /// A varint (LEB128): seven bits per byte, the lowest first; the highest bit is set in all bytes but the
+    /// last.
     pub(crate) fn number(&mut self, mut number: u64) -> &mut Self {
         while number >= 0x80 {
             self.into.push(number as u8 | 0x80);
@@ -31,22 +31,22 @@ impl<'a> Writer<'a> {
         self.byte(number as u8)
     }
 
-    /// The number of a row, a name or a recurring job.
+    /// The id of a row, a name or a recurring job.
     pub(crate) fn id(&mut self, id: u32) -> &mut Self {
         self.number(u64::from(id))
     }
 
-    /// A number that is [`u32::MAX`] to say that there is none, which is common and so is short.
+    /// An id, or [`u32::MAX`] for none, which is common and encoded as 0.
     pub(crate) fn maybe(&mut self, id: u32) -> &mut Self {
         self.id(id.wrapping_add(1))
     }
 
-    /// A number in which the lowest bit is the sign, so that those near nought are short.
+    /// Zigzag encoding: the lowest bit is the sign, so that numbers near zero are short.
     pub(crate) fn signed(&mut self, number: i64) -> &mut Self {
         self.number((number << 1 ^ number >> 63) as u64)
     }
 
-    /// Eight bytes, the lowest first.
+    /// Eight bytes, little-endian.
     pub(crate) fn double(&mut self, number: f64) -> &mut Self {
         debug_assert!(super::is_plain(number), "{number} would not be read again");
         self.into.extend_from_slice(&number.to_le_bytes());
@@ -57,7 +57,7 @@ impl<'a> Writer<'a> {
         self.double(moment.get())
     }
 
-    /// How many there are, and then they.
+    /// The count, then the values.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64);
         self.into.extend_from_slice(bytes);
@@ -68,7 +68,7 @@ impl<'a> Writer<'a> {
         self.bytes(text.as_bytes())
     }
 
-    /// A text; 16 bytes that stand for one have the length nought, which no jid has.
+    /// A text. A UUID is encoded as length 0, which no jid has, and 16 bytes.
     pub(crate) fn jid(&mut self, jid: &Jid) -> &mut Self {
         match jid.as_uuid() {
             Some(uuid) => {
@@ -86,12 +86,12 @@ impl<'a> Writer<'a> {
         self.text(tag.as_str())
     }
 
-    /// The bytes of a payload; none if it is in a file, which the delta says before.
+    /// The bytes of a payload. A spilled one is empty: the delta is preceded by its location.
     pub(crate) fn payload(&mut self, payload: &Payload) -> &mut Self {
         self.bytes(if payload.spill_location().is_none() { payload.bytes() } else { &[] })
     }
 
-    /// Whether there is one, and then it.
+    /// A flag, then the value if there is one.
     pub(crate) fn optional<T>(
         &mut self,
         value: Option<T>,
@@ -104,7 +104,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// How many there are, and then they.
+    /// The count, then the values.
     pub(crate) fn list<T>(
         &mut self,
         values: &[T],
@@ -117,7 +117,6 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// A list of rows.
     pub(crate) fn ids(&mut self, ids: &[u32]) -> &mut Self {
         self.list(ids, |to, id| to.id(*id))
     }

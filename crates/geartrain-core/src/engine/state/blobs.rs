@@ -1,8 +1,8 @@
-//! Many small pieces of bytes, packed: payloads and histories.
+//! Blobs: a slab allocator with size classes for payloads and histories.
 //!
-//! A piece lives in a slot of the smallest size that fits, in pages of equal slots. That saves the allocator's header and
-//! rounding for each job, and its time. Pieces too large for any slot are kept as they came, shared and not copied. Of payloads that
-//! are not in memory at all it is known where they are.
+//! A blob is in a slot of the smallest class that fits, in pages of equal slots. That saves the allocator's
+//! header, rounding and time for each job. Blobs too large for any slot are kept as they came, shared and not
+//! copied. Spilled payloads have an entry in the [`SpillMap`].
 
 use bytes::Bytes;
 use slab::Slab;
@@ -11,21 +11,22 @@ use super::rows::RowId;
 use super::spill_map::SpillMap;
 use crate::{Payload, SpillLocation};
 
-/// The slots' sizes: eighths of each power of two from 128 to 4096, and multiples of 8 below.
+/// The size classes: eighths of each power of two from 128 to 4096, and multiples of 8 below.
 const SIZES: [usize; 56] = sizes();
-/// Not a power of two: allocators that cut pieces out of a power of two, behind a header, would leave nearly one of them over.
+/// Not a power of two: allocators that place blocks behind a header in a page of a power of two would waste
+/// nearly one block.
 const PAGE_BYTES: usize = 56 << 10;
-/// How many slots of one size there can be: as many as the 26 bits behind the size's number can tell apart.
+/// Limit of slots per class: 26 bits of a reference.
 const SLOTS_MAX: u32 = 1 << 26;
-/// Exact for every slot: 26 bits for its number and 13 for how many a page has.
+/// Exact for every slot: 26 bits for its number and 13 for the slots per page.
 const PAGE_SHIFT: u32 = 39;
 const LARGE: u32 = 63;
-/// Stands for a place outside memory.
-const PLACE: u32 = 62;
-/// How many places are given out before no more payloads are moved. One that is moved from place to place has two for a moment.
-pub(super) const PLACES_MAX: usize = SLOTS_MAX as usize - 1;
+/// The class of a spilled payload.
+const SPILLED: u32 = 62;
+/// Limit of spilled payloads. One that is copied to another file has two entries for a moment.
+pub(super) const SPILLED_MAX: usize = SLOTS_MAX as usize - 1;
 
-/// Pieces up to this size are copied into slots. Larger ones are kept as they came.
+/// Blobs up to this size are copied into slots. Larger ones are kept as they came.
 pub(crate) const COPIED_BYTES_MAX: usize = SIZES[SIZES.len() - 1];
 
 const fn sizes() -> [usize; 56] {
@@ -40,24 +41,24 @@ const fn sizes() -> [usize; 56] {
     sizes
 }
 
-/// The number of the smallest size that fits so many bytes; beyond the last, if none does.
+/// The smallest class that fits; beyond the last, if none does.
 fn size_for(bytes: usize) -> usize {
     match bytes.saturating_sub(1) {
         below @ ..128 => below / 8,
         below => {
-            // 16 sizes up to 128 bytes, and from there eight for each power of two.
+            // 16 classes up to 128 bytes, then eight for each power of two.
             let power = below.ilog2() as usize;
             16 + (power - 7) * 8 + (below >> (power - 3)) - 8
         }
     }
 }
 
-/// Where a piece is: 6 bits for the size of its slot, 26 for which one.
+/// Reference to a blob: 6 bits for the size class, 26 for the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlobRef(u32);
 
 impl BlobRef {
-    /// No piece at all.
+    /// No blob.
     pub(crate) const NONE: BlobRef = BlobRef(u32::MAX);
 
     fn new(size: u32, slot: u32) -> BlobRef {
@@ -68,27 +69,26 @@ impl BlobRef {
         (self.0 >> 26, self.0 & (SLOTS_MAX - 1))
     }
 
-    /// Whether the piece is not in memory.
-    pub(crate) fn is_place(self) -> bool {
-        self.0 >> 26 == PLACE
+    /// Whether the payload is spilled.
+    pub(crate) fn is_spilled(self) -> bool {
+        self.0 >> 26 == SPILLED
     }
 }
 
-/// All the pieces.
 #[derive(Debug)]
 pub(crate) struct Blobs {
     sizes: Vec<Slots>,
     large: Slab<Bytes>,
-    places: SpillMap,
-    /// How many bytes the payloads in memory have.
-    here_bytes: u64,
+    spill_map: SpillMap,
+    /// Bytes of the payloads in memory.
+    memory_bytes: u64,
 }
 
 #[derive(Debug)]
 struct Slots {
     bytes_each: usize,
     per_page: u32,
-    /// What to multiply a slot's number with to find its page: that is many times quicker than a division.
+    /// Multiplying a slot's number by this finds its page, many times faster than a division.
     page_factor: u64,
     pages: Vec<Box<[u8]>>,
     free: Vec<u32>,
@@ -100,52 +100,52 @@ impl Default for Blobs {
         Blobs {
             sizes: SIZES.map(Slots::new).into(),
             large: Slab::new(),
-            places: SpillMap::default(),
-            here_bytes: 0,
+            spill_map: SpillMap::default(),
+            memory_bytes: 0,
         }
     }
 }
 
 impl Blobs {
-    /// Keeps a piece.
-    pub(crate) fn insert(&mut self, piece: &Bytes) -> BlobRef {
-        self.insert_small(piece).unwrap_or_else(|| self.insert_large(piece.clone()))
+    /// Stores a blob.
+    pub(crate) fn insert(&mut self, blob: &Bytes) -> BlobRef {
+        self.insert_small(blob).unwrap_or_else(|| self.insert_large(blob.clone()))
     }
 
-    /// Keeps a payload.
+    /// Stores a payload.
     pub(crate) fn insert_payload(&mut self, payload: &Bytes) -> BlobRef {
-        self.here_bytes += payload.len() as u64;
+        self.memory_bytes += payload.len() as u64;
         self.insert(payload)
     }
 
-    /// Keeps a payload that has to be copied whatever its size.
+    /// Stores a payload by copying it.
     pub(crate) fn insert_payload_slice(&mut self, payload: &[u8]) -> BlobRef {
-        self.here_bytes += payload.len() as u64;
+        self.memory_bytes += payload.len() as u64;
         self.insert_slice(payload)
     }
 
-    /// Keeps where the payload of a row is.
-    pub(crate) fn insert_place(&mut self, place: SpillLocation, row: RowId) -> BlobRef {
-        let slot = self.places.insert(place, row);
+    /// Stores the location of a row's spilled payload.
+    pub(crate) fn insert_spilled(&mut self, location: SpillLocation, row: RowId) -> BlobRef {
+        let slot = self.spill_map.insert(location, row);
         assert!(
             slot < SLOTS_MAX as usize,
-            "there are fewer places than rows, and memory does not hold as many"
+            "there are fewer spill_map than rows, and memory does not hold as many"
         );
-        BlobRef::new(PLACE, slot as u32)
+        BlobRef::new(SPILLED, slot as u32)
     }
 
-    /// Keeps a piece that has to be copied whatever its size.
-    pub(crate) fn insert_slice(&mut self, piece: &[u8]) -> BlobRef {
-        self.insert_small(piece).unwrap_or_else(|| self.insert_large(Bytes::copy_from_slice(piece)))
+    /// Stores a blob by copying it.
+    pub(crate) fn insert_slice(&mut self, blob: &[u8]) -> BlobRef {
+        self.insert_small(blob).unwrap_or_else(|| self.insert_large(Bytes::copy_from_slice(blob)))
     }
 
-    fn insert_small(&mut self, piece: &[u8]) -> Option<BlobRef> {
-        let at = self.slot(piece.len())?;
-        self.slot_mut(at)[..piece.len()].copy_from_slice(piece);
+    fn insert_small(&mut self, blob: &[u8]) -> Option<BlobRef> {
+        let at = self.slot(blob.len())?;
+        self.slot_mut(at)[..blob.len()].copy_from_slice(blob);
         Some(at)
     }
 
-    /// Makes room for a piece of that many bytes, to be written by [`Blobs::slot_mut`]; none if it is too large for a slot.
+    /// Allocates a slot, to be written by [`Blobs::slot_mut`]; none if the blob is too large for a slot.
     pub(crate) fn slot(&mut self, bytes: usize) -> Option<BlobRef> {
         (size_for(bytes)..SIZES.len()).find_map(|size| {
             let slot = self.sizes[size].take()?;
@@ -153,76 +153,76 @@ impl Blobs {
         })
     }
 
-    /// Keeps a piece that is too large for a slot.
-    pub(crate) fn insert_large(&mut self, piece: Bytes) -> BlobRef {
-        let slot = self.large.insert(piece);
+    /// Stores a blob that is too large for a slot.
+    pub(crate) fn insert_large(&mut self, blob: Bytes) -> BlobRef {
+        let slot = self.large.insert(blob);
         assert!(
             slot < SLOTS_MAX as usize - 1,
-            "a quarter of a terabyte of large pieces is more than memory holds"
+            "a quarter of a terabyte of large blobs is more than memory holds"
         );
         BlobRef::new(LARGE, slot as u32)
     }
 
-    /// The whole slot of a piece, which is at least as long as the piece; empty if the piece is not in memory.
+    /// The whole slot of a blob, which may be longer than the blob; empty for a spilled payload.
     pub(crate) fn get(&self, at: BlobRef) -> &[u8] {
         match at.parts() {
             (LARGE, slot) => &self.large[slot as usize],
-            (PLACE, _) => &[],
+            (SPILLED, _) => &[],
             (size, slot) => self.sizes[size as usize].get(slot),
         }
     }
 
-    /// The same, to be written; empty for a piece that is not in a slot.
+    /// The whole slot, mutable; empty for a blob that is not in a slot.
     pub(crate) fn slot_mut(&mut self, at: BlobRef) -> &mut [u8] {
         match at.parts() {
-            (LARGE | PLACE, _) => &mut [],
+            (LARGE | SPILLED, _) => &mut [],
             (size, slot) => self.sizes[size as usize].get_mut(slot),
         }
     }
 
-    /// A payload of that many bytes, to be given away.
+    /// A payload, for a reply.
     pub(crate) fn payload(&self, at: BlobRef, bytes: u32) -> Payload {
         match at.parts() {
             (LARGE, slot) => self.large[slot as usize].clone().into(),
-            (PLACE, slot) => self.places.get(slot, bytes).into(),
+            (SPILLED, slot) => self.spill_map.get(slot, bytes).into(),
             (size, slot) => self.sizes[size as usize].get(slot)[..bytes as usize].into(),
         }
     }
 
-    /// Where a payload of that many bytes is, which is not in memory.
-    pub(crate) fn place(&self, at: BlobRef, bytes: u32) -> SpillLocation {
-        self.places.get(at.parts().1, bytes)
+    /// The location of a spilled payload.
+    pub(crate) fn spill_location(&self, at: BlobRef, bytes: u32) -> SpillLocation {
+        self.spill_map.get(at.parts().1, bytes)
     }
 
-    /// The row of a payload that is not in memory.
+    /// The row of a spilled payload.
     pub(crate) fn row_at(&self, at: BlobRef) -> Option<RowId> {
-        self.places.row(at.parts().1)
+        self.spill_map.row(at.parts().1)
     }
 
-    pub(crate) fn places(&self) -> &SpillMap {
-        &self.places
+    pub(crate) fn spill_map(&self) -> &SpillMap {
+        &self.spill_map
     }
 
-    pub(crate) fn places_mut(&mut self) -> &mut SpillMap {
-        &mut self.places
+    pub(crate) fn spill_map_mut(&mut self) -> &mut SpillMap {
+        &mut self.spill_map
     }
 
-    /// How many bytes the payloads in memory have.
-    pub(crate) fn here_bytes(&self) -> u64 {
-        self.here_bytes
+    /// Bytes of the payloads in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
-    /// Forgets a payload of that many bytes.
+    /// Removes a payload of `bytes` bytes.
     pub(crate) fn remove_payload(&mut self, at: BlobRef, bytes: u32) {
-        if at.is_place() {
-            self.places.remove(at.parts().1, bytes);
+        if at.is_spilled() {
+            self.spill_map.remove(at.parts().1, bytes);
         } else {
-            self.here_bytes -= u64::from(bytes);
+            self.memory_bytes -= u64::from(bytes);
             self.remove(at);
         }
     }
 
-    /// Forgets a piece.
+    /// Removes a blob.
     pub(crate) fn remove(&mut self, at: BlobRef) {
         match at.parts() {
             (LARGE, slot) => drop(self.large.remove(slot as usize)),
@@ -252,19 +252,19 @@ impl Slots {
         Some(self.used - 1)
     }
 
-    fn place(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
+    fn locate(&self, slot: u32) -> (usize, std::ops::Range<usize>) {
         let page = ((u64::from(slot) * self.page_factor) >> PAGE_SHIFT) as u32;
         let start = (slot - page * self.per_page) as usize * self.bytes_each;
         (page as usize, start..start + self.bytes_each)
     }
 
     fn get(&self, slot: u32) -> &[u8] {
-        let (page, range) = self.place(slot);
+        let (page, range) = self.locate(slot);
         &self.pages[page][range]
     }
 
     fn get_mut(&mut self, slot: u32) -> &mut [u8] {
-        let (page, range) = self.place(slot);
+        let (page, range) = self.locate(slot);
         &mut self.pages[page][range]
     }
 }
@@ -293,21 +293,21 @@ mod tests {
             let edges = (1..2_000).flat_map(|page| [page * slots.per_page - 1, page * slots.per_page]);
             for slot in numbers.chain(edges) {
                 let start = (slot % slots.per_page) as usize * slots.bytes_each;
-                let place = ((slot / slots.per_page) as usize, start..start + slots.bytes_each);
-                assert_eq!(slots.place(slot), place);
+                let location = ((slot / slots.per_page) as usize, start..start + slots.bytes_each);
+                assert_eq!(slots.locate(slot), location);
             }
         }
     }
 
     #[test]
-    fn pieces_of_all_lengths_come_back_and_their_slots_are_used_again() {
+    fn blobs_of_all_lengths_are_read_back_and_their_slots_are_reused() {
         let mut blobs = Blobs::default();
         for round in 0..3_u8 {
-            let pieces: Vec<Bytes> =
+            let contents: Vec<Bytes> =
                 (0..9_000).step_by(7).map(|bytes| vec![round ^ bytes as u8; bytes].into()).collect();
-            let refs: Vec<BlobRef> = pieces.iter().map(|piece| blobs.insert(piece)).collect();
-            for (piece, at) in pieces.iter().zip(&refs) {
-                assert_eq!(blobs.payload(*at, piece.len() as u32).bytes(), *piece);
+            let refs: Vec<BlobRef> = contents.iter().map(|blob| blobs.insert(blob)).collect();
+            for (blob, at) in contents.iter().zip(&refs) {
+                assert_eq!(blobs.payload(*at, blob.len() as u32).bytes(), *blob);
             }
             refs.into_iter().for_each(|at| blobs.remove(at));
         }

@@ -1,11 +1,12 @@
-//! Whether all that is known agrees with itself.
+//! Consistency checks of the state, for tests and `fsck`.
 
-use super::blobs::BlobRef;
 use super::{DueKey, Flags, NONE, ReadyKey, RowId, RowState, State, history};
 use crate::engine::change::is_counter;
+use crate::engine::delta::Kind;
 
 impl State {
-    /// Looks whether every job is in exactly one place, and every index holds what the rows say and nothing else.
+    /// Checks that each job is in exactly one index of its queue, and that indexes hold exactly what the rows
+    /// imply.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut expected = Expected::default();
         for at in self.rows.ids() {
@@ -16,14 +17,14 @@ impl State {
         self.check_tags()?;
         self.check_payloads()?;
         self.check_templates()?;
-        self.check_beyond()?;
-        self.check_able()?;
+        self.check_extensions()?;
+        self.check_capabilities()?;
         self.check_names()?;
         self.check_counters()?;
         self.results.check()
     }
 
-    /// Every name counts as many references as there are.
+    /// Reference counts of names are right.
     fn check_names(&self) -> Result<(), String> {
         let (mut queues, mut klasses) = (vec![0; self.queues.len()], vec![0; self.klasses.len()]);
         let (mut workers, mut groups) = (vec![0; self.workers.len()], vec![0; self.groups.len()]);
@@ -32,22 +33,25 @@ impl State {
                 *count += 1;
                 Ok(())
             }
-            None => ensure(number == NONE, || format!("number {number} has no name")),
+            None => ensure(number == NONE, || format!("id {number} has no name")),
         };
         for at in self.rows.ids() {
             let row = &self.rows[at];
             count(&mut queues, row.queue)?;
             count(&mut klasses, row.klass)?;
             count(&mut workers, row.worker)?;
-            let history = row.history;
-            let has_history = history != BlobRef::NONE;
-            for (_, mark) in has_history.then(|| history::read(&self.blobs, history)).into_iter().flatten() {
-                let names = mark.names();
-                count(&mut queues, names.queue)?;
-                count(&mut workers, names.worker)?;
-                count(&mut groups, names.group)?;
-            }
-            if let Some(failure) = self.rare(at).and_then(|rare| rare.failure.as_ref()) {
+            let mut counted = Ok(());
+            history::visit_names(&self.blobs, row.history, |kind, name| {
+                let counts = match kind {
+                    Kind::Queue => &mut queues,
+                    Kind::Klass => &mut klasses,
+                    Kind::Worker => &mut workers,
+                    Kind::Group => &mut groups,
+                };
+                counted = std::mem::replace(&mut counted, Ok(())).and(count(counts, name));
+            });
+            counted?;
+            if let Some(failure) = self.cold(at).and_then(|cold| cold.failure.as_ref()) {
                 count(&mut groups, failure.group)?;
                 count(&mut workers, failure.worker)?;
             }
@@ -56,7 +60,7 @@ impl State {
             count(&mut queues, template.queue)?;
             count(&mut klasses, template.klass)?;
         }
-        for (queue, klass) in self.workers.iter().flat_map(|(_, _, worker)| worker.abilities.keys()) {
+        for (queue, klass) in self.workers.iter().flat_map(|(_, _, worker)| worker.capabilities.keys()) {
             count(&mut queues, *queue)?;
             count(&mut klasses, *klass)?;
         }
@@ -66,40 +70,43 @@ impl State {
         self.groups.check(&groups)
     }
 
-    /// What goes beyond Qless is in the indexes that it calls for, and nothing else is.
-    fn check_beyond(&self) -> Result<(), String> {
+    /// Unique keys, waiters, deadlines and expiries are indexed, and nothing else is.
+    fn check_extensions(&self) -> Result<(), String> {
         let (mut keys, mut waiters, mut deadlines, mut expiries) = (0, 0, 0, 0);
         for at in self.rows.ids() {
-            let Some(side) = self.extension(at) else { continue };
+            let Some(extension) = self.extension(at) else { continue };
             let row = &self.rows[at];
             let is_so = |holds: bool, otherwise: &str| {
                 ensure(holds, || format!("job {:?} {otherwise}", self.rows.jid(at)))
             };
-            if side.has_key {
+            if extension.has_key {
                 keys += 1;
-                let there =
-                    side.options.unique.as_ref().is_some_and(|key| self.keyed(row.queue, key) == Some(at));
-                is_so(there, "has a key that is another's")?;
+                let there = extension
+                    .options
+                    .unique
+                    .as_ref()
+                    .is_some_and(|key| self.keyed(row.queue, key) == Some(at));
+                is_so(there, "has a unique key that another job owns")?;
             }
-            for waiter in &side.waiters {
+            for waiter in &extension.waiters {
                 waiters += 1;
-                is_so(self.waiters.get(waiter) == Some(&at), "is awaited by somebody who waits for another")?;
+                is_so(self.waiters.get(waiter) == Some(&at), "has a waiter that waits for another job")?;
             }
-            if let Some(deadline) = side.deadline {
+            if let Some(deadline) = extension.deadline {
                 deadlines += 1;
                 let there =
                     self.deadlines.contains(&(deadline, row.seq, at)) && row.state == RowState::Running;
-                is_so(there, "has a deadline that nobody knows")?;
+                is_so(there, "has a deadline that is not indexed")?;
             }
             if let Some(expiry) = self.expiry(at) {
                 expiries += 1;
-                is_so(self.expiries.contains(&expiry), "expires, and nobody knows")?;
+                is_so(self.expiries.contains(&expiry), "has an expiry that is not indexed")?;
             }
             let ended = matches!(row.state, RowState::Complete | RowState::Failed);
-            let rests = !side.has_key && side.waiters.is_empty();
-            is_so(!ended || rests, "ended, and has a key or is awaited")?;
-            let idle = side.deadline.is_none() && side.progress.is_none();
-            is_so(row.state == RowState::Running || idle, "does not run, and gets on")?;
+            let rests = !extension.has_key && extension.waiters.is_empty();
+            is_so(!ended || rests, "ended, and has a unique key or waiters")?;
+            let idle = extension.deadline.is_none() && extension.progress.is_none();
+            is_so(row.state == RowState::Running || idle, "is not running, and has a deadline or progress")?;
         }
         let known: usize = self.queues.iter().map(|(_, _, queue)| queue.keys.len()).sum();
         let sizes = [
@@ -114,10 +121,10 @@ impl State {
         Ok(())
     }
 
-    /// A counter that is known has a name and has given out a number.
+    /// A counter has a valid name and has allocated an id.
     fn check_counters(&self) -> Result<(), String> {
         let wrong = self.counters.iter().find(|(counter, last)| !is_counter(counter) || **last == 0);
-        ensure(wrong.is_none(), || format!("counter and last number {wrong:?} make no sense"))
+        ensure(wrong.is_none(), || format!("counter and last id {wrong:?} are invalid"))
     }
 
     fn check_row(&self, at: RowId, expected: &mut Expected) -> Result<(), String> {
@@ -133,19 +140,19 @@ impl State {
             RowState::Running => queue(()).locks.contains(timed),
             RowState::Complete => self.complete.contains(timed) && row.queue == NONE,
             RowState::Failed => self
-                .rare(at)
-                .and_then(|rare| rare.failure.as_ref())
+                .cold(at)
+                .and_then(|cold| cold.failure.as_ref())
                 .is_some_and(|failure| self.groups[failure.group].contains((row.seq, at))),
         };
-        ensure(there, || format!("is not among those that are {:?}", row.state))?;
+        ensure(there, || format!("is not in the index of {:?} jobs", row.state))?;
         expected.placed[row.state as usize] += 1;
         let waits = self.dependencies(at).next().is_some();
         ensure(waits == (row.state == RowState::Depends), || {
-            format!("is {:?}, waits for others: {waits}", row.state)
+            format!("is {:?}, has dependencies: {waits}", row.state)
         })?;
         for on in self.dependencies(at) {
             let linked = self.rows[on].state != RowState::Complete && self.dependents(on).any(|of| of == at);
-            ensure(linked, || format!("waits for row {on}, which does not know it"))?;
+            ensure(linked, || format!("depends on row {on}, which does not list it as a dependent"))?;
             expected.links += 1;
         }
         expected.back_links += self.dependents(at).count();
@@ -153,7 +160,7 @@ impl State {
         ensure(!running || row.worker != NONE, || "runs without a worker".into())?;
         if row.flags.has(Flags::LISTED) {
             let listed =
-                if running { Some((row.score, row.seq)) } else { self.rare(at).and_then(|rare| rare.listed) };
+                if running { Some((row.score, row.seq)) } else { self.cold(at).and_then(|cold| cold.listed) };
             let entry = listed.map(|(deadline, seq)| DueKey { at: deadline, seq, row: at });
             let there = entry.is_some_and(|entry| self.workers[row.worker].jobs.contains(entry));
             ensure(there, || "is not in its worker's list".into())?;
@@ -161,21 +168,19 @@ impl State {
         }
         if running && row.flags.has(Flags::GRACE) {
             ensure(self.workers[row.worker].warned.contains(&at), || {
-                "is not among those warned about".into()
+                "is not in its worker's warned jobs".into()
             })?;
             expected.warned += 1;
         }
         let tracked = self.tracked.contains_key(&self.rows.jid(at));
-        ensure(row.flags.has(Flags::TRACKED) == tracked, || {
-            "is tracked and does not know it, or the reverse".into()
-        })?;
-        let has_rare = row.rare == NONE || self.rares.contains(row.rare as usize);
-        ensure(has_rare, || "has lost its rare part".into())?;
-        expected.rares += usize::from(row.rare != NONE);
+        ensure(row.flags.has(Flags::TRACKED) == tracked, || "has a wrong tracked flag".into())?;
+        let has_cold = row.cold == NONE || self.cold_parts.contains(row.cold as usize);
+        ensure(has_cold, || "has lost its cold part".into())?;
+        expected.cold_parts += usize::from(row.cold != NONE);
         Ok(())
     }
 
-    /// No index has more entries than there are jobs to be in it.
+    /// No index has more entries than jobs.
     fn check_sizes(&self, expected: &Expected) -> Result<(), String> {
         let of_queues =
             |len: fn(&super::Queue) -> usize| self.queues.iter().map(|(_, _, queue)| len(queue)).sum();
@@ -192,7 +197,7 @@ impl State {
             ("failed", in_groups, placed(RowState::Failed)),
             ("workers' lists", in_lists, expected.listed),
             ("warned about", warned, expected.warned),
-            ("rare parts", self.rares.len(), expected.rares),
+            ("cold parts", self.cold_parts.len(), expected.cold_parts),
             ("dependents", expected.back_links, expected.links),
         ];
         for (what, found, wanted) in sizes {
@@ -205,16 +210,16 @@ impl State {
     fn check_tags(&self) -> Result<(), String> {
         let mut taggings = 0;
         for at in self.rows.ids() {
-            let tags = self.rare(at).map_or(&[][..], |rare| &rare.tags);
-            for (place, tagging) in tags.iter().enumerate() {
+            let tags = self.cold(at).map_or(&[][..], |cold| &cold.tags);
+            for (position, tagging) in tags.iter().enumerate() {
                 let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
                 let there = self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry));
-                ensure(there, || format!("tag {} does not know row {at}", tagging.tag))?;
-                taggings += usize::from(tags[..place].iter().all(|before| before.tag != tagging.tag));
+                ensure(there, || format!("tag {} does not list row {at}", tagging.tag))?;
+                taggings += usize::from(tags[..position].iter().all(|before| before.tag != tagging.tag));
             }
         }
         let known: usize = self.tags.values().map(|usage| usage.jobs.len()).sum();
-        ensure(known == taggings, || format!("tags know {known} jobs and jobs know {taggings} tags"))?;
+        ensure(known == taggings, || format!("tags list {known} jobs and jobs list {taggings} tags"))?;
         let top = self.tags.iter().filter(|(_, usage)| usage.count >= 2).count();
         let in_order = self
             .tags
@@ -229,14 +234,14 @@ impl State {
                 && self.queues[of.queue].recurring.contains(of.entry(*number))
         };
         let in_queues: usize = self.queues.iter().map(|(_, _, queue)| queue.recurring.len()).sum();
-        let agree = self.templates.iter().all(there)
+        let coalesce_or_check = self.templates.iter().all(there)
             && in_queues == self.templates.len()
             && self.templates_by_jid.len() == self.templates.len();
-        ensure(agree, || "recurring jobs and their queues disagree".into())
+        ensure(coalesce_or_check, || "recurring jobs and their queues disagree".into())
     }
 }
 
-/// How many entries the rows call for.
+/// The numbers of entries that the rows imply.
 #[derive(Default)]
 struct Expected {
     placed: [usize; 7],
@@ -244,7 +249,7 @@ struct Expected {
     back_links: usize,
     listed: usize,
     warned: usize,
-    rares: usize,
+    cold_parts: usize,
 }
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {

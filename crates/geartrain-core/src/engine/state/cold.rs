@@ -1,4 +1,4 @@
-//! What only some jobs have, kept apart from their rows and made on demand.
+//! The cold part of a row: what only some jobs have, allocated on demand.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,27 @@ use super::extension::Extension;
 use super::rows::RowId;
 use crate::{CompleteReply, Jid, Tag, Timestamp};
 
-/// What only some jobs have.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ColdPart {
     pub(crate) tags: Vec<Tagging>,
     pub(crate) dependencies: BTreeSet<RowId>,
     pub(crate) dependents: BTreeSet<RowId>,
-    /// How it failed, now or earlier.
+    /// The current or a past failure.
     pub(crate) failure: Option<FailureRow>,
-    /// When it may run at the earliest, once it depends on nothing.
+    /// The earliest start, once no dependency is open.
     pub(crate) due: Option<Timestamp>,
     pub(crate) spawned_from: Option<Jid>,
-    /// The deadline that Qless names, where that is not the score.
+    /// The deadline that Qless names, if it is not the score.
     pub(crate) expires: Option<Timestamp>,
-    /// Where it stands in the list of a worker that it was taken from.
+    /// Its key in the list of a worker that it was taken from.
     pub(crate) listed: Option<(Timestamp, u64)>,
-    /// The last attempt that ended, and how, as far as a repetition must be answered.
+    /// The last attempt that ended, to answer a repeated completion or failure.
     pub(crate) ended: Option<(u64, Ended)>,
-    /// What goes beyond Qless.
+    /// Options and state beyond Qless.
     pub(crate) extension: Option<Box<Extension>>,
 }
 
-/// A tag, and where the job stands in the list of that tag.
+/// A tag, and the job's key in the list of that tag.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tagging {
     pub(crate) tag: Tag,
@@ -35,7 +34,7 @@ pub(crate) struct Tagging {
     pub(crate) seq: u64,
 }
 
-/// A failure, with names as their numbers.
+/// A failure with interned names.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FailureRow {
     pub(crate) group: u32,
@@ -44,7 +43,6 @@ pub(crate) struct FailureRow {
     pub(crate) worker: u32,
 }
 
-/// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed(CompleteReply),

@@ -1,14 +1,14 @@
-//! The options: as they were set, and as the numbers that the engine goes by.
+//! Configuration options: as they were set, and as the numbers that the engine uses.
 
 use std::collections::BTreeMap;
 
 use super::stats::Keep;
 use crate::{Refusal, Seconds, Setting, read_number};
 
-/// As long as a failure group, because it may hold a queue's name just so.
+/// As long as a failure group, because both may contain a queue's name.
 const OPTION_BYTES_MAX: usize = crate::GROUP_BYTES_MAX;
 
-/// The options that Qless lists, with their defaults.
+/// Options that Qless lists, with their defaults.
 const LISTED: [(&str, &str); 7] = [
     ("application", "qless"),
     ("heartbeat", "60"),
@@ -19,7 +19,7 @@ const LISTED: [(&str, &str); 7] = [
     ("jobs-history", "604800"),
 ];
 
-/// The other numeric ones, which are not listed until they are set.
+/// Numeric options that are not listed until they are set.
 const UNLISTED: [(&str, &str); 4] = [
     ("max-worker-age", "86400"),
     ("max-job-history", "100"),
@@ -27,17 +27,16 @@ const UNLISTED: [(&str, &str); 4] = [
     ("results-bytes", "67108864"),
 ];
 
-/// The options of a queue, whose name stands before or behind them.
+/// Options of a queue, whose name precedes or follows them.
 const PER_QUEUE: [&str; 2] = ["heartbeat", "max-concurrency"];
 
-/// All options.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     chosen: BTreeMap<String, String>,
     pub(crate) numbers: Numbers,
 }
 
-/// The options that are not about one queue, as numbers.
+/// The global options as numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbers {
     heartbeat: Seconds,
@@ -48,7 +47,7 @@ pub(crate) struct Numbers {
     pub(crate) worker_age: Seconds,
     /// 0 for no limit.
     pub(crate) history_max: usize,
-    /// 0 for never.
+    /// 0 for no limit.
     pub(crate) crashes_max: u32,
     pub(crate) results_bytes: usize,
 }
@@ -67,7 +66,7 @@ impl Default for Numbers {
     }
 }
 
-/// Refuses an option that the engine could not read back.
+/// Refuses an invalid name, or a value that is not a number where one is needed.
 pub(crate) fn check(option: &str, value: Option<&str>) -> Result<(), Refusal> {
     let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
     if option.is_empty() || option.len() > OPTION_BYTES_MAX || option.contains('\0') {
@@ -86,7 +85,7 @@ fn is_numeric(option: &str) -> bool {
         || queues_of(option).next().is_some()
 }
 
-/// The queues that an option may be about, which are several where names look like options.
+/// The queues that an option may be for: several, where names look like options.
 pub(crate) fn queues_of(option: &str) -> impl Iterator<Item = &str> {
     PER_QUEUE.into_iter().flat_map(move |about| {
         let before = option.strip_suffix(about).and_then(|rest| rest.strip_suffix('-'));
@@ -138,7 +137,7 @@ impl Config {
         }
     }
 
-    /// How long a lock lasts in a queue.
+    /// The lock duration in a queue.
     pub(crate) fn heartbeat(&self, of_queue: &QueueNumbers) -> Seconds {
         of_queue.heartbeat.unwrap_or(self.numbers.heartbeat)
     }
@@ -148,14 +147,14 @@ impl Numbers {
     fn read(chosen: &BTreeMap<String, String>) -> Numbers {
         let get = |option: &str| {
             let default = LISTED.iter().chain(&UNLISTED).find(|(known, _)| *known == option);
-            // What earlier versions took for a number and this one does not counts as not set.
+            // A value that earlier versions accepted as a number and this one does not counts as not set.
             chosen
                 .get(option)
                 .and_then(|value| number(value))
                 .or_else(|| default.and_then(|(_, value)| number(value)))
                 .expect("an option that is read is in a table, and numeric ones are numbers")
         };
-        // As a count, what is negative is 0 and a fraction is dropped.
+        // Negative counts are 0, and fractions are dropped.
         let count = |option: &str| get(option) as usize;
         let span = |option: &str| seconds(get(option));
         Numbers {

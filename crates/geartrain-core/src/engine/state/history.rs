@@ -1,21 +1,23 @@
-//! What has happened to each job, in as few bytes as it takes.
+//! Packed job histories: an append-only list of entries per job, in one blob.
 //!
-//! A history is a piece of bytes: how many bytes and entries it has, then the entries, each a kind, a moment and what goes
-//! with that kind. A job that was put and nothing else has none: its row says when and where.
+//! A history is a head (its bytes and its number of entries) and entries, each a kind, a time, and the fields
+//! of that kind. A job that was only put has none: its row says when and where.
 
 use bytes::Bytes;
 
 use super::blobs::{BlobRef, Blobs};
 use super::rows::NONE;
 use crate::Timestamp;
+use crate::engine::delta::{Kind, NameId};
 
 const HEAD_BYTES: usize = 8;
-/// The most that is kept of one job: 20,000 short entries. It only matters if somebody lifts the limit on their number, or logs a lot.
+/// Limit of one history: 20,000 short entries. It only matters if `max-job-history` is lifted or long
+/// messages are logged.
 const HISTORY_BYTES_MAX: usize = 256 << 10;
 /// Room for put, popped and done, which is all that happens to most jobs.
 const FIRST_BYTES: usize = 48;
 
-/// One thing that happened, with names as their numbers.
+/// A history entry, with interned names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mark<'a> {
     Put { queue: u32 },
@@ -23,34 +25,15 @@ pub(crate) enum Mark<'a> {
     Done,
     Failed { worker: u32, group: u32 },
     TimedOut,
-    HandedBack { worker: u32 },
+    Released { worker: u32 },
     Crashed { worker: u32 },
     Log { message: &'a str, data: Option<&'a str> },
 }
 
-/// The names that an entry refers to; [`NONE`] where it refers to none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MarkNames {
-    pub(crate) queue: u32,
-    pub(crate) worker: u32,
-    pub(crate) group: u32,
-}
+/// An interned name that an entry refers to. The id may be [`NONE`]: retries can run out without a worker.
+pub(crate) type NameRef = (Kind, NameId);
 
-impl Mark<'_> {
-    pub(crate) fn names(&self) -> MarkNames {
-        let none = MarkNames { queue: NONE, worker: NONE, group: NONE };
-        match *self {
-            Mark::Put { queue } => MarkNames { queue, ..none },
-            Mark::Popped { worker } | Mark::HandedBack { worker } | Mark::Crashed { worker } => {
-                MarkNames { worker, ..none }
-            }
-            Mark::Failed { worker, group } => MarkNames { worker, group, ..none },
-            Mark::Done | Mark::TimedOut | Mark::Log { .. } => none,
-        }
-    }
-}
-
-/// Begins a history with the put that a job's row tells of.
+/// Begins a history with the put that the row describes.
 pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     let mut whole = [0; FIRST_BYTES];
     let mut entry = [0; 17];
@@ -66,15 +49,15 @@ pub(crate) fn begin(blobs: &mut Blobs, put: Timestamp, queue: u32) -> BlobRef {
     }
 }
 
-/// Adds an entry to a history, and says where that is then. The limit is how many entries are kept; 0 for all
-/// that fit. What the entries referred to that had to go is added to `dropped`.
+/// Appends an entry, and returns where the history is then. `limit` is the number of entries to keep, 0 for
+/// all that fit. The names of entries that are dropped are added to `dropped`.
 pub(crate) fn append(
     blobs: &mut Blobs,
     at: BlobRef,
     limit: usize,
     when: Timestamp,
     mark: Mark<'_>,
-    dropped: &mut Vec<MarkNames>,
+    dropped: &mut Vec<NameRef>,
 ) -> BlobRef {
     let mut short = [0; 17];
     let long;
@@ -104,7 +87,7 @@ pub(crate) fn append(
     replace(blobs, at, whole, count + 1)
 }
 
-/// A history as it is kept; empty if there is none.
+/// The encoded history; empty if there is none.
 pub(crate) fn raw(blobs: &Blobs, at: BlobRef) -> &[u8] {
     if at == BlobRef::NONE {
         return &[];
@@ -113,7 +96,7 @@ pub(crate) fn raw(blobs: &Blobs, at: BlobRef) -> &[u8] {
     &whole[..head(whole).0]
 }
 
-/// Keeps a history that was kept before.
+/// Stores an encoded history.
 pub(crate) fn restore(blobs: &mut Blobs, history: &[u8]) -> BlobRef {
     if history.is_empty() { BlobRef::NONE } else { blobs.insert_slice(history) }
 }
@@ -125,14 +108,50 @@ pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestam
     std::iter::from_fn(move || (!rest.is_empty()).then(|| read_entry(&mut rest)))
 }
 
-/// Keeps the first entry and as many of the newest as may be; if there is room for one only, the newest. Says how many there are then.
-fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<MarkNames>) -> (Vec<u8>, usize) {
-    let (mut entries, mut names) = (Vec::new(), Vec::new());
+/// Visits the names that a history refers to. It decodes nothing else: it runs for each job that is dropped.
+pub(crate) fn visit_names(blobs: &Blobs, at: BlobRef, mut visit: impl FnMut(Kind, NameId)) {
+    let mut rest = &raw(blobs, at).get(HEAD_BYTES..).unwrap_or_default()[..];
+    while !rest.is_empty() {
+        let bytes = visit_entry(rest, &mut visit);
+        rest = &rest[bytes..];
+    }
+}
+
+/// Visits the names that the first entry refers to, and returns the entry's length.
+#[inline]
+fn visit_entry(entry: &[u8], mut visit: impl FnMut(Kind, NameId)) -> usize {
+    match entry[0] {
+        0 => {
+            visit(Kind::Queue, u32_at(entry, 9));
+            13
+        }
+        1 | 6 | 7 => {
+            visit(Kind::Worker, u32_at(entry, 9));
+            13
+        }
+        3 => {
+            visit(Kind::Worker, u32_at(entry, 9));
+            visit(Kind::Group, u32_at(entry, 13));
+            17
+        }
+        2 | 4 => 9,
+        _ => {
+            let mut rest = entry;
+            read_entry(&mut rest);
+            entry.len() - rest.len()
+        }
+    }
+}
+
+/// Keeps the first entry and as many of the newest as fit; if only one fits, the newest. Returns the history
+/// and its number of entries.
+fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<NameRef>) -> (Vec<u8>, usize) {
+    let mut entries = Vec::new();
     let mut rest = &history[HEAD_BYTES..];
     while !rest.is_empty() {
-        let before = rest;
-        names.push(read_entry(&mut rest).1.names());
-        entries.push(&before[..before.len() - rest.len()]);
+        let (entry, after) = rest.split_at(visit_entry(rest, |_, _| {}));
+        entries.push(entry);
+        rest = after;
     }
     entries.push(entry);
     let most = if limit == 0 { entries.len() } else { limit };
@@ -143,11 +162,13 @@ fn trimmed(history: &[u8], limit: usize, entry: &[u8], dropped: &mut Vec<MarkNam
         room -= entry.len().min(room);
         fits
     });
-    // The new entry is kept whatever the room.
+    // The new entry is always kept.
     let newest = fitting.count().max(1);
-    dropped.extend(&names[first.len()..entries.len() - newest]);
-    let kept = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
-    (kept, first.len() + newest)
+    for entry in &others[..others.len() - newest] {
+        visit_entry(entry, |kind, name| dropped.push((kind, name)));
+    }
+    let retained = [&[&[0; HEAD_BYTES][..]], first, &others[others.len() - newest..]].concat().concat();
+    (retained, first.len() + newest)
 }
 
 fn replace(blobs: &mut Blobs, at: BlobRef, mut whole: Vec<u8>, count: usize) -> BlobRef {
@@ -157,7 +178,7 @@ fn replace(blobs: &mut Blobs, at: BlobRef, mut whole: Vec<u8>, count: usize) -> 
     blobs.insert(&whole.into())
 }
 
-/// How many bytes and how many entries a history has.
+/// The bytes and the number of entries of a history.
 fn head(history: &[u8]) -> (usize, usize) {
     (u32_at(history, 0) as usize, u32_at(history, 4) as usize)
 }
@@ -175,7 +196,7 @@ fn write_short(entry: &mut [u8; 17], when: Timestamp, mark: Mark<'_>) -> usize {
         Mark::Failed { worker, group } => (3, worker, group),
         Mark::TimedOut => (4, NONE, NONE),
         Mark::Log { .. } => (5, NONE, NONE),
-        Mark::HandedBack { worker } => (6, worker, NONE),
+        Mark::Released { worker } => (6, worker, NONE),
         Mark::Crashed { worker } => (7, worker, NONE),
     };
     entry[0] = kind;
@@ -222,7 +243,7 @@ fn read_entry<'a>(rest: &mut &'a [u8]) -> (Timestamp, Mark<'a>) {
         2 => Mark::Done,
         3 => Mark::Failed { worker: number(rest), group: number(rest) },
         4 => Mark::TimedOut,
-        6 => Mark::HandedBack { worker: number(rest) },
+        6 => Mark::Released { worker: number(rest) },
         7 => Mark::Crashed { worker: number(rest) },
         _ => {
             let bytes = number(rest);
@@ -249,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_every_kind_come_back() {
+    fn entries_of_every_kind_are_read_back() {
         let mut blobs = Blobs::default();
         let long = "x".repeat(5_000);
         let marks = [

@@ -1,25 +1,26 @@
-//! From a hash to the rows that have it.
+//! Hash index from jid to row: sharded open addressing with linear probing.
 //!
-//! With a million jobs every look-up misses the cache, so what counts is how many lines it touches. Hash and row stand side by
-//! side, and the next one to try is the neighbour: one line nearly always, and no row is looked at in vain. Many small tables, because
-//! growing one stalls whoever happens to ask; each grows by a quarter, because doubling would leave half of the memory empty.
+//! With a million jobs every lookup misses the cache, so the number of cache lines counts. Hash and row are
+//! side by side, and the next slot to try is the neighbour: nearly always one line, and no row is read in
+//! vain. There are many small tables, because growing one stalls a caller; each grows by a quarter, because
+//! doubling would leave half of the memory empty.
 //!
-//! Removals are put off and done many at once: the memory that they touch is then fetched side by side instead of one after the other.
-//! Until then a search may meet a row that is gone or is another job's now, and asks whether it is the one anyway.
+//! Removals are deferred and done in batches: their cache misses then overlap. Until then a search may meet a
+//! row that is free or belongs to another job, so it verifies each hit.
 
 use super::rows::{NONE, RowId};
 
-/// At 100 million jobs each table holds 100,000.
+/// With 100 million jobs each table has 100,000 entries.
 const SHARDS: usize = 1024;
 
-/// How many removals are put off. About as many fetches as this can be under way at a time.
-const PUT_OFF_MAX: usize = 32;
+/// Batch size of deferred removals: about as many memory loads can be in flight.
+const DEFERRED_MAX: usize = 32;
 
-/// Rows by hash. Several rows may have the same one.
+/// Rows by hash. Several rows may have the same hash.
 #[derive(Debug)]
 pub(crate) struct Index {
     shards: Vec<Shard>,
-    put_off: Vec<(u64, RowId)>,
+    deferred: Vec<(u64, RowId)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -38,17 +39,18 @@ const EMPTY: Slot = Slot { hash: 0, row: NONE };
 
 impl Default for Index {
     fn default() -> Index {
-        Index { shards: vec![Shard::default(); SHARDS], put_off: Vec::with_capacity(PUT_OFF_MAX) }
+        Index { shards: vec![Shard::default(); SHARDS], deferred: Vec::with_capacity(DEFERRED_MAX) }
     }
 }
 
-/// The table that a hash belongs to, and what tells it from others there.
+/// The shard of a hash, and the part of the hash that is stored.
 fn split(hash: u64) -> (usize, u32) {
     ((hash >> 32) as usize % SHARDS, hash as u32)
 }
 
 impl Index {
-    /// An index of all these rows at once, which is much quicker than one after the other: each table is made at its size, while it is in the cache.
+    /// Builds an index at once, much faster than row by row: each table gets its final size and is filled
+    /// while it is in the cache.
     pub(crate) fn of(rows: impl Iterator<Item = (u64, RowId)>) -> Index {
         let mut slots = vec![Vec::new(); SHARDS];
         for (hash, row) in rows {
@@ -58,7 +60,7 @@ impl Index {
         Index { shards: slots.into_iter().map(Shard::of).collect(), ..Index::default() }
     }
 
-    /// The row with this hash that is the one.
+    /// The row with this hash that `is_it` accepts.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(RowId) -> bool) -> Option<RowId> {
         let (shard, hash) = split(hash);
         let shard = &self.shards[shard];
@@ -78,14 +80,14 @@ impl Index {
         }
     }
 
-    /// Reads where a search for a hash will begin. Many of these in a row are fetched at the same time.
+    /// Prefetch: reads the slot where the search begins. Several such loads overlap.
     pub(crate) fn touch(&self, hash: u64) -> RowId {
         let (shard, hash) = split(hash);
         let shard = &self.shards[shard];
         shard.slots.get(shard.home(hash)).map_or(NONE, |slot| slot.row)
     }
 
-    /// Adds a row that is not there.
+    /// Adds a row that is not in the index.
     pub(crate) fn insert(&mut self, hash: u64, row: RowId) {
         let (shard, hash) = split(hash);
         let shard = &mut self.shards[shard];
@@ -93,17 +95,17 @@ impl Index {
             shard.grow();
         }
         shard.used += 1;
-        shard.place(Slot { hash, row });
+        shard.insert(Slot { hash, row });
     }
 
-    /// Removes a row that is there, sooner or later.
+    /// Removes a row, possibly later.
     pub(crate) fn remove(&mut self, hash: u64, row: RowId) {
-        self.put_off.push((hash, row));
-        if self.put_off.len() < PUT_OFF_MAX {
+        self.deferred.push((hash, row));
+        if self.deferred.len() < DEFERRED_MAX {
             return;
         }
-        std::hint::black_box(self.put_off.iter().fold(0, |touched, (hash, _)| touched ^ self.touch(*hash)));
-        for (hash, row) in self.put_off.drain(..) {
+        std::hint::black_box(self.deferred.iter().fold(0, |touched, (hash, _)| touched ^ self.touch(*hash)));
+        for (hash, row) in self.deferred.drain(..) {
             let (shard, hash) = split(hash);
             self.shards[shard].remove(Slot { hash, row });
         }
@@ -111,7 +113,7 @@ impl Index {
 }
 
 impl Shard {
-    /// A few at least: one must always be empty, or a search would not end.
+    /// At least a few slots: one must always be empty, or a search would not end.
     fn with_slots(slots: usize) -> Shard {
         Shard { slots: vec![EMPTY; slots.max(8)].into(), used: 0 }
     }
@@ -119,11 +121,11 @@ impl Shard {
     fn of(slots: Vec<Slot>) -> Shard {
         let mut shard = Shard::with_slots(slots.len() + slots.len() / 2);
         shard.used = slots.len();
-        slots.into_iter().for_each(|slot| shard.place(slot));
+        slots.into_iter().for_each(|slot| shard.insert(slot));
         shard
     }
 
-    /// Where a search begins: the hash as a fraction of the table, which need not have a power of two slots.
+    /// The home slot: the hash as a fraction of the table, whose size need not be a power of two.
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
@@ -136,7 +138,7 @@ impl Shard {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
 
-    fn place(&mut self, slot: Slot) {
+    fn insert(&mut self, slot: Slot) {
         let mut at = self.home(slot.hash);
         while self.slots[at].row != NONE {
             at = self.after(at);
@@ -150,7 +152,7 @@ impl Shard {
             hole = self.after(hole);
         }
         self.used -= 1;
-        // Those behind it move up, unless that would put them before the place where a search for them begins.
+        // Later entries move up (backward-shift deletion), unless that would put them before their home slot.
         let mut at = hole;
         loop {
             at = self.after(at);
@@ -169,7 +171,7 @@ impl Shard {
     fn grow(&mut self) {
         let larger = Shard::with_slots(self.slots.len() + self.slots.len() / 4);
         let old = std::mem::replace(&mut self.slots, larger.slots);
-        old.into_iter().filter(|slot| slot.row != NONE).for_each(|slot| self.place(slot));
+        old.into_iter().filter(|slot| slot.row != NONE).for_each(|slot| self.insert(slot));
     }
 }
 
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_is_found_and_what_was_removed_is_not() {
+    fn inserted_rows_are_found_and_removed_rows_are_not() {
         let mut index = Index::default();
         let mut there = vec![false; 4_000];
         let find = |index: &Index, there: &[bool], row: RowId| {
@@ -205,11 +207,11 @@ mod tests {
             assert_eq!(find(&index, &there, row), there[row as usize]);
         }
         let used: usize = index.shards.iter().map(|shard| shard.used).sum();
-        assert_eq!(used - index.put_off.len(), there.iter().filter(|there| **there).count());
+        assert_eq!(used - index.deferred.len(), there.iter().filter(|there| **there).count());
     }
 
     #[test]
-    fn an_index_made_at_once_is_like_one_made_row_by_row() {
+    fn a_bulk_built_index_equals_one_built_row_by_row() {
         for rows in 0..200 {
             let mut index = Index::of((0..rows).map(|row| (hash(row), row)));
             (rows..2 * rows).for_each(|row| index.insert(hash(row), row));
@@ -220,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_another_hash_has_taken_over_is_not_mixed_up() {
+    fn a_reused_row_is_found_by_its_new_hash_only() {
         let mut index = Index::default();
         index.insert(5, 1);
         index.remove(5, 1);
         index.insert(6, 1);
         assert_eq!(index.find(6, |_| true), Some(1));
-        // All of these are done by now, and so is the first one.
-        for _ in 0..PUT_OFF_MAX {
+        // Now the whole batch is done, the first removal included.
+        for _ in 0..DEFERRED_MAX {
             index.insert(9, 2);
             index.remove(9, 2);
         }

@@ -1,11 +1,11 @@
-//! Interned names with reference counts: queues, workers, klasses and groups, each kind numbered for itself.
+//! Interner with reference counts: queues, workers, klasses and groups, each kind with its own ids.
 //!
-//! Rows, histories, templates and capabilities refer to a name by its number, and each reference is counted.
-//! A name whose count falls to zero, or that may have to go for another reason, becomes a candidate;
+//! Rows, histories, templates and capabilities refer to a name by its id, and each reference is counted. A
+//! name whose count falls to zero, or that may be removable for another reason, becomes a candidate;
 //! [`Engine::reclaim`](crate::engine::Engine::reclaim) examines the candidates and removes those that nothing
-//! needs. A removed number is used again, the lowest first, and numbers behind the last name in use are
-//! dropped: so after many short-lived names a table shrinks to what it was before them. Counts and candidates
-//! are derived from the rest of the state and are not written down.
+//! needs. A removed id is reused, the lowest first, and ids above the last name in use are dropped: after
+//! many short-lived names the interner shrinks back. Counts and candidates are derived from the rest of the
+//! state and are not logged.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -18,26 +18,26 @@ use hashbrown::HashTable;
 
 use crate::Timestamp;
 
-/// With fewer slots than this a table is not worth shrinking.
+/// Below this number of slots shrinking is not worth it.
 const SHRINK_MIN: usize = 64;
 
-/// Named things of one kind.
+/// Interned names of one kind, each with a value.
 #[derive(Debug)]
 pub(crate) struct Interner<T> {
     slots: Vec<Slot<T>>,
     by_name: HashTable<u32>,
-    /// The last that was found: it is often asked for again.
+    /// The last id found: it is often looked up again.
     last: Cell<u32>,
     hasher: FixedState,
-    /// The numbers below `slots.len()` that no name has.
+    /// The free ids below `slots.len()`.
     free: BTreeSet<u32>,
     /// Candidates for removal that can be examined at any time.
     unused: BTreeSet<u32>,
-    /// Candidates that need not be examined before a moment.
+    /// Candidates that need not be examined before a time.
     postponed: BTreeSet<(Timestamp, u32)>,
 }
 
-/// A number. What belongs to a name is boxed, so that a number without one takes little.
+/// An id. The entry is boxed, so that a free id takes little memory.
 #[derive(Debug)]
 struct Slot<T> {
     entry: Option<Box<Entry<T>>>,
@@ -47,8 +47,8 @@ struct Slot<T> {
 #[derive(Debug)]
 struct Entry<T> {
     name: Arc<str>,
-    thing: T,
-    /// Its place in [`Table::postponed`].
+    value: T,
+    /// Its key in [`Interner::postponed`].
     examined_at: Option<Timestamp>,
 }
 
@@ -77,19 +77,19 @@ impl<T> Interner<T> {
         found
     }
 
-    /// The lowest number that is free among those in use.
+    /// The lowest free id.
     pub(crate) fn first_free(&self) -> Option<u32> {
         self.free.first().copied()
     }
 
-    /// Gives a new thing the number after the last.
-    pub(crate) fn add(&mut self, name: &Arc<str>, thing: T) -> u32 {
+    /// Adds a name under the next id.
+    pub(crate) fn add(&mut self, name: &Arc<str>, value: T) -> u32 {
         let number = self.add_free();
-        self.add_at(number, name, thing);
+        self.add_at(number, name, value);
         number
     }
 
-    /// Adds a number that no name has.
+    /// Adds a free id.
     pub(crate) fn add_free(&mut self) -> u32 {
         let number = u32::try_from(self.slots.len()).expect("there are fewer than four billion names");
         self.slots.push(Slot { entry: None, references: 0 });
@@ -97,11 +97,11 @@ impl<T> Interner<T> {
         number
     }
 
-    /// Gives a new thing a number that is free. Until something refers to it, it is a candidate for removal.
-    pub(crate) fn add_at(&mut self, number: u32, name: &Arc<str>, thing: T) {
-        assert!(self.free.remove(&number), "number {number} is not free for {name}");
+    /// Adds a name under a free id. Until something refers to it, it is a candidate for removal.
+    pub(crate) fn add_at(&mut self, number: u32, name: &Arc<str>, value: T) {
+        assert!(self.free.remove(&number), "id {number} is not free for {name}");
         self.slots[number as usize].entry =
-            Some(Box::new(Entry { name: name.clone(), thing, examined_at: None }));
+            Some(Box::new(Entry { name: name.clone(), value, examined_at: None }));
         let hash = self.hasher.hash_one(&**name);
         self.by_name.insert_unique(hash, number, |other| {
             self.hasher.hash_one(&*self.slots[*other as usize].entry.as_ref().expect(NAMED).name)
@@ -109,7 +109,7 @@ impl<T> Interner<T> {
         self.unused.insert(number);
     }
 
-    /// Removes a name that nothing refers to. Its number is free from now on.
+    /// Removes a name that nothing refers to, and frees its id.
     pub(crate) fn remove(&mut self, number: u32) {
         assert!(self.references(number) == 0, "{} is still referred to", self.name(number));
         let hash = self.hasher.hash_one(&**self.name(number));
@@ -127,8 +127,7 @@ impl<T> Interner<T> {
         self.shrink();
     }
 
-    /// Gives memory back once three quarters of it are not needed, so that the cost of moving the rest is
-    /// amortised.
+    /// Frees memory once three quarters of it are unused, so that the cost of moving the rest is amortised.
     fn shrink(&mut self) {
         if self.slots.capacity() > SHRINK_MIN.max(4 * self.slots.len()) {
             self.slots.shrink_to(2 * self.slots.len());
@@ -142,14 +141,14 @@ impl<T> Interner<T> {
         }
     }
 
-    /// Counts a reference. [`NONE`](super::NONE) is no number, and is not counted.
+    /// Counts a reference. [`NONE`](super::NONE) is not counted.
     pub(crate) fn hold(&mut self, number: u32) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.references += 1;
         }
     }
 
-    /// Takes a reference back.
+    /// Releases a reference.
     pub(crate) fn release(&mut self, number: u32) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.references -= 1;
@@ -159,7 +158,7 @@ impl<T> Interner<T> {
         }
     }
 
-    /// Counts a reference, or takes it back.
+    /// Counts or releases a reference.
     #[inline]
     pub(crate) fn count(&mut self, number: u32, hold: bool) {
         if hold {
@@ -173,12 +172,12 @@ impl<T> Interner<T> {
         self.slots[number as usize].references
     }
 
-    /// Makes a name a candidate for removal, which it need not be in the end.
+    /// Makes a name a candidate for removal.
     pub(crate) fn examine(&mut self, number: u32) {
         self.unused.insert(number);
     }
 
-    /// Keeps a name, which is no candidate, out of [`Table::next_candidate`] until a moment.
+    /// Postpones a name that is no candidate: [`Interner::next_candidate`] returns it after `until`.
     pub(crate) fn postpone(&mut self, number: u32, until: Timestamp) {
         self.cancel_postponed(number);
         self.at_mut(number).examined_at = Some(until);
@@ -203,7 +202,7 @@ impl<T> Interner<T> {
         })
     }
 
-    /// When there is a candidate: at once if there is one already.
+    /// When there is a candidate: [`Timestamp::MIN`] if there is one now.
     pub(crate) fn next_examination(&self) -> Option<Timestamp> {
         if self.unused.is_empty() {
             return self.postponed.first().map(|(until, _)| *until);
@@ -211,7 +210,7 @@ impl<T> Interner<T> {
         Some(Timestamp::MIN)
     }
 
-    /// Whether a name has this number.
+    /// Whether an id is in use.
     pub(crate) fn has(&self, number: u32) -> bool {
         self.entry(number).is_some()
     }
@@ -220,28 +219,28 @@ impl<T> Interner<T> {
         &self.at(number).name
     }
 
-    /// How many numbers there are, free ones included.
+    /// Number of ids, free ones included.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// All numbers in order, with the name and the thing of those that are not free.
+    /// All ids in order, with name and value of those in use.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Option<(&Arc<str>, &T)>> {
-        self.slots.iter().map(|slot| slot.entry.as_deref().map(|entry| (&entry.name, &entry.thing)))
+        self.slots.iter().map(|slot| slot.entry.as_deref().map(|entry| (&entry.name, &entry.value)))
     }
 
-    /// All names, in the order of their numbers.
+    /// All names in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>, &T)> {
         let numbered = self.slots().enumerate();
-        numbered.filter_map(|(number, slot)| slot.map(|(name, thing)| (number as u32, name, thing)))
+        numbered.filter_map(|(number, slot)| slot.map(|(name, value)| (number as u32, name, value)))
     }
 
-    /// About how much memory all of it takes, with what a thing takes besides itself.
-    pub(crate) fn bytes(&self, of_thing: impl Fn(&T) -> usize) -> usize {
-        // What an `Arc` keeps beside its text, and a hash table for each entry.
+    /// Approximate memory; `of_value` is what a value takes besides itself.
+    pub(crate) fn bytes(&self, of_value: impl Fn(&T) -> usize) -> usize {
+        // Overhead of an `Arc`, and of a hash table per entry.
         let (shared, hashed) = (16, 5);
         let names =
-            self.iter().map(|(_, name, thing)| size_of::<Entry<T>>() + shared + name.len() + of_thing(thing));
+            self.iter().map(|(_, name, value)| size_of::<Entry<T>>() + shared + name.len() + of_value(value));
         let candidates = size_of::<u32>() * self.free.len()
             + size_of::<(Timestamp, u32)>() * (self.unused.len() + self.postponed.len());
         names.sum::<usize>()
@@ -262,7 +261,7 @@ impl<T> Interner<T> {
         self.slots[number as usize].entry.as_mut().expect(NAMED)
     }
 
-    /// Whether numbers, names and counts agree; the counts are those that the rest of the state calls for.
+    /// Checks ids, names and reference counts against the counts derived from the rest of the state.
     pub(crate) fn check(&self, counted: &[u64]) -> Result<(), String> {
         for (number, slot) in self.slots.iter().enumerate() {
             let number = number as u32;
@@ -276,7 +275,7 @@ impl<T> Interner<T> {
                 None => self.free.contains(&number) && slot.references == 0,
             };
             if !found {
-                return Err(format!("number {number} is neither free nor found by its name"));
+                return Err(format!("id {number} is neither free nor found by its name"));
             }
         }
         let is_compact = self.slots.last().is_none_or(|slot| slot.entry.is_some());
@@ -284,23 +283,23 @@ impl<T> Interner<T> {
         if is_compact && counted.len() <= self.slots.len() && in_use == self.by_name.len() {
             Ok(())
         } else {
-            Err(format!("{in_use} numbers are in use for {} names", self.by_name.len()))
+            Err(format!("{in_use} ids are in use for {} names", self.by_name.len()))
         }
     }
 }
 
-const NAMED: &str = "a number that is referred to has a name";
+const NAMED: &str = "an id that is referred to has a name";
 
 impl<T> Index<u32> for Interner<T> {
     type Output = T;
     fn index(&self, number: u32) -> &T {
-        &self.at(number).thing
+        &self.at(number).value
     }
 }
 
 impl<T> IndexMut<u32> for Interner<T> {
     fn index_mut(&mut self, number: u32) -> &mut T {
-        &mut self.at_mut(number).thing
+        &mut self.at_mut(number).value
     }
 }
 
@@ -313,56 +312,55 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_number_is_used_again_the_lowest_first() {
-        let mut table = Interner::new(7);
+    fn removed_ids_are_reused_lowest_first() {
+        let mut interner = Interner::new(7);
         for n in 0..10 {
-            table.add(&name(n), n);
+            interner.add(&name(n), n);
         }
-        [5, 2, 7].into_iter().for_each(|n| table.remove(n));
-        assert_eq!(table.first_free(), Some(2));
-        assert_eq!((table.find("name 2"), table.has(2), table.find("name 3")), (None, false, Some(3)));
-        table.add_at(2, &name(20), 20);
-        assert_eq!((table.find("name 20"), table[2]), (Some(2), 20));
-        assert_eq!(table.first_free(), Some(5));
-        table.check(&[0; 10]).unwrap();
-    }
-
-    #[test]
-    fn numbers_behind_the_last_name_are_dropped_with_their_memory() {
-        let mut table = Interner::new(7);
-        for n in 0..100_000 {
-            table.add(&name(n), n);
-        }
-        (1..100_000).for_each(|n| table.remove(n));
-        assert_eq!((table.len(), table.first_free()), (1, None));
-        assert!(table.slots.capacity() <= SHRINK_MIN && table.by_name.capacity() <= SHRINK_MIN);
-        assert_eq!(table.find("name 0"), Some(0));
-        assert_eq!(table.add(&name(7), 7), 1);
-        table.check(&[]).unwrap();
-    }
-
-    #[test]
-    fn a_name_becomes_a_candidate_when_its_last_reference_goes() {
-        let mut table = Interner::new(7);
-        let number = table.add(&name(0), ());
+        [5, 2, 7].into_iter().for_each(|n| interner.remove(n));
+        assert_eq!(interner.first_free(), Some(2));
         assert_eq!(
-            table.next_candidate(Timestamp::ZERO),
-            Some(number),
-            "a new one is referred to by nothing"
+            (interner.find("name 2"), interner.has(2), interner.find("name 3")),
+            (None, false, Some(3))
         );
-        (0..2).for_each(|_| table.hold(number));
-        table.release(number);
-        assert_eq!(table.next_examination(), None);
-        table.release(number);
-        assert_eq!(table.next_examination(), Some(Timestamp::MIN));
-        assert_eq!(table.next_candidate(Timestamp::ZERO), Some(number));
-        [5, 3].into_iter().for_each(|until| table.postpone(number, Timestamp::from(until)));
-        assert_eq!(table.next_examination(), Some(Timestamp::from(3)));
-        assert_eq!(table.next_candidate(Timestamp::from(2)), None);
-        assert_eq!(table.next_candidate(Timestamp::from(3)), Some(number));
-        assert_eq!(table.next_candidate(Timestamp::from(9)), None, "it was postponed once, not twice");
-        table.postpone(number, Timestamp::from(9));
-        table.remove(number);
-        assert_eq!(table.next_examination(), None);
+        interner.add_at(2, &name(20), 20);
+        assert_eq!((interner.find("name 20"), interner[2]), (Some(2), 20));
+        assert_eq!(interner.first_free(), Some(5));
+        interner.check(&[0; 10]).unwrap();
+    }
+
+    #[test]
+    fn ids_above_the_last_name_are_dropped_with_their_memory() {
+        let mut interner = Interner::new(7);
+        for n in 0..100_000 {
+            interner.add(&name(n), n);
+        }
+        (1..100_000).for_each(|n| interner.remove(n));
+        assert_eq!((interner.len(), interner.first_free()), (1, None));
+        assert!(interner.slots.capacity() <= SHRINK_MIN && interner.by_name.capacity() <= SHRINK_MIN);
+        assert_eq!(interner.find("name 0"), Some(0));
+        assert_eq!(interner.add(&name(7), 7), 1);
+        interner.check(&[]).unwrap();
+    }
+
+    #[test]
+    fn a_name_becomes_a_candidate_when_its_last_reference_is_released() {
+        let mut interner = Interner::new(7);
+        let number = interner.add(&name(0), ());
+        assert_eq!(interner.next_candidate(Timestamp::ZERO), Some(number), "nothing refers to a new name");
+        (0..2).for_each(|_| interner.hold(number));
+        interner.release(number);
+        assert_eq!(interner.next_examination(), None);
+        interner.release(number);
+        assert_eq!(interner.next_examination(), Some(Timestamp::MIN));
+        assert_eq!(interner.next_candidate(Timestamp::ZERO), Some(number));
+        [5, 3].into_iter().for_each(|until| interner.postpone(number, Timestamp::from(until)));
+        assert_eq!(interner.next_examination(), Some(Timestamp::from(3)));
+        assert_eq!(interner.next_candidate(Timestamp::from(2)), None);
+        assert_eq!(interner.next_candidate(Timestamp::from(3)), Some(number));
+        assert_eq!(interner.next_candidate(Timestamp::from(9)), None, "it was postponed once, not twice");
+        interner.postpone(number, Timestamp::from(9));
+        interner.remove(number);
+        assert_eq!(interner.next_examination(), None);
     }
 }

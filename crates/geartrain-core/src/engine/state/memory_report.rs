@@ -1,43 +1,43 @@
-//! How much of everything there is.
+//! Memory report: how many jobs and names the engine holds.
 
 use super::{RowState, State};
 
-/// How much of everything an engine holds.
+/// Counts of what an engine holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryReport {
-    /// Jobs that wait for their time.
+    /// Scheduled jobs.
     pub scheduled: u64,
-    /// Jobs that wait for others.
+    /// Jobs that depend on others.
     pub depends: u64,
-    /// Jobs that wait for a worker.
+    /// Jobs that are ready for a worker.
     pub waiting: u64,
-    /// Jobs that a worker holds, or held when its lock expired.
+    /// Jobs with a lock, expired locks included.
     pub running: u64,
-    /// Jobs that are done.
+    /// Complete jobs.
     pub complete: u64,
-    /// Jobs that were set aside.
+    /// Failed jobs.
     pub failed: u64,
-    /// Queues on the list.
+    /// Listed queues.
     pub queues: u64,
     /// Recurring jobs.
     pub recurring: u64,
-    /// Interned names: queues (those off the list included), klasses, workers and groups.
+    /// Interned names: queues (unlisted ones included), klasses, workers and groups.
     pub names: u64,
-    /// About how much memory the names take with what is kept for each, statistics included and jobs apart.
+    /// Approximate memory of the names and their data, statistics included, jobs not.
     pub name_bytes: u64,
 }
 
 impl MemoryReport {
-    /// All jobs, wherever they stand. Recurring jobs are not jobs themselves.
+    /// All jobs in any state. Recurring jobs are not counted.
     pub fn jobs(&self) -> u64 {
         self.scheduled + self.depends + self.waiting + self.running + self.complete + self.failed
     }
 }
 
 impl State {
-    /// Counts the jobs one by one, so that it can be compared with what the indexes say.
+    /// Counts the rows, independently of the indexes.
     pub(crate) fn memory_report(&self) -> MemoryReport {
-        let mut census = MemoryReport {
+        let mut report = MemoryReport {
             queues: self.registered_queues().len() as u64,
             recurring: self.templates.len() as u64,
             names: self.name_count() as u64,
@@ -47,15 +47,15 @@ impl State {
         for at in self.rows.ids() {
             let count = match self.rows[at].state {
                 RowState::Free => continue,
-                RowState::Scheduled => &mut census.scheduled,
-                RowState::Depends => &mut census.depends,
-                RowState::Waiting => &mut census.waiting,
-                RowState::Running => &mut census.running,
-                RowState::Complete => &mut census.complete,
-                RowState::Failed => &mut census.failed,
+                RowState::Scheduled => &mut report.scheduled,
+                RowState::Depends => &mut report.depends,
+                RowState::Waiting => &mut report.waiting,
+                RowState::Running => &mut report.running,
+                RowState::Complete => &mut report.complete,
+                RowState::Failed => &mut report.failed,
             };
             *count += 1;
         }
-        census
+        report
     }
 }

@@ -1,4 +1,5 @@
-//! All that the engine knows, packed, with the indexes that find it. Others can read it; only [`State::apply`] changes it.
+//! The engine's state: packed rows, interned names and the indexes over them. Others can read it; only
+//! [`State::apply`] changes it.
 
 mod apply;
 mod blobs;
@@ -13,6 +14,7 @@ mod index;
 mod interner;
 mod memory_report;
 mod order_stat_tree;
+mod rate_limiter;
 mod reclaim;
 mod results;
 mod rows;
@@ -40,10 +42,10 @@ pub(crate) use cold::Ended;
 pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
 use event_log::EventLog;
-use extension::RateLimiter;
 use interner::Interner;
 pub use memory_report::MemoryReport;
 pub(crate) use order_stat_tree::OrderStatTree;
+use rate_limiter::RateLimiter;
 pub(crate) use reclaim::Need;
 use results::Results;
 pub(crate) use results::{RESULT_BYTES, size as result_size};
@@ -54,95 +56,93 @@ use spill::Spill;
 pub use spill::{SpillDone, SpillTask};
 use stats::Days;
 
-/// How many bits count arrivals and tokens within an epoch. Above them 24 bits count the epochs: one for each time that a store is opened.
+/// How many bits number arrivals and fencing tokens within an epoch. The 24 bits above number the epochs: a
+/// new one each time a store is opened.
 pub(crate) const EPOCH_BITS: u32 = 40;
 
-/// The last epoch.
+/// The highest epoch.
 pub const EPOCH_MAX: u32 = (1 << (u64::BITS - EPOCH_BITS)) - 1;
 
-/// All that the engine knows.
 #[derive(Debug)]
 pub(crate) struct State {
     rows: Rows,
     blobs: Blobs,
-    rares: Slab<Box<ColdPart>>,
+    cold_parts: Slab<Box<ColdPart>>,
     queues: Interner<Queue>,
     klasses: Interner<()>,
     workers: Interner<Worker>,
     groups: Interner<OrderStatTree<(u64, RowId)>>,
     complete: OrderStatTree<DueKey>,
     tags: BTreeMap<Tag, TagUse>,
-    /// Tags used at least twice, by use.
+    /// Tags used at least twice, by count.
     top_tags: BTreeSet<(i64, Tag)>,
     tracked: BTreeMap<Jid, (Timestamp, u64)>,
     tracked_order: BTreeMap<(Timestamp, u64), Jid>,
     templates: BTreeMap<u32, Template>,
-    /// How many recurring jobs there have ever been; numbers are not used again.
+    /// How many recurring jobs there ever were; their numbers are not reused.
     templates_made: u32,
     templates_by_jid: BTreeMap<Jid, u32>,
     config: Config,
-    /// The last arrival or token given out.
+    /// The last arrival number or fencing token issued.
     seq: u64,
-    /// Payloads that are on their way out of memory.
+    /// Payloads that are being spilled.
     spill: Spill,
-    /// Who waits for which job.
+    /// Which job each result waiter waits for.
     waiters: BTreeMap<ResultWaiter, RowId>,
-    /// Attempts that must be over at a moment, with their tokens.
+    /// Attempts with a deadline: deadline, token, row.
     deadlines: BTreeSet<(Timestamp, u64, RowId)>,
-    /// Queued jobs that must start by a moment.
+    /// Queued jobs that expire.
     expiries: BTreeSet<(Timestamp, RowId)>,
     results: Results,
-    /// The workers that can do a klass of a queue, or any.
-    able: BTreeMap<(u32, u32), BTreeSet<u32>>,
-    /// Workers that can do anything, by when they were seen.
-    silence: BTreeSet<(Timestamp, Arc<str>, u32)>,
-    happened: EventLog,
-    /// The last number that each counter has given out.
+    /// Workers by capability: queue and klass, or [`NONE`] for any klass.
+    capable_workers: BTreeMap<(u32, u32), BTreeSet<u32>>,
+    /// Workers with capabilities, by when they were last seen.
+    by_last_seen: BTreeSet<(Timestamp, Arc<str>, u32)>,
+    event_log: EventLog,
+    /// The last id that each counter allocated.
     counters: BTreeMap<Box<str>, u64>,
-    /// A picture that is being taken.
-    picture: Option<snapshot::Snapshot>,
-    /// Watched queues in which something changed.
-    stirred: Vec<u32>,
+    /// The snapshot in progress.
+    snapshot: Option<snapshot::Snapshot>,
+    /// Watched queues that changed.
+    dirty_queues: Vec<u32>,
 }
 
-/// One queue: its jobs, by where they stand.
+/// A queue: its jobs by state.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) work: OrderStatTree<ReadyKey>,
     pub(crate) locks: OrderStatTree<DueKey>,
     pub(crate) scheduled: OrderStatTree<DueKey>,
     pub(crate) depends: OrderStatTree<DueKey>,
-    /// Recurring jobs; the row is the template's number.
     pub(crate) recurring: OrderStatTree<DueKey>,
-    /// When it was put on the list of queues.
+    /// When it was listed.
     pub(crate) registered: Option<Timestamp>,
     pub(crate) paused: bool,
     options: QueueNumbers,
-    /// The jobs that others join, by what makes them.
+    /// Jobs that later puts are coalesced with, by unique key.
     keys: BTreeMap<UniqueKey, RowId>,
     limits: Option<Box<QueueLimits>>,
-    pub(crate) pace: Option<RateLimiter>,
-    /// When somebody last asked for jobs, roughly.
-    pub(crate) asked: Option<Timestamp>,
+    pub(crate) rate_limiter: Option<RateLimiter>,
+    /// When a worker last polled it, roughly.
+    pub(crate) last_polled: Option<Timestamp>,
     days: Days,
-    /// Somebody waits for its jobs.
+    /// A parked pop waits for its jobs.
     watched: bool,
-    /// Something changed since they last looked.
-    stirred: bool,
+    /// It is in [`State::dirty_queues`].
+    dirty: bool,
 }
 
-/// One worker.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     pub(crate) seen: Option<Timestamp>,
     pub(crate) jobs: OrderStatTree<DueKey>,
-    /// Jobs that it has, and was warned about.
+    /// Jobs that it holds and was warned about.
     warned: BTreeSet<RowId>,
-    /// What it has announced: klasses of queues, or any, and how long it takes at the most.
-    abilities: BTreeMap<(u32, u32), Option<Seconds>>,
+    /// Announced capabilities (queue; klass or [`NONE`]), with the longest attempt.
+    capabilities: BTreeMap<(u32, u32), Option<Seconds>>,
 }
 
-/// A job among those that wait, the next one first.
+/// Sort key of a ready job: the next one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReadyKey {
     rank: u64,
@@ -151,7 +151,7 @@ pub(crate) struct ReadyKey {
     pub(crate) row: RowId,
 }
 
-/// A job among those that are ordered by a moment.
+/// Sort key of a job that is ordered by a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DueKey {
     pub(crate) at: Timestamp,
@@ -159,10 +159,9 @@ pub(crate) struct DueKey {
     pub(crate) row: RowId,
 }
 
-/// How a tag is used.
 #[derive(Debug, Default)]
 struct TagUse {
-    /// How often it was given and not taken away; it can be negative, as in Qless.
+    /// Times added less times removed; can be negative, as in Qless.
     count: i64,
     jobs: OrderStatTree<DueKey>,
 }
@@ -197,21 +196,21 @@ impl DueKey {
     }
 }
 
-/// A number that is lower for a higher priority, and never 0.
+/// Sort rank: lower for a higher priority, and never 0.
 fn rank(priority: Priority) -> u64 {
     let bits = priority.get().to_bits();
-    // Doubles sort as their bits do, once the negative ones are turned round.
+    // Doubles sort like their bits, once negative ones are inverted.
     let ascending = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
     !ascending
 }
 
 impl State {
-    /// An empty one. Payloads of so many bytes, or more, may be moved out of memory.
-    pub(crate) fn new(hash_seed: u64, moved_bytes_min: u32) -> State {
+    /// An empty state. Payloads of at least `spill_bytes_min` may be spilled.
+    pub(crate) fn new(hash_seed: u64, spill_bytes_min: u32) -> State {
         State {
             rows: Rows::new(hash_seed),
             blobs: Blobs::default(),
-            rares: Slab::new(),
+            cold_parts: Slab::new(),
             queues: Interner::new(hash_seed),
             klasses: Interner::new(hash_seed),
             workers: Interner::new(hash_seed),
@@ -226,17 +225,17 @@ impl State {
             templates_by_jid: BTreeMap::new(),
             config: Config::default(),
             seq: 0,
-            spill: Spill::new(moved_bytes_min),
+            spill: Spill::new(spill_bytes_min),
             waiters: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             expiries: BTreeSet::new(),
             results: Results::default(),
-            able: BTreeMap::new(),
-            silence: BTreeSet::new(),
-            happened: EventLog::default(),
+            capable_workers: BTreeMap::new(),
+            by_last_seen: BTreeSet::new(),
+            event_log: EventLog::default(),
             counters: BTreeMap::new(),
-            picture: None,
-            stirred: Vec::new(),
+            snapshot: None,
+            dirty_queues: Vec::new(),
         }
     }
 
@@ -248,12 +247,12 @@ impl State {
         self.rows.find(jid)
     }
 
-    /// Reads where a search for a job will begin.
+    /// Prefetch: reads the index slot where the search for a job begins.
     pub(crate) fn touch(&self, jid: &Jid) -> u32 {
         self.rows.touch(jid)
     }
 
-    /// Reads the rows that a queue would hand out next, and then their payloads.
+    /// Prefetch: reads the rows that a queue would hand out next, and then their payloads.
     pub(crate) fn touch_next(&self, queue: u32, count: usize) -> u32 {
         let next = self.queues[queue].work.slice(0..count);
         let payloads: Vec<BlobRef> = next.iter().map(|entry| self.rows[entry.row].payload).collect();
@@ -261,7 +260,7 @@ impl State {
         payloads.into_iter().fold(0, |touched, payload| touched ^ u32::from(first_byte(payload)))
     }
 
-    /// Reads the rows that so many completions would drop.
+    /// Prefetch: reads the rows that `count` completions would remove.
     pub(crate) fn touch_oldest_complete(&self, count: usize) -> u32 {
         let dropped =
             (self.complete.len() + count).saturating_sub(self.config.numbers.complete_count).min(count);
@@ -269,7 +268,7 @@ impl State {
         oldest.iter().fold(0, |touched, entry| touched ^ self.rows[entry.row].retries)
     }
 
-    /// Finds a job whose row is probably this one.
+    /// Finds a job by the row that its token names, or else by the index.
     pub(crate) fn find_at(&self, row: RowId, jid: &Jid) -> Option<RowId> {
         if self.rows.is(row, jid) { Some(row) } else { self.rows.find(jid) }
     }
@@ -278,7 +277,7 @@ impl State {
         &self.blobs
     }
 
-    /// Where payloads are is no change: nobody can see it.
+    /// Mutable although only `apply` changes the state: where a payload is stored is not visible.
     pub(crate) fn blobs_mut(&mut self) -> &mut Blobs {
         &mut self.blobs
     }
@@ -291,8 +290,8 @@ impl State {
         self.rows.jid(row)
     }
 
-    fn rare(&self, row: RowId) -> Option<&ColdPart> {
-        self.rares.get(self.rows[row].rare as usize).map(|rare| &**rare)
+    fn cold(&self, row: RowId) -> Option<&ColdPart> {
+        self.cold_parts.get(self.rows[row].cold as usize).map(|cold| &**cold)
     }
 
     pub(crate) fn find_queue(&self, name: &str) -> Option<u32> {
@@ -336,7 +335,7 @@ impl State {
         (worker != NONE).then(|| WorkerName::from_checked(self.workers.name(worker).clone()))
     }
 
-    /// The queues on the list, first seen first.
+    /// The listed queues, oldest first.
     pub(crate) fn registered_queues(&self) -> Vec<u32> {
         let mut listed: Vec<(Timestamp, &Arc<str>, u32)> = self
             .queues
@@ -347,27 +346,27 @@ impl State {
         listed.into_iter().map(|(_, _, number)| number).collect()
     }
 
-    /// The workers on the list, with when they were last seen.
+    /// The listed workers, with when they were last seen.
     pub(crate) fn seen_workers(&self) -> impl Iterator<Item = (u32, Timestamp)> {
         self.workers.iter().filter_map(|(number, _, worker)| Some((number, worker.seen?)))
     }
 
-    /// The failed jobs of a group, the first to fail first.
+    /// The failed jobs of a group, oldest first.
     pub(crate) fn group(&self, group: u32) -> &OrderStatTree<(u64, RowId)> {
         &self.groups[group]
     }
 
-    /// The groups that have any, with how many.
+    /// The groups with failed jobs, and their counts.
     pub(crate) fn failures(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
         self.groups.iter().filter(|(_, _, jobs)| !jobs.is_empty()).map(|(_, name, jobs)| (name, jobs.len()))
     }
 
-    /// The complete jobs, the first to complete first.
+    /// The complete jobs, oldest first.
     pub(crate) fn complete(&self) -> &OrderStatTree<DueKey> {
         &self.complete
     }
 
-    /// The jobs that have a tag, in the order in which they got it.
+    /// The jobs with a tag, in the order of tagging.
     pub(crate) fn tagged(&self, tag: &Tag) -> Option<&OrderStatTree<DueKey>> {
         self.tags.get(tag).map(|usage| &usage.jobs)
     }
@@ -377,29 +376,29 @@ impl State {
         self.top_tags.iter().rev().map(|(_, tag)| tag)
     }
 
-    /// The tags of a job, as they were given.
+    /// The tags of a job, in the order they were given.
     pub(crate) fn tags_of(&self, row: RowId) -> Vec<Tag> {
-        self.rare(row)
-            .map_or(Vec::new(), |rare| rare.tags.iter().map(|tagging| tagging.tag.clone()).collect())
+        self.cold(row)
+            .map_or(Vec::new(), |cold| cold.tags.iter().map(|tagging| tagging.tag.clone()).collect())
     }
 
     pub(crate) fn dependencies(&self, row: RowId) -> impl Iterator<Item = RowId> {
-        self.rare(row).into_iter().flat_map(|rare| rare.dependencies.iter().copied())
+        self.cold(row).into_iter().flat_map(|cold| cold.dependencies.iter().copied())
     }
 
     pub(crate) fn depends_on(&self, row: RowId, on: RowId) -> bool {
-        self.rare(row).is_some_and(|rare| rare.dependencies.contains(&on))
+        self.cold(row).is_some_and(|cold| cold.dependencies.contains(&on))
     }
 
     pub(crate) fn dependents(&self, row: RowId) -> impl Iterator<Item = RowId> {
-        self.rare(row).into_iter().flat_map(|rare| rare.dependents.iter().copied())
+        self.cold(row).into_iter().flat_map(|cold| cold.dependents.iter().copied())
     }
 
     pub(crate) fn is_tracked(&self, jid: &Jid) -> bool {
         self.tracked.contains_key(jid)
     }
 
-    /// The tracked jobs, those that are gone included, in the order in which their tracking began.
+    /// The tracked jobs, removed ones included, in the order of tracking.
     pub(crate) fn tracked(&self) -> impl Iterator<Item = &Jid> {
         self.tracked_order.values()
     }
@@ -429,13 +428,13 @@ impl State {
         self.config.heartbeat(&self.queues[queue].options)
     }
 
-    /// How many jobs of a queue may run at once; 0 for no limit.
+    /// Concurrency limit of a queue; 0 for none.
     pub(crate) fn concurrency(&self, queue: u32) -> u64 {
         self.queues[queue].options.concurrency as u64
     }
 
-    /// How many more jobs of a queue may run now; none if there is no limit.
-    pub(crate) fn places(&self, queue: u32, now: Timestamp) -> Option<usize> {
+    /// How many more jobs of a queue may run now; none without a concurrency limit.
+    pub(crate) fn concurrency_left(&self, queue: u32, now: Timestamp) -> Option<usize> {
         let queue = &self.queues[queue];
         let limit = queue.options.concurrency;
         (limit > 0.0).then(|| {
@@ -444,18 +443,17 @@ impl State {
         })
     }
 
-    /// What a queue takes and hands out, if that is limited.
+    /// Limits of a queue, if it has any.
     pub(crate) fn limits(&self, queue: u32) -> Option<&QueueLimits> {
         self.queues[queue].limits.as_deref()
     }
 
-    /// How many unfinished jobs a queue has.
     pub(crate) fn unfinished(&self, queue: u32) -> u64 {
         let Queue { work, locks, scheduled, depends, .. } = &self.queues[queue];
         (work.len() + locks.len() + scheduled.len() + depends.len()) as u64
     }
 
-    /// The jobs that a worker has, those that it was warned about included, in the order in which it got them.
+    /// The jobs that a worker holds, including those it was warned about, in the order in which it got them.
     pub(crate) fn held(&self, worker: u32) -> Vec<RowId> {
         let Worker { jobs, warned, .. } = &self.workers[worker];
         let listed = jobs.slice(0..jobs.len()).into_iter().map(|entry| entry.row);
@@ -475,13 +473,13 @@ impl State {
         &self.results
     }
 
-    /// How many jobs of a queue come before a waiting one.
+    /// How many ready jobs of its queue come before this one.
     pub(crate) fn before(&self, at: RowId) -> usize {
         let entry = ReadyKey::of(at, &self.rows[at]);
         self.queues[self.rows[at].queue].work.count_while(|other| *other < entry)
     }
 
-    /// How many jobs of its queue will come before a scheduled one that is due.
+    /// How many jobs of its queue will come before a scheduled job that is due.
     pub(crate) fn before_due(&self, at: RowId) -> usize {
         let row = &self.rows[at];
         let (queue, rank, entry) = (&self.queues[row.queue], rank(row.priority), DueKey::of(at, row));
@@ -489,37 +487,28 @@ impl State {
             + queue.scheduled.count_while(|other| *other < entry)
     }
 
-    /// How many waiting jobs of a queue have a priority above, at and below nought. Those that a timeout brought before everything have the rank of
-    /// the highest priority that there is, and count so.
+    /// How many ready jobs of a queue have a priority above, at and below zero. Timed-out jobs, which come
+    /// first, count as above.
     pub(crate) fn by_priority(&self, queue: u32) -> (usize, usize, usize) {
-        let (work, nought) = (&self.queues[queue].work, rank(Priority::ZERO));
-        let above = work.count_while(|entry| entry.rank < nought);
-        let not_below = work.count_while(|entry| entry.rank <= nought);
+        let (work, zero) = (&self.queues[queue].work, rank(Priority::ZERO));
+        let above = work.count_while(|entry| entry.rank < zero);
+        let not_below = work.count_while(|entry| entry.rank <= zero);
         (above, not_below - above, work.len() - not_below)
     }
 
-    /// The last number that a counter has given out; 0 if it has given out none.
-    pub(crate) fn last_allotted(&self, counter: &str) -> u64 {
+    /// The last id that a counter allocated; 0 if none.
+    pub(crate) fn last_allocated_id(&self, counter: &str) -> u64 {
         self.counters.get(counter).copied().unwrap_or_default()
     }
 
-    /// How a queue did on a day; one that is not known did nothing.
+    /// A queue's statistics of a day; empty for an unknown queue.
     pub(crate) fn stats(&self, queue: Option<u32>, date: Timestamp) -> StatsReply {
         queue.map_or_else(|| Days::default().report(date), |queue| self.queues[queue].days.report(date))
     }
 
-    /// How the attempt with this token ended, if that is remembered.
+    /// How the attempt with this fencing token ended, if that is remembered.
     pub(crate) fn ended(&self, row: RowId, token: u64) -> Option<Ended> {
-        let (ended, how) = self.rare(row)?.ended?;
-        (ended == token).then_some(how)
-    }
-
-    /// The queues that were stirred since the last time, each once.
-    pub(crate) fn take_stirred(&mut self) -> Vec<u32> {
-        let stirred = std::mem::take(&mut self.stirred);
-        for queue in &stirred {
-            self.queues[*queue].stirred = false;
-        }
-        stirred
+        let (attempt, ended) = self.cold(row)?.ended?;
+        (attempt == token).then_some(ended)
     }
 }

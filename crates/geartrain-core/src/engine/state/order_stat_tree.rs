@@ -1,8 +1,9 @@
-//! A sorted set that also knows how many come before: what every index of the engine is made of.
+//! Order-statistics tree: a sorted set with rank and select, used for the engine's large indexes.
 //!
-//! A tree of wide leaves, counted at every branch. Queues mostly grow at one end and shrink at the other, so a leaf is a ring, and the
-//! first and the last are kept outside the tree: both ends cost a few nanoseconds, and full leaves stay full. Nothing ever moves more than
-//! one leaf's worth of entries, so no call stalls, however large the set.
+//! It is a B+ tree with wide leaves and counts at every branch. Queues mostly grow at one end and shrink at
+//! the other, so a leaf is a ring buffer, and the first and the last leaf are kept outside the tree: both
+//! ends cost a few nanoseconds, and full leaves stay full. No operation moves more than one leaf's entries,
+//! so no call stalls, however large the set.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,13 +11,12 @@ use std::ops::Range;
 const LEAF_MAX: usize = 128;
 const BRANCH_MAX: usize = 64;
 
-/// A sorted set.
 #[derive(Debug)]
 pub(crate) struct OrderStatTree<E> {
-    /// The first entries. If there are none, there are none between either.
+    /// The first leaf. If it is empty, the middle is empty too.
     head: VecDeque<E>,
-    between: Node<E>,
-    /// The last entries.
+    middle: Node<E>,
+    /// The last leaf.
     tail: VecDeque<E>,
     len: usize,
 }
@@ -29,7 +29,7 @@ enum Node<E> {
 
 #[derive(Debug)]
 struct Child<E> {
-    /// Not above any entry in the node; it need not be one of them.
+    /// A lower bound of the node's entries.
     least: E,
     count: usize,
     node: Node<E>,
@@ -38,13 +38,13 @@ struct Child<E> {
 /// Where an entry is, or belongs.
 enum Zone {
     Head,
-    Between,
+    Middle,
     Tail,
 }
 
 impl<E> Default for OrderStatTree<E> {
     fn default() -> OrderStatTree<E> {
-        OrderStatTree { head: VecDeque::new(), between: Node::default(), tail: VecDeque::new(), len: 0 }
+        OrderStatTree { head: VecDeque::new(), middle: Node::default(), tail: VecDeque::new(), len: 0 }
     }
 }
 
@@ -63,13 +63,12 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         self.len == 0
     }
 
-    /// About how much memory it takes besides itself, entries apart: what is kept at both ends for more of
-    /// them.
+    /// Approximate memory of the capacity at both ends.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<E>() * (self.head.capacity() + self.tail.capacity())
     }
 
-    /// Puts an entry in that is not there yet.
+    /// Inserts an entry that is not in the set.
     pub(crate) fn insert(&mut self, entry: E) {
         match self.zone(entry) {
             Zone::Tail if self.tail.len() < LEAF_MAX => insert(&mut self.tail, entry),
@@ -79,34 +78,34 @@ impl<E: Ord + Copy> OrderStatTree<E> {
                 if self.head.is_empty() {
                     self.head = left;
                 } else {
-                    self.change_between(|between| between.append(Child::leaf(left)));
+                    self.change_middle(|middle| middle.append(Child::leaf(left)));
                 }
             }
             Zone::Head if self.head.len() < LEAF_MAX => insert(&mut self.head, entry),
             Zone::Head => {
                 let right = split(&mut self.head, entry);
-                self.change_between(|between| between.prepend(Child::leaf(right)));
+                self.change_middle(|middle| middle.prepend(Child::leaf(right)));
             }
-            Zone::Between => self.change_between(|between| between.insert(entry)),
+            Zone::Middle => self.change_middle(|middle| middle.insert(entry)),
         }
         self.len += 1;
     }
 
-    /// Takes an entry out, and says whether it was there.
+    /// Removes an entry. Returns whether it was in the set.
     pub(crate) fn remove(&mut self, entry: E) -> bool {
         let found = match self.zone(entry) {
             Zone::Head => remove(&mut self.head, entry),
-            Zone::Between => self.between.remove(entry),
+            Zone::Middle => self.middle.remove(entry),
             Zone::Tail => remove(&mut self.tail, entry),
         };
         if found {
             if self.head.is_empty() {
-                self.head = self.between.take_first();
+                self.head = self.middle.take_first();
             }
-            while let Node::Branch(children) = &mut self.between
+            while let Node::Branch(children) = &mut self.middle
                 && children.len() <= 1
             {
-                self.between = children.pop().map_or(Node::default(), |only| only.node);
+                self.middle = children.pop().map_or(Node::default(), |only| only.node);
             }
             self.len -= 1;
         }
@@ -117,7 +116,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         let mut node = match self.zone(entry) {
             Zone::Head => return self.head.binary_search(&entry).is_ok(),
             Zone::Tail => return self.tail.binary_search(&entry).is_ok(),
-            Zone::Between => &self.between,
+            Zone::Middle => &self.middle,
         };
         loop {
             match node {
@@ -131,7 +130,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         self.head.front().or(self.tail.front()).copied()
     }
 
-    /// How many entries at the beginning satisfy a condition that none satisfies after one that does not.
+    /// Rank: how many entries satisfy a condition that holds for a prefix of the set.
     pub(crate) fn count_while(&self, condition: impl Fn(&E) -> bool) -> usize {
         if self.head.back().is_some_and(|last| !condition(last)) {
             return self.head.partition_point(condition);
@@ -139,7 +138,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         if self.tail.front().is_some_and(&condition) {
             return self.len - self.tail.len() + self.tail.partition_point(condition);
         }
-        let (mut node, mut before) = (&self.between, self.head.len());
+        let (mut node, mut before) = (&self.middle, self.head.len());
         loop {
             match node {
                 Node::Leaf(entries) => return before + entries.partition_point(&condition),
@@ -153,26 +152,26 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         }
     }
 
-    /// The entries at these places, in order. Places beyond the end are left out.
-    pub(crate) fn slice(&self, places: Range<usize>) -> Vec<E> {
-        let mut entries = Vec::with_capacity(places.end.min(self.len).saturating_sub(places.start));
+    /// Select: the entries at these positions, in order. Positions beyond the end are ignored.
+    pub(crate) fn slice(&self, positions: Range<usize>) -> Vec<E> {
+        let mut entries = Vec::with_capacity(positions.end.min(self.len).saturating_sub(positions.start));
         let (head, before_tail) = (self.head.len(), self.len - self.tail.len());
-        if let Some(places) = within(&places, 0..head) {
-            entries.extend(self.head.range(places));
+        if let Some(positions) = within(&positions, 0..head) {
+            entries.extend(self.head.range(positions));
         }
-        if let Some(places) = within(&places, head..before_tail) {
-            self.between.slice(places, &mut entries);
+        if let Some(positions) = within(&positions, head..before_tail) {
+            self.middle.slice(positions, &mut entries);
         }
-        if let Some(places) = within(&places, before_tail..self.len) {
-            entries.extend(self.tail.range(places));
+        if let Some(positions) = within(&positions, before_tail..self.len) {
+            entries.extend(self.tail.range(positions));
         }
         entries
     }
 
-    /// The same, counted from the end and going towards the beginning.
-    pub(crate) fn slice_back(&self, places: Range<usize>) -> Vec<E> {
-        let from_end = |place: usize| self.len - place.min(self.len);
-        let mut entries = self.slice(from_end(places.end)..from_end(places.start));
+    /// Like `slice`, counted from the end backwards.
+    pub(crate) fn slice_back(&self, positions: Range<usize>) -> Vec<E> {
+        let from_end = |position: usize| self.len - position.min(self.len);
+        let mut entries = self.slice(from_end(positions.end)..from_end(positions.start));
         entries.reverse();
         entries
     }
@@ -184,29 +183,29 @@ impl<E: Ord + Copy> OrderStatTree<E> {
             (_, Some(last)) if *last < entry => match self.len - self.head.len() - self.tail.len() {
                 0 if self.tail.is_empty() => Zone::Tail,
                 0 => Zone::Head,
-                _ if self.tail.is_empty() && self.between.last() < entry => Zone::Tail,
-                _ => Zone::Between,
+                _ if self.tail.is_empty() && self.middle.last() < entry => Zone::Tail,
+                _ => Zone::Middle,
             },
             _ => Zone::Head,
         }
     }
 
-    /// Puts something into the tree, which then has another root if the old one was split.
-    fn change_between(&mut self, put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>) {
-        if let Some(right) = put(&mut self.between) {
-            let left = Child::of(std::mem::take(&mut self.between));
-            self.between = Node::Branch(vec![left, right]);
+    /// Inserts into the tree, which gets a new root if the old one was split.
+    fn change_middle(&mut self, put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>) {
+        if let Some(right) = put(&mut self.middle) {
+            let left = Child::of(std::mem::take(&mut self.middle));
+            self.middle = Node::Branch(vec![left, right]);
         }
     }
 }
 
-/// What of some places lies within a zone, counted from where the zone begins.
-fn within(places: &Range<usize>, zone: Range<usize>) -> Option<Range<usize>> {
-    let (start, end) = (places.start.max(zone.start), places.end.min(zone.end));
+/// The part of some positions that is within a zone, relative to its start.
+fn within(positions: &Range<usize>, zone: Range<usize>) -> Option<Range<usize>> {
+    let (start, end) = (positions.start.max(zone.start), positions.end.min(zone.end));
     (start < end).then(|| start - zone.start..end - zone.start)
 }
 
-/// Puts an entry into a leaf.
+/// Inserts an entry into a leaf.
 fn insert<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) {
     if leaf.back().is_none_or(|last| *last < entry) {
         leaf.push_back(entry);
@@ -215,7 +214,8 @@ fn insert<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) {
     }
 }
 
-/// Puts an entry into a leaf that is full, and gives back a new right neighbour. A set that grows at its end leaves full leaves behind.
+/// Inserts an entry into a full leaf, and returns a new right neighbour. A set that grows at its end leaves
+/// full leaves behind.
 fn split<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> VecDeque<E> {
     let at_end = leaf.back().is_none_or(|last| *last < entry);
     let mut right = if at_end { VecDeque::with_capacity(LEAF_MAX) } else { leaf.split_off(LEAF_MAX / 2) };
@@ -228,12 +228,13 @@ fn remove<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> bool {
         leaf.pop_front();
         return true;
     }
-    leaf.binary_search(&entry).is_ok_and(|place| leaf.remove(place).is_some())
+    leaf.binary_search(&entry).is_ok_and(|position| leaf.remove(position).is_some())
 }
 
-/// Which child an entry is in, or belongs in.
+/// The child that an entry is in, or belongs in.
 fn child_for<E: Ord + Copy>(children: &[Child<E>], entry: E) -> usize {
-    // Queues are used at their ends; only what is in between needs a search, which touches many lines of memory.
+    // Queues are used at their ends. Only entries in the middle need a search, which touches many cache
+    // lines.
     match children {
         [.., last] if last.least <= entry => children.len() - 1,
         [_, second, ..] if entry < second.least => 0,
@@ -257,7 +258,8 @@ impl<E: Copy> Child<E> {
     }
 }
 
-/// Has a child of a branch changed by what may split it. Gives back a new right neighbour of the branch, if that had to be split too.
+/// Changes a child of a branch, which may split it. Returns a new right neighbour of the branch, if that was
+/// split too.
 fn change<E: Ord + Copy>(
     children: &mut Vec<Child<E>>,
     at: usize,
@@ -278,7 +280,7 @@ fn change<E: Ord + Copy>(
 }
 
 impl<E: Ord + Copy> Node<E> {
-    /// The last entry. There is one.
+    /// The last entry of a node that is not empty.
     fn last(&self) -> E {
         match self {
             Node::Leaf(entries) => entries[entries.len() - 1],
@@ -286,7 +288,7 @@ impl<E: Ord + Copy> Node<E> {
         }
     }
 
-    /// Puts an entry in, and gives back a new right neighbour if the node had to be split.
+    /// Inserts an entry, and returns a new right neighbour if the node was split.
     fn insert(&mut self, entry: E) -> Option<Child<E>> {
         match self {
             Node::Leaf(entries) if entries.len() < LEAF_MAX => insert(entries, entry),
@@ -299,7 +301,7 @@ impl<E: Ord + Copy> Node<E> {
         None
     }
 
-    /// The same with a leaf that belongs after all others.
+    /// Adds a leaf after all others. Returns a new right neighbour if the node was split.
     fn append(&mut self, leaf: Child<E>) -> Option<Child<E>> {
         match self {
             Node::Leaf(entries) if entries.is_empty() => *self = leaf.node,
@@ -312,7 +314,7 @@ impl<E: Ord + Copy> Node<E> {
         None
     }
 
-    /// The same with a leaf that belongs before all others.
+    /// Adds a leaf before all others. Returns a new right neighbour if the node was split.
     fn prepend(&mut self, leaf: Child<E>) -> Option<Child<E>> {
         match self {
             Node::Leaf(entries) if entries.is_empty() => *self = leaf.node,
@@ -325,7 +327,7 @@ impl<E: Ord + Copy> Node<E> {
         None
     }
 
-    /// Takes the first leaf out; an empty one, if there is none.
+    /// Removes the first leaf; an empty one if there is none.
     fn take_first(&mut self) -> VecDeque<E> {
         match self {
             Node::Leaf(entries) => std::mem::take(entries),
@@ -365,17 +367,17 @@ impl<E: Ord + Copy> Node<E> {
         }
     }
 
-    fn slice(&self, places: Range<usize>, into: &mut Vec<E>) {
+    fn slice(&self, positions: Range<usize>, into: &mut Vec<E>) {
         match self {
-            Node::Leaf(entries) => into.extend(entries.range(places)),
+            Node::Leaf(entries) => into.extend(entries.range(positions)),
             Node::Branch(children) => {
                 let mut before = 0;
                 for child in children {
-                    if before >= places.end {
+                    if before >= positions.end {
                         break;
                     }
-                    if let Some(places) = within(&places, before..before + child.count) {
-                        child.node.slice(places, into);
+                    if let Some(positions) = within(&positions, before..before + child.count) {
+                        child.node.slice(positions, into);
                     }
                     before += child.count;
                 }
@@ -384,7 +386,7 @@ impl<E: Ord + Copy> Node<E> {
     }
 }
 
-/// Makes one leaf of two neighbours that are both nearly empty.
+/// Merges two neighbouring leaves that are nearly empty.
 fn merge<E: Copy>(children: &mut Vec<Child<E>>, at: usize) {
     let (left, right) = children.split_at_mut(at + 1);
     if let (Node::Leaf(left_entries), Node::Leaf(right_entries)) = (&mut left[at].node, &mut right[0].node)
@@ -401,13 +403,13 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Enough of a random number generator to visit every split and merge.
+    /// A random number generator that is good enough to visit every split and merge.
     fn scrambled(step: u64) -> u64 {
         (step.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (step << 7)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40
     }
 
     #[test]
-    fn it_agrees_with_the_standard_sorted_set() {
+    fn the_tree_agrees_with_the_standard_sorted_set() {
         let (mut ours, mut theirs) = (OrderStatTree::default(), BTreeSet::new());
         for step in 0..120_000_u64 {
             // Anywhere, at the end, at the beginning.
@@ -446,17 +448,17 @@ mod tests {
     fn a_set_that_grows_at_its_end_fills_its_leaves() {
         let mut set = OrderStatTree::default();
         (0..LEAF_MAX * 40).for_each(|entry| set.insert(entry));
-        let Node::Branch(children) = &set.between else { panic!("one leaf cannot hold that many") };
+        let Node::Branch(children) = &set.middle else { panic!("one leaf cannot hold that many") };
         assert!(children.iter().all(|child| child.count == LEAF_MAX));
     }
 
     #[test]
-    fn it_is_emptied_from_either_end() {
+    fn the_tree_can_be_emptied_from_either_end() {
         for backwards in [false, true] {
             let mut set = OrderStatTree::default();
             (0..20_000).for_each(|entry| set.insert(entry));
-            for place in 0..20_000 {
-                let entry = if backwards { 19_999 - place } else { place };
+            for position in 0..20_000 {
+                let entry = if backwards { 19_999 - position } else { position };
                 assert!(set.remove(entry));
                 assert!(!set.remove(entry));
             }

@@ -1,27 +1,26 @@
-//! What interned names are still needed for.
+//! Whether interned names are still needed, for `engine/reclaim.rs`.
 
 use super::{OrderStatTree, Queue, State};
 use crate::engine::delta::{Kind, NameId};
 use crate::{Seconds, Timestamp};
 
-/// For how long a worker that is on the list and has something is left alone at least before it is looked at
-/// again.
+/// The shortest wait before a listed worker that still has jobs or capabilities is examined again.
 const AGAIN: Seconds = Seconds::from_whole(60);
 
 /// Whether a name is needed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Need {
-    /// Something refers to it, or it says something that does not end with time.
+    /// Something refers to it, or it has settings that do not expire.
     Needed,
-    /// Nothing refers to it, but it says something until a moment.
+    /// Nothing refers to it, but it has data that expires.
     Until(Timestamp),
-    /// A worker that was not seen for long and has nothing: it can go off the list.
+    /// A worker that was not seen for long and holds nothing: it can be unlisted.
     Aged,
     Unneeded,
 }
 
 impl State {
-    /// Takes a name that may not be needed any more.
+    /// Takes the next candidate for removal.
     pub(crate) fn next_candidate(&mut self, now: Timestamp) -> Option<(Kind, NameId)> {
         let of = |kind: Kind| move |number: NameId| (kind, number);
         (self.klasses.next_candidate(now).map(of(Kind::Klass)))
@@ -30,7 +29,7 @@ impl State {
             .or_else(|| self.queues.next_candidate(now).map(of(Kind::Queue)))
     }
 
-    /// When there is such a name.
+    /// When there is a candidate.
     pub(crate) fn next_examination(&self) -> Option<Timestamp> {
         let of_tables = [
             self.klasses.next_examination(),
@@ -51,11 +50,11 @@ impl State {
         if is_needed { Need::Needed } else { Need::Unneeded }
     }
 
-    /// A worker is on the list for as long as `max-worker-age` says. Its capabilities end earlier, when it
-    /// has been silent.
+    /// A worker is listed for `max-worker-age`. Its capabilities end earlier, when it is silent.
     fn need_of_worker(&self, number: NameId, now: Timestamp) -> Need {
         let (worker, age) = (&self.workers[number], self.config.numbers.worker_age);
-        let has_nothing = worker.jobs.is_empty() && worker.warned.is_empty() && worker.abilities.is_empty();
+        let has_nothing =
+            worker.jobs.is_empty() && worker.warned.is_empty() && worker.capabilities.is_empty();
         match worker.seen {
             Some(seen) if seen + age > now => Need::Until(seen + age),
             Some(_) if has_nothing => Need::Aged,
@@ -65,10 +64,9 @@ impl State {
         }
     }
 
-    /// A queue that is off the list and empty is kept for its statistics, and to say when it was last asked
-    /// for jobs.
+    /// An unlisted empty queue is kept for its statistics and the time of its last poll.
     fn need_of_queue(&self, number: NameId, now: Timestamp) -> Need {
-        let Queue { registered, paused, limits, watched, days, asked, .. } = &self.queues[number];
+        let Queue { registered, paused, limits, watched, days, last_polled, .. } = &self.queues[number];
         if self.queues.references(number) > 0
             || registered.is_some()
             || *paused
@@ -78,14 +76,14 @@ impl State {
             return Need::Needed;
         }
         let numbers = &self.config.numbers;
-        let until = days.end(numbers.keep_stats).max(asked.map(|asked| asked + numbers.worker_age));
+        let until = days.end(numbers.keep_stats).max(last_polled.map(|polled| polled + numbers.worker_age));
         match until {
             Some(until) if until > now => Need::Until(until),
             _ => Need::Unneeded,
         }
     }
 
-    /// Leaves a name alone until a moment.
+    /// Postpones the examination of a name.
     pub(crate) fn postpone(&mut self, kind: Kind, number: NameId, until: Timestamp) {
         match kind {
             Kind::Klass => self.klasses.postpone(number, until),
@@ -103,7 +101,7 @@ impl State {
         queues.iter().count() + klasses.iter().count() + workers.iter().count() + groups.iter().count()
     }
 
-    /// About how much memory the tables of names take.
+    /// Approximate memory of all interned names.
     pub(super) fn name_bytes(&self) -> usize {
         let of_queue = |queue: &Queue| {
             let Queue { work, locks, scheduled, depends, recurring, days, .. } = queue;
@@ -116,7 +114,7 @@ impl State {
             + self.groups.bytes(OrderStatTree::bytes)
     }
 
-    /// The lowest number of a kind that is free, if any is.
+    /// The lowest free id of a kind.
     pub(crate) fn first_free(&self, kind: Kind) -> Option<NameId> {
         match kind {
             Kind::Queue => self.queues.first_free(),
@@ -128,7 +126,7 @@ impl State {
 }
 
 impl Queue {
-    /// Gives back what the indexes of an empty queue keep for entries to come.
+    /// Frees the spare capacity of empty indexes.
     fn shrink(&mut self) {
         for index in [&mut self.locks, &mut self.scheduled, &mut self.depends, &mut self.recurring] {
             if index.is_empty() {

@@ -1,4 +1,4 @@
-//! The jobs themselves, packed: a row each, found by number or by jid.
+//! Packed rows: one fixed-size row per job, found by row number or by jid.
 
 use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};
@@ -12,40 +12,40 @@ use super::index::Index as JidIndex;
 use crate::names::Repr;
 use crate::{Jid, Priority, StateName, Timestamp};
 
-/// A job's number. It is used again once the job is gone.
+/// The number of a job's row. It is reused after the job is removed.
 pub type RowId = u32;
 
-/// Stands for "no queue", "no worker" and "nothing rare".
+/// No queue, no worker, no cold part.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// One job. What few jobs have is in [`Rare`](super::rare::Rare).
+/// A job. Rarely used parts are in its [`ColdPart`](super::cold::ColdPart).
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     jid: [u8; 16],
-    /// What the job is ordered by where it is: waiting, the moment it came in; running, its lock's deadline; scheduled, when it is
-    /// due; depending, when it was put; complete, since when.
+    /// The sort key of the job's index: ready, when it entered; running, its lock's expiry; scheduled, when
+    /// it is due; depending, when it was put; complete, when it completed.
     pub(crate) score: Timestamp,
-    /// Its arrival there. For a job that runs or is complete, the token of that attempt.
+    /// Arrival number in that index. For a running or complete job, the fencing token of its attempt.
     pub(crate) seq: u64,
-    /// When it was last put, popped or completed, which is what statistics measure from.
+    /// When it was last put, popped or completed; statistics measure from it.
     pub(crate) time: Timestamp,
     pub(crate) priority: Priority,
     pub(crate) payload: BlobRef,
     pub(crate) payload_bytes: u32,
     pub(crate) queue: u32,
     pub(crate) klass: u32,
-    /// Who holds it, or, as long as Qless says so, who held it last.
+    /// The holder, or the last one for as long as Qless names it.
     pub(crate) worker: u32,
     pub(crate) retries: u32,
     pub(crate) remaining: i32,
-    /// What has happened to it; none if it was put and that is all.
+    /// Its history; none if it was only put.
     pub(crate) history: BlobRef,
-    pub(crate) rare: u32,
+    pub(crate) cold: u32,
     pub(crate) flags: Flags,
     pub(crate) state: RowState,
 }
 
-/// Where a row stands: nowhere, or where its job does.
+/// The state of a row: free, or that of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RowState {
@@ -79,34 +79,33 @@ impl RowState {
     }
 }
 
-/// What is true of a row besides its state.
+/// Flags of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flags(u16);
 
 impl Flags {
-    /// Its jid is a text, kept apart.
+    /// The jid is a text in `Rows::texts`.
     pub(crate) const TEXT: Flags = Flags(1);
-    /// Its milestones are published.
     pub(crate) const TRACKED: Flags = Flags(1 << 1);
-    /// Its holder was warned, and the next expiry of its lock is a take-over.
+    /// The holder was warned; at the next expiry another worker takes over.
     pub(crate) const GRACE: Flags = Flags(1 << 2);
-    /// It is in its worker's list.
+    /// The job is in its worker's list.
     pub(crate) const LISTED: Flags = Flags(1 << 3);
-    /// Qless names a deadline that is not the score; it is in the rare part.
+    /// Qless names a deadline other than the score; it is in the cold part.
     pub(crate) const EXPIRES: Flags = Flags(1 << 4);
-    /// It was timed out, and Qless calls it stalled until it is popped.
+    /// The job was timed out; Qless calls it stalled until it is popped.
     pub(crate) const STALLED: Flags = Flags(1 << 5);
-    /// It waits before all others.
+    /// The job is before all others of its queue.
     pub(crate) const FRONT: Flags = Flags(1 << 6);
-    /// It was advanced with a delay, and Qless calls it waiting though it is scheduled.
+    /// The job was advanced with a delay; Qless calls it waiting though it is scheduled.
     pub(crate) const ADVANCED: Flags = Flags(1 << 7);
 
-    /// All but how the jid is kept, which is the row's own affair.
+    /// All flags except `TEXT`, which is internal to rows.
     pub(crate) fn bits(self) -> u16 {
         self.0 & !Flags::TEXT.0
     }
 
-    /// None if one of them is not known.
+    /// None if a flag is unknown.
     pub(crate) fn from_bits(bits: u64) -> Option<Flags> {
         let bits = u8::try_from(bits).ok().map(u16::from)?;
         (bits & Flags::TEXT.0 == 0).then_some(Flags(bits))
@@ -136,10 +135,12 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-/// So that a page is small beside the half megabyte out of which allocators cut pieces: of larger ones fewer fit, and more is left over.
-const ROWS_PER_PAGE: u32 = 256;
+/// A power of two, so that a row is found by a shift. 512 rows are 44 KiB, a multiple of the system's page
+/// size: mimalloc rounds that up to 48 KiB, but the 4 KiB at the end are never written, so they are not
+/// resident. Pages of 256 rows (22 KiB) took 24 KiB, 8 bytes more per job.
+const ROWS_PER_PAGE: u32 = 512;
 
-/// All the rows, and the way to them by jid.
+/// All rows, and their index by jid.
 #[derive(Debug)]
 pub(crate) struct Rows {
     pages: Vec<Box<[Row]>>,
@@ -151,7 +152,6 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The seed makes it hard to choose jids that collide.
     pub(crate) fn new(hash_seed: u64) -> Rows {
         Rows {
             pages: Vec::new(),
@@ -171,12 +171,12 @@ impl Rows {
         self.by_jid.find(self.hasher.hash_one(jid), |row| self.is(row, jid))
     }
 
-    /// Begins a search: see [`JidIndex::touch`].
+    /// Prefetch: see [`JidIndex::touch`].
     pub(crate) fn touch(&self, jid: &Jid) -> RowId {
         self.by_jid.touch(self.hasher.hash_one(jid))
     }
 
-    /// The number of every job there is.
+    /// The rows in use.
     pub(crate) fn ids(&self) -> impl Iterator<Item = RowId> {
         (0..self.used).filter(|row| self[*row].state != RowState::Free)
     }
@@ -190,24 +190,24 @@ impl Rows {
         })
     }
 
-    /// How many rows there are, free ones included.
+    /// Number of rows, free ones included.
     pub(crate) fn used(&self) -> RowId {
         self.used
     }
 
-    /// The free ones, the next to be used last.
+    /// The free rows; the last is used next.
     pub(crate) fn free(&self) -> &[RowId] {
         &self.free
     }
 
-    /// Makes so many rows, of which these are free and the others are about to be filled by [`Rows::fill`].
+    /// Makes `used` rows. Those not in `free` must be filled by [`Rows::fill`].
     pub(crate) fn prepare(&mut self, used: RowId, free: Vec<RowId>) {
         self.used = used;
         self.free = free;
         self.make_pages();
     }
 
-    /// Whether a row is one that is still to be filled.
+    /// Whether a row still has to be filled.
     pub(crate) fn is_expected(&self, row: RowId) -> bool {
         row < self.used && self[row].state == RowState::Free
     }
@@ -218,7 +218,6 @@ impl Rows {
         }
     }
 
-    /// Makes a row for a new job.
     pub(crate) fn insert(&mut self, jid: &Jid) -> RowId {
         let row = self.free.pop().unwrap_or_else(|| {
             self.used += 1;
@@ -230,7 +229,7 @@ impl Rows {
         row
     }
 
-    /// Makes a certain row for a job, which is found by its jid after [`Rows::index`].
+    /// Fills a given row. [`Rows::index`] must follow.
     pub(crate) fn fill(&mut self, row: RowId, jid: &Jid) {
         let (bytes, flags) = match &jid.0 {
             Repr::Uuid(uuid) => (*uuid, Flags::default()),
@@ -243,13 +242,13 @@ impl Rows {
         self[row] = Row { jid: bytes, flags, ..Row::FREE };
     }
 
-    /// Makes the way to all rows by jid.
+    /// Builds the index by jid.
     pub(crate) fn index(&mut self) {
         let hashes = self.ids().map(|row| (self.hasher.hash_one(self.jid(row)), row));
         self.by_jid = JidIndex::of(hashes);
     }
 
-    /// Gives a number back.
+    /// Frees a row.
     pub(crate) fn remove(&mut self, row: RowId) {
         self.by_jid.remove(self.hasher.hash_one(self.jid(row)), row);
         if self[row].flags.has(Flags::TEXT) {
@@ -260,7 +259,7 @@ impl Rows {
         self.free.push(row);
     }
 
-    /// Whether a row, which may be any number, is that of a job.
+    /// Whether this row, which may be any number, belongs to a jid.
     pub(crate) fn is(&self, row: RowId, jid: &Jid) -> bool {
         if row >= self.used || self[row].state == RowState::Free {
             return false;
@@ -294,7 +293,7 @@ impl Row {
         retries: 0,
         remaining: 0,
         history: BlobRef::NONE,
-        rare: NONE,
+        cold: NONE,
         flags: Flags(0),
         state: RowState::Free,
     };
@@ -318,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_as_small_as_it_was_meant_to_be() {
+    fn a_row_has_88_bytes() {
         assert_eq!(size_of::<Row>(), 88);
     }
 

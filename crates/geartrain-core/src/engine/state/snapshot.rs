@@ -1,48 +1,49 @@
-//! A picture of everything, taken while the engine goes on.
+//! Copy-on-write snapshot: the state of one moment, written while the engine continues.
 //!
-//! What there is little of is written down when the picture is begun. Jobs are written down a few at a time; one that is about to change, and is
-//! not in the picture yet, is written down first, as it was. So the picture shows one moment, and nobody waits for it. Indexes are
-//! not in it: they follow from the jobs.
+//! Small parts are written when the snapshot begins. Jobs are written a few at a time. Before a job changes
+//! that is not in the snapshot yet, its preimage is saved. So the snapshot shows one moment, and no command
+//! waits for it. Indexes are not part of it: they are rebuilt from the jobs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::blobs::BlobRef;
 use super::cold::{ColdPart, Ended, FailureRow, Tagging};
 use super::event_log::EventLog;
-use super::extension::{Extension, RateLimiter};
-use super::history::{self, MarkNames};
+use super::extension::Extension;
+use super::history;
+use super::rate_limiter::RateLimiter;
 use super::stats::Days;
 use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, State, Template, Worker};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
+use crate::engine::delta::Kind;
 use crate::{
     CompleteReply, Every, Jid, Payload, Priority, Published, Seconds, SpillLocation, StoredResult, Tag,
     Timestamp,
 };
 
-/// Says, among a job's flags, that its payload is elsewhere. Programs from before there was such a thing took flags of 16 bits and refused more, so
-/// they refuse this one.
-const ELSEWHERE: u64 = 1 << 16;
-/// The same for what goes beyond Qless, which then follows the rare part.
-const BEYOND: u64 = 1 << 17;
-/// The same for what is carried beside its payload, which follows that.
-const ASIDE: u64 = 1 << 18;
-/// Stands where a job's row would, before a result.
+/// Flag of a job: its payload is spilled. Earlier programs knew flags of 16 bits and refuse more, so they
+/// refuse this one.
+const SPILLED: u64 = 1 << 16;
+/// Flag of a job: it has an extension, which follows the cold part. Refused by earlier programs, too.
+const EXTENSION: u64 = 1 << 17;
+/// Flag of a job: it has metadata, which follows the extension. Refused by earlier programs, too.
+const METADATA: u64 = 1 << 18;
+/// In place of a job's row, before a result.
 const RESULT: u32 = NONE;
-/// Stands where the name would for a number that is free. No name is empty.
+/// In place of a name, for a free id. No name is empty.
 const FREE: &str = "";
 
-/// How far a picture has got.
+/// A snapshot in progress.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// A bit for each row that is in it, or was free when it was begun.
+    /// A bit for each row that was written, or was free when the snapshot began.
     taken: Vec<u64>,
-    /// Rows from here on are newer than the picture.
+    /// Rows from here on are newer than the snapshot.
     limit: RowId,
     next: RowId,
-    /// Jobs that were about to change.
-    kept: Vec<u8>,
-    /// Results, the oldest last. They do not change, so they are only shared.
+    /// Saved preimages: jobs as they were before they changed.
+    preimages: Vec<u8>,
+    /// Results, the oldest last. They are immutable, so they are shared.
     results: Vec<Arc<StoredResult>>,
 }
 
@@ -57,55 +58,55 @@ impl Snapshot {
 }
 
 impl State {
-    /// Begins a picture of this moment, and writes down all but the jobs. A picture that was begun before is given up.
-    pub(crate) fn begin_picture(&mut self, into: &mut Vec<u8>) {
+    /// Begins a snapshot of this moment, and writes all but the jobs. A snapshot in progress is given up.
+    pub(crate) fn begin_snapshot(&mut self, into: &mut Vec<u8>) {
         let limit = self.rows.used();
-        let mut picture = Snapshot {
+        let mut snapshot = Snapshot {
             taken: vec![0; limit as usize / 64 + 1],
             limit,
             next: 0,
-            kept: Vec::new(),
+            preimages: Vec::new(),
             results: self.results.iter().rev().cloned().collect(),
         };
-        self.rows.free().iter().for_each(|row| picture.mark(*row));
-        self.picture = Some(picture);
+        self.rows.free().iter().for_each(|row| snapshot.mark(*row));
+        self.snapshot = Some(snapshot);
         self.write_head(into);
     }
 
-    /// Writes down up to so many more jobs, and says whether that were all.
-    pub(crate) fn go_on_with_picture(&mut self, max: usize, into: &mut Vec<u8>) -> bool {
-        let Some(mut picture) = self.picture.take() else { return true };
-        into.append(&mut picture.kept);
+    /// Writes up to `max` more jobs. Returns whether the snapshot is complete.
+    pub(crate) fn continue_snapshot(&mut self, max: usize, into: &mut Vec<u8>) -> bool {
+        let Some(mut snapshot) = self.snapshot.take() else { return true };
+        into.append(&mut snapshot.preimages);
         let mut left = max;
-        while picture.next < picture.limit && left > 0 {
-            if !picture.has(picture.next) {
-                self.write_row(picture.next, into);
+        while snapshot.next < snapshot.limit && left > 0 {
+            if !snapshot.has(snapshot.next) {
+                self.write_row(snapshot.next, into);
                 left -= 1;
             }
-            picture.next += 1;
+            snapshot.next += 1;
         }
         while left > 0
-            && let Some(kept) = picture.results.pop()
+            && let Some(result) = snapshot.results.pop()
         {
-            Writer::new(into).id(RESULT).kept(&kept);
+            Writer::new(into).id(RESULT).stored_result(&result);
             left -= 1;
         }
-        let done = picture.next >= picture.limit && picture.results.is_empty();
-        self.picture = (!done).then_some(picture);
+        let done = snapshot.next >= snapshot.limit && snapshot.results.is_empty();
+        self.snapshot = (!done).then_some(snapshot);
         done
     }
 
-    /// Writes a job down that is about to change, if a picture is being taken that it is not in yet.
-    pub(super) fn keep(&mut self, at: RowId) {
-        // Those before `next` are in it already.
-        if self.picture.as_ref().is_none_or(|picture| at < picture.next || picture.has(at)) {
+    /// Saves the preimage of a job that is about to change, if a snapshot in progress does not have it yet.
+    pub(super) fn save_preimage(&mut self, at: RowId) {
+        // Rows before `next` are written already.
+        if self.snapshot.as_ref().is_none_or(|snapshot| at < snapshot.next || snapshot.has(at)) {
             return;
         }
-        let mut kept = Vec::new();
-        self.write_row(at, &mut kept);
-        if let Some(picture) = &mut self.picture {
-            picture.kept.append(&mut kept);
-            picture.mark(at);
+        let mut preimage = Vec::new();
+        self.write_row(at, &mut preimage);
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.preimages.append(&mut preimage);
+            snapshot.mark(at);
         }
     }
 
@@ -124,7 +125,7 @@ impl State {
             to.text(option);
             to.text(value);
         }
-        // A number that is free is written as one whose name is empty and of which nothing else is true.
+        // A free id is written with an empty name and default values.
         let (no_queue, no_worker) = (Queue::default(), Worker::default());
         to.number(self.queues.len() as u64);
         for slot in self.queues.slots() {
@@ -165,29 +166,29 @@ impl State {
             to.number(u64::from(*number));
             write_template(template, to);
         }
-        self.write_beyond(to);
+        self.write_extension_head(to);
     }
 
-    /// What goes beyond Qless, apart from jobs and results.
-    fn write_beyond(&self, to: &mut Writer<'_>) {
+    /// The part of the head that goes beyond Qless.
+    fn write_extension_head(&self, to: &mut Writer<'_>) {
         let (no_queue, no_worker) = (Queue::default(), Worker::default());
         for queue in self.queues.slots().map(|slot| slot.map_or(&no_queue, |(_, queue)| queue)) {
             to.optional(queue.limits.as_deref(), Writer::limits);
-            to.optional(queue.pace.map(|pace| pace.next), Writer::moment);
-            to.optional(queue.asked, Writer::moment);
+            to.optional(queue.rate_limiter.map(|rate_limiter| rate_limiter.next), Writer::moment);
+            to.optional(queue.last_polled, Writer::moment);
         }
         for worker in self.workers.slots().map(|slot| slot.map_or(&no_worker, |(_, worker)| worker)) {
-            to.number(worker.abilities.len() as u64);
-            for ((queue, klass), attempt_max) in &worker.abilities {
+            to.number(worker.capabilities.len() as u64);
+            for ((queue, klass), attempt_max) in &worker.capabilities {
                 to.id(*queue).maybe(*klass).optional(*attempt_max, Writer::span);
             }
         }
-        let EventLog { listened, events, last, dropped, .. } = &self.happened;
+        let EventLog { listened, events, last, dropped, .. } = &self.event_log;
         to.optional(*listened, Writer::moment).number(*last).number(*dropped).number(events.len() as u64);
         for Published { position, event } in events {
             write_event(event, to.number(*position));
         }
-        // Where there are no counters nothing is said of them, so that programs from before there were any read the rest.
+        // Without counters nothing is written, so that programs from before there were any can read the rest.
         if !self.counters.is_empty() {
             to.number(self.counters.len() as u64);
             for (counter, last) in &self.counters {
@@ -196,39 +197,40 @@ impl State {
         }
     }
 
-    fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
+    fn read_extension_head(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
         for queue in 0..self.queues.len() as u32 {
             let limits = reader.optional("limits", |reader, _| reader.limits())?;
-            let pace = limits.as_ref().and_then(|limits| limits.rate).map(RateLimiter::new);
-            let next = reader.optional("pace", Reader::moment)?;
+            let rate_limiter = limits.as_ref().and_then(|limits| limits.rate).map(RateLimiter::new);
+            let next = reader.optional("rate limiter", Reader::moment)?;
             let asked = reader.optional("asked", Reader::moment)?;
             if self.queues.has(queue) {
                 let of = &mut self.queues[queue];
                 of.limits = limits.map(Box::new);
-                of.pace = pace.zip(next).map(|(pace, next)| RateLimiter { next, ..pace });
-                of.asked = asked;
+                of.rate_limiter =
+                    rate_limiter.zip(next).map(|(rate_limiter, next)| RateLimiter { next, ..rate_limiter });
+                of.last_polled = asked;
             }
         }
         for worker in 0..self.workers.len() as u32 {
-            for _ in 0..reader.count(3, "abilities")? {
-                let ability = (reader.id("queue")?, reader.maybe("klass")?);
+            for _ in 0..reader.count(3, "capabilities")? {
+                let capability = (reader.id("queue")?, reader.maybe("klass")?);
                 let attempt_max = reader.optional("attempt_max", Reader::span)?;
                 let known = self.workers.has(worker)
-                    && self.queues.has(ability.0)
-                    && (ability.1 == NONE || self.klasses.has(ability.1));
+                    && self.queues.has(capability.0)
+                    && (capability.1 == NONE || self.klasses.has(capability.1));
                 if !known {
-                    return Err(reader.misfit("an ability"));
+                    return Err(reader.misfit("a capability"));
                 }
-                self.set_able(worker, ability, attempt_max);
+                self.add_capability(worker, capability, attempt_max);
             }
         }
-        self.happened.listened = reader.optional("listened", Reader::moment)?;
+        self.event_log.listened = reader.optional("listened", Reader::moment)?;
         let (last, dropped) = (reader.number("position")?, reader.number("position")?);
         for _ in 0..reader.count(2, "events")? {
             let position = reader.number("position")?;
-            self.happened.add(position, Arc::new(read_event(reader)?));
+            self.event_log.add(position, Arc::new(read_event(reader)?));
         }
-        (self.happened.last, self.happened.dropped) = (last, dropped);
+        (self.event_log.last, self.event_log.dropped) = (last, dropped);
         if !reader.is_empty() {
             for _ in 0..reader.count(2, "counters")? {
                 let (counter, last) = (reader.counter()?, reader.number("number of a counter")?);
@@ -244,12 +246,12 @@ impl State {
         to.number(u64::from(at));
         to.jid(&self.rows.jid(at));
         to.byte(row.state as u8);
-        let side = if row.rare == NONE { None } else { self.extension(at) };
-        let elsewhere = if row.payload.is_place() { ELSEWHERE } else { 0 };
-        let beyond = if side.is_some() { BEYOND } else { 0 };
-        let aside = side.and_then(|side| side.options.metadata.as_ref());
-        let with_aside = if aside.is_some() { ASIDE } else { 0 };
-        to.number(u64::from(row.flags.bits()) | elsewhere | beyond | with_aside);
+        let extension = if row.cold == NONE { None } else { self.extension(at) };
+        let spilled_flag = if row.payload.is_spilled() { SPILLED } else { 0 };
+        let extension_flag = if extension.is_some() { EXTENSION } else { 0 };
+        let metadata = extension.and_then(|extension| extension.options.metadata.as_ref());
+        let metadata_flag = if metadata.is_some() { METADATA } else { 0 };
+        to.number(u64::from(row.flags.bits()) | spilled_flag | extension_flag | metadata_flag);
         to.moment(row.score);
         to.number(row.seq);
         to.moment(row.time);
@@ -259,24 +261,24 @@ impl State {
         to.maybe(row.worker);
         to.number(u64::from(row.retries));
         to.signed(i64::from(row.remaining));
-        match self.place_of(at) {
+        match self.spill_location(at) {
             Some(SpillLocation { file, offset, bytes }) => to.number(file).id(offset).id(bytes),
             None => to.bytes(&self.blobs.get(row.payload)[..row.payload_bytes as usize]),
         };
         to.bytes(history::raw(&self.blobs, row.history));
-        match self.rare(at) {
-            Some(rare) => write_rare(rare, to),
+        match self.cold(at) {
+            Some(cold) => write_cold(cold, to),
             None => drop(to.byte(0)),
         }
-        if let Some(side) = side {
-            write_side(side, to);
+        if let Some(extension) = extension {
+            write_extension(extension, to);
         }
-        if let Some(aside) = aside {
-            to.payload(aside);
+        if let Some(metadata) = metadata {
+            to.payload(metadata);
         }
     }
 
-    /// Takes over what a picture's head says.
+    /// Restores the head.
     pub(crate) fn read_head(&mut self, head: &[u8]) -> Result<(), CodecError> {
         let reader = &mut Reader::new(head);
         self.seq = reader.number("snapshot")?;
@@ -323,9 +325,9 @@ impl State {
         }
         for _ in 0..reader.count(1, "snapshot")? {
             let jid = reader.jid("snapshot")?;
-            let place = (reader.moment("snapshot")?, reader.number("snapshot")?);
-            self.tracked.insert(jid.clone(), place);
-            self.tracked_order.insert(place, jid);
+            let key = (reader.moment("snapshot")?, reader.number("snapshot")?);
+            self.tracked.insert(jid.clone(), key);
+            self.tracked_order.insert(key, jid);
         }
         for _ in 0..reader.count(1, "snapshot")? {
             let number = reader.id("snapshot")?;
@@ -334,14 +336,14 @@ impl State {
             self.templates_by_jid.insert(template.jid.clone(), number);
             self.templates.insert(number, template);
         }
-        // A picture from before there was more ends here.
+        // Snapshots of earlier programs end here.
         if !reader.is_empty() {
-            self.read_beyond(reader)?;
+            self.read_extension_head(reader)?;
         }
-        if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a picture's head")) }
+        if reader.is_empty() { Ok(()) } else { Err(reader.misfit("the end of a snapshot's head")) }
     }
 
-    /// Takes over jobs of a picture, which may come in any order.
+    /// Restores jobs, in any order.
     pub(crate) fn read_rows(&mut self, rows: &[u8]) -> Result<(), CodecError> {
         let mut reader = Reader::new(rows);
         while !reader.is_empty() {
@@ -350,13 +352,13 @@ impl State {
         Ok(())
     }
 
-    /// The rows that a picture's head speaks of, and that were neither added nor free.
+    /// The rows that are neither free nor restored.
     pub(crate) fn missing_rows(&self) -> Vec<RowId> {
         let free: HashSet<RowId> = self.rows.free().iter().copied().collect();
         (0..self.rows.used()).filter(|at| self.rows.is_expected(*at) && !free.contains(at)).collect()
     }
 
-    /// Adds a job that stands for a lost one: it waits in some queue, because others may depend on it.
+    /// Adds a placeholder for a lost job: it is ready in some queue, because other jobs may depend on it.
     pub(crate) fn add_placeholder(&mut self, at: RowId, jid: &Jid) -> Result<(), CodecError> {
         let queue = self.queues.iter().next().map_or(NONE, |(queue, ..)| queue);
         let klass = self.klasses.iter().next().map_or(NONE, |(klass, ..)| klass);
@@ -399,7 +401,7 @@ impl State {
     fn read_row(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
         let at = reader.id("snapshot")?;
         if at == RESULT {
-            self.results.keep(reader.kept()?);
+            self.results.insert(reader.stored_result()?);
             return Ok(());
         }
         let jid = reader.jid("snapshot")?;
@@ -409,10 +411,10 @@ impl State {
         self.rows.fill(at, &jid);
         let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
         let flags = reader.number("snapshot")?;
-        let (is_elsewhere, is_beyond) = (flags & ELSEWHERE != 0, flags & BEYOND != 0);
-        let has_aside = flags & ASIDE != 0;
-        let flags =
-            Flags::from_bits(flags & !(ELSEWHERE | BEYOND | ASIDE)).ok_or_else(|| reader.misfit("flags"))?;
+        let (is_spilled, has_extension) = (flags & SPILLED != 0, flags & EXTENSION != 0);
+        let has_metadata = flags & METADATA != 0;
+        let flags = Flags::from_bits(flags & !(SPILLED | EXTENSION | METADATA))
+            .ok_or_else(|| reader.misfit("flags"))?;
         let (score, seq, time) =
             (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
         let priority = read_priority(reader)?;
@@ -427,43 +429,43 @@ impl State {
         let retries = reader.id("snapshot")?;
         let remaining =
             i32::try_from(reader.signed("snapshot")?).map_err(|_| reader.misfit("a count of retries"))?;
-        let (payload, payload_bytes) = if is_elsewhere {
+        let (payload, payload_bytes) = if is_spilled {
             let (file, offset) = (reader.number("snapshot")?, reader.id("snapshot")?);
-            let place = SpillLocation { file, offset, bytes: reader.id("snapshot")? };
-            (self.blobs.insert_place(place, at), place.bytes)
+            let location = SpillLocation { file, offset, bytes: reader.id("snapshot")? };
+            (self.blobs.insert_spilled(location, at), location.bytes)
         } else {
             let payload = reader.bytes("snapshot")?;
             (self.blobs.insert_payload_slice(payload), payload.len() as u32)
         };
         self.has_payload(at, payload, payload_bytes);
         let history = reader.bytes("snapshot")?;
-        let kept_history = history::restore(&mut self.blobs, history);
+        let history_ref = history::restore(&mut self.blobs, history);
         let row = &mut self.rows[at];
         row.state = state;
         row.flags = row.flags.with(flags);
         (row.score, row.seq, row.time, row.priority) = (score, seq, time, priority);
         (row.queue, row.klass, row.worker) = (queue, klass, worker);
         (row.retries, row.remaining) = (retries, remaining);
-        row.history = kept_history;
-        if let Some(rare) = read_rare(reader)? {
+        row.history = history_ref;
+        if let Some(cold) = read_cold(reader)? {
             let is_known = |failure: &FailureRow| {
                 self.groups.has(failure.group) && (failure.worker == NONE || self.workers.has(failure.worker))
             };
-            let known = rare.dependencies.iter().all(|on| *on < self.rows.used())
-                && rare.failure.iter().all(is_known);
+            let known = cold.dependencies.iter().all(|on| *on < self.rows.used())
+                && cold.failure.iter().all(is_known);
             if !known {
-                return Err(reader.misfit("what a job refers to"));
+                return Err(reader.misfit("a reference of a job"));
             }
-            *self.rare_mut(at) = rare;
+            *self.cold_mut(at) = cold;
         }
-        if is_beyond {
-            let mut side = read_side(reader)?;
-            if has_aside {
-                side.options.metadata = Some(reader.aside()?);
+        if has_extension {
+            let mut extension = read_extension(reader)?;
+            if has_metadata {
+                extension.options.metadata = Some(reader.metadata()?);
             }
-            self.rare_mut(at).extension = Some(Box::new(side));
-        } else if has_aside {
-            return Err(reader.misfit("what is carried aside"));
+            self.cold_mut(at).extension = Some(Box::new(extension));
+        } else if has_metadata {
+            return Err(reader.misfit("metadata without an extension"));
         }
         if !self.is_history_known(at) {
             return Err(reader.misfit("a name in a history"));
@@ -472,19 +474,22 @@ impl State {
         Ok(())
     }
 
-    /// Whether every name that a job's history refers to is there.
+    /// Whether all names in a job's history are interned.
     fn is_history_known(&self, at: RowId) -> bool {
-        let history = self.rows[at].history;
-        history == BlobRef::NONE
-            || history::read(&self.blobs, history).all(|(_, mark)| {
-                let MarkNames { queue, worker, group } = mark.names();
-                (queue == NONE || self.queues.has(queue))
-                    && (worker == NONE || self.workers.has(worker))
-                    && (group == NONE || self.groups.has(group))
-            })
+        let mut all_known = true;
+        history::visit_names(&self.blobs, self.rows[at].history, |kind, name| {
+            all_known &= name == NONE
+                || match kind {
+                    Kind::Queue => self.queues.has(name),
+                    Kind::Klass => self.klasses.has(name),
+                    Kind::Worker => self.workers.has(name),
+                    Kind::Group => self.groups.has(name),
+                };
+        });
+        all_known
     }
 
-    /// Puts every job into the indexes that its row calls for. Each index is filled in order, which is much quicker than as the rows come.
+    /// Rebuilds all indexes. Each is filled in order, which is much faster than in the order of rows.
     pub(crate) fn rebuild_indexes(&mut self) {
         self.rows.index();
         let (mut work, mut timed, mut listed, mut complete, mut failed) =
@@ -509,16 +514,16 @@ impl State {
             }
             let row = &self.rows[at];
             if row.flags.has(Flags::LISTED) {
-                let place = if running {
+                let listed_at = if running {
                     Some((row.score, row.seq))
                 } else {
-                    self.rare(at).and_then(|rare| rare.listed)
+                    self.cold(at).and_then(|cold| cold.listed)
                 };
-                let (deadline, seq) = place.unwrap_or_default();
+                let (deadline, seq) = listed_at.unwrap_or_default();
                 listed.push((row.worker, DueKey { at: deadline, seq, row: at }));
             }
-            if row.rare != NONE {
-                self.index_rare(at);
+            if row.cold != NONE {
+                self.index_cold(at);
             }
         }
         work.sort_unstable();
@@ -538,7 +543,7 @@ impl State {
         complete.into_iter().for_each(|entry| self.complete.insert(entry));
         failed.sort_unstable();
         for (seq, at) in failed {
-            let failure = self.rare(at).and_then(|rare| rare.failure.as_ref()).map(|failure| failure.group);
+            let failure = self.cold(at).and_then(|cold| cold.failure.as_ref()).map(|failure| failure.group);
             if let Some(group) = failure {
                 self.groups[group].insert((seq, at));
             }
@@ -548,12 +553,12 @@ impl State {
         }
     }
 
-    fn index_rare(&mut self, at: RowId) {
+    fn index_cold(&mut self, at: RowId) {
         let on: Vec<RowId> = self.dependencies(at).collect();
         for on in on {
-            self.rare_mut(on).dependents.insert(at);
+            self.cold_mut(on).dependents.insert(at);
         }
-        let taggings = self.rare(at).map_or(Vec::new(), |rare| rare.tags.clone());
+        let taggings = self.cold(at).map_or(Vec::new(), |cold| cold.tags.clone());
         for tagging in taggings {
             let jobs = &mut self.tags.entry(tagging.tag).or_default().jobs;
             let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
@@ -561,13 +566,13 @@ impl State {
                 jobs.insert(entry);
             }
         }
-        self.index_side(at);
+        self.index_extension(at);
     }
 
-    fn index_side(&mut self, at: RowId) {
-        let Some(side) = self.extension(at) else { return };
-        let key = side.options.unique.clone().filter(|_| side.has_key);
-        let (waiters, deadline) = (side.waiters.clone(), side.deadline);
+    fn index_extension(&mut self, at: RowId) {
+        let Some(extension) = self.extension(at) else { return };
+        let key = extension.options.unique.clone().filter(|_| extension.has_key);
+        let (waiters, deadline) = (extension.waiters.clone(), extension.deadline);
         self.waiters.extend(waiters.into_iter().map(|waiter| (waiter, at)));
         let token = self.rows[at].seq;
         self.deadlines.extend(deadline.map(|deadline| (deadline, token, at)));
@@ -579,7 +584,7 @@ impl State {
     }
 }
 
-/// Takes over the next number of a kind: one that a name has, or one that is free.
+/// Adds the next id of a kind: with a name, or free.
 fn add_read<T>(to: &mut Interner<T>, name: &Arc<str>, thing: T) {
     if **name == *FREE {
         to.add_free();
@@ -607,7 +612,7 @@ fn write_template(of: &Template, to: &mut Writer<'_>) {
     to.number(of.seq);
 }
 
-/// Which of the rare parts a job has.
+/// Bits for the parts of a cold part.
 const TAGS: u8 = 1;
 const DEPENDENCIES: u8 = 1 << 1;
 const FAILURE: u8 = 1 << 2;
@@ -617,55 +622,55 @@ const EXPIRES: u8 = 1 << 5;
 const LISTED: u8 = 1 << 6;
 const ENDED: u8 = 1 << 7;
 
-fn write_rare(rare: &ColdPart, to: &mut Writer<'_>) {
+fn write_cold(cold: &ColdPart, to: &mut Writer<'_>) {
     let has = |part: u8, there: bool| if there { part } else { 0 };
-    // Dependents are not written: they follow from the dependencies of others.
+    // Dependents are not written: they follow from the dependencies of other jobs.
     to.byte(
-        has(TAGS, !rare.tags.is_empty())
-            | has(DEPENDENCIES, !rare.dependencies.is_empty())
-            | has(FAILURE, rare.failure.is_some())
-            | has(DUE, rare.due.is_some())
-            | has(SPAWNED_FROM, rare.spawned_from.is_some())
-            | has(EXPIRES, rare.expires.is_some())
-            | has(LISTED, rare.listed.is_some())
-            | has(ENDED, rare.ended.is_some()),
+        has(TAGS, !cold.tags.is_empty())
+            | has(DEPENDENCIES, !cold.dependencies.is_empty())
+            | has(FAILURE, cold.failure.is_some())
+            | has(DUE, cold.due.is_some())
+            | has(SPAWNED_FROM, cold.spawned_from.is_some())
+            | has(EXPIRES, cold.expires.is_some())
+            | has(LISTED, cold.listed.is_some())
+            | has(ENDED, cold.ended.is_some()),
     );
-    if !rare.tags.is_empty() {
-        to.number(rare.tags.len() as u64);
-        for Tagging { tag, at, seq } in &rare.tags {
+    if !cold.tags.is_empty() {
+        to.number(cold.tags.len() as u64);
+        for Tagging { tag, at, seq } in &cold.tags {
             to.text(tag.as_str());
             to.moment(*at);
             to.number(*seq);
         }
     }
-    if !rare.dependencies.is_empty() {
-        to.number(rare.dependencies.len() as u64);
-        rare.dependencies.iter().for_each(|on| {
+    if !cold.dependencies.is_empty() {
+        to.number(cold.dependencies.len() as u64);
+        cold.dependencies.iter().for_each(|on| {
             to.number(u64::from(*on));
         });
     }
-    if let Some(FailureRow { group, message, when, worker }) = &rare.failure {
+    if let Some(FailureRow { group, message, when, worker }) = &cold.failure {
         to.number(u64::from(*group));
         to.text(message);
         to.moment(*when);
         to.maybe(*worker);
     }
-    rare.due.into_iter().for_each(|due| {
+    cold.due.into_iter().for_each(|due| {
         to.moment(due);
     });
-    rare.spawned_from.iter().for_each(|jid| {
+    cold.spawned_from.iter().for_each(|jid| {
         to.jid(jid);
     });
-    rare.expires.into_iter().for_each(|expires| {
+    cold.expires.into_iter().for_each(|expires| {
         to.moment(expires);
     });
-    if let Some((deadline, seq)) = rare.listed {
+    if let Some((deadline, seq)) = cold.listed {
         to.moment(deadline);
         to.number(seq);
     }
-    if let Some((token, how)) = rare.ended {
+    if let Some((token, ended)) = cold.ended {
         to.number(token);
-        to.byte(match how {
+        to.byte(match ended {
             Ended::Failed => 0,
             Ended::Completed(CompleteReply::Complete) => 1,
             Ended::Completed(CompleteReply::Waiting) => 2,
@@ -675,15 +680,15 @@ fn write_rare(rare: &ColdPart, to: &mut Writer<'_>) {
     }
 }
 
-fn read_rare(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
+fn read_cold(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
     let parts = reader.byte("snapshot")?;
     if parts == 0 {
         return Ok(None);
     }
-    let mut rare = ColdPart::default();
+    let mut cold = ColdPart::default();
     if parts & TAGS != 0 {
         for _ in 0..reader.count(1, "snapshot")? {
-            rare.tags.push(Tagging {
+            cold.tags.push(Tagging {
                 tag: read_tag(reader)?,
                 at: reader.moment("snapshot")?,
                 seq: reader.number("snapshot")?,
@@ -692,12 +697,12 @@ fn read_rare(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
     }
     if parts & DEPENDENCIES != 0 {
         for _ in 0..reader.count(1, "snapshot")? {
-            rare.dependencies.insert(reader.id("snapshot")?);
+            cold.dependencies.insert(reader.id("snapshot")?);
         }
     }
     if parts & FAILURE != 0 {
         let (group, message) = (reader.id("snapshot")?, reader.text("snapshot")?.into());
-        rare.failure = Some(FailureRow {
+        cold.failure = Some(FailureRow {
             group,
             message,
             when: reader.moment("snapshot")?,
@@ -705,44 +710,48 @@ fn read_rare(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
         });
     }
     if parts & DUE != 0 {
-        rare.due = Some(reader.moment("snapshot")?);
+        cold.due = Some(reader.moment("snapshot")?);
     }
     if parts & SPAWNED_FROM != 0 {
-        rare.spawned_from = Some(reader.jid("snapshot")?);
+        cold.spawned_from = Some(reader.jid("snapshot")?);
     }
     if parts & EXPIRES != 0 {
-        rare.expires = Some(reader.moment("snapshot")?);
+        cold.expires = Some(reader.moment("snapshot")?);
     }
     if parts & LISTED != 0 {
-        rare.listed = Some((reader.moment("snapshot")?, reader.number("snapshot")?));
+        cold.listed = Some((reader.moment("snapshot")?, reader.number("snapshot")?));
     }
     if parts & ENDED != 0 {
         let token = reader.number("snapshot")?;
-        let how = match reader.byte("snapshot")? {
+        let ended = match reader.byte("snapshot")? {
             0 => Ended::Failed,
             1 => Ended::Completed(CompleteReply::Complete),
             2 => Ended::Completed(CompleteReply::Waiting),
             3 => Ended::Completed(CompleteReply::Scheduled),
             4 => Ended::Completed(CompleteReply::Depends),
-            _ => return Err(reader.misfit("how an attempt ended")),
+            _ => return Err(reader.misfit("the end of an attempt")),
         };
-        rare.ended = Some((token, how));
+        cold.ended = Some((token, ended));
     }
-    Ok(Some(rare))
+    Ok(Some(cold))
 }
 
-fn write_side(side: &Extension, to: &mut Writer<'_>) {
-    to.terms(&side.options).flag(side.has_key).number(side.joined).number(side.waiters.len() as u64);
-    side.waiters.iter().for_each(|waiter| {
+fn write_extension(extension: &Extension, to: &mut Writer<'_>) {
+    to.put_options(&extension.options)
+        .flag(extension.has_key)
+        .number(extension.joined)
+        .number(extension.waiters.len() as u64);
+    extension.waiters.iter().for_each(|waiter| {
         to.waiter(waiter);
     });
-    to.optional(side.deadline, Writer::moment).id(side.crashes);
-    to.optional(side.evidence.as_deref(), Writer::text).optional(side.progress.as_ref(), Writer::progress);
+    to.optional(extension.deadline, Writer::moment).id(extension.crashes);
+    to.optional(extension.evidence.as_deref(), Writer::text)
+        .optional(extension.progress.as_ref(), Writer::progress);
 }
 
-fn read_side(reader: &mut Reader<'_>) -> Result<Extension, CodecError> {
+fn read_extension(reader: &mut Reader<'_>) -> Result<Extension, CodecError> {
     Ok(Extension {
-        options: reader.terms()?,
+        options: reader.put_options()?,
         has_key: reader.flag("key")?,
         joined: reader.number("joined")?,
         waiters: reader.list(3, "waiters", |reader, _| reader.waiter())?.into_vec().into(),

@@ -1,33 +1,34 @@
-//! Moving payloads out of memory, and out of files of which little is still needed.
+//! Spill: moving payloads from memory to files, and out of sparse files.
 //!
-//! It takes two steps, so that a move which fails loses nothing. Payloads are picked, and stay where they are; somebody writes them
-//! elsewhere and says so; then they are there, unless they have changed or gone meanwhile. None of this is a change of what is known: it is not written
-//! down, and a snapshot says where a payload lies at the time.
+//! It takes two steps, so that a failed write loses nothing: payloads are picked and stay where they are; the
+//! store writes them and reports the location; then the row refers to it, unless the payload has changed
+//! meanwhile. Spilling is no change of the state: it is not logged, and a snapshot records where payloads are
+//! at the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::blobs::{BlobRef, PLACES_MAX};
+use super::blobs::{BlobRef, SPILLED_MAX};
 use super::spill_map::Next;
 use super::{RowId, RowState, State};
 use crate::{Payload, SpillLocation};
 
-/// How many looks may be in vain when payloads are picked, and at how many places is looked: neither takes a tenth of a millisecond.
+/// Limits of fruitless looks at candidates, and of looks at slots: each takes less than 0.1 ms.
 const LOOKS_MAX: usize = 1 << 10;
-const PLACE_LOOKS_MAX: usize = 1 << 15;
+const SLOT_LOOKS_MAX: usize = 1 << 15;
 
-/// What a job without its payload takes in a picture, if its history is short.
+/// Size of a job without payload in a snapshot, if its history is short.
 const SNAPSHOT_ROW_BYTES: u64 = 160;
 
-/// A payload that is to be written elsewhere: its bytes, or the place where they are now.
+/// A payload to be written to a file: its bytes, or its current location.
 #[derive(Debug, Clone)]
 pub struct SpillTask {
     row: RowId,
     ticket: u64,
-    /// What is to be written.
+    /// The payload to write.
     pub payload: Payload,
 }
 
-/// What has become of a [`Move`].
+/// The outcome of a [`SpillTask`].
 #[derive(Debug, Clone, Copy)]
 pub struct SpillDone {
     row: RowId,
@@ -37,28 +38,29 @@ pub struct SpillDone {
 }
 
 impl SpillTask {
-    /// It was written there; or it was not, and everything is as it was.
+    /// The payload was written to a location; `None` if it was not, and then nothing changes.
     pub fn ended(&self, to: Option<SpillLocation>) -> SpillDone {
         SpillDone { row: self.row, ticket: self.ticket, from: self.payload.spill_location(), to }
     }
 }
 
-/// Which payloads may be moved, and which are about to be.
+/// Candidates for spilling, and tasks in flight.
 #[derive(Debug)]
 pub(crate) struct Spill {
-    /// Payloads of so many bytes, or more, may be moved.
+    /// The smallest payload that may be spilled.
     pub(super) bytes_min: u32,
-    /// A bit for each row that may have such a payload. One that has lost it keeps its bit until somebody looks.
+    /// A bit for each row that may have such a payload. A stale bit is cleared when the clock hand passes.
     candidates: Vec<u64>,
-    /// The word of `candidates` at which to look next.
-    hand: usize,
-    /// The rows that were picked, each with a number that no other pick has: a row may change and be picked again before the first is answered.
-    moving: BTreeMap<RowId, u64>,
-    moving_bytes: u64,
+    /// Clock hand: the word of `candidates` to look at next.
+    clock_hand: usize,
+    /// The picked rows, each with a unique ticket: a row may change and be picked again before the first task
+    /// finishes.
+    in_flight: BTreeMap<RowId, u64>,
+    in_flight_bytes: u64,
     tickets: u64,
-    /// The files that are being emptied, and the place at which to look next.
+    /// The files being emptied, and the slot to look at next.
     emptying: BTreeSet<u64>,
-    sweep: usize,
+    sweep_slot: usize,
 }
 
 impl Spill {
@@ -66,16 +68,16 @@ impl Spill {
         Spill {
             bytes_min,
             candidates: Vec::new(),
-            hand: 0,
-            moving: BTreeMap::new(),
-            moving_bytes: 0,
+            clock_hand: 0,
+            in_flight: BTreeMap::new(),
+            in_flight_bytes: 0,
             tickets: 0,
             emptying: BTreeSet::new(),
-            sweep: 0,
+            sweep_slot: 0,
         }
     }
 
-    fn note(&mut self, at: RowId) {
+    fn add_candidate(&mut self, at: RowId) {
         let word = at as usize / 64;
         if word >= self.candidates.len() {
             self.candidates.resize(word + 1, 0);
@@ -85,55 +87,55 @@ impl Spill {
 }
 
 impl State {
-    /// Gives a row that has none a payload.
+    /// Stores the payload of a row that has none.
     pub(super) fn set_new_payload(&mut self, at: RowId, payload: &Payload) {
-        let kept = match payload.spill_location() {
+        let blob = match payload.spill_location() {
             None => self.blobs.insert_payload(&payload.to_shared()),
-            Some(place) => self.blobs.insert_place(place, at),
+            Some(location) => self.blobs.insert_spilled(location, at),
         };
-        self.has_payload(at, kept, payload.byte_len() as u32);
+        self.has_payload(at, blob, payload.byte_len() as u32);
     }
 
-    /// Notes where a row's new payload is.
+    /// Sets where a row's new payload is.
     pub(super) fn has_payload(&mut self, at: RowId, payload: BlobRef, bytes: u32) {
         let row = &mut self.rows[at];
         (row.payload, row.payload_bytes) = (payload, bytes);
         if bytes >= self.spill.bytes_min {
-            self.spill.note(at);
+            self.spill.add_candidate(at);
         }
     }
 
-    /// Takes a row's payload away. Another one must follow, or the row must go.
+    /// Drops a row's payload. The caller must set another one or remove the row.
     pub(super) fn drop_payload(&mut self, at: RowId) {
         let row = &self.rows[at];
         let (payload, bytes) = (row.payload, row.payload_bytes);
         self.blobs.remove_payload(payload, bytes);
-        if !self.spill.moving.is_empty() {
-            self.forget_move(at);
+        if !self.spill.in_flight.is_empty() {
+            self.cancel_spill(at);
         }
     }
 
-    fn forget_move(&mut self, at: RowId) {
-        if self.spill.moving.remove(&at).is_some() {
-            self.spill.moving_bytes -= u64::from(self.rows[at].payload_bytes);
+    fn cancel_spill(&mut self, at: RowId) {
+        if self.spill.in_flight.remove(&at).is_some() {
+            self.spill.in_flight_bytes -= u64::from(self.rows[at].payload_bytes);
         }
     }
 
-    /// Picks payloads until all but so many bytes are out of memory or about to be, or so many are picked. A hand goes round over the rows; it
-    /// passes over jobs that run, which are soon gone or changed.
-    pub(crate) fn pick(&mut self, memory: u64, bytes_max: u64) -> Vec<SpillTask> {
-        let (mut picked, mut bytes, mut in_vain) = (Vec::new(), 0, 0);
+    /// Picks payloads by the clock algorithm until at most `memory` bytes would stay, or `bytes_max` bytes
+    /// are picked. Running jobs are skipped: they soon end or change.
+    pub(crate) fn pick_spill_victims(&mut self, memory: u64, bytes_max: u64) -> Vec<SpillTask> {
+        let (mut picked, mut bytes, mut wasted_looks) = (Vec::new(), 0, 0);
         for _ in 0..self.spill.candidates.len() {
-            if in_vain >= LOOKS_MAX {
+            if wasted_looks >= LOOKS_MAX {
                 break;
             }
-            let word = self.spill.hand;
+            let word = self.spill.clock_hand;
             let mut bits = self.spill.candidates[word];
-            in_vain += usize::from(bits == 0);
+            wasted_looks += usize::from(bits == 0);
             while bits != 0 {
                 if bytes >= bytes_max
-                    || self.blobs.places().len() + self.spill.moving.len() >= PLACES_MAX
-                    || self.blobs.here_bytes() <= memory + self.spill.moving_bytes
+                    || self.blobs.spill_map().len() + self.spill.in_flight.len() >= SPILLED_MAX
+                    || self.blobs.memory_bytes() <= memory + self.spill.in_flight_bytes
                 {
                     return picked;
                 }
@@ -141,59 +143,59 @@ impl State {
                 bits &= bits - 1;
                 let row = &self.rows[at];
                 if row.state == RowState::Running {
-                    in_vain += 1;
+                    wasted_looks += 1;
                     continue;
                 }
                 self.spill.candidates[word] &= !(1 << (at % 64));
                 if row.state == RowState::Free
                     || row.payload_bytes < self.spill.bytes_min
-                    || row.payload.is_place()
+                    || row.payload.is_spilled()
                 {
-                    in_vain += 1;
+                    wasted_looks += 1;
                     continue;
                 }
                 self.spill.tickets += 1;
-                self.spill.moving.insert(at, self.spill.tickets);
-                self.spill.moving_bytes += u64::from(row.payload_bytes);
+                self.spill.in_flight.insert(at, self.spill.tickets);
+                self.spill.in_flight_bytes += u64::from(row.payload_bytes);
                 bytes += u64::from(row.payload_bytes);
                 let payload = self.blobs.payload(row.payload, row.payload_bytes);
                 picked.push(SpillTask { row: at, ticket: self.spill.tickets, payload });
             }
-            self.spill.hand = (word + 1) % self.spill.candidates.len();
+            self.spill.clock_hand = (word + 1) % self.spill.candidates.len();
         }
         picked
     }
 
-    /// Picks payloads in files of which less than half is needed. Those of the last time must have been answered. None if there is nothing to do; if
-    /// nothing was found yet the list is empty.
-    pub(crate) fn pick_forward(&mut self, bytes_max: u64) -> Option<Vec<SpillTask>> {
+    /// Picks payloads in sparse files (less than half needed). All tasks of the last call must be finished.
+    /// None if there is nothing to do; an empty list if nothing was found so far.
+    pub(crate) fn pick_from_sparse_files(&mut self, bytes_max: u64) -> Option<Vec<SpillTask>> {
         let (mut picked, mut bytes) = (Vec::new(), 0);
         if self.spill.emptying.is_empty() {
-            (self.spill.emptying, self.spill.sweep) = (self.blobs.places().sparse(), 0);
+            (self.spill.emptying, self.spill.sweep_slot) = (self.blobs.spill_map().sparse(), 0);
         }
         if self.spill.emptying.is_empty() {
             return None;
         }
-        let end = self.spill.sweep.saturating_add(PLACE_LOOKS_MAX);
+        let end = self.spill.sweep_slot.saturating_add(SLOT_LOOKS_MAX);
         while bytes < bytes_max {
-            let looks = end.saturating_sub(self.spill.sweep);
-            match self.blobs.places().next_in(&self.spill.emptying, self.spill.sweep, looks) {
+            let looks = end.saturating_sub(self.spill.sweep_slot);
+            match self.blobs.spill_map().next_in(&self.spill.emptying, self.spill.sweep_slot, looks) {
                 Next::Found { slot, row } => {
-                    self.spill.sweep = slot + 1;
+                    self.spill.sweep_slot = slot + 1;
                     let payload = self.blobs.payload(self.rows[row].payload, self.rows[row].payload_bytes);
                     bytes += u64::from(self.rows[row].payload_bytes);
                     picked.push(SpillTask { row, ticket: 0, payload });
                 }
                 Next::NotYet(slot) => {
-                    self.spill.sweep = slot;
+                    self.spill.sweep_slot = slot;
                     break;
                 }
                 Next::End if picked.is_empty() => {
-                    // All is moved that could be: what is left cannot be read, or was not taken.
-                    let left = self.blobs.places().sparse();
+                    // Everything movable was moved; the rest cannot be read or was not written.
+                    let left = self.blobs.spill_map().sparse();
                     let emptied = std::mem::take(&mut self.spill.emptying);
-                    emptied.intersection(&left).for_each(|file| self.blobs.places_mut().give_up(*file));
-                    return self.pick_forward(bytes_max);
+                    emptied.intersection(&left).for_each(|file| self.blobs.spill_map_mut().give_up(*file));
+                    return self.pick_from_sparse_files(bytes_max);
                 }
                 Next::End => break,
             }
@@ -201,70 +203,69 @@ impl State {
         Some(picked)
     }
 
-    /// Leaves files that are being emptied as they are, to begin again another time.
+    /// Stops emptying files, to start over another time.
     pub(crate) fn stop_emptying(&mut self) {
         self.spill.emptying.clear();
     }
 
-    /// Takes note of what has become of a move.
-    pub(crate) fn moved(&mut self, moved: SpillDone) {
-        let SpillDone { row: at, ticket, from, to } = moved;
+    /// Completes a spill task.
+    pub(crate) fn finish_spill(&mut self, done: SpillDone) {
+        let SpillDone { row: at, ticket, from, to } = done;
         if let Some(to) = to {
-            self.blobs.places_mut().wrote(to);
+            self.blobs.spill_map_mut().record_written(to);
         }
-        let still_so = match from {
-            None => self.spill.moving.get(&at) == Some(&ticket),
-            Some(from) => at < self.rows.used() && self.place_of(at) == Some(from),
+        let is_current = match from {
+            None => self.spill.in_flight.get(&at) == Some(&ticket),
+            Some(from) => at < self.rows.used() && self.spill_location(at) == Some(from),
         };
-        if !still_so {
+        if !is_current {
             return;
         }
-        self.forget_move(at);
+        self.cancel_spill(at);
         match to {
             Some(to) => {
                 let (old, bytes) = (self.rows[at].payload, self.rows[at].payload_bytes);
-                self.rows[at].payload = self.blobs.insert_place(to, at);
+                self.rows[at].payload = self.blobs.insert_spilled(to, at);
                 self.blobs.remove_payload(old, bytes);
             }
-            None if from.is_none() => self.spill.note(at),
+            None if from.is_none() => self.spill.add_candidate(at),
             None => {}
         }
     }
 
-    /// About how many bytes a picture would have: payloads in memory, and a row with its history and indexes
-    /// for each job.
+    /// Estimated bytes of a snapshot: payloads in memory, and a row with its history for each job.
     pub(crate) fn snapshot_bytes_estimate(&self) -> u64 {
-        self.blobs.here_bytes() + SNAPSHOT_ROW_BYTES * self.rows.len() as u64
+        self.blobs.memory_bytes() + SNAPSHOT_ROW_BYTES * self.rows.len() as u64
     }
 
-    /// Where a row's payload is, if it has one that is not in memory.
-    pub(crate) fn place_of(&self, at: RowId) -> Option<SpillLocation> {
+    /// The location of a row's payload, if it is spilled.
+    pub(crate) fn spill_location(&self, at: RowId) -> Option<SpillLocation> {
         let row = &self.rows[at];
-        row.payload.is_place().then(|| self.blobs.place(row.payload, row.payload_bytes))
+        row.payload.is_spilled().then(|| self.blobs.spill_location(row.payload, row.payload_bytes))
     }
 
-    /// Looks whether what is known about payloads agrees with the rows.
+    /// Checks that spilled payloads and their files agree with the rows.
     pub(super) fn check_payloads(&self) -> Result<(), String> {
-        let (mut here, mut moving, mut there) = (0, 0, 0);
+        let (mut in_memory, mut in_flight, mut spilled) = (0, 0, 0);
         let mut live: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for at in self.rows.ids() {
             let bytes = u64::from(self.rows[at].payload_bytes);
-            let Some(place) = self.place_of(at) else {
-                here += bytes;
-                moving += if self.spill.moving.contains_key(&at) { bytes } else { 0 };
+            let Some(location) = self.spill_location(at) else {
+                in_memory += bytes;
+                in_flight += if self.spill.in_flight.contains_key(&at) { bytes } else { 0 };
                 continue;
             };
-            there += 1;
-            let of = live.entry(place.file).or_default();
-            *of = (of.0 + 1, of.1 + place.record_bytes());
+            spilled += 1;
+            let of = live.entry(location.file).or_default();
+            *of = (of.0 + 1, of.1 + location.record_bytes());
             if self.blobs.row_at(self.rows[at].payload) != Some(at) {
-                return Err(format!("the place of row {at}'s payload is that of another row"));
+                return Err(format!("the location of row {at}'s payload belongs to another row"));
             }
         }
-        let agree = here == self.blobs.here_bytes()
-            && moving == self.spill.moving_bytes
-            && there == self.blobs.places().len()
-            && self.blobs.places().agrees_with(&live);
-        if agree { Ok(()) } else { Err("payloads are not where they are said to be".into()) }
+        let coalesce_or_check = in_memory == self.blobs.memory_bytes()
+            && in_flight == self.spill.in_flight_bytes
+            && spilled == self.blobs.spill_map().len()
+            && self.blobs.spill_map().agrees_with(&live);
+        if coalesce_or_check { Ok(()) } else { Err("spilled payloads and their files disagree".into()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Where payloads lie that are not in memory, and how much of each file is still needed.
+//! Spill map: the file locations of spilled payloads, and how much of each file is still needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use slab::Slab;
 use super::rows::RowId;
 use crate::SpillLocation;
 
-/// All the places, and the files they are in.
+/// Locations of spilled payloads, and their files.
 #[derive(Debug, Default)]
 pub(crate) struct SpillMap {
     slots: Slab<Slot>,
     files: BTreeMap<u64, FileUse>,
-    /// Files of which less than half is needed, and files of which nothing is.
+    /// Sparse files (less than half needed), and empty ones (nothing needed).
     sparse: BTreeSet<u64>,
     empty: BTreeSet<u64>,
-    /// Files from this number on may still grow, those of one payload apart.
+    /// Files from this number on may still grow, except those of one payload.
     growing: u64,
-    /// Files of one payload that nothing refers to any more.
+    /// Files of one payload that no job refers to any more.
     released: BTreeSet<u64>,
 }
 
-/// A place. How many bytes lie there is in the row.
+/// A location. Its length is in the row.
 #[derive(Debug)]
 struct Slot {
     file: u64,
@@ -29,15 +29,15 @@ struct Slot {
     row: RowId,
 }
 
-/// How much of a file is needed.
+/// Usage of a file.
 #[derive(Debug, Default, PartialEq)]
 struct FileUse {
-    /// Records that are needed, and what they take.
+    /// Records that are needed, and their bytes.
     live: u64,
     live_bytes: u64,
-    /// What all records take.
+    /// Bytes of all records.
     bytes: u64,
-    /// It was gone through, and something in it could not be moved.
+    /// It was swept, and something in it could not be moved.
     stuck: bool,
 }
 
@@ -55,65 +55,65 @@ impl SpillMap {
         SpillLocation { file, offset, bytes }
     }
 
-    /// The row whose payload lies there.
+    /// The row of a location.
     pub(crate) fn row(&self, slot: u32) -> Option<RowId> {
         self.slots.get(slot as usize).map(|slot| slot.row)
     }
 
-    /// The payload of a row lies there from now on.
-    pub(crate) fn insert(&mut self, place: SpillLocation, row: RowId) -> usize {
-        let of = self.files.entry(place.file).or_default();
+    /// Records that a row's payload is at a location. Returns the slot.
+    pub(crate) fn insert(&mut self, location: SpillLocation, row: RowId) -> usize {
+        let of = self.files.entry(location.file).or_default();
         of.live += 1;
-        of.live_bytes += place.record_bytes();
-        if SpillLocation::is_own_file(place.file) {
+        of.live_bytes += location.record_bytes();
+        if SpillLocation::is_own_file(location.file) {
             of.bytes = of.live_bytes;
-            self.released.remove(&place.file);
+            self.released.remove(&location.file);
         }
-        self.weigh(place.file);
-        self.slots.insert(Slot { file: place.file, offset: place.offset, row })
+        self.reclassify(location.file);
+        self.slots.insert(Slot { file: location.file, offset: location.offset, row })
     }
 
-    /// Nobody needs what lies there any more.
+    /// Removes a location that is not needed any more.
     pub(crate) fn remove(&mut self, slot: u32, bytes: u32) {
         let Slot { file, offset, .. } = self.slots.remove(slot as usize);
         if let Some(of) = self.files.get_mut(&file) {
             of.live -= 1;
             of.live_bytes -= SpillLocation { file, offset, bytes }.record_bytes();
         }
-        self.weigh(file);
+        self.reclassify(file);
     }
 
-    /// A record was written, whether it is needed or not.
-    pub(crate) fn wrote(&mut self, place: SpillLocation) {
-        self.files.entry(place.file).or_default().bytes += place.record_bytes();
-        self.growing = self.growing.max(place.file);
-        self.weigh(place.file);
+    /// Counts a record that was written, needed or not.
+    pub(crate) fn record_written(&mut self, location: SpillLocation) {
+        self.files.entry(location.file).or_default().bytes += location.record_bytes();
+        self.growing = self.growing.max(location.file);
+        self.reclassify(location.file);
     }
 
-    /// There is a file, with records that take so many bytes. It does not grow.
-    pub(crate) fn found(&mut self, file: u64, bytes: u64) {
+    /// Registers an existing file and the bytes of its records. It does not grow.
+    pub(crate) fn found_file(&mut self, file: u64, bytes: u64) {
         if SpillLocation::is_own_file(file) {
             return self.release_unless_needed(file);
         }
         self.files.entry(file).or_default().bytes = bytes;
         self.growing = self.growing.max(file + 1);
-        self.weigh(file);
+        self.reclassify(file);
     }
 
-    /// There is a file of one payload, which may go if no job refers to it.
+    /// Registers a file of one payload, and releases it if no job refers to it.
     pub(crate) fn release_unless_needed(&mut self, file: u64) {
         if !self.files.contains_key(&file) {
             self.released.insert(file);
         }
     }
 
-    /// The files of one payload that nothing refers to since the last call. They may go when all deltas up to
-    /// now are durable: replaying these leads to a state without them, whichever checkpoint it begins at.
+    /// Takes the files of one payload that no job refers to any more. They may be removed when all deltas up
+    /// to now are durable: replaying those leads to a state without them, from any checkpoint.
     pub(crate) fn take_released(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.released).into_iter().collect()
     }
 
-    fn weigh(&mut self, file: u64) {
+    fn reclassify(&mut self, file: u64) {
         let of = &self.files[&file];
         if SpillLocation::is_own_file(file) {
             if of.live == 0 {
@@ -127,25 +127,25 @@ impl SpillMap {
         set(&mut self.sparse, file, is_sparse);
     }
 
-    /// The files of which less than half is needed, and which do not grow.
+    /// The sparse files that do not grow.
     pub(crate) fn sparse(&self) -> BTreeSet<u64> {
         self.sparse.range(..self.growing).copied().collect()
     }
 
-    /// What is still needed of a file cannot be moved.
+    /// Gives up emptying a file: something in it cannot be moved.
     pub(crate) fn give_up(&mut self, file: u64) {
         if let Some(of) = self.files.get_mut(&file) {
             of.stuck = true;
-            self.weigh(file);
+            self.reclassify(file);
         }
     }
 
-    /// What the files take of which nothing is needed, and which do not grow.
+    /// Bytes of empty files that do not grow.
     pub(crate) fn empty_bytes(&self) -> u64 {
         self.empty.range(..self.growing).map(|file| self.files[file].bytes).sum()
     }
 
-    /// Forgets the files of which nothing is needed, and which do not grow. Nothing will ever be needed of them.
+    /// Takes the empty files that do not grow. Nothing will refer to them again.
     pub(crate) fn take_empty(&mut self) -> Vec<u64> {
         let growing = self.empty.split_off(&self.growing);
         let empty = std::mem::replace(&mut self.empty, growing);
@@ -153,7 +153,7 @@ impl SpillMap {
         empty.into_iter().collect()
     }
 
-    /// The next place from a slot on that is in one of these files, with its row and the slot after it. Looks at so many slots at most.
+    /// The next slot in one of `files`, and its row. Looks at no more than `looks` slots.
     pub(crate) fn next_in(&self, files: &BTreeSet<u64>, from: usize, looks: usize) -> Next {
         let end = self.slots.capacity();
         for slot in (from..end).take(looks) {
@@ -166,17 +166,17 @@ impl SpillMap {
         if from.saturating_add(looks) >= end { Next::End } else { Next::NotYet(from + looks) }
     }
 
-    /// The files that hold what is needed.
+    /// The files with needed records.
     pub(crate) fn files(&self) -> impl Iterator<Item = u64> {
         self.files.iter().filter(|(_, of)| of.live > 0).map(|(file, _)| *file)
     }
 
-    /// The rows whose payloads are elsewhere.
+    /// The rows with spilled payloads.
     pub(crate) fn rows(&self) -> impl Iterator<Item = RowId> {
         self.slots.iter().map(|(_, slot)| slot.row)
     }
 
-    /// Whether these records, and no others, are what the files are said to hold.
+    /// Whether the files' usage is exactly that of these records.
     pub(crate) fn agrees_with(&self, live: &BTreeMap<u64, (u64, u64)>) -> bool {
         let known = self.files.iter().filter(|(_, of)| of.live > 0);
         known
@@ -185,13 +185,13 @@ impl SpillMap {
     }
 }
 
-/// What a search for a place came to.
+/// Result of [`SpillMap::next_in`].
 pub(crate) enum Next {
     Found {
         slot: usize,
         row: RowId,
     },
-    /// Nothing so far; go on from this slot.
+    /// Nothing so far; continue at this slot.
     NotYet(usize),
     End,
 }

@@ -1,4 +1,4 @@
-//! How a queue did, day by day: what jobs waited and ran, and how often they failed.
+//! Statistics of a queue per day: how long jobs waited and ran, and how often they failed.
 
 use crate::engine::codec::{CodecError, Reader, Writer};
 use crate::time::DAY;
@@ -23,18 +23,18 @@ pub(crate) struct Day {
     pub(crate) failures: i64,
 }
 
-/// How many spans of time there were, their mean, and how they spread.
+/// Count, mean and variance of durations (Welford's algorithm), with a histogram.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     count: u64,
     mean: f64,
     /// The sum of squared differences from the mean.
     spread: f64,
-    /// As far as the longest span reaches.
+    /// Up to the bucket of the longest duration.
     histogram: Vec<u64>,
 }
 
-/// For how many days besides a new one figures are kept.
+/// How many days are kept besides a new one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keep {
     pub(crate) days: usize,
@@ -42,25 +42,25 @@ pub(crate) struct Keep {
 }
 
 impl Days {
-    /// The figures of the day that a moment is in, to be added to.
+    /// The statistics of the day of `now`.
     pub(crate) fn at(&mut self, now: Timestamp, keep: Keep) -> &mut Day {
-        // Nearly always it is the last day, and asking for the day costs a division.
+        // Nearly always it is the last day; computing the day costs a division.
         if let Some(last) = self.days.last()
             && (0.0..DAY).contains(&(now - last.start).get())
         {
             return self.days.last_mut().expect("it was there a line ago");
         }
         let start = now.day();
-        let mut place = self.days.partition_point(|day| day.start < start);
-        if self.days.get(place).is_none_or(|day| day.start != start) {
+        let mut position = self.days.partition_point(|day| day.start < start);
+        if self.days.get(position).is_none_or(|day| day.start != start) {
             self.make_room(keep);
-            place = self.days.partition_point(|day| day.start < start);
-            self.days.insert(place, Day { start, ..Day::default() });
+            position = self.days.partition_point(|day| day.start < start);
+            self.days.insert(position, Day { start, ..Day::default() });
         }
-        &mut self.days[place]
+        &mut self.days[position]
     }
 
-    /// Drops the oldest days and histograms. Newest is what is dated latest, so one caller with a wrong clock costs one day.
+    /// Drops the oldest days and histograms, by date: a caller with a wrong clock costs one day.
     fn make_room(&mut self, keep: Keep) {
         let dropped = self.days.len().saturating_sub(keep.days);
         self.days.drain(..dropped);
@@ -71,18 +71,18 @@ impl Days {
         }
     }
 
-    /// When the newest day is as old as a day may become; none if there are no days.
+    /// When the newest day expires; none if there are no days.
     pub(crate) fn end(&self, keep: Keep) -> Option<Timestamp> {
         let newest = self.days.last()?.start;
         Some(newest + Seconds::saturating((keep.days as f64 + 1.0) * DAY))
     }
 
-    /// Gives back the memory that is kept for days to come.
+    /// Frees spare capacity.
     pub(crate) fn shrink(&mut self) {
         self.days.shrink_to_fit();
     }
 
-    /// How much memory they take.
+    /// Approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let histograms = self.days.iter().flat_map(|day| [&day.wait.histogram, &day.run.histogram]);
         size_of::<Day>() * self.days.capacity()
@@ -115,7 +115,7 @@ impl Days {
     pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
         let start = date.day();
         let found = self.days.binary_search_by_key(&start, |day| day.start);
-        found.map_or_else(|_| Day::default().report(), |place| self.days[place].report())
+        found.map_or_else(|_| Day::default().report(), |position| self.days[position].report())
     }
 }
 
@@ -177,7 +177,7 @@ impl Spans {
     }
 }
 
-/// What is beyond the largest double becomes the largest double.
+/// Clamps to the finite doubles.
 fn finite(number: f64) -> f64 {
     number.clamp(f64::MIN, f64::MAX)
 }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn each_span_has_its_bucket() {
-        for (span, place) in [
+        for (span, position) in [
             (0.0, Some(0)),
             (59.9, Some(59)),
             (60.0, Some(60)),
@@ -213,7 +213,7 @@ mod tests {
             (7.0 * DAY, None),
             (-0.5, None),
         ] {
-            assert_eq!(bucket(span), place, "{span} s");
+            assert_eq!(bucket(span), position, "{span} s");
         }
     }
 

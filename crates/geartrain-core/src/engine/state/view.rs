@@ -1,4 +1,4 @@
-//! Jobs as others see them, made from rows.
+//! Views: jobs and recurring jobs as replies show them, made from rows.
 
 use super::cold::FailureRow;
 use super::history::{self, Mark};
@@ -9,11 +9,11 @@ use crate::{
 };
 
 impl State {
-    /// Everything there is to say about a job.
+    /// The whole job.
     pub(crate) fn job(&self, at: RowId) -> Job {
         let row = &self.rows[at];
-        let rare = self.rare(at);
-        let failure = rare.and_then(|rare| rare.failure.as_ref()).map(|failure| self.failure(failure));
+        let cold = self.cold(at);
+        let failure = cold.and_then(|cold| cold.failure.as_ref()).map(|failure| self.failure(failure));
         let (state, past_failure) = match (row.state, failure) {
             (RowState::Failed, Some(failure)) => (JobState::Failed { failure }, None),
             (_, failure) => (self.state_of(at, row), failure),
@@ -30,10 +30,10 @@ impl State {
             tags: self.tags_of(at),
             history: self.history(row),
             past_failure,
-            spawned_from: rare.and_then(|rare| rare.spawned_from.clone()),
+            spawned_from: cold.and_then(|cold| cold.spawned_from.clone()),
             dependents: self.sorted_jids(self.dependents(at)),
             tracked: row.flags.has(Flags::TRACKED),
-            details: if row.rare == NONE { None } else { self.details(at) },
+            details: if row.cold == NONE { None } else { self.details(at) },
             qless: QlessView {
                 state: self.qless_word(at),
                 worker: self.worker_name(row.worker),
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// What a worker is handed of a job that it just got.
+    /// What a worker gets of a job that it popped.
     pub(crate) fn popped(&self, at: RowId, whole: bool) -> Popped {
         let row = &self.rows[at];
         Popped {
@@ -54,12 +54,11 @@ impl State {
             retries: row.retries,
             remaining: i64::from(row.remaining),
             lock: self.lock(at),
-            details: if row.rare == NONE { None } else { self.details(at) },
+            details: if row.cold == NONE { None } else { self.details(at) },
             job: whole.then(|| Box::new(self.job(at))),
         }
     }
 
-    /// A recurring job as others see it.
     pub(crate) fn recurring(&self, template: u32) -> Recurring {
         let of = self.template(template);
         Recurring {
@@ -77,7 +76,7 @@ impl State {
         }
     }
 
-    /// Where a job stands, in Qless's word.
+    /// The state of a job in Qless's words.
     pub(crate) fn qless_word(&self, at: RowId) -> &'static str {
         let row = &self.rows[at];
         match row.state {
@@ -112,11 +111,11 @@ impl State {
         Lock { worker, token: Token { number: row.seq, hint: at }, expires: row.score }
     }
 
-    /// The deadline that Qless names; nought if it names none.
+    /// The deadline that Qless names; zero for none.
     pub(super) fn expires(&self, at: RowId) -> Timestamp {
         let row = &self.rows[at];
         if row.flags.has(Flags::EXPIRES) {
-            return self.rare(at).and_then(|rare| rare.expires).unwrap_or_default();
+            return self.cold(at).and_then(|cold| cold.expires).unwrap_or_default();
         }
         match row.state {
             RowState::Running => row.score,
@@ -129,7 +128,7 @@ impl State {
             RowState::Scheduled => JobState::Scheduled { due: row.score },
             RowState::Depends => JobState::Depends {
                 on: self.sorted_jids(self.dependencies(at)),
-                due: self.rare(at).and_then(|rare| rare.due),
+                due: self.cold(at).and_then(|cold| cold.due),
             },
             RowState::Waiting => JobState::Waiting,
             RowState::Running => JobState::Running { lock: self.lock(at) },
@@ -169,7 +168,7 @@ impl State {
                 HistoryEvent::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
             }
             Mark::TimedOut => HistoryEvent::TimedOut,
-            Mark::HandedBack { worker } => HistoryEvent::HandedBack {
+            Mark::Released { worker } => HistoryEvent::HandedBack {
                 worker: self.worker_name(worker).expect("only a worker can hand back"),
             },
             Mark::Crashed { worker } => {

@@ -1,4 +1,4 @@
-//! The deltas of what goes beyond Qless.
+//! Delta codec, continued: the deltas that go beyond Qless.
 
 use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_kind, read_name};
@@ -9,132 +9,136 @@ use crate::{
     Progressed, PutOptions, QueueLimits, Rate, ResultWaiter, Seconds, StoredResult, UniqueKey,
 };
 
-/// The byte that a delta begins with, as in the other file.
+/// The first byte of a delta, as in the parent module.
 pub(super) mod kind {
-    pub(crate) const TERMS: u8 = 33;
-    pub(crate) const MERGED: u8 = 34;
+    pub(crate) const PUT_OPTIONS: u8 = 33;
+    pub(crate) const COALESCED: u8 = 34;
     pub(crate) const ATTACHED: u8 = 35;
     pub(crate) const DETACHED: u8 = 36;
     pub(crate) const PROGRESSED: u8 = 37;
     pub(crate) const DEADLINE: u8 = 38;
-    pub(crate) const OVERRUN: u8 = 39;
+    pub(crate) const ATTEMPT_TIMED_OUT: u8 = 39;
     pub(crate) const CRASHED: u8 = 40;
-    pub(crate) const HAND_BACK: u8 = 41;
+    pub(crate) const RELEASE: u8 = 41;
     pub(crate) const TO_FRONT: u8 = 42;
-    pub(crate) const ABLE: u8 = 43;
-    pub(crate) const UNABLE: u8 = 44;
-    pub(crate) const UNABLE_AT_ALL: u8 = 45;
+    pub(crate) const CAPABILITY_ADDED: u8 = 43;
+    pub(crate) const CAPABILITY_REMOVED: u8 = 44;
+    pub(crate) const CAPABILITIES_CLEARED: u8 = 45;
     pub(crate) const LIMITS: u8 = 46;
-    pub(crate) const ASKED: u8 = 47;
-    pub(crate) const RESULT_KEPT: u8 = 48;
+    pub(crate) const POLLED: u8 = 47;
+    pub(crate) const RESULT_STORED: u8 = 48;
     pub(crate) const RESULT_DROPPED: u8 = 49;
     pub(crate) const LISTENING: u8 = 50;
-    pub(crate) const HAPPENED: u8 = 51;
-    pub(crate) const ALLOTTED: u8 = 52;
-    pub(crate) const TERMS_AND_ASIDE: u8 = 53;
-    pub(crate) const REUSE_NUMBER: u8 = 54;
-    pub(crate) const FREE_NUMBER: u8 = 55;
+    pub(crate) const EVENT_LOGGED: u8 = 51;
+    pub(crate) const IDS_ALLOCATED: u8 = 52;
+    pub(crate) const PUT_OPTIONS_WITH_METADATA: u8 = 53;
+    pub(crate) const REUSE_NAME_ID: u8 = 54;
+    pub(crate) const FREE_NAME_ID: u8 = 55;
 }
 
 type Read<T> = Result<T, CodecError>;
 
-/// Appends the bytes of a delta of this file.
+/// Encodes a delta of this file.
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
-        // What is carried aside came later: terms without it are written as they always were.
-        Delta::PutOptions(row, terms) => match &terms.metadata {
-            None => to.byte(kind::TERMS).id(*row).terms(terms),
-            Some(aside) => to.byte(kind::TERMS_AND_ASIDE).id(*row).terms(terms).payload(aside),
+        // Metadata came later: options without it are encoded as before.
+        Delta::PutOptions(row, options) => match &options.metadata {
+            None => to.byte(kind::PUT_OPTIONS).id(*row).put_options(options),
+            Some(metadata) => {
+                to.byte(kind::PUT_OPTIONS_WITH_METADATA).id(*row).put_options(options).payload(metadata)
+            }
         },
-        Delta::Merged { row, result_for, always } => {
-            to.byte(kind::MERGED).id(*row).optional(*result_for, Writer::span).flag(*always)
+        Delta::Coalesced { row, result_ttl: result_for, always } => {
+            to.byte(kind::COALESCED).id(*row).optional(*result_for, Writer::span).flag(*always)
         }
         Delta::Attached(row, waiter) => to.byte(kind::ATTACHED).id(*row).waiter(waiter),
         Delta::Detached(row, waiter) => to.byte(kind::DETACHED).id(*row).waiter(waiter),
         Delta::Progressed(row, progress) => to.byte(kind::PROGRESSED).id(*row).progress(progress),
         Delta::Deadline(row, at) => to.byte(kind::DEADLINE).id(*row).moment(*at),
-        Delta::Overrun(row, now) => to.byte(kind::OVERRUN).id(*row).moment(*now),
+        Delta::AttemptTimedOut(row, now) => to.byte(kind::ATTEMPT_TIMED_OUT).id(*row).moment(*now),
         Delta::Crashed { row, now, evidence } => {
             to.byte(kind::CRASHED).id(*row).moment(*now).optional(evidence.as_deref(), Writer::text)
         }
-        Delta::Release(row, now) => to.byte(kind::HAND_BACK).id(*row).moment(*now),
+        Delta::Release(row, now) => to.byte(kind::RELEASE).id(*row).moment(*now),
         Delta::ToFront(row) => to.byte(kind::TO_FRONT).id(*row),
         Delta::CapabilityAdded { worker, queue, klass, attempt_max } => {
-            let to = to.byte(kind::ABLE).id(*worker).id(*queue);
+            let to = to.byte(kind::CAPABILITY_ADDED).id(*worker).id(*queue);
             to.optional(*klass, Writer::id).optional(*attempt_max, Writer::span)
         }
         Delta::CapabilityRemoved { worker, queue, klass } => {
-            to.byte(kind::UNABLE).id(*worker).id(*queue).optional(*klass, Writer::id)
+            to.byte(kind::CAPABILITY_REMOVED).id(*worker).id(*queue).optional(*klass, Writer::id)
         }
-        Delta::CapabilitiesCleared(worker) => to.byte(kind::UNABLE_AT_ALL).id(*worker),
+        Delta::CapabilitiesCleared(worker) => to.byte(kind::CAPABILITIES_CLEARED).id(*worker),
         Delta::Limits(queue, limits) => {
             to.byte(kind::LIMITS).id(*queue).optional(limits.as_deref(), Writer::limits)
         }
-        Delta::Asked(queue, now) => to.byte(kind::ASKED).id(*queue).moment(*now),
-        Delta::ResultKept(kept) => to.byte(kind::RESULT_KEPT).kept(kept),
+        Delta::Polled(queue, now) => to.byte(kind::POLLED).id(*queue).moment(*now),
+        Delta::ResultStored(stored) => to.byte(kind::RESULT_STORED).stored_result(stored),
         Delta::ResultDropped(jid) => to.byte(kind::RESULT_DROPPED).jid(jid),
         Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
-        Delta::EventLogged(event) => events::write(event, to.byte(kind::HAPPENED)),
-        Delta::IdsAllocated(counter, last) => to.byte(kind::ALLOTTED).text(counter).number(*last),
-        Delta::ReuseNumber(kind, number, name) => {
-            to.byte(kind::REUSE_NUMBER).byte(kind_byte(*kind)).id(*number).text(name)
+        Delta::EventLogged(event) => events::write(event, to.byte(kind::EVENT_LOGGED)),
+        Delta::IdsAllocated(counter, last) => to.byte(kind::IDS_ALLOCATED).text(counter).number(*last),
+        Delta::ReuseNameId(kind, number, name) => {
+            to.byte(kind::REUSE_NAME_ID).byte(kind_byte(*kind)).id(*number).text(name)
         }
-        Delta::FreeNumber(kind, number) => to.byte(kind::FREE_NUMBER).byte(kind_byte(*kind)).id(*number),
-        _ => unreachable!("the other file has it"),
+        Delta::FreeNameId(kind, number) => to.byte(kind::FREE_NAME_ID).byte(kind_byte(*kind)).id(*number),
+        _ => unreachable!("the parent module encodes it"),
     }
 }
 
-/// Reads a delta of this file, whose first byte was read at a place; none if it is of no known kind.
+/// Decodes a delta of this file after its first byte; none for an unknown kind.
 pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
     Ok(Some(match byte {
-        kind::TERMS => Delta::PutOptions(from.id("row")?, Box::new(from.terms()?)),
-        kind::MERGED => Delta::Merged {
+        kind::PUT_OPTIONS => Delta::PutOptions(from.id("row")?, Box::new(from.put_options()?)),
+        kind::COALESCED => Delta::Coalesced {
             row: from.id("row")?,
-            result_for: from.optional("result_for", Reader::span)?,
+            result_ttl: from.optional("result_ttl", Reader::span)?,
             always: from.flag("always")?,
         },
         kind::ATTACHED => Delta::Attached(from.id("row")?, from.waiter()?),
         kind::DETACHED => Delta::Detached(from.id("row")?, from.waiter()?),
         kind::PROGRESSED => Delta::Progressed(from.id("row")?, from.progress()?),
         kind::DEADLINE => Delta::Deadline(from.id("row")?, from.moment("deadline")?),
-        kind::OVERRUN => Delta::Overrun(from.id("row")?, from.moment("now")?),
+        kind::ATTEMPT_TIMED_OUT => Delta::AttemptTimedOut(from.id("row")?, from.moment("now")?),
         kind::CRASHED => Delta::Crashed {
             row: from.id("row")?,
             now: from.moment("now")?,
             evidence: from.optional("evidence", Reader::text)?.map(Into::into),
         },
-        kind::HAND_BACK => Delta::Release(from.id("row")?, from.moment("now")?),
+        kind::RELEASE => Delta::Release(from.id("row")?, from.moment("now")?),
         kind::TO_FRONT => Delta::ToFront(from.id("row")?),
-        kind::ABLE => Delta::CapabilityAdded {
+        kind::CAPABILITY_ADDED => Delta::CapabilityAdded {
             worker: from.id("worker")?,
             queue: from.id("queue")?,
             klass: from.optional("klass", Reader::id)?,
             attempt_max: from.optional("attempt_max", Reader::span)?,
         },
-        kind::UNABLE => Delta::CapabilityRemoved {
+        kind::CAPABILITY_REMOVED => Delta::CapabilityRemoved {
             worker: from.id("worker")?,
             queue: from.id("queue")?,
             klass: from.optional("klass", Reader::id)?,
         },
-        kind::UNABLE_AT_ALL => Delta::CapabilitiesCleared(from.id("worker")?),
+        kind::CAPABILITIES_CLEARED => Delta::CapabilitiesCleared(from.id("worker")?),
         kind::LIMITS => {
             Delta::Limits(from.id("queue")?, from.optional("limits", |from, _| from.limits().map(Box::new))?)
         }
-        kind::ASKED => Delta::Asked(from.id("queue")?, from.moment("now")?),
-        kind::RESULT_KEPT => Delta::ResultKept(Box::new(from.kept()?)),
+        kind::POLLED => Delta::Polled(from.id("queue")?, from.moment("now")?),
+        kind::RESULT_STORED => Delta::ResultStored(Box::new(from.stored_result()?)),
         kind::RESULT_DROPPED => Delta::ResultDropped(from.jid("jid")?),
         kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
-        kind::HAPPENED => Delta::EventLogged(Box::new(events::read(from)?)),
-        kind::ALLOTTED => Delta::IdsAllocated(from.counter()?.into(), from.number("number of a counter")?),
-        kind::REUSE_NUMBER => {
+        kind::EVENT_LOGGED => Delta::EventLogged(Box::new(events::read(from)?)),
+        kind::IDS_ALLOCATED => {
+            Delta::IdsAllocated(from.counter()?.into(), from.number("number of a counter")?)
+        }
+        kind::REUSE_NAME_ID => {
             let kind = read_kind(from)?;
             let number = from.id("number of a name")?;
-            Delta::ReuseNumber(kind, number, read_name(from, kind)?)
+            Delta::ReuseNameId(kind, number, read_name(from, kind)?)
         }
-        kind::FREE_NUMBER => Delta::FreeNumber(read_kind(from)?, from.id("number of a name")?),
-        kind::TERMS_AND_ASIDE => {
-            let (row, terms) = (from.id("row")?, from.terms()?);
-            Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.aside()?), ..terms }))
+        kind::FREE_NAME_ID => Delta::FreeNameId(read_kind(from)?, from.id("number of a name")?),
+        kind::PUT_OPTIONS_WITH_METADATA => {
+            let (row, options) = (from.id("row")?, from.put_options()?);
+            Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.metadata()?), ..options }))
         }
         _ => return Ok(None),
     }))
@@ -149,13 +153,13 @@ impl Writer<'_> {
         self.number(waiter.stream_id).number(waiter.connection).number(waiter.number)
     }
 
-    /// What is kept of terms, but for what is carried aside.
-    pub(crate) fn terms(&mut self, terms: &PutOptions) -> &mut Self {
-        self.optional(terms.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
-        self.flag(terms.orphan_policy == OrphanPolicy::WhileAwaited).flag(terms.on_end == OnEnd::Forget);
-        self.optional(terms.result_ttl, Writer::span).optional(terms.expires, Writer::moment);
-        self.optional(terms.attempt_max, Writer::span).optional(terms.backoff, Writer::backoff);
-        self.optional(terms.crashes_max, Writer::id)
+    /// Put options without waiter, roll call and metadata.
+    pub(crate) fn put_options(&mut self, options: &PutOptions) -> &mut Self {
+        self.optional(options.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
+        self.flag(options.orphan_policy == OrphanPolicy::WhileAwaited).flag(options.on_end == OnEnd::Forget);
+        self.optional(options.result_ttl, Writer::span).optional(options.expires, Writer::moment);
+        self.optional(options.attempt_max, Writer::span).optional(options.backoff, Writer::backoff);
+        self.optional(options.crashes_max, Writer::id)
     }
 
     fn backoff(&mut self, backoff: Backoff) -> &mut Self {
@@ -174,15 +178,15 @@ impl Writer<'_> {
         self.optional(limits.rate, |to, rate| to.id(rate.count()).span(rate.per()).id(rate.burst()))
     }
 
-    pub(crate) fn kept(&mut self, kept: &StoredResult) -> &mut Self {
-        self.jid(&kept.jid);
-        match &kept.ending {
+    pub(crate) fn stored_result(&mut self, stored: &StoredResult) -> &mut Self {
+        self.jid(&stored.jid);
+        match &stored.ending {
             JobEnding::Completed => self.byte(0),
             JobEnding::Failed { group, message } => self.byte(1).text(group.as_str()).text(message),
             JobEnding::Canceled => self.byte(2),
         };
-        let JobResult { code, bytes } = &kept.result;
-        self.signed(i64::from(*code)).payload(bytes).moment(kept.ended).moment(kept.until)
+        let JobResult { code, bytes } = &stored.result;
+        self.signed(i64::from(*code)).payload(bytes).moment(stored.ended).moment(stored.until)
     }
 }
 
@@ -191,20 +195,20 @@ impl<'a> Reader<'a> {
         self.finite(what, Seconds::new)
     }
 
-    pub(crate) fn terms(&mut self) -> Read<PutOptions> {
+    pub(crate) fn put_options(&mut self) -> Read<PutOptions> {
         let unique = self.optional("unique key", |from, what| {
             let bytes = from.bytes(what)?;
             UniqueKey::new(bytes).map_err(|_| from.misfit(what))
         })?;
         Ok(PutOptions {
             unique,
-            orphan_policy: if self.flag("lives")? {
+            orphan_policy: if self.flag("orphan policy")? {
                 OrphanPolicy::WhileAwaited
             } else {
                 OrphanPolicy::Always
             },
-            on_end: if self.flag("afterwards")? { OnEnd::Forget } else { OnEnd::Keep },
-            result_ttl: self.optional("result_for", Reader::span)?,
+            on_end: if self.flag("on end")? { OnEnd::Forget } else { OnEnd::Keep },
+            result_ttl: self.optional("result_ttl", Reader::span)?,
             expires: self.optional("expires", Reader::moment)?,
             attempt_max: self.optional("attempt_max", Reader::span)?,
             backoff: self.optional("backoff", |from, _| from.backoff())?,
@@ -213,13 +217,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What is carried beside a payload.
-    pub(crate) fn aside(&mut self) -> Read<Payload> {
-        let aside = self.payload("aside")?;
-        if aside.bytes().len() > METADATA_BYTES_MAX { Err(self.misfit("aside")) } else { Ok(aside) }
+    /// Metadata of a job.
+    pub(crate) fn metadata(&mut self) -> Read<Payload> {
+        let metadata = self.payload("metadata")?;
+        if metadata.bytes().len() > METADATA_BYTES_MAX { Err(self.misfit("metadata")) } else { Ok(metadata) }
     }
 
-    /// A counter's name.
     pub(crate) fn counter(&mut self) -> Read<&'a str> {
         let counter = self.text("counter")?;
         if is_counter(counter) { Ok(counter) } else { Err(self.misfit("counter")) }
@@ -227,7 +230,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn waiter(&mut self) -> Read<ResultWaiter> {
         Ok(ResultWaiter {
-            stream_id: self.number("front")?,
+            stream_id: self.number("stream id")?,
             connection: self.number("connection")?,
             number: self.number("number of a waiter")?,
         })
@@ -258,21 +261,21 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(crate) fn kept(&mut self) -> Read<StoredResult> {
+    pub(crate) fn stored_result(&mut self) -> Read<StoredResult> {
         let jid = self.jid("jid")?;
         let at = self.at();
-        let how = match self.byte("how it ended")? {
+        let ending = match self.byte("job ending")? {
             0 => JobEnding::Completed,
             1 => JobEnding::Failed { group: self.group()?, message: self.text("message")?.to_owned() },
             2 => JobEnding::Canceled,
-            other => return wrong(at, "how it ended", CodecErrorWhy::Unknown(other)),
+            other => return wrong(at, "job ending", CodecErrorWhy::Unknown(other)),
         };
         let code = self.signed("code")?;
         let code = i32::try_from(code).map_err(|_| self.misfit("code"))?;
         let bytes = self.payload("result")?;
         Ok(StoredResult {
             jid,
-            ending: how,
+            ending,
             result: JobResult { code, bytes },
             ended: self.moment("ended")?,
             until: self.moment("until")?,
