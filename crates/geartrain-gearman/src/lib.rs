@@ -34,6 +34,7 @@ pub mod client;
 pub mod draft;
 mod frame;
 pub mod front;
+mod function;
 pub mod packet;
 pub mod text;
 mod writer;

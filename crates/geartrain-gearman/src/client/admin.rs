@@ -9,7 +9,7 @@ use geartrain_core::{
 
 use super::servers::Servers;
 use super::trouble::Trouble;
-use crate::front::function;
+use crate::function;
 
 /// How a function does, on all servers together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

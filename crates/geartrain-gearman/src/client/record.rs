@@ -13,7 +13,7 @@ use bytes::Bytes;
 use geartrain_core::{Payload, QueueName, UniqueKey};
 
 use super::trouble::Trouble;
-use crate::front::function;
+use crate::function;
 use crate::packet::{Mode, Priority, Submission};
 
 /// The record of what this and other processes have put, in a file.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::link::Link;
 use super::servers::Servers;
 use super::trouble::Trouble;
-use crate::front::function;
+use crate::function;
 use crate::packet::{Assignment, Grab, Request, Response};
 
 /// From so many on, those that nobody uses are given up.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use geartrain_core::{Existing, Klass, Put, PutOptions, Refusal, Seconds, Timestamp, UniqueKey};
 
 use super::trouble::{Undone, unsupported};
-use crate::front::function;
+use crate::function;
 use crate::packet::{Mode, Priority, Submission, UNIQUE_BYTES_MAX};
 
 /// The submission that a put is, with a key made up where none is given.

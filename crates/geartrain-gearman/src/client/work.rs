@@ -14,7 +14,7 @@ use super::link::Link;
 use super::station::{self, Station};
 use super::trouble::{Trouble, Undone};
 use super::{Shared, names, now};
-use crate::front::function;
+use crate::function;
 use crate::packet::{Assignment, News, Report, Request};
 use crate::unpinned;
 

@@ -9,7 +9,8 @@ use geartrain_core::{
 
 use super::connection::BROKEN;
 use super::session::{Session, job_status, shown, trouble, with_causes, write};
-use super::{Shared, function};
+use super::Shared;
+use crate::function;
 use crate::packet::{JobStatus, Response};
 use crate::text::{self, Command, Line, Refused, write_end, write_ok, write_value};
 

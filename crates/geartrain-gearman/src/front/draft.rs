@@ -12,8 +12,9 @@ use geartrain_core::{
 use super::connection::BROKEN;
 use super::reports::Report;
 use super::session::{Gathered, Session, unique, with_causes};
-use super::{Awaited, function};
+use super::Awaited;
 use crate::draft::{Code, Error, JobType, Packet, Progress, Request, Response, names};
+use crate::function;
 use crate::packet::News;
 
 /// After so many errors a peer is not worth listening to.

@@ -8,7 +8,6 @@ mod admin;
 mod calendar;
 mod connection;
 mod draft;
-pub(crate) mod function;
 mod handles;
 mod heartbeats;
 mod inbox;
