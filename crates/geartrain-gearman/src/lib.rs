@@ -39,5 +39,5 @@ pub mod packet;
 pub mod text;
 mod writer;
 
-pub use frame::{Framing, Incoming, Options, Parser, unpinned};
-pub use writer::Unwritable;
+pub use frame::{FramingError, Incoming, Options, Parser, unpinned};
+pub use writer::EncodeError;

@@ -3,19 +3,19 @@
 //! A function is a queue, and its jobs are jobs like any others. Nothing here decides what becomes of a job: every packet is a command to the backend, and every
 //! packet sent is an answer or something that the backend told.
 
-mod acknowledge;
 mod admin;
 mod calendar;
 mod connection;
 mod draft;
 mod handles;
 mod heartbeats;
-mod inbox;
-mod jobs;
-mod mail;
-mod reports;
+mod held_jobs;
+mod idle_workers;
+mod mailbox;
+mod quick_ack;
+mod report_retry;
+mod router;
 mod session;
-mod sleepers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,16 +38,16 @@ use tokio_util::sync::CancellationToken;
 
 use connection::Connection;
 use handles::Handles;
-use inbox::Inbox;
-use mail::Mail;
-use sleepers::Sleepers;
+use idle_workers::IdleWorkers;
+use mailbox::Mailbox;
+use router::Router;
 
 /// How long a peer may be silent before it is asked whether it is still there, and how long between one such question and the next.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long to wait when no more connections can be accepted for a while, for want of file descriptors say.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// What the names of all workers here begin with.
-const WORKER: &str = "gearman-";
+const WORKER_NAME_PREFIX: &str = "gearman-";
 
 static NOT_ACCEPTED: RepeatedWarning = RepeatedWarning::new();
 static REFUSED: RepeatedWarning = RepeatedWarning::new();
@@ -59,7 +59,7 @@ pub struct Options {
     /// The host that handles name.
     pub host: String,
     /// How many sleeping workers a job wakes at first; all of them, if 0.
-    pub wake: usize,
+    pub worker_wakeup: usize,
     /// How many attempts a job has; without end, if not given.
     pub attempts_max: Option<u32>,
     /// Whether clients that did not ask for exceptions get them.
@@ -69,35 +69,35 @@ pub struct Options {
     /// What packets of the draft begin with.
     pub draft_magic: crate::draft::Magic,
     /// How long the draft's clients can ask for a result.
-    pub result_for: Seconds,
+    pub result_ttl: Seconds,
     /// Cancelled when an administrator says `shutdown`; if there is none, the word is not known.
     pub shutdown: Option<CancellationToken>,
     /// Whether nobody else serves the backend: then the workers of an earlier server are gone.
-    pub alone: bool,
+    pub sole_server: bool,
     /// How to speak TLS, if that is all that is spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// How many connections there may be at once. By default as many as the process has descriptors for,
     /// with those of all other front-ends.
     pub admission: Arc<Admission>,
     /// How long a connection may take to hear its last replies when the front stops.
-    pub farewell: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             host: "localhost".to_owned(),
-            wake: 1,
+            worker_wakeup: 1,
             attempts_max: None,
             exceptions: false,
             packet_bytes_max: 64 << 20,
             draft_magic: crate::draft::Magic::default(),
-            result_for: Seconds::from(3_600),
+            result_ttl: Seconds::from(3_600),
             shutdown: None,
-            alone: false,
+            sole_server: false,
             tls: None,
             admission: Admission::of_process(),
-            farewell: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -114,40 +114,40 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) handles: Handles,
-    pub(crate) sleepers: Arc<Sleepers>,
-    pub(crate) mail: Mail,
+    pub(crate) idle_workers: Arc<IdleWorkers>,
+    pub(crate) router: Router,
     /// Cancelled when nobody more is let in, though those who are in may stay.
-    closed: CancellationToken,
+    listener_closed: CancellationToken,
     /// No more jobs are taken from the draft's clients, who can be told so.
-    pub(crate) closing: AtomicBool,
+    pub(crate) draining: AtomicBool,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
-    numbers: AtomicU64,
-    name: u64,
-    done: CancellationToken,
+    connections_accepted: AtomicU64,
+    instance_id: u64,
+    tasks_stop: CancellationToken,
 }
 
 /// Somebody who is connected, as administrators see them.
 pub(crate) struct Peer {
     pub(crate) number: u64,
     pub(crate) address: SocketAddr,
-    about: Mutex<About>,
+    info: Mutex<PeerInfo>,
 }
 
 /// What is known of a peer.
 #[derive(Default)]
-pub(crate) struct About {
+pub(crate) struct PeerInfo {
     /// What it calls itself.
     pub(crate) id: Bytes,
     /// What it can do, in the order in which it said so.
     pub(crate) functions: Vec<QueueName>,
     /// The jobs that it waits for, by the number of the submission.
-    pub(crate) awaited: BTreeMap<u64, Awaited>,
+    pub(crate) awaited: BTreeMap<u64, AwaitedJob>,
 }
 
 /// A job that a peer waits for.
-pub(crate) struct Awaited {
+pub(crate) struct AwaitedJob {
     /// The stream through which it is told.
-    pub(crate) front: u64,
+    pub(crate) stream_id: u64,
     pub(crate) jid: Jid,
     pub(crate) handle: Bytes,
     /// Held so that the handle stays valid, if it is not the jid.
@@ -156,8 +156,8 @@ pub(crate) struct Awaited {
 }
 
 impl Peer {
-    pub(crate) fn about(&self) -> MutexGuard<'_, About> {
-        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn info(&self) -> MutexGuard<'_, PeerInfo> {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,17 +168,17 @@ impl Shared {
 
     /// What a connection is called as a worker.
     pub(crate) fn worker_name(&self, peer: &Peer) -> Result<WorkerName, BackendError> {
-        let name = format!("{WORKER}{:x}-{}@{}", self.name, peer.number, peer.address);
+        let name = format!("{WORKER_NAME_PREFIX}{:x}-{}@{}", self.instance_id, peer.number, peer.address);
         WorkerName::new(name).map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) })
     }
 
     /// The address of the worker of this name, if it came in by Gearman.
     pub(crate) fn address_of(worker: &WorkerName) -> Option<&str> {
-        worker.as_str().strip_prefix(WORKER)?.split_once('@').map(|(_, address)| address)
+        worker.as_str().strip_prefix(WORKER_NAME_PREFIX)?.split_once('@').map(|(_, address)| address)
     }
 
     /// How much longer a lock lasts.
-    pub(crate) fn until(&self, expires: Timestamp) -> Seconds {
+    pub(crate) fn lock_remaining(&self, expires: Timestamp) -> Seconds {
         expires - self.backend.now().unwrap_or_else(|| self.clock.now())
     }
 
@@ -189,9 +189,9 @@ impl Shared {
     ) -> Result<O::Reply, BackendError> {
         let mut answers = self.backend.execute(vec![Call::from(operation)]).await?;
         match answers.pop() {
-            Some(Ok(reply)) => O::answer(reply).ok_or_else(unanswered),
+            Some(Ok(reply)) => O::answer(reply).ok_or_else(unexpected_reply),
             Some(Err(refusal)) => Err(refusal.into()),
-            None => Err(unanswered()),
+            None => Err(unexpected_reply()),
         }
     }
 
@@ -201,8 +201,8 @@ impl Shared {
         if !gracefully {
             return stop.cancel();
         }
-        self.closed.cancel();
-        self.closing.store(true, Ordering::Release);
+        self.listener_closed.cancel();
+        self.draining.store(true, Ordering::Release);
         let shared = self.clone();
         tokio::spawn(async move {
             loop {
@@ -222,7 +222,7 @@ impl Shared {
     }
 }
 
-fn unanswered() -> BackendError {
+fn unexpected_reply() -> BackendError {
     BackendError::Broken { backend: "chosen", source: "it answered something else".into() }
 }
 
@@ -232,17 +232,17 @@ impl Front {
         let done = CancellationToken::new();
         let shared = Shared {
             handles: Handles::new(&options.host),
-            sleepers: Sleepers::new(backend.clone(), options.wake, done.clone()),
-            mail: Mail::new(),
-            closed: CancellationToken::new(),
-            closing: AtomicBool::new(false),
+            idle_workers: IdleWorkers::new(backend.clone(), options.worker_wakeup, done.clone()),
+            router: Router::new(),
+            listener_closed: CancellationToken::new(),
+            draining: AtomicBool::new(false),
             peers: Mutex::default(),
-            numbers: AtomicU64::new(0),
-            name: uuid::Uuid::now_v7().as_u64_pair().1,
+            connections_accepted: AtomicU64::new(0),
+            instance_id: uuid::Uuid::now_v7().as_u64_pair().1,
             backend,
             clock,
             options,
-            done,
+            tasks_stop: done,
         };
         Front { shared: Arc::new(shared) }
     }
@@ -252,19 +252,20 @@ impl Front {
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let shared = self.shared.clone();
-        let mail = tokio::spawn(async move { shared.mail.run(&*shared.backend, ready, &shared.done).await });
+        let mail =
+            tokio::spawn(async move { shared.router.run(&*shared.backend, ready, &shared.tasks_stop).await });
         tokio::select! {
             // It ends without a word only when it is stopped.
             _ = is_ready => {}
             () = stop.cancelled() => {}
         }
-        if self.shared.options.alone
-            && let Err(error) = self.dismiss().await
+        if self.shared.options.sole_server
+            && let Err(error) = self.report_earlier_workers_lost().await
         {
             tracing::warn!(%error, "jobs of workers that are gone come back when their locks expire");
         }
         self.accept(listener, &stop).await;
-        self.shared.done.cancel();
+        self.shared.tasks_stop.cancel();
         let _ = mail.await;
     }
 
@@ -280,7 +281,7 @@ impl Front {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.shared.closed.cancelled(), if listener.is_some() => listener = None,
+                () = self.shared.listener_closed.cancelled(), if listener.is_some() => listener = None,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = accepted => match accepted {
                     Ok((stream, address)) => {
@@ -288,7 +289,7 @@ impl Front {
                         match self.shared.options.admission.admit(self.shared.options.tls.is_some()) {
                             Ok(admitted) => {
                                 let shared = self.shared.clone();
-                                connections.spawn(welcome(shared, stream, address, admitted, stop.clone()));
+                                connections.spawn(serve_connection(shared, stream, address, admitted, stop.clone()));
                             }
                             // Closed without a word: in this protocol the peer speaks first.
                             Err(full) => {
@@ -298,7 +299,7 @@ impl Front {
                     }
                     Err(error) => {
                         NOT_ACCEPTED.warn(format_args!("a connection cannot be accepted: {error}"));
-                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 },
             }
@@ -308,7 +309,7 @@ impl Front {
     }
 
     /// Says of the workers of earlier servers that they are gone, so that their jobs come back at once.
-    async fn dismiss(&self) -> Result<(), BackendError> {
+    async fn report_earlier_workers_lost(&self) -> Result<(), BackendError> {
         let asked = vec![Call::from(Workers), Call::from(Announced { worker: None })];
         let mut names = Vec::new();
         for answer in self.shared.backend.execute(asked).await? {
@@ -332,31 +333,31 @@ impl Front {
 }
 
 /// Serves one peer.
-async fn welcome(
+async fn serve_connection(
     shared: Arc<Shared>,
     stream: TcpStream,
     address: SocketAddr,
     mut admitted: Admitted,
     stop: CancellationToken,
 ) {
-    if let Err(error) = prepare(&stream) {
+    if let Err(error) = configure_socket(&stream) {
         tracing::debug!(%error, "a connection ended before it began");
         return;
     }
-    let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+    let number = shared.connections_accepted.fetch_add(1, Ordering::Relaxed) + 1;
     // As people write it, whichever way it came.
     let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-    let peer = Arc::new(Peer { number, address, about: Mutex::default() });
-    let _present = Present::new(&shared, &peer);
+    let peer = Arc::new(Peer { number, address, info: Mutex::default() });
+    let _present = PeerGuard::new(&shared, &peer);
     let Ok(worker) = shared.worker_name(&peer) else { return };
-    let inbox = Arc::new(Inbox::default());
-    shared.mail.add(number, inbox.clone());
+    let inbox = Arc::new(Mailbox::default());
+    shared.router.add(number, inbox.clone());
     let Some(tls) = shared.options.tls.clone() else {
         let (reader, writer) = stream.into_split();
         return Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
     };
     let handshake = async {
-        if !speaks_tls(&stream).await {
+        if !starts_tls(&stream).await {
             return Err(io::Error::other("it speaks no TLS"));
         }
         TlsAcceptor::from(tls).accept(stream).await
@@ -383,12 +384,12 @@ const TLS_HELLO: u8 = 0x16;
 
 /// Looks at what a peer says first. With TLS the peer speaks first, also a worker that will be silent for
 /// days.
-async fn speaks_tls(stream: &TcpStream) -> bool {
+async fn starts_tls(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1)) && first == [TLS_HELLO]
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+fn configure_socket(stream: &TcpStream) -> io::Result<()> {
     // Replies are written when they are whole; waiting for more to send would only make them late.
     stream.set_nodelay(true)?;
     // A machine that is gone says nothing, and its jobs would never come back.
@@ -397,21 +398,21 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Counts a connection as long as it is there, even if serving it panics.
-struct Present {
+struct PeerGuard {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Present {
-    fn new(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Present {
+impl PeerGuard {
+    fn new(shared: &Arc<Shared>, peer: &Arc<Peer>) -> PeerGuard {
         shared.peers().insert(peer.number, peer.clone());
-        Present { shared: shared.clone(), number: peer.number }
+        PeerGuard { shared: shared.clone(), number: peer.number }
     }
 }
 
-impl Drop for Present {
+impl Drop for PeerGuard {
     fn drop(&mut self) {
         self.shared.peers().remove(&self.number);
-        self.shared.mail.remove(self.number);
+        self.shared.router.remove(self.number);
     }
 }

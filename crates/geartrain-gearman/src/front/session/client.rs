@@ -10,18 +10,21 @@ use geartrain_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::super::{Awaited, calendar};
+use super::super::{AwaitedJob, calendar};
 use super::worker::FAIL_GROUP;
-use super::{Gathered, Session, Slot, end_with, fault, large, trouble, unanswered, write};
+use super::{
+    BatchBuilder, Session, Slot, append_shared, error_fault, no_reply_fault, refusal_fault, shared_payload,
+    write_packet,
+};
 use crate::function;
-use crate::packet::{Fault, JobStatus, Mode, News, Priority as Level, Report, Response, Submission};
+use crate::packet::{Fault, JobStatus, Mode, Priority as Level, Report, ReportBody, Response, Submission};
 
 /// What a unique ID begins with that stands for a job's data. No ID that a client gives holds a NUL.
-const SAME_DATA: &[u8] = b"-\0";
+const DATA_KEY_PREFIX: &[u8] = b"-\0";
 
 impl Session {
-    pub(super) async fn submit(&mut self, submission: Submission, to: &mut Gathered) {
-        let (queue, klass) = match &self.last {
+    pub(super) async fn submit(&mut self, submission: Submission, to: &mut BatchBuilder) {
+        let (queue, klass) = match &self.last_function {
             Some((function, queue, klass)) if *function == submission.function => {
                 (queue.clone(), klass.clone())
             }
@@ -30,13 +33,13 @@ impl Session {
                     .and_then(|queue| Ok((function::klass(&queue)?, queue)));
                 let Ok((klass, queue)) = named else { return to.refuse(&Fault::FunctionName) };
                 let function = Bytes::copy_from_slice(&submission.function);
-                self.last = Some((function, queue.clone(), klass.clone()));
+                self.last_function = Some((function, queue.clone(), klass.clone()));
                 (queue, klass)
             }
         };
         let jid = match self.shared.handles.next(&*self.shared.backend).await {
             Ok(jid) => jid,
-            Err(error) => return to.refuse(&trouble(&error)),
+            Err(error) => return to.refuse(&error_fault(&error)),
         };
         let now = self.shared.clock.now();
         let mut put = Put::new(queue, jid.clone(), klass, &submission.data[..]);
@@ -46,23 +49,23 @@ impl Session {
             Level::Low => Some(Priority::from(-1)),
         };
         match submission.mode {
-            Mode::Epoch(second) => put.delay = calendar::until(second, now),
-            Mode::Scheduled(calendar) => match calendar::next(calendar, now) {
-                Some(second) => put.delay = calendar::until(second, now),
+            Mode::Epoch(second) => put.delay = calendar::delay_until(second, now),
+            Mode::Scheduled(calendar) => match calendar::next_match(calendar, now) {
+                Some(second) => put.delay = calendar::delay_until(second, now),
                 None => {
                     return to.refuse(&Fault::Argument("No minute of the next years matches this schedule"));
                 }
             },
             _ => {}
         }
-        let front = self.shared.mail.front();
+        let front = self.shared.router.stream_id();
         let number = (!submission.is_background()).then(|| {
-            self.submitted += 1;
-            self.submitted
+            self.last_submitted += 1;
+            self.last_submitted
         });
         let waiter =
             number.map(|number| ResultWaiter { stream_id: front, connection: self.peer.number, number });
-        let mut terms = self.terms(&mut put, waiter, unique(&submission.unique, &submission.data));
+        let mut terms = self.put_options(&mut put, waiter, unique_key(&submission.unique, &submission.data));
         if let Mode::Reduce { reducer, .. } = &submission.mode
             && !reducer.is_empty()
         {
@@ -71,11 +74,14 @@ impl Session {
         if terms != PutOptions::default() {
             put.options = Some(Box::new(terms));
         }
-        to.call(Call { now: Some(now), command: put.into() }, Slot::Submitted { jid, number, front });
+        to.call(
+            Call { now: Some(now), command: put.into() },
+            Slot::Submitted { jid, number, stream_id: front },
+        );
     }
 
     /// What is asked for every job beyond Qless.
-    pub(crate) fn terms(
+    pub(crate) fn put_options(
         &self,
         put: &mut Put,
         waiter: Option<ResultWaiter>,
@@ -96,14 +102,16 @@ impl Session {
         terms
     }
 
-    pub(super) fn ask_status(&mut self, handle: Bytes, to: &mut Gathered) {
+    pub(super) fn get_status(&mut self, handle: Bytes, to: &mut BatchBuilder) {
         match self.jid_of(&handle) {
             Some(jid) => to.call(Status { of: StatusOf::Jid(jid) }, Slot::Status(handle)),
-            None => to.say(|out| write(Response::Status { handle, status: JobStatus::default() }, out)),
+            None => {
+                to.reply(|out| write_packet(Response::Status { handle, status: JobStatus::default() }, out))
+            }
         }
     }
 
-    pub(super) fn submitted(
+    pub(super) fn complete_submit(
         &mut self,
         jid: Jid,
         number: Option<u64>,
@@ -111,37 +119,37 @@ impl Session {
         answer: Option<Answer>,
         out: &mut BytesMut,
     ) {
-        self.answered = self.answered.max(number.unwrap_or(0));
+        self.last_answered = self.last_answered.max(number.unwrap_or(0));
         let jid = match answer {
             Some(Ok(Reply::Put(PutReply::Coalesced { jid }))) => jid,
             Some(Ok(Reply::Put(_))) => jid,
-            Some(Err(refusal)) => return fault(&refusal).encode(out),
-            _ => return unanswered().encode(out),
+            Some(Err(refusal)) => return refusal_fault(&refusal).encode(out),
+            _ => return no_reply_fault().encode(out),
         };
-        self.with_handle(&jid, |handle| write(Response::JobCreated { handle }, out));
+        self.with_handle(&jid, |handle| write_packet(Response::JobCreated { handle }, out));
         let Some(number) = number else { return };
         let (handle, alias) = (self.handle_of(&jid), self.alias_of(&jid));
-        self.peer.about().awaited.insert(number, Awaited { front, jid, handle, alias });
-        if front != self.shared.mail.front() {
+        self.peer.info().awaited.insert(number, AwaitedJob { stream_id: front, jid, handle, alias });
+        if front != self.shared.router.stream_id() {
             // It was put while the stream changed, so nobody will hear of it.
-            self.lose(front, out);
+            self.fail_awaited(front, out);
         }
     }
 
     /// What can be told of what came: of which job, and what. What is about a submission that is not answered yet has to wait.
-    pub(crate) fn hear(&mut self, news: VecDeque<Delivery>) -> Vec<(Bytes, StreamItem)> {
-        self.untold.extend(news);
+    pub(crate) fn take_deliverable(&mut self, news: VecDeque<Delivery>) -> Vec<(Bytes, StreamItem)> {
+        self.undelivered.extend(news);
         let mut heard = Vec::new();
         let mut later = VecDeque::new();
-        for Delivery { waiter, jid, item: told } in std::mem::take(&mut self.untold) {
-            if waiter.number > self.answered {
+        for Delivery { waiter, jid, item: told } in std::mem::take(&mut self.undelivered) {
+            if waiter.number > self.last_answered {
                 later.push_back(Delivery { waiter, jid, item: told });
                 continue;
             }
-            let mut about = self.peer.about();
+            let mut about = self.peer.info();
             let is_end = matches!(told, StreamItem::Ended(..));
             let handle = match about.awaited.get(&waiter.number) {
-                Some(awaited) if awaited.front == waiter.stream_id => awaited.handle.clone(),
+                Some(awaited) if awaited.stream_id == waiter.stream_id => awaited.handle.clone(),
                 // It was told already that nothing more comes.
                 _ => continue,
             };
@@ -150,30 +158,30 @@ impl Session {
             }
             heard.push((handle, told));
         }
-        self.untold = later;
+        self.undelivered = later;
         heard
     }
 
     /// Whether something is known that cannot be told yet.
-    pub(crate) fn has_untold(&self) -> bool {
-        !self.untold.is_empty()
+    pub(crate) fn has_undelivered(&self) -> bool {
+        !self.undelivered.is_empty()
     }
 
     /// Tells the peer of a job that it waits for.
-    pub(crate) fn tell(&mut self, handle: &[u8], told: StreamItem, out: &mut BytesMut) {
+    pub(crate) fn write_item(&mut self, handle: &[u8], told: StreamItem, out: &mut BytesMut) {
         let start = out.len();
         let payload = match &told {
-            StreamItem::Chunk(_, payload) => large(payload),
-            StreamItem::Ended(JobEnding::Completed, outcome) => large(&outcome.bytes),
+            StreamItem::Chunk(_, payload) => shared_payload(payload),
+            StreamItem::Ended(JobEnding::Completed, outcome) => shared_payload(&outcome.bytes),
             _ => None,
         };
         let bytes;
         let news = match &told {
-            StreamItem::Chunk(ChunkKind::Data, _) if payload.is_some() => News::Data(&b""[..]),
-            StreamItem::Chunk(ChunkKind::Warning, _) if payload.is_some() => News::Warning(&b""[..]),
-            StreamItem::Ended(JobEnding::Completed, _) if payload.is_some() => News::Complete(&b""[..]),
-            StreamItem::Chunk(ChunkKind::Data, payload) => News::Data(payload.bytes()),
-            StreamItem::Chunk(ChunkKind::Warning, payload) => News::Warning(payload.bytes()),
+            StreamItem::Chunk(ChunkKind::Data, _) if payload.is_some() => ReportBody::Data(&b""[..]),
+            StreamItem::Chunk(ChunkKind::Warning, _) if payload.is_some() => ReportBody::Warning(&b""[..]),
+            StreamItem::Ended(JobEnding::Completed, _) if payload.is_some() => ReportBody::Complete(&b""[..]),
+            StreamItem::Chunk(ChunkKind::Data, payload) => ReportBody::Data(payload.bytes()),
+            StreamItem::Chunk(ChunkKind::Warning, payload) => ReportBody::Warning(payload.bytes()),
             StreamItem::Progress { progress, said } => {
                 let portion = progress.portion;
                 bytes = match said {
@@ -181,61 +189,67 @@ impl Session {
                     None => format!("{}\0{}", portion.part(), portion.whole()).into_bytes(),
                 };
                 let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-                News::Status { numerator: &bytes[..at], denominator: bytes.get(at + 1..).unwrap_or(b"0") }
-            }
-            StreamItem::Ended(JobEnding::Completed, outcome) => News::Complete(outcome.bytes.bytes()),
-            StreamItem::Ended(JobEnding::Failed { group, message }, outcome) if self.exceptions => {
-                match outcome.bytes.bytes() {
-                    [] if group.as_str() == FAIL_GROUP || message.is_empty() => News::Fail,
-                    [] => News::Exception(message.as_bytes()),
-                    bytes => News::Exception(bytes),
+                ReportBody::Status {
+                    numerator: &bytes[..at],
+                    denominator: bytes.get(at + 1..).unwrap_or(b"0"),
                 }
             }
-            StreamItem::Ended(..) => News::Fail,
+            StreamItem::Ended(JobEnding::Completed, outcome) => ReportBody::Complete(outcome.bytes.bytes()),
+            StreamItem::Ended(JobEnding::Failed { group, message }, outcome) if self.exceptions => {
+                match outcome.bytes.bytes() {
+                    [] if group.as_str() == FAIL_GROUP || message.is_empty() => ReportBody::Fail,
+                    [] => ReportBody::Exception(message.as_bytes()),
+                    bytes => ReportBody::Exception(bytes),
+                }
+            }
+            StreamItem::Ended(..) => ReportBody::Fail,
             _ => return,
         };
-        write(Response::Report(Report { handle, news }), out);
-        self.spliced.extend(payload.and_then(|payload| end_with(payload, start, out)));
+        write_packet(Response::Report(Report { handle, body: news }), out);
+        self.spliced.extend(payload.and_then(|payload| append_shared(payload, start, out)));
     }
 
     /// Nothing more will be heard of what was waited for through a stream.
-    pub(crate) fn lose(&mut self, front: u64, out: &mut BytesMut) {
-        let mut about = self.peer.about();
+    pub(crate) fn fail_awaited(&mut self, front: u64, out: &mut BytesMut) {
+        let mut about = self.peer.info();
         let lost: Vec<u64> =
-            about.awaited.iter().filter(|(_, it)| it.front == front).map(|(number, _)| *number).collect();
+            about.awaited.iter().filter(|(_, it)| it.stream_id == front).map(|(number, _)| *number).collect();
         for number in lost {
             if let Some(awaited) = about.awaited.remove(&number) {
-                write(Response::Report(Report { handle: &awaited.handle[..], news: News::Fail }), out);
+                write_packet(
+                    Response::Report(Report { handle: &awaited.handle[..], body: ReportBody::Fail }),
+                    out,
+                );
             }
         }
     }
 
     /// The number of the next submission of somebody who waits.
-    pub(crate) fn next_number(&mut self) -> u64 {
-        self.submitted += 1;
-        self.submitted
+    pub(crate) fn next_submission(&mut self) -> u64 {
+        self.last_submitted += 1;
+        self.last_submitted
     }
 
     /// All submissions up to this one are answered.
-    pub(crate) fn note_answered(&mut self, number: u64) {
-        self.answered = self.answered.max(number);
+    pub(crate) fn mark_answered(&mut self, number: u64) {
+        self.last_answered = self.last_answered.max(number);
     }
 }
 
 /// The key that a unique ID stands for, if it stands for one.
-pub(crate) fn unique(unique: &[u8], data: &[u8]) -> Option<UniqueKey> {
+pub(crate) fn unique_key(unique: &[u8], data: &[u8]) -> Option<UniqueKey> {
     match unique {
         b"-" if data.is_empty() => None,
-        b"-" => UniqueKey::new([SAME_DATA, &Sha256::digest(data)[..]].concat()).ok(),
+        b"-" => UniqueKey::new([DATA_KEY_PREFIX, &Sha256::digest(data)[..]].concat()).ok(),
         // None if it is empty.
         unique => UniqueKey::new(unique).ok(),
     }
 }
 
 /// The unique ID that a key is shown as.
-pub(crate) fn shown(key: Option<&UniqueKey>) -> &[u8] {
+pub(crate) fn unique_id(key: Option<&UniqueKey>) -> &[u8] {
     match key.map(UniqueKey::as_bytes) {
-        Some(key) if key.starts_with(SAME_DATA) => b"-",
+        Some(key) if key.starts_with(DATA_KEY_PREFIX) => b"-",
         // It was not put by Gearman, and cannot be said.
         Some(key) if key.contains(&0) => b"",
         key => key.unwrap_or_default(),

@@ -8,34 +8,34 @@ use std::time::Duration;
 use geartrain_core::{Backend, ResultStreamEnd};
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Inbox;
+use super::mailbox::Mailbox;
 
 /// How long to wait when the backend cannot be asked.
-const TROUBLE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Knows everyone's inbox.
-pub(crate) struct Mail {
+pub(crate) struct Router {
     /// The stream that those who begin to wait now are told through.
-    front: AtomicU64,
-    inboxes: Mutex<HashMap<u64, Arc<Inbox>>>,
+    stream_id: AtomicU64,
+    mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
 }
 
-impl Mail {
-    pub(crate) fn new() -> Mail {
-        Mail { front: AtomicU64::new(fresh_front()), inboxes: Mutex::default() }
+impl Router {
+    pub(crate) fn new() -> Router {
+        Router { stream_id: AtomicU64::new(fresh_stream_id()), mailboxes: Mutex::default() }
     }
 
     /// The stream that those who begin to wait now are told through.
-    pub(crate) fn front(&self) -> u64 {
-        self.front.load(Ordering::Acquire)
+    pub(crate) fn stream_id(&self) -> u64 {
+        self.stream_id.load(Ordering::Acquire)
     }
 
-    pub(crate) fn add(&self, connection: u64, inbox: Arc<Inbox>) {
-        self.inboxes().insert(connection, inbox);
+    pub(crate) fn add(&self, connection: u64, inbox: Arc<Mailbox>) {
+        self.mailboxes().insert(connection, inbox);
     }
 
     pub(crate) fn remove(&self, connection: u64) {
-        self.inboxes().remove(&connection);
+        self.mailboxes().remove(&connection);
     }
 
     /// Brings mail until it is stopped. `ready` is told when the first stream is there.
@@ -48,7 +48,7 @@ impl Mail {
         let mut ready = Some(ready);
         let mut last_word = String::new();
         loop {
-            let front = self.front();
+            let front = self.stream_id();
             let mut stream = tokio::select! {
                 () = stop.cancelled() => return,
                 stream = backend.open_result_stream(front) => match stream {
@@ -59,10 +59,10 @@ impl Mail {
                             tracing::warn!(%error, "clients that wait for jobs cannot be told anything now");
                         }
                         // Some other stream may have this number.
-                        self.end(front);
+                        self.replace_stream(front);
                         tokio::select! {
                             () = stop.cancelled() => return,
-                            () = tokio::time::sleep(TROUBLE) => continue,
+                            () = tokio::time::sleep(RETRY_DELAY) => continue,
                         }
                     }
                 },
@@ -75,9 +75,9 @@ impl Mail {
                     () = stop.cancelled() => return,
                     delivery = stream.next() => match delivery {
                         Ok(delivery) => {
-                            let inbox = self.inboxes().get(&delivery.waiter.connection).cloned();
+                            let inbox = self.mailboxes().get(&delivery.waiter.connection).cloned();
                             // Whoever has gone is not told.
-                            inbox.iter().for_each(|inbox| inbox.tell(delivery.clone()));
+                            inbox.iter().for_each(|inbox| inbox.deliver(delivery.clone()));
                         }
                         Err(why) => break why,
                     },
@@ -88,23 +88,23 @@ impl Mail {
                     "clients that wait for jobs were told too much at once; they are told that their jobs failed"
                 );
             }
-            self.end(front);
+            self.replace_stream(front);
         }
     }
 
     /// Goes on with another stream. Those who waited through this one are told that nothing more comes.
-    fn end(&self, front: u64) {
-        self.front.store(fresh_front(), Ordering::Release);
-        self.inboxes().values().for_each(|inbox| inbox.end(front));
+    fn replace_stream(&self, front: u64) {
+        self.stream_id.store(fresh_stream_id(), Ordering::Release);
+        self.mailboxes().values().for_each(|inbox| inbox.end_stream(front));
     }
 
-    fn inboxes(&self) -> MutexGuard<'_, HashMap<u64, Arc<Inbox>>> {
-        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mailboxes(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mailbox>>> {
+        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A number that nobody else has chosen.
-fn fresh_front() -> u64 {
+fn fresh_stream_id() -> u64 {
     // Half of it is chance, and the other half differs from one to the next.
     uuid::Uuid::now_v7().as_u64_pair().1
 }
