@@ -1,140 +1,139 @@
-//! The workers that are asleep, and who wakes them.
+//! Idle workers after PRE_SLEEP, and the wake-ups (NOOP) that end their sleep.
 //!
-//! For each function that somebody sleeps for, one task asks the backend to be told when there is a job. Then it wakes few: those who have slept longest.
-//! When one of them has asked for a job it looks whether there is still one, and wakes the next; so jobs that come by the hundred wake a hundred workers, in a
-//! few rounds, and one job wakes one. Whoever was woken and does not ask is not waited for long: then more are woken.
+//! For each function with an idle worker, one task waits at the backend until a job of it is ready. Then it
+//! wakes a few workers, those idle longest first. When one of them has asked for a job, the task looks
+//! whether there is another one and wakes the next worker. So one job wakes one worker, and hundreds of jobs
+//! wake hundreds of workers in a few rounds (no thundering herd). If no woken worker asks in time, the task
+//! wakes twice as many.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use geartrain_core::{Backend, QueueName, Seconds};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::connection::BACKEND_UNAVAILABLE;
 use super::mailbox::Mailbox;
+use super::tasks::Tasks;
 
-/// How long whoever was woken may take to ask for the job before more are woken.
+/// How long a woken worker may take to ask for the job before more are woken.
 const WAKE_TIMEOUT: Duration = Duration::from_millis(20);
-/// How long the backend is asked to wait at a time.
+/// How long one wait at the backend lasts.
 const WATCH_SECONDS: i32 = 600;
-/// How long to wait when the backend cannot be asked.
+/// Pause after the backend did not answer.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// All who are asleep.
+/// All idle workers of a front-end.
 pub(crate) struct IdleWorkers {
     backend: Arc<dyn Backend>,
-    /// How many to wake at first; all of them, if 0.
+    /// How many workers a job wakes at first; 0 wakes all.
     wake_initial: usize,
-    functions: Mutex<BTreeMap<QueueName, WatchedFunction>>,
-    /// For how many functions there is a job, as far as is known.
+    watched: Mutex<BTreeMap<QueueName, WatchedFunction>>,
+    /// Number of functions with [`WatchedFunction::ready`] set.
     ready: AtomicUsize,
     next_position: AtomicU64,
-    stop: CancellationToken,
+    tasks: Arc<Tasks>,
 }
 
-/// Those who sleep for one function. It is there as long as a task watches the function.
+/// The idle workers of one function. It exists as long as a task watches the function.
 #[derive(Default)]
 struct WatchedFunction {
     idle: BTreeMap<u64, Arc<IdleWorker>>,
-    /// Set as long as there was a job when somebody last looked, and nobody who can do it has asked for one since.
+    /// Set while the backend reported a job and no worker of this function has asked for one since.
     ready: Option<Arc<Notify>>,
 }
 
-/// Somebody who is asleep.
 struct IdleWorker {
-    /// Their place in each line: who came first is woken first.
+    /// Its position in the wake order of each of its functions: the longest idle first.
     position: u64,
     mailbox: Arc<Mailbox>,
     functions: Vec<QueueName>,
 }
 
-/// Where somebody sleeps.
+/// The registration of an idle worker, needed to deregister it.
 pub(crate) struct Registration(Arc<IdleWorker>);
 
 impl IdleWorkers {
-    pub(crate) fn new(backend: Arc<dyn Backend>, few: usize, stop: CancellationToken) -> Arc<IdleWorkers> {
+    pub(crate) fn new(backend: Arc<dyn Backend>, wake_initial: usize, tasks: Arc<Tasks>) -> Arc<IdleWorkers> {
         Arc::new(IdleWorkers {
             backend,
-            wake_initial: few,
-            functions: Mutex::default(),
+            wake_initial,
+            watched: Mutex::default(),
             ready: AtomicUsize::new(0),
             next_position: AtomicU64::new(0),
-            stop,
+            tasks,
         })
     }
 
-    /// Watches these functions, for somebody who asks for a job and will lie down if there is none. What the backend is asked for at the same time costs
-    /// less than what it is asked for later.
+    /// Watches these functions for a worker that has just asked for a job and will be idle if there is none:
+    /// the backend executes the wait together with that pop, which costs less than a call of its own later.
     pub(crate) fn watch_early(self: &Arc<IdleWorkers>, functions: &[QueueName]) {
-        let mut lines = self.functions();
+        let mut watched = self.watched();
         for function in functions {
-            self.ensure_watched(function, &mut lines);
+            self.ensure_watched(function, &mut watched);
         }
     }
 
     fn ensure_watched(
         self: &Arc<IdleWorkers>,
         function: &QueueName,
-        lines: &mut BTreeMap<QueueName, WatchedFunction>,
+        watched: &mut BTreeMap<QueueName, WatchedFunction>,
     ) {
-        if lines.contains_key(function) {
+        if watched.contains_key(function) {
             return;
         }
-        lines.insert(function.clone(), WatchedFunction::default());
-        let (sleepers, function) = (self.clone(), function.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = sleepers.watch(&function) => {}
-                () = sleepers.stop.cancelled() => {}
-            }
-        });
+        watched.insert(function.clone(), WatchedFunction::default());
+        let (workers, function) = (self.clone(), function.clone());
+        self.tasks.spawn(async move { workers.watch(&function).await });
     }
 
-    /// Lets somebody sleep until there is a job of one of these functions. If it is known that there is one, they are woken at once.
+    /// Registers an idle worker, to be woken for a job of one of these functions. If a job is known to be
+    /// ready, the worker is woken at once and not registered.
     pub(crate) fn register(
         self: &Arc<IdleWorkers>,
-        inbox: &Arc<Mailbox>,
+        mailbox: &Arc<Mailbox>,
         functions: &[QueueName],
     ) -> Option<Registration> {
-        let mut lines = self.functions();
-        if functions.iter().any(|function| lines.get(function).is_some_and(|line| line.ready.is_some())) {
-            drop(lines);
-            inbox.wake();
+        let mut watched = self.watched();
+        if functions.iter().any(|function| watched.get(function).is_some_and(|it| it.ready.is_some())) {
+            drop(watched);
+            mailbox.wake();
             return None;
         }
-        let place = self.next_position.fetch_add(1, Ordering::Relaxed);
-        let sleeper =
-            Arc::new(IdleWorker { position: place, mailbox: inbox.clone(), functions: functions.to_vec() });
+        let position = self.next_position.fetch_add(1, Ordering::Relaxed);
+        let worker =
+            Arc::new(IdleWorker { position, mailbox: mailbox.clone(), functions: functions.to_vec() });
         for function in functions {
-            self.ensure_watched(function, &mut lines);
-            lines.entry(function.clone()).or_default().idle.insert(place, sleeper.clone());
+            self.ensure_watched(function, &mut watched);
+            watched.entry(function.clone()).or_default().idle.insert(position, worker.clone());
         }
-        Some(Registration(sleeper))
+        Some(Registration(worker))
     }
 
-    /// They are not to be woken any more.
-    pub(crate) fn deregister(&self, Registration(sleeper): Registration) {
-        remove(&sleeper, &mut self.functions());
-        sleeper.mailbox.cancel_wake();
+    /// Removes an idle worker and takes back a wake-up that it has not read yet.
+    pub(crate) fn deregister(&self, Registration(worker): Registration) {
+        remove(&worker, &mut self.watched());
+        worker.mailbox.cancel_wake();
     }
 
-    /// Somebody who can do these has asked for a job: there may be no more, or it may be time to wake the next.
+    /// A worker with these functions has asked for a job: the last job may be gone, or the next worker may be
+    /// due to be woken.
     pub(crate) fn job_requested(&self, functions: &[QueueName]) {
         if self.ready.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let lines = self.functions();
+        let watched = self.watched();
         for function in functions {
-            if let Some(asked) = lines.get(function).and_then(|line| line.ready.as_ref()) {
-                asked.notify_one();
+            if let Some(requested) = watched.get(function).and_then(|it| it.ready.as_ref()) {
+                requested.notify_one();
             }
         }
     }
 
-    /// Wakes those who sleep for a function whenever there is a job, until nobody sleeps for it.
+    /// Wakes idle workers of a function whenever a job is ready, until none is left.
     async fn watch(&self, function: &QueueName) {
         loop {
             match self.backend.ready_or_wait(vec![function.clone()], Seconds::from(WATCH_SECONDS)).await {
@@ -154,73 +153,73 @@ impl IdleWorkers {
                     continue;
                 }
             }
-            let mut few = if self.wake_initial == 0 { usize::MAX } else { self.wake_initial };
+            let mut count = if self.wake_initial == 0 { usize::MAX } else { self.wake_initial };
             loop {
-                let Some(asked) = self.wake(function, few) else { return };
+                let Some(requested) = self.wake(function, count) else { return };
                 tokio::select! {
-                    () = asked.notified() => break,
-                    () = tokio::time::sleep(WAKE_TIMEOUT) => few = few.saturating_mul(2),
+                    () = requested.notified() => break,
+                    () = tokio::time::sleep(WAKE_TIMEOUT) => count = count.saturating_mul(2),
                 }
             }
             self.clear_ready(function);
         }
     }
 
-    /// Wakes those who have slept longest. None if nobody is asleep any more: then nobody needs to watch the function either.
-    fn wake(&self, function: &QueueName, few: usize) -> Option<Arc<Notify>> {
-        let mut lines = self.functions();
-        let line = lines.get(function)?;
-        let woken: Vec<Arc<IdleWorker>> = line.idle.values().take(few).cloned().collect();
-        for sleeper in woken {
-            // Whoever is awake sleeps for nothing else either.
-            remove(&sleeper, &mut lines);
-            sleeper.mailbox.wake();
+    /// Wakes the `count` workers that have been idle longest. `None` if no idle worker is left: then the watch
+    /// of the function ends as well.
+    fn wake(&self, function: &QueueName, count: usize) -> Option<Arc<Notify>> {
+        let mut watched = self.watched();
+        let woken: Vec<Arc<IdleWorker>> = watched.get(function)?.idle.values().take(count).cloned().collect();
+        for worker in woken {
+            // One wake-up ends its registration for all of its functions.
+            remove(&worker, &mut watched);
+            worker.mailbox.wake();
         }
-        let line = lines.get_mut(function)?;
-        if line.idle.is_empty() {
-            self.uncount_ready(lines.remove(function));
+        let entry = watched.get_mut(function)?;
+        if entry.idle.is_empty() {
+            self.uncount_ready(watched.remove(function));
             return None;
         }
-        if line.ready.is_none() {
+        if entry.ready.is_none() {
             self.ready.fetch_add(1, Ordering::Relaxed);
         }
-        Some(line.ready.get_or_insert_default().clone())
+        Some(entry.ready.get_or_insert_default().clone())
     }
 
-    /// Somebody has asked for a job, so whether there is one must be looked at again.
+    /// A worker has asked for a job, so the backend must be asked again whether one is ready.
     fn clear_ready(&self, function: &QueueName) {
-        if let Some(line) = self.functions().get_mut(function)
-            && line.ready.take().is_some()
+        if let Some(entry) = self.watched().get_mut(function)
+            && entry.ready.take().is_some()
         {
             self.ready.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Ends a line if nobody is in it.
+    /// Ends the watch of a function without idle workers. Returns whether it did.
     fn end_watch_if_unused(&self, function: &QueueName) -> bool {
-        let mut lines = self.functions();
-        if lines.get(function).is_some_and(|line| !line.idle.is_empty()) {
+        let mut watched = self.watched();
+        if watched.get(function).is_some_and(|entry| !entry.idle.is_empty()) {
             return false;
         }
-        self.uncount_ready(lines.remove(function));
+        self.uncount_ready(watched.remove(function));
         true
     }
 
-    fn uncount_ready(&self, line: Option<WatchedFunction>) {
-        if line.is_some_and(|line| line.ready.is_some()) {
+    fn uncount_ready(&self, removed: Option<WatchedFunction>) {
+        if removed.is_some_and(|entry| entry.ready.is_some()) {
             self.ready.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn functions(&self) -> MutexGuard<'_, BTreeMap<QueueName, WatchedFunction>> {
-        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<QueueName, WatchedFunction>> {
+        self.watched.lock()
     }
 }
 
-fn remove(sleeper: &IdleWorker, lines: &mut BTreeMap<QueueName, WatchedFunction>) {
-    for function in &sleeper.functions {
-        if let Some(line) = lines.get_mut(function) {
-            line.idle.remove(&sleeper.position);
+fn remove(worker: &IdleWorker, watched: &mut BTreeMap<QueueName, WatchedFunction>) {
+    for function in &worker.functions {
+        if let Some(entry) = watched.get_mut(function) {
+            entry.idle.remove(&worker.position);
         }
     }
 }

@@ -1,21 +1,20 @@
-//! Brings what those are told who wait for jobs to the connections that they wait through.
+//! Router: reads the front-end's result stream and puts each item into the mailbox of its connection.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use geartrain_core::{Backend, ResultStreamEnd};
-use tokio_util::sync::CancellationToken;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::mailbox::Mailbox;
 
-/// How long to wait when the backend cannot be asked.
+/// Pause after the backend did not open a stream.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Knows everyone's inbox.
+/// The mailboxes of all connections, and the result stream that feeds them.
 pub(crate) struct Router {
-    /// The stream that those who begin to wait now are told through.
     stream_id: AtomicU64,
     mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
 }
@@ -25,86 +24,72 @@ impl Router {
         Router { stream_id: AtomicU64::new(fresh_stream_id()), mailboxes: Mutex::default() }
     }
 
-    /// The stream that those who begin to wait now are told through.
+    /// The stream for clients that begin to wait now.
     pub(crate) fn stream_id(&self) -> u64 {
         self.stream_id.load(Ordering::Acquire)
     }
 
-    pub(crate) fn add(&self, connection: u64, inbox: Arc<Mailbox>) {
-        self.mailboxes().insert(connection, inbox);
+    pub(crate) fn add(&self, connection: u64, mailbox: Arc<Mailbox>) {
+        self.mailboxes().insert(connection, mailbox);
     }
 
     pub(crate) fn remove(&self, connection: u64) {
         self.mailboxes().remove(&connection);
     }
 
-    /// Brings mail until it is stopped. `ready` is told when the first stream is there.
-    pub(crate) async fn run(
-        &self,
-        backend: &dyn Backend,
-        ready: tokio::sync::oneshot::Sender<()>,
-        stop: &CancellationToken,
-    ) {
+    /// Routes deliveries until it is dropped. Signals `ready` when the first stream is open.
+    pub(crate) async fn run(&self, backend: &dyn Backend, ready: tokio::sync::oneshot::Sender<()>) {
         let mut ready = Some(ready);
-        let mut last_word = String::new();
+        let mut last_error = String::new();
         loop {
-            let front = self.stream_id();
-            let mut stream = tokio::select! {
-                () = stop.cancelled() => return,
-                stream = backend.open_result_stream(front) => match stream {
-                    Ok(stream) => stream,
-                    Err(error) => {
-                        if last_word != error.to_string() {
-                            last_word = error.to_string();
-                            tracing::warn!(%error, "clients that wait for jobs cannot be told anything now");
-                        }
-                        // Some other stream may have this number.
-                        self.replace_stream(front);
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            () = tokio::time::sleep(RETRY_DELAY) => continue,
-                        }
+            let stream_id = self.stream_id();
+            let mut stream = match backend.open_result_stream(stream_id).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    if last_error != error.to_string() {
+                        last_error = error.to_string();
+                        tracing::warn!(%error, "waiting clients receive no results now: no result stream");
                     }
-                },
-            };
-            last_word.clear();
-            // If nobody waits for it, that is as well.
-            let _ = ready.take().map(|ready| ready.send(()));
-            let why = loop {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    delivery = stream.next() => match delivery {
-                        Ok(delivery) => {
-                            let inbox = self.mailboxes().get(&delivery.waiter.connection).cloned();
-                            // Whoever has gone is not told.
-                            inbox.iter().for_each(|inbox| inbox.deliver(delivery.clone()));
-                        }
-                        Err(why) => break why,
-                    },
+                    // Another stream may have this number.
+                    self.replace_stream(stream_id);
+                    tokio::time::sleep(RETRY_DELAY).await;
+                    continue;
                 }
             };
-            if why == ResultStreamEnd::Lagged {
+            last_error.clear();
+            // The receiver is gone if the front-end stops already.
+            let _ = ready.take().map(|ready| ready.send(()));
+            let end = loop {
+                match stream.next().await {
+                    Ok(delivery) => {
+                        let mailbox = self.mailboxes().get(&delivery.waiter.connection).cloned();
+                        // None if the connection has ended.
+                        mailbox.iter().for_each(|mailbox| mailbox.deliver(delivery.clone()));
+                    }
+                    Err(end) => break end,
+                }
+            };
+            if end == ResultStreamEnd::Lagged {
                 tracing::warn!(
-                    "clients that wait for jobs were told too much at once; they are told that their jobs failed"
+                    "the result stream fell behind and was closed; waiting clients receive WORK_FAIL"
                 );
             }
-            self.replace_stream(front);
+            self.replace_stream(stream_id);
         }
     }
 
-    /// Goes on with another stream. Those who waited through this one are told that nothing more comes.
-    fn replace_stream(&self, front: u64) {
+    /// Chooses a new stream id, and tells every connection that the old stream has ended.
+    fn replace_stream(&self, ended: u64) {
         self.stream_id.store(fresh_stream_id(), Ordering::Release);
-        self.mailboxes().values().for_each(|inbox| inbox.end_stream(front));
+        self.mailboxes().values().for_each(|mailbox| mailbox.end_stream(ended));
     }
 
     fn mailboxes(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mailbox>>> {
-        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mailboxes.lock()
     }
 }
 
-/// A number that nobody else has chosen.
+/// A stream id that no other server has chosen: half of it is random, the rest counts up.
 fn fresh_stream_id() -> u64 {
-    // Half of it is chance, and the other half differs from one to the next.
     uuid::Uuid::now_v7().as_u64_pair().1
 }
