@@ -17,7 +17,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::packet::{FUNCTION_BYTES_MAX, REQUEST, RESPONSE, terminated};
-use crate::writer::{Unwritable, Writer};
+use crate::writer::{EncodeError, Writer};
 
 pub(crate) const HEADER_BYTES: usize = 9;
 
@@ -302,26 +302,26 @@ impl Request {
 
 impl<B: AsRef<[u8]>> Request<B> {
     /// Appends the packet. What cannot be said in one leaves the buffer as it was.
-    pub fn encode(&self, magic: Magic, out: &mut BytesMut) -> Result<(), Unwritable> {
+    pub fn encode(&self, magic: Magic, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
-            Request::Noop => magic.begin(NOOP, out).end(),
-            Request::WorkerConnect { names } => magic.begin(WORKER_CONNECT, out).end_with(names),
-            Request::WorkerDisconnect => magic.begin(WORKER_DISCONNECT, out).end(),
-            Request::WorkerSleep => magic.begin(WORKER_SLEEP, out).end(),
+            Request::Noop => magic.begin(NOOP, out).finish(),
+            Request::WorkerConnect { names } => magic.begin(WORKER_CONNECT, out).finish_with(names),
+            Request::WorkerDisconnect => magic.begin(WORKER_DISCONNECT, out).finish(),
+            Request::WorkerSleep => magic.begin(WORKER_SLEEP, out).finish(),
             Request::JobCreate { name, dupkey, flags, kind, args } => {
                 let writer =
                     magic.begin(JOB_CREATE_REQ, out).argument("name", name)?.argument("dupkey", dupkey)?;
-                writer.raw(&[*flags, *kind as u8]).end_with(args)
+                writer.raw(&[*flags, *kind as u8]).finish_with(args)
             }
-            Request::JobAssign => magic.begin(JOB_ASSIGN_REQ, out).end(),
+            Request::JobAssign => magic.begin(JOB_ASSIGN_REQ, out).finish(),
             Request::AnnounceStatus(progress) => {
-                magic.begin(JOB_STATUS_ANNOUNCE, out).end_with(progress.bytes())
+                magic.begin(JOB_STATUS_ANNOUNCE, out).finish_with(progress.bytes())
             }
-            Request::JobStatus { handle } => magic.begin(JOB_STATUS_REQ, out).end_with(handle),
+            Request::JobStatus { handle } => magic.begin(JOB_STATUS_REQ, out).finish_with(handle),
             Request::AnnounceComplete { result, data } => {
-                magic.begin(JOB_COMPLETE_ANNOUNCE, out).raw(&[*result]).end_with(data)
+                magic.begin(JOB_COMPLETE_ANNOUNCE, out).raw(&[*result]).finish_with(data)
             }
-            Request::JobComplete { handle } => magic.begin(JOB_COMPLETE_REQ, out).end_with(handle),
+            Request::JobComplete { handle } => magic.begin(JOB_COMPLETE_REQ, out).finish_with(handle),
         }
     }
 }
@@ -354,20 +354,20 @@ impl Response {
 
 impl<B: AsRef<[u8]>> Response<B> {
     /// Appends the packet. What cannot be said in one leaves the buffer as it was.
-    pub fn encode(&self, magic: Magic, out: &mut BytesMut) -> Result<(), Unwritable> {
+    pub fn encode(&self, magic: Magic, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
-            Response::Noop => magic.begin(NOOP, out).end(),
-            Response::JobCreate { handle } => magic.begin(JOB_CREATE_RES, out).end_with(handle),
+            Response::Noop => magic.begin(NOOP, out).finish(),
+            Response::JobCreate { handle } => magic.begin(JOB_CREATE_RES, out).finish_with(handle),
             Response::JobAssign { name, args } => {
-                magic.begin(JOB_ASSIGN_RES, out).argument("name", name)?.end_with(args)
+                magic.begin(JOB_ASSIGN_RES, out).argument("name", name)?.finish_with(args)
             }
-            Response::NoJob => magic.begin(JOB_ASSIGN_RES, out).end(),
-            Response::JobStatus(progress) => magic.begin(JOB_STATUS_RES, out).end_with(progress.bytes()),
+            Response::NoJob => magic.begin(JOB_ASSIGN_RES, out).finish(),
+            Response::JobStatus(progress) => magic.begin(JOB_STATUS_RES, out).finish_with(progress.bytes()),
             Response::JobComplete { state, result, data } => {
-                magic.begin(JOB_COMPLETE_RES, out).raw(&state.to_be_bytes()).raw(&[*result]).end_with(data)
+                magic.begin(JOB_COMPLETE_RES, out).raw(&state.to_be_bytes()).raw(&[*result]).finish_with(data)
             }
             Response::Error { kind, code, text } => {
-                magic.begin(ERROR, out).raw(&[*kind, *code]).end_with(text)
+                magic.begin(ERROR, out).raw(&[*kind, *code]).finish_with(text)
             }
         }
     }
@@ -377,7 +377,7 @@ impl Error {
     /// Appends the error packet.
     pub fn encode(&self, magic: Magic, out: &mut BytesMut) {
         // Only a text of 4 GiB could fail.
-        let _ = magic.begin(ERROR, out).raw(&[self.kind, self.code as u8]).end_with(self.text());
+        let _ = magic.begin(ERROR, out).raw(&[self.kind, self.code as u8]).finish_with(self.text());
     }
 
     fn text(&self) -> &'static str {

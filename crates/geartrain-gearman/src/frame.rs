@@ -6,7 +6,7 @@ use crate::draft;
 use crate::packet::{self, Fault, Packet, REQUEST, RESPONSE};
 
 /// Every TLS connection begins so.
-const TLS: [u8; 2] = [0x16, 0x03];
+const TLS_RECORD: [u8; 2] = [0x16, 0x03];
 /// Above this, a slice of what was read is kept rather than copied.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
@@ -45,7 +45,7 @@ pub enum Incoming {
 
 /// Bytes after which there is no telling where anything begins. The connection ends, after the [answer](Framing::answer) if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Framing {
+pub enum FramingError {
     /// A NUL and then no magic that is known.
     #[error("it begins with a NUL, but is no packet")]
     UnknownMagic,
@@ -74,13 +74,18 @@ pub enum Framing {
     Draft(draft::Error),
 }
 
-impl Framing {
+impl FramingError {
     /// Writes what the peer is told before the connection ends: an error where its language has one for this, else nothing.
-    pub fn answer(&self, draft_magic: draft::Magic, out: &mut BytesMut) {
+    pub fn encode_reply(&self, draft_magic: draft::Magic, out: &mut BytesMut) {
         match *self {
-            Framing::TooLarge { bytes, bytes_max } => Fault::PacketTooLarge { bytes, bytes_max }.encode(out),
-            Framing::Draft(error) => error.encode(draft_magic, out),
-            Framing::UnknownMagic | Framing::TlsHello | Framing::Switched | Framing::LineTooLong { .. } => {}
+            FramingError::TooLarge { bytes, bytes_max } => {
+                Fault::PacketTooLarge { bytes, bytes_max }.encode(out)
+            }
+            FramingError::Draft(error) => error.encode(draft_magic, out),
+            FramingError::UnknownMagic
+            | FramingError::TlsHello
+            | FramingError::Switched
+            | FramingError::LineTooLong { .. } => {}
         }
     }
 }
@@ -92,25 +97,25 @@ impl Framing {
 pub struct Parser {
     options: Options,
     /// The magic of packets to this side, and of those from it.
-    ours: [u8; 4],
-    theirs: [u8; 4],
+    expected_magic: [u8; 4],
+    opposite_magic: [u8; 4],
     draft_kind_max: u8,
-    language: Option<Language>,
+    era: Option<Era>,
     /// How many bytes of a line have been searched for its end.
-    searched: usize,
+    scanned_bytes: usize,
     /// How many bytes of a refused packet are still to come.
-    refused: usize,
+    discard_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Language {
+enum Era {
     /// Packets and lines, mixed freely.
-    Today,
+    Current,
     Draft,
 }
 
 /// What the next bytes are.
-enum Opening {
+enum Prefix {
     Packet,
     Misdirected,
     Draft,
@@ -124,55 +129,55 @@ impl Parser {
     pub fn server(options: Options) -> Parser {
         Parser {
             options,
-            ours: REQUEST,
-            theirs: RESPONSE,
+            expected_magic: REQUEST,
+            opposite_magic: RESPONSE,
             draft_kind_max: draft::JOB_COMPLETE_RES,
-            language: None,
-            searched: 0,
-            refused: 0,
+            era: None,
+            scanned_bytes: 0,
+            discard_bytes: 0,
         }
     }
 
     /// For what a server sends.
     pub fn client(options: Options) -> Parser {
         let server = Parser::server(options);
-        Parser { ours: RESPONSE, theirs: REQUEST, draft_kind_max: draft::ERROR, ..server }
+        Parser { expected_magic: RESPONSE, opposite_magic: REQUEST, draft_kind_max: draft::ERROR, ..server }
     }
 
     /// Takes the next packet or line out of the buffer, if all of it is there. After an error it has no more to say than the same error.
-    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
-        if self.refused > 0 {
-            let there = self.refused.min(buffer.len());
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, FramingError> {
+        if self.discard_bytes > 0 {
+            let there = self.discard_bytes.min(buffer.len());
             buffer.advance(there);
-            self.refused -= there;
+            self.discard_bytes -= there;
         }
         if buffer.is_empty() {
             return Ok(None);
         }
-        if self.language == Some(Language::Draft) {
+        if self.era == Some(Era::Draft) {
             return self.draft(buffer);
         }
-        if self.searched > 0 {
+        if self.scanned_bytes > 0 {
             return self.line(buffer);
         }
-        match self.opening(buffer) {
+        match self.prefix(buffer) {
             None => Ok(None),
-            Some(Opening::Packet) => self.packet(buffer, false),
-            Some(Opening::Misdirected) => self.packet(buffer, true),
-            Some(Opening::Line) => self.line(buffer),
-            Some(Opening::Draft) if self.language.is_some() => Err(Framing::Switched),
-            Some(Opening::Draft) => self.draft(buffer),
-            Some(Opening::Tls) => Err(Framing::TlsHello),
-            Some(Opening::Unknown) => Err(Framing::UnknownMagic),
+            Some(Prefix::Packet) => self.packet(buffer, false),
+            Some(Prefix::Misdirected) => self.packet(buffer, true),
+            Some(Prefix::Line) => self.line(buffer),
+            Some(Prefix::Draft) if self.era.is_some() => Err(FramingError::Switched),
+            Some(Prefix::Draft) => self.draft(buffer),
+            Some(Prefix::Tls) => Err(FramingError::TlsHello),
+            Some(Prefix::Unknown) => Err(FramingError::UnknownMagic),
         }
     }
 
     /// How many more bytes are known to be on their way for the packet that the buffer begins with: a hint for reading, and no more than its sender's word.
-    pub fn wants(&self, buffer: &[u8]) -> usize {
-        let header = match (self.language, self.opening(buffer)) {
-            _ if self.refused > 0 || self.searched > 0 => return 0,
-            (Some(Language::Draft), _) | (None, Some(Opening::Draft)) => draft::HEADER_BYTES,
-            (_, Some(Opening::Packet)) => packet::HEADER_BYTES,
+    pub fn bytes_wanted(&self, buffer: &[u8]) -> usize {
+        let header = match (self.era, self.prefix(buffer)) {
+            _ if self.discard_bytes > 0 || self.scanned_bytes > 0 => return 0,
+            (Some(Era::Draft), _) | (None, Some(Prefix::Draft)) => draft::HEADER_BYTES,
+            (_, Some(Prefix::Packet)) => packet::HEADER_BYTES,
             _ => return 0,
         };
         let whole = data_bytes(buffer, header).map_or(header, |bytes| header + bytes as usize);
@@ -180,46 +185,49 @@ impl Parser {
     }
 
     /// Says what the bytes begin with, as soon as that is certain.
-    fn opening(&self, bytes: &[u8]) -> Option<Opening> {
+    fn prefix(&self, bytes: &[u8]) -> Option<Prefix> {
         let seen = &bytes[..bytes.len().min(4)];
         let draft = self.options.draft_magic.bytes();
-        if seen == self.ours {
-            Some(Opening::Packet)
+        if seen == self.expected_magic {
+            Some(Prefix::Packet)
         } else if seen == draft {
-            Some(Opening::Draft)
-        } else if seen == self.theirs {
-            Some(Opening::Misdirected)
-        } else if seen.starts_with(&TLS) {
-            Some(Opening::Tls)
-        } else if [&self.ours[..], &self.theirs, &draft, &TLS].iter().any(|magic| magic.starts_with(seen)) {
+            Some(Prefix::Draft)
+        } else if seen == self.opposite_magic {
+            Some(Prefix::Misdirected)
+        } else if seen.starts_with(&TLS_RECORD) {
+            Some(Prefix::Tls)
+        } else if [&self.expected_magic[..], &self.opposite_magic, &draft, &TLS_RECORD]
+            .iter()
+            .any(|magic| magic.starts_with(seen))
+        {
             None
         } else {
-            Some(if seen[0] == 0 { Opening::Unknown } else { Opening::Line })
+            Some(if seen[0] == 0 { Prefix::Unknown } else { Prefix::Line })
         }
     }
 
-    fn packet(&mut self, buffer: &mut BytesMut, misdirected: bool) -> Result<Option<Incoming>, Framing> {
+    fn packet(&mut self, buffer: &mut BytesMut, misdirected: bool) -> Result<Option<Incoming>, FramingError> {
         let Some(bytes) = data_bytes(buffer, packet::HEADER_BYTES) else { return Ok(None) };
         let bytes_max = self.options.packet_bytes_max;
         if bytes > bytes_max {
-            return Err(Framing::TooLarge { bytes, bytes_max });
+            return Err(FramingError::TooLarge { bytes, bytes_max });
         }
         let (kind, bytes) =
             (u32::from_be_bytes([buffer[4], buffer[5], buffer[6], buffer[7]]), bytes as usize);
         if misdirected {
             buffer.advance(packet::HEADER_BYTES);
-            self.refused = bytes;
-            self.language = Some(Language::Today);
+            self.discard_bytes = bytes;
+            self.era = Some(Era::Current);
             return Ok(Some(Incoming::Misdirected { kind }));
         }
         let Some(data) = take(buffer, packet::HEADER_BYTES, bytes) else { return Ok(None) };
-        self.language = Some(Language::Today);
+        self.era = Some(Era::Current);
         Ok(Some(Incoming::Packet(Packet { kind, data })))
     }
 
-    fn draft(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
+    fn draft(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, FramingError> {
         let magic = self.options.draft_magic.bytes();
-        let wrong = |kind, code| Err(Framing::Draft(draft::Error { kind, code }));
+        let wrong = |kind, code| Err(FramingError::Draft(draft::Error { kind, code }));
         let seen = &buffer[..buffer.len().min(4)];
         if !magic.starts_with(seen) {
             return wrong(0, draft::Code::BadMagic);
@@ -233,30 +241,30 @@ impl Parser {
             return wrong(kind, draft::Code::TooLarge);
         }
         let Some(data) = take(buffer, draft::HEADER_BYTES, bytes as usize) else { return Ok(None) };
-        self.language = Some(Language::Draft);
+        self.era = Some(Era::Draft);
         Ok(Some(Incoming::Draft(draft::Packet { kind, data })))
     }
 
-    fn line(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, Framing> {
+    fn line(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, FramingError> {
         let bytes_max = self.options.line_bytes_max;
         // No further than a line and its end can reach.
         let reach = &buffer[..buffer.len().min(bytes_max.saturating_add(2))];
-        let end = reach[self.searched..].iter().position(|byte| *byte == b'\n');
-        let seen = end.map_or(reach, |end| &reach[..self.searched + end]);
+        let end = reach[self.scanned_bytes..].iter().position(|byte| *byte == b'\n');
+        let seen = end.map_or(reach, |end| &reach[..self.scanned_bytes + end]);
         // A CR at the end does not count, even while it is not known that the line ends there.
         let line_bytes = seen.strip_suffix(b"\r").unwrap_or(seen).len();
         if line_bytes > bytes_max {
-            return Err(Framing::LineTooLong { bytes_max });
+            return Err(FramingError::LineTooLong { bytes_max });
         }
         if end.is_none() {
-            self.searched = buffer.len();
+            self.scanned_bytes = buffer.len();
             return Ok(None);
         }
         let whole = seen.len() + 1;
         let mut line = buffer.split_to(whole).freeze();
         line.truncate(line_bytes);
-        self.searched = 0;
-        self.language = Some(Language::Today);
+        self.scanned_bytes = 0;
+        self.era = Some(Era::Current);
         Ok(Some(Incoming::Line(line)))
     }
 }
@@ -294,11 +302,11 @@ mod tests {
         for piece in ["sta", "t", "us"] {
             buffer.extend_from_slice(piece.as_bytes());
             assert_eq!(parser.next(&mut buffer), Ok(None));
-            assert_eq!(parser.searched, buffer.len());
+            assert_eq!(parser.scanned_bytes, buffer.len());
         }
         buffer.extend_from_slice(b"\nx\n");
         assert_eq!(parser.next(&mut buffer), Ok(Some(Incoming::Line(Bytes::from_static(b"status")))));
-        assert_eq!(parser.searched, 0);
+        assert_eq!(parser.scanned_bytes, 0);
         assert_eq!(parser.next(&mut buffer), Ok(Some(Incoming::Line(Bytes::from_static(b"x")))));
     }
 }

@@ -34,9 +34,10 @@ pub mod client;
 pub mod draft;
 mod frame;
 pub mod front;
+mod function;
 pub mod packet;
 pub mod text;
 mod writer;
 
-pub use frame::{Framing, Incoming, Options, Parser, unpinned};
-pub use writer::Unwritable;
+pub use frame::{FramingError, Incoming, Options, Parser, unpinned};
+pub use writer::EncodeError;

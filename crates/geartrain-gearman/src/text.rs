@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use crate::packet;
 
 /// The most words of a command that takes any.
-const WORDS_MAX: usize = 5;
+const ARGUMENTS_MAX: usize = 5;
 
 /// What an administrator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub struct QueueLimits {
 
 /// An answer that begins with ERR. Some have a code, some a text, some both: clients look for exactly these.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ErrorReply {
     /// No such command: its first word.
     #[error("UNKNOWN_COMMAND Unknown+server+command{}", String::from_utf8_lossy(.0))]
     UnknownCommand(Bytes),
@@ -200,16 +200,16 @@ pub enum Line<'a> {
 
 impl Command {
     /// Understands a line. Where nobody may stop the server by a word, `shutdown` is not known.
-    pub fn parse(line: &Bytes, shutdown_allowed: bool) -> Result<Command, Refused> {
+    pub fn parse(line: &Bytes, shutdown_allowed: bool) -> Result<Command, ErrorReply> {
         let first = first_word(line);
-        let unknown = || Refused::UnknownCommand(line.slice_ref(first));
+        let unknown = || ErrorReply::UnknownCommand(line.slice_ref(first));
         // With the first word, one more than any command takes: enough to know that there are too many.
         let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-        let arguments: Vec<&[u8]> = words.skip(1).take(WORDS_MAX).collect();
+        let arguments: Vec<&[u8]> = words.skip(1).take(ARGUMENTS_MAX).collect();
         let name = |bytes: &[u8]| line.slice_ref(bytes);
         let is = |word: &[u8], expected: &str| word.eq_ignore_ascii_case(expected.as_bytes());
-        let Some(&command) = WORDS.iter().find(|word| is(first, word)) else { return Err(unknown()) };
-        let invalid = Refused::InvalidArguments(command);
+        let Some(&command) = COMMANDS.iter().find(|word| is(first, word)) else { return Err(unknown()) };
+        let invalid = ErrorReply::InvalidArguments(command);
         Ok(match (command, &arguments[..]) {
             ("status", _) => Command::Status,
             ("prioritystatus", _) => Command::PriorityStatus,
@@ -224,9 +224,9 @@ impl Command {
             (_, [_, _, _, _, _, ..]) => return Err(invalid),
             ("show", [jobs]) if is(jobs, "jobs") => Command::ShowJobs,
             ("show", [unique, jobs]) if is(unique, "unique") && is(jobs, "jobs") => Command::ShowUniqueJobs,
-            ("show", _) => return Err(Refused::UnknownShow),
+            ("show", _) => return Err(ErrorReply::UnknownShow),
             ("cancel", [job, handle]) if is(job, "job") => Command::CancelJob { handle: name(handle) },
-            ("cancel", [_, _]) => return Err(Refused::UnknownCancel),
+            ("cancel", [_, _]) => return Err(ErrorReply::UnknownCancel),
             ("create", [word, function]) if is(word, "function") && can_be_function(function) => {
                 Command::CreateFunction { function: name(function) }
             }
@@ -250,11 +250,11 @@ pub(crate) fn first_word(line: &[u8]) -> &[u8] {
 }
 
 fn can_be_function(name: &[u8]) -> bool {
-    packet::function(name).is_ok()
+    packet::check_function(name).is_ok()
 }
 
 /// All first words there are.
-const WORDS: [&str; 14] = [
+const COMMANDS: [&str; 14] = [
     "status",
     "prioritystatus",
     "workers",
@@ -289,13 +289,13 @@ impl QueueLimits {
     }
 }
 
-impl Refused {
+impl ErrorReply {
     /// Writes the answer.
     pub fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"ERR ");
         match self {
             // The word as it came: bytes, not text.
-            Refused::UnknownCommand(word) => {
+            ErrorReply::UnknownCommand(word) => {
                 out.extend_from_slice(b"UNKNOWN_COMMAND Unknown+server+command");
                 out.extend_from_slice(word);
             }

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 /// Why something cannot be said in a packet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unwritable {
+pub enum EncodeError {
     /// A NUL ends an argument, so one inside would make two of it.
     #[error("the {0} holds a NUL")]
     Nul(&'static str),
@@ -36,11 +36,11 @@ impl<'a> Writer<'a> {
     }
 
     /// An argument that others follow.
-    pub(crate) fn argument(self, name: &'static str, bytes: impl AsRef<[u8]>) -> Result<Self, Unwritable> {
+    pub(crate) fn argument(self, name: &'static str, bytes: impl AsRef<[u8]>) -> Result<Self, EncodeError> {
         let bytes = bytes.as_ref();
         if bytes.contains(&0) {
             self.out.truncate(self.start);
-            return Err(Unwritable::Nul(name));
+            return Err(EncodeError::Nul(name));
         }
         self.out.extend_from_slice(bytes);
         Ok(self.raw(&[0]))
@@ -65,28 +65,32 @@ impl<'a> Writer<'a> {
     }
 
     /// The last argument, where it names something: a NUL would be taken for the end of the name.
-    pub(crate) fn end_with_name(self, name: &'static str, bytes: impl AsRef<[u8]>) -> Result<(), Unwritable> {
+    pub(crate) fn finish_with_name(
+        self,
+        name: &'static str,
+        bytes: impl AsRef<[u8]>,
+    ) -> Result<(), EncodeError> {
         let writer = self.argument(name, bytes)?;
         writer.out.truncate(writer.out.len() - 1);
-        writer.end()
+        writer.finish()
     }
 
     /// The last argument, which may hold anything.
-    pub(crate) fn end_with(self, bytes: impl AsRef<[u8]>) -> Result<(), Unwritable> {
+    pub(crate) fn finish_with(self, bytes: impl AsRef<[u8]>) -> Result<(), EncodeError> {
         let bytes = bytes.as_ref();
         // Looked at before the copy, which would be as large.
         if u32::try_from(self.out.len() - self.data + bytes.len()).is_err() {
             self.out.truncate(self.start);
-            return Err(Unwritable::TooLarge);
+            return Err(EncodeError::TooLarge);
         }
-        self.raw(bytes).end()
+        self.raw(bytes).finish()
     }
 
     /// Fills in the length.
-    pub(crate) fn end(self) -> Result<(), Unwritable> {
+    pub(crate) fn finish(self) -> Result<(), EncodeError> {
         let Ok(length) = u32::try_from(self.out.len() - self.data) else {
             self.out.truncate(self.start);
-            return Err(Unwritable::TooLarge);
+            return Err(EncodeError::TooLarge);
         };
         self.out[self.data - 4..self.data].copy_from_slice(&length.to_be_bytes());
         Ok(())

@@ -4,7 +4,7 @@ use crate::common;
 use common::Server;
 use fastrand::Rng;
 use geartrain_gearman::front::Options;
-use geartrain_gearman::packet::{News, Request, Response};
+use geartrain_gearman::packet::{ReportBody, Request, Response};
 
 fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
     [&b"\0REQ"[..], &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
@@ -96,7 +96,7 @@ async fn one_byte_at_a_time_is_as_good_as_all_at_once_and_languages_mix() {
         peer.expect(format!("\0RES\0\0\0\x0b\0\0\0\x0eH:lap:{number}\0f\0data").as_bytes()).await;
         peer.send(Request::Report(geartrain_gearman::packet::Report {
             handle: format!("H:lap:{number}"),
-            news: News::Fail,
+            body: ReportBody::Fail,
         }))
         .await;
         peer.sync().await;

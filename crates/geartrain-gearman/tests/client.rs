@@ -1,11 +1,10 @@
 //! The client, against a front-end of our own and against gearmand: put, work, wait, and ask.
 use crate::common;
-use crate::crew;
+use crate::workers;
 
 use std::time::Duration;
 
 use common::Server;
-use crew::{complete, each_kind, jid_of, pop, pop_one, put, queue, refusal, run, with_terms, worker};
 use geartrain_core::{
     Announced, Attach, AttachReply, Backend, Cancel, Chunk, ChunkKind, Complete, CompleteReply, Detach,
     DetachScope, Fail, Get, Group, Heartbeat, Holder, Jid, JobEnding, JobResult, Length, Payload, Pop,
@@ -14,6 +13,7 @@ use geartrain_core::{
     Workers,
 };
 use geartrain_gearman::client::GearmanBackend;
+use workers::{complete, each_kind, jid_of, pop, pop_one, put, queue, refusal, run, with_terms, worker};
 
 const WAITER: ResultWaiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
 
@@ -310,7 +310,7 @@ async fn queues_and_workers_are_counted_as_far_as_servers_tell() {
 
 #[tokio::test]
 async fn what_gearman_has_no_notion_of_is_refused_by_name() {
-    let server = crew::ours().await;
+    let server = workers::ours().await;
     let backend = server.connect().await;
     let jid = Jid::new("H:lap:1").unwrap();
     assert_eq!(

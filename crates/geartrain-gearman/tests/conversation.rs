@@ -81,8 +81,8 @@ async fn whoever_waits_is_answered_first_and_a_job_goes_with_the_last_who_waits_
     let mut modern = server.worker("f").await;
     let job = modern.grab().await.unwrap();
     assert_eq!((&job.unique[..], &job.data[..]), (&b"key"[..], &b"one"[..]));
-    modern.report(&job.handle, geartrain_gearman::packet::News::Data("part, ")).await;
-    modern.report(&job.handle, geartrain_gearman::packet::News::Complete("rest")).await;
+    modern.report(&job.handle, geartrain_gearman::packet::ReportBody::Data("part, ")).await;
+    modern.report(&job.handle, geartrain_gearman::packet::ReportBody::Complete("rest")).await;
     waiter.expect(&packet(13, b"\0\0\0\x01\0part, rest")).await;
     waiter.expect(&packet(10, b"\0\0\0\0\0\0\0\0\xff\xff\xff\xff")).await;
     waiter.raw(&packet(4, b"f\0key\0\0\0two")).await;

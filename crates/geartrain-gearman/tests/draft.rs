@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::draft::{Code, Error, JobType, Magic, Packet, Progress, Request, Response, names};
-use geartrain_gearman::{Incoming, Options, Parser, Unwritable};
+use geartrain_gearman::{EncodeError, Incoming, Options, Parser};
 
 /// What one of the two sides says.
 enum Said {
@@ -260,9 +260,9 @@ fn a_name_with_a_nul_cannot_be_said() {
     let mut out = BytesMut::new();
     let (kind, args) = (JobType::Wait, "\0");
     let job = |name, dupkey| Request::JobCreate { name, dupkey, flags: 0, kind, args };
-    assert_eq!(job("a\0", "").encode(Magic::default(), &mut out), Err(Unwritable::Nul("name")));
-    assert_eq!(job("a", "\0").encode(Magic::default(), &mut out), Err(Unwritable::Nul("dupkey")));
+    assert_eq!(job("a\0", "").encode(Magic::default(), &mut out), Err(EncodeError::Nul("name")));
+    assert_eq!(job("a", "\0").encode(Magic::default(), &mut out), Err(EncodeError::Nul("dupkey")));
     let assigned = Response::JobAssign { name: "\0", args };
-    assert_eq!(assigned.encode(Magic::default(), &mut out), Err(Unwritable::Nul("name")));
+    assert_eq!(assigned.encode(Magic::default(), &mut out), Err(EncodeError::Nul("name")));
     assert!(out.is_empty());
 }

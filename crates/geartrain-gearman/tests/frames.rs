@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::draft::{self, Code, Magic};
 use geartrain_gearman::packet::{Fault, Packet};
-use geartrain_gearman::{Framing, Incoming, Options, Parser, unpinned};
+use geartrain_gearman::{FramingError, Incoming, Options, Parser, unpinned};
 
 const ECHO: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\x02hi";
 const SLEEP: &[u8] = b"\0GRM\x03\0\0\0\0";
@@ -24,12 +24,12 @@ fn sleep() -> Incoming {
     Incoming::Draft(draft::Packet { kind: 3, data: Bytes::new() })
 }
 
-fn draft_error(kind: u8, code: Code) -> Framing {
-    Framing::Draft(draft::Error { kind, code })
+fn draft_error(kind: u8, code: Code) -> FramingError {
+    FramingError::Draft(draft::Error { kind, code })
 }
 
 /// All that is in there, up to what is wrong with it.
-fn all(parser: &mut Parser, bytes: &[u8]) -> (Vec<Incoming>, Option<Framing>) {
+fn all(parser: &mut Parser, bytes: &[u8]) -> (Vec<Incoming>, Option<FramingError>) {
     let (mut buffer, mut incoming) = (BytesMut::from(bytes), Vec::new());
     loop {
         match parser.next(&mut buffer) {
@@ -45,7 +45,7 @@ fn all(parser: &mut Parser, bytes: &[u8]) -> (Vec<Incoming>, Option<Framing>) {
 
 #[test]
 fn nothing_waits_for_more_bytes_than_it_needs() {
-    let cases: Vec<(&[u8], Result<Incoming, Framing>)> = vec![
+    let cases: Vec<(&[u8], Result<Incoming, FramingError>)> = vec![
         (ECHO, Ok(echo())),
         (b"\0REQ\0\0\0\x04\0\0\0\0", Ok(Incoming::Packet(Packet { kind: 4, data: Bytes::new() }))),
         (b"\0RES\xff\0\0\x01\0\0\0\x02", Ok(Incoming::Misdirected { kind: 0xff00_0001 })),
@@ -59,18 +59,18 @@ fn nothing_waits_for_more_bytes_than_it_needs() {
         (b"\x16\n", Ok(line("\x16"))),
         (b"\x16\x04\n", Ok(line("\x16\x04"))),
         (b"0123456789\r\n", Ok(line("0123456789"))),
-        (b"\0\0", Err(Framing::UnknownMagic)),
-        (b"\0X", Err(Framing::UnknownMagic)),
-        (b"\0RX", Err(Framing::UnknownMagic)),
-        (b"\0REX", Err(Framing::UnknownMagic)),
-        (b"\0Rr", Err(Framing::UnknownMagic)),
-        (b"\0GRX", Err(Framing::UnknownMagic)),
-        (b"\x16\x03", Err(Framing::TlsHello)),
-        (b"01234567890", Err(Framing::LineTooLong { bytes_max: 10 })),
-        (b"0123456789\r\r", Err(Framing::LineTooLong { bytes_max: 10 })),
-        (b"\0REQ\0\0\0\x10\0\0\0\x65", Err(Framing::TooLarge { bytes: 101, bytes_max: 100 })),
-        (b"\0REQ\0\0\0\x10\xff\xff\xff\xff", Err(Framing::TooLarge { bytes: u32::MAX, bytes_max: 100 })),
-        (b"\0RES\0\0\0\x10\0\0\0\x65", Err(Framing::TooLarge { bytes: 101, bytes_max: 100 })),
+        (b"\0\0", Err(FramingError::UnknownMagic)),
+        (b"\0X", Err(FramingError::UnknownMagic)),
+        (b"\0RX", Err(FramingError::UnknownMagic)),
+        (b"\0REX", Err(FramingError::UnknownMagic)),
+        (b"\0Rr", Err(FramingError::UnknownMagic)),
+        (b"\0GRX", Err(FramingError::UnknownMagic)),
+        (b"\x16\x03", Err(FramingError::TlsHello)),
+        (b"01234567890", Err(FramingError::LineTooLong { bytes_max: 10 })),
+        (b"0123456789\r\r", Err(FramingError::LineTooLong { bytes_max: 10 })),
+        (b"\0REQ\0\0\0\x10\0\0\0\x65", Err(FramingError::TooLarge { bytes: 101, bytes_max: 100 })),
+        (b"\0REQ\0\0\0\x10\xff\xff\xff\xff", Err(FramingError::TooLarge { bytes: u32::MAX, bytes_max: 100 })),
+        (b"\0RES\0\0\0\x10\0\0\0\x65", Err(FramingError::TooLarge { bytes: 101, bytes_max: 100 })),
         (b"\0GRM\x0e", Err(draft_error(0x0e, Code::UnknownType))),
         (b"\0GRM\xff", Err(draft_error(0xff, Code::UnknownType))),
         (b"\0GRM\x04\0\0\0\x65", Err(draft_error(0x04, Code::TooLarge))),
@@ -116,7 +116,7 @@ fn no_connection_becomes_a_draft_one() {
         (b"\0RES\0\0\0\x10\0\0\0\0", Incoming::Misdirected { kind: 16 }),
     ] {
         let bytes = [first, b"\0GRM"].concat();
-        assert_eq!(all(&mut Parser::server(small()), &bytes), (vec![incoming], Some(Framing::Switched)));
+        assert_eq!(all(&mut Parser::server(small()), &bytes), (vec![incoming], Some(FramingError::Switched)));
     }
 }
 
@@ -162,32 +162,32 @@ fn limits_are_what_is_allowed() {
     let announced = |bytes: u32| [b"\0REQ\0\0\0\x10", &bytes.to_be_bytes()[..]].concat();
     assert_eq!(all(&mut defaults(), &announced(64 << 20)), (vec![], None));
     let bytes = (64 << 20) + 1;
-    let too_large = Framing::TooLarge { bytes, bytes_max: 64 << 20 };
+    let too_large = FramingError::TooLarge { bytes, bytes_max: 64 << 20 };
     assert_eq!(all(&mut defaults(), &announced(bytes)), (vec![], Some(too_large)));
     let line = [&[b'x'; 8192][..], b"\r\n"].concat();
     assert_eq!(all(&mut defaults(), &line).0.len(), 1);
     let line = [&[b'x'; 8193][..], b"\n"].concat();
-    assert_eq!(all(&mut defaults(), &line), (vec![], Some(Framing::LineTooLong { bytes_max: 8192 })));
+    assert_eq!(all(&mut defaults(), &line), (vec![], Some(FramingError::LineTooLong { bytes_max: 8192 })));
 }
 
 #[test]
 fn whoever_is_hung_up_on_is_told_why_if_their_language_can_say_it() {
-    let told = |framing: Framing| {
+    let told = |framing: FramingError| {
         let mut out = BytesMut::new();
-        framing.answer(Magic::default(), &mut out);
+        framing.encode_reply(Magic::default(), &mut out);
         out
     };
     for silent in [
-        Framing::UnknownMagic,
-        Framing::TlsHello,
-        Framing::Switched,
-        Framing::LineTooLong { bytes_max: 8192 },
+        FramingError::UnknownMagic,
+        FramingError::TlsHello,
+        FramingError::Switched,
+        FramingError::LineTooLong { bytes_max: 8192 },
     ] {
         assert_eq!(told(silent), "");
     }
     let mut expected = BytesMut::new();
     Fault::PacketTooLarge { bytes: 9, bytes_max: 8 }.encode(&mut expected);
-    assert_eq!(told(Framing::TooLarge { bytes: 9, bytes_max: 8 }), expected);
+    assert_eq!(told(FramingError::TooLarge { bytes: 9, bytes_max: 8 }), expected);
     let unknown = draft_error(0x20, Code::UnknownType);
     assert_eq!(&told(unknown)[..], b"\0GRM\x0e\0\0\0\x0e\x20\x02unknown type");
     assert_eq!(&told(draft_error(0, Code::BadMagic))[..], b"\0GRM\x0e\0\0\0\x0b\0\x01bad magic");
@@ -201,7 +201,7 @@ fn what_was_announced_takes_no_memory_and_is_only_a_hint() {
     let before = buffer.capacity();
     assert_eq!(parser.next(&mut buffer), Ok(None));
     assert_eq!(buffer.capacity(), before);
-    assert_eq!(parser.wants(&buffer), 0x03ff_ffff - 3);
+    assert_eq!(parser.bytes_wanted(&buffer), 0x03ff_ffff - 3);
     for (bytes, wants) in [
         (&b""[..], 0),
         (b"\0RE", 0),
@@ -213,7 +213,7 @@ fn what_was_announced_takes_no_memory_and_is_only_a_hint() {
         (b"\0RES\0\0\0\x07\0\0\0\x05", 0),
         (b"status", 0),
     ] {
-        assert_eq!(Parser::server(Options::default()).wants(bytes), wants, "{bytes:?}");
+        assert_eq!(Parser::server(Options::default()).bytes_wanted(bytes), wants, "{bytes:?}");
     }
 }
 

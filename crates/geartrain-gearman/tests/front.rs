@@ -2,7 +2,7 @@
 use crate::common;
 
 use common::Server;
-use geartrain_gearman::packet::{JobStatus, Mode, News, Priority, Request, Response};
+use geartrain_gearman::packet::{JobStatus, Mode, Priority, ReportBody, Request, Response};
 
 #[tokio::test]
 async fn a_client_hears_all_that_a_worker_says_and_then_the_result() {
@@ -13,15 +13,15 @@ async fn a_client_hears_all_that_a_worker_says_and_then_the_result() {
     assert_eq!(client.status(&handle).await, JobStatus { known: true, ..JobStatus::default() });
     let job = worker.grab().await.unwrap();
     assert_eq!((&job.handle, &job.function[..], &job.data[..]), (&handle, &b"resize"[..], &b"cat.png"[..]));
-    worker.report(&handle, News::Status { numerator: "1.5", denominator: "abc" }).await;
-    worker.report(&handle, News::Data("half")).await;
-    worker.report(&handle, News::Warning("hot")).await;
-    worker.report(&handle, News::Complete("whole")).await;
-    let numbers = News::Status { numerator: "1.5".into(), denominator: "abc".into() };
+    worker.report(&handle, ReportBody::Status { numerator: "1.5", denominator: "abc" }).await;
+    worker.report(&handle, ReportBody::Data("half")).await;
+    worker.report(&handle, ReportBody::Warning("hot")).await;
+    worker.report(&handle, ReportBody::Complete("whole")).await;
+    let numbers = ReportBody::Status { numerator: "1.5".into(), denominator: "abc".into() };
     assert_eq!(client.news().await, (handle.clone(), numbers));
-    assert_eq!(client.news().await, (handle.clone(), News::Data("half".into())));
-    assert_eq!(client.news().await, (handle.clone(), News::Warning("hot".into())));
-    assert_eq!(client.news().await, (handle.clone(), News::Complete("whole".into())));
+    assert_eq!(client.news().await, (handle.clone(), ReportBody::Data("half".into())));
+    assert_eq!(client.news().await, (handle.clone(), ReportBody::Warning("hot".into())));
+    assert_eq!(client.news().await, (handle.clone(), ReportBody::Complete("whole".into())));
     assert_eq!(client.status(&handle).await, JobStatus::default());
     assert_eq!(worker.grab().await, None);
     server.end().await;
@@ -39,7 +39,7 @@ async fn a_job_wakes_whoever_sleeps_and_whoever_lies_down_beside_one_is_woken_at
     worker.sleep().await;
     worker.expect_noop().await;
     let job = worker.grab().await.unwrap();
-    worker.report(&job.handle, News::Complete("")).await;
+    worker.report(&job.handle, ReportBody::Complete("")).await;
     worker.sleep().await;
     // Nothing is there. What it can do besides has a job.
     client.background("g", "", "2").await;
@@ -83,12 +83,12 @@ async fn jobs_with_one_unique_id_are_one_job_and_everyone_gets_its_result() {
     assert_ne!(other.foreground("g", "same", "elsewhere").await, handle);
     let job = worker.grab().await.unwrap();
     assert_eq!((&job.data[..], &job.unique[..]), (&b"first"[..], &b"same"[..]));
-    worker.report(&handle, News::Complete("done")).await;
+    worker.report(&handle, ReportBody::Complete("done")).await;
     for client in [&mut one, &mut other] {
-        assert_eq!(client.news().await, (handle.clone(), News::Complete("done".into())));
+        assert_eq!(client.news().await, (handle.clone(), ReportBody::Complete("done".into())));
     }
     // The first client handed two in, so it hears twice.
-    assert_eq!(one.news().await, (handle.clone(), News::Complete("done".into())));
+    assert_eq!(one.news().await, (handle.clone(), ReportBody::Complete("done".into())));
     one.sync().await;
     assert_ne!(one.foreground("f", "same", "again").await, handle);
     server.end().await;
@@ -135,8 +135,8 @@ async fn a_job_that_nobody_waits_for_any_more_goes_unless_it_runs_or_somebody_el
     assert!(other.status(&needed).await.known);
     // A late client of a running job gets its result.
     assert_eq!(other.foreground("f", "r", "").await, running);
-    worker.report(&running, News::Complete("late")).await;
-    assert_eq!(other.news().await, (running, News::Complete("late".into())));
+    worker.report(&running, ReportBody::Complete("late")).await;
+    assert_eq!(other.news().await, (running, ReportBody::Complete("late".into())));
     assert_eq!(worker.grab().await.unwrap().handle, needed);
     assert_eq!(worker.grab().await, None);
     server.end().await;
@@ -152,14 +152,14 @@ async fn failures_and_exceptions_reach_those_who_want_them() {
     let handle = plain.foreground("f", "u", "").await;
     assert_eq!(curious.foreground("f", "u", "").await, handle);
     worker.grab().await.unwrap();
-    worker.report(&handle, News::Exception("boom")).await;
+    worker.report(&handle, ReportBody::Exception("boom")).await;
     // Some workers say both; the second is not worth an error.
-    worker.report(&handle, News::Fail).await;
+    worker.report(&handle, ReportBody::Fail).await;
     worker.sync().await;
-    assert_eq!(plain.news().await, (handle.clone(), News::Fail));
-    assert_eq!(curious.news().await, (handle.clone(), News::Exception("boom".into())));
+    assert_eq!(plain.news().await, (handle.clone(), ReportBody::Fail));
+    assert_eq!(curious.news().await, (handle.clone(), ReportBody::Exception("boom".into())));
     // Of a job that it never had, a worker is told that there is none.
-    worker.report(&"H:lap:999".into(), News::Complete("")).await;
+    worker.report(&"H:lap:999".into(), ReportBody::Complete("")).await;
     let Response::Error { code, text } = worker.next().await else { panic!("no error") };
     assert_eq!((&code[..], &text[..]), (&b"JOB_NOT_FOUND"[..], &b"Job given in work result not found"[..]));
     server.end().await;
@@ -189,7 +189,7 @@ async fn administrators_see_functions_workers_and_jobs() {
     uniques.sort();
     assert_eq!(uniques, ["", "", "u1", "u2"]);
     assert_eq!(admin.ask("cancel job H:lap:4").await, "OK");
-    assert_eq!(client.news().await, ("H:lap:4".into(), News::Fail));
+    assert_eq!(client.news().await, ("H:lap:4".into(), ReportBody::Fail));
     assert_eq!(admin.ask("cancel job H:lap:4").await, "ERR UNKNOWN_JOB");
     assert_eq!(admin.ask("create function h").await, "OK");
     assert_eq!(admin.list("status").await, ["f\t3\t1\t1", "g\t0\t0\t0", "h\t0\t0\t0"]);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::packet::{
-    Assignment, Calendar, Fault, Grab, JobStatus, Mode, News, Packet, Priority, Report, Request, Response,
-    Submission, names_exceptions,
+    Assignment, Calendar, Fault, Grab, JobStatus, Mode, Packet, Priority, Report, ReportBody, Request,
+    Response, Submission, is_exceptions_option,
 };
-use geartrain_gearman::{Incoming, Options, Parser, Unwritable};
+use geartrain_gearman::{EncodeError, Incoming, Options, Parser};
 
 /// A packet as it is on the wire.
 fn wire(magic: &[u8; 4], kind: u32, data: &[u8]) -> Vec<u8> {
@@ -40,19 +40,19 @@ fn submission(mode: Mode) -> Request {
     Request::Submit(Submission { function: b("resize"), unique: b("u1"), data: b("a\0b"), mode })
 }
 
-fn report(news: News) -> Report {
-    Report { handle: b("H:lap:1"), news }
+fn report(news: ReportBody) -> Report {
+    Report { handle: b("H:lap:1"), body: news }
 }
 
 fn reports() -> Vec<(u32, &'static [u8], Report)> {
     vec![
-        (12, b"H:lap:1\x003\x0010", report(News::Status { numerator: b("3"), denominator: b("10") })),
-        (13, b"H:lap:1\0x\0y", report(News::Complete(b("x\0y")))),
-        (13, b"H:lap:1\0", report(News::Complete(b("")))),
-        (14, b"H:lap:1", report(News::Fail)),
-        (25, b"H:lap:1\0oh", report(News::Exception(b("oh")))),
-        (28, b"H:lap:1\0part\0", report(News::Data(b("part\0")))),
-        (29, b"H:lap:1\0\0", report(News::Warning(b("\0")))),
+        (12, b"H:lap:1\x003\x0010", report(ReportBody::Status { numerator: b("3"), denominator: b("10") })),
+        (13, b"H:lap:1\0x\0y", report(ReportBody::Complete(b("x\0y")))),
+        (13, b"H:lap:1\0", report(ReportBody::Complete(b("")))),
+        (14, b"H:lap:1", report(ReportBody::Fail)),
+        (25, b"H:lap:1\0oh", report(ReportBody::Exception(b("oh")))),
+        (28, b"H:lap:1\0part\0", report(ReportBody::Data(b("part\0")))),
+        (29, b"H:lap:1\0\0", report(ReportBody::Warning(b("\0")))),
     ]
 }
 
@@ -173,9 +173,9 @@ fn what_clients_in_use_get_wrong_is_understood() {
         function: "f".into(),
         timeout: milliseconds.map(Duration::from_millis),
     };
-    let report = |news| Request::Report(Report { handle: "H".into(), news });
+    let report = |news| Request::Report(Report { handle: "H".into(), body: news });
     let status = |numerator: &'static str, denominator: &'static str| {
-        report(News::Status { numerator: numerator.into(), denominator: denominator.into() })
+        report(ReportBody::Status { numerator: numerator.into(), denominator: denominator.into() })
     };
     let reduce = |data: &'static str| {
         let mode = Mode::Reduce { reducer: "r".into(), background: false };
@@ -204,11 +204,11 @@ fn what_clients_in_use_get_wrong_is_understood() {
         (23, b"f\x001001ms", can_do(Some(1001))),
         (23, b"f\x0099999999999999999999999", can_do(Some(u64::MAX))),
         // Reports without their NUL, or with one too many.
-        (13, b"H", report(News::Complete(Bytes::new()))),
-        (25, b"H", report(News::Exception(Bytes::new()))),
-        (28, b"H", report(News::Data(Bytes::new()))),
-        (29, b"H", report(News::Warning(Bytes::new()))),
-        (14, b"H\0", report(News::Fail)),
+        (13, b"H", report(ReportBody::Complete(Bytes::new()))),
+        (25, b"H", report(ReportBody::Exception(Bytes::new()))),
+        (28, b"H", report(ReportBody::Data(Bytes::new()))),
+        (29, b"H", report(ReportBody::Warning(Bytes::new()))),
+        (14, b"H\0", report(ReportBody::Fail)),
         (12, b"H\x003\x0010\0", status("3", "10")),
         (12, b"H\x003", status("3", "0")),
         (12, b"H\0\0", status("0", "0")),
@@ -250,7 +250,7 @@ fn options_are_known_by_their_name() {
         (b"streaming", false),
         (b"", false),
     ] {
-        assert_eq!(names_exceptions(option), known);
+        assert_eq!(is_exceptions_option(option), known);
     }
 }
 
@@ -349,9 +349,9 @@ fn progress_is_read_leniently() {
         ("-3", " 7", (0, 7)),
         ("4294967296", "99999999999999999999", (u32::MAX, u32::MAX)),
     ] {
-        assert_eq!(News::Status { numerator, denominator }.progress(), Some(progress));
+        assert_eq!(ReportBody::Status { numerator, denominator }.progress(), Some(progress));
     }
-    assert_eq!(News::<&str>::Fail.progress(), None);
+    assert_eq!(ReportBody::<&str>::Fail.progress(), None);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_worker_is_told_as_much_as_it_asked_for() {
 
 #[test]
 fn faults_are_told_in_words_that_clients_know() {
-    let status = News::Status { numerator: "1", denominator: "2" };
+    let status = ReportBody::Status { numerator: "1", denominator: "2" };
     let cases = [
         (Fault::Magic, "INVALID_MAGIC\0Request magic expected"),
         (Fault::Type(5), "INVALID_COMMAND\0Command not expected"),
@@ -387,12 +387,18 @@ fn faults_are_told_in_words_that_clients_know() {
         (Fault::Storage("disk full".to_owned()), "QUEUE_ERROR\0disk full"),
         (Fault::UnknownOption, "UNKNOWN_OPTION\0Server does not recognize given option"),
         (Fault::job_not_found(&status), "JOB_NOT_FOUND\0Job given in work result not found"),
-        (Fault::job_not_found(&News::Complete("")), "JOB_NOT_FOUND\0Job given in work result not found"),
-        (Fault::job_not_found(&News::<&str>::Fail), "JOB_NOT_FOUND\0Job given in work result not found"),
-        (Fault::job_not_found(&News::Data("")), "JOB_NOT_FOUND\0Job does not exist on server"),
-        (Fault::job_not_found(&News::Warning("")), "JOB_NOT_FOUND\0Job does not exist on server"),
         (
-            Fault::job_not_found(&News::Exception("")),
+            Fault::job_not_found(&ReportBody::Complete("")),
+            "JOB_NOT_FOUND\0Job given in work result not found",
+        ),
+        (
+            Fault::job_not_found(&ReportBody::<&str>::Fail),
+            "JOB_NOT_FOUND\0Job given in work result not found",
+        ),
+        (Fault::job_not_found(&ReportBody::Data("")), "JOB_NOT_FOUND\0Job does not exist on server"),
+        (Fault::job_not_found(&ReportBody::Warning("")), "JOB_NOT_FOUND\0Job does not exist on server"),
+        (
+            Fault::job_not_found(&ReportBody::Exception("")),
             "JOB_NOT_FOUND\0An exception was received for a job that does not exist",
         ),
     ];
@@ -406,8 +412,8 @@ fn faults_are_told_in_words_that_clients_know() {
 #[test]
 fn what_a_packet_cannot_say_leaves_nothing_behind() {
     let mut out = BytesMut::from("before");
-    let refused = |result: Result<(), Unwritable>, name| {
-        assert_eq!(result, Err(Unwritable::Nul(name)));
+    let refused = |result: Result<(), EncodeError>, name| {
+        assert_eq!(result, Err(EncodeError::Nul(name)));
     };
     let submission = |function, unique, mode| {
         Request::Submit(Submission { function, unique, data: "\0", mode }).encode(&mut BytesMut::new())
@@ -421,9 +427,9 @@ fn what_a_packet_cannot_say_leaves_nothing_behind() {
     refused(Request::GetStatusUnique { unique: "\0" }.encode(&mut out), "unique ID");
     refused(Response::JobCreated { handle: "H\0" }.encode(&mut out), "handle");
     // With a NUL behind it, clients in use would wait for ever.
-    refused(Response::Report(Report { handle: "H\0", news: News::Fail }).encode(&mut out), "handle");
-    let status = News::Status { numerator: "1", denominator: "2\0" };
-    refused(Response::Report(Report { handle: "H", news: status }).encode(&mut out), "denominator");
+    refused(Response::Report(Report { handle: "H\0", body: ReportBody::Fail }).encode(&mut out), "handle");
+    let status = ReportBody::Status { numerator: "1", denominator: "2\0" };
+    refused(Response::Report(Report { handle: "H", body: status }).encode(&mut out), "denominator");
     let status = JobStatus::default();
     refused(Response::StatusUnique { unique: "u\0", status, clients: 0 }.encode(&mut out), "unique ID");
     refused(Response::Error { code: "A\0", text: "" }.encode(&mut out), "code");

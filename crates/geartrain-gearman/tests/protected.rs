@@ -8,7 +8,7 @@ use common::Server;
 use geartrain_core::Queues;
 use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
 use geartrain_gearman::front::Options;
-use geartrain_gearman::packet::{Mode, News, Priority, Request, Submission};
+use geartrain_gearman::packet::{Mode, Priority, ReportBody, Request, Submission};
 use geartrain_testkit::scaled;
 use tokio::io::AsyncWriteExt;
 
@@ -70,7 +70,7 @@ async fn large_payloads_come_whole_and_in_order() {
         match worker.next().await {
             geartrain_gearman::packet::Response::Assign(job) => {
                 assert!(job.data == payload(size), "{size}: {}", job.data.len());
-                worker.report(&job.handle, News::Complete("")).await;
+                worker.report(&job.handle, ReportBody::Complete("")).await;
             }
             other => panic!("no job: {other:?}"),
         }
@@ -80,16 +80,16 @@ async fn large_payloads_come_whole_and_in_order() {
     let handle = client.foreground("f", "", "").await;
     let job = worker.grab().await.unwrap();
     for size in sizes {
-        worker.report(&job.handle, News::Data(&payload(size))).await;
-        worker.report(&job.handle, News::Warning(&payload(size))).await;
+        worker.report(&job.handle, ReportBody::Data(&payload(size))).await;
+        worker.report(&job.handle, ReportBody::Warning(&payload(size))).await;
     }
     let last = sizes[5];
-    worker.report(&job.handle, News::Complete(&payload(last))).await;
+    worker.report(&job.handle, ReportBody::Complete(&payload(last))).await;
     for size in sizes {
-        assert!(client.news().await == (handle.clone(), News::Data(payload(size).into())), "{size}");
-        assert!(client.news().await == (handle.clone(), News::Warning(payload(size).into())), "{size}");
+        assert!(client.news().await == (handle.clone(), ReportBody::Data(payload(size).into())), "{size}");
+        assert!(client.news().await == (handle.clone(), ReportBody::Warning(payload(size).into())), "{size}");
     }
-    assert!(client.news().await == (handle, News::Complete(payload(last).into())));
+    assert!(client.news().await == (handle, ReportBody::Complete(payload(last).into())));
     server.end().await;
 }
 

@@ -9,7 +9,7 @@ use faulty::{Fault, Faulty};
 use geartrain_core::{Cancel, Get, Jid, JobState, Klass, Put, PutOptions, QueueName, Seconds, SetConfig};
 use geartrain_gearman::draft::{self, Code, Magic};
 use geartrain_gearman::front::Options;
-use geartrain_gearman::packet::{News, Request, Response};
+use geartrain_gearman::packet::{ReportBody, Request, Response};
 use geartrain_store::StoreBackend;
 use geartrain_testkit::clock::ManualClock;
 
@@ -70,19 +70,20 @@ async fn a_job_is_held_as_long_as_its_connection_lives_however_short_its_lock_is
 async fn a_report_that_is_not_taken_is_repeated_until_it_is_stored() {
     let rig = Rig::start().await;
     let (mut client, mut worker) = (rig.server.peer().await, rig.server.worker("f").await);
-    for end in [News::Complete("whole"), News::Fail] {
+    for end in [ReportBody::Complete("whole"), ReportBody::Fail] {
         let handle = client.foreground("f", "", "").await;
         assert_eq!(worker.grab().await.unwrap().handle, handle);
         rig.backend.set(Fault::Reports);
-        worker.report(&handle, News::Data("half")).await;
+        worker.report(&handle, ReportBody::Data("half")).await;
         rig.backend.refusals(2).await;
-        worker.report(&handle, News::Warning("hot")).await;
+        worker.report(&handle, ReportBody::Warning("hot")).await;
         worker.report(&handle, end.clone()).await;
         rig.backend.refusals(1).await;
         rig.backend.set(Fault::Nothing);
-        assert_eq!(client.news().await, (handle.clone(), News::Data("half".into())));
-        assert_eq!(client.news().await, (handle.clone(), News::Warning("hot".into())));
-        let end = if end == News::Fail { News::Fail } else { News::Complete("whole".into()) };
+        assert_eq!(client.news().await, (handle.clone(), ReportBody::Data("half".into())));
+        assert_eq!(client.news().await, (handle.clone(), ReportBody::Warning("hot".into())));
+        let end =
+            if end == ReportBody::Fail { ReportBody::Fail } else { ReportBody::Complete("whole".into()) };
         assert_eq!(client.news().await, (handle.clone(), end));
         worker.sync().await;
         assert_eq!(worker.grab().await, None);
@@ -100,11 +101,11 @@ async fn heartbeats_go_on_while_a_report_is_repeated() {
     let handle = client.foreground("f", "", "").await;
     worker.grab().await.unwrap();
     rig.backend.set(Fault::Reports);
-    worker.report(&handle, News::Complete("done")).await;
+    worker.report(&handle, ReportBody::Complete("done")).await;
     rig.backend.refusals(1).await;
     expect_held(&rig, &mut other, 1.0).await;
     rig.backend.set(Fault::Nothing);
-    assert_eq!(client.news().await, (handle, News::Complete("done".into())));
+    assert_eq!(client.news().await, (handle, ReportBody::Complete("done".into())));
     assert_eq!(other.grab().await, None);
     rig.server.end().await;
 }
@@ -123,12 +124,12 @@ async fn a_report_is_stored_even_if_its_worker_hangs_up() {
             worker.send(Request::Echo { data: "unread" }).await;
             worker.stream.readable().await.unwrap();
         }
-        worker.report(&handle, News::Complete("done")).await;
+        worker.report(&handle, ReportBody::Complete("done")).await;
         rig.backend.refusals(1).await;
         drop(worker);
         rig.backend.refusals(2).await;
         rig.backend.set(Fault::Nothing);
-        assert_eq!(client.news().await, (handle, News::Complete("done".into())));
+        assert_eq!(client.news().await, (handle, ReportBody::Complete("done".into())));
     }
     rig.server.end().await;
 }
@@ -140,7 +141,7 @@ async fn nothing_more_is_read_while_a_report_is_repeated_and_a_lost_lock_ends_th
     let handle = client.background("f", "", "").await;
     worker.grab().await.unwrap();
     rig.backend.set(Fault::Reports);
-    worker.report(&handle, News::Complete("done")).await;
+    worker.report(&handle, ReportBody::Complete("done")).await;
     rig.backend.refusals(1).await;
     worker.send(Request::Echo { data: "sync" }).await;
     rig.backend.refusals(3).await;
@@ -161,16 +162,16 @@ async fn the_end_of_a_job_does_not_overtake_a_part_of_its_result() {
     let handle = client.foreground("f", "", "").await;
     worker.grab().await.unwrap();
     rig.backend.set(Fault::ChunksLate);
-    worker.report(&handle, News::Data("half")).await;
+    worker.report(&handle, ReportBody::Data("half")).await;
     rig.backend.refusals(1).await;
-    worker.report(&handle, News::Complete("whole")).await;
+    worker.report(&handle, ReportBody::Complete("whole")).await;
     // The end would be stored by now, if it did not wait.
     for _ in 0..100 {
         client.sync().await;
     }
     rig.backend.set(Fault::Nothing);
-    assert_eq!(client.news().await, (handle.clone(), News::Data("half".into())));
-    assert_eq!(client.news().await, (handle, News::Complete("whole".into())));
+    assert_eq!(client.news().await, (handle.clone(), ReportBody::Data("half".into())));
+    assert_eq!(client.news().await, (handle, ReportBody::Complete("whole".into())));
     rig.server.end().await;
 }
 
@@ -215,9 +216,9 @@ async fn a_result_that_is_too_large_to_keep_fails_its_job() {
     let put = Put { options: Some(Box::new(terms)), ..Put::new(queue, jid.clone(), klass, "") };
     rig.server.run(put).await;
     let job = worker.grab().await.unwrap();
-    worker.report(&job.handle, News::Complete(&"x".repeat(1_000))).await;
+    worker.report(&job.handle, ReportBody::Complete(&"x".repeat(1_000))).await;
     // Reports of a job that has ended are not worth an error, whatever its handle was.
-    worker.report(&job.handle, News::Fail).await;
+    worker.report(&job.handle, ReportBody::Fail).await;
     worker.sync().await;
     // The second is read when nothing waits to be stored.
     worker.sync().await;

@@ -1,26 +1,26 @@
 //! The client and several servers: failing over, sleeping on all, and putting again what was lost.
 use crate::common;
-use crate::crew;
+use crate::workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::Server;
-use crew::{
-    ask, complete, connect, jid_of, pop, pop_one, put, queue, refusal, run, until_somebody_can, with_terms,
-};
 use geartrain_core::SystemClock;
 use geartrain_core::{
     Attach, AttachReply, Backend, BackendError, Cancel, Jid, Length, PutOptions, Refusal, ResultStreamEnd,
     ResultWaiter, Seconds, StateName, Status, StatusOf, StreamItem, UniqueKey,
 };
-use geartrain_gearman::client::{GearmanBackend, Resubmitted, Which};
+use geartrain_gearman::client::{GearmanBackend, ResubmitScope, Resubmitted};
 use geartrain_gearman::front::{Front, Options};
 use geartrain_store::StoreBackend;
 use geartrain_testkit::peers::{Gearmand, Scratch};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use workers::{
+    ask, complete, connect, jid_of, pop, pop_one, put, queue, refusal, run, until_somebody_can, with_terms,
+};
 
 /// A server of our own that can go away and come back, at the same address and with its jobs.
 struct Lasting {
@@ -263,12 +263,12 @@ async fn the_jobs_of_a_server_that_is_lost_for_good_are_put_again_elsewhere() {
     drop(application);
 
     let operator = connect(&recorded(&[&names[0], &names[1]], &scratch)).await;
-    let done = operator.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.known, done.unknown, done.nowhere), (4, 0, 0, 0));
+    let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.known, done.unknown, done.not_accepted), (4, 0, 0, 0));
     assert_eq!(kinds(&scratch), ["put", "taken"].repeat(4));
     // They are there now, and a second time changes nothing.
-    let done = operator.resubmit(Which::All).await.unwrap();
-    assert_eq!((done.again.len(), done.known), (0, 4));
+    let done = operator.resubmit(ResubmitScope::All).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.known), (0, 4));
 
     let worker = connect(&url(&[&names[1]])).await;
     let mut payloads = BTreeSet::new();
@@ -291,9 +291,9 @@ async fn a_server_that_comes_back_with_its_jobs_does_not_get_them_twice() {
     server.go_away().await;
     server.come_back().await;
     let backend = connect(&url).await;
-    for which in [Which::Lost, Which::All] {
+    for which in [ResubmitScope::Lost, ResubmitScope::All] {
         let done = backend.resubmit(which).await.unwrap();
-        assert_eq!((done.again.len(), done.known), (0, 2));
+        assert_eq!((done.resubmitted.len(), done.known), (0, 2));
     }
     // As if the application had been killed before it heard that the jobs were taken.
     let record = scratch.path().join("record");
@@ -301,8 +301,8 @@ async fn a_server_that_comes_back_with_its_jobs_does_not_get_them_twice() {
     let unheard: String =
         text.lines().filter(|line| line.contains("\"put\"")).map(|line| format!("{line}\n")).collect();
     std::fs::write(&record, unheard).unwrap();
-    let done = backend.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.known), (0, 2));
+    let done = backend.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.known), (0, 2));
     assert_eq!(length(&backend).await, 2);
 }
 
@@ -315,10 +315,10 @@ async fn a_server_that_comes_back_without_its_jobs_gets_them_again_when_told_so(
     jid_of(&backend, put("resize", "1")).await;
     server.start_again();
     let backend = connect(&url).await;
-    let done = backend.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.known, done.unknown), (0, 0, 1));
-    let done = backend.resubmit(Which::All).await.unwrap();
-    assert_eq!((done.again.len(), done.unknown), (1, 0));
+    let done = backend.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.known, done.unknown), (0, 0, 1));
+    let done = backend.resubmit(ResubmitScope::All).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.unknown), (1, 0));
     assert_eq!(length(&backend).await, 1);
 }
 
@@ -337,7 +337,7 @@ async fn a_resubmission_that_is_killed_anywhere_can_be_begun_again() {
     let record = scratch.path().join("record");
     let before = std::fs::read(&record).unwrap();
     let operator = connect(&recorded(&[&names[0], &names[1]], &scratch)).await;
-    operator.resubmit(Which::Lost).await.unwrap();
+    operator.resubmit(ResubmitScope::Lost).await.unwrap();
     // What the record held between any two lines of the resubmission: the beginning, and the first so many of what was written then.
     let after = std::fs::read_to_string(&record).unwrap();
     let ids: Vec<String> =
@@ -353,7 +353,7 @@ async fn a_resubmission_that_is_killed_anywhere_can_be_begun_again() {
     for lines in 0..=written.len() {
         let text = [before.clone(), written[..lines].concat().into_bytes()].concat();
         std::fs::write(&record, text).unwrap();
-        operator.resubmit(Which::Lost).await.unwrap();
+        operator.resubmit(ResubmitScope::Lost).await.unwrap();
         let there = connect(&url(&[server])).await;
         assert_eq!(length(&there).await, 2, "killed after {lines} lines");
     }
@@ -372,18 +372,18 @@ async fn what_can_go_nowhere_stays_in_the_record_until_it_can() {
     other.kill();
     // Only when it is seen that the connection is gone is it known that nobody is there.
     assert!(ask(&operator, Length { queue: queue("resize") }).await.is_err());
-    let done: Resubmitted = operator.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.nowhere), (0, 1));
+    let done: Resubmitted = operator.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.not_accepted), (0, 1));
 
     // The lost server is not even named any more.
     let third = Server::start().await;
     let operator = connect(&recorded(&[&third.address.to_string()], &scratch)).await;
-    let done = operator.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.nowhere), (1, 0));
+    let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.not_accepted), (1, 0));
     assert_eq!(length(&operator).await, 1);
 
     let without = connect(&url(&[&third.address.to_string()])).await;
-    let error = without.resubmit(Which::Lost).await.err().unwrap();
+    let error = without.resubmit(ResubmitScope::Lost).await.err().unwrap();
     assert_eq!(error.to_string(), "record is missing: name the file, as in gearman://HOST?record=FILE");
 }
 
@@ -437,11 +437,11 @@ async fn a_job_that_is_refused_where_it_is_put_again_stays_in_the_record() {
     assert_eq!(admin.ask("maxqueue resize 1").await, "OK");
     admin.background("resize", "", "somebody else's").await;
     let operator = connect(&recorded(&[&full.address.to_string()], &scratch)).await;
-    let done = operator.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.nowhere), (0, 1));
+    let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.not_accepted), (0, 1));
     assert_eq!(admin.ask("maxqueue resize 2").await, "OK");
-    let done = operator.resubmit(Which::Lost).await.unwrap();
-    assert_eq!((done.again.len(), done.nowhere), (1, 0));
+    let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
+    assert_eq!((done.resubmitted.len(), done.not_accepted), (1, 0));
     // What is refused when it is first put was never anybody's job.
     let refused = refusal(&operator, put("resize", "2")).await;
     assert!(refused.to_string().contains("QUEUE_ERROR"), "{refused}");

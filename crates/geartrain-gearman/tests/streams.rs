@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use geartrain_gearman::draft::{self, Magic};
 use geartrain_gearman::packet::{self, Assignment, Grab, Response};
-use geartrain_gearman::{Framing, Incoming, Options, Parser, text};
+use geartrain_gearman::{FramingError, Incoming, Options, Parser, text};
 
 const PACKET_BYTES_MAX: u32 = 200;
 const LINE_BYTES_MAX: usize = 60;
@@ -128,7 +128,7 @@ fn damage(bytes: &mut Vec<u8>, chance: &mut Rng) {
 }
 
 /// What comes out of the pieces, and how it ends. On the way: every step takes something, and what is left waiting is no more than one packet or line.
-fn read<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Incoming>, Option<Framing>) {
+fn read<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Incoming>, Option<FramingError>) {
     let (mut parser, mut buffer, mut all) = (side.parser(), BytesMut::new(), Vec::new());
     for piece in pieces {
         buffer.extend_from_slice(piece);
@@ -147,7 +147,7 @@ fn read<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Incoming
             }
         }
         assert!(buffer.len() < 12 + PACKET_BYTES_MAX as usize, "{} bytes wait", buffer.len());
-        assert!(parser.wants(&buffer) <= 12 + PACKET_BYTES_MAX as usize);
+        assert!(parser.bytes_wanted(&buffer) <= 12 + PACKET_BYTES_MAX as usize);
     }
     (all, None)
 }
@@ -276,7 +276,7 @@ fn damaged_streams_are_cut_alike_in_whatever_pieces_and_whatever_is_in_them_is_a
             }
             if let Some(error) = error {
                 errors += 1;
-                error.answer(Magic::default(), &mut BytesMut::new());
+                error.encode_reply(Magic::default(), &mut BytesMut::new());
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The lines of administrators: what is understood, and the exact bytes of what is answered.
 
 use bytes::{Bytes, BytesMut};
-use geartrain_gearman::text::{Command, Line, QueueLimits, Refused, write_end, write_ok, write_value};
+use geartrain_gearman::text::{Command, ErrorReply, Line, QueueLimits, write_end, write_ok, write_value};
 
-fn parse(line: &str) -> Result<Command, Refused> {
+fn parse(line: &str) -> Result<Command, ErrorReply> {
     Command::parse(&Bytes::copy_from_slice(line.as_bytes()), true)
 }
 
@@ -98,7 +98,7 @@ fn what_is_not_understood_is_answered_in_the_expected_words() {
     assert!(parse(&format!("create function {}", &long[1..])).is_ok());
     for line in ["ShutDown", "ShutDown graceful", "ShutDown 1 2 3 4 5 6"] {
         let error = Command::parse(&Bytes::from(line), false).unwrap_err();
-        assert_eq!(error, Refused::UnknownCommand("ShutDown".into()));
+        assert_eq!(error, ErrorReply::UnknownCommand("ShutDown".into()));
     }
 }
 
@@ -116,9 +116,9 @@ fn answers_have_exactly_these_bytes() {
     write_ok(&mut out);
     write_value(&mut out, "1.1.20-geartrain-0.1.0");
     write_value(&mut out, 12345);
-    Refused::UnknownJob.write(&mut out);
-    Refused::FunctionNotFound.write(&mut out);
-    Refused::FunctionInUse.write(&mut out);
+    ErrorReply::UnknownJob.write(&mut out);
+    ErrorReply::FunctionNotFound.write(&mut out);
+    ErrorReply::FunctionInUse.write(&mut out);
     let expected = "OK\nOK 1.1.20-geartrain-0.1.0\nOK 12345\nERR UNKNOWN_JOB\r\nERR function not found\r\n\
          ERR there are still connected workers or executing clients\r\n";
     assert_eq!(out, expected);

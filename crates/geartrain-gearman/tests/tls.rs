@@ -1,6 +1,6 @@
 //! The client over TLS: whom it trusts, and whom it does not. The certificates are for tests alone; nobody has the authority's key.
 use crate::common;
-use crate::crew;
+use crate::workers;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Server;
-use crew::{complete, connect, jid_of, pop_one, put, run};
 use geartrain_front::Admission;
 use geartrain_gearman::client::GearmanBackend;
 use geartrain_gearman::front::Options;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use workers::{complete, connect, jid_of, pop_one, put, run};
 
 fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests/fixtures/tls", name].iter().collect()

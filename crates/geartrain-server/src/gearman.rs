@@ -43,7 +43,7 @@ impl GearmanSettings {
             address,
             host: None,
             attempts_max: None,
-            wake: Options::default().wake,
+            wake: Options::default().worker_wakeup,
             exceptions: false,
             shutdown: false,
             tls: None,
@@ -87,7 +87,7 @@ pub(crate) async fn prepare(
     let options = Options {
         host: host.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned()),
         attempts_max: settings.attempts_max,
-        wake: settings.wake,
+        worker_wakeup: settings.wake,
         exceptions: settings.exceptions,
         shutdown: settings.shutdown.then(|| quit.clone()),
         tls,
@@ -105,7 +105,7 @@ pub(crate) fn serve(
     tasks: &mut JoinSet<()>,
 ) -> SocketAddr {
     let Prepared { listener, address, options } = prepared;
-    let front = Front::new(backend, Arc::new(SystemClock), Options { alone, ..options });
+    let front = Front::new(backend, Arc::new(SystemClock), Options { sole_server: alone, ..options });
     let stop = stop.clone();
     tasks.spawn(async move { front.serve(listener, stop).await });
     address

@@ -167,7 +167,7 @@ impl Target {
         if RedisUrl::is_one(url) {
             return url.parse().map(Target::Redis).map_err(|bad: BadUrl| wrong(bad.why()));
         }
-        if GearmanUrl::is_one(url) {
+        if GearmanUrl::has_gearman_scheme(url) {
             let parsed: Result<GearmanUrl, geartrain_gearman::client::BadUrl> = url.parse();
             return parsed.map(Target::Gearman).map_err(|bad| wrong(bad.why()));
         }

@@ -30,7 +30,7 @@ pub use client::Client;
 pub use connect::{Target, connect, connect_to_follow};
 pub use geartrain_core::engine::MemoryReport;
 pub use geartrain_core::*;
-pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, Resubmitted, Which};
+pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, Resubmitted};
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
 pub use put::PutRequest;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use geartrain::{BackendError, Client, Error, GearmanBackend, GearmanUrl, Target, Which};
+use geartrain::{BackendError, Client, Error, GearmanBackend, GearmanUrl, ResubmitScope, Target};
 use serde_json::json;
 
 use super::Done;
@@ -37,18 +37,18 @@ pub(super) async fn recorded(url: &str, record: Option<PathBuf>) -> Result<Clien
 }
 
 pub(super) async fn resubmit(url: &str, args: PutArgs, out: &mut Output<'_>) -> Done {
-    let which = if args.all { Which::All } else { Which::Lost };
+    let which = if args.all { ResubmitScope::All } else { ResubmitScope::Lost };
     let backend = connect(servers(url, args.record)?).await?;
     let done = backend.resubmit(which).await.map_err(|error: BackendError| Error::from(error))?;
-    let again = texts(&done.again);
+    let again = texts(&done.resubmitted);
     let view = json!({
-        "again": again, "known": done.known, "unknown": done.unknown, "nowhere": done.nowhere,
+        "again": again, "known": done.known, "unknown": done.unknown, "nowhere": done.not_accepted,
     });
     out.show(&view, |out| again.iter().try_for_each(|jid| writeln!(out, "{jid}")))?;
     if !out.json {
         out.remark(format_args!(
             "{} put again, {} still with a server",
-            count(done.again.len() as u64, "job"),
+            count(done.resubmitted.len() as u64, "job"),
             done.known
         ))?;
         if done.unknown > 0 {
@@ -58,10 +58,10 @@ pub(super) async fn resubmit(url: &str, args: PutArgs, out: &mut Output<'_>) -> 
             ))?;
         }
     }
-    if done.nowhere > 0 {
+    if done.not_accepted > 0 {
         return Err(Failure::Unreachable(format!(
             "{} could not be put again, because no other server takes them; name one with --url gearman://LOST,OTHER",
-            count(done.nowhere, "job")
+            count(done.not_accepted, "job")
         )));
     }
     Ok(())

@@ -7,23 +7,23 @@ use geartrain_core::{
     Announcement, Capability, PriorityCountsReply, QueueCounts, QueueName, WorkerCounts, WorkerName,
 };
 
+use super::error::ServerError;
 use super::servers::Servers;
-use super::trouble::Trouble;
-use crate::front::function;
+use crate::function;
 
 /// How a function does, on all servers together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct FunctionCounts {
     total: u64,
     running: u64,
     workers: u64,
 }
 
 /// Asks all servers for a list. Those that do not answer are left out; if none does, that is the answer.
-async fn everywhere(servers: &Servers, command: &str) -> Result<Vec<(String, Vec<Bytes>)>, Trouble> {
+async fn list_from_all(servers: &Servers, command: &str) -> Result<Vec<(String, Vec<Bytes>)>, ServerError> {
     let (mut lists, mut trouble) = (Vec::new(), None);
     for server in servers.iter() {
-        let list = async { server.link().await?.list(command).await };
+        let list = async { server.connection().await?.admin_list(command).await };
         match list.await {
             Ok(lines) => lists.push((server.name.clone(), lines)),
             Err(failed) => {
@@ -39,7 +39,7 @@ async fn everywhere(servers: &Servers, command: &str) -> Result<Vec<(String, Vec
 }
 
 /// A line of names and numbers: the function, and so many numbers.
-fn numbers<const N: usize>(line: &[u8]) -> Option<(QueueName, [u64; N])> {
+fn parse_counts<const N: usize>(line: &[u8]) -> Option<(QueueName, [u64; N])> {
     let mut fields: Vec<&[u8]> = line.rsplitn(N + 1, |byte| *byte == b'\t').collect();
     let queue = function::queue(fields.pop().filter(|_| fields.len() == N)?).ok()?;
     let mut numbers = [0; N];
@@ -49,18 +49,20 @@ fn numbers<const N: usize>(line: &[u8]) -> Option<(QueueName, [u64; N])> {
     Some((queue, numbers))
 }
 
-fn nonsense(server: &str, line: &[u8]) -> Trouble {
+fn bad_line(server: &str, line: &[u8]) -> ServerError {
     let what = format!("the line {:?}", String::from_utf8_lossy(line));
-    Trouble::Nonsense { server: server.to_owned(), what }
+    ServerError::Protocol { server: server.to_owned(), what }
 }
 
 /// How each function does.
-pub(crate) async fn counts(servers: &Servers) -> Result<BTreeMap<QueueName, Counts>, Trouble> {
-    let mut all: BTreeMap<QueueName, Counts> = BTreeMap::new();
-    for (server, lines) in everywhere(servers, "status").await? {
+pub(crate) async fn function_counts(
+    servers: &Servers,
+) -> Result<BTreeMap<QueueName, FunctionCounts>, ServerError> {
+    let mut all: BTreeMap<QueueName, FunctionCounts> = BTreeMap::new();
+    for (server, lines) in list_from_all(servers, "status").await? {
         for line in lines {
             let (queue, [total, running, workers]) =
-                numbers(&line).ok_or_else(|| nonsense(&server, &line))?;
+                parse_counts(&line).ok_or_else(|| bad_line(&server, &line))?;
             let counts = all.entry(queue).or_default();
             counts.total += total;
             counts.running += running;
@@ -70,12 +72,12 @@ pub(crate) async fn counts(servers: &Servers) -> Result<BTreeMap<QueueName, Coun
     Ok(all)
 }
 
-impl Counts {
+impl FunctionCounts {
     pub(crate) fn total(self) -> u64 {
         self.total
     }
 
-    pub(crate) fn workers(self) -> u64 {
+    pub(crate) fn worker_counts(self) -> u64 {
         self.workers
     }
 
@@ -95,11 +97,15 @@ impl Counts {
 }
 
 /// How many jobs of a queue wait with each priority.
-pub(crate) async fn priorities(servers: &Servers, queue: &QueueName) -> Result<PriorityCountsReply, Trouble> {
+pub(crate) async fn priority_counts(
+    servers: &Servers,
+    queue: &QueueName,
+) -> Result<PriorityCountsReply, ServerError> {
     let mut all = PriorityCountsReply::default();
-    for (server, lines) in everywhere(servers, "prioritystatus").await? {
+    for (server, lines) in list_from_all(servers, "prioritystatus").await? {
         for line in lines {
-            let (name, [high, normal, low, _]) = numbers(&line).ok_or_else(|| nonsense(&server, &line))?;
+            let (name, [high, normal, low, _]) =
+                parse_counts(&line).ok_or_else(|| bad_line(&server, &line))?;
             if name == *queue {
                 all.above += high;
                 all.at += normal;
@@ -111,18 +117,18 @@ pub(crate) async fn priorities(servers: &Servers, queue: &QueueName) -> Result<P
 }
 
 /// What each worker can do: each connection that can do anything, by the name it gave itself or else by where it comes from.
-pub(crate) async fn announced(servers: &Servers) -> Result<Vec<Announcement>, Trouble> {
+pub(crate) async fn announcements(servers: &Servers) -> Result<Vec<Announcement>, ServerError> {
     let mut all: BTreeMap<WorkerName, Vec<Capability>> = BTreeMap::new();
-    for (server, lines) in everywhere(servers, "workers").await? {
+    for (server, lines) in list_from_all(servers, "workers").await? {
         for line in lines {
-            let (who, functions) = worker(&line).ok_or_else(|| nonsense(&server, &line))?;
+            let (who, functions) = parse_worker(&line).ok_or_else(|| bad_line(&server, &line))?;
             if functions.is_empty() {
                 continue;
             }
-            let who = WorkerName::new(who).map_err(|_| nonsense(&server, &line))?;
+            let who = WorkerName::new(who).map_err(|_| bad_line(&server, &line))?;
             let abilities = all.entry(who).or_default();
             for function in functions.split(|byte| *byte == b' ').filter(|function| !function.is_empty()) {
-                let queue = function::queue(function).map_err(|_| nonsense(&server, &line))?;
+                let queue = function::queue(function).map_err(|_| bad_line(&server, &line))?;
                 abilities.push(Capability { queue, klass: None, attempt_max: None });
             }
         }
@@ -136,7 +142,7 @@ pub(crate) async fn announced(servers: &Servers) -> Result<Vec<Announcement>, Tr
 }
 
 /// `FD IP ID : FUNCTION …`: who it is, and what it can do.
-fn worker(line: &[u8]) -> Option<(String, &[u8])> {
+fn parse_worker(line: &[u8]) -> Option<(String, &[u8])> {
     let text_end = line.windows(2).position(|pair| pair == b" :")?;
     let (head, functions) = (&line[..text_end], &line[text_end + 2..]);
     let head = String::from_utf8_lossy(head);
@@ -158,15 +164,15 @@ mod tests {
     #[test]
     fn lines_are_read_from_their_end_and_nonsense_is_none() {
         let queue = QueueName::new("a b").unwrap();
-        assert_eq!(numbers::<3>(b"a b\t3\t1\t2"), Some((queue, [3, 1, 2])));
+        assert_eq!(parse_counts::<3>(b"a b\t3\t1\t2"), Some((queue, [3, 1, 2])));
         for line in ["", "a", "a\t1\t2", "a\t1\t2\tx", "\t1\t2\t3", "ERR what"] {
-            assert_eq!(numbers::<3>(line.as_bytes()), None, "{line:?}");
+            assert_eq!(parse_counts::<3>(line.as_bytes()), None, "{line:?}");
         }
     }
 
     #[test]
     fn a_worker_is_known_by_its_name_or_by_where_it_comes_from() {
-        let read = |line: &'static str| worker(line.as_bytes());
+        let read = |line: &'static str| parse_worker(line.as_bytes());
         assert_eq!(read("31 10.0.0.1 w1 : a b"), Some(("w1".to_owned(), &b"a b"[..])));
         assert_eq!(read("31 10.0.0.1 - : a"), Some(("10.0.0.1#31".to_owned(), &b"a"[..])));
         assert_eq!(read("31 10.0.0.1 - :"), Some(("10.0.0.1#31".to_owned(), &b""[..])));

@@ -10,12 +10,12 @@ use geartrain_core::{
     StateName, StatusOf, StatusReply, Timestamp,
 };
 
-use super::trouble::{Trouble, Undone, unsupported};
-use super::{Shared, admin, names, now, submission};
-use crate::packet::{JobStatus, News, Request, Response};
+use super::error::{ClientError, ServerError, unsupported};
+use super::{Shared, admin, job_ids, now, submission};
+use crate::packet::{JobStatus, ReportBody, Request, Response};
 
 /// What stands where a server does not say.
-const UNSAID: &str = "?";
+const UNKNOWN_NAME: &str = "?";
 
 impl Shared {
     pub(super) async fn execute(self: &Arc<Shared>, batch: Vec<Call>) -> Result<Vec<Answer>, BackendError> {
@@ -23,16 +23,16 @@ impl Shared {
         for call in batch {
             match self.run(call).await {
                 Ok(reply) => answers.push(Ok(reply)),
-                Err(Undone::Refused(refusal)) => answers.push(Err(refusal)),
-                Err(Undone::Trouble(Trouble::Refused { server, said })) => {
+                Err(ClientError::Refused(refusal)) => answers.push(Err(refusal)),
+                Err(ClientError::Failed(ServerError::Refused { server, said })) => {
                     let why = format!("was refused by the Gearman server at {server}: {said}");
                     answers.push(Err(Refusal::BadArgument { what: "this", why }));
                 }
-                Err(Undone::Trouble(trouble)) => {
+                Err(ClientError::Failed(trouble)) => {
                     // There are no answers, so nobody will ever report on what was popped.
                     for answer in answers {
                         if let Ok(Reply::Pop(popped)) = answer {
-                            self.give_back(popped.jobs);
+                            self.return_jobs(popped.jobs);
                         }
                     }
                     return Err(trouble.into());
@@ -42,7 +42,7 @@ impl Shared {
         Ok(answers)
     }
 
-    async fn run(self: &Arc<Shared>, call: Call) -> Result<Reply, Undone> {
+    async fn run(self: &Arc<Shared>, call: Call) -> Result<Reply, ClientError> {
         let now = call.now.unwrap_or_else(now);
         Ok(match call.command {
             Command::Put(put) => Reply::Put(self.put(&put, now).await?),
@@ -59,21 +59,21 @@ impl Shared {
             }
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk).await?),
             Command::Attach(attach) => Reply::Attach(self.attach(attach).await?),
-            Command::Detach(leave) => Reply::Detach(self.waits.leave(leave.scope)),
+            Command::Detach(leave) => Reply::Detach(self.result_streams.detach(leave.scope)),
             Command::Status(status) => Reply::Status(self.status(status.of).await?),
             Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel).await?),
             Command::Queues(queues) => Reply::Queues(self.queues(queues).await?),
             Command::Length(length) => {
-                let counts = admin::counts(&self.servers).await?;
+                let counts = admin::function_counts(&self.servers).await?;
                 Reply::Length(counts.get(&length.queue).map_or(0, |counts| counts.total()))
             }
             Command::RollCall(call) => Reply::RollCall(self.roll_call(call).await?),
             Command::PriorityCounts(of) => {
-                Reply::PriorityCounts(admin::priorities(&self.servers, &of.queue).await?)
+                Reply::PriorityCounts(admin::priority_counts(&self.servers, &of.queue).await?)
             }
-            Command::Workers(_) => Reply::Workers(admin::workers(admin::announced(&self.servers).await?)),
+            Command::Workers(_) => Reply::Workers(admin::workers(admin::announcements(&self.servers).await?)),
             Command::Announced(of) => {
-                let mut announced = admin::announced(&self.servers).await?;
+                let mut announced = admin::announcements(&self.servers).await?;
                 announced.retain(|said| of.worker.as_ref().is_none_or(|worker| said.worker == *worker));
                 Reply::Announced(announced)
             }
@@ -81,15 +81,15 @@ impl Shared {
         })
     }
 
-    async fn heartbeat(&self, heartbeat: Heartbeat, now: Timestamp) -> Result<Timestamp, Undone> {
+    async fn heartbeat(&self, heartbeat: Heartbeat, now: Timestamp) -> Result<Timestamp, ClientError> {
         if heartbeat.payload.is_some() {
             return Err(unsupported("change a job's payload"));
         }
-        self.held(&heartbeat.jid, &heartbeat.holder).await?;
+        self.held_job(&heartbeat.jid, &heartbeat.holder).await?;
         Ok(now + DURATION_MAX)
     }
 
-    async fn complete(&self, complete: Complete) -> Result<CompleteReply, Undone> {
+    async fn complete(&self, complete: Complete) -> Result<CompleteReply, ClientError> {
         let Complete { jid, holder, queue, payload, next, result } = complete;
         if payload.is_some() {
             return Err(unsupported("change a job's payload"));
@@ -102,11 +102,11 @@ impl Shared {
         }
         self.check_queue(&jid, &holder, queue.as_ref()).await?;
         let bytes = result.as_ref().map_or(&b""[..], |result| result.bytes.bytes());
-        self.report(&jid, &holder, News::Complete(bytes)).await?;
+        self.report(&jid, &holder, ReportBody::Complete(bytes)).await?;
         Ok(CompleteReply::Complete)
     }
 
-    async fn fail(&self, fail: Fail) -> Result<(), Undone> {
+    async fn fail(&self, fail: Fail) -> Result<(), ClientError> {
         if fail.payload.is_some() {
             return Err(unsupported("change a job's payload"));
         }
@@ -114,68 +114,73 @@ impl Shared {
             return Err(unsupported("fail a job with a result: say what went wrong in the message"));
         }
         let news = match fail.message.as_bytes() {
-            b"" => News::Fail,
-            message => News::Exception(message),
+            b"" => ReportBody::Fail,
+            message => ReportBody::Exception(message),
         };
         self.report(&fail.jid, &fail.holder, news).await
     }
 
-    async fn progress(&self, progress: Progress) -> Result<(), Undone> {
+    async fn progress(&self, progress: Progress) -> Result<(), ClientError> {
         let portion = progress.progress.portion;
         let (numerator, denominator) = (portion.part().to_string(), portion.whole().to_string());
-        let news = News::Status { numerator: numerator.as_bytes(), denominator: denominator.as_bytes() };
+        let news =
+            ReportBody::Status { numerator: numerator.as_bytes(), denominator: denominator.as_bytes() };
         self.report(&progress.jid, &progress.holder, news).await
     }
 
-    async fn chunk(&self, chunk: Chunk) -> Result<u64, Undone> {
+    async fn chunk(&self, chunk: Chunk) -> Result<u64, ClientError> {
         let news = match chunk.kind {
-            ChunkKind::Data => News::Data(chunk.bytes.bytes()),
-            ChunkKind::Warning => News::Warning(chunk.bytes.bytes()),
+            ChunkKind::Data => ReportBody::Data(chunk.bytes.bytes()),
+            ChunkKind::Warning => ReportBody::Warning(chunk.bytes.bytes()),
         };
         self.report(&chunk.jid, &chunk.holder, news).await?;
         Ok(0)
     }
 
     /// Asks one server until it answers, or until it is too late.
-    async fn ask(&self, place: usize, request: Request<&[u8]>) -> Result<Response, Trouble> {
+    async fn request_with_retry(
+        &self,
+        place: usize,
+        request: Request<&[u8]>,
+    ) -> Result<Response, ServerError> {
         let until = Instant::now() + self.servers.timeout;
         loop {
-            let answer = async { self.servers.get(place).link().await?.ask(request.clone()).await };
+            let answer = async { self.servers.get(place).connection().await?.request(request.clone()).await };
             match answer.await {
                 Ok(response) => return Ok(response),
-                Err(trouble) => self.servers.bear(until, trouble).await?,
+                Err(trouble) => self.servers.back_off(until, trouble).await?,
             }
         }
     }
 
-    fn nonsense(&self, place: usize, what: &str) -> Trouble {
-        Trouble::Nonsense { server: self.servers.get(place).name.clone(), what: what.to_owned() }
+    fn protocol_error(&self, place: usize, what: &str) -> ServerError {
+        ServerError::Protocol { server: self.servers.get(place).name.clone(), what: what.to_owned() }
     }
 
     /// How a job stands, by its server's word.
-    pub(super) async fn status_of(&self, jid: &Jid) -> Result<JobStatus, Undone> {
-        let (place, handle) = names::place(&self.servers, jid)?;
-        match self.ask(place, Request::GetStatus { handle: handle.as_bytes() }).await? {
+    pub(super) async fn status_of(&self, jid: &Jid) -> Result<JobStatus, ClientError> {
+        let (place, handle) = job_ids::locate(&self.servers, jid)?;
+        match self.request_with_retry(place, Request::GetStatus { handle: handle.as_bytes() }).await? {
             Response::Status { status, .. } => {
                 if !status.known {
-                    self.unknown(jid).await;
+                    self.job_unknown(jid).await;
                 }
                 Ok(status)
             }
-            _ => Err(self.nonsense(place, "no status where one was asked for").into()),
+            _ => Err(self.protocol_error(place, "no status where one was asked for").into()),
         }
     }
 
-    async fn status(&self, of: StatusOf) -> Result<Option<StatusReply>, Undone> {
-        let unsaid = |error: geartrain_core::BadName| self.nonsense(0, &error.to_string());
+    async fn status(&self, of: StatusOf) -> Result<Option<StatusReply>, ClientError> {
+        let unsaid = |error: geartrain_core::BadName| self.protocol_error(0, &error.to_string());
         let (jid, queue, status, clients) = match of {
             StatusOf::Jid(jid) => {
                 let status = self.status_of(&jid).await?;
-                (jid, QueueName::new(UNSAID).map_err(unsaid)?, status, 0)
+                (jid, QueueName::new(UNKNOWN_NAME).map_err(unsaid)?, status, 0)
             }
             StatusOf::Unique(queue, key) => {
-                let (status, clients) = self.status_of_key(&submission::key_of(&key)?).await?;
-                (Jid::new(UNSAID).map_err(unsaid)?, queue, status, clients)
+                let (status, clients) = self.status_of_key(&submission::unique_id(&key)?).await?;
+                (Jid::new(UNKNOWN_NAME).map_err(unsaid)?, queue, status, clients)
             }
             _ => return Err(unsupported("show how such a job does")),
         };
@@ -191,24 +196,24 @@ impl Shared {
     }
 
     /// How a job with this key stands, on the first server that knows one.
-    async fn status_of_key(&self, key: &[u8]) -> Result<(JobStatus, u64), Undone> {
-        for place in self.servers.picked_first() {
-            match self.ask(place, Request::GetStatusUnique { unique: key }).await? {
+    async fn status_of_key(&self, key: &[u8]) -> Result<(JobStatus, u64), ClientError> {
+        for place in self.servers.preferred_first() {
+            match self.request_with_retry(place, Request::GetStatusUnique { unique: key }).await? {
                 Response::StatusUnique { status, clients, .. } if status.known => {
                     return Ok((status, clients.into()));
                 }
                 Response::StatusUnique { .. } => {}
-                _ => return Err(self.nonsense(place, "no status where one was asked for").into()),
+                _ => return Err(self.protocol_error(place, "no status where one was asked for").into()),
             }
         }
         Ok((JobStatus::default(), 0))
     }
 
     /// Cancels what is there. A name that cannot be one is refused before anything is cancelled.
-    async fn cancel(&self, cancel: Cancel) -> Result<u64, Undone> {
+    async fn cancel(&self, cancel: Cancel) -> Result<u64, ClientError> {
         let mut places = Vec::with_capacity(cancel.jids.len());
         for jid in &cancel.jids {
-            let (place, handle) = names::place(&self.servers, jid)?;
+            let (place, handle) = job_ids::locate(&self.servers, jid)?;
             if handle.contains(|char: char| char.is_whitespace() || char.is_control()) {
                 let why = format!("{jid} holds a blank, which no handle does");
                 return Err(Refusal::BadArgument { what: "jid", why }.into());
@@ -219,25 +224,27 @@ impl Shared {
         for (jid, place, handle) in places {
             if self.cancel_at(place, &handle).await? {
                 cancelled += 1;
-                self.unwanted(jid, place, &handle).await;
+                self.job_cancelled(jid, place, &handle).await;
             }
         }
         Ok(cancelled)
     }
 
     /// Cancels one job. False: there is none.
-    pub(super) async fn cancel_at(&self, place: usize, handle: &str) -> Result<bool, Trouble> {
-        let link = self.servers.get(place).link().await?;
-        match link.line(&format!("cancel job {handle}")).await {
+    pub(super) async fn cancel_at(&self, place: usize, handle: &str) -> Result<bool, ServerError> {
+        let link = self.servers.get(place).connection().await?;
+        match link.admin_line(&format!("cancel job {handle}")).await {
             Ok(line) if line.starts_with(b"OK") => Ok(true),
-            Ok(_) => Err(self.nonsense(place, "neither that a job was cancelled nor that there is none")),
-            Err(Trouble::Refused { said, .. }) if said.contains("UNKNOWN_JOB") => Ok(false),
+            Ok(_) => {
+                Err(self.protocol_error(place, "neither that a job was cancelled nor that there is none"))
+            }
+            Err(ServerError::Refused { said, .. }) if said.contains("UNKNOWN_JOB") => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 
-    async fn queues(&self, asked: Queues) -> Result<Vec<geartrain_core::QueueCounts>, Undone> {
-        let mut counts = admin::counts(&self.servers).await?;
+    async fn queues(&self, asked: Queues) -> Result<Vec<geartrain_core::QueueCounts>, ClientError> {
+        let mut counts = admin::function_counts(&self.servers).await?;
         if let Some(queue) = asked.queue {
             let one = counts.remove(&queue).unwrap_or_default();
             return Ok(vec![one.of_queue(queue)]);
@@ -245,13 +252,13 @@ impl Shared {
         Ok(counts.into_iter().map(|(queue, counts)| counts.of_queue(queue)).collect())
     }
 
-    async fn roll_call(&self, call: RollCall) -> Result<u64, Undone> {
+    async fn roll_call(&self, call: RollCall) -> Result<u64, ClientError> {
         // To Gearman a queue and what is done there are one thing.
         if call.klass.is_some_and(|klass| klass.as_str() != call.queue.as_str()) {
             return Ok(0);
         }
-        let counts = admin::counts(&self.servers).await?;
-        Ok(counts.get(&call.queue).map_or(0, |counts| counts.workers()))
+        let counts = admin::function_counts(&self.servers).await?;
+        Ok(counts.get(&call.queue).map_or(0, |counts| counts.worker_counts()))
     }
 }
 

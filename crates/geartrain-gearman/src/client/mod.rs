@@ -20,20 +20,20 @@
 
 mod admin;
 mod commands;
-mod held;
-mod link;
-mod names;
+mod completion_watch;
+mod connection;
+mod error;
+mod held_jobs;
+mod job_ids;
 mod record;
 mod resubmit;
+mod result_streams;
 mod servers;
-mod station;
 mod submission;
 mod submit;
-mod trouble;
 mod url;
-mod waits;
-mod watch;
-mod work;
+mod worker;
+mod worker_conns;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -46,15 +46,15 @@ use geartrain_core::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use held::Holding;
+use completion_watch::WatchedJobs;
+use error::{ClientError, NAME, ServerError};
+use held_jobs::HeldJobs;
+use result_streams::ResultStreams;
 use servers::Servers;
-use station::Stations;
-use trouble::{NAME, Trouble, Undone};
-use waits::Waits;
-use watch::Watched;
+use worker_conns::WorkerConnCache;
 
 pub use record::Record;
-pub use resubmit::{Resubmitted, Which};
+pub use resubmit::{ResubmitScope, Resubmitted};
 pub use url::{BadUrl, GearmanUrl};
 
 /// One or several Gearman servers as a queue.
@@ -76,11 +76,11 @@ pub struct GearmanBackend {
 /// What all calls share.
 struct Shared {
     servers: Servers,
-    stations: Stations,
-    holding: Holding,
-    waits: Arc<Waits>,
+    worker_conns: WorkerConnCache,
+    held_jobs: HeldJobs,
+    result_streams: Arc<ResultStreams>,
     record: Option<Record>,
-    watched: Watched,
+    watched: WatchedJobs,
 }
 
 impl GearmanBackend {
@@ -97,16 +97,16 @@ impl GearmanBackend {
         let runtime = threads.map_err(broken)?;
         let shared = Arc::new(Shared {
             servers,
-            stations: Stations::default(),
-            holding: Holding::new(),
-            waits: Arc::default(),
+            worker_conns: WorkerConnCache::default(),
+            held_jobs: HeldJobs::new(),
+            result_streams: Arc::default(),
             record: url.record.map(Record::new),
-            watched: Watched::default(),
+            watched: WatchedJobs::default(),
         });
         let backend = GearmanBackend { shared: shared.clone(), runtime: Some(runtime) };
-        backend.run(async move { shared.reach().await }).await??;
+        backend.run(async move { shared.connect_any().await }).await??;
         if backend.shared.record.is_some() {
-            backend.spawn(watch::watch(Arc::downgrade(&backend.shared)));
+            backend.spawn(completion_watch::watch_completions(Arc::downgrade(&backend.shared)));
         }
         Ok(backend)
     }
@@ -121,43 +121,43 @@ impl GearmanBackend {
     async fn run<T: Send + 'static>(
         &self,
         what: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, ServerError> {
         let (to, answer) = oneshot::channel();
         self.spawn(async move {
             // Nobody may wait for it.
             let _ = to.send(what.await);
         });
-        answer.await.map_err(|_| Trouble::Gone)
+        answer.await.map_err(|_| ServerError::ShutDown)
     }
 
     /// Puts again what is in the [record](Record) and not known to be done: see [`Which`].
-    pub async fn resubmit(&self, which: Which) -> Result<Resubmitted, BackendError> {
+    pub async fn resubmit(&self, which: ResubmitScope) -> Result<Resubmitted, BackendError> {
         let shared = self.shared.clone();
         match self.run(async move { shared.resubmit(which).await }).await? {
             Ok(done) => Ok(done),
-            Err(Undone::Refused(refusal)) => Err(refusal.into()),
-            Err(Undone::Trouble(trouble)) => Err(trouble.into()),
+            Err(ClientError::Refused(refusal)) => Err(refusal.into()),
+            Err(ClientError::Failed(trouble)) => Err(trouble.into()),
         }
     }
 }
 
 /// Answers on their way to whoever asked. If they are dropped before they are taken, wherever they are by then, nobody will report on the jobs among them: those are given back.
-struct Handed {
+struct ReplyGuard {
     shared: Arc<Shared>,
     answers: Vec<Answer>,
 }
 
-impl Handed {
+impl ReplyGuard {
     fn take(&mut self) -> Vec<Answer> {
         std::mem::take(&mut self.answers)
     }
 }
 
-impl Drop for Handed {
+impl Drop for ReplyGuard {
     fn drop(&mut self) {
         for answer in self.take() {
             if let Ok(Reply::Pop(PopReply { jobs, .. })) = answer {
-                self.shared.give_back(jobs);
+                self.shared.return_jobs(jobs);
             }
         }
     }
@@ -171,9 +171,9 @@ impl Backend for GearmanBackend {
             self.spawn(async move {
                 let answers = shared.execute(batch).await;
                 // Whoever asked may have gone, and then this is dropped here.
-                let _ = to.send(answers.map(|answers| Handed { shared, answers }));
+                let _ = to.send(answers.map(|answers| ReplyGuard { shared, answers }));
             });
-            Ok(answers.await.map_err(|_| Trouble::Gone)??.take())
+            Ok(answers.await.map_err(|_| ServerError::ShutDown)??.take())
         })
     }
 
@@ -182,16 +182,17 @@ impl Backend for GearmanBackend {
             let (mut to, reply) = oneshot::channel();
             let shared = self.shared.clone();
             self.spawn(async move {
-                let popped = shared.pop(&pop, Some(span(wait)), pin!(to.closed())).await;
-                let _ = to.send(popped.map(|reply| Handed { shared, answers: vec![Ok(Reply::Pop(reply))] }));
+                let popped = shared.pop(&pop, Some(to_duration(wait)), pin!(to.closed())).await;
+                let _ =
+                    to.send(popped.map(|reply| ReplyGuard { shared, answers: vec![Ok(Reply::Pop(reply))] }));
             });
-            match reply.await.map_err(|_| Trouble::Gone)? {
+            match reply.await.map_err(|_| ServerError::ShutDown)? {
                 Ok(mut handed) => match handed.take().pop() {
                     Some(Ok(Reply::Pop(reply))) => Ok(reply),
-                    _ => Err(Trouble::Gone.into()),
+                    _ => Err(ServerError::ShutDown.into()),
                 },
-                Err(Undone::Refused(refusal)) => Err(refusal.into()),
-                Err(Undone::Trouble(trouble)) => Err(trouble.into()),
+                Err(ClientError::Refused(refusal)) => Err(refusal.into()),
+                Err(ClientError::Failed(trouble)) => Err(trouble.into()),
             }
         })
     }
@@ -209,7 +210,7 @@ impl Backend for GearmanBackend {
     }
 
     fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
-        Box::pin(async move { Ok(Box::new(self.shared.waits.follow(front)) as Box<dyn ResultStream>) })
+        Box::pin(async move { Ok(Box::new(self.shared.result_streams.open(front)) as Box<dyn ResultStream>) })
     }
 }
 
@@ -228,12 +229,12 @@ impl Drop for GearmanBackend {
 
 impl Shared {
     /// Sees to it that one of the servers is there, and picks it.
-    async fn reach(&self) -> Result<(), Trouble> {
-        let mut trouble = Trouble::Gone;
-        for place in self.servers.picked_first() {
-            match self.servers.get(place).link().await {
+    async fn connect_any(&self) -> Result<(), ServerError> {
+        let mut trouble = ServerError::ShutDown;
+        for place in self.servers.preferred_first() {
+            match self.servers.get(place).connection().await {
                 Ok(_) => {
-                    self.servers.pick(place);
+                    self.servers.prefer(place);
                     return Ok(());
                 }
                 Err(failed) => trouble = failed,
@@ -250,7 +251,7 @@ fn now() -> Timestamp {
 }
 
 /// A wait as the system counts it; one that is too long to be told is ten years.
-fn span(wait: Seconds) -> Duration {
+fn to_duration(wait: Seconds) -> Duration {
     let longest = geartrain_core::DURATION_MAX.get();
     Duration::try_from_secs_f64(wait.get().clamp(0.0, longest)).unwrap_or_default()
 }

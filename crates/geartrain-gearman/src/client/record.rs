@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use geartrain_core::{Payload, QueueName, UniqueKey};
 
-use super::trouble::Trouble;
-use crate::front::function;
+use super::error::ServerError;
+use crate::function;
 use crate::packet::{Mode, Priority, Submission};
 
 /// The record of what this and other processes have put, in a file.
@@ -25,9 +25,9 @@ pub struct Record {
 /// One line: something that happened to a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Line {
+pub(crate) enum RecordLine {
     /// It is about to be sent.
-    Put(Box<Noted>),
+    Put(Box<RecordedJob>),
     /// It is about to be sent to another server.
     Sent { id: String, server: String },
     /// The server it was sent to has it.
@@ -38,13 +38,13 @@ pub(crate) enum Line {
 
 /// A job as it is written down.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Noted {
+pub(crate) struct RecordedJob {
     /// What it is called in the record.
     pub(crate) id: String,
     pub(crate) function: QueueName,
     pub(crate) unique: UniqueKey,
     #[serde(default)]
-    priority: Level,
+    priority: RecordedPriority,
     pub(crate) payload: Payload,
     /// Not before so many seconds after 1970 began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub(crate) struct Noted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Level {
+enum RecordedPriority {
     High,
     #[default]
     Normal,
@@ -69,30 +69,30 @@ enum Level {
 
 /// A job that is not known to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Open {
-    pub(crate) noted: Noted,
+pub(crate) struct OpenJob {
+    pub(crate) recorded: RecordedJob,
     /// Where it was sent last.
     pub(crate) server: String,
     /// What it is called there; not known if nothing came back.
     pub(crate) handle: Option<String>,
 }
 
-impl Noted {
+impl RecordedJob {
     /// A submission that goes to this server.
-    pub(crate) fn new(submission: &Submission, server: &str) -> Option<Noted> {
+    pub(crate) fn new(submission: &Submission, server: &str) -> Option<RecordedJob> {
         let (due, reducer) = match &submission.mode {
             Mode::Epoch(due) => (Some(*due), None),
             Mode::Reduce { reducer, .. } => (None, Some(Payload::from(reducer.clone()))),
             _ => (None, None),
         };
-        Some(Noted {
+        Some(RecordedJob {
             id: uuid::Uuid::now_v7().simple().to_string(),
             function: function::queue(&submission.function).ok()?,
             unique: UniqueKey::new(&submission.unique).ok()?,
             priority: match submission.priority() {
-                Priority::High => Level::High,
-                Priority::Normal => Level::Normal,
-                Priority::Low => Level::Low,
+                Priority::High => RecordedPriority::High,
+                Priority::Normal => RecordedPriority::Normal,
+                Priority::Low => RecordedPriority::Low,
             },
             payload: Payload::from(submission.data.clone()),
             due,
@@ -109,9 +109,9 @@ impl Noted {
             (Some(reducer), _) => Mode::Reduce { reducer: bytes(reducer), background: true },
             (None, Some(due)) => Mode::Epoch(due),
             (None, None) => Mode::Background(match self.priority {
-                Level::High => Priority::High,
-                Level::Normal => Priority::Normal,
-                Level::Low => Priority::Low,
+                RecordedPriority::High => Priority::High,
+                RecordedPriority::Normal => Priority::Normal,
+                RecordedPriority::Low => Priority::Low,
             }),
         };
         Submission {
@@ -129,21 +129,21 @@ impl Record {
         Record { file: file.into() }
     }
 
-    fn trouble(&self, why: impl ToString) -> Trouble {
-        Trouble::Record { file: self.file.display().to_string(), why: why.to_string() }
+    fn error(&self, why: impl ToString) -> ServerError {
+        ServerError::Record { file: self.file.display().to_string(), why: why.to_string() }
     }
 
     /// Writes lines at the end. What is about to be sent must be on the disk first; the rest may be lost, and is then found out again.
-    pub(crate) async fn write(&self, lines: Vec<Line>) -> Result<(), Trouble> {
+    pub(crate) async fn write(&self, lines: Vec<RecordLine>) -> Result<(), ServerError> {
         let record = self.clone();
-        let sync = lines.iter().any(|line| matches!(line, Line::Put(_) | Line::Sent { .. }));
+        let sync = lines.iter().any(|line| matches!(line, RecordLine::Put(_) | RecordLine::Sent { .. }));
         let written = tokio::task::spawn_blocking(move || {
             let mut text = Vec::new();
             for line in &lines {
                 serde_json::to_writer(&mut text, line)?;
                 text.push(b'\n');
             }
-            let mut file = record.locked()?;
+            let mut file = record.lock_for_append()?;
             let is_new = file.metadata()?.len() == 0;
             file.write_all(&text)?;
             if sync {
@@ -154,39 +154,39 @@ impl Record {
             }
             io::Result::Ok(())
         });
-        written.await.map_err(|_| Trouble::Gone)?.map_err(|error| self.trouble(error))
+        written.await.map_err(|_| ServerError::ShutDown)?.map_err(|error| self.error(error))
     }
 
     /// The jobs that are not known to be done, in the order in which they were put.
-    pub(crate) async fn open(&self) -> Result<Vec<Open>, Trouble> {
+    pub(crate) async fn open_jobs(&self) -> Result<Vec<OpenJob>, ServerError> {
         let record = self.clone();
         let read = tokio::task::spawn_blocking(move || match File::open(&record.file) {
-            Ok(file) => unfinished(file),
+            Ok(file) => read_open_jobs(file),
             Err(error) => Err(error.to_string()),
         });
-        read.await.map_err(|_| Trouble::Gone)?.map_err(|why| self.trouble(why))
+        read.await.map_err(|_| ServerError::ShutDown)?.map_err(|why| self.error(why))
     }
 
     /// Leaves out all that is done. Whoever writes meanwhile waits, and then writes to the new file.
-    pub(crate) async fn shorten(&self) -> Result<(), Trouble> {
+    pub(crate) async fn compact(&self) -> Result<(), ServerError> {
         let record = self.clone();
         let shortened = tokio::task::spawn_blocking(move || {
-            let old = record.locked().map_err(|error| error.to_string())?;
-            let open = unfinished(File::open(&record.file).map_err(|error| error.to_string())?)?;
-            let written = record.replace(&open).map_err(|error| error.to_string());
+            let old = record.lock_for_append().map_err(|error| error.to_string())?;
+            let open = read_open_jobs(File::open(&record.file).map_err(|error| error.to_string())?)?;
+            let written = record.rewrite(&open).map_err(|error| error.to_string());
             drop(old);
             written
         });
-        shortened.await.map_err(|_| Trouble::Gone)?.map_err(|why| self.trouble(why))
+        shortened.await.map_err(|_| ServerError::ShutDown)?.map_err(|why| self.error(why))
     }
 
-    fn replace(&self, open: &[Open]) -> io::Result<()> {
+    fn rewrite(&self, open: &[OpenJob]) -> io::Result<()> {
         let mut beside = self.file.clone().into_os_string();
         beside.push(".new");
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
         let mut text = Vec::new();
-        for line in open.iter().flat_map(Open::lines) {
+        for line in open.iter().flat_map(OpenJob::lines) {
             serde_json::to_writer(&mut text, &line)?;
             text.push(b'\n');
         }
@@ -197,7 +197,7 @@ impl Record {
     }
 
     /// The file, to write at its end; nobody else does until it is dropped.
-    fn locked(&self) -> io::Result<File> {
+    fn lock_for_append(&self) -> io::Result<File> {
         loop {
             // Payloads are nobody else's business.
             let mut options = OpenOptions::new();
@@ -206,27 +206,27 @@ impl Record {
             // It may have been shortened since it was opened, and then another one has its name.
             let (this, named) = (file.metadata()?, std::fs::metadata(&self.file));
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (this.dev(), this.ino())) {
-                cut_unfinished_line(&mut file)?;
+                truncate_torn_line(&mut file)?;
                 return Ok(file);
             }
         }
     }
 }
 
-impl Open {
+impl OpenJob {
     /// All that is known of it, once more.
-    fn lines(&self) -> Vec<Line> {
-        let id = &self.noted.id;
-        let noted = Noted { server: self.server.clone(), ..self.noted.clone() };
-        let mut lines = vec![Line::Put(Box::new(noted))];
-        lines.extend(self.handle.clone().map(|handle| Line::Taken { id: id.clone(), handle }));
+    fn lines(&self) -> Vec<RecordLine> {
+        let id = &self.recorded.id;
+        let noted = RecordedJob { server: self.server.clone(), ..self.recorded.clone() };
+        let mut lines = vec![RecordLine::Put(Box::new(noted))];
+        lines.extend(self.handle.clone().map(|handle| RecordLine::Taken { id: id.clone(), handle }));
         lines
     }
 }
 
 /// Reads a record.
-fn unfinished(file: File) -> Result<Vec<Open>, String> {
-    let mut open: BTreeMap<u64, Open> = BTreeMap::new();
+fn read_open_jobs(file: File) -> Result<Vec<OpenJob>, String> {
+    let mut open: BTreeMap<u64, OpenJob> = BTreeMap::new();
     let mut places: HashMap<String, u64> = HashMap::new();
     let mut reader = BufReader::new(file);
     let mut text = Vec::new();
@@ -237,21 +237,21 @@ fn unfinished(file: File) -> Result<Vec<Open>, String> {
         if text.last() != Some(&b'\n') {
             break;
         }
-        let line: Line = serde_json::from_slice(&text)
+        let line: RecordLine = serde_json::from_slice(&text)
             .map_err(|error| format!("line {number} makes no sense ({error}); remove it, or the file"))?;
         let id = match &line {
-            Line::Put(noted) => &noted.id,
-            Line::Sent { id, .. } | Line::Taken { id, .. } | Line::Done { id } => id,
+            RecordLine::Put(noted) => &noted.id,
+            RecordLine::Sent { id, .. } | RecordLine::Taken { id, .. } | RecordLine::Done { id } => id,
         };
         match (line.clone(), places.get(id).and_then(|place| open.get_mut(place))) {
-            (Line::Put(noted), None) => {
+            (RecordLine::Put(noted), None) => {
                 places.insert(noted.id.clone(), number);
                 let server = noted.server.clone();
-                open.insert(number, Open { noted: *noted, server, handle: None });
+                open.insert(number, OpenJob { recorded: *noted, server, handle: None });
             }
-            (Line::Sent { server, .. }, Some(open)) => (open.server, open.handle) = (server, None),
-            (Line::Taken { handle, .. }, Some(open)) => open.handle = Some(handle),
-            (Line::Done { id }, Some(_)) => {
+            (RecordLine::Sent { server, .. }, Some(open)) => (open.server, open.handle) = (server, None),
+            (RecordLine::Taken { handle, .. }, Some(open)) => open.handle = Some(handle),
+            (RecordLine::Done { id }, Some(_)) => {
                 if let Some(place) = places.remove(&id) {
                     open.remove(&place);
                 }
@@ -264,7 +264,7 @@ fn unfinished(file: File) -> Result<Vec<Open>, String> {
 }
 
 /// Cuts off what a process left that did not get to the end of its line.
-fn cut_unfinished_line(file: &mut File) -> io::Result<()> {
+fn truncate_torn_line(file: &mut File) -> io::Result<()> {
     const STEP: u64 = 4_096;
     let mut end = file.metadata()?.len();
     let mut bytes = Vec::new();
@@ -291,12 +291,12 @@ fn sync_directory(file: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn noted(id: &str) -> Noted {
-        Noted {
+    fn noted(id: &str) -> RecordedJob {
+        RecordedJob {
             id: id.to_owned(),
             function: QueueName::new("resize").unwrap(),
             unique: UniqueKey::new(b"\xff key").unwrap(),
-            priority: Level::High,
+            priority: RecordedPriority::High,
             payload: Payload::from(b"cat\n\0\xff"),
             due: None,
             reducer: None,
@@ -305,28 +305,28 @@ mod tests {
         }
     }
 
-    fn text(lines: &[Line]) -> Vec<u8> {
+    fn text(lines: &[RecordLine]) -> Vec<u8> {
         lines.iter().flat_map(|line| [serde_json::to_vec(line).unwrap(), b"\n".to_vec()].concat()).collect()
     }
 
-    fn story() -> Vec<Line> {
+    fn story() -> Vec<RecordLine> {
         let (one, two) = (|| "one".to_owned(), || "two".to_owned());
         vec![
-            Line::Put(Box::new(noted("one"))),
-            Line::Taken { id: one(), handle: "H:a:1".to_owned() },
-            Line::Put(Box::new(noted("two"))),
-            Line::Sent { id: one(), server: "b:4730".to_owned() },
-            Line::Taken { id: one(), handle: "H:b:1".to_owned() },
-            Line::Done { id: two() },
-            Line::Done { id: one() },
+            RecordLine::Put(Box::new(noted("one"))),
+            RecordLine::Taken { id: one(), handle: "H:a:1".to_owned() },
+            RecordLine::Put(Box::new(noted("two"))),
+            RecordLine::Sent { id: one(), server: "b:4730".to_owned() },
+            RecordLine::Taken { id: one(), handle: "H:b:1".to_owned() },
+            RecordLine::Done { id: two() },
+            RecordLine::Done { id: one() },
         ]
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<Open>, String> {
+    fn read(bytes: &[u8]) -> Result<Vec<OpenJob>, String> {
         let scratch = geartrain_testkit::peers::Scratch::new("record");
         let path = scratch.path().join("record");
         std::fs::write(&path, bytes).unwrap();
-        unfinished(File::open(&path).unwrap())
+        read_open_jobs(File::open(&path).unwrap())
     }
 
     /// However much of it was written when the process ended, nothing that may have been sent is forgotten, and the next line can be written behind it.
@@ -345,10 +345,10 @@ mod tests {
             let scratch = geartrain_testkit::peers::Scratch::new("record");
             let record = Record::new(scratch.path().join("record"));
             std::fs::write(&record.file, &whole[..cut]).unwrap();
-            record.write(vec![Line::Put(Box::new(noted("three")))]).await.unwrap();
+            record.write(vec![RecordLine::Put(Box::new(noted("three")))]).await.unwrap();
             let mut then = expected.clone();
-            then.push(Open { noted: noted("three"), server: "a:4730".to_owned(), handle: None });
-            assert_eq!(record.open().await.unwrap(), then, "cut after {cut} bytes, and written to");
+            then.push(OpenJob { recorded: noted("three"), server: "a:4730".to_owned(), handle: None });
+            assert_eq!(record.open_jobs().await.unwrap(), then, "cut after {cut} bytes, and written to");
         }
         assert_eq!(expected, []);
     }
@@ -360,12 +360,12 @@ mod tests {
         let story = story();
         for lines in 1..=story.len() {
             std::fs::write(&record.file, text(&story[..lines])).unwrap();
-            let facts = |open: Vec<Open>| -> Vec<_> {
-                open.into_iter().map(|open| (open.noted.submission(), open.server, open.handle)).collect()
+            let facts = |open: Vec<OpenJob>| -> Vec<_> {
+                open.into_iter().map(|open| (open.recorded.submission(), open.server, open.handle)).collect()
             };
-            let before = facts(record.open().await.unwrap());
-            record.shorten().await.unwrap();
-            assert_eq!(facts(record.open().await.unwrap()), before, "after {lines} lines");
+            let before = facts(record.open_jobs().await.unwrap());
+            record.compact().await.unwrap();
+            assert_eq!(facts(record.open_jobs().await.unwrap()), before, "after {lines} lines");
         }
         assert_eq!(std::fs::read(&record.file).unwrap(), b"");
     }
@@ -384,7 +384,7 @@ mod tests {
                 data: b"\0\xff"[..].into(),
                 mode,
             };
-            assert_eq!(Noted::new(&submission, "a:1").unwrap().submission(), submission);
+            assert_eq!(RecordedJob::new(&submission, "a:1").unwrap().submission(), submission);
         }
         let awaited = Submission {
             function: "f".into(),
@@ -392,7 +392,7 @@ mod tests {
             data: Bytes::new(),
             mode: Mode::Foreground(Priority::High),
         };
-        let again = Noted::new(&awaited, "a:1").unwrap().submission();
+        let again = RecordedJob::new(&awaited, "a:1").unwrap().submission();
         assert_eq!(again.mode, Mode::Background(Priority::High));
     }
 

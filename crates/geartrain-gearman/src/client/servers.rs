@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsConnector;
 
-use super::link::Link;
-use super::trouble::Trouble;
+use super::connection::Connection;
+use super::error::ServerError;
 use super::url::{Address, GearmanUrl};
 use crate::packet::Report;
 
@@ -27,7 +27,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub(crate) struct Servers {
     list: Vec<Server>,
     /// The one that this application puts its jobs to, as long as it answers.
-    picked: AtomicUsize,
+    preferred: AtomicUsize,
     pub(crate) timeout: Duration,
 }
 
@@ -38,34 +38,34 @@ pub(crate) struct Server {
     timeout: Duration,
     tls: Option<TlsConnector>,
     /// The connection for all that is asked and answered at once.
-    link: tokio::sync::Mutex<Option<Arc<Link>>>,
-    down: Mutex<Option<Down>>,
+    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
+    backoff: Mutex<Option<Backoff>>,
 }
 
 /// A server that could not be reached.
 #[derive(Clone)]
-struct Down {
+struct Backoff {
     /// It is left alone until then.
     until: Instant,
-    pause: Duration,
-    why: Trouble,
+    delay: Duration,
+    error: ServerError,
 }
 
 impl Servers {
     /// Those of a URL, one of which is picked at random. Nothing is connected yet.
-    pub(crate) fn new(url: &GearmanUrl) -> Result<Servers, Trouble> {
-        let tls = url.encrypted.then(|| connector(url)).transpose()?;
+    pub(crate) fn new(url: &GearmanUrl) -> Result<Servers, ServerError> {
+        let tls = url.tls.then(|| tls_connector(url)).transpose()?;
         let server = |address: &Address| Server {
             address: address.clone(),
             name: address.to_string(),
             timeout: url.timeout,
             tls: tls.clone(),
-            link: tokio::sync::Mutex::new(None),
-            down: Mutex::new(None),
+            connection: tokio::sync::Mutex::new(None),
+            backoff: Mutex::new(None),
         };
         let list: Vec<Server> = url.servers.iter().map(server).collect();
-        let picked = AtomicUsize::new(chance(list.len()));
-        Ok(Servers { list, picked, timeout: url.timeout })
+        let picked = AtomicUsize::new(random_index(list.len()));
+        Ok(Servers { list, preferred: picked, timeout: url.timeout })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -81,31 +81,34 @@ impl Servers {
     }
 
     /// The place of the server of this name.
-    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|server| server.name == name)
     }
 
     /// All of them, beginning with the one that was picked.
-    pub(crate) fn picked_first(&self) -> impl Iterator<Item = usize> + use<> {
-        let (picked, servers) = (self.picked.load(Ordering::Relaxed), self.list.len());
+    pub(crate) fn preferred_first(&self) -> impl Iterator<Item = usize> + use<> {
+        let (picked, servers) = (self.preferred.load(Ordering::Relaxed), self.list.len());
         (0..servers).map(move |step| (picked + step) % servers)
     }
 
     /// Stays with this one from now on.
-    pub(crate) fn pick(&self, place: usize) {
-        self.picked.store(place, Ordering::Relaxed);
+    pub(crate) fn prefer(&self, place: usize) {
+        self.preferred.store(place, Ordering::Relaxed);
     }
 
     /// Until one of those that are left alone is tried again, if there is any.
-    pub(crate) fn next_try(&self) -> Option<Duration> {
+    pub(crate) fn next_retry(&self) -> Option<Duration> {
         let now = Instant::now();
-        self.list.iter().filter_map(|server| Some(server.down()?.until.saturating_duration_since(now))).min()
+        self.list
+            .iter()
+            .filter_map(|server| Some(server.backoff()?.until.saturating_duration_since(now)))
+            .min()
     }
 
     /// Waits until a server may be there again, or answers what is wrong if that would be too late.
-    pub(crate) async fn bear(&self, until: Instant, trouble: Trouble) -> Result<(), Trouble> {
-        let pause = self.next_try().unwrap_or(PAUSE.0).max(Duration::from_millis(1));
-        if !trouble.passes() || Instant::now() + pause > until {
+    pub(crate) async fn back_off(&self, until: Instant, trouble: ServerError) -> Result<(), ServerError> {
+        let pause = self.next_retry().unwrap_or(PAUSE.0).max(Duration::from_millis(1));
+        if !trouble.is_transient() || Instant::now() + pause > until {
             return Err(trouble);
         }
         tracing::debug!(%trouble, ?pause, "trying again");
@@ -115,17 +118,17 @@ impl Servers {
 }
 
 impl Server {
-    fn down(&self) -> Option<Down> {
-        self.lock_down().clone()
+    fn backoff(&self) -> Option<Backoff> {
+        self.lock_backoff().clone()
     }
 
-    fn lock_down(&self) -> MutexGuard<'_, Option<Down>> {
-        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_backoff(&self) -> MutexGuard<'_, Option<Backoff>> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection for questions, which is opened if there is none.
-    pub(crate) async fn link(&self) -> Result<Arc<Link>, Trouble> {
-        let mut current = self.link.lock().await;
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, ServerError> {
+        let mut current = self.connection.lock().await;
         if let Some(link) = current.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
@@ -139,10 +142,10 @@ impl Server {
         &self,
         woken: Arc<Notify>,
         news: Option<mpsc::Sender<Report>>,
-    ) -> Result<Link, Trouble> {
-        let down = self.down();
+    ) -> Result<Connection, ServerError> {
+        let down = self.backoff();
         if let Some(down) = down.as_ref().filter(|down| down.until > Instant::now()) {
-            return Err(down.why.clone());
+            return Err(down.error.clone());
         }
         let within = self.timeout.min(CONNECT_MAX);
         let opened = match tokio::time::timeout(within, self.connect(woken, news)).await {
@@ -151,14 +154,18 @@ impl Server {
                 Err(self.unreachable(format!("it does not answer within {} seconds", within.as_secs())))
             }
         };
-        *self.lock_down() = opened.as_ref().err().map(|why| {
-            let pause = down.map_or(PAUSE.0, |down| (down.pause * 2).min(PAUSE.1));
-            Down { until: Instant::now() + pause, pause, why: why.clone() }
+        *self.lock_backoff() = opened.as_ref().err().map(|why| {
+            let pause = down.map_or(PAUSE.0, |down| (down.delay * 2).min(PAUSE.1));
+            Backoff { until: Instant::now() + pause, delay: pause, error: why.clone() }
         });
         opened
     }
 
-    async fn connect(&self, woken: Arc<Notify>, news: Option<mpsc::Sender<Report>>) -> Result<Link, Trouble> {
+    async fn connect(
+        &self,
+        woken: Arc<Notify>,
+        news: Option<mpsc::Sender<Report>>,
+    ) -> Result<Connection, ServerError> {
         let failed = |error: std::io::Error| self.unreachable(error.to_string());
         let stream =
             TcpStream::connect((self.address.host.as_str(), self.address.port)).await.map_err(failed)?;
@@ -167,27 +174,27 @@ impl Server {
         let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 6).with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&alive).map_err(failed)?;
         let (name, timeout) = (self.name.clone(), self.timeout);
-        let Some(tls) = &self.tls else { return Ok(Link::new(stream, name, timeout, woken, news)) };
+        let Some(tls) = &self.tls else { return Ok(Connection::new(stream, name, timeout, woken, news)) };
         let host = ServerName::try_from(self.address.host.clone());
         let host = host.map_err(|error| self.unreachable(error.to_string()))?;
         let stream = tls.connect(host, stream).await.map_err(failed)?;
-        Ok(Link::new(stream, name, timeout, woken, news))
+        Ok(Connection::new(stream, name, timeout, woken, news))
     }
 
-    fn unreachable(&self, why: String) -> Trouble {
-        Trouble::Unreachable { server: self.name.clone(), why }
+    fn unreachable(&self, why: String) -> ServerError {
+        ServerError::Unreachable { server: self.name.clone(), why }
     }
 }
 
 /// One of so many, as chance has it.
-fn chance(of: usize) -> usize {
+fn random_index(of: usize) -> usize {
     // The second half of such an id is chance.
     (uuid::Uuid::now_v7().as_u64_pair().1 % of as u64) as usize
 }
 
 /// Trusts the authorities in the file that the URL names, or else those that everybody trusts.
-fn connector(url: &GearmanUrl) -> Result<TlsConnector, Trouble> {
-    let wrong = |why: String| Trouble::Unreachable { server: url.to_string(), why };
+fn tls_connector(url: &GearmanUrl) -> Result<TlsConnector, ServerError> {
+    let wrong = |why: String| ServerError::Unreachable { server: url.to_string(), why };
     let mut roots = rustls::RootCertStore::empty();
     match &url.authorities {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),

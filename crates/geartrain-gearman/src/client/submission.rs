@@ -3,25 +3,25 @@
 use bytes::Bytes;
 use geartrain_core::{Existing, Klass, Put, PutOptions, Refusal, Seconds, Timestamp, UniqueKey};
 
-use super::trouble::{Undone, unsupported};
-use crate::front::function;
+use super::error::{ClientError, unsupported};
+use crate::function;
 use crate::packet::{Mode, Priority, Submission, UNIQUE_BYTES_MAX};
 
 /// The submission that a put is, with a key made up where none is given.
 ///
 /// Each has a key: a submission that was not answered can then be sent again, and makes no second job while the first is unfinished. So do most clients of Gearman.
-pub(crate) fn of(put: &Put, now: Timestamp) -> Result<Submission, Undone> {
+pub(crate) fn from_put(put: &Put, now: Timestamp) -> Result<Submission, ClientError> {
     let none = PutOptions::default();
     let terms = put.options.as_deref().unwrap_or(&none);
-    carried(put, terms)?;
+    check_supported(put, terms)?;
     if klass_differs(&put.klass, put) {
-        return Err(bad(
+        return Err(bad_argument(
             "klass",
             format!("must be {}, as the queue is: to Gearman a job's function is all there is", put.queue),
         ));
     }
     let unique = match &terms.unique {
-        Some(key) => key_of(key)?,
+        Some(key) => unique_id(key)?,
         None => Bytes::from(uuid::Uuid::now_v7().simple().to_string()),
     };
     Ok(Submission {
@@ -33,22 +33,25 @@ pub(crate) fn of(put: &Put, now: Timestamp) -> Result<Submission, Undone> {
 }
 
 /// A key as Gearman has them.
-pub(crate) fn key_of(key: &UniqueKey) -> Result<Bytes, Undone> {
+pub(crate) fn unique_id(key: &UniqueKey) -> Result<Bytes, ClientError> {
     let bytes = key.as_bytes();
     if bytes.len() > UNIQUE_BYTES_MAX {
         let (bytes, max) = (bytes.len(), UNIQUE_BYTES_MAX);
         return Err(Refusal::TooLarge { what: "unique key", bytes, max }.into());
     }
     if bytes.contains(&0) {
-        return Err(bad("unique key", "must hold no NUL, which ends it in Gearman".to_owned()));
+        return Err(bad_argument("unique key", "must hold no NUL, which ends it in Gearman".to_owned()));
     }
     if bytes == b"-" {
-        return Err(bad("unique key", "must not be -, by which Gearman means the payload".to_owned()));
+        return Err(bad_argument(
+            "unique key",
+            "must not be -, by which Gearman means the payload".to_owned(),
+        ));
     }
     Ok(Bytes::copy_from_slice(bytes))
 }
 
-fn bad(what: &'static str, why: String) -> Undone {
+fn bad_argument(what: &'static str, why: String) -> ClientError {
     Refusal::BadArgument { what, why }.into()
 }
 
@@ -57,7 +60,7 @@ fn klass_differs(klass: &Klass, put: &Put) -> bool {
 }
 
 /// Refuses what no packet can say. Nothing of a put is left out in silence.
-fn carried(put: &Put, terms: &PutOptions) -> Result<(), Undone> {
+fn check_supported(put: &Put, terms: &PutOptions) -> Result<(), ClientError> {
     // Whether it is kept afterwards and how long it lives is not asked: to Gearman a job that ended is forgotten, and one that somebody waits for lives as long as they do.
     for (asked, operation) in [
         (put.existing != Existing::Keep, "put a job again"),
@@ -78,7 +81,7 @@ fn carried(put: &Put, terms: &PutOptions) -> Result<(), Undone> {
     Ok(())
 }
 
-fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, Undone> {
+fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, ClientError> {
     let priority = match put.priority.map_or(0.0, geartrain_core::Priority::get) {
         above if above > 0.0 => Priority::High,
         below if below < 0.0 => Priority::Low,
@@ -104,7 +107,7 @@ fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, Undone> {
             return Err(Refusal::TooLarge { what: "aside", bytes, max }.into());
         }
         Some(reducer) if reducer.contains(&0) => {
-            return Err(bad("aside", "must hold no NUL, which ends it in Gearman".to_owned()));
+            return Err(bad_argument("aside", "must hold no NUL, which ends it in Gearman".to_owned()));
         }
         Some(reducer) => Mode::Reduce { reducer: Bytes::copy_from_slice(reducer), background: !awaited },
         // In whole seconds, and not before it is due. What is beyond all clocks is as far as can be said.
@@ -130,8 +133,8 @@ mod tests {
     }
 
     fn refused(put: &Put) -> String {
-        match of(put, Timestamp::ZERO) {
-            Err(Undone::Refused(refusal)) => refusal.to_string(),
+        match from_put(put, Timestamp::ZERO) {
+            Err(ClientError::Refused(refusal)) => refusal.to_string(),
             other => panic!("not refused: {other:?}"),
         }
     }
@@ -159,14 +162,14 @@ mod tests {
                 Mode::Reduce { reducer: "sum".into(), background: false },
             ),
         ] {
-            let submission = of(&put, Timestamp::from(10)).unwrap();
+            let submission = from_put(&put, Timestamp::from(10)).unwrap();
             assert_eq!(submission.mode, mode);
             assert_eq!((&submission.function[..], &submission.data[..]), (&b"resize"[..], &b"cat"[..]));
             assert_eq!(submission.unique.len(), 32);
         }
         let keyed =
             with(PutOptions { unique: Some(UniqueKey::new([b'k'; 64]).unwrap()), ..PutOptions::default() });
-        assert_eq!(of(&keyed, Timestamp::ZERO).unwrap().unique, [b'k'; 64][..]);
+        assert_eq!(from_put(&keyed, Timestamp::ZERO).unwrap().unique, [b'k'; 64][..]);
     }
 
     #[test]

@@ -7,36 +7,38 @@ use bytes::Bytes;
 use geartrain_core::{Attach, AttachReply, Delivery, Jid, Put, PutReply, Refusal, ResultWaiter, Timestamp};
 use tokio::sync::mpsc;
 
-use super::link::Link;
-use super::record::{Line, Noted};
-use super::trouble::{Trouble, Undone, unsupported};
-use super::waits::{self, Awaited};
-use super::{Shared, names, submission};
+use super::connection::Connection;
+use super::error::{ClientError, ServerError, unsupported};
+use super::record::{RecordLine, RecordedJob};
+use super::result_streams::{self, AwaitedSubmission};
+use super::{Shared, job_ids, submission};
 use crate::packet::{Report, Request, Response, Submission};
 
 /// How much news of a job is read ahead.
-const NEWS_AHEAD: usize = 16;
+const REPORTS_BUFFERED_MAX: usize = 16;
 
 /// A submission that a server took.
-pub(super) struct Taken {
+pub(super) struct Accepted {
     pub(super) handle: String,
     pub(super) jid: Jid,
     /// The connection that it went over.
-    pub(super) link: Arc<Link>,
+    pub(super) connection: Arc<Connection>,
     /// What comes back, if somebody waits.
-    news: Option<mpsc::Receiver<Report>>,
+    reports: Option<mpsc::Receiver<Report>>,
     /// What it is called in the record.
-    pub(super) id: Option<String>,
+    pub(super) record_id: Option<String>,
 }
 
 impl Shared {
-    pub(super) async fn put(self: &Arc<Shared>, put: &Put, now: Timestamp) -> Result<PutReply, Undone> {
-        let submission = submission::of(put, now)?;
+    pub(super) async fn put(self: &Arc<Shared>, put: &Put, now: Timestamp) -> Result<PutReply, ClientError> {
+        let submission = submission::from_put(put, now)?;
         let jid = match put.options.as_ref().and_then(|terms| terms.attach) {
-            Some(waiter) => self.submit_awaited(Awaited { submission, id: None }, waiter, None).await?,
+            Some(waiter) => {
+                self.submit_awaited(AwaitedSubmission { submission, record_id: None }, waiter, None).await?
+            }
             None => {
                 let taken = self.submit(&submission, None, &[]).await?;
-                self.watch(&taken);
+                self.watch_job(&taken);
                 taken.jid
             }
         };
@@ -44,11 +46,11 @@ impl Shared {
     }
 
     /// Waits on for a job whose connection was lost, by submitting it again: if it is unfinished on the same server, its key makes it the same job.
-    pub(super) async fn attach(self: &Arc<Shared>, attach: Attach) -> Result<AttachReply, Undone> {
-        if self.waits.job_of(attach.waiter).as_ref() == Some(&attach.jid) {
+    pub(super) async fn attach(self: &Arc<Shared>, attach: Attach) -> Result<AttachReply, ClientError> {
+        if self.result_streams.job_of(attach.waiter).as_ref() == Some(&attach.jid) {
             return Ok(AttachReply::Attached);
         }
-        let Some(awaited) = self.waits.take_lost(&attach.jid) else {
+        let Some(awaited) = self.result_streams.take_lost(&attach.jid) else {
             return Err(unsupported("wait for a job that somebody else has put"));
         };
         self.submit_awaited(awaited, attach.waiter, Some(attach.jid)).await?;
@@ -58,56 +60,56 @@ impl Shared {
     /// Submits a job that somebody waits for. They may know it by the name that it had before.
     async fn submit_awaited(
         self: &Arc<Shared>,
-        awaited: Awaited,
+        awaited: AwaitedSubmission,
         waiter: ResultWaiter,
         known_as: Option<Jid>,
-    ) -> Result<Jid, Undone> {
+    ) -> Result<Jid, ClientError> {
         let no_stream =
             || Refusal::BadArgument { what: "waiter", why: "has no stream to be told through".to_owned() };
-        let to = self.waits.stream_of(waiter).ok_or_else(no_stream)?;
-        let Awaited { submission, id } = awaited;
+        let to = self.result_streams.sender_for(waiter).ok_or_else(no_stream)?;
+        let AwaitedSubmission { submission, record_id: id } = awaited;
         let mut taken = self.submit(&submission, id, &[]).await?;
-        let awaited = Awaited { submission, id: taken.id.clone() };
+        let awaited = AwaitedSubmission { submission, record_id: taken.record_id.clone() };
         let jid = known_as.unwrap_or_else(|| taken.jid.clone());
-        let Some(news) = taken.news.take() else { return Err(Trouble::Gone.into()) };
+        let Some(news) = taken.reports.take() else { return Err(ServerError::ShutDown.into()) };
         let (shared, job) = (self.clone(), jid.clone());
         // It must not end before it is known to be there.
         let (go, begin) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
             if begin.await.is_ok() {
-                shared.hear(waiter, job, taken, news, to).await;
+                shared.forward_reports(waiter, job, taken, news, to).await;
             }
         });
-        if self.waits.add(waiter, jid.clone(), awaited, task.abort_handle()) {
+        if self.result_streams.add(waiter, jid.clone(), awaited, task.abort_handle()) {
             let _ = go.send(());
         }
         Ok(jid)
     }
 
     /// Passes on what comes, until the job has ended or the connection has.
-    async fn hear(
+    async fn forward_reports(
         &self,
         waiter: ResultWaiter,
         jid: Jid,
-        taken: Taken,
+        taken: Accepted,
         mut news: mpsc::Receiver<Report>,
         to: mpsc::Sender<Delivery>,
     ) {
-        while let Some(Report { handle, news }) = news.recv().await {
+        while let Some(Report { handle, body: news }) = news.recv().await {
             if handle != taken.handle {
                 continue;
             }
             let ended = news.is_final();
             if ended {
-                self.note_done(taken.id.as_ref()).await;
-                self.waits.ended(waiter);
+                self.record_done(taken.record_id.as_ref()).await;
+                self.result_streams.ended(waiter);
             }
-            let delivery = Delivery { waiter, jid: jid.clone(), item: waits::told(&news) };
+            let delivery = Delivery { waiter, jid: jid.clone(), item: result_streams::stream_item(&news) };
             if to.send(delivery).await.is_err() || ended {
                 return;
             }
         }
-        self.waits.lost(waiter);
+        self.result_streams.lost(waiter);
     }
 
     /// Hands a job in: to the server that was picked, or to the next that answers. What was not answered is sent again, with the same key. Servers that are to be left out are.
@@ -118,18 +120,18 @@ impl Shared {
         submission: &Submission,
         noted: Option<String>,
         without: &[usize],
-    ) -> Result<Taken, Undone> {
+    ) -> Result<Accepted, ClientError> {
         let until = Instant::now() + self.servers.timeout;
         // One that is put again stays in the record if it is refused: perhaps there is room for it later, or elsewhere.
         let stays = noted.is_some();
         let mut id = noted;
         let mut sent_to = None;
         loop {
-            let mut trouble = Trouble::Gone;
-            for place in self.servers.picked_first().filter(|place| !without.contains(place)) {
+            let mut trouble = ServerError::ShutDown;
+            for place in self.servers.preferred_first().filter(|place| !without.contains(place)) {
                 // Once more to the same one if the connection was lost: it may only have been an old one.
                 for _ in 0..2 {
-                    let (link, news) = match self.link_for(place, submission).await {
+                    let (link, news) = match self.connection_for(place, submission).await {
                         Ok(opened) => opened,
                         Err(failed) => {
                             trouble = failed;
@@ -137,16 +139,16 @@ impl Shared {
                         }
                     };
                     if sent_to != Some(place) {
-                        self.note_sent(submission, &mut id, place).await?;
+                        self.record_sent(submission, &mut id, place).await?;
                         sent_to = Some(place);
                     }
-                    match hand_in(&link, submission).await {
+                    match send_submission(&link, submission).await {
                         Ok(handle) => {
-                            self.servers.pick(place);
-                            return self.taken(place, &handle, link, news, id).await;
+                            self.servers.prefer(place);
+                            return self.accepted(place, &handle, link, news, id).await;
                         }
-                        Err(failed) if failed.passes() => {
-                            let lost = matches!(failed, Trouble::Lost { .. });
+                        Err(failed) if failed.is_transient() => {
+                            let lost = matches!(failed, ServerError::Lost { .. });
                             trouble = failed;
                             if Instant::now() >= until {
                                 return Err(trouble.into());
@@ -156,85 +158,85 @@ impl Shared {
                             }
                         }
                         Err(failed) => {
-                            self.note_done(id.as_ref().filter(|_| !stays)).await;
+                            self.record_done(id.as_ref().filter(|_| !stays)).await;
                             return Err(failed.into());
                         }
                     }
                 }
             }
-            self.servers.bear(until, trouble).await?;
+            self.servers.back_off(until, trouble).await?;
         }
     }
 
     /// The connection for a submission: one of its own, if somebody waits for what comes.
-    async fn link_for(
+    async fn connection_for(
         &self,
         place: usize,
         submission: &Submission,
-    ) -> Result<(Arc<Link>, Option<mpsc::Receiver<Report>>), Trouble> {
+    ) -> Result<(Arc<Connection>, Option<mpsc::Receiver<Report>>), ServerError> {
         let server = self.servers.get(place);
         if submission.is_background() {
-            return Ok((server.link().await?, None));
+            return Ok((server.connection().await?, None));
         }
-        let (to, news) = mpsc::channel(NEWS_AHEAD);
+        let (to, news) = mpsc::channel(REPORTS_BUFFERED_MAX);
         let link = server.open(Arc::default(), Some(to)).await?;
-        match link.ask(Request::SetOption { option: b"exceptions" }).await {
+        match link.request(Request::SetOption { option: b"exceptions" }).await {
             // A server that knows no such option says of a failure only that it is one.
-            Ok(_) | Err(Trouble::Refused { .. }) => Ok((Arc::new(link), Some(news))),
+            Ok(_) | Err(ServerError::Refused { .. }) => Ok((Arc::new(link), Some(news))),
             Err(trouble) => Err(trouble),
         }
     }
 
-    async fn taken(
+    async fn accepted(
         &self,
         place: usize,
         handle: &Bytes,
-        link: Arc<Link>,
+        link: Arc<Connection>,
         news: Option<mpsc::Receiver<Report>>,
         id: Option<String>,
-    ) -> Result<Taken, Undone> {
-        let jid = names::jid(&self.servers, place, handle)?;
+    ) -> Result<Accepted, ClientError> {
+        let jid = job_ids::jid_of(&self.servers, place, handle)?;
         let handle = String::from_utf8_lossy(handle).into_owned();
         if let (Some(record), Some(id)) = (&self.record, &id) {
-            let taken = Line::Taken { id: id.clone(), handle: handle.clone() };
+            let taken = RecordLine::Taken { id: id.clone(), handle: handle.clone() };
             // The server has it. Without this line it may be put again later, with the same key.
             if let Err(trouble) = record.write(vec![taken]).await {
                 tracing::warn!(%trouble, %jid, "the record does not say that a job was taken");
             }
         }
-        Ok(Taken { handle, jid, link, news, id })
+        Ok(Accepted { handle, jid, connection: link, reports: news, record_id: id })
     }
 
-    async fn note_sent(
+    async fn record_sent(
         &self,
         submission: &Submission,
         id: &mut Option<String>,
         place: usize,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ServerError> {
         let Some(record) = &self.record else { return Ok(()) };
         let server = &self.servers.get(place).name;
         let line = match id {
-            Some(id) => Line::Sent { id: id.clone(), server: server.clone() },
+            Some(id) => RecordLine::Sent { id: id.clone(), server: server.clone() },
             None => {
-                let noted = Noted::new(submission, server).ok_or(Trouble::Gone)?;
+                let noted = RecordedJob::new(submission, server).ok_or(ServerError::ShutDown)?;
                 *id = Some(noted.id.clone());
-                Line::Put(Box::new(noted))
+                RecordLine::Put(Box::new(noted))
             }
         };
         record.write(vec![line]).await
     }
 
     /// Says in the record that a job is done.
-    pub(super) async fn note_done(&self, id: Option<&String>) {
+    pub(super) async fn record_done(&self, id: Option<&String>) {
         if let (Some(record), Some(id)) = (&self.record, id)
-            && let Err(trouble) = record.write(vec![Line::Done { id: id.clone() }]).await
+            && let Err(trouble) = record.write(vec![RecordLine::Done { id: id.clone() }]).await
         {
             tracing::warn!(%trouble, id, "the record does not say that a job is done");
         }
     }
 }
 
-async fn hand_in(link: &Link, submission: &Submission) -> Result<Bytes, Trouble> {
+async fn send_submission(link: &Connection, submission: &Submission) -> Result<Bytes, ServerError> {
     let borrowed = Submission {
         function: &submission.function[..],
         unique: &submission.unique[..],
@@ -249,8 +251,8 @@ async fn hand_in(link: &Link, submission: &Submission) -> Result<Bytes, Trouble>
             }
         },
     };
-    match link.ask(Request::Submit(borrowed)).await? {
+    match link.request(Request::Submit(borrowed)).await? {
         Response::JobCreated { handle } => Ok(handle),
-        _ => Err(link.nonsense("no handle of the job that was put")),
+        _ => Err(link.protocol_error("no handle of the job that was put")),
     }
 }

@@ -27,7 +27,7 @@ const SERVERS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GearmanUrl {
     pub(crate) servers: Vec<Address>,
-    pub(crate) encrypted: bool,
+    pub(crate) tls: bool,
     pub(crate) authorities: Option<PathBuf>,
     pub(crate) timeout: Duration,
     pub(crate) record: Option<PathBuf>,
@@ -64,13 +64,13 @@ impl BadUrl {
 impl fmt::Display for GearmanUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<String> = self.servers.iter().map(Address::to_string).collect();
-        write!(f, "gearman{}://{}", if self.encrypted { "s" } else { "" }, servers.join(","))
+        write!(f, "gearman{}://{}", if self.tls { "s" } else { "" }, servers.join(","))
     }
 }
 
 impl GearmanUrl {
     /// Whether a URL's scheme is one of these, whatever follows it.
-    pub fn is_one(url: &str) -> bool {
+    pub fn has_gearman_scheme(url: &str) -> bool {
         matches!(url.split_once("://"), Some(("gearman" | "gearmans", _)))
     }
 
@@ -107,7 +107,8 @@ impl FromStr for GearmanUrl {
         if servers.iter().enumerate().any(|(place, server)| servers[..place].contains(server)) {
             return Err(BadUrl("name each server once"));
         }
-        let mut url = GearmanUrl { servers, encrypted, authorities: None, timeout: TIMEOUT, record: None };
+        let mut url =
+            GearmanUrl { servers, tls: encrypted, authorities: None, timeout: TIMEOUT, record: None };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("timeout", seconds)) => {
@@ -148,12 +149,12 @@ mod tests {
     fn a_url_says_where_and_how() {
         let url: GearmanUrl = "gearmans://a,[::1]:5?timeout=2&record=/tmp/r&ca=/etc/ca.pem".parse().unwrap();
         assert_eq!(url.to_string(), "gearmans://a:4730,[::1]:5");
-        assert_eq!((url.timeout, url.encrypted), (Duration::from_secs(2), true));
+        assert_eq!((url.timeout, url.tls), (Duration::from_secs(2), true));
         assert_eq!((url.record, url.authorities), (Some("/tmp/r".into()), Some("/etc/ca.pem".into())));
         let url: GearmanUrl = "gearman://queue.example/".parse().unwrap();
         assert_eq!((url.to_string().as_str(), url.timeout), ("gearman://queue.example:4730", TIMEOUT));
-        assert!(GearmanUrl::is_one("gearman://"));
-        assert!(!GearmanUrl::is_one("german://a"));
+        assert!(GearmanUrl::has_gearman_scheme("gearman://"));
+        assert!(!GearmanUrl::has_gearman_scheme("german://a"));
     }
 
     #[test]

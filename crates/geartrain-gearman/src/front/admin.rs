@@ -7,14 +7,15 @@ use geartrain_core::{
     QueueName, Queues, Reply, RollCall, SetLimits, StateName, Status, StatusOf, StatusReply, UniqueKey,
 };
 
-use super::connection::BROKEN;
-use super::session::{Session, job_status, shown, trouble, with_causes, write};
-use super::{Shared, function};
+use super::Shared;
+use super::connection::BACKEND_UNAVAILABLE;
+use super::session::{Session, error_fault, job_status, unique_id, with_causes, write_packet};
+use crate::function;
 use crate::packet::{JobStatus, Response};
-use crate::text::{self, Command, Line, Refused, write_end, write_ok, write_value};
+use crate::text::{self, Command, ErrorReply, Line, write_end, write_ok, write_value};
 
 /// How many jobs are looked at in one go.
-const PAGE: i64 = 1_000;
+const PAGE_JOBS: i64 = 1_000;
 
 /// Answers a line. The answer is one piece.
 pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesMut) {
@@ -24,11 +25,12 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
         Err(refused) => return refused.write(out),
     };
     let mut reply = BytesMut::new();
-    match obey(command, session, &mut reply).await {
+    match execute(command, session, &mut reply).await {
         Ok(()) => out.extend_from_slice(&reply),
         Err(Failure::Refused(refused)) => refused.write(out),
-        Err(Failure::Trouble(error)) => {
-            BROKEN.warn(format_args!("an admin command gets no answer: {}", with_causes(&error)));
+        Err(Failure::Backend(error)) => {
+            BACKEND_UNAVAILABLE
+                .warn(format_args!("an admin command gets no answer: {}", with_causes(&error)));
             out.extend_from_slice(
                 format!("ERR QUEUE_ERROR {}\r\n", with_causes(&error).replace(' ', "+")).as_bytes(),
             );
@@ -38,23 +40,23 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
 
 /// Why there is no answer.
 enum Failure {
-    Refused(Refused),
-    Trouble(BackendError),
+    Refused(ErrorReply),
+    Backend(BackendError),
 }
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Failure {
-        Failure::Trouble(error)
+        Failure::Backend(error)
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Failure {
+impl From<ErrorReply> for Failure {
+    fn from(refused: ErrorReply) -> Failure {
         Failure::Refused(refused)
     }
 }
 
-async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Result<(), Failure> {
+async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) -> Result<(), Failure> {
     let shared = session.shared.clone();
     match command {
         Command::Status => status(&shared, out).await?,
@@ -100,15 +102,15 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
         }
         Command::Clients => clients(&shared, out).await?,
         Command::CancelJob { handle } => {
-            let jid = session.jid_of(&handle).ok_or(Refused::UnknownJob)?;
+            let jid = session.jid_of(&handle).ok_or(ErrorReply::UnknownJob)?;
             let is_unfinished = shared.run(Status { of: StatusOf::Jid(jid.clone()) }).await?.is_some();
             if !is_unfinished || shared.run(Cancel { jids: vec![jid] }).await? == 0 {
-                return Err(Refused::UnknownJob.into());
+                return Err(ErrorReply::UnknownJob.into());
             }
             write_ok(out);
         }
         Command::CreateFunction { function } => {
-            let queue = function::queue(&function).map_err(|_| Refused::InvalidArguments("create"))?;
+            let queue = function::queue(&function).map_err(|_| ErrorReply::InvalidArguments("create"))?;
             // A function is there as soon as somebody can do it, and stays when they cannot any more.
             let can = Capability { queue: queue.clone(), klass: None, attempt_max: None };
             let worker = &session.worker;
@@ -120,22 +122,23 @@ async fn obey(command: Command, session: &mut Session, out: &mut BytesMut) -> Re
             for answer in shared.backend.execute(calls).await? {
                 answer.map_err(BackendError::from)?;
             }
-            session.note_worker();
+            session.mark_worker();
             write_ok(out);
         }
         Command::DropFunction { function } => {
-            let queue = function::queue(&function).map_err(|_| Refused::FunctionNotFound)?;
+            let queue = function::queue(&function).map_err(|_| ErrorReply::FunctionNotFound)?;
             let known = shared.run(Queues { queue: None }).await?;
-            let counts = known.iter().find(|counts| counts.name == queue).ok_or(Refused::FunctionNotFound)?;
+            let counts =
+                known.iter().find(|counts| counts.name == queue).ok_or(ErrorReply::FunctionNotFound)?;
             let workers = shared.run(RollCall { queue: queue.clone(), klass: None }).await?;
             if unfinished(counts) > 0 || workers > 0 {
-                return Err(Refused::FunctionInUse.into());
+                return Err(ErrorReply::FunctionInUse.into());
             }
             shared.run(ForgetQueues { queues: vec![queue] }).await?;
             write_ok(out);
         }
         Command::MaxQueue { function, limits } => {
-            let queue = function::queue(&function).map_err(|_| Refused::InvalidArguments("maxqueue"))?;
+            let queue = function::queue(&function).map_err(|_| ErrorReply::InvalidArguments("maxqueue"))?;
             let before = shared.run(GetLimits { queue: queue.clone() }).await?;
             let limits = QueueLimits { by_priority: by_priority(limits), ..before };
             shared.run(SetLimits { queue, limits }).await?;
@@ -167,7 +170,7 @@ pub(crate) fn unfinished(counts: &QueueCounts) -> u64 {
 }
 
 /// All functions, by name, with what is asked about each.
-async fn functions<O, T>(
+async fn query_functions<O, T>(
     shared: &Shared,
     ask: impl Fn(QueueName) -> Vec<O>,
     take: impl Fn(Reply) -> Option<T>,
@@ -196,7 +199,7 @@ where
 async fn status(shared: &Shared, out: &mut BytesMut) -> Result<(), BackendError> {
     let roll_call = |queue| vec![RollCall { queue, klass: None }];
     let count = |reply| if let Reply::RollCall(count) = reply { Some(count) } else { None };
-    for (counts, workers) in functions(shared, roll_call, count).await? {
+    for (counts, workers) in query_functions(shared, roll_call, count).await? {
         let line = Line::Status {
             function: &function::bytes(&counts.name),
             total: unfinished(&counts),
@@ -214,7 +217,7 @@ async fn priority_status(shared: &Shared, out: &mut BytesMut) -> Result<(), Back
         let by_priority = PriorityCounts { queue: queue.clone() };
         vec![Call::from(by_priority), Call::from(RollCall { queue, klass: None })]
     };
-    for (counts, told) in functions(shared, ask, Some).await? {
+    for (counts, told) in query_functions(shared, ask, Some).await? {
         let (mut priorities, mut workers) = (geartrain_core::PriorityCountsReply::default(), 0);
         for reply in told {
             match reply {
@@ -239,7 +242,7 @@ async fn priority_status(shared: &Shared, out: &mut BytesMut) -> Result<(), Back
 
 fn workers(shared: &Shared, out: &mut BytesMut) {
     for peer in shared.peers().values() {
-        let about = peer.about();
+        let about = peer.info();
         let functions: Vec<_> = about.functions.iter().map(function::bytes).collect();
         let functions: Vec<&[u8]> = functions.iter().map(|function| &function[..]).collect();
         let (number, address) = (peer.number, peer.address.ip());
@@ -251,7 +254,7 @@ fn workers(shared: &Shared, out: &mut BytesMut) {
 async fn clients(shared: &Shared, out: &mut BytesMut) -> Result<(), BackendError> {
     let peers: Vec<_> = shared.peers().values().cloned().collect();
     for peer in peers {
-        let jids = peer.about().awaited.values().map(|awaited| awaited.jid.clone()).collect();
+        let jids = peer.info().awaited.values().map(|awaited| awaited.jid.clone()).collect();
         let jobs = shared.run(GetMany { jids }).await?;
         Line::Client { address: peer.address }.write(out);
         for job in jobs {
@@ -266,7 +269,7 @@ async fn clients(shared: &Shared, out: &mut BytesMut) -> Result<(), BackendError
 
 /// Looks at every job that has not ended.
 async fn each_job(shared: &Shared, mut look: impl FnMut(&Job)) -> Result<(), BackendError> {
-    let count = Count::new(PAGE).unwrap_or(Count::MAX);
+    let count = Count::new(PAGE_JOBS).unwrap_or(Count::MAX);
     for counts in shared.run(Queues { queue: None }).await? {
         let queue = counts.name;
         for which in [
@@ -293,7 +296,7 @@ async fn each_job(shared: &Shared, mut look: impl FnMut(&Job)) -> Result<(), Bac
 }
 
 fn unique_of(job: &Job) -> &[u8] {
-    shown(job.details.as_ref().and_then(|about| about.unique.as_ref()))
+    unique_id(job.details.as_ref().and_then(|about| about.unique.as_ref()))
 }
 
 fn worker_of(job: &Job) -> Option<std::net::SocketAddr> {
@@ -309,23 +312,23 @@ fn function_of(job: &Job) -> std::borrow::Cow<'_, [u8]> {
 
 /// Answers how the job with a unique ID does, whatever its function: the one that runs, else the oldest.
 pub(crate) async fn status_by_unique(shared: &Shared, unique: Bytes, out: &mut BytesMut) {
-    let found = match find(shared, &unique).await {
+    let found = match find_by_unique(shared, &unique).await {
         Ok(found) => found,
         // To say that it is unknown would be to say that it has ended.
-        Err(error) => return trouble(&error).encode(out),
+        Err(error) => return error_fault(&error).encode(out),
     };
     let status = found.as_ref().map_or(JobStatus::default(), job_status);
     let clients = found.map_or(0, |found| u32::try_from(found.attached).unwrap_or(u32::MAX));
-    write(Response::StatusUnique { unique, status, clients }, out);
+    write_packet(Response::StatusUnique { unique, status, clients }, out);
 }
 
-async fn find(shared: &Shared, unique: &[u8]) -> Result<Option<StatusReply>, BackendError> {
+async fn find_by_unique(shared: &Shared, unique: &[u8]) -> Result<Option<StatusReply>, BackendError> {
     // What was submitted with a dash has none.
     let Some(key) = UniqueKey::new(unique).ok().filter(|key| key.as_bytes() != b"-") else { return Ok(None) };
     let ask = |queue| vec![Status { of: StatusOf::Unique(queue, key.clone()) }];
     let take = |reply| if let Reply::Status(status) = reply { status } else { None };
     let mut found: Vec<StatusReply> =
-        functions(shared, ask, take).await?.into_iter().flat_map(|(_, found)| found).collect();
+        query_functions(shared, ask, take).await?.into_iter().flat_map(|(_, found)| found).collect();
     if found.len() > 1 {
         // The history begins with when a job was put.
         let jids = found.iter().map(|status| status.jid.clone()).collect();

@@ -11,23 +11,23 @@ use crate::packet::Calendar;
 const DAYS_MAX: usize = 9 * 366;
 
 /// How long it is until a second begins; nothing, if it has begun.
-pub(crate) fn until(second: u64, now: Timestamp) -> Seconds {
+pub(crate) fn delay_until(second: u64, now: Timestamp) -> Seconds {
     Seconds::new(second as f64 - now.get()).unwrap_or(Seconds::ZERO).max(Seconds::ZERO)
 }
 
 /// The next minute that matches, in this machine's local time, as the second since 1970 with which it begins.
-pub(crate) fn next(calendar: Calendar, now: Timestamp) -> Option<u64> {
-    next_in(calendar, now, TimeZone::system())
+pub(crate) fn next_match(calendar: Calendar, now: Timestamp) -> Option<u64> {
+    next_match_in(calendar, now, TimeZone::system())
 }
 
-fn next_in(calendar: Calendar, now: Timestamp, zone: TimeZone) -> Option<u64> {
+fn next_match_in(calendar: Calendar, now: Timestamp, zone: TimeZone) -> Option<u64> {
     let now = jiff::Timestamp::from_second(now.get().floor() as i64).ok()?;
     let local = Zoned::new(now, zone.clone()).datetime();
     let mut date = local.date();
     for _ in 0..DAYS_MAX {
-        if is_day(&calendar, date) {
-            for hour in fitting(calendar.hour, 23) {
-                for minute in fitting(calendar.minute, 59) {
+        if matches_date(&calendar, date) {
+            for hour in candidates(calendar.hour, 23) {
+                for minute in candidates(calendar.minute, 59) {
                     let moment = DateTime::from_parts(date, Time::new(hour, minute, 0, 0).ok()?);
                     if moment <= local {
                         continue;
@@ -46,14 +46,14 @@ fn next_in(calendar: Calendar, now: Timestamp, zone: TimeZone) -> Option<u64> {
 }
 
 /// The one number that is given, or all up to the last.
-fn fitting(given: Option<u8>, last: i8) -> std::ops::RangeInclusive<i8> {
+fn candidates(given: Option<u8>, last: i8) -> std::ops::RangeInclusive<i8> {
     match given.and_then(|given| i8::try_from(given).ok()) {
         Some(given) => given..=given,
         None => 0..=last,
     }
 }
 
-fn is_day(calendar: &Calendar, date: Date) -> bool {
+fn matches_date(calendar: &Calendar, date: Date) -> bool {
     let is = |given: Option<u8>, number: i8| given.is_none_or(|given| i8::try_from(given) == Ok(number));
     is(calendar.day, date.day())
         && is(calendar.month, date.month())
@@ -68,7 +68,7 @@ mod tests {
     fn after(now: &str, calendar: Calendar) -> Option<String> {
         let now: jiff::Timestamp = now.parse().expect("a moment");
         let now = Timestamp::new(now.as_second() as f64).expect("a moment");
-        let second = next_in(calendar, now, TimeZone::UTC)?;
+        let second = next_match_in(calendar, now, TimeZone::UTC)?;
         Some(jiff::Timestamp::from_second(i64::try_from(second).ok()?).ok()?.to_string())
     }
 
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_has_begun_is_due() {
         let now = Timestamp::new(1_000.5).expect("a moment");
-        assert_eq!(until(1_000, now), Seconds::ZERO);
-        assert_eq!(until(1_002, now).get(), 1.5);
+        assert_eq!(delay_until(1_000, now), Seconds::ZERO);
+        assert_eq!(delay_until(1_002, now).get(), 1.5);
     }
 }

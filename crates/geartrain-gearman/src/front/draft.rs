@@ -9,12 +9,13 @@ use geartrain_core::{
     PutReply, Reply, ResultWaiter, StateName, Status, StatusOf, StoredResult, StreamItem, Timestamp,
 };
 
-use super::connection::BROKEN;
-use super::reports::Report;
-use super::session::{Gathered, Session, unique, with_causes};
-use super::{Awaited, function};
+use super::AwaitedJob;
+use super::connection::BACKEND_UNAVAILABLE;
+use super::report_retry::PendingReport;
+use super::session::{BatchBuilder, Session, unique_key, with_causes};
 use crate::draft::{Code, Error, JobType, Packet, Progress, Request, Response, names};
-use crate::packet::News;
+use crate::function;
+use crate::packet::ReportBody;
 
 /// After so many errors a peer is not worth listening to.
 const ERRORS_MAX: u32 = 100;
@@ -25,7 +26,7 @@ const UNKNOWN: Progress = Progress { numerator: 0, denominator: 0, seconds_left:
 
 /// What is known of a peer of the draft.
 #[derive(Default)]
-pub(crate) struct Draft {
+pub(crate) struct DraftSession {
     errors: u32,
     /// The job that it waits for.
     waiting: Option<Waiting>,
@@ -35,10 +36,10 @@ struct Waiting {
     /// When the job was accepted.
     since: Timestamp,
     /// What the worker has sent so far.
-    parts: Vec<u8>,
+    chunks: Vec<u8>,
 }
 
-impl Draft {
+impl DraftSession {
     /// Whether it waits for a job, and is not listened to meanwhile.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
@@ -85,36 +86,36 @@ impl Draft {
                         functions.push(queue);
                     }
                 }
-                let mut gathered = Gathered::default();
-                session.can_do_only(functions, &mut gathered);
+                let mut gathered = BatchBuilder::default();
+                session.set_functions(functions, &mut gathered);
                 // If it cannot be announced, the worker still can do it.
                 let _ = execute(session, gathered.calls).await;
             }
-            Request::WorkerSleep => session.sleep(),
+            Request::WorkerSleep => session.pre_sleep(),
             Request::JobCreate { name, dupkey, kind, args, .. } => {
                 self.create(&name, &dupkey, kind, &args, session, out).await?;
             }
             Request::JobAssign => assign(session, out).await?,
             Request::AnnounceStatus(Progress { numerator, denominator, seconds_left }) => {
-                let jid = session.held().ok_or(Code::NoCurrentJob)?;
-                let progress = session.progress(&jid, numerator, denominator, seconds_left);
+                let jid = session.current_jid().ok_or(Code::NoCurrentJob)?;
+                let progress = session.progress_report(&jid, numerator, denominator, seconds_left);
                 report(session, progress).await?;
             }
             Request::AnnounceComplete { result, data } => {
-                let jid = session.held().ok_or(Code::NoCurrentJob)?;
+                let jid = session.current_jid().ok_or(Code::NoCurrentJob)?;
                 let end = match result {
-                    0 => session.command(&jid, &News::Complete(data), 0),
-                    code => session.fail(&jid, code, &data),
+                    0 => session.report_command(&jid, &ReportBody::Complete(data), 0),
+                    code => session.fail_report(&jid, code, &data),
                 };
                 report(session, end).await?;
             }
             Request::JobStatus { handle } => {
                 let progress = status(session, &handle).await?;
-                write(session, Response::<&[u8]>::JobStatus(progress), out);
+                write_packet(session, Response::<&[u8]>::JobStatus(progress), out);
             }
             Request::JobComplete { handle } => {
-                let (state, result, data) = ended(session, &handle).await?;
-                write(session, Response::JobComplete { state, result, data: &data[..] }, out);
+                let (state, result, data) = job_result(session, &handle).await?;
+                write_packet(session, Response::JobComplete { state, result, data: &data[..] }, out);
             }
         }
         Ok(())
@@ -130,29 +131,32 @@ impl Draft {
         out: &mut BytesMut,
     ) -> Result<(), Code> {
         let shared = session.shared.clone();
-        if shared.closing.load(std::sync::atomic::Ordering::Acquire) {
+        if shared.draining.load(std::sync::atomic::Ordering::Acquire) {
             return Err(Code::GoingDown);
         }
         let queue = function::queue(name).map_err(|_| Code::BadName)?;
         let klass = function::klass(&queue).map_err(|_| Code::BadName)?;
         // There is no other word for a queue that takes nothing.
         let jid = shared.handles.next(&*shared.backend).await.map_err(|_| Code::QueueFull)?;
-        let front = shared.mail.front();
-        let number = (kind == JobType::Wait).then(|| session.next_number());
+        let front = shared.router.stream_id();
+        let number = (kind == JobType::Wait).then(|| session.next_submission());
         let waiter =
             number.map(|number| ResultWaiter { stream_id: front, connection: session.peer.number, number });
         let mut put = Put::new(queue, jid.clone(), klass, args);
         // A key of one dash means nothing else here.
-        let key =
-            if dupkey == b"-" { geartrain_core::UniqueKey::new(dupkey).ok() } else { unique(dupkey, args) };
-        let mut terms = session.terms(&mut put, waiter, key);
+        let key = if dupkey == b"-" {
+            geartrain_core::UniqueKey::new(dupkey).ok()
+        } else {
+            unique_key(dupkey, args)
+        };
+        let mut terms = session.put_options(&mut put, waiter, key);
         if kind == JobType::Handle {
-            terms.result_ttl = Some(shared.options.result_for);
+            terms.result_ttl = Some(shared.options.result_ttl);
         }
         put.options = Some(Box::new(terms));
         let now = shared.clock.now();
         let answers = shared.backend.execute(vec![Call { now: Some(now), command: put.into() }]).await;
-        let jid = match one(answers) {
+        let jid = match single_reply(answers) {
             Ok(Reply::Put(PutReply::Coalesced { jid })) => jid,
             Ok(_) => jid,
             Err(error) => {
@@ -162,113 +166,114 @@ impl Draft {
         };
         let (handle, alias) = (session.handle_of(&jid), session.alias_of(&jid));
         let told = if kind == JobType::Handle { handle.clone() } else { Bytes::new() };
-        write(session, Response::JobCreate { handle: &told[..] }, out);
+        write_packet(session, Response::JobCreate { handle: &told[..] }, out);
         if let Some(number) = number {
-            session.peer.about().awaited.insert(number, Awaited { front, jid, handle, alias });
-            session.note_answered(number);
-            self.waiting = Some(Waiting { since: now, parts: Vec::new() });
-            if front != shared.mail.front() {
-                self.lose(session, out);
+            session.peer.info().awaited.insert(number, AwaitedJob { stream_id: front, jid, handle, alias });
+            session.mark_answered(number);
+            self.waiting = Some(Waiting { since: now, chunks: Vec::new() });
+            if front != shared.router.stream_id() {
+                self.fail_awaited(session, out);
             }
         }
         Ok(())
     }
 
     /// Tells the peer of the job that it waits for.
-    pub(crate) fn tell(&mut self, told: StreamItem, session: &Session, out: &mut BytesMut) {
+    pub(crate) fn write_item(&mut self, told: StreamItem, session: &Session, out: &mut BytesMut) {
         let Some(waiting) = &mut self.waiting else { return };
         match told {
             StreamItem::Chunk(ChunkKind::Data, payload)
-                if waiting.parts.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX =>
+                if waiting.chunks.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX =>
             {
-                waiting.parts.extend_from_slice(payload.bytes());
+                waiting.chunks.extend_from_slice(payload.bytes());
             }
             StreamItem::Progress { progress, .. } => {
                 let progress = Progress {
-                    numerator: small(progress.portion.part()),
-                    denominator: small(progress.portion.whole()),
+                    numerator: saturate(progress.portion.part()),
+                    denominator: saturate(progress.portion.whole()),
                     seconds_left: progress.seconds_left.unwrap_or(0),
                 };
-                write(session, Response::<&[u8]>::JobStatus(progress), out);
+                write_packet(session, Response::<&[u8]>::JobStatus(progress), out);
             }
             StreamItem::Ended(how, outcome) => {
-                let state = elapsed(waiting.since, session.shared.clock.now());
-                let (result, mut data) = result(&how, outcome);
-                if how == JobEnding::Completed && !waiting.parts.is_empty() {
-                    waiting.parts.extend_from_slice(&data);
-                    data = std::mem::take(&mut waiting.parts).into();
+                let state = elapsed_seconds(waiting.since, session.shared.clock.now());
+                let (result, mut data) = result_code(&how, outcome);
+                if how == JobEnding::Completed && !waiting.chunks.is_empty() {
+                    waiting.chunks.extend_from_slice(&data);
+                    data = std::mem::take(&mut waiting.chunks).into();
                 }
                 self.waiting = None;
-                write(session, Response::JobComplete { state, result, data: &data[..] }, out);
+                write_packet(session, Response::JobComplete { state, result, data: &data[..] }, out);
             }
             _ => {}
         }
     }
 
     /// Nothing more will be heard of the job that it waits for.
-    pub(crate) fn lose(&mut self, session: &mut Session, out: &mut BytesMut) {
-        session.peer.about().awaited.clear();
+    pub(crate) fn fail_awaited(&mut self, session: &mut Session, out: &mut BytesMut) {
+        session.peer.info().awaited.clear();
         if let Some(waiting) = self.waiting.take() {
-            let state = elapsed(waiting.since, session.shared.clock.now());
+            let state = elapsed_seconds(waiting.since, session.shared.clock.now());
             let data = &b"the queue was started again"[..];
-            write(session, Response::JobComplete { state, result: SERVER_RESULT, data }, out);
+            write_packet(session, Response::JobComplete { state, result: SERVER_RESULT, data }, out);
         }
     }
 
     /// Wakes the peer.
-    pub(crate) fn noop(&self, session: &Session, out: &mut BytesMut) {
-        write(session, Response::<&[u8]>::Noop, out);
+    pub(crate) fn write_noop(&self, session: &Session, out: &mut BytesMut) {
+        write_packet(session, Response::<&[u8]>::Noop, out);
     }
 }
 
 async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
-    if session.held().is_some() {
+    if session.current_jid().is_some() {
         return Err(Code::Busy);
     }
-    session.get_up();
+    session.end_idle();
     let mut job = None;
     if !session.functions().is_empty() {
         let pop = session.pop(1);
-        if let Ok(Reply::Pop(reply)) = one(execute(session, vec![pop.into()]).await) {
-            session.turn(reply.turn);
+        if let Ok(Reply::Pop(reply)) = single_reply(execute(session, vec![pop.into()]).await) {
+            session.set_pop_turn(reply.turn);
             job = reply.jobs.into_iter().next();
         }
-        session.shared.sleepers.asked(session.functions());
+        session.shared.idle_workers.job_requested(session.functions());
     }
     match job {
         Some(job) => {
             let name = function::bytes(&job.queue);
-            write(session, Response::JobAssign { name: &name[..], args: job.payload.bytes() }, out);
+            write_packet(session, Response::JobAssign { name: &name[..], args: job.payload.bytes() }, out);
             session.hold(&job);
         }
-        None => write(session, Response::<&[u8]>::NoJob, out),
+        None => write_packet(session, Response::<&[u8]>::NoJob, out),
     }
     Ok(())
 }
 
 /// Reports on the job that is held. If it is not held any more, there is none.
-async fn report(session: &mut Session, report: Option<Report>) -> Result<(), Code> {
+async fn report(session: &mut Session, report: Option<PendingReport>) -> Result<(), Code> {
     let report = report.ok_or(Code::NoCurrentJob)?;
     match execute(session, vec![Call::from(report.command.clone())]).await {
         Ok(mut answers) => {
             let answer = answers.pop().ok_or(Code::NoCurrentJob)?;
             let is_stored = answer.is_ok();
             if !is_stored {
-                session.jobs().end(&report.jid, report.token);
+                session.held_jobs().release_attempt(&report.jid, report.token);
             }
-            session.stored(report, answer);
+            session.complete_report(report, answer);
             is_stored.then_some(()).ok_or(Code::NoCurrentJob)
         }
         Err(error) => {
-            BROKEN.warn(format_args!("a report is not stored yet and is repeated: {}", with_causes(&error)));
-            session.not_stored(report);
+            BACKEND_UNAVAILABLE
+                .warn(format_args!("a report is not stored yet and is repeated: {}", with_causes(&error)));
+            session.retry_report(report);
             Ok(())
         }
     }
 }
 
 /// The backend cannot be asked. There is no other word for a queue that is out of order.
-fn out_of_order(error: BackendError) -> Code {
+fn unavailable(error: BackendError) -> Code {
     tracing::debug!(error = with_causes(&error), "a client of the draft gets no answer");
     Code::QueueFull
 }
@@ -280,14 +285,14 @@ async fn status(session: &mut Session, handle: &[u8]) -> Result<Progress, Code> 
         Call::from(GetResult { jid: jid.clone() }),
         Call::from(Get { jid }),
     ];
-    let answers = execute(session, asked).await.map_err(out_of_order)?;
+    let answers = execute(session, asked).await.map_err(unavailable)?;
     let mut is_known = false;
     for answer in answers {
         match answer {
             Ok(Reply::Status(Some(status))) => {
                 return Ok(status.progress.map_or(Progress::default(), |progress| Progress {
-                    numerator: small(progress.portion.part()),
-                    denominator: small(progress.portion.whole()),
+                    numerator: saturate(progress.portion.part()),
+                    denominator: saturate(progress.portion.whole()),
                     seconds_left: progress.seconds_left.unwrap_or(0),
                 }));
             }
@@ -300,11 +305,11 @@ async fn status(session: &mut Session, handle: &[u8]) -> Result<Progress, Code> 
 }
 
 /// How a job ended: how long it took, with what result, and what came out. Without the first it has not.
-async fn ended(session: &mut Session, handle: &[u8]) -> Result<(u32, u8, Bytes), Code> {
+async fn job_result(session: &mut Session, handle: &[u8]) -> Result<(u32, u8, Bytes), Code> {
     let unknown = (1, SERVER_RESULT, Bytes::from_static(b"unknown handle"));
     let Some(jid) = session.jid_of(handle) else { return Ok(unknown) };
     let asked = vec![Call::from(GetResult { jid: jid.clone() }), Call::from(Get { jid })];
-    let answers = execute(session, asked).await.map_err(out_of_order)?;
+    let answers = execute(session, asked).await.map_err(unavailable)?;
     let (mut kept, mut job) = (None, None);
     for answer in answers {
         match answer {
@@ -320,8 +325,8 @@ async fn ended(session: &mut Session, handle: &[u8]) -> Result<(u32, u8, Bytes),
         (Some(kept), job) => {
             let StoredResult { ending: how, result: outcome, ended, .. } = *kept;
             let since = job.and_then(|job| put_at(&job)).unwrap_or(ended);
-            let (result, data) = result(&how, outcome);
-            (elapsed(since, ended), result, data)
+            let (result, data) = result_code(&how, outcome);
+            (elapsed_seconds(since, ended), result, data)
         }
         (None, _) => unknown,
     })
@@ -333,12 +338,12 @@ fn put_at(job: &Job) -> Option<Timestamp> {
 }
 
 /// Whole seconds, rounded up, and at least one.
-fn elapsed(since: Timestamp, until: Timestamp) -> u32 {
+fn elapsed_seconds(since: Timestamp, until: Timestamp) -> u32 {
     // A number too large is the largest, and a negative one is nothing.
     ((until - since).get().ceil() as u32).max(1)
 }
 
-fn result(how: &JobEnding, outcome: JobResult) -> (u8, Bytes) {
+fn result_code(how: &JobEnding, outcome: JobResult) -> (u8, Bytes) {
     match how {
         JobEnding::Completed => (u8::try_from(outcome.code).unwrap_or(0), outcome.bytes.to_shared()),
         JobEnding::Canceled => (SERVER_RESULT, Bytes::from_static(b"cancelled")),
@@ -355,7 +360,7 @@ fn result(how: &JobEnding, outcome: JobResult) -> (u8, Bytes) {
     }
 }
 
-fn small(number: u64) -> u32 {
+fn saturate(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -364,15 +369,15 @@ async fn execute(session: &mut Session, calls: Vec<Call>) -> Result<Vec<Answer>,
 }
 
 /// The only answer there is.
-fn one(answers: Result<Vec<Answer>, BackendError>) -> Result<Reply, BackendError> {
+fn single_reply(answers: Result<Vec<Answer>, BackendError>) -> Result<Reply, BackendError> {
     match answers?.pop() {
         Some(Ok(reply)) => Ok(reply),
         Some(Err(refusal)) => Err(refusal.into()),
-        None => Err(super::unanswered()),
+        None => Err(super::unexpected_reply()),
     }
 }
 
-fn write<B: AsRef<[u8]>>(session: &Session, response: Response<B>, out: &mut BytesMut) {
+fn write_packet<B: AsRef<[u8]>>(session: &Session, response: Response<B>, out: &mut BytesMut) {
     if let Err(error) = response.encode(session.shared.options.draft_magic, out) {
         tracing::error!(%error, "a packet of the draft could not be written");
     }

@@ -15,7 +15,7 @@ pub(crate) const HANDLE_BYTES_MAX: usize = 63;
 const HOST_BYTES_MAX: usize = 40;
 
 /// How many numbers are asked for at once. What is left of them is lost when the server ends.
-const BLOCK: i64 = 10_000;
+const HANDLE_BLOCK: i64 = 10_000;
 
 /// Who counts the handles: all servers of one backend share the numbers.
 const COUNTER: &str = "gearman-handles";
@@ -30,7 +30,7 @@ pub(crate) struct Handles {
 impl Handles {
     /// Handles that begin with `H:` and a host's name.
     pub(crate) fn new(host: &str) -> Handles {
-        let good = |char: char| if is_good(char) { char } else { '-' };
+        let good = |char: char| if is_handle_char(char) { char } else { '-' };
         let host: String = host.chars().map(good).take(HOST_BYTES_MAX).collect();
         let host = if host.is_empty() { "localhost" } else { &host };
         Handles { prefix: format!("H:{host}:"), numbers: Mutex::new(0..0) }
@@ -47,7 +47,7 @@ impl Handles {
                 return Jid::new(handle)
                     .map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) });
             }
-            let count = Count::new(BLOCK).unwrap_or(Count::MAX);
+            let count = Count::new(HANDLE_BLOCK).unwrap_or(Count::MAX);
             let allot = AllocateIds { counter: COUNTER.to_owned(), count };
             let mut answers = backend.execute(vec![Call::from(allot)]).await?;
             match answers.pop() {
@@ -69,7 +69,7 @@ impl Handles {
 
 /// Whether a jid can be sent as a handle as it is.
 pub(crate) fn is_handle(jid: &str) -> bool {
-    jid.len() <= HANDLE_BYTES_MAX && jid.chars().all(|char| is_good(char) || char == ':')
+    jid.len() <= HANDLE_BYTES_MAX && jid.chars().all(|char| is_handle_char(char) || char == ':')
 }
 
 /// How many aliases a connection keeps that nothing refers to, for peers that ask about a job later.
@@ -87,7 +87,7 @@ pub(crate) struct Alias {
 #[derive(Default)]
 pub(crate) struct Aliases {
     /// How many have been made.
-    made: u64,
+    created: u64,
     by_handle: HashMap<Bytes, Arc<Alias>>,
     by_jid: HashMap<Jid, Arc<Alias>>,
     /// All of them, the one that is looked at next for eviction first.
@@ -104,12 +104,12 @@ impl Aliases {
     }
 
     /// The alias of a jid: the one it has, or a new one. Takes constant time, however many there are.
-    pub(crate) fn of(&mut self, jid: &Jid, connection: u64) -> Arc<Alias> {
+    pub(crate) fn get_or_create(&mut self, jid: &Jid, connection: u64) -> Arc<Alias> {
         if let Some(alias) = self.by_jid.get(jid) {
             return alias.clone();
         }
-        self.made += 1;
-        let handle = Bytes::from(format!("H:alias:{connection}:{}", self.made));
+        self.created += 1;
+        let handle = Bytes::from(format!("H:alias:{connection}:{}", self.created));
         let alias = Arc::new(Alias { handle, jid: jid.clone() });
         self.by_handle.insert(alias.handle.clone(), alias.clone());
         self.by_jid.insert(alias.jid.clone(), alias.clone());
@@ -134,7 +134,7 @@ impl Aliases {
     }
 }
 
-fn is_good(char: char) -> bool {
+fn is_handle_char(char: char) -> bool {
     char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_')
 }
 
@@ -146,10 +146,13 @@ mod tests {
     fn aliases_are_evicted_unless_they_are_referred_to() {
         let mut aliases = Aliases::default();
         let jid = |number: usize| Jid::new(format!("no handle {number}")).expect("a good name");
-        let held = aliases.of(&jid(0), 7);
-        assert_eq!((&held.handle[..], aliases.of(&jid(0), 7).jid == jid(0)), (&b"H:alias:7:1"[..], true));
+        let held = aliases.get_or_create(&jid(0), 7);
+        assert_eq!(
+            (&held.handle[..], aliases.get_or_create(&jid(0), 7).jid == jid(0)),
+            (&b"H:alias:7:1"[..], true)
+        );
         for number in 1..5 * ALIASES_MAX {
-            aliases.of(&jid(number), 7);
+            aliases.get_or_create(&jid(number), 7);
             assert!(aliases.order.len() <= ALIASES_MAX + 1);
         }
         assert!(aliases.get(b"H:alias:7:1").is_some_and(|alias| alias.jid == jid(0)));
@@ -158,7 +161,7 @@ mod tests {
         assert_eq!(aliases.by_jid.len(), aliases.order.len());
         drop(held);
         for number in 0..2 * ALIASES_MAX {
-            aliases.of(&jid(10 * ALIASES_MAX + number), 7);
+            aliases.get_or_create(&jid(10 * ALIASES_MAX + number), 7);
         }
         assert!(aliases.get(b"H:alias:7:1").is_none());
     }

@@ -13,67 +13,67 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::connection::BROKEN;
-use super::jobs::{Held, Jobs};
+use super::connection::BACKEND_UNAVAILABLE;
+use super::held_jobs::{HeldJob, HeldJobs};
 use super::session::with_causes;
 
 /// How often a worker that can do something is announced again. The backend takes it to be gone after 60 s.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(20);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The held jobs of one connection, and the task that renews their locks.
 #[derive(Default)]
 pub(crate) struct Heartbeats {
-    table: Arc<Table>,
+    schedule: Arc<Schedule>,
     /// Started with the first job or function; most connections of clients have none.
     task: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Table {
-    content: Mutex<Content>,
+struct Schedule {
+    state: Mutex<ScheduleState>,
     /// Something is due earlier than the task knows.
-    earlier: Notify,
+    rescheduled: Notify,
 }
 
 #[derive(Default)]
-struct Content {
-    jobs: Jobs,
+struct ScheduleState {
+    jobs: HeldJobs,
     /// When the worker is next announced; none if it can do nothing.
     announce_at: Option<Instant>,
 }
 
 /// Access to the held jobs, as long as it is not dropped.
-pub(crate) struct JobsGuard<'a>(MutexGuard<'a, Content>);
+pub(crate) struct HeldJobsGuard<'a>(MutexGuard<'a, ScheduleState>);
 
-impl std::ops::Deref for JobsGuard<'_> {
-    type Target = Jobs;
-    fn deref(&self) -> &Jobs {
+impl std::ops::Deref for HeldJobsGuard<'_> {
+    type Target = HeldJobs;
+    fn deref(&self) -> &HeldJobs {
         &self.0.jobs
     }
 }
 
-impl std::ops::DerefMut for JobsGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Jobs {
+impl std::ops::DerefMut for HeldJobsGuard<'_> {
+    fn deref_mut(&mut self) -> &mut HeldJobs {
         &mut self.0.jobs
     }
 }
 
-impl Table {
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+impl Schedule {
+    fn state(&self) -> MutexGuard<'_, ScheduleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Heartbeats {
     /// The jobs that are held.
-    pub(crate) fn jobs(&self) -> JobsGuard<'_> {
-        JobsGuard(self.table.content())
+    pub(crate) fn held_jobs(&self) -> HeldJobsGuard<'_> {
+        HeldJobsGuard(self.schedule.state())
     }
 
     /// Holds a job and renews its lock from now on.
-    pub(crate) fn hold(&mut self, held: Held, shared: &Arc<Shared>, worker: &WorkerName) {
-        if self.table.content().jobs.hold(held) {
-            self.table.earlier.notify_one();
+    pub(crate) fn hold(&mut self, held: HeldJob, shared: &Arc<Shared>, worker: &WorkerName) {
+        if self.schedule.state().jobs.hold(held) {
+            self.schedule.rescheduled.notify_one();
         }
         self.start(shared, worker);
     }
@@ -81,19 +81,19 @@ impl Heartbeats {
     /// Announces the worker from now on, if it can do anything.
     pub(crate) fn announce(&mut self, can_do: bool, shared: &Arc<Shared>, worker: &WorkerName) {
         {
-            let mut content = self.table.content();
+            let mut content = self.schedule.state();
             if can_do == content.announce_at.is_some() {
                 return;
             }
-            content.announce_at = can_do.then(|| Instant::now() + ANNOUNCE_EVERY);
+            content.announce_at = can_do.then(|| Instant::now() + ANNOUNCE_INTERVAL);
         }
-        self.table.earlier.notify_one();
+        self.schedule.rescheduled.notify_one();
         self.start(shared, worker);
     }
 
     fn start(&mut self, shared: &Arc<Shared>, worker: &WorkerName) {
         if self.task.is_none() {
-            let renewing = renew(self.table.clone(), shared.clone(), worker.clone());
+            let renewing = renew_locks(self.schedule.clone(), shared.clone(), worker.clone());
             self.task = Some(tokio::spawn(renewing));
         }
     }
@@ -117,12 +117,12 @@ impl Drop for Heartbeats {
 }
 
 /// Renews locks until it is cancelled.
-async fn renew(table: Arc<Table>, shared: Arc<Shared>, worker: WorkerName) {
+async fn renew_locks(table: Arc<Schedule>, shared: Arc<Shared>, worker: WorkerName) {
     // Said once for each time that the backend is away: each connection with a job would say it every second.
     let mut is_away = false;
     loop {
         let next = {
-            let content = table.content();
+            let content = table.state();
             content.jobs.next_heartbeat().into_iter().chain(content.announce_at).min()
         };
         let due = async {
@@ -133,14 +133,14 @@ async fn renew(table: Arc<Table>, shared: Arc<Shared>, worker: WorkerName) {
         };
         tokio::select! {
             () = due => {}
-            () = table.earlier.notified() => continue,
+            () = table.rescheduled.notified() => continue,
         }
         let sent = Instant::now();
         let (beats, announces) = {
-            let mut content = table.content();
+            let mut content = table.state();
             let announces = content.announce_at.is_some_and(|at| at <= sent);
             if announces {
-                content.announce_at = Some(sent + ANNOUNCE_EVERY);
+                content.announce_at = Some(sent + ANNOUNCE_INTERVAL);
             }
             (content.jobs.due(sent), announces)
         };
@@ -157,18 +157,18 @@ async fn renew(table: Arc<Table>, shared: Arc<Shared>, worker: WorkerName) {
         }
         let answers = shared.backend.execute(calls).await;
         let now = Instant::now();
-        let mut content = table.content();
+        let mut content = table.state();
         let jobs = &mut content.jobs;
         match answers {
             Ok(answers) => {
                 for ((jid, token), answer) in beats.iter().zip(answers) {
                     match answer {
                         Ok(Reply::Heartbeat(expires)) => {
-                            jobs.renewed(jid, *token, shared.until(expires), now);
+                            jobs.renewed(jid, *token, shared.lock_remaining(expires), now);
                         }
                         Ok(_) => {}
                         // The lock is lost, or the job has ended.
-                        Err(_) => drop(jobs.end(jid, *token)),
+                        Err(_) => drop(jobs.release_attempt(jid, *token)),
                     }
                 }
                 is_away = false;
@@ -177,10 +177,11 @@ async fn renew(table: Arc<Table>, shared: Arc<Shared>, worker: WorkerName) {
                 beats.iter().for_each(|(jid, token)| jobs.not_renewed(jid, *token, now));
                 if !std::mem::replace(&mut is_away, true) {
                     let error = with_causes(&error);
-                    BROKEN.warn(format_args!("locks of {worker} cannot be renewed now: {error}"));
+                    BACKEND_UNAVAILABLE
+                        .warn(format_args!("locks of {worker} cannot be renewed now: {error}"));
                 }
             }
         }
-        jobs.plan();
+        jobs.update_next_heartbeat();
     }
 }

@@ -1,28 +1,29 @@
-//! The front-end: what all connections share, and the listener that they come in by.
+//! Gearman front-end: the listener, the state that all connections share, and the shutdown.
 //!
-//! A function is a queue, and its jobs are jobs like any others. Nothing here decides what becomes of a job: every packet is a command to the backend, and every
-//! packet sent is an answer or something that the backend told.
+//! A function is a queue, and its jobs are ordinary jobs. The front-end decides nothing about them: every
+//! packet received becomes a command to the backend, and every packet sent is a reply or an item of a result
+//! stream.
 
-mod acknowledge;
 mod admin;
 mod calendar;
 mod connection;
 mod draft;
-pub(crate) mod function;
 mod handles;
 mod heartbeats;
-mod inbox;
-mod jobs;
-mod mail;
-mod reports;
+mod held_jobs;
+mod idle_workers;
+mod mailbox;
+mod quick_ack;
+mod report_retry;
+mod router;
 mod session;
-mod sleepers;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +32,7 @@ use geartrain_core::{
     WorkerName, Workers,
 };
 use geartrain_front::{Admission, Admitted, RepeatedWarning};
+use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -39,173 +41,178 @@ use tokio_util::sync::CancellationToken;
 
 use connection::Connection;
 use handles::Handles;
-use inbox::Inbox;
-use mail::Mail;
-use sleepers::Sleepers;
+use idle_workers::IdleWorkers;
+use mailbox::Mailbox;
+use router::Router;
+use tasks::Tasks;
 
-/// How long a peer may be silent before it is asked whether it is still there, and how long between one such question and the next.
+/// TCP keepalive: how long a peer may be silent before it is probed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// How long to wait when no more connections can be accepted for a while, for want of file descriptors say.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// What the names of all workers here begin with.
-const WORKER: &str = "gearman-";
+/// Pause after `accept` failed, for example because the process is out of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// How often a graceful shutdown checks whether all jobs have ended.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Prefix of the worker names of all Gearman connections.
+const WORKER_NAME_PREFIX: &str = "gearman-";
 
 static NOT_ACCEPTED: RepeatedWarning = RepeatedWarning::new();
 static REFUSED: RepeatedWarning = RepeatedWarning::new();
 static EVICTED: RepeatedWarning = RepeatedWarning::new();
 
-/// How a front behaves.
+/// Settings of a front-end.
 #[derive(Clone)]
 pub struct Options {
-    /// The host that handles name.
+    /// The host part of job handles.
     pub host: String,
-    /// How many sleeping workers a job wakes at first; all of them, if 0.
-    pub wake: usize,
-    /// How many attempts a job has; without end, if not given.
+    /// How many idle workers a job wakes at first; 0 wakes all.
+    pub worker_wakeup: usize,
+    /// Attempts per job; unlimited if `None`.
     pub attempts_max: Option<u32>,
-    /// Whether clients that did not ask for exceptions get them.
+    /// Whether clients receive WORK_EXCEPTION without having set the option `exceptions`.
     pub exceptions: bool,
-    /// The largest packet.
+    /// The largest packet that is accepted.
     pub packet_bytes_max: u32,
-    /// What packets of the draft begin with.
+    /// The magic of the draft's packets.
     pub draft_magic: crate::draft::Magic,
-    /// How long the draft's clients can ask for a result.
-    pub result_for: Seconds,
-    /// Cancelled when an administrator says `shutdown`; if there is none, the word is not known.
+    /// How long results are stored for clients of the draft that ask for them by handle.
+    pub result_ttl: Seconds,
+    /// Cancelled by the admin command `shutdown`. Without a token the command is unknown.
     pub shutdown: Option<CancellationToken>,
-    /// Whether nobody else serves the backend: then the workers of an earlier server are gone.
-    pub alone: bool,
-    /// How to speak TLS, if that is all that is spoken.
+    /// Whether this is the only server of the backend: then workers left over from an earlier server are
+    /// lost.
+    pub sole_server: bool,
+    /// TLS configuration. If set, the port accepts TLS only.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// How many connections there may be at once. By default as many as the process has descriptors for,
-    /// with those of all other front-ends.
+    /// Limit on open connections, shared with the other front-ends. By default as many as the process has
+    /// file descriptors for.
     pub admission: Arc<Admission>,
-    /// How long a connection may take to hear its last replies when the front stops.
-    pub farewell: Duration,
+    /// How long a connection may take to read its last replies when the front-end stops.
+    pub drain_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             host: "localhost".to_owned(),
-            wake: 1,
+            worker_wakeup: 1,
             attempts_max: None,
             exceptions: false,
             packet_bytes_max: 64 << 20,
             draft_magic: crate::draft::Magic::default(),
-            result_for: Seconds::from(3_600),
+            result_ttl: Seconds::from(3_600),
             shutdown: None,
-            alone: false,
+            sole_server: false,
             tls: None,
             admission: Admission::of_process(),
-            farewell: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// Speaks Gearman for one backend.
+/// The Gearman front-end of one backend.
 #[derive(Clone)]
 pub struct Front {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) handles: Handles,
-    pub(crate) sleepers: Arc<Sleepers>,
-    pub(crate) mail: Mail,
-    /// Cancelled when nobody more is let in, though those who are in may stay.
-    closed: CancellationToken,
-    /// No more jobs are taken from the draft's clients, who can be told so.
-    pub(crate) closing: AtomicBool,
+    pub(crate) idle_workers: Arc<IdleWorkers>,
+    pub(crate) router: Router,
+    /// Cancelled by a graceful shutdown: the listener closes, open connections stay.
+    listener_closed: CancellationToken,
+    /// Set by a graceful shutdown: the draft has an error code for refusing new jobs.
+    pub(crate) draining: AtomicBool,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
-    numbers: AtomicU64,
-    name: u64,
-    done: CancellationToken,
+    connections_accepted: AtomicU64,
+    instance_id: u64,
+    tasks: Arc<Tasks>,
 }
 
-/// Somebody who is connected, as administrators see them.
+/// A connected peer, as the admin commands show it.
 pub(crate) struct Peer {
     pub(crate) number: u64,
     pub(crate) address: SocketAddr,
-    about: Mutex<About>,
+    info: Mutex<PeerInfo>,
 }
 
-/// What is known of a peer.
+/// What a peer has announced about itself.
 #[derive(Default)]
-pub(crate) struct About {
-    /// What it calls itself.
+pub(crate) struct PeerInfo {
+    /// Set by SET_CLIENT_ID.
     pub(crate) id: Bytes,
-    /// What it can do, in the order in which it said so.
+    /// In the order in which they were announced.
     pub(crate) functions: Vec<QueueName>,
-    /// The jobs that it waits for, by the number of the submission.
-    pub(crate) awaited: BTreeMap<u64, Awaited>,
+    /// The jobs that it waits for, by submission number.
+    pub(crate) awaited: BTreeMap<u64, AwaitedJob>,
 }
 
-/// A job that a peer waits for.
-pub(crate) struct Awaited {
-    /// The stream through which it is told.
-    pub(crate) front: u64,
+/// A job that a client waits for.
+pub(crate) struct AwaitedJob {
+    /// The result stream that carries its items.
+    pub(crate) stream_id: u64,
     pub(crate) jid: Jid,
     pub(crate) handle: Bytes,
-    /// Held so that the handle stays valid, if it is not the jid.
+    /// Keeps the handle valid if it is not the jid.
     #[allow(dead_code, reason = "a reference that is counted")]
     pub(crate) alias: Option<Arc<handles::Alias>>,
 }
 
 impl Peer {
-    pub(crate) fn about(&self) -> MutexGuard<'_, About> {
-        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn info(&self) -> MutexGuard<'_, PeerInfo> {
+        self.info.lock()
     }
 }
 
 impl Shared {
     pub(crate) fn peers(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Peer>>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock()
     }
 
-    /// What a connection is called as a worker.
+    /// The worker name of a connection.
     pub(crate) fn worker_name(&self, peer: &Peer) -> Result<WorkerName, BackendError> {
-        let name = format!("{WORKER}{:x}-{}@{}", self.name, peer.number, peer.address);
+        let name = format!("{WORKER_NAME_PREFIX}{:x}-{}@{}", self.instance_id, peer.number, peer.address);
         WorkerName::new(name).map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) })
     }
 
-    /// The address of the worker of this name, if it came in by Gearman.
+    /// The peer address in a worker's name, if it is a Gearman worker.
     pub(crate) fn address_of(worker: &WorkerName) -> Option<&str> {
-        worker.as_str().strip_prefix(WORKER)?.split_once('@').map(|(_, address)| address)
+        worker.as_str().strip_prefix(WORKER_NAME_PREFIX)?.split_once('@').map(|(_, address)| address)
     }
 
-    /// How much longer a lock lasts.
-    pub(crate) fn until(&self, expires: Timestamp) -> Seconds {
+    /// How long a lock still lasts.
+    pub(crate) fn lock_remaining(&self, expires: Timestamp) -> Seconds {
         expires - self.backend.now().unwrap_or_else(|| self.clock.now())
     }
 
-    /// Has one thing done.
+    /// Executes one operation.
     pub(crate) async fn run<O: geartrain_core::Operation>(
         &self,
         operation: O,
     ) -> Result<O::Reply, BackendError> {
         let mut answers = self.backend.execute(vec![Call::from(operation)]).await?;
         match answers.pop() {
-            Some(Ok(reply)) => O::answer(reply).ok_or_else(unanswered),
+            Some(Ok(reply)) => O::answer(reply).ok_or_else(unexpected_reply),
             Some(Err(refusal)) => Err(refusal.into()),
-            None => Err(unanswered()),
+            None => Err(unexpected_reply()),
         }
     }
 
-    /// Lets nobody more in, and stops the server: at once, or when there are no more jobs.
+    /// Stops the server: at once, or gracefully when no jobs are left. A graceful shutdown accepts no new
+    /// connections.
     pub(crate) fn shut_down(self: &Arc<Shared>, gracefully: bool) {
         let Some(stop) = self.options.shutdown.clone() else { return };
         if !gracefully {
             return stop.cancel();
         }
-        self.closed.cancel();
-        self.closing.store(true, Ordering::Release);
+        self.listener_closed.cancel();
+        self.draining.store(true, Ordering::Release);
         let shared = self.clone();
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             loop {
                 let queues = shared.run(geartrain_core::Queues { queue: None }).await;
                 let is_idle = |queues: &Vec<geartrain_core::QueueCounts>| {
@@ -216,57 +223,58 @@ impl Shared {
                 }
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                    () = tokio::time::sleep(IDLE_POLL_INTERVAL) => {}
                 }
             }
         });
     }
 }
 
-fn unanswered() -> BackendError {
-    BackendError::Broken { backend: "chosen", source: "it answered something else".into() }
+fn unexpected_reply() -> BackendError {
+    BackendError::Broken { backend: "chosen", source: "it sent an unexpected reply".into() }
 }
 
 impl Front {
-    /// A front for a backend; it does nothing until it serves.
+    /// Creates a front-end. It does nothing until [`Front::serve`] runs.
     pub fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, options: Options) -> Front {
-        let done = CancellationToken::new();
+        let tasks = Arc::new(Tasks::default());
         let shared = Shared {
             handles: Handles::new(&options.host),
-            sleepers: Sleepers::new(backend.clone(), options.wake, done.clone()),
-            mail: Mail::new(),
-            closed: CancellationToken::new(),
-            closing: AtomicBool::new(false),
+            idle_workers: IdleWorkers::new(backend.clone(), options.worker_wakeup, tasks.clone()),
+            router: Router::new(),
+            listener_closed: CancellationToken::new(),
+            draining: AtomicBool::new(false),
             peers: Mutex::default(),
-            numbers: AtomicU64::new(0),
-            name: uuid::Uuid::now_v7().as_u64_pair().1,
+            connections_accepted: AtomicU64::new(0),
+            instance_id: uuid::Uuid::now_v7().as_u64_pair().1,
             backend,
             clock,
             options,
-            done,
+            tasks,
         };
         Front { shared: Arc::new(shared) }
     }
 
-    /// Serves whoever connects, until it is told to stop. Then it accepts nobody more, answers what it has read, and returns when every connection has
-    /// ended.
+    /// Serves connections until `stop` is cancelled. Then it closes the listener, answers the requests
+    /// already read, and returns when every connection and every background task has ended.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
+        // If this future is dropped half-way, the tasks end as well.
+        let _stop_tasks = self.shared.tasks.stop_on_drop();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let shared = self.shared.clone();
-        let mail = tokio::spawn(async move { shared.mail.run(&*shared.backend, ready, &shared.done).await });
+        self.shared.tasks.spawn(async move { shared.router.run(&*shared.backend, ready).await });
         tokio::select! {
-            // It ends without a word only when it is stopped.
+            // Its sender is only dropped when the task is stopped.
             _ = is_ready => {}
             () = stop.cancelled() => {}
         }
-        if self.shared.options.alone
-            && let Err(error) = self.dismiss().await
+        if self.shared.options.sole_server
+            && let Err(error) = self.report_earlier_workers_lost().await
         {
-            tracing::warn!(%error, "jobs of workers that are gone come back when their locks expire");
+            tracing::warn!(%error, "workers of an earlier server could not be reported lost; their jobs return when the locks expire");
         }
         self.accept(listener, &stop).await;
-        self.shared.done.cancel();
-        let _ = mail.await;
+        self.shared.tasks.shut_down().await;
     }
 
     async fn accept(&self, listener: TcpListener, stop: &CancellationToken) {
@@ -281,7 +289,7 @@ impl Front {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.shared.closed.cancelled(), if listener.is_some() => listener = None,
+                () = self.shared.listener_closed.cancelled(), if listener.is_some() => listener = None,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = accepted => match accepted {
                     Ok((stream, address)) => {
@@ -289,17 +297,17 @@ impl Front {
                         match self.shared.options.admission.admit(self.shared.options.tls.is_some()) {
                             Ok(admitted) => {
                                 let shared = self.shared.clone();
-                                connections.spawn(welcome(shared, stream, address, admitted, stop.clone()));
+                                connections.spawn(serve_connection(shared, stream, address, admitted, stop.clone()));
                             }
-                            // Closed without a word: in this protocol the peer speaks first.
+                            // Closed without a reply: in this protocol the client sends first.
                             Err(full) => {
                                 REFUSED.warn(format_args!("a Gearman connection is refused: {full}"));
                             }
                         }
                     }
                     Err(error) => {
-                        NOT_ACCEPTED.warn(format_args!("a connection cannot be accepted: {error}"));
-                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                        NOT_ACCEPTED.warn(format_args!("cannot accept a Gearman connection: {error}"));
+                        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 },
             }
@@ -308,8 +316,8 @@ impl Front {
         while connections.join_next().await.is_some() {}
     }
 
-    /// Says of the workers of earlier servers that they are gone, so that their jobs come back at once.
-    async fn dismiss(&self) -> Result<(), BackendError> {
+    /// Reports the workers of earlier servers as lost, so that their jobs return to the queue at once.
+    async fn report_earlier_workers_lost(&self) -> Result<(), BackendError> {
         let asked = vec![Call::from(Workers), Call::from(Announced { worker: None })];
         let mut names = Vec::new();
         for answer in self.shared.backend.execute(asked).await? {
@@ -332,33 +340,33 @@ impl Front {
     }
 }
 
-/// Serves one peer.
-async fn welcome(
+/// Serves one connection.
+async fn serve_connection(
     shared: Arc<Shared>,
     stream: TcpStream,
     address: SocketAddr,
     mut admitted: Admitted,
     stop: CancellationToken,
 ) {
-    if let Err(error) = prepare(&stream) {
-        tracing::debug!(%error, "a connection ended before it began");
+    if let Err(error) = configure_socket(&stream) {
+        tracing::debug!(%error, "a connection ended before it was set up");
         return;
     }
-    let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-    // As people write it, whichever way it came.
+    let number = shared.connections_accepted.fetch_add(1, Ordering::Relaxed) + 1;
+    // An IPv4 address mapped into IPv6 is shown as IPv4.
     let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-    let peer = Arc::new(Peer { number, address, about: Mutex::default() });
-    let _present = Present::new(&shared, &peer);
+    let peer = Arc::new(Peer { number, address, info: Mutex::default() });
+    let _present = PeerGuard::new(&shared, &peer);
     let Ok(worker) = shared.worker_name(&peer) else { return };
-    let inbox = Arc::new(Inbox::default());
-    shared.mail.add(number, inbox.clone());
+    let inbox = Arc::new(Mailbox::default());
+    shared.router.add(number, inbox.clone());
     let Some(tls) = shared.options.tls.clone() else {
         let (reader, writer) = stream.into_split();
         return Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
     };
     let handshake = async {
-        if !speaks_tls(&stream).await {
-            return Err(io::Error::other("it speaks no TLS"));
+        if !starts_tls(&stream).await {
+            return Err(io::Error::other("the first byte is no TLS handshake"));
         }
         TlsAcceptor::from(tls).accept(stream).await
     };
@@ -375,44 +383,43 @@ async fn welcome(
             let (reader, writer) = tokio::io::split(stream);
             Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
         }
-        Err(error) => tracing::debug!(%error, %address, "no TLS with a peer"),
+        Err(error) => tracing::debug!(%error, %address, "the TLS handshake failed"),
     }
 }
 
-/// What TLS begins with, and no line and no packet does.
+/// The first byte of a TLS handshake. No line and no packet begins with it.
 const TLS_HELLO: u8 = 0x16;
 
-/// Looks at what a peer says first. With TLS the peer speaks first, also a worker that will be silent for
-/// days.
-async fn speaks_tls(stream: &TcpStream) -> bool {
+/// Peeks at the first byte. With TLS the client sends first, even a worker that will be silent for days.
+async fn starts_tls(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1)) && first == [TLS_HELLO]
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // Replies are written when they are whole; waiting for more to send would only make them late.
+fn configure_socket(stream: &TcpStream) -> io::Result<()> {
+    // Replies are written whole; Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;
-    // A machine that is gone says nothing, and its jobs would never come back.
+    // A crashed machine sends nothing, and without keepalive its jobs would stay locked.
     let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 6).with_retries(3);
     SockRef::from(stream).set_tcp_keepalive(&alive)
 }
 
-/// Counts a connection as long as it is there, even if serving it panics.
-struct Present {
+/// Removes the peer from the shared tables when its connection ends, even by a panic.
+struct PeerGuard {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Present {
-    fn new(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Present {
+impl PeerGuard {
+    fn new(shared: &Arc<Shared>, peer: &Arc<Peer>) -> PeerGuard {
         shared.peers().insert(peer.number, peer.clone());
-        Present { shared: shared.clone(), number: peer.number }
+        PeerGuard { shared: shared.clone(), number: peer.number }
     }
 }
 
-impl Drop for Present {
+impl Drop for PeerGuard {
     fn drop(&mut self) {
         self.shared.peers().remove(&self.number);
-        self.shared.mail.remove(self.number);
+        self.shared.router.remove(self.number);
     }
 }

@@ -31,13 +31,13 @@ pub(crate) fn without_one_nul(mut data: Bytes) -> Bytes {
 }
 
 /// Whether this can be a function's name.
-pub(crate) fn function(name: &[u8]) -> Result<(), Fault> {
+pub(crate) fn check_function(name: &[u8]) -> Result<(), Fault> {
     let fits = (1..=FUNCTION_BYTES_MAX).contains(&name.len());
     if fits && !name.contains(&0) { Ok(()) } else { Err(Fault::FunctionName) }
 }
 
 /// Whether this can be a unique ID, or a reducer's name.
-pub(crate) fn unique(unique: &[u8]) -> Result<(), Fault> {
+pub(crate) fn check_unique(unique: &[u8]) -> Result<(), Fault> {
     if unique.len() <= UNIQUE_BYTES_MAX { Ok(()) } else { Err(Fault::UniqueTooLarge) }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn leading_number(text: &[u8]) -> Option<u64> {
 }
 
 /// The same in 32 bits, and the largest of them for what is larger.
-pub(crate) fn small_number(text: &[u8]) -> u32 {
+pub(crate) fn leading_u32(text: &[u8]) -> u32 {
     let number = leading_number(text).unwrap_or(u64::MAX);
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -79,8 +79,8 @@ mod tests {
         ] {
             assert_eq!(leading_number(text.as_bytes()), number, "{text:?}");
         }
-        assert_eq!(small_number(b"4294967295"), u32::MAX);
-        assert_eq!(small_number(b"99999999999999999999999"), u32::MAX);
+        assert_eq!(leading_u32(b"4294967295"), u32::MAX);
+        assert_eq!(leading_u32(b"99999999999999999999999"), u32::MAX);
     }
 
     #[test]

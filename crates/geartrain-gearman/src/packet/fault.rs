@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::report::News;
+use super::report::ReportBody;
 use super::{FUNCTION_BYTES_MAX, RESPONSE, kind};
 use crate::writer::Writer;
 
@@ -59,11 +59,11 @@ pub enum Fault {
 
 impl Fault {
     /// What is wrong with news of a job that is not the worker's. The words depend on the packet.
-    pub fn job_not_found<B>(news: &News<B>) -> Fault {
+    pub fn job_not_found<B>(news: &ReportBody<B>) -> Fault {
         match news {
-            News::Status { .. } | News::Complete(_) | News::Fail => Fault::JobNotFound,
-            News::Data(_) | News::Warning(_) => Fault::JobOfDataNotFound,
-            News::Exception(_) => Fault::JobOfExceptionNotFound,
+            ReportBody::Status { .. } | ReportBody::Complete(_) | ReportBody::Fail => Fault::JobNotFound,
+            ReportBody::Data(_) | ReportBody::Warning(_) => Fault::JobOfDataNotFound,
+            ReportBody::Exception(_) => Fault::JobOfExceptionNotFound,
         }
     }
 
@@ -86,6 +86,6 @@ impl Fault {
     pub fn encode(&self, out: &mut BytesMut) {
         let written = Writer::begin(out, &[&RESPONSE, &kind::ERROR.to_be_bytes()]).number(self.code());
         // Only a text of 4 GiB could fail, and then nothing is written.
-        let _ = written.display(self).end();
+        let _ = written.display(self).finish();
     }
 }

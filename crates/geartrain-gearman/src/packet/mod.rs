@@ -11,10 +11,10 @@ mod submission;
 
 use bytes::Bytes;
 
-pub(crate) use arguments::{function, terminated};
+pub(crate) use arguments::{check_function, terminated};
 pub use fault::Fault;
-pub use report::{News, Report};
-pub use request::{Grab, Request, names_exceptions};
+pub use report::{Report, ReportBody};
+pub use request::{Grab, Request, is_exceptions_option};
 pub use response::{Assignment, JobStatus, Response};
 pub use submission::{Calendar, Mode, Priority, Submission};
 
@@ -39,7 +39,7 @@ pub struct Packet {
 }
 
 /// Counts data into the length of an encoded packet that will follow it. False if there is no packet.
-pub(crate) fn lengthen(packet: &mut [u8], data_bytes: usize) -> bool {
+pub(crate) fn extend_length(packet: &mut [u8], data_bytes: usize) -> bool {
     let whole = u32::try_from(packet.len().saturating_sub(HEADER_BYTES) + data_bytes);
     match (packet.get_mut(HEADER_BYTES - 4..HEADER_BYTES), whole) {
         (Some(length), Ok(whole)) => {

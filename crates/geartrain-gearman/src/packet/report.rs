@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::arguments::{small_number, terminated_or_all};
+use super::arguments::{leading_u32, terminated_or_all};
 use super::kind;
-use crate::writer::{Unwritable, Writer};
+use crate::writer::{EncodeError, Writer};
 
 /// News of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub struct Report<B = Bytes> {
     /// Of which.
     pub handle: B,
     /// What they are.
-    pub news: News<B>,
+    pub body: ReportBody<B>,
 }
 
 /// What a worker has to say about its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News<B = Bytes> {
+pub enum ReportBody<B = Bytes> {
     /// WORK_DATA: a part of the result.
     Data(B),
     /// WORK_WARNING.
@@ -37,35 +37,39 @@ pub enum News<B = Bytes> {
     Exception(B),
 }
 
-impl<B> News<B> {
+impl<B> ReportBody<B> {
     /// Whether nothing can follow.
     pub fn is_final(&self) -> bool {
         match self {
-            News::Complete(_) | News::Fail | News::Exception(_) => true,
-            News::Data(_) | News::Warning(_) | News::Status { .. } => false,
+            ReportBody::Complete(_) | ReportBody::Fail | ReportBody::Exception(_) => true,
+            ReportBody::Data(_) | ReportBody::Warning(_) | ReportBody::Status { .. } => false,
         }
     }
 
     fn kind(&self) -> u32 {
         match self {
-            News::Data(_) => kind::WORK_DATA,
-            News::Warning(_) => kind::WORK_WARNING,
-            News::Status { .. } => kind::WORK_STATUS,
-            News::Complete(_) => kind::WORK_COMPLETE,
-            News::Fail => kind::WORK_FAIL,
-            News::Exception(_) => kind::WORK_EXCEPTION,
+            ReportBody::Data(_) => kind::WORK_DATA,
+            ReportBody::Warning(_) => kind::WORK_WARNING,
+            ReportBody::Status { .. } => kind::WORK_STATUS,
+            ReportBody::Complete(_) => kind::WORK_COMPLETE,
+            ReportBody::Fail => kind::WORK_FAIL,
+            ReportBody::Exception(_) => kind::WORK_EXCEPTION,
         }
     }
 }
 
-impl<B: AsRef<[u8]>> News<B> {
+impl<B: AsRef<[u8]>> ReportBody<B> {
     /// Numerator and denominator of a status, read as leniently as every server does: what is no number is 0.
     pub fn progress(&self) -> Option<(u32, u32)> {
         match self {
-            News::Status { numerator, denominator } => {
-                Some((small_number(numerator.as_ref()), small_number(denominator.as_ref())))
+            ReportBody::Status { numerator, denominator } => {
+                Some((leading_u32(numerator.as_ref()), leading_u32(denominator.as_ref())))
             }
-            News::Data(_) | News::Warning(_) | News::Complete(_) | News::Fail | News::Exception(_) => None,
+            ReportBody::Data(_)
+            | ReportBody::Warning(_)
+            | ReportBody::Complete(_)
+            | ReportBody::Fail
+            | ReportBody::Exception(_) => None,
         }
     }
 }
@@ -75,37 +79,38 @@ impl Report {
     pub(crate) fn decode(kind: u32, mut data: Bytes) -> Option<Report> {
         let handle = terminated_or_all(&mut data);
         let news = match kind {
-            kind::WORK_DATA => News::Data(data),
-            kind::WORK_WARNING => News::Warning(data),
+            kind::WORK_DATA => ReportBody::Data(data),
+            kind::WORK_WARNING => ReportBody::Warning(data),
             kind::WORK_STATUS => {
                 // Clients read these as numbers, and some choke on an empty one.
                 let mut number = || Some(terminated_or_all(&mut data)).filter(|number| !number.is_empty());
                 let nought = || Bytes::from_static(b"0");
                 let numerator = number().unwrap_or_else(nought);
-                News::Status { numerator, denominator: number().unwrap_or_else(nought) }
+                ReportBody::Status { numerator, denominator: number().unwrap_or_else(nought) }
             }
-            kind::WORK_COMPLETE => News::Complete(data),
-            kind::WORK_FAIL => News::Fail,
-            kind::WORK_EXCEPTION => News::Exception(data),
+            kind::WORK_COMPLETE => ReportBody::Complete(data),
+            kind::WORK_FAIL => ReportBody::Fail,
+            kind::WORK_EXCEPTION => ReportBody::Exception(data),
             _ => return None,
         };
-        Some(Report { handle, news })
+        Some(Report { handle, body: news })
     }
 }
 
 impl<B: AsRef<[u8]>> Report<B> {
-    pub(crate) fn encode(&self, magic: [u8; 4], out: &mut BytesMut) -> Result<(), Unwritable> {
-        let writer = Writer::begin(out, &[&magic, &self.news.kind().to_be_bytes()]);
-        match &self.news {
-            News::Data(data) | News::Warning(data) | News::Complete(data) | News::Exception(data) => {
-                writer.argument("handle", &self.handle)?.end_with(data)
-            }
-            News::Status { numerator, denominator } => {
+    pub(crate) fn encode(&self, magic: [u8; 4], out: &mut BytesMut) -> Result<(), EncodeError> {
+        let writer = Writer::begin(out, &[&magic, &self.body.kind().to_be_bytes()]);
+        match &self.body {
+            ReportBody::Data(data)
+            | ReportBody::Warning(data)
+            | ReportBody::Complete(data)
+            | ReportBody::Exception(data) => writer.argument("handle", &self.handle)?.finish_with(data),
+            ReportBody::Status { numerator, denominator } => {
                 let writer = writer.argument("handle", &self.handle)?.argument("numerator", numerator)?;
-                writer.end_with_name("denominator", denominator)
+                writer.finish_with_name("denominator", denominator)
             }
             // Without a NUL: with one, clients in use take it for another job's and wait for ever.
-            News::Fail => writer.end_with_name("handle", &self.handle),
+            ReportBody::Fail => writer.finish_with_name("handle", &self.handle),
         }
     }
 }

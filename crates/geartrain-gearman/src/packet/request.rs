@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::arguments::{function, leading_number, terminated_or_all, without_one_nul};
+use super::arguments::{check_function, leading_number, terminated_or_all, without_one_nul};
 use super::{CLIENT_ID_BYTES_MAX, Fault, Packet, REQUEST, Report, Submission, kind};
-use crate::writer::{Unwritable, Writer};
+use crate::writer::{EncodeError, Writer};
 
 /// A packet to a server.
 ///
@@ -89,7 +89,7 @@ pub enum Grab {
 }
 
 /// Whether this is the one option there is.
-pub fn names_exceptions(option: &[u8]) -> bool {
+pub fn is_exceptions_option(option: &[u8]) -> bool {
     option.strip_suffix(b"\0").unwrap_or(option).eq_ignore_ascii_case(b"exceptions")
 }
 
@@ -98,12 +98,12 @@ impl Request {
     pub fn decode(packet: Packet) -> Result<Request, Fault> {
         let Packet { kind, mut data } = packet;
         Ok(match kind {
-            kind::CAN_DO => Request::CanDo { function: ability(data)?, timeout: None },
+            kind::CAN_DO => Request::CanDo { function: function_argument(data)?, timeout: None },
             kind::CAN_DO_TIMEOUT => {
-                let function = ability(terminated_or_all(&mut data))?;
+                let function = function_argument(terminated_or_all(&mut data))?;
                 Request::CanDo { function, timeout: timeout(&data) }
             }
-            kind::CANT_DO => Request::CantDo { function: ability(data)? },
+            kind::CANT_DO => Request::CantDo { function: function_argument(data)? },
             kind::RESET_ABILITIES => Request::ResetAbilities,
             kind::PRE_SLEEP => Request::PreSleep,
             kind::GRAB_JOB => Request::Grab(Grab::Plain),
@@ -114,10 +114,10 @@ impl Request {
                 Request::SetClientId { id: data }
             }
             kind::ALL_YOURS => Request::AllYours,
-            kind::GET_STATUS => Request::GetStatus { handle: asked(data, "A handle holds no NUL")? },
+            kind::GET_STATUS => Request::GetStatus { handle: echoed_name(data, "A handle holds no NUL")? },
             // One client asks with the number of the answer.
             kind::GET_STATUS_UNIQUE | kind::STATUS_RES_UNIQUE => {
-                Request::GetStatusUnique { unique: asked(data, "A unique ID holds no NUL")? }
+                Request::GetStatusUnique { unique: echoed_name(data, "A unique ID holds no NUL")? }
             }
             kind::OPTION_REQ => Request::SetOption { option: data },
             kind::ECHO_REQ => Request::Echo { data },
@@ -144,31 +144,31 @@ impl Request {
 
 impl<B: AsRef<[u8]>> Request<B> {
     /// Appends the packet. What cannot be said in one leaves the buffer as it was.
-    pub fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
             Request::CanDo { function, timeout: None } => {
-                begin(out, kind::CAN_DO).end_with_name("function", function)
+                begin(out, kind::CAN_DO).finish_with_name("function", function)
             }
             Request::CanDo { function, timeout: Some(timeout) } => begin(out, kind::CAN_DO_TIMEOUT)
                 .argument("function", function)?
                 .display(timeout.as_millis())
-                .end(),
-            Request::CantDo { function } => begin(out, kind::CANT_DO).end_with_name("function", function),
-            Request::ResetAbilities => begin(out, kind::RESET_ABILITIES).end(),
-            Request::PreSleep => begin(out, kind::PRE_SLEEP).end(),
-            Request::Grab(Grab::Plain) => begin(out, kind::GRAB_JOB).end(),
-            Request::Grab(Grab::Unique) => begin(out, kind::GRAB_JOB_UNIQ).end(),
-            Request::Grab(Grab::All) => begin(out, kind::GRAB_JOB_ALL).end(),
+                .finish(),
+            Request::CantDo { function } => begin(out, kind::CANT_DO).finish_with_name("function", function),
+            Request::ResetAbilities => begin(out, kind::RESET_ABILITIES).finish(),
+            Request::PreSleep => begin(out, kind::PRE_SLEEP).finish(),
+            Request::Grab(Grab::Plain) => begin(out, kind::GRAB_JOB).finish(),
+            Request::Grab(Grab::Unique) => begin(out, kind::GRAB_JOB_UNIQ).finish(),
+            Request::Grab(Grab::All) => begin(out, kind::GRAB_JOB_ALL).finish(),
             Request::Report(report) => report.encode(REQUEST, out),
-            Request::SetClientId { id } => begin(out, kind::SET_CLIENT_ID).end_with(id),
-            Request::AllYours => begin(out, kind::ALL_YOURS).end(),
+            Request::SetClientId { id } => begin(out, kind::SET_CLIENT_ID).finish_with(id),
+            Request::AllYours => begin(out, kind::ALL_YOURS).finish(),
             Request::Submit(submission) => submission.encode(out),
-            Request::GetStatus { handle } => begin(out, kind::GET_STATUS).end_with_name("handle", handle),
+            Request::GetStatus { handle } => begin(out, kind::GET_STATUS).finish_with_name("handle", handle),
             Request::GetStatusUnique { unique } => {
-                begin(out, kind::GET_STATUS_UNIQUE).end_with_name("unique ID", unique)
+                begin(out, kind::GET_STATUS_UNIQUE).finish_with_name("unique ID", unique)
             }
-            Request::SetOption { option } => begin(out, kind::OPTION_REQ).end_with(option),
-            Request::Echo { data } => begin(out, kind::ECHO_REQ).end_with(data),
+            Request::SetOption { option } => begin(out, kind::OPTION_REQ).finish_with(option),
+            Request::Echo { data } => begin(out, kind::ECHO_REQ).finish_with(data),
         }
     }
 }
@@ -177,13 +177,13 @@ fn begin(out: &mut BytesMut, kind: u32) -> Writer<'_> {
     Writer::begin(out, &[&REQUEST, &kind.to_be_bytes()])
 }
 
-fn ability(data: Bytes) -> Result<Bytes, Fault> {
+fn function_argument(data: Bytes) -> Result<Bytes, Fault> {
     let name = without_one_nul(data);
-    function(&name).map(|()| name)
+    check_function(&name).map(|()| name)
 }
 
 /// A name that the answer will repeat, in front of other arguments.
-fn asked(data: Bytes, wrong: &'static str) -> Result<Bytes, Fault> {
+fn echoed_name(data: Bytes, wrong: &'static str) -> Result<Bytes, Fault> {
     let name = without_one_nul(data);
     if name.contains(&0) { Err(Fault::Argument(wrong)) } else { Ok(name) }
 }

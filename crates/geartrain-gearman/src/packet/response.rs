@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::arguments::{required, small_number, terminated_or_all};
+use super::arguments::{leading_u32, required, terminated_or_all};
 use super::{Fault, Grab, Packet, RESPONSE, Report, kind};
-use crate::writer::{Unwritable, Writer};
+use crate::writer::{EncodeError, Writer};
 
 /// A packet from a server.
 ///
@@ -117,7 +117,7 @@ impl Response {
             kind::STATUS_RES_UNIQUE => {
                 let unique = required(&mut data, "unique ID")?;
                 let status = JobStatus::take(&mut data)?;
-                Response::StatusUnique { unique, status, clients: small_number(&data) }
+                Response::StatusUnique { unique, status, clients: leading_u32(&data) }
             }
             kind::OPTION_RES => Response::OptionSet { option: data },
             kind::ECHO_RES => Response::Echo { data },
@@ -129,24 +129,28 @@ impl Response {
 
 impl<B: AsRef<[u8]>> Response<B> {
     /// Appends the packet. What cannot be said in one leaves the buffer as it was.
-    pub fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
-            Response::Noop => begin(out, kind::NOOP).end(),
-            Response::JobCreated { handle } => begin(out, kind::JOB_CREATED).end_with_name("handle", handle),
-            Response::NoJob => begin(out, kind::NO_JOB).end(),
+            Response::Noop => begin(out, kind::NOOP).finish(),
+            Response::JobCreated { handle } => {
+                begin(out, kind::JOB_CREATED).finish_with_name("handle", handle)
+            }
+            Response::NoJob => begin(out, kind::NO_JOB).finish(),
             Response::Assign(assignment) => assignment.encode(out),
             Response::Report(report) => report.encode(RESPONSE, out),
             Response::Status { handle, status } => {
                 let writer = begin(out, kind::STATUS_RES).argument("handle", handle)?;
-                status.encode(writer).display(status.denominator).end()
+                status.encode(writer).display(status.denominator).finish()
             }
             Response::StatusUnique { unique, status, clients } => {
                 let writer = begin(out, kind::STATUS_RES_UNIQUE).argument("unique ID", unique)?;
-                status.encode(writer).number(status.denominator).display(clients).end()
+                status.encode(writer).number(status.denominator).display(clients).finish()
             }
-            Response::OptionSet { option } => begin(out, kind::OPTION_RES).end_with(option),
-            Response::Echo { data } => begin(out, kind::ECHO_RES).end_with(data),
-            Response::Error { code, text } => begin(out, kind::ERROR).argument("code", code)?.end_with(text),
+            Response::OptionSet { option } => begin(out, kind::OPTION_RES).finish_with(option),
+            Response::Echo { data } => begin(out, kind::ECHO_RES).finish_with(data),
+            Response::Error { code, text } => {
+                begin(out, kind::ERROR).argument("code", code)?.finish_with(text)
+            }
         }
     }
 }
@@ -171,7 +175,7 @@ impl Assignment {
 }
 
 impl<B: AsRef<[u8]>> Assignment<B> {
-    fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+    fn encode(&self, out: &mut BytesMut) -> Result<(), EncodeError> {
         let kind = match self.grab {
             Grab::Plain => kind::JOB_ASSIGN,
             Grab::All if !self.reducer.as_ref().is_empty() => kind::JOB_ASSIGN_ALL,
@@ -185,17 +189,17 @@ impl<B: AsRef<[u8]>> Assignment<B> {
         if kind == kind::JOB_ASSIGN_ALL {
             writer = writer.argument("reducer", &self.reducer)?;
         }
-        writer.end_with(&self.data)
+        writer.finish_with(&self.data)
     }
 }
 
 impl JobStatus {
     /// Takes the four numbers, the last of which may end the packet. Servers have been seen that leave numbers empty.
     fn take(data: &mut Bytes) -> Result<JobStatus, Fault> {
-        let known = small_number(&required(data, "known")?) != 0;
-        let running = small_number(&required(data, "running")?) != 0;
-        let numerator = small_number(&required(data, "numerator")?);
-        Ok(JobStatus { known, running, numerator, denominator: small_number(&terminated_or_all(data)) })
+        let known = leading_u32(&required(data, "known")?) != 0;
+        let running = leading_u32(&required(data, "running")?) != 0;
+        let numerator = leading_u32(&required(data, "numerator")?);
+        Ok(JobStatus { known, running, numerator, denominator: leading_u32(&terminated_or_all(data)) })
     }
 
     /// Writes all numbers but the last, which may end the packet.

@@ -2,9 +2,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::arguments::{function, leading_number, required, unique};
+use super::arguments::{check_function, check_unique, leading_number, required};
 use super::{Fault, REQUEST, kind};
-use crate::writer::{Unwritable, Writer};
+use crate::writer::{EncodeError, Writer};
 
 /// A job that a client hands in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,17 +125,17 @@ impl Submission {
             }
             other => return Err(Fault::Type(other)),
         };
-        self::function(&function)?;
-        self::unique(&unique)?;
+        self::check_function(&function)?;
+        self::check_unique(&unique)?;
         if let Mode::Reduce { reducer, .. } = &mode {
-            self::unique(reducer)?;
+            self::check_unique(reducer)?;
         }
         Ok(Submission { function, unique, data: std::mem::take(data), mode })
     }
 }
 
 impl<B: AsRef<[u8]>> Submission<B> {
-    pub(crate) fn encode(&self, out: &mut BytesMut) -> Result<(), Unwritable> {
+    pub(crate) fn encode(&self, out: &mut BytesMut) -> Result<(), EncodeError> {
         let writer = Writer::begin(out, &[&REQUEST, &self.kind().to_be_bytes()]);
         let writer = writer.argument("function", &self.function)?.argument("unique ID", &self.unique)?;
         let writer = match &self.mode {
@@ -149,7 +149,7 @@ impl<B: AsRef<[u8]>> Submission<B> {
             Mode::Epoch(seconds) => writer.number(seconds),
             Mode::Reduce { reducer, .. } => writer.argument("reducer", reducer)?.raw(&[0]),
         };
-        writer.end_with(&self.data)
+        writer.finish_with(&self.data)
     }
 }
 

@@ -12,7 +12,7 @@ use geartrain_core::SystemClock;
 use geartrain_core::{Backend, Call, Clock, Operation};
 use geartrain_gearman::front::{Front, Options};
 use geartrain_gearman::packet::{
-    Assignment, Grab, JobStatus, Mode, News, Priority, Report, Request, Response, Submission,
+    Assignment, Grab, JobStatus, Mode, Priority, Report, ReportBody, Request, Response, Submission,
 };
 use geartrain_gearman::{Incoming, Parser};
 use geartrain_store::StoreBackend;
@@ -206,15 +206,15 @@ impl Peer {
         }
     }
 
-    pub(crate) async fn report(&mut self, handle: &Bytes, news: News<&str>) {
+    pub(crate) async fn report(&mut self, handle: &Bytes, news: ReportBody<&str>) {
         let handle = std::str::from_utf8(handle).unwrap();
-        self.send(Request::Report(Report { handle, news })).await;
+        self.send(Request::Report(Report { handle, body: news })).await;
     }
 
     /// The next thing that is heard of a job.
-    pub(crate) async fn news(&mut self) -> (Bytes, News) {
+    pub(crate) async fn news(&mut self) -> (Bytes, ReportBody) {
         match self.next().await {
-            Response::Report(Report { handle, news }) => (handle, news),
+            Response::Report(Report { handle, body: news }) => (handle, news),
             other => panic!("no news: {other:?}"),
         }
     }

@@ -13,55 +13,55 @@ use tokio::time::Instant;
 use super::handles::Alias;
 
 /// How many of the jobs that it held a peer is remembered for.
-const PAST_MAX: usize = 4_096;
+const RELEASED_MAX: usize = 4_096;
 /// The longest and the shortest time between two heartbeats of a job. Locks of less than 60 ms cannot be
 /// renewed in time.
 const INTERVAL_MAX: Duration = Duration::from_secs(20);
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// How soon a heartbeat is repeated that the backend did not take.
-const REPEAT_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The jobs of one peer.
 #[derive(Default)]
-pub(crate) struct Jobs {
+pub(crate) struct HeldJobs {
     hasher: RandomState,
-    held: HashTable<Held>,
+    held: HashTable<HeldJob>,
     /// The hashes of those that it does not hold any more, the last one last.
-    past: VecDeque<u64>,
+    released: VecDeque<u64>,
     /// No heartbeat is due before this moment. Earlier than necessary if the job that it was computed for has
     /// ended.
     next_heartbeat: Option<Instant>,
 }
 
 /// A job that a peer works on.
-pub(crate) struct Held {
+pub(crate) struct HeldJob {
     pub(crate) jid: Jid,
     pub(crate) token: Token,
     /// The parts of a result that is kept, as long as nobody was told of them.
-    pub(crate) parts: Option<Vec<u8>>,
+    pub(crate) chunks: Option<Vec<u8>>,
     /// The worker has reported the end, but the report is not stored yet: heartbeats go on, further reports
     /// are ignored.
-    pub(crate) is_reported: bool,
+    pub(crate) end_reported: bool,
     /// The batch that carries the last part of a result, until that batch is answered.
-    pub(crate) part_in_batch: Option<u64>,
+    pub(crate) chunk_in_batch: Option<u64>,
     /// The name that the peer knows the job by, if that is not its jid. Held so that it stays valid.
     pub(crate) alias: Option<Arc<Alias>>,
     interval: Duration,
     heartbeat_at: Instant,
 }
 
-impl Held {
+impl HeldJob {
     /// A job that was handed out just now, with a lock of this length.
-    pub(crate) fn new(job: &Popped, lock: Seconds, alias: Option<Arc<Alias>>) -> Held {
-        let interval = interval(lock);
+    pub(crate) fn new(job: &Popped, lock: Seconds, alias: Option<Arc<Alias>>) -> HeldJob {
+        let interval = heartbeat_interval(lock);
         // The parts of its result are kept if a client may ask for it later.
         let keeps_parts = job.details.as_ref().is_some_and(|about| about.result_ttl.is_some());
-        Held {
+        HeldJob {
             jid: job.jid.clone(),
             token: job.lock.token,
-            parts: keeps_parts.then(Vec::new),
-            is_reported: false,
-            part_in_batch: None,
+            chunks: keeps_parts.then(Vec::new),
+            end_reported: false,
+            chunk_in_batch: None,
             alias,
             interval,
             heartbeat_at: Instant::now() + interval,
@@ -69,13 +69,13 @@ impl Held {
     }
 
     /// A job whose end was reported and is not stored yet.
-    pub(crate) fn reported(jid: Jid, token: Token) -> Held {
-        Held {
+    pub(crate) fn end_reported(jid: Jid, token: Token) -> HeldJob {
+        HeldJob {
             jid,
             token,
-            parts: None,
-            is_reported: true,
-            part_in_batch: None,
+            chunks: None,
+            end_reported: true,
+            chunk_in_batch: None,
             alias: None,
             // Its lock is as long as the next answer says.
             interval: INTERVAL_MIN,
@@ -84,38 +84,38 @@ impl Held {
     }
 
     /// The job, and the right to report on it.
-    pub(crate) fn right(&self) -> (Jid, Holder) {
+    pub(crate) fn jid_and_holder(&self) -> (Jid, Holder) {
         (self.jid.clone(), Holder::Token(self.token))
     }
 
-    fn is(&self, text: &[u8]) -> bool {
+    fn has_jid(&self, text: &[u8]) -> bool {
         self.jid.with_str(|jid| jid.as_bytes() == text)
     }
 }
 
 /// A third of the lock: one heartbeat may be late or get lost.
-fn interval(lock: Seconds) -> Duration {
+fn heartbeat_interval(lock: Seconds) -> Duration {
     // Negative if the lock expired before it was heard of.
     let third = Duration::try_from_secs_f64(lock.get() / 3.0).unwrap_or_default();
     third.clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
-impl Jobs {
+impl HeldJobs {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
     /// Any of the jobs that the peer works on.
-    pub(crate) fn any(&self) -> Option<&Held> {
-        self.held.iter().find(|held| !held.is_reported)
+    pub(crate) fn any(&self) -> Option<&HeldJob> {
+        self.held.iter().find(|held| !held.end_reported)
     }
 
     /// Holds a job from now on. Says whether its heartbeat is due before all others.
-    pub(crate) fn hold(&mut self, held: Held) -> bool {
+    pub(crate) fn hold(&mut self, held: HeldJob) -> bool {
         let hasher = &self.hasher;
         let hash = held.jid.with_str(|text| hasher.hash_one(text.as_bytes()));
-        let rehash = |held: &Held| held.jid.with_str(|text| hasher.hash_one(text.as_bytes()));
+        let rehash = |held: &HeldJob| held.jid.with_str(|text| hasher.hash_one(text.as_bytes()));
         let at = held.heartbeat_at;
         match self.held.find_mut(hash, |other| other.jid == held.jid) {
             Some(other) => *other = held,
@@ -129,46 +129,46 @@ impl Jobs {
     }
 
     /// The job with this jid, if the peer may still report on it.
-    pub(crate) fn get(&self, jid: &[u8]) -> Option<&Held> {
-        self.held.find(self.hasher.hash_one(jid), |held| held.is(jid)).filter(|held| !held.is_reported)
+    pub(crate) fn get(&self, jid: &[u8]) -> Option<&HeldJob> {
+        self.held.find(self.hasher.hash_one(jid), |held| held.has_jid(jid)).filter(|held| !held.end_reported)
     }
 
-    pub(crate) fn get_mut(&mut self, jid: &[u8]) -> Option<&mut Held> {
-        let held = self.held.find_mut(self.hasher.hash_one(jid), |held| held.is(jid))?;
-        (!held.is_reported).then_some(held)
+    pub(crate) fn get_mut(&mut self, jid: &[u8]) -> Option<&mut HeldJob> {
+        let held = self.held.find_mut(self.hasher.hash_one(jid), |held| held.has_jid(jid))?;
+        (!held.end_reported).then_some(held)
     }
 
     /// Does not hold a job any more.
-    pub(crate) fn let_go(&mut self, jid: &[u8]) -> Option<Held> {
-        self.remove(jid, |held| held.is(jid))
+    pub(crate) fn release(&mut self, jid: &[u8]) -> Option<HeldJob> {
+        self.remove(jid, |held| held.has_jid(jid))
     }
 
     /// The same for one attempt at a job: the peer may hold the job again since.
-    pub(crate) fn end(&mut self, jid: &Jid, token: Token) -> Option<Held> {
+    pub(crate) fn release_attempt(&mut self, jid: &Jid, token: Token) -> Option<HeldJob> {
         jid.with_str(|text| self.remove(text.as_bytes(), |held| held.jid == *jid && held.token == token))
     }
 
-    fn remove(&mut self, jid: &[u8], is: impl FnMut(&Held) -> bool) -> Option<Held> {
+    fn remove(&mut self, jid: &[u8], is: impl FnMut(&HeldJob) -> bool) -> Option<HeldJob> {
         let hash = self.hasher.hash_one(jid);
         let held = self.held.find_entry(hash, is).ok()?.remove().0;
-        self.note_past(hash);
+        self.remember_released(hash);
         if let Some(alias) = &held.alias {
             // The peer knows it by this.
-            self.note_past(self.hasher.hash_one(&alias.handle[..]));
+            self.remember_released(self.hasher.hash_one(&alias.handle[..]));
         }
         Some(held)
     }
 
-    fn note_past(&mut self, hash: u64) {
-        if self.past.len() >= PAST_MAX {
-            self.past.pop_front();
+    fn remember_released(&mut self, hash: u64) {
+        if self.released.len() >= RELEASED_MAX {
+            self.released.pop_front();
         }
-        self.past.push_back(hash);
+        self.released.push_back(hash);
     }
 
     /// Whether it held the job that is known as this once.
-    pub(crate) fn held_once(&self, jid: &[u8]) -> bool {
-        self.past.contains(&self.hasher.hash_one(jid))
+    pub(crate) fn was_held(&self, jid: &[u8]) -> bool {
+        self.released.contains(&self.hasher.hash_one(jid))
     }
 
     /// No heartbeat is due before this moment.
@@ -187,7 +187,7 @@ impl Jobs {
                 due.push((held.jid.clone(), held.token));
             }
         }
-        self.plan();
+        self.update_next_heartbeat();
         due
     }
 
@@ -195,7 +195,7 @@ impl Jobs {
     /// renewed, so each answer sets the interval anew.
     pub(crate) fn renewed(&mut self, jid: &Jid, token: Token, lock: Seconds, now: Instant) {
         if let Some(held) = self.attempt(jid, token) {
-            held.interval = interval(lock);
+            held.interval = heartbeat_interval(lock);
             held.heartbeat_at = now + held.interval;
         }
     }
@@ -203,18 +203,18 @@ impl Jobs {
     /// The backend did not take the heartbeat of an attempt.
     pub(crate) fn not_renewed(&mut self, jid: &Jid, token: Token, now: Instant) {
         if let Some(held) = self.attempt(jid, token) {
-            held.heartbeat_at = now + held.interval.min(REPEAT_AFTER);
+            held.heartbeat_at = now + held.interval.min(RETRY_AFTER);
         }
     }
 
     /// The job, if the peer still makes this attempt at it.
-    pub(crate) fn attempt(&mut self, jid: &Jid, token: Token) -> Option<&mut Held> {
+    pub(crate) fn attempt(&mut self, jid: &Jid, token: Token) -> Option<&mut HeldJob> {
         let hash = jid.with_str(|text| self.hasher.hash_one(text.as_bytes()));
         self.held.find_mut(hash, |held| held.jid == *jid && held.token == token)
     }
 
     /// Finds out when the next heartbeat is due.
-    pub(crate) fn plan(&mut self) {
+    pub(crate) fn update_next_heartbeat(&mut self) {
         self.next_heartbeat = self.held.iter().map(|held| held.heartbeat_at).min();
     }
 }
@@ -227,24 +227,29 @@ mod tests {
         Jid::new(format!("H:lap:{number}")).expect("a good name")
     }
 
-    fn held(number: usize, lock: f64) -> Held {
-        let interval = interval(Seconds::new(lock).expect("a good number"));
+    fn held(number: usize, lock: f64) -> HeldJob {
+        let interval = heartbeat_interval(Seconds::new(lock).expect("a good number"));
         let heartbeat_at = Instant::now() + interval;
-        Held { interval, heartbeat_at, is_reported: false, ..Held::reported(jid(number), Token::new(7)) }
+        HeldJob {
+            interval,
+            heartbeat_at,
+            end_reported: false,
+            ..HeldJob::end_reported(jid(number), Token::new(7))
+        }
     }
 
     #[test]
     fn what_is_let_go_of_is_remembered_for_a_while() {
-        let mut jobs = Jobs::default();
-        for number in 0..=PAST_MAX {
+        let mut jobs = HeldJobs::default();
+        for number in 0..=RELEASED_MAX {
             jobs.hold(held(number, 60.0));
         }
-        assert!(jobs.get(b"H:lap:0").is_some() && !jobs.held_once(b"H:lap:0"));
-        for number in 0..=PAST_MAX {
-            assert!(jobs.let_go(format!("H:lap:{number}").as_bytes()).is_some());
+        assert!(jobs.get(b"H:lap:0").is_some() && !jobs.was_held(b"H:lap:0"));
+        for number in 0..=RELEASED_MAX {
+            assert!(jobs.release(format!("H:lap:{number}").as_bytes()).is_some());
         }
-        assert!(jobs.is_empty() && jobs.let_go(b"H:lap:1").is_none());
-        assert!(jobs.held_once(b"H:lap:1") && !jobs.held_once(b"H:lap:0"));
+        assert!(jobs.is_empty() && jobs.release(b"H:lap:1").is_none());
+        assert!(jobs.was_held(b"H:lap:1") && !jobs.was_held(b"H:lap:0"));
     }
 
     #[test]
@@ -253,13 +258,13 @@ mod tests {
             [(60.0, 20_000), (1e9, 20_000), (3.0, 1_000), (1.0, 333), (0.06, 20), (0.0, 20), (-5.0, 20)]
         {
             let seconds = Seconds::new(lock).expect("a good number");
-            assert_eq!(interval(seconds).as_millis(), after, "{lock}");
+            assert_eq!(heartbeat_interval(seconds).as_millis(), after, "{lock}");
         }
     }
 
     #[test]
     fn a_job_with_a_short_lock_comes_before_those_with_longer_ones() {
-        let mut jobs = Jobs::default();
+        let mut jobs = HeldJobs::default();
         assert!(jobs.hold(held(1, 60.0)));
         assert!(!jobs.hold(held(2, 60.0)));
         assert!(jobs.hold(held(3, 1.0)));
@@ -271,7 +276,7 @@ mod tests {
 
     #[test]
     fn each_answer_sets_the_interval_anew() {
-        let mut jobs = Jobs::default();
+        let mut jobs = HeldJobs::default();
         jobs.hold(held(1, 60.0));
         let token = Token::new(7);
         let mut at = jobs.next_heartbeat().expect("a job is held");
@@ -279,7 +284,7 @@ mod tests {
         for (lock, after) in [(1.0, 333), (0.3, 100), (30.0, 10_000)] {
             assert_eq!(jobs.due(at).len(), 1);
             jobs.renewed(&jid(1), token, Seconds::new(lock).expect("a good number"), at);
-            jobs.plan();
+            jobs.update_next_heartbeat();
             let next = jobs.next_heartbeat().expect("a job is held");
             assert_eq!((next - at).as_millis(), after);
             at = next;
@@ -288,8 +293,11 @@ mod tests {
         assert_eq!(jobs.due(at).len(), 1);
         jobs.not_renewed(&jid(1), token, at);
         jobs.renewed(&jid(1), Token::new(8), Seconds::from(900), at);
-        jobs.plan();
-        assert_eq!(jobs.next_heartbeat(), Some(at + REPEAT_AFTER));
-        assert!(jobs.end(&jid(1), Token::new(8)).is_none() && jobs.end(&jid(1), token).is_some());
+        jobs.update_next_heartbeat();
+        assert_eq!(jobs.next_heartbeat(), Some(at + RETRY_AFTER));
+        assert!(
+            jobs.release_attempt(&jid(1), Token::new(8)).is_none()
+                && jobs.release_attempt(&jid(1), token).is_some()
+        );
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// A report, and the command that it is.
-pub(crate) struct Report {
+pub(crate) struct PendingReport {
     pub(crate) jid: Jid,
     pub(crate) token: Token,
     pub(crate) kind: ReportKind,
@@ -35,26 +35,26 @@ pub(crate) enum ReportKind {
 }
 
 /// What the backend said to the reports at the front of the queue.
-pub(crate) type Repeated = Result<Vec<Answer>, BackendError>;
+pub(crate) type RetryReplies = Result<Vec<Answer>, BackendError>;
 
-type Flight = Pin<Box<dyn Future<Output = Repeated> + Send>>;
+type PendingReplies = Pin<Box<dyn Future<Output = RetryReplies> + Send>>;
 
 /// The reports that the backend did not take, in the order in which they were made.
 #[derive(Default)]
-pub(crate) struct Unstored {
-    reports: VecDeque<Report>,
+pub(crate) struct ReportRetries {
+    reports: VecDeque<PendingReport>,
     /// How many of them are sent together. One after a failure, because the backend may have room for some of
     /// them only; then twice as many each time.
     window: usize,
-    flight: Option<Flight>,
+    pending: Option<PendingReplies>,
     /// How many of them are in it.
     sent: usize,
-    pause: Duration,
+    delay: Duration,
     /// Nothing is sent before.
     not_before: Option<Instant>,
 }
 
-impl Unstored {
+impl ReportRetries {
     pub(crate) fn is_empty(&self) -> bool {
         self.reports.is_empty()
     }
@@ -64,22 +64,22 @@ impl Unstored {
     }
 
     /// Adds a report that the backend did not take.
-    pub(crate) fn push(&mut self, report: Report) {
+    pub(crate) fn push(&mut self, report: PendingReport) {
         if self.reports.is_empty() {
-            (self.window, self.pause) = (1, PAUSE.0);
-            self.not_before = Some(Instant::now() + self.pause);
+            (self.window, self.delay) = (1, PAUSE.0);
+            self.not_before = Some(Instant::now() + self.delay);
         }
         self.reports.push_back(report);
     }
 
     /// Sends the first reports again and waits for what is said to them. Nothing is lost if this is dropped
     /// half-way. There must be some.
-    pub(crate) async fn repeat(&mut self, backend: &Arc<dyn Backend>) -> Repeated {
+    pub(crate) async fn retry(&mut self, backend: &Arc<dyn Backend>) -> RetryReplies {
         if let Some(moment) = self.not_before {
             tokio::time::sleep_until(moment).await;
             self.not_before = None;
         }
-        let flight = self.flight.get_or_insert_with(|| {
+        let flight = self.pending.get_or_insert_with(|| {
             self.sent = self.window.min(self.reports.len());
             let first = self.reports.iter().take(self.sent);
             let calls: Vec<Call> = first.map(|report| Call::from(report.command.clone())).collect();
@@ -87,23 +87,23 @@ impl Unstored {
             Box::pin(async move { backend.execute(calls).await })
         });
         let repeated = flight.await;
-        self.flight = None;
+        self.pending = None;
         repeated
     }
 
     /// Takes out what was answered: each report with its answer. None if the backend still does not take
     /// them.
-    pub(crate) fn answered(&mut self, repeated: Repeated) -> Vec<(Report, Answer)> {
+    pub(crate) fn take_answered(&mut self, repeated: RetryReplies) -> Vec<(PendingReport, Answer)> {
         match repeated {
             Ok(answers) => {
-                self.pause = PAUSE.0;
+                self.delay = PAUSE.0;
                 self.window *= 2;
                 self.reports.drain(..self.sent).zip(answers).collect()
             }
             Err(_) => {
                 self.window = 1;
-                self.pause = (self.pause * 2).min(PAUSE.1);
-                self.not_before = Some(Instant::now() + self.pause);
+                self.delay = (self.delay * 2).min(PAUSE.1);
+                self.not_before = Some(Instant::now() + self.delay);
                 self.drop_superseded();
                 Vec::new()
             }

@@ -7,7 +7,7 @@ pub(crate) const NAME: &str = "gearman";
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum ServerError {
     /// Nobody answers there.
     #[error("cannot reach the Gearman server at {server}: {why}")]
     Unreachable { server: String, why: String },
@@ -16,10 +16,10 @@ pub(crate) enum Trouble {
     Lost { server: String, why: String },
     /// It says nothing.
     #[error("the Gearman server at {server} did not answer within {seconds} seconds")]
-    Silent { server: String, seconds: u64 },
+    Timeout { server: String, seconds: u64 },
     /// What it says is not Gearman.
     #[error("what came from {server} is not what a Gearman server says: {what}")]
-    Nonsense { server: String, what: String },
+    Protocol { server: String, what: String },
     /// It said no.
     #[error("the Gearman server at {server} refused: {said}")]
     Refused { server: String, said: String },
@@ -28,47 +28,48 @@ pub(crate) enum Trouble {
     Record { file: String, why: String },
     /// The backend is being dropped.
     #[error("the connection to the Gearman servers was given up")]
-    Gone,
+    ShutDown,
 }
 
-impl Trouble {
+impl ServerError {
     /// Whether it may be over when the same is tried again.
-    pub(crate) fn passes(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Trouble::Unreachable { .. } | Trouble::Lost { .. } | Trouble::Silent { .. } => true,
-            Trouble::Nonsense { .. } | Trouble::Refused { .. } | Trouble::Record { .. } | Trouble::Gone => {
-                false
-            }
+            ServerError::Unreachable { .. } | ServerError::Lost { .. } | ServerError::Timeout { .. } => true,
+            ServerError::Protocol { .. }
+            | ServerError::Refused { .. }
+            | ServerError::Record { .. }
+            | ServerError::ShutDown => false,
         }
     }
 }
 
-impl From<Trouble> for BackendError {
-    fn from(trouble: Trouble) -> BackendError {
+impl From<ServerError> for BackendError {
+    fn from(trouble: ServerError) -> BackendError {
         BackendError::Broken { backend: NAME, source: Box::new(trouble) }
     }
 }
 
 /// Why a command was not done: the answer is no, or there is none.
 #[derive(Debug)]
-pub(crate) enum Undone {
+pub(crate) enum ClientError {
     Refused(Refusal),
-    Trouble(Trouble),
+    Failed(ServerError),
 }
 
-impl From<Refusal> for Undone {
-    fn from(refusal: Refusal) -> Undone {
-        Undone::Refused(refusal)
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> ClientError {
+        ClientError::Refused(refusal)
     }
 }
 
-impl From<Trouble> for Undone {
-    fn from(trouble: Trouble) -> Undone {
-        Undone::Trouble(trouble)
+impl From<ServerError> for ClientError {
+    fn from(trouble: ServerError) -> ClientError {
+        ClientError::Failed(trouble)
     }
 }
 
 /// What Gearman has no notion of is refused, and never done by halves.
-pub(crate) fn unsupported(operation: &'static str) -> Undone {
+pub(crate) fn unsupported(operation: &'static str) -> ClientError {
     Refusal::Unsupported { operation, backend: NAME }.into()
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::Server;
 use fastrand::Rng;
 use geartrain_core::{Jid, Klass, Put, QueueName};
-use geartrain_gearman::packet::{Mode, News, Priority, Request, Response, Submission};
+use geartrain_gearman::packet::{Mode, Priority, ReportBody, Request, Response, Submission};
 use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,7 @@ async fn one_job_wakes_few_of_a_thousand() {
                     Response::Noop => {
                         noops.fetch_add(1, Ordering::Relaxed);
                         if let Some(job) = worker.grab().await {
-                            worker.report(&job.handle, News::Complete("")).await;
+                            worker.report(&job.handle, ReportBody::Complete("")).await;
                             worker.sync().await;
                             word.send(job.data).unwrap();
                         }
@@ -84,7 +84,7 @@ async fn story(seed: u64) {
     const FUNCTIONS: [&str; 3] = ["a", "b", "c"];
     let mut chance = Rng::with_seed(seed);
     let wake = chance.usize(0..3);
-    let options = geartrain_gearman::front::Options { wake, ..Default::default() };
+    let options = geartrain_gearman::front::Options { worker_wakeup: wake, ..Default::default() };
     let server = Server::with(options).await;
     let jobs = chance.usize(20..200);
     let (done, mut heard) = mpsc::unbounded_channel();
@@ -160,7 +160,7 @@ async fn work(
                 // It goes with the job in its hands.
                 return;
             }
-            worker.report(&job.handle, News::Complete("")).await;
+            worker.report(&job.handle, ReportBody::Complete("")).await;
             let _ = done.send(job.data);
             if chance.bool() {
                 break;

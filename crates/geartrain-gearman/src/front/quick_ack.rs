@@ -9,20 +9,20 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio_rustls::server::TlsStream;
 
 /// What a peer is read from.
-pub(crate) trait Acknowledge {
+pub(crate) trait QuickAck {
     /// Has what was read acknowledged now.
-    fn acknowledge(&self);
+    fn quick_ack(&self);
 }
 
-impl Acknowledge for OwnedReadHalf {
-    fn acknowledge(&self) {
+impl QuickAck for OwnedReadHalf {
+    fn quick_ack(&self) {
         // Elsewhere there is no word for it. Without it nothing goes wrong, it only takes longer.
         #[cfg(target_os = "linux")]
         let _ = self.as_ref().set_quickack(true);
     }
 }
 
-impl Acknowledge for ReadHalf<TlsStream<TcpStream>> {
+impl QuickAck for ReadHalf<TlsStream<TcpStream>> {
     /// The socket is out of reach here, and takes its time.
-    fn acknowledge(&self) {}
+    fn quick_ack(&self) {}
 }

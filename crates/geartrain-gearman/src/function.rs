@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use geartrain_core::{BadName, Klass, QueueName};
 
 /// The first of the 256 characters that stand for one byte each. Nobody uses them: they are the last of a plane that is left to private use.
-const BYTES: u32 = 0x10_FF00;
+const BYTE_CHARS: u32 = 0x10_FF00;
 
 /// The queue that a function is.
 pub(crate) fn queue(function: &[u8]) -> Result<QueueName, BadName> {
@@ -20,13 +20,13 @@ pub(crate) fn klass(queue: &QueueName) -> Result<Klass, BadName> {
 /// The function that a queue is.
 pub(crate) fn bytes(queue: &QueueName) -> Cow<'_, [u8]> {
     let text = queue.as_str();
-    if !text.chars().any(stands_for_a_byte) {
+    if !text.chars().any(is_byte_char) {
         return Cow::Borrowed(text.as_bytes());
     }
     let mut bytes = Vec::with_capacity(text.len());
     for char in text.chars() {
-        if stands_for_a_byte(char) {
-            bytes.push((u32::from(char) - BYTES) as u8);
+        if is_byte_char(char) {
+            bytes.push((u32::from(char) - BYTE_CHARS) as u8);
         } else {
             bytes.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
         }
@@ -36,15 +36,16 @@ pub(crate) fn bytes(queue: &QueueName) -> Cow<'_, [u8]> {
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes)
-        && !text.chars().any(stands_for_a_byte)
+        && !text.chars().any(is_byte_char)
     {
         return Cow::Borrowed(text);
     }
     let mut text = String::with_capacity(bytes.len() * 4);
-    let byte = |byte: &u8| char::from_u32(BYTES + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
+    let byte =
+        |byte: &u8| char::from_u32(BYTE_CHARS + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
     for chunk in bytes.utf8_chunks() {
         for char in chunk.valid().chars() {
-            if stands_for_a_byte(char) {
+            if is_byte_char(char) {
                 text.extend(char.encode_utf8(&mut [0; 4]).as_bytes().iter().map(byte));
             } else {
                 text.push(char);
@@ -55,8 +56,8 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-fn stands_for_a_byte(char: char) -> bool {
-    (BYTES..BYTES + 256).contains(&u32::from(char))
+fn is_byte_char(char: char) -> bool {
+    (BYTE_CHARS..BYTE_CHARS + 256).contains(&u32::from(char))
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use geartrain_core::{Jid, Refusal};
 
+use super::error::ServerError;
 use super::servers::Servers;
-use super::trouble::Trouble;
 
 /// What the job is called that a server gave this handle: `H:lap:7`, and with several servers `H:lap:7@10.0.0.1:4730`.
-pub(crate) fn jid(servers: &Servers, place: usize, handle: &[u8]) -> Result<Jid, Trouble> {
+pub(crate) fn jid_of(servers: &Servers, place: usize, handle: &[u8]) -> Result<Jid, ServerError> {
     let server = &servers.get(place).name;
-    let nonsense = |why: String| Trouble::Nonsense {
+    let nonsense = |why: String| ServerError::Protocol {
         server: server.clone(),
         what: format!("the handle {:?}: {why}", String::from_utf8_lossy(handle)),
     };
@@ -21,10 +21,10 @@ pub(crate) fn jid(servers: &Servers, place: usize, handle: &[u8]) -> Result<Jid,
 }
 
 /// The server of a job, and the handle that it knows it by. A handle alone is enough if there is one server, and so is the longer form.
-pub(crate) fn place(servers: &Servers, jid: &Jid) -> Result<(usize, String), Refusal> {
+pub(crate) fn locate(servers: &Servers, jid: &Jid) -> Result<(usize, String), Refusal> {
     let text = jid.to_string();
     if let Some((handle, server)) = text.rsplit_once('@')
-        && let Some(place) = servers.named(server)
+        && let Some(place) = servers.index_of(server)
     {
         return Ok((place, handle.to_owned()));
     }
