@@ -307,7 +307,8 @@ pub enum HistoryEvent {
     /// Its worker was too slow.
     TimedOut,
     /// It went back to the front of its queue, and that cost it nothing.
-    HandedBack {
+    #[serde(rename = "HandedBack")]
+    Released {
         /// Who had it.
         worker: WorkerName,
     },

@@ -106,7 +106,8 @@ pub struct Retry {
     /// How long it may not run.
     pub delay: Seconds,
     /// Waits as the job's backoff says, if it has one, and not for `delay`.
-    pub chance: Option<RandomUnit>,
+    #[serde(rename = "chance")]
+    pub random: Option<RandomUnit>,
     /// The kind of failure, if that was why; `failed-retries-<queue>` if not given and no retry is left.
     pub group: Option<Group>,
     /// What went wrong. A failure is written down only if both are given.
@@ -116,7 +117,7 @@ pub struct Retry {
 impl Retry {
     /// Gives a job back at once, and says nothing about why.
     pub fn new(jid: Jid, holder: Holder) -> Retry {
-        Retry { jid, holder, queue: None, delay: Seconds::ZERO, chance: None, group: None, message: None }
+        Retry { jid, holder, queue: None, delay: Seconds::ZERO, random: None, group: None, message: None }
     }
 }
 

@@ -116,7 +116,7 @@ pub struct RandomUnit(f64);
 
 impl RandomUnit {
     /// Neither good nor bad luck.
-    pub const MIDDLE: RandomUnit = RandomUnit(0.5);
+    pub const HALF: RandomUnit = RandomUnit(0.5);
 
     /// Takes a number from 0 to 1.
     pub fn new(value: f64) -> Result<RandomUnit, BadArgument> {

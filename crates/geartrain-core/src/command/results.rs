@@ -45,7 +45,8 @@ pub enum DetachScope {
     /// All of one connection.
     Connection {
         /// Its front.
-        front: u64,
+        #[serde(rename = "front")]
+        stream_id: u64,
         /// Its number there.
         connection: u64,
     },
@@ -67,14 +68,14 @@ pub struct Progress {
     /// How far.
     pub progress: Progressed,
     /// The same in the worker's own words, for those who wait: they are told, and it is kept nowhere.
-    #[serde(default)]
-    pub said: Option<Payload>,
+    #[serde(default, rename = "said")]
+    pub text: Option<Payload>,
 }
 
 impl Progress {
     /// So far, and not a word more.
     pub fn new(jid: Jid, holder: Holder, progress: Progressed) -> Progress {
-        Progress { jid, holder, progress, said: None }
+        Progress { jid, holder, progress, text: None }
     }
 }
 
@@ -181,7 +182,7 @@ impl Portion {
     }
 
     /// What a worker of Gearman says, whatever it is.
-    pub fn as_said(part: u32, whole: u32) -> Portion {
+    pub fn unchecked(part: u32, whole: u32) -> Portion {
         Portion::from((u64::from(part), u64::from(whole)))
     }
 

@@ -190,7 +190,7 @@ impl Engine {
             self.run_out_into(row, now, group, message, FailedBy::Crashes, fx);
         } else if self.state.row(row).remaining < 0 {
             let (group, message) = self.exhausted(row);
-            self.run_out_into(row, now, group, message, FailedBy::Gone, fx);
+            self.run_out_into(row, now, group, message, FailedBy::WorkerLost, fx);
         } else {
             self.tell_handed_back(row, true, fx);
             self.commit(Delta::ToFront(row), fx);

@@ -165,7 +165,7 @@ impl Engine {
         let nobody = ResultWaiter { stream_id: 0, connection: 0, number: 0 };
         let (first, leaves): (ResultWaiter, &dyn Fn(&ResultWaiter) -> bool) = match &leave.scope {
             DetachScope::One(one) => (*one, &move |waiter| waiter == one),
-            DetachScope::Connection { front, connection } => {
+            DetachScope::Connection { stream_id: front, connection } => {
                 (ResultWaiter { stream_id: *front, connection: *connection, number: 0 }, &move |waiter| {
                     waiter.stream_id == *front && waiter.connection == *connection
                 })
@@ -203,13 +203,13 @@ impl Engine {
     }
 
     pub(super) fn progress(&mut self, progress: Progress, fx: &mut Effects) -> Result<(), Refusal> {
-        let Progress { jid, holder, progress, said } = progress;
+        let Progress { jid, holder, progress, text: said } = progress;
         self.check_size("progress", said.as_ref().map_or(0, |said| said.bytes().len()))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
         fx.passing = self.is_passing(row);
         self.commit(Delta::Progressed(row, progress), fx);
-        self.deliver(row, &jid, &StreamItem::Progress { progress, said }, fx);
+        self.deliver(row, &jid, &StreamItem::Progress { progress, text: said }, fx);
         fx.tell(|| Event::Progress { jid, progress });
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Engine {
         if result_size(&kept) > max {
             return;
         }
-        fx.tell(|| Event::ResultKept { jid: kept.jid.clone() });
+        fx.tell(|| Event::ResultStored { jid: kept.jid.clone() });
         self.commit(Delta::ResultKept(Box::new(kept)), fx);
         while self.state.results().bytes() > max
             && let Some(oldest) = self.state.results().oldest().cloned()

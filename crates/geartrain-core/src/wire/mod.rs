@@ -20,7 +20,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::payload::{wrap, wrapped};
+use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
     Answer, Call, Count, Event, Jid, Payload, Pop, PopReply, QueueName, Refusal, Seconds, Timestamp, Token,
     UniqueKey,
@@ -249,15 +249,15 @@ impl<'de> Deserialize<'de> for Payload {
 impl Serialize for UniqueKey {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match std::str::from_utf8(self.as_bytes()) {
-            Ok(text) if wrapped(text).is_none() => to.serialize_str(text),
-            _ => to.serialize_str(&wrap(self.as_bytes())),
+            Ok(text) if unwrap_bytes(text).is_none() => to.serialize_str(text),
+            _ => to.serialize_str(&wrap_bytes(self.as_bytes())),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for UniqueKey {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UniqueKey, D::Error> {
-        from.deserialize_str(Text(|text: &str| match wrapped(text) {
+        from.deserialize_str(Text(|text: &str| match unwrap_bytes(text) {
             Some(bytes) => UniqueKey::new(bytes),
             None => UniqueKey::new(text),
         }))
@@ -385,7 +385,7 @@ mod tests {
         // The terms, the progress and what was told of it, without what is carried aside and what was said.
         let terms = b"\x9a\xc0\xc0\xa6Always\xa4Keep\xc0\xc0\xc0\xc0\xc0\xc2";
         assert_eq!(decode::<PutOptions>(terms).unwrap(), PutOptions::default());
-        let progressed = Progressed { portion: Portion::as_said(5, 4), seconds_left: None };
+        let progressed = Progressed { portion: Portion::unchecked(5, 4), seconds_left: None };
         let progress = Progress::new(jid(), Holder::Token(Token::new(9)), progressed);
         let bytes = encode(&progress);
         let (Some((0x94, rest)), Some(0xc0)) = (bytes.split_first(), bytes.last()) else {
@@ -393,7 +393,7 @@ mod tests {
         };
         let older = [&[0x93], &rest[..rest.len() - 1]].concat();
         assert_eq!(decode::<Progress>(&older).unwrap(), progress);
-        let told = StreamItem::Progress { progress: progressed, said: None };
+        let told = StreamItem::Progress { progress: progressed, text: None };
         assert_eq!(decode::<StreamItem>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), told);
         assert_eq!(encode(&told), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
     }

@@ -127,7 +127,7 @@ impl Waits {
         let mut state = self.state();
         let leaves = |waiter: &ResultWaiter| match who {
             DetachScope::One(one) => *waiter == one,
-            DetachScope::Connection { front, connection } => {
+            DetachScope::Connection { stream_id: front, connection } => {
                 (waiter.stream_id, waiter.connection) == (front, connection)
             }
             DetachScope::Stream(front) => waiter.stream_id == front,
@@ -191,8 +191,8 @@ pub(crate) fn told(news: &News) -> StreamItem {
         News::Warning(data) => StreamItem::Chunk(ChunkKind::Warning, payload(data)),
         News::Status { .. } => {
             let (part, whole) = news.progress().unwrap_or_default();
-            let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
-            StreamItem::Progress { progress, said: None }
+            let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left: None };
+            StreamItem::Progress { progress, text: None }
         }
         News::Complete(data) => {
             StreamItem::Ended(JobEnding::Completed, JobResult { code: 0, bytes: payload(data) })

@@ -413,9 +413,9 @@ impl Session {
             News::Status { numerator, denominator } => {
                 let (part, whole) = news.progress()?;
                 let said = [&numerator[..], &[0], denominator].concat();
-                let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
+                let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left: None };
                 let progress = Progress::new(jid.clone(), holder, progress);
-                (ReportKind::Progress, Command::from(Progress { said: Some(said.into()), ..progress }))
+                (ReportKind::Progress, Command::from(Progress { text: Some(said.into()), ..progress }))
             }
             News::Data(bytes) => {
                 if let Some(parts) = &mut held.parts
@@ -502,7 +502,7 @@ impl Session {
         let held = jobs.get(jid)?;
         let ((jid, holder), token) = (held.right(), held.token);
         let seconds_left = (seconds_left > 0).then_some(seconds_left);
-        let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left };
+        let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left };
         let command = Progress::new(jid.clone(), holder, progress).into();
         Some(reports::Report { jid, token, kind: ReportKind::Progress, command })
     }
@@ -701,7 +701,7 @@ impl Session {
             StreamItem::Ended(JobEnding::Completed, _) if payload.is_some() => News::Complete(&b""[..]),
             StreamItem::Chunk(ChunkKind::Data, payload) => News::Data(payload.bytes()),
             StreamItem::Chunk(ChunkKind::Warning, payload) => News::Warning(payload.bytes()),
-            StreamItem::Progress { progress, said } => {
+            StreamItem::Progress { progress, text: said } => {
                 let portion = progress.portion;
                 bytes = match said {
                     Some(said) => said.bytes().to_vec(),
@@ -748,7 +748,7 @@ impl Session {
         let mut calls = Vec::new();
         if self.submitted > 0 {
             let front = self.shared.mail.front();
-            let who = DetachScope::Connection { front, connection: self.peer.number };
+            let who = DetachScope::Connection { stream_id: front, connection: self.peer.number };
             calls.push(Call::from(Detach { scope: who }));
         }
         if self.is_worker {

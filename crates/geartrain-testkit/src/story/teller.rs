@@ -589,7 +589,7 @@ impl Teller {
         let queue = self.supposed_queue(queue);
         let (group, message) = (self.maybe(40, Teller::group), self.maybe(40, Teller::message));
         let chance = self.maybe(40, Teller::chance);
-        Retry { jid, holder, queue, delay: self.delay(), chance, group, message }.into()
+        Retry { jid, holder, queue, delay: self.delay(), random: chance, group, message }.into()
     }
 
     fn timeout(&mut self) -> Command {
@@ -807,7 +807,7 @@ impl Teller {
         let waiter = self.waiter();
         let who = match self.rng.u32(..20) {
             0..9 => DetachScope::One(waiter),
-            9..15 => DetachScope::Connection { front: waiter.stream_id, connection: waiter.connection },
+            9..15 => DetachScope::Connection { stream_id: waiter.stream_id, connection: waiter.connection },
             15..19 => DetachScope::Stream(waiter.stream_id),
             _ => DetachScope::All,
         };
@@ -816,10 +816,10 @@ impl Teller {
 
     fn progress(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
-        let portion = Portion::as_said(self.rng.u32(..6), self.rng.u32(..5));
+        let portion = Portion::unchecked(self.rng.u32(..6), self.rng.u32(..5));
         let seconds_left = self.maybe(50, |teller| teller.rng.u32(..100));
         let said = self.maybe(40, |teller| if teller.percent(5) { too_large() } else { teller.payload() });
-        Progress { said, ..Progress::new(jid, holder, Progressed { portion, seconds_left }) }.into()
+        Progress { text: said, ..Progress::new(jid, holder, Progressed { portion, seconds_left }) }.into()
     }
 
     fn chunk(&mut self) -> Command {

@@ -169,7 +169,7 @@ impl State {
                 HistoryEvent::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
             }
             Mark::TimedOut => HistoryEvent::TimedOut,
-            Mark::HandedBack { worker } => HistoryEvent::HandedBack {
+            Mark::HandedBack { worker } => HistoryEvent::Released {
                 worker: self.worker_name(worker).expect("only a worker can hand back"),
             },
             Mark::Crashed { worker } => {
