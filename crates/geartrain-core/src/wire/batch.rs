@@ -13,6 +13,8 @@ use crate::{
 
 use serde::Deserialize;
 
+use super::msgpack::Decoder;
+
 /// `[1, {"Batch": [`, without how many there are.
 const BATCH: &[u8] = b"\x92\x01\x81\xa5Batch";
 /// `{"Puts": [`, for a queue, a klass and a list of jids and payloads.
@@ -541,9 +543,9 @@ impl<'a> Reader<'a> {
 
     /// What serde makes of what comes next.
     fn any<T: for<'de> Deserialize<'de>>(&mut self) -> Option<T> {
-        let mut from = rmp_serde::Deserializer::new(std::io::Cursor::new(self.bytes));
+        let mut from = Decoder::new(self.bytes);
         let thing = T::deserialize(&mut from).map_err(|error| self.error = Some(error.to_string())).ok()?;
-        self.take(usize::try_from(from.position()).ok()?)?;
+        self.bytes = from.rest();
         Some(thing)
     }
 

@@ -9,8 +9,10 @@
 //! ```
 
 mod batch;
+mod msgpack;
 
 pub use batch::AnswerPieces;
+pub use msgpack::DecodeError;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -138,7 +140,7 @@ pub enum BadWire {
     },
     /// They cannot be read.
     #[error("what came cannot be read: {0}")]
-    Unreadable(#[from] rmp_serde::decode::Error),
+    Unreadable(#[from] DecodeError),
 }
 
 impl Request {
@@ -152,7 +154,7 @@ impl Request {
 
     /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Request, BadWire> {
-        if let Some(calls) = batch::read_batch(bytes).map_err(rmp_serde::decode::Error::Syntax)? {
+        if let Some(calls) = batch::read_batch(bytes).map_err(|why| DecodeError(why.into()))? {
             return Ok(Request::Batch(calls));
         }
         // The version is looked at first: of another one, nothing else can be read.
@@ -192,8 +194,8 @@ fn write(thing: &impl Serialize, to: &mut Vec<u8>) {
 }
 
 /// Anything else from bytes.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
-    rmp_serde::from_slice(bytes)
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    T::deserialize(&mut msgpack::Decoder::new(bytes))
 }
 
 /// Reads a word that another program wrote.
