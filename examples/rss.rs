@@ -15,7 +15,7 @@ async fn rss() -> Result<(), Box<dyn std::error::Error>> {
 
     // Elsewhere, a worker.
     let job = client.pop("rss", "fetcher-1").await?.expect("there is a feed");
-    let retry = Retry { chance: Some(RandomUnit::MIDDLE), ..Retry::new(job.jid.clone(), job.holder()) };
+    let retry = Retry { random: Some(RandomUnit::HALF), ..Retry::new(job.jid.clone(), job.holder()) };
     let left = client.run(retry).await?;
     println!("the site does not answer; {left} tries are left");
     let job = client.pop_wait("rss", "fetcher-1", Duration::from_secs(30)).await?.expect("it comes back");

@@ -178,7 +178,7 @@ impl HistoryView {
                 group: group.to_string(),
             },
             HistoryEvent::TimedOut => WhatView::TimedOut,
-            HistoryEvent::HandedBack { worker } => WhatView::HandedBack { worker: worker.to_string() },
+            HistoryEvent::Released { worker } => WhatView::HandedBack { worker: worker.to_string() },
             HistoryEvent::Crashed { worker } => WhatView::Crashed { worker: worker.to_string() },
             HistoryEvent::Log { message, data } => WhatView::Log {
                 message: message.clone(),

@@ -123,7 +123,8 @@ pub enum Event {
         progress: Progressed,
     },
     /// A result is kept.
-    ResultKept {
+    #[serde(rename = "ResultKept")]
+    ResultStored {
         /// The job that it came out of.
         jid: Jid,
     },
@@ -175,7 +176,8 @@ pub enum FailedBy {
     /// A worker gave it back, and no retry was left.
     Retry,
     /// Its worker died, and no retry was left.
-    Gone,
+    #[serde(rename = "Gone")]
+    WorkerLost,
     /// Its workers died too often.
     Crashes,
     /// Its attempt took too long, and no retry was left.

@@ -2,7 +2,8 @@
 
 use crate::wire::Word;
 use crate::{
-    Group, Holder, Jid, JobDetails, Klass, Payload, Priority, QueueName, Tag, Timestamp, WorkerName,
+    Backoff, Group, Holder, Jid, Klass, OnEnd, OrphanPolicy, Payload, Priority, Progressed, QueueName,
+    Seconds, Tag, Timestamp, UniqueKey, WorkerName,
 };
 
 /// Everything there is to say about one job, at one moment.
@@ -306,7 +307,8 @@ pub enum HistoryEvent {
     /// Its worker was too slow.
     TimedOut,
     /// It went back to the front of its queue, and that cost it nothing.
-    HandedBack {
+    #[serde(rename = "HandedBack")]
+    Released {
         /// Who had it.
         worker: WorkerName,
     },
@@ -367,4 +369,43 @@ impl Popped {
     pub fn holder(&self) -> Holder {
         Holder::Token(self.lock.token)
     }
+}
+
+/// What is true of a job beyond Qless, and of one attempt at it.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct JobDetails {
+    /// What makes another submission join it.
+    pub unique: Option<UniqueKey>,
+    /// How many submissions it stands for.
+    pub submissions: u64,
+    /// How many of them wait for it now.
+    pub attached: u64,
+    /// How long it lives unfinished.
+    #[serde(rename = "lives")]
+    pub orphan_policy: OrphanPolicy,
+    /// What becomes of it when it ended.
+    #[serde(rename = "afterwards")]
+    pub on_end: OnEnd,
+    /// How long its result will be kept.
+    #[serde(rename = "result_for")]
+    pub result_ttl: Option<Seconds>,
+    /// It does not start after this moment.
+    pub expires: Option<Timestamp>,
+    /// How long one attempt may take.
+    pub attempt_max: Option<Seconds>,
+    /// When the attempt under way must be over.
+    pub deadline: Option<Timestamp>,
+    /// How long a retry waits.
+    pub backoff: Option<Backoff>,
+    /// How many of its workers may die before it is set aside.
+    pub crashes_max: Option<u32>,
+    /// How many have died.
+    pub crashes: u32,
+    /// What is known of the last one's death.
+    pub evidence: Option<String>,
+    /// How far the attempt under way has got.
+    pub progress: Option<Progressed>,
+    /// What is carried beside the payload.
+    #[serde(default, rename = "aside")]
+    pub metadata: Option<Payload>,
 }

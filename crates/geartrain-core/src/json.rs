@@ -17,7 +17,7 @@ pub fn is_json(bytes: &[u8]) -> bool {
 /// The same of a text.
 pub fn is_json_text(text: &str) -> bool {
     let mut scan = Scan { bytes: text.as_bytes(), at: 0 };
-    scan.value().is_some() && scan.blanks().is_none()
+    scan.value().is_some() && scan.skip_whitespace().is_none()
 }
 
 struct Scan<'a> {
@@ -27,7 +27,7 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     /// Passes over blanks, and shows what follows.
-    fn blanks(&mut self) -> Option<u8> {
+    fn skip_whitespace(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
             self.at += 1;
         }
@@ -48,10 +48,10 @@ impl Scan<'_> {
     fn value(&mut self) -> Option<()> {
         let mut open: Vec<u8> = Vec::new();
         loop {
-            match self.blanks()? {
+            match self.skip_whitespace()? {
                 b'{' => {
                     self.at += 1;
-                    if self.blanks()? != b'}' {
+                    if self.skip_whitespace()? != b'}' {
                         open.push(b'}');
                         self.key()?;
                         if open.len() > DEPTH_MAX {
@@ -63,7 +63,7 @@ impl Scan<'_> {
                 }
                 b'[' => {
                     self.at += 1;
-                    if self.blanks()? != b']' {
+                    if self.skip_whitespace()? != b']' {
                         open.push(b']');
                         if open.len() > DEPTH_MAX {
                             return None;
@@ -73,15 +73,15 @@ impl Scan<'_> {
                     self.at += 1;
                 }
                 b'"' => self.string()?,
-                b't' => self.word(b"true")?,
-                b'f' => self.word(b"false")?,
-                b'n' => self.word(b"null")?,
+                b't' => self.literal(b"true")?,
+                b'f' => self.literal(b"false")?,
+                b'n' => self.literal(b"null")?,
                 _ => self.number()?,
             }
             // A value is over; what it is in may be, too.
             loop {
                 let Some(&end) = open.last() else { return Some(()) };
-                match (self.blanks()?, end) {
+                match (self.skip_whitespace()?, end) {
                     (b',', b'}') => {
                         self.at += 1;
                         self.key()?;
@@ -102,13 +102,13 @@ impl Scan<'_> {
     }
 
     fn key(&mut self) -> Option<()> {
-        self.blanks()?;
+        self.skip_whitespace()?;
         self.string()?;
-        self.blanks()?;
+        self.skip_whitespace()?;
         self.take(b':')
     }
 
-    fn word(&mut self, word: &[u8]) -> Option<()> {
+    fn literal(&mut self, word: &[u8]) -> Option<()> {
         let there = self.bytes.get(self.at..)?.starts_with(word);
         self.at += word.len();
         there.then_some(())

@@ -17,10 +17,8 @@ mod names;
 mod number;
 mod payload;
 mod result_stream;
-mod terms;
 mod time;
 mod url;
-mod why;
 pub mod wire;
 
 pub use backend::*;
@@ -36,7 +34,5 @@ pub use names::{
 pub use number::read_number;
 pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, SpillLocation};
 pub use result_stream::*;
-pub use terms::*;
 pub use time::{NotFinite, Priority, Seconds, Timestamp};
 pub use url::split_query;
-pub use why::*;

@@ -29,8 +29,8 @@ pub struct Payload(Repr);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Repr {
-    Here(Bytes),
-    There(SpillLocation),
+    InMemory(Bytes),
+    Spilled(SpillLocation),
 }
 
 /// Where a store keeps a payload that is not in memory. What a file is, the store knows.
@@ -71,23 +71,23 @@ impl Payload {
     /// If they are still elsewhere. Nobody sees such a payload but the engine and its store.
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
-            Repr::Here(bytes) => bytes,
-            Repr::There(place) => nobody_fetched(place),
+            Repr::InMemory(bytes) => bytes,
+            Repr::Spilled(place) => not_loaded(place),
         }
     }
 
     /// How many bytes it has, in memory or elsewhere.
     pub fn byte_len(&self) -> usize {
         match &self.0 {
-            Repr::Here(bytes) => bytes.len(),
-            Repr::There(place) => place.bytes as usize,
+            Repr::InMemory(bytes) => bytes.len(),
+            Repr::Spilled(place) => place.bytes as usize,
         }
     }
 
     /// Gives it memory of its own. Bytes that came over a connection share the buffer into which they were
     /// read, which may be much larger and stays as long as they do.
     pub fn unshare(&mut self) {
-        if let Repr::Here(bytes) = &mut self.0 {
+        if let Repr::InMemory(bytes) = &mut self.0 {
             *bytes = Bytes::copy_from_slice(bytes);
         }
     }
@@ -100,8 +100,8 @@ impl Payload {
     /// The bytes, shared rather than copied.
     pub fn to_shared(&self) -> Bytes {
         match &self.0 {
-            Repr::Here(bytes) => bytes.clone(),
-            Repr::There(place) => nobody_fetched(place),
+            Repr::InMemory(bytes) => bytes.clone(),
+            Repr::Spilled(place) => not_loaded(place),
         }
     }
 
@@ -115,38 +115,38 @@ impl Payload {
     /// ```
     pub fn to_json(&self) -> Cow<'_, str> {
         match self.text() {
-            Some(text) if json::is_json_text(text) && wrapped(text).is_none() => text.into(),
-            _ => wrap(self.bytes()).into(),
+            Some(text) if json::is_json_text(text) && unwrap_bytes(text).is_none() => text.into(),
+            _ => wrap_bytes(self.bytes()).into(),
         }
     }
 
     /// The other way round. Whether the text is JSON is not looked at.
     pub fn from_json(text: &str) -> Payload {
-        wrapped(text).map_or_else(|| text.into(), Payload::from)
+        unwrap_bytes(text).map_or_else(|| text.into(), Payload::from)
     }
 
     /// Where the bytes are, if they are not here.
     pub fn spill_location(&self) -> Option<SpillLocation> {
         match &self.0 {
-            Repr::Here(_) => None,
-            Repr::There(place) => Some(*place),
+            Repr::InMemory(_) => None,
+            Repr::Spilled(place) => Some(*place),
         }
     }
 }
 
 /// Bytes that are no JSON, as JSON.
-pub(crate) fn wrap(bytes: &[u8]) -> String {
+pub(crate) fn wrap_bytes(bytes: &[u8]) -> String {
     format!(r#"{{"$bytes":"{}"}}"#, base64::encode(bytes))
 }
 
 /// The bytes that were [wrapped](wrap), if they were.
-pub(crate) fn wrapped(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unwrap_bytes(text: &str) -> Option<Vec<u8>> {
     base64::decode(text.strip_prefix(r#"{"$bytes":""#)?.strip_suffix(r#""}"#)?)
 }
 
 /// An empty payload in its stead would be a wrong answer.
 #[cold]
-fn nobody_fetched(place: &SpillLocation) -> ! {
+fn not_loaded(place: &SpillLocation) -> ! {
     panic!("a payload was left at {place:?}, and nobody has fetched it")
 }
 
@@ -159,21 +159,21 @@ impl Default for Payload {
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Repr::Here(bytes) => bytes.fmt(f),
-            Repr::There(place) => place.fmt(f),
+            Repr::InMemory(bytes) => bytes.fmt(f),
+            Repr::Spilled(place) => place.fmt(f),
         }
     }
 }
 
 impl From<Bytes> for Payload {
     fn from(bytes: Bytes) -> Payload {
-        Payload(Repr::Here(bytes))
+        Payload(Repr::InMemory(bytes))
     }
 }
 
 impl From<SpillLocation> for Payload {
     fn from(place: SpillLocation) -> Payload {
-        Payload(Repr::There(place))
+        Payload(Repr::Spilled(place))
     }
 }
 

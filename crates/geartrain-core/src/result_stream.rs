@@ -21,7 +21,7 @@ impl Delivery {
     pub fn byte_len(&self) -> usize {
         match &self.item {
             StreamItem::Chunk(_, payload) => payload.byte_len(),
-            StreamItem::Progress { said, .. } => said.as_ref().map_or(0, Payload::byte_len),
+            StreamItem::Progress { text, .. } => text.as_ref().map_or(0, Payload::byte_len),
             StreamItem::Ended(ending, result) => {
                 let message = if let JobEnding::Failed { message, .. } = ending { message.len() } else { 0 };
                 result.bytes.byte_len() + message
@@ -41,8 +41,8 @@ pub enum StreamItem {
         /// How far.
         progress: Progressed,
         /// The same in the worker's own words, if it said more.
-        #[serde(default)]
-        said: Option<Payload>,
+        #[serde(default, rename = "said")]
+        text: Option<Payload>,
     },
     /// The job ended; nothing more follows.
     Ended(JobEnding, JobResult),

@@ -83,7 +83,7 @@ async fn whoever_waits_hears_everything_and_how_it_ended() {
         let expected = [
             StreamItem::Chunk(ChunkKind::Data, "half".into()),
             StreamItem::Chunk(ChunkKind::Warning, "dim".into()),
-            StreamItem::Progress { progress, said: None },
+            StreamItem::Progress { progress, text: None },
             StreamItem::Ended(JobEnding::Completed, JobResult { code: 0, bytes: "whole".into() }),
         ];
         assert_eq!(told, expected);

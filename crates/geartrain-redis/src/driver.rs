@@ -404,7 +404,7 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
     let beside = match command {
         Command::Put(put) => put.options.as_ref().and_then(|terms| Some((ASIDE, terms.metadata.as_ref()?))),
         Command::Chunk(chunk) => Some(("chunk", &chunk.bytes)),
-        Command::Progress(progress) => progress.said.as_ref().map(|said| ("progress", said)),
+        Command::Progress(progress) => progress.text.as_ref().map(|said| ("progress", said)),
         _ => None,
     };
     let result = other.map(|outcome| ("result", &outcome.bytes));

@@ -38,7 +38,7 @@ pub fn job_of(event: &Event) -> Option<&Jid> {
 /// The job whose result the log must look up.
 pub fn result_of(event: &Event) -> Option<&Jid> {
     match event {
-        Event::ResultKept { jid } => Some(jid),
+        Event::ResultStored { jid } => Some(jid),
         _ => None,
     }
 }
@@ -50,7 +50,7 @@ pub fn changes(heard: &[Heard], jobs: &HashMap<Jid, Job>, results: &HashMap<Jid,
     // From the last to the first, because histories are matched from their ends: what is older than the log stands at their beginnings.
     for last in heard.iter().rev() {
         let change = match &*last.published.event {
-            Event::ResultKept { jid } => {
+            Event::ResultStored { jid } => {
                 results.get(jid).map(|kept| gotten(last.published.position, kept)).map(Change::Gotten)
             }
             event => read.change(last, event),
@@ -90,7 +90,7 @@ impl Mark {
             HistoryEvent::Done => Mark::Done,
             HistoryEvent::Failed { .. } => Mark::Failed,
             HistoryEvent::TimedOut => Mark::TimedOut,
-            HistoryEvent::HandedBack { .. } => Mark::HandedBack,
+            HistoryEvent::Released { .. } => Mark::HandedBack,
             HistoryEvent::Crashed { .. } => Mark::Crashed,
             _ => return None,
         })
@@ -163,7 +163,7 @@ impl<'a> Reading<'a> {
             Event::Failed { jid, queue, worker, group, message, by } => {
                 let ending = match by {
                     FailedBy::Expiry => Ending::Lost,
-                    FailedBy::Gone | FailedBy::Crashes => Ending::Crashed,
+                    FailedBy::WorkerLost | FailedBy::Crashes => Ending::Crashed,
                     FailedBy::Deadline => Ending::TimedOut,
                     FailedBy::Expired => Ending::Expired,
                     _ => Ending::Failed,

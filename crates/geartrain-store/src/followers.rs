@@ -230,9 +230,9 @@ mod tests {
     }
 
     fn progress(front: u64, bytes: usize) -> Delivery {
-        let progress = Progressed { portion: Portion::as_said(1, 2), seconds_left: None };
+        let progress = Progressed { portion: Portion::unchecked(1, 2), seconds_left: None };
         let said = Some(Payload::from(vec![b'x'; bytes]));
-        Delivery { item: StreamItem::Progress { progress, said }, ..chunk(front, 0) }
+        Delivery { item: StreamItem::Progress { progress, text: said }, ..chunk(front, 0) }
     }
 
     fn fronts() -> (Fronts, Receiver<Posted>) {

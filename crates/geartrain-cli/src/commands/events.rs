@@ -204,7 +204,7 @@ impl EventView {
             Event::Progress { jid, progress } => {
                 EventView::Progress { jid: jid.to_string(), progress: ProgressView::new(*progress) }
             }
-            Event::ResultKept { jid } => EventView::ResultKept { jid: jid.to_string() },
+            Event::ResultStored { jid } => EventView::ResultKept { jid: jid.to_string() },
             Event::Released { jid, queue, worker, crashed } => EventView::HandedBack {
                 jid: jid.to_string(),
                 queue: queue.to_string(),
@@ -227,7 +227,7 @@ fn failed_by(by: FailedBy) -> &'static str {
         FailedBy::Worker => "worker",
         FailedBy::Expiry => "expiry",
         FailedBy::Retry => "retry",
-        FailedBy::Gone => "gone",
+        FailedBy::WorkerLost => "gone",
         FailedBy::Crashes => "crashes",
         FailedBy::Deadline => "deadline",
         FailedBy::Expired => "expired",
@@ -274,7 +274,7 @@ fn text(event: &Event) -> String {
         }
         Event::Abandoned { jid, queue } => format!("{jid} of {queue} is gone, since nobody waits for it"),
         Event::Progress { jid, progress } => format!("{jid} got to {}", progress_text(*progress)),
-        Event::ResultKept { jid } => format!("the result of {jid} is kept"),
+        Event::ResultStored { jid } => format!("the result of {jid} is kept"),
         Event::Released { jid, queue, worker, crashed: false } => {
             format!("{jid} was handed back to {queue} by {worker}")
         }
@@ -332,7 +332,7 @@ mod tests {
                 json!({ "position": "7", "event": "canceled", "jid": "j1", "queue": null, "worker": null }),
             ),
             (
-                Event::ResultKept { jid },
+                Event::ResultStored { jid },
                 "the result of j1 is kept",
                 json!({ "position": "7", "event": "result-kept", "jid": "j1" }),
             ),

@@ -123,7 +123,7 @@ fn what_text(entry: &HistoryEntry) -> String {
         HistoryEvent::Failed { worker: Some(worker), group } => format!("failed in {group}, said {worker}"),
         HistoryEvent::Failed { worker: None, group } => format!("failed in {group}"),
         HistoryEvent::TimedOut => "timed out".to_owned(),
-        HistoryEvent::HandedBack { worker } => format!("handed back by {worker}"),
+        HistoryEvent::Released { worker } => format!("handed back by {worker}"),
         HistoryEvent::Crashed { worker } => format!("lost when {worker} died"),
         HistoryEvent::Log { message, data: Some(data) } => format!("{message} {data}"),
         HistoryEvent::Log { message, data: None } => message.clone(),

@@ -153,7 +153,7 @@ pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>
     let retry = Retry {
         delay: args.delay.map_or(Seconds::ZERO, Seconds::from),
         // Whoever says how long it waits is not asking its backoff.
-        chance: if args.delay.is_some() { None } else { Some(chance()?) },
+        random: if args.delay.is_some() { None } else { Some(chance()?) },
         group: args.group,
         message: args.message,
         ..Retry::new(args.jid.clone(), holder(args.holder)?)

@@ -195,7 +195,7 @@ impl Engine {
             self.fail_into_group(row, now, group, message, FailedBy::Crashes, fx);
         } else if self.state.row(row).remaining < 0 {
             let (group, message) = self.exhausted_failure(row);
-            self.fail_into_group(row, now, group, message, FailedBy::Gone, fx);
+            self.fail_into_group(row, now, group, message, FailedBy::WorkerLost, fx);
         } else {
             self.publish_release(row, true, fx);
             self.commit(Delta::ToFront(row), fx);

@@ -154,7 +154,7 @@ impl Engine {
         self.check_holder(row, &retry.jid, &retry.holder)?;
         self.check_queue(row, &retry.jid, &retry.queue)?;
         let remaining = i64::from(self.state.row(row).remaining) - 1;
-        let wait = retry.chance.and_then(|chance| self.backoff(row, chance));
+        let wait = retry.random.and_then(|chance| self.backoff(row, chance));
         let delay = wait.unwrap_or(retry.delay);
         self.commit(Delta::SpendRetry(row), fx);
         if remaining >= 0 {

@@ -167,7 +167,7 @@ impl Engine {
         let lowest = ResultWaiter { stream_id: 0, connection: 0, number: 0 };
         let (first, is_detached): (ResultWaiter, &dyn Fn(&ResultWaiter) -> bool) = match &detach.scope {
             DetachScope::One(one) => (*one, &move |waiter| waiter == one),
-            DetachScope::Connection { front, connection } => {
+            DetachScope::Connection { stream_id: front, connection } => {
                 (ResultWaiter { stream_id: *front, connection: *connection, number: 0 }, &move |waiter| {
                     waiter.stream_id == *front && waiter.connection == *connection
                 })
@@ -205,13 +205,13 @@ impl Engine {
     }
 
     pub(super) fn progress(&mut self, progress: Progress, fx: &mut Effects) -> Result<(), Refusal> {
-        let Progress { jid, holder, progress, said } = progress;
+        let Progress { jid, holder, progress, text: said } = progress;
         self.check_size("progress", said.as_ref().map_or(0, |said| said.bytes().len()))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
         fx.ephemeral = self.is_ephemeral(row);
         self.commit(Delta::Progressed(row, progress), fx);
-        self.deliver(row, &jid, &StreamItem::Progress { progress, said }, fx);
+        self.deliver(row, &jid, &StreamItem::Progress { progress, text: said }, fx);
         fx.publish(|| Event::Progress { jid, progress });
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Engine {
         if result_size(&stored) > max {
             return;
         }
-        fx.publish(|| Event::ResultKept { jid: stored.jid.clone() });
+        fx.publish(|| Event::ResultStored { jid: stored.jid.clone() });
         self.commit(Delta::ResultStored(Box::new(stored)), fx);
         while self.state.results().bytes() > max
             && let Some(oldest) = self.state.results().oldest().cloned()

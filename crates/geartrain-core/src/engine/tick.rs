@@ -83,7 +83,7 @@ impl Engine {
     fn time_out_attempt(&mut self, row: RowId, now: Timestamp, fx: &mut Effects) {
         let group = self.group_for("timed-out", row);
         let message = "An attempt took longer than it may";
-        let wait = self.backoff(row, RandomUnit::MIDDLE).unwrap_or_default();
+        let wait = self.backoff(row, RandomUnit::HALF).unwrap_or_default();
         if let Some(worker) = self.holder(row) {
             fx.publish(|| Event::LockLost { jid: self.state.jid(row), worker });
         }

@@ -13,12 +13,14 @@ use crate::{
 
 use serde::Deserialize;
 
+use super::msgpack::Decoder;
+
 /// `[1, {"Batch": [`, without how many there are.
 const BATCH: &[u8] = b"\x92\x01\x81\xa5Batch";
 /// `{"Puts": [`, for a queue, a klass and a list of jids and payloads.
-const PUTS: &[u8] = b"\x81\xa4Puts\x93";
+const PUT_RUN: &[u8] = b"\x81\xa4Puts\x93";
 /// `{"Completes": [`, for a list of jids and tokens.
-const COMPLETES: &[u8] = b"\x81\xa9Completes\x91";
+const COMPLETE_RUN: &[u8] = b"\x81\xa9Completes\x91";
 
 /// How many commands a batch has at the most.
 const BATCH_MAX: usize = 10_000;
@@ -33,7 +35,7 @@ const PEEKED: &[u8] = b"\x81\xa2Ok\x81\xa4Peek";
 pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
     let mut to = Writer(Vec::with_capacity(32 + calls.len() * 256));
     to.0.extend_from_slice(BATCH);
-    let runs: Vec<&[Call]> = calls.chunk_by(are_of_one_run).collect();
+    let runs: Vec<&[Call]> = calls.chunk_by(in_same_run).collect();
     to.array(runs.len());
     for run in runs {
         let Call { now, command } = &run[0];
@@ -43,8 +45,8 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
             None => to.nil(),
         }
         match command {
-            Command::Put(put) if is_plain_put(put) => to.puts(put, run),
-            Command::Complete(complete) if is_plain_complete(complete) => to.completes(run),
+            Command::Put(put) if is_plain_put(put) => to.put_run(put, run),
+            Command::Complete(complete) if is_plain_complete(complete) => to.complete_run(run),
             Command::Put(put) if put.options.is_none() => to.put(put),
             Command::Pop(pop) => to.pop(pop),
             Command::Complete(complete) if complete.next.is_none() && complete.result.is_none() => {
@@ -57,7 +59,7 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
 }
 
 /// Whether a call can be written behind another.
-fn are_of_one_run(one: &Call, next: &Call) -> bool {
+fn in_same_run(one: &Call, next: &Call) -> bool {
     one.now == next.now
         && match (&one.command, &next.command) {
             (Command::Put(one), Command::Put(next)) => {
@@ -105,7 +107,7 @@ pub(super) fn read_batch(bytes: &[u8]) -> Result<Option<Vec<Call>>, String> {
     let mut from = Reader::new(rest);
     match from.calls() {
         Some(calls) if from.bytes.is_empty() => Ok(Some(calls)),
-        _ => from.wrong.map_or(Ok(None), Err),
+        _ => from.error.map_or(Ok(None), Err),
     }
 }
 
@@ -302,8 +304,8 @@ impl Writer {
         self.text(&payload.to_json());
     }
 
-    fn puts(&mut self, first: &Put, run: &[Call]) {
-        self.0.extend_from_slice(PUTS);
+    fn put_run(&mut self, first: &Put, run: &[Call]) {
+        self.0.extend_from_slice(PUT_RUN);
         self.text(first.queue.as_str());
         self.text(first.klass.as_str());
         self.array(2 * run.len());
@@ -315,8 +317,8 @@ impl Writer {
         }
     }
 
-    fn completes(&mut self, run: &[Call]) {
-        self.0.extend_from_slice(COMPLETES);
+    fn complete_run(&mut self, run: &[Call]) {
+        self.0.extend_from_slice(COMPLETE_RUN);
         self.array(2 * run.len());
         for call in run {
             if let Command::Complete(Complete { jid, holder: Holder::Token(token), .. }) = &call.command {
@@ -429,7 +431,7 @@ struct Reader<'a> {
     klass: Option<Klass>,
     worker: Option<WorkerName>,
     /// Why something makes no sense.
-    wrong: Option<String>,
+    error: Option<String>,
 }
 
 macro_rules! shared_name {
@@ -450,7 +452,7 @@ macro_rules! shared_name {
 
 impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, queue: None, klass: None, worker: None, wrong: None }
+        Reader { bytes, queue: None, klass: None, worker: None, error: None }
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -470,7 +472,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over these bytes, if they come next.
-    fn passes(&mut self, expected: &[u8]) -> bool {
+    fn skip_prefix(&mut self, expected: &[u8]) -> bool {
         match self.bytes.strip_prefix(expected) {
             Some(rest) => {
                 self.bytes = rest;
@@ -481,7 +483,7 @@ impl<'a> Reader<'a> {
     }
 
     fn is_nil(&mut self) -> bool {
-        self.passes(&[0xc0])
+        self.skip_prefix(&[0xc0])
     }
 
     fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
@@ -541,9 +543,9 @@ impl<'a> Reader<'a> {
 
     /// What serde makes of what comes next.
     fn any<T: for<'de> Deserialize<'de>>(&mut self) -> Option<T> {
-        let mut from = rmp_serde::Deserializer::new(std::io::Cursor::new(self.bytes));
-        let thing = T::deserialize(&mut from).map_err(|error| self.wrong = Some(error.to_string())).ok()?;
-        self.take(usize::try_from(from.position()).ok()?)?;
+        let mut from = Decoder::new(self.bytes);
+        let thing = T::deserialize(&mut from).map_err(|error| self.error = Some(error.to_string())).ok()?;
+        self.bytes = from.rest();
         Some(thing)
     }
 
@@ -570,7 +572,7 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             self.call(&mut calls)?;
             if calls.len() > BATCH_MAX {
-                self.wrong = Some(format!("a batch has at most {BATCH_MAX} commands"));
+                self.error = Some(format!("a batch has at most {BATCH_MAX} commands"));
                 return None;
             }
         }
@@ -583,11 +585,11 @@ impl<'a> Reader<'a> {
             return None;
         }
         let now = self.option(|from| Timestamp::new(from.double()?).ok())?;
-        if self.passes(PUTS) {
-            return self.puts(now, calls);
+        if self.skip_prefix(PUT_RUN) {
+            return self.put_run(now, calls);
         }
-        if self.passes(COMPLETES) {
-            return self.completes(now, calls);
+        if self.skip_prefix(COMPLETE_RUN) {
+            return self.complete_run(now, calls);
         }
         let before = self.bytes;
         let command = self.command().or_else(|| {
@@ -598,47 +600,47 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn puts(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
-        let queue = self.of_run(QueueName::of_function)?;
-        let klass = self.of_run(Klass::of_function)?;
-        let count = self.pairs()?;
+    fn put_run(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
+        let queue = self.run_text(QueueName::of_function)?;
+        let klass = self.run_text(Klass::of_function)?;
+        let count = self.run_len()?;
         calls.reserve(count.min(self.bytes.len() / 2));
         for _ in 0..count {
-            let jid = self.of_run(Jid::new)?;
-            let payload = self.of_run(|text| Ok::<_, BadName>(Payload::from_json(text)))?;
+            let jid = self.run_text(Jid::new)?;
+            let payload = self.run_text(|text| Ok::<_, BadName>(Payload::from_json(text)))?;
             let command = Put::new(queue.clone(), jid, klass.clone(), payload).into();
             calls.push(Call { now, command });
         }
         Some(())
     }
 
-    fn completes(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
-        let count = self.pairs()?;
+    fn complete_run(&mut self, now: Option<Timestamp>, calls: &mut Vec<Call>) -> Option<()> {
+        let count = self.run_len()?;
         calls.reserve(count.min(self.bytes.len() / 2));
         for _ in 0..count {
-            let jid = self.of_run(Jid::new)?;
-            let token = self.of_run(str::parse)?;
+            let jid = self.run_text(Jid::new)?;
+            let token = self.run_text(str::parse)?;
             calls.push(Call { now, command: Complete::new(jid, Holder::Token(token)).into() });
         }
         Some(())
     }
 
     /// How many commands a run has.
-    fn pairs(&mut self) -> Option<usize> {
+    fn run_len(&mut self) -> Option<usize> {
         let texts = self.array().filter(|texts| texts % 2 == 0 && *texts <= 2 * BATCH_MAX);
         if texts.is_none() {
-            self.wrong = Some(format!("a run has two texts for each of at most {BATCH_MAX} commands"));
+            self.error = Some(format!("a run has two texts for each of at most {BATCH_MAX} commands"));
         }
         texts.map(|texts| texts / 2)
     }
 
     /// One of the texts of a run.
-    fn of_run<T, E: std::fmt::Display>(&mut self, read: impl FnOnce(&'a str) -> Result<T, E>) -> Option<T> {
+    fn run_text<T, E: std::fmt::Display>(&mut self, read: impl FnOnce(&'a str) -> Result<T, E>) -> Option<T> {
         let text = self.text().ok_or_else(|| "a text is missing in a run".to_owned());
         match text.and_then(|text| read(text).map_err(|error| error.to_string())) {
             Ok(thing) => Some(thing),
             Err(wrong) => {
-                self.wrong = Some(wrong);
+                self.error = Some(wrong);
                 None
             }
         }
@@ -646,11 +648,11 @@ impl<'a> Reader<'a> {
 
     /// One of the frequent commands.
     fn command(&mut self) -> Option<Command> {
-        if self.passes(b"\x81\xa3Put\x9d") {
+        if self.skip_prefix(b"\x81\xa3Put\x9d") {
             self.put().map(Command::Put)
-        } else if self.passes(b"\x81\xa8Complete\x96") {
+        } else if self.skip_prefix(b"\x81\xa8Complete\x96") {
             self.complete().map(Command::Complete)
-        } else if self.passes(b"\x81\xa3Pop\x95") {
+        } else if self.skip_prefix(b"\x81\xa3Pop\x95") {
             self.pop().map(Command::Pop)
         } else {
             None
@@ -689,7 +691,7 @@ impl<'a> Reader<'a> {
             queues: self.list(Reader::queue)?,
             worker: self.worker()?,
             count: Count::new(self.integer()?.try_into().ok()?).ok()?,
-            order: if self.passes(b"\xa6Strict") { PopOrder::Strict } else { self.any()? },
+            order: if self.skip_prefix(b"\xa6Strict") { PopOrder::Strict } else { self.any()? },
             whole: match self.byte()? {
                 0xc2 => false,
                 0xc3 => true,
@@ -701,9 +703,9 @@ impl<'a> Reader<'a> {
     fn complete(&mut self) -> Option<Complete> {
         Some(Complete {
             jid: self.jid()?,
-            holder: if self.passes(b"\x81\xa5Token") {
+            holder: if self.skip_prefix(b"\x81\xa5Token") {
                 Holder::Token(self.token()?)
-            } else if self.passes(b"\x81\xa6Worker") {
+            } else if self.skip_prefix(b"\x81\xa6Worker") {
                 Holder::Worker(self.worker()?)
             } else {
                 return None;
@@ -716,14 +718,14 @@ impl<'a> Reader<'a> {
     }
 
     fn answer(&mut self) -> Option<Answer> {
-        if self.passes(CREATED) {
+        if self.skip_prefix(CREATED) {
             return Some(Ok(Reply::Put(PutReply::Created)));
         }
-        if self.passes(COMPLETED) {
+        if self.skip_prefix(COMPLETED) {
             return Some(Ok(Reply::Complete(CompleteReply::Complete)));
         }
         let before = self.bytes;
-        if self.passes(POPPED)
+        if self.skip_prefix(POPPED)
             && let Some(reply) = self.pop_reply()
         {
             return Some(Ok(Reply::Pop(reply)));

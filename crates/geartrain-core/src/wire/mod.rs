@@ -9,8 +9,10 @@
 //! ```
 
 mod batch;
+mod msgpack;
 
 pub use batch::AnswerPieces;
+pub use msgpack::DecodeError;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -20,7 +22,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::payload::{wrap, wrapped};
+use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
     Answer, Call, Count, Event, Jid, Payload, Pop, PopReply, QueueName, Refusal, Seconds, Timestamp, Token,
     UniqueKey,
@@ -138,7 +140,7 @@ pub enum BadWire {
     },
     /// They cannot be read.
     #[error("what came cannot be read: {0}")]
-    Unreadable(#[from] rmp_serde::decode::Error),
+    Unreadable(#[from] DecodeError),
 }
 
 impl Request {
@@ -152,7 +154,7 @@ impl Request {
 
     /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Request, BadWire> {
-        if let Some(calls) = batch::read_batch(bytes).map_err(rmp_serde::decode::Error::Syntax)? {
+        if let Some(calls) = batch::read_batch(bytes).map_err(|why| DecodeError(why.into()))? {
             return Ok(Request::Batch(calls));
         }
         // The version is looked at first: of another one, nothing else can be read.
@@ -192,8 +194,8 @@ fn write(thing: &impl Serialize, to: &mut Vec<u8>) {
 }
 
 /// Anything else from bytes.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
-    rmp_serde::from_slice(bytes)
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    T::deserialize(&mut msgpack::Decoder::new(bytes))
 }
 
 /// Reads a word that another program wrote.
@@ -249,15 +251,15 @@ impl<'de> Deserialize<'de> for Payload {
 impl Serialize for UniqueKey {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match std::str::from_utf8(self.as_bytes()) {
-            Ok(text) if wrapped(text).is_none() => to.serialize_str(text),
-            _ => to.serialize_str(&wrap(self.as_bytes())),
+            Ok(text) if unwrap_bytes(text).is_none() => to.serialize_str(text),
+            _ => to.serialize_str(&wrap_bytes(self.as_bytes())),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for UniqueKey {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UniqueKey, D::Error> {
-        from.deserialize_str(Text(|text: &str| match wrapped(text) {
+        from.deserialize_str(Text(|text: &str| match unwrap_bytes(text) {
             Some(bytes) => UniqueKey::new(bytes),
             None => UniqueKey::new(text),
         }))
@@ -385,7 +387,7 @@ mod tests {
         // The terms, the progress and what was told of it, without what is carried aside and what was said.
         let terms = b"\x9a\xc0\xc0\xa6Always\xa4Keep\xc0\xc0\xc0\xc0\xc0\xc2";
         assert_eq!(decode::<PutOptions>(terms).unwrap(), PutOptions::default());
-        let progressed = Progressed { portion: Portion::as_said(5, 4), seconds_left: None };
+        let progressed = Progressed { portion: Portion::unchecked(5, 4), seconds_left: None };
         let progress = Progress::new(jid(), Holder::Token(Token::new(9)), progressed);
         let bytes = encode(&progress);
         let (Some((0x94, rest)), Some(0xc0)) = (bytes.split_first(), bytes.last()) else {
@@ -393,7 +395,7 @@ mod tests {
         };
         let older = [&[0x93], &rest[..rest.len() - 1]].concat();
         assert_eq!(decode::<Progress>(&older).unwrap(), progress);
-        let told = StreamItem::Progress { progress: progressed, said: None };
+        let told = StreamItem::Progress { progress: progressed, text: None };
         assert_eq!(decode::<StreamItem>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), told);
         assert_eq!(encode(&told), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
     }

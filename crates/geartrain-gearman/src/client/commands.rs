@@ -184,7 +184,7 @@ impl Shared {
             }
             _ => return Err(unsupported("show how such a job does")),
         };
-        let portion = Portion::as_said(status.numerator, status.denominator);
+        let portion = Portion::unchecked(status.numerator, status.denominator);
         Ok(status.known.then(|| StatusReply {
             jid,
             queue,

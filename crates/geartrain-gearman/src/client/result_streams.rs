@@ -133,7 +133,7 @@ impl ResultStreams {
         let mut state = self.state();
         let leaves = |waiter: &ResultWaiter| match who {
             DetachScope::One(one) => *waiter == one,
-            DetachScope::Connection { front, connection } => {
+            DetachScope::Connection { stream_id: front, connection } => {
                 (waiter.stream_id, waiter.connection) == (front, connection)
             }
             DetachScope::Stream(front) => waiter.stream_id == front,
@@ -197,8 +197,8 @@ pub(crate) fn stream_item(news: &ReportBody) -> StreamItem {
         ReportBody::Warning(data) => StreamItem::Chunk(ChunkKind::Warning, payload(data)),
         ReportBody::Status { .. } => {
             let (part, whole) = news.progress().unwrap_or_default();
-            let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
-            StreamItem::Progress { progress, said: None }
+            let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left: None };
+            StreamItem::Progress { progress, text: None }
         }
         ReportBody::Complete(data) => {
             StreamItem::Ended(JobEnding::Completed, JobResult { code: 0, bytes: payload(data) })

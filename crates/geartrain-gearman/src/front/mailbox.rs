@@ -144,11 +144,11 @@ mod tests {
     fn long_progress_texts_count_toward_the_limit_of_a_client_that_does_not_read() {
         let inbox = Mailbox::default();
         let waiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
-        let progress = Progressed { portion: Portion::as_said(1, 2), seconds_left: None };
+        let progress = Progressed { portion: Portion::unchecked(1, 2), seconds_left: None };
         let text: Payload = vec![b'x'; 1 << 20].into();
         let sent = 2 * MAILBOX_BYTES_MAX / (1 << 20);
         for _ in 0..sent {
-            let item = StreamItem::Progress { progress, said: Some(text.clone()) };
+            let item = StreamItem::Progress { progress, text: Some(text.clone()) };
             inbox.deliver(Delivery { waiter, jid: Jid::new("j").unwrap(), item });
         }
         assert!(inbox.state().overflowed);

@@ -415,7 +415,7 @@ fn write_history(out: &mut Vec<u8>, entry: &HistoryEntry) {
         HistoryEvent::Done => "done",
         HistoryEvent::Failed { .. } => "failed",
         HistoryEvent::TimedOut => "timed-out",
-        HistoryEvent::HandedBack { .. } => "handed-back",
+        HistoryEvent::Released { .. } => "handed-back",
         HistoryEvent::Crashed { .. } => "crashed",
         HistoryEvent::Log { message, .. } => message,
         _ => "other",
@@ -425,7 +425,7 @@ fn write_history(out: &mut Vec<u8>, entry: &HistoryEntry) {
     match &entry.what {
         HistoryEvent::Put { queue } => object.string("q", queue.as_str()),
         HistoryEvent::Popped { worker }
-        | HistoryEvent::HandedBack { worker }
+        | HistoryEvent::Released { worker }
         | HistoryEvent::Crashed { worker } => {
             object.string("worker", worker.as_str());
         }

@@ -40,7 +40,7 @@ pub async fn a_retry_by_chance_waits_as_the_backoff_says(system: System) -> Chec
     let mut now = 0.0;
     for (value, wait) in [(0.5, 10.0), (0.5, 20.0), (0.0, 20.0), (1.0, 120.0), (0.5, 100.0)] {
         system.take(now, "mail", "w1").await?;
-        system.at(now, Retry { chance: chance(value)?, delay: seconds(7), ..retry("a", "w1") }).await?;
+        system.at(now, Retry { random: chance(value)?, delay: seconds(7), ..retry("a", "w1") }).await?;
         assert_eq!(system.job("a").await?.state, due(now + wait));
         now += wait;
     }
@@ -53,7 +53,7 @@ pub async fn without_chance_or_backoff_the_delay_counts(system: System) -> Check
     system.at(1, Retry { delay: seconds(7), ..retry("a", "w1") }).await?;
     assert_eq!(system.job("a").await?.state, due(8));
     system.run(0, put("mail", "b"), "w1").await?;
-    system.at(1, Retry { delay: seconds(7), chance: Some(RandomUnit::MIDDLE), ..retry("b", "w1") }).await?;
+    system.at(1, Retry { delay: seconds(7), random: Some(RandomUnit::HALF), ..retry("b", "w1") }).await?;
     assert_eq!(system.job("b").await?.state, due(8));
     system.run(0, doubling("c")?, "w1").await?;
     system.at(1, retry("c", "w1")).await?;
@@ -64,7 +64,7 @@ pub async fn without_chance_or_backoff_the_delay_counts(system: System) -> Check
 /// A retry beyond the last fails the job, backoff or not.
 pub async fn a_backoff_saves_no_job_without_retries(system: System) -> Checked {
     system.run(0, Put { retries: Some(0), ..doubling("a")? }, "w1").await?;
-    assert_eq!(system.at(1, Retry { chance: Some(RandomUnit::MIDDLE), ..retry("a", "w1") }).await?, -1);
+    assert_eq!(system.at(1, Retry { random: Some(RandomUnit::HALF), ..retry("a", "w1") }).await?, -1);
     assert_eq!(system.state("a").await?, StateName::Failed);
     Ok(())
 }
@@ -73,10 +73,10 @@ pub async fn a_backoff_saves_no_job_without_retries(system: System) -> Checked {
 pub async fn a_backoff_begins_anew_with_a_put(system: System) -> Checked {
     system.run(0, doubling("a")?, "w1").await?;
     for _ in 0..2 {
-        system.at(1, Retry { chance: Some(RandomUnit::MIDDLE), ..retry("a", "w1") }).await?;
+        system.at(1, Retry { random: Some(RandomUnit::HALF), ..retry("a", "w1") }).await?;
         system.run(1, put_again("mail", "a"), "w1").await?;
     }
-    system.at(2, Retry { chance: Some(RandomUnit::MIDDLE), ..retry("a", "w1") }).await?;
+    system.at(2, Retry { random: Some(RandomUnit::HALF), ..retry("a", "w1") }).await?;
     assert_eq!(system.job("a").await?.state, due(12));
     Ok(())
 }

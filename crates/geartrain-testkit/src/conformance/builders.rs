@@ -401,7 +401,7 @@ pub(crate) mod told {
         Delivery {
             waiter: waiter(by),
             jid: jid(job),
-            item: StreamItem::Progress { progress: portion(part, whole), said: None },
+            item: StreamItem::Progress { progress: portion(part, whole), text: None },
         }
     }
 

@@ -19,7 +19,7 @@ pub async fn handing_back_costs_nothing(system: System) -> Checked {
     let job = system.job("a").await?;
     assert_eq!((job.state, job.remaining, job.past_failure), (JobState::Waiting, 5, None));
     assert_eq!((job.qless.worker, job.qless.state), (None, "waiting"));
-    assert_eq!(job.history.last(), Some(&entry(5, HistoryEvent::HandedBack { worker: worker("w1") })));
+    assert_eq!(job.history.last(), Some(&entry(5, HistoryEvent::Released { worker: worker("w1") })));
     assert_eq!(system.worker_jobs(6, "w1").await?, (vec![], vec![]));
     let again = Release { jid: jid("a"), holder: holding(&popped) };
     system.refuses(6, again, no::lock("a", StateName::Waiting)).await?;
@@ -277,7 +277,7 @@ pub async fn a_crash_beyond_the_last_retry_fails_the_job(system: System) -> Chec
     let mut listener = system.listen().await?;
     system.at(1, dies("w1", "signal 9")).await?;
     let heard = listener.all(&system).await?;
-    let gone = |event: &Event| matches!(event, Event::Failed { by: FailedBy::Gone, .. });
+    let gone = |event: &Event| matches!(event, Event::Failed { by: FailedBy::WorkerLost, .. });
     assert!(heard.len() == 2 && gone(&heard[0]), "{heard:?}");
     let job = system.job("spent").await?;
     let failure = job.failure().ok_or("it failed")?;

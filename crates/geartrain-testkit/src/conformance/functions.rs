@@ -177,10 +177,10 @@ pub async fn what_a_worker_says_is_told_and_not_kept(system: System) -> Checked 
     let mut listener = system.listen().await?;
     let said = [Some(Payload::from("half")), Some("".into()), Some((&[0xff, 0][..]).into()), None];
     for said in said.clone() {
-        system.at(1, Progress { said, ..progress("a", holding(&popped), 1, 2) }).await?;
+        system.at(1, Progress { text: said, ..progress("a", holding(&popped), 1, 2) }).await?;
         assert_eq!(system.particulars("a").await?.progress, Some(portion(1, 2)));
     }
-    let told = |said| StreamItem::Progress { progress: portion(1, 2), said };
+    let told = |said| StreamItem::Progress { progress: portion(1, 2), text: said };
     let delivery = |said| Delivery { waiter: waiter(1), jid: jid("a"), item: told(said) };
     let event = || Event::Progress { jid: jid("a"), progress: portion(1, 2) };
     listener.heard(&system, [event(), event(), event(), event()]).await?;
@@ -193,7 +193,7 @@ pub async fn too_much_said_is_refused(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
     let before = system.snapshot(1.0).await?;
     let said = Some(Payload::from(vec![b' '; (64 << 20) + 1]));
-    too_large(system.at(1, Progress { said, ..progress("a", held_by("w1"), 1, 2) }).await, "progress");
+    too_large(system.at(1, Progress { text: said, ..progress("a", held_by("w1"), 1, 2) }).await, "progress");
     assert_eq!(system.snapshot(1.0).await?, before);
     Ok(())
 }
@@ -204,7 +204,7 @@ pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
     let mut listener = system.listen().await?;
     let as_said = [(0, 0), (5, 4), (7, 0), (u32::MAX, 1), (1, u32::MAX)]
-        .map(|(part, whole)| Progressed { portion: Portion::as_said(part, whole), seconds_left: None });
+        .map(|(part, whole)| Progressed { portion: Portion::unchecked(part, whole), seconds_left: None });
     assert_eq!(as_said.map(|said| said.portion.percent()), [0, 100, 0, 100, 0]);
     for further in as_said {
         system.at(1, Progress::new(jid("a"), holding(&popped), further)).await?;
@@ -214,7 +214,7 @@ pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     }
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, as_said.map(event)).await?;
-    let told = |progress| StreamItem::Progress { progress, said: None };
+    let told = |progress| StreamItem::Progress { progress, text: None };
     let delivery = |progress| Delivery { waiter: waiter(1), jid: jid("a"), item: told(progress) };
     follower.told(&system, as_said.map(delivery)).await?;
     Ok(())

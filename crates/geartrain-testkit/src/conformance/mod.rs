@@ -440,7 +440,7 @@ cases! {
         a_chunk_over_the_limit_is_refused,
         options_beyond_qless_take_numbers_only,
     }
-    waiting => {
+    parked_pops => {
         a_parked_pop_returns_at_once_if_there_is_a_job,
         a_pop_with_no_wait_is_answered_at_once,
         a_waiting_worker_gets_a_job_that_is_put,
@@ -507,7 +507,7 @@ cases! {
         a_job_that_fails_by_itself_may_be_forgotten,
         a_job_that_others_depend_on_is_not_forgotten,
     }
-    awaiting => {
+    results => {
         a_result_waiter_receives_the_job_ending,
         a_result_waiter_receives_every_kind_of_failure,
         those_who_wait_are_told_in_the_order_they_came,
@@ -579,7 +579,7 @@ cases! {
         what_is_put_back_begins_anew,
         a_waiting_worker_gets_what_comes_back,
     }
-    abilities => {
+    capabilities => {
         a_roll_call_counts_each_worker_once,
         a_roll_call_without_announcements_finds_no_worker,
         a_worker_may_change_what_it_can_do,

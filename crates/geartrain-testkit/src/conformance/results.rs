@@ -199,7 +199,7 @@ pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked 
     assert_eq!(system.ignores(1, gone(DetachScope::One(someone(1, 9, 9)))).await?, 0);
     assert_eq!(system.at(1, gone(DetachScope::One(all[1]))).await?, 1);
     assert_eq!(system.at(1, chunk("a", holding(&popped), "1")).await?, 4);
-    assert_eq!(system.at(2, gone(DetachScope::Connection { front: 1, connection: 1 })).await?, 1);
+    assert_eq!(system.at(2, gone(DetachScope::Connection { stream_id: 1, connection: 1 })).await?, 1);
     assert_eq!(system.at(2, chunk("a", holding(&popped), "2")).await?, 3);
     assert_eq!(system.at(3, gone(DetachScope::Stream(1))).await?, 2);
     assert_eq!(system.at(3, chunk("a", holding(&popped), "3")).await?, 1);
@@ -274,7 +274,7 @@ pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
     let last = Delivery {
         waiter: waiter(1),
         jid: jid("a"),
-        item: StreamItem::Progress { progress: further, said: None },
+        item: StreamItem::Progress { progress: further, text: None },
     };
     follower.told(&system, [told::progress(1, "a", 1, 4), last]).await?;
     let job = system.job("a").await?;
@@ -338,7 +338,7 @@ pub async fn a_result_is_kept_for_as_long_as_was_asked(system: System) -> Checke
     system.run(0, with_result("a", 60), "w1").await?;
     let mut listener = system.listen().await?;
     system.at(5, complete_with("a", "w1", 3, "done")).await?;
-    let event = Event::ResultKept { jid: jid("a") };
+    let event = Event::ResultStored { jid: jid("a") };
     listener.heard(&system, [heard::completed("a", "mail"), event]).await?;
     assert_eq!(system.result(5, "a").await?, kept("a", 5, 3, "done"));
     assert_eq!(system.result(64.9, "a").await?, kept("a", 5, 3, "done"));
@@ -360,7 +360,7 @@ pub async fn what_is_kept_is_what_came_out(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.at(5, fail_with("failed", "w1", 8, "why")).await?;
     let failed = heard::failed("failed", "mail", "w1", "g", "oops", FailedBy::Worker);
-    listener.heard(&system, [failed, Event::ResultKept { jid: jid("failed") }]).await?;
+    listener.heard(&system, [failed, Event::ResultStored { jid: jid("failed") }]).await?;
     system.at(5, cancel(["cancelled"])).await?;
     system.at(5, complete_with("unasked", "w1", 0, "lost")).await?;
     assert_eq!(system.result(6, "plain").await?, kept("plain", 5, 0, ""));
@@ -407,7 +407,7 @@ pub async fn a_forgotten_job_leaves_its_result(system: System) -> Checked {
     system.run(0, on_terms(put("mail", "a"), terms), "w1").await?;
     let mut listener = system.listen().await?;
     system.at(5, complete_with("a", "w1", 0, "done")).await?;
-    let event = Event::ResultKept { jid: jid("a") };
+    let event = Event::ResultStored { jid: jid("a") };
     listener.heard(&system, [heard::completed("a", "mail"), event]).await?;
     assert!(!system.has("a").await?);
     assert_eq!(system.result(6, "a").await?, kept("a", 5, 0, "done"));

@@ -47,7 +47,7 @@ impl Model {
     pub(super) fn leave(&mut self, who: &DetachScope) -> u64 {
         let leaves = |waiter: &ResultWaiter| match who {
             DetachScope::One(one) => waiter == one,
-            DetachScope::Connection { front, connection } => {
+            DetachScope::Connection { stream_id: front, connection } => {
                 waiter.stream_id == *front && waiter.connection == *connection
             }
             DetachScope::Stream(front) => waiter.stream_id == *front,
@@ -92,7 +92,7 @@ impl Model {
         self.events.push(Event::Progress { jid: progress.jid.clone(), progress: progress.progress });
         self.deliver(
             &progress.jid,
-            &StreamItem::Progress { progress: progress.progress, said: progress.said.clone() },
+            &StreamItem::Progress { progress: progress.progress, text: progress.text.clone() },
         );
         Ok(())
     }

@@ -104,7 +104,7 @@ impl Model {
 
     pub(super) fn hand_back(&mut self, now: Timestamp, back: &Release) -> Result<(), Refusal> {
         let worker = self.held(&back.jid, &back.holder, None)?;
-        self.remember(&back.jid, now, HistoryEvent::HandedBack { worker: worker.clone() });
+        self.remember(&back.jid, now, HistoryEvent::Released { worker: worker.clone() });
         self.bring_to_front(&back.jid, worker, false);
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Model {
             let failure = Failure { group: made_up("crashed", &queue), message, when: now, worker: None };
             self.give_up(now, jid, failure, FailedBy::Crashes, Some(worker));
         } else if remaining < 0 {
-            self.give_up(now, jid, exhausted(now, &queue, None), FailedBy::Gone, Some(worker));
+            self.give_up(now, jid, exhausted(now, &queue, None), FailedBy::WorkerLost, Some(worker));
         } else {
             self.bring_to_front(jid, worker, true);
         }

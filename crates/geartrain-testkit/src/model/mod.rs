@@ -350,7 +350,7 @@ impl Model {
                 recur::validate(None, update.every.as_ref())
             }
             Command::Progress(progress) => {
-                self.fits("progress", progress.said.as_ref().map(Payload::bytes).unwrap_or_default())
+                self.fits("progress", progress.text.as_ref().map(Payload::bytes).unwrap_or_default())
             }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
             Command::WorkerLost(gone) => capabilities::validate_evidence(gone.evidence.as_deref()),

@@ -363,7 +363,7 @@ impl Model {
             }),
             _ => None,
         };
-        let backoff = retry.chance.and_then(|chance| self.backoff(jid, chance));
+        let backoff = retry.random.and_then(|chance| self.backoff(jid, chance));
         let remaining = self.spend_retry(jid);
         if remaining >= 0 {
             self.try_again(now, jid, backoff.unwrap_or(retry.delay), said);

@@ -57,7 +57,7 @@ impl Model {
         while self.results.iter().map(|kept| counted(&kept.ending, &kept.result)).sum::<usize>() > max {
             self.results.remove(0);
         }
-        self.events.push(Event::ResultKept { jid: jid.clone() });
+        self.events.push(Event::ResultStored { jid: jid.clone() });
     }
 
     /// A result that is kept and not too old.

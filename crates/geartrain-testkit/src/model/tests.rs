@@ -288,7 +288,7 @@ fn a_put_with_the_key_of_an_unfinished_job_joins_it() {
     let result = Some(Box::new(JobResult { code: 7, bytes: "out".into() }));
     let complete = Complete { result, ..Complete::new(jid("a"), held_by("w1")) };
     let (_, events) = run(model, 2.0, complete);
-    assert_eq!(events[1], Event::ResultKept { jid: jid("a") });
+    assert_eq!(events[1], Event::ResultStored { jid: jid("a") });
     let told: Vec<ResultWaiter> = model.deliveries().iter().map(|delivery| delivery.waiter).collect();
     assert_eq!(told, [waiter(1), waiter(3)]);
     assert!(ask(model, 6.9, GetResult { jid: jid("a") }).is_some());
@@ -370,7 +370,7 @@ fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
         events,
         [
             back("a"),
-            failed("b", "failed-retries-q", used_up, FailedBy::Gone),
+            failed("b", "failed-retries-q", used_up, FailedBy::WorkerLost),
             failed("c", "crashed-q", aside, FailedBy::Crashes),
             back("d"),
             Event::Abandoned { jid: jid("d"), queue: queue("q") },

@@ -92,7 +92,7 @@ impl Model {
         let holder = self.jobs[jid].worker.clone().expect("a running job has a worker");
         self.events.push(Event::LockLost { jid: jid.clone(), worker: holder.clone() });
         self.remember(jid, now, HistoryEvent::TimedOut);
-        let backoff = self.backoff(jid, RandomUnit::MIDDLE);
+        let backoff = self.backoff(jid, RandomUnit::HALF);
         let failure = Failure {
             group: made_up("timed-out", &queue),
             message: "An attempt took longer than it may".to_owned(),

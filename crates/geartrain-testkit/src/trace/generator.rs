@@ -597,7 +597,7 @@ impl Generator {
         let queue = self.supposed_queue(queue);
         let (group, message) = (self.maybe(40, Generator::group), self.maybe(40, Generator::message));
         let chance = self.maybe(40, Generator::random_unit);
-        Retry { jid, holder, queue, delay: self.delay(), chance, group, message }.into()
+        Retry { jid, holder, queue, delay: self.delay(), random: chance, group, message }.into()
     }
 
     fn timeout(&mut self) -> Command {
@@ -815,7 +815,7 @@ impl Generator {
         let waiter = self.waiter();
         let who = match self.rng.u32(..20) {
             0..9 => DetachScope::One(waiter),
-            9..15 => DetachScope::Connection { front: waiter.stream_id, connection: waiter.connection },
+            9..15 => DetachScope::Connection { stream_id: waiter.stream_id, connection: waiter.connection },
             15..19 => DetachScope::Stream(waiter.stream_id),
             _ => DetachScope::All,
         };
@@ -824,11 +824,11 @@ impl Generator {
 
     fn progress(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
-        let portion = Portion::as_said(self.rng.u32(..6), self.rng.u32(..5));
+        let portion = Portion::unchecked(self.rng.u32(..6), self.rng.u32(..5));
         let seconds_left = self.maybe(50, |generator| generator.rng.u32(..100));
         let said =
             self.maybe(40, |generator| if generator.percent(5) { too_large() } else { generator.payload() });
-        Progress { said, ..Progress::new(jid, holder, Progressed { portion, seconds_left }) }.into()
+        Progress { text: said, ..Progress::new(jid, holder, Progressed { portion, seconds_left }) }.into()
     }
 
     fn chunk(&mut self) -> Command {

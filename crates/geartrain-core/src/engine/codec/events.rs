@@ -36,7 +36,7 @@ pub(crate) fn write<'w, 'a>(event: &Event, to: &'w mut Writer<'a>) -> &'w mut Wr
         }
         Event::Abandoned { jid, queue } => to.byte(14).jid(jid).text(queue.as_str()),
         Event::Progress { jid, progress } => to.byte(15).jid(jid).progress(progress),
-        Event::ResultKept { jid } => to.byte(16).jid(jid),
+        Event::ResultStored { jid } => to.byte(16).jid(jid),
         Event::Released { jid, queue, worker, crashed } => {
             to.byte(17).jid(jid).text(queue.as_str()).text(worker.as_str()).flag(*crashed)
         }
@@ -84,7 +84,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Read<Event> {
         },
         14 => Event::Abandoned { jid: from.jid("jid")?, queue: from.queue()? },
         15 => Event::Progress { jid: from.jid("jid")?, progress: from.progress()? },
-        16 => Event::ResultKept { jid: from.jid("jid")? },
+        16 => Event::ResultStored { jid: from.jid("jid")? },
         17 => Event::Released {
             jid: from.jid("jid")?,
             queue: from.queue()?,
@@ -103,7 +103,7 @@ const FAILED_BY: [FailedBy; 7] = [
     FailedBy::Worker,
     FailedBy::Expiry,
     FailedBy::Retry,
-    FailedBy::Gone,
+    FailedBy::WorkerLost,
     FailedBy::Crashes,
     FailedBy::Deadline,
     FailedBy::Expired,

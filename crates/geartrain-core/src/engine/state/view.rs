@@ -168,7 +168,7 @@ impl State {
                 HistoryEvent::Failed { worker: self.worker_name(worker), group: self.group_name(group) }
             }
             Mark::TimedOut => HistoryEvent::TimedOut,
-            Mark::Released { worker } => HistoryEvent::HandedBack {
+            Mark::Released { worker } => HistoryEvent::Released {
                 worker: self.worker_name(worker).expect("only a worker can hand back"),
             },
             Mark::Crashed { worker } => {

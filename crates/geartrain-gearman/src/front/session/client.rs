@@ -182,7 +182,7 @@ impl Session {
             StreamItem::Ended(JobEnding::Completed, _) if payload.is_some() => ReportBody::Complete(&b""[..]),
             StreamItem::Chunk(ChunkKind::Data, payload) => ReportBody::Data(payload.bytes()),
             StreamItem::Chunk(ChunkKind::Warning, payload) => ReportBody::Warning(payload.bytes()),
-            StreamItem::Progress { progress, said } => {
+            StreamItem::Progress { progress, text: said } => {
                 let portion = progress.portion;
                 bytes = match said {
                     Some(said) => said.bytes().to_vec(),

@@ -246,7 +246,7 @@ impl Session {
         let mut calls = Vec::new();
         if self.last_submitted > 0 {
             let front = self.shared.router.stream_id();
-            let who = DetachScope::Connection { front, connection: self.peer.number };
+            let who = DetachScope::Connection { stream_id: front, connection: self.peer.number };
             calls.push(Call::from(Detach { scope: who }));
         }
         if self.is_worker {

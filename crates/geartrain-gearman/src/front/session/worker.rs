@@ -177,9 +177,9 @@ impl Session {
             ReportBody::Status { numerator, denominator } => {
                 let (part, whole) = news.progress()?;
                 let said = [&numerator[..], &[0], denominator].concat();
-                let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left: None };
+                let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left: None };
                 let progress = Progress::new(jid.clone(), holder, progress);
-                (ReportKind::Progress, Command::from(Progress { said: Some(said.into()), ..progress }))
+                (ReportKind::Progress, Command::from(Progress { text: Some(said.into()), ..progress }))
             }
             ReportBody::Data(bytes) => {
                 if let Some(parts) = &mut held.chunks
@@ -271,7 +271,7 @@ impl Session {
         let held = jobs.get(jid)?;
         let ((jid, holder), token) = (held.jid_and_holder(), held.token);
         let seconds_left = (seconds_left > 0).then_some(seconds_left);
-        let progress = Progressed { portion: Portion::as_said(part, whole), seconds_left };
+        let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left };
         let command = Progress::new(jid.clone(), holder, progress).into();
         Some(report_retry::PendingReport { jid, token, kind: ReportKind::Progress, command })
     }

@@ -1,8 +1,15 @@
-//! Why a job does not run.
+//! Why: explains why a job is not running.
 
 use std::fmt;
 
 use crate::{Group, Jid, Klass, QueueName, Seconds, StateName, Timestamp, WorkerName};
+
+/// Says why a job does not run.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Why {
+    /// Which.
+    pub jid: Jid,
+}
 
 /// Where a job stands, and all that keeps it from running, what weighs most first.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
