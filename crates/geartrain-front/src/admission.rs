@@ -7,9 +7,10 @@
 //! reaches the port.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -106,8 +107,7 @@ impl Admission {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // The counts are never left half changed.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 

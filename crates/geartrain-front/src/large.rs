@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 
 use crate::output::PIECE_BYTES;
 
@@ -38,14 +39,17 @@ pub enum Produced {
 #[derive(Debug)]
 pub struct LargeReply {
     produced: mpsc::Receiver<Produced>,
+    /// The one task that encodes; aborted when this is dropped.
+    _encoder: JoinSet<()>,
 }
 
 impl LargeReply {
-    /// Begins to encode a reply. Stops when this is dropped.
+    /// Starts to encode a reply. Dropping the `LargeReply` ends that after the piece that is being encoded.
     pub fn new(pieces: impl Pieces) -> LargeReply {
-        let (produced, receiver) = mpsc::channel(1);
-        tokio::spawn(produce(Arc::new(pieces), produced));
-        LargeReply { produced: receiver }
+        let (sender, produced) = mpsc::channel(1);
+        let mut encoder = JoinSet::new();
+        encoder.spawn(produce(Arc::new(pieces), sender));
+        LargeReply { produced, _encoder: encoder }
     }
 
     /// What comes next; none if encoding failed, and then the reply can never be whole. Nothing is lost if
@@ -142,6 +146,16 @@ mod tests {
             assert!(asked.load(Ordering::SeqCst) <= read + 3);
         }
         assert_eq!(reply.next().await, Some(Produced::End));
+    }
+
+    #[tokio::test]
+    async fn the_encoder_task_ends_with_its_reply() {
+        let reply = LargeReply::new(Numbered(50));
+        drop(reply);
+        // Aborted tasks are dropped by the scheduler's next turn; one that only noticed its closed channel would
+        // still wait for its first piece.
+        tokio::task::yield_now().await;
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     }
 
     struct Numbered(usize);
