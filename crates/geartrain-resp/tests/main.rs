@@ -8,4 +8,5 @@ mod front;
 mod native;
 mod published;
 mod qless;
+mod result_streams;
 mod words;

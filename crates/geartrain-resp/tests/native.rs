@@ -128,7 +128,7 @@ async fn a_call_that_cannot_be_read_changes_nothing_and_is_told_why() {
     let error = peer.ask(&[&b"FCALL_RO"[..], b"geartrain_x", b"1", b"", cut]).await;
     assert!(error.text().starts_with("ERR what came cannot be read"), "{error:?}");
     peer.send(&call(&wait(1))).await;
-    assert_eq!(peer.read().await, Value::error("ERR to wait for jobs takes RESP3"));
+    assert_eq!(peer.read().await, Value::error("ERR waiting for jobs requires RESP3 (send HELLO 3)"));
     let answers: Vec<Answer> =
         ask(&mut peer, &Request::Batch(vec![Length { queue: queue("q") }.into()])).await;
     assert_eq!(answers, [Ok(Reply::Length(0))]);
