@@ -1,161 +1,158 @@
-//! Those of this process who wait for jobs, or to be told that there are some.
+//! Parked pops of this process: pops that wait for jobs, and waits for readiness.
 
 use std::collections::BTreeMap;
 
 use geartrain_core::{BackendError, Pop, PopReply, QueueName, Seconds, Timestamp, wire};
 
-/// What somebody waits for, and where it goes.
-pub(crate) enum Wanted {
-    /// Jobs.
-    Jobs(flume::Sender<Result<PopReply, BackendError>>),
-    /// Only a word that there are some; or that there are none.
-    Word(flume::Sender<Result<bool, BackendError>>),
+/// Where the answer goes.
+pub(crate) enum Waiting {
+    ForJobs(flume::Sender<Result<PopReply, BackendError>>),
+    /// Whether there is something to pop.
+    ForReadiness(flume::Sender<Result<bool, BackendError>>),
 }
 
-/// Somebody who waits.
-pub(crate) struct Sleeper {
-    /// Of nothing, if only a word is wanted.
+pub(crate) struct ParkedPop {
+    /// Of no jobs, for a wait for readiness.
     pop: Pop,
     until: Seconds,
-    wanted: Wanted,
-    /// Whether to ask for it now.
-    ask: bool,
-    /// When something falls due for it.
+    waiting: Waiting,
+    /// It is in the next request.
+    due: bool,
+    /// When a job falls due for it.
     next: Option<Timestamp>,
 }
 
-impl Sleeper {
-    pub(crate) fn new(pop: Pop, until: Seconds, wanted: Wanted) -> Sleeper {
-        Sleeper { pop, until, wanted, ask: true, next: None }
+impl ParkedPop {
+    pub(crate) fn new(pop: Pop, until: Seconds, waiting: Waiting) -> ParkedPop {
+        ParkedPop { pop, until, waiting, due: true, next: None }
     }
 
-    /// Gives what was asked for. Jobs come back if nobody waits for them any more.
-    pub(crate) fn give(self, reply: PopReply) -> Result<(), PopReply> {
-        match self.wanted {
-            Wanted::Jobs(to) => match to.try_send(Ok(reply)).map_err(flume::TrySendError::into_inner) {
+    /// Answers it. Returns the jobs if the caller has stopped waiting.
+    pub(crate) fn complete(self, reply: PopReply) -> Result<(), PopReply> {
+        match self.waiting {
+            Waiting::ForJobs(to) => match to.try_send(Ok(reply)).map_err(flume::TrySendError::into_inner) {
                 Ok(()) | Err(Err(_)) => Ok(()),
                 Err(Ok(reply)) => Err(reply),
             },
-            Wanted::Word(to) => {
-                // Whoever stopped waiting in this instant has gone, here and below.
+            Waiting::ForReadiness(to) => {
+                // Fails if the caller has stopped waiting, here and below.
                 let _ = to.send(Ok(true));
                 Ok(())
             }
         }
     }
 
-    /// Ends the wait: with trouble, or else with nothing.
-    pub(crate) fn end(&self, trouble: Option<BackendError>) {
-        match &self.wanted {
-            Wanted::Jobs(to) => {
+    /// Ends the wait with an error, or else without jobs.
+    pub(crate) fn end(&self, error: Option<BackendError>) {
+        match &self.waiting {
+            Waiting::ForJobs(to) => {
                 let turn = self.pop.order.turn(self.pop.queues.len());
-                let _ = to.send(trouble.map_or(Ok(PopReply { jobs: Vec::new(), turn }), Err));
+                let _ = to.send(error.map_or(Ok(PopReply { jobs: Vec::new(), turn }), Err));
             }
-            Wanted::Word(to) => {
-                let _ = to.send(trouble.map_or(Ok(false), Err));
+            Waiting::ForReadiness(to) => {
+                let _ = to.send(error.map_or(Ok(false), Err));
             }
         }
     }
 
-    pub(crate) fn is_asking(&self) -> bool {
-        self.ask
+    pub(crate) fn is_due(&self) -> bool {
+        self.due
     }
 
-    /// Whether it has waited long enough.
-    pub(crate) fn is_over(&self, elapsed: Seconds) -> bool {
+    pub(crate) fn is_expired(&self, elapsed: Seconds) -> bool {
         self.until <= elapsed
     }
 
     fn wants_jobs(&self) -> bool {
-        matches!(self.wanted, Wanted::Jobs(_))
+        matches!(self.waiting, Waiting::ForJobs(_))
     }
 }
 
-/// Everyone who waits, numbered in the order in which they came.
+/// All parked pops, by number and so in the order of their arrival.
 #[derive(Default)]
-pub(crate) struct Sleepers {
-    all: BTreeMap<u64, Sleeper>,
+pub(crate) struct ParkedPops {
+    all: BTreeMap<u64, ParkedPop>,
 }
 
-impl Sleepers {
+impl ParkedPops {
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    pub(crate) fn add(&mut self, number: u64, sleeper: Sleeper) {
-        self.all.insert(number, sleeper);
+    pub(crate) fn add(&mut self, number: u64, parked: ParkedPop) {
+        self.all.insert(number, parked);
     }
 
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Sleeper> {
+    pub(crate) fn remove(&mut self, number: u64) -> Option<ParkedPop> {
         self.all.remove(&number)
     }
 
-    pub(crate) fn any_asks(&self) -> bool {
-        self.all.values().any(Sleeper::is_asking)
+    pub(crate) fn any_due(&self) -> bool {
+        self.all.values().any(ParkedPop::is_due)
     }
 
-    pub(crate) fn all_ask(&mut self) {
-        self.all.values_mut().for_each(|sleeper| sleeper.ask = true);
+    pub(crate) fn mark_all_due(&mut self) {
+        self.all.values_mut().for_each(|parked| parked.due = true);
     }
 
-    /// Those ask whose time has come.
-    pub(crate) fn ask_if_due(&mut self, elapsed: Seconds, moment: Timestamp) {
-        for sleeper in self.all.values_mut() {
-            sleeper.ask |= sleeper.is_over(elapsed) || sleeper.next.is_some_and(|next| next <= moment);
+    /// Puts those whose deadline or due job has come into the next request.
+    pub(crate) fn mark_due(&mut self, elapsed: Seconds, moment: Timestamp) {
+        for parked in self.all.values_mut() {
+            parked.due |= parked.is_expired(elapsed) || parked.next.is_some_and(|next| next <= moment);
         }
     }
 
-    /// How long until somebody's time has come.
+    /// How long until the first deadline or due job.
     pub(crate) fn first_due(&self, elapsed: Seconds, moment: Timestamp) -> Option<Seconds> {
-        let ends = self.all.values().map(|sleeper| sleeper.until - elapsed);
-        let dues = self.all.values().filter_map(|sleeper| Some(sleeper.next? - moment));
+        let ends = self.all.values().map(|parked| parked.until - elapsed);
+        let dues = self.all.values().filter_map(|parked| Some(parked.next? - moment));
         ends.chain(dues).min()
     }
 
-    /// What is to be asked for. Jobs come first: those who only want to be told are told of what is left.
-    pub(crate) fn waits(&self, elapsed: Seconds) -> Vec<wire::ParkedPop> {
-        let asking = self.all.iter().filter(|(_, sleeper)| sleeper.ask);
-        let (jobs, words): (Vec<_>, Vec<_>) = asking.partition(|(_, sleeper)| sleeper.wants_jobs());
-        let wait = |(number, sleeper): (&u64, &Sleeper)| {
-            let wait = (sleeper.until - elapsed).max(Seconds::ZERO);
-            wire::ParkedPop { number: *number, pop: sleeper.pop.clone(), wait }
+    /// The next request. Pops come first: readiness means that they leave something.
+    pub(crate) fn requests(&self, elapsed: Seconds) -> Vec<wire::ParkedPop> {
+        let asking = self.all.iter().filter(|(_, parked)| parked.due);
+        let (pops, readiness): (Vec<_>, Vec<_>) = asking.partition(|(_, parked)| parked.wants_jobs());
+        let wait = |(number, parked): (&u64, &ParkedPop)| {
+            let wait = (parked.until - elapsed).max(Seconds::ZERO);
+            wire::ParkedPop { number: *number, pop: parked.pop.clone(), wait }
         };
-        jobs.into_iter().chain(words).map(wait).collect()
+        pops.into_iter().chain(readiness).map(wait).collect()
     }
 
-    /// There is nothing for one of them before this moment, unless they are woken.
-    pub(crate) fn sleep(&mut self, number: u64, next: Option<Timestamp>) {
-        if let Some(sleeper) = self.all.get_mut(&number) {
-            (sleeper.ask, sleeper.next) = (false, next);
+    /// Leaves it parked until `next`, unless it is woken.
+    pub(crate) fn park(&mut self, number: u64, next: Option<Timestamp>) {
+        if let Some(parked) = self.all.get_mut(&number) {
+            (parked.due, parked.next) = (false, next);
         }
     }
 
-    /// Those who wait for jobs of a queue are served in the order in which they came.
-    pub(crate) fn wake_first(&mut self, queue: &QueueName) {
-        let mut asleep = self.all.values_mut().filter(|sleeper| sleeper.wants_jobs() && !sleeper.ask);
-        if let Some(sleeper) = asleep.find(|sleeper| sleeper.pop.queues.contains(queue)) {
-            sleeper.ask = true;
+    /// Wakes the first pop that waits for this queue, in order of arrival.
+    pub(crate) fn mark_first_pop(&mut self, queue: &QueueName) {
+        let mut candidates = self.all.values_mut().filter(|parked| parked.wants_jobs() && !parked.due);
+        if let Some(parked) = candidates.find(|parked| parked.pop.queues.contains(queue)) {
+            parked.due = true;
         }
     }
 
-    /// All look again who want to be told that there is something in a queue.
-    pub(crate) fn rouse(&mut self, queue: &QueueName) {
-        let asleep = self.all.values_mut().filter(|sleeper| !sleeper.wants_jobs() && !sleeper.ask);
-        asleep.filter(|sleeper| sleeper.pop.queues.contains(queue)).for_each(|sleeper| sleeper.ask = true);
+    /// Wakes all waits for the readiness of this queue.
+    pub(crate) fn mark_readiness_waits(&mut self, queue: &QueueName) {
+        let candidates = self.all.values_mut().filter(|parked| !parked.wants_jobs() && !parked.due);
+        candidates.filter(|parked| parked.pop.queues.contains(queue)).for_each(|parked| parked.due = true);
     }
 
-    /// Ends waits, with trouble or else with nothing.
+    /// Ends waits with an error, or else without jobs.
     pub(crate) fn end(
         &mut self,
-        is_over: impl Fn(&Sleeper) -> bool,
-        trouble: impl Fn() -> Option<BackendError>,
+        is_expired: impl Fn(&ParkedPop) -> bool,
+        error: impl Fn() -> Option<BackendError>,
     ) {
-        self.all.retain(|_, sleeper| {
-            let over = is_over(sleeper);
-            if over {
-                sleeper.end(trouble());
+        self.all.retain(|_, parked| {
+            let expired = is_expired(parked);
+            if expired {
+                parked.end(error());
             }
-            !over
+            !expired
         });
     }
 }

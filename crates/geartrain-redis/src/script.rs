@@ -1,12 +1,14 @@
-//! The queue's rules for Redis: the Lua of `lua/`, joined into what is sent to a Redis or printed for people.
+//! The Lua program: joins the files of `lua/` into a function library, a script, or a table for scripts of
+//! users.
 
 use std::sync::LazyLock;
 
-/// What many files use. These come first and share their names with all that follow.
+/// Used by many files. These come first, and their locals are visible in all that follow.
 const SHARED: [&str; 3] =
     [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
 
-/// The rules, each file with the table that it fills. A file keeps its other names to itself, because Lua takes 200 of them in one place.
+/// A slice per file, with the table that it fills. Its locals are its own, because Lua allows 200 per
+/// function.
 const RULES: [(&str, &str); 22] = [
     ("zset", include_str!("../lua/zset.lua")),
     ("say", include_str!("../lua/say.lua")),
@@ -32,38 +34,37 @@ const RULES: [(&str, &str); 22] = [
     ("batch", include_str!("../lua/batch.lua")),
 ];
 
-/// Where calls come in.
+/// The entry point.
 const MAIN: &str = include_str!("../lua/main.lua");
 
-/// A function library, for a Redis that has functions.
+/// A function library, for Redis 7 and later.
 #[derive(Debug)]
 pub struct Library {
-    /// Its name, and that of the function that may do anything. It is made from the text, so that two
-    /// versions live side by side.
+    /// The name of the library and of its function without flags. Contains a hash of the text, so that two
+    /// versions can coexist.
     pub name: String,
-    /// The same function under a name of its own, flagged `no-writes`: Redis runs it beyond `maxmemory` and
-    /// on replicas.
+    /// The same function flagged `no-writes`: Redis runs it beyond `maxmemory` and on replicas.
     pub reads: String,
-    /// The same once more, flagged `allow-oom`, for requests that free memory: Redis runs it beyond
+    /// The same function flagged `allow-oom`, for requests that free memory: Redis runs it beyond
     /// `maxmemory`.
     pub frees: String,
-    /// What `FUNCTION LOAD` is given.
+    /// The argument of `FUNCTION LOAD`.
     pub text: String,
 }
 
-/// A script that is the whole queue.
+/// The whole program as one script.
 #[derive(Debug)]
 pub struct Script {
-    /// The SHA-1 of its text in hex, which is what `EVALSHA` is given.
+    /// The SHA-1 of the text in hex, for `EVALSHA`.
     pub sha: String,
-    /// What `SCRIPT LOAD` is given.
+    /// The argument of `SCRIPT LOAD`.
     pub text: String,
 }
 
-/// The rules as a function library.
+/// The program as a function library.
 pub fn library() -> &'static Library {
     static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-        // While a library is loaded Redis has nothing for it but a way to register functions, so the rules are defined by the first call.
+        // While a library loads, it can only register functions, so the first call defines the rest.
         let body = format!(
             "{}\nlocal main\nlocal function enter(keys, arguments)\n  main = main or geartrain().main\n  return main(keys, arguments)\nend\n",
             rules()
@@ -84,7 +85,7 @@ pub fn library() -> &'static Library {
     &LIBRARY
 }
 
-/// The rules as a script: with no keys it is a Qless script, with one it speaks our own wire.
+/// The program as a script: called without keys it is a Qless script, with one it speaks our wire format.
 pub fn script() -> &'static Script {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         let text = format!("{}\nreturn geartrain().main(KEYS, ARGV)\n", rules());
@@ -93,14 +94,14 @@ pub fn script() -> &'static Script {
     &SCRIPT
 }
 
-/// The rules alone, as a local table `geartrain`, for scripts of other people's own.
+/// The program as a local table `geartrain`, for scripts of users.
 pub fn composable() -> &'static str {
     static COMPOSABLE: LazyLock<String> =
         LazyLock::new(|| format!("local geartrain = (function()\n{}return geartrain()\nend)()\n", rules()));
     &COMPOSABLE
 }
 
-/// A function that defines all the rules and answers what can be called.
+/// A function that defines everything and returns the entry points.
 fn rules() -> String {
     let blocks = RULES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
     format!(
