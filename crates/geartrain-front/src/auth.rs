@@ -1,4 +1,4 @@
-//! Wrong passwords: each makes the next attempt from the same source wait longer.
+//! Throttles password guessing: each failure doubles the delay of the next attempt from the same source.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +14,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(10);
 /// The longest delay. It is short because a client with the right password may share the address of one that
 /// guesses, and waits as long.
 const DELAY_MAX: Duration = Duration::from_secs(1);
-/// After so long without another failure a source is like any other again.
+/// Failures are forgotten after so long without another.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// How many sources are remembered.
 const SOURCES_MAX: usize = 4_096;
@@ -37,8 +37,8 @@ struct Failures {
 }
 
 impl AuthThrottle {
-    /// Waits as long as attempts from this source have to, then asks whether the password is right. Sources
-    /// without an address, which are sockets in the file system, count as one.
+    /// Waits for the delay of this source, then checks the password. Sources without an address, which are Unix
+    /// sockets, count as one.
     pub async fn attempt(&self, source: Option<IpAddr>, is_right: impl FnOnce() -> bool) -> bool {
         let source = source.map(network);
         let delay = self.delay(source, Instant::now());

@@ -1,4 +1,4 @@
-//! Large replies, encoded piece by piece away from the executor's threads.
+//! Large replies: encoded in pieces on the blocking thread pool, with back-pressure.
 //!
 //! Encoding 200 MB takes seconds. On an executor thread that would stop every other connection served by
 //! it, and in one go it would take as much memory again. So pieces are encoded on the blocking thread pool,
@@ -19,19 +19,19 @@ static ENCODERS: Semaphore = Semaphore::const_new(2);
 
 /// A reply that can be encoded in pieces.
 pub trait Pieces: Send + Sync + 'static {
-    /// Appends the piece of this number, and says whether there was one. It is asked twice for each, and
+    /// Appends the piece of this number, and returns whether there is one. Called twice for each piece, it
     /// must write the same bytes. The largest piece bounds the memory that a reply takes while it is sent.
     fn write(&self, number: usize, out: &mut Vec<u8>) -> bool;
 }
 
-/// What comes of a large reply, in this order.
+/// The parts of a large reply, in this order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Produced {
-    /// How long it will be.
+    /// The length of the whole reply.
     Length(usize),
-    /// The next bytes of it.
+    /// The next bytes.
     Piece(Bytes),
-    /// That was all.
+    /// The reply is complete.
     End,
 }
 
@@ -52,8 +52,7 @@ impl LargeReply {
         LargeReply { produced, _encoder: encoder }
     }
 
-    /// What comes next; none if encoding failed, and then the reply can never be whole. Nothing is lost if
-    /// this is dropped half-way.
+    /// The next part; None if encoding panicked, so that the reply cannot be completed. Cancellation-safe.
     pub async fn next(&mut self) -> Option<Produced> {
         self.produced.recv().await
     }
@@ -70,7 +69,7 @@ async fn produce(pieces: Arc<dyn Pieces>, to: mpsc::Sender<Produced>) {
         let pieces = pieces.clone();
         let Some((bytes, next)) = off_thread(move || some(&*pieces, number)).await else { return };
         if bytes.is_empty() {
-            // If the connection has ended, that is not told.
+            // Fails if the connection has ended.
             let _ = to.send(Produced::End).await;
             return;
         }
@@ -93,7 +92,7 @@ fn length(pieces: &dyn Pieces) -> usize {
     length
 }
 
-/// Some pieces from this one on, and which comes next. Nothing if there are no more.
+/// Pieces from this number on, about `PIECE_BYTES` in all, and the next number. Empty if there are no more.
 fn some(pieces: &dyn Pieces, mut number: usize) -> (Vec<u8>, usize) {
     let mut bytes = Vec::new();
     while bytes.len() < PIECE_BYTES && pieces.write(number, &mut bytes) {
@@ -102,9 +101,7 @@ fn some(pieces: &dyn Pieces, mut number: usize) -> (Vec<u8>, usize) {
     (bytes, number)
 }
 
-/// Encodes something that takes about so many bytes: here if they are few, else on the blocking thread pool.
-///
-/// None if it panicked there.
+/// Encodes about `bytes` bytes: here if they are few, else on the blocking thread pool. None if that panicked.
 pub async fn encode_off_thread<T: Send + 'static>(
     bytes: usize,
     encode: impl FnOnce() -> T + Send + 'static,
@@ -152,8 +149,8 @@ mod tests {
     async fn the_encoder_task_ends_with_its_reply() {
         let reply = LargeReply::new(Numbered(50));
         drop(reply);
-        // Aborted tasks are dropped by the scheduler's next turn; one that only noticed its closed channel would
-        // still wait for its first piece.
+        // An aborted task is dropped in the scheduler's next turn; one that only notices its closed channel
+        // would still wait for its first piece.
         tokio::task::yield_now().await;
         assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     }

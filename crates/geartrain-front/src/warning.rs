@@ -1,4 +1,4 @@
-//! Log lines that clients can cause, at most once a second.
+//! Rate-limited warnings: log lines that clients can cause, at most once a second.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -32,13 +32,13 @@ struct State {
 }
 
 impl RepeatedWarning {
-    /// One that has not occurred. Statics, so that all connections share the count.
+    /// For statics, so that all connections share the count.
     pub const fn new() -> RepeatedWarning {
         let state = State { until: None, counted: 0, last: String::new(), timer: None };
         RepeatedWarning { state: Mutex::new(state) }
     }
 
-    /// The warning occurred.
+    /// Logs or counts one occurrence.
     pub fn warn(&'static self, text: impl Display) {
         if let Some(line) = self.line(Instant::now(), &text) {
             tracing::warn!("{line}");
