@@ -13,7 +13,7 @@ use crate::qless;
 use crate::session::Session;
 
 /// All commands, for `COMMAND`. Calls of the queue are among them.
-const WORDS: [&str; 37] = [
+const COMMANDS: [&str; 37] = [
     "auth",
     "client",
     "command",
@@ -55,7 +55,7 @@ const WORDS: [&str; 37] = [
 ];
 
 /// How many of them are refused.
-const REFUSED: usize = 6;
+const REFUSED_COMMANDS: usize = 6;
 
 /// The version that client libraries see, and choose their commands by.
 const REDIS_VERSION: &str = "7.0.0";
@@ -182,7 +182,7 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
             "ERR {} is not allowed here: geartrain must be started so that it allows flushing",
             shown(&name).to_ascii_uppercase()
         )),
-        _ if WORDS[..WORDS.len() - REFUSED].iter().any(|word| word.as_bytes() == name) => {
+        _ if COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS].iter().any(|word| word.as_bytes() == name) => {
             out.error(&wrong_number(&name));
         }
         _ => out.error(&format!(
@@ -334,7 +334,7 @@ fn command(arguments: &[Bytes], out: &mut Output) {
         out.array(0);
         (0..3).for_each(|_| out.integer(0));
     };
-    let known = &WORDS[..WORDS.len() - REFUSED];
+    let known = &COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS];
     match arguments {
         [] => {
             out.array(known.len());

@@ -251,3 +251,64 @@ impl Drop for Relay {
         self.marks.unregister(self.relay_id);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+mod tests {
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use futures_util::FutureExt;
+    use geartrain_core::{Answer, Call, Pending, Pop, PopReply, Seconds, Subscription};
+
+    use super::*;
+
+    /// A backend whose result streams always announce a delivery and never have one.
+    struct NeverDrained;
+
+    impl ResultStream for NeverDrained {
+        fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+            Box::pin(poll_fn(|context| {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }))
+        }
+    }
+
+    impl Backend for NeverDrained {
+        fn execute(&self, _: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+            unreachable!("nothing is executed")
+        }
+
+        fn pop_or_wait(&self, _: Pop, _: Seconds) -> Pending<'_, PopReply> {
+            unreachable!("nothing is popped")
+        }
+
+        fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
+            unreachable!("events are not subscribed to")
+        }
+
+        fn open_result_stream(&self, _: u64) -> Pending<'_, Box<dyn ResultStream>> {
+            Box::pin(async { Ok(Box::new(NeverDrained) as Box<dyn ResultStream>) })
+        }
+    }
+
+    #[tokio::test]
+    async fn closing_a_stream_releases_the_replies_that_wait_for_it() {
+        let (streams, outbox) = (ResultStreams::default(), outbox::Receiver::new());
+        assert!(streams.flush().now_or_never().is_some(), "nothing is open");
+        let channel = Bytes::from_static(b"gt:front:1");
+        streams.open(&NeverDrained, 1, &channel, 1, &outbox.sender).await.unwrap();
+        let mut reply = Box::pin(streams.flush());
+        for _ in 0..10 {
+            assert!((&mut reply).now_or_never().is_none(), "the stream is not drained");
+            tokio::task::yield_now().await;
+        }
+        streams.close(2, &channel);
+        assert!((&mut reply).now_or_never().is_none(), "another connection does not close it");
+        streams.close(1, &channel);
+        reply.await;
+        streams.shut_down().await;
+        assert!(streams.flush().now_or_never().is_some());
+    }
+}

@@ -8,5 +8,5 @@ mod front;
 mod native;
 mod published;
 mod qless;
+mod redis_commands;
 mod result_streams;
-mod words;

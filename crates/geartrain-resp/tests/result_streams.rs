@@ -137,7 +137,7 @@ async fn a_reply_visits_only_the_result_streams_that_its_command_concerned() {
 
 #[tokio::test]
 async fn all_deliveries_of_a_command_come_before_its_reply() {
-    // More than a task may do in one turn before it has to yield to others.
+    // More than one turn of a task may handle before it has to yield.
     const JOBS: u64 = 1_000;
     let server = Server::start().await;
     let mut caller = server.waiting_client(5..6).await;
