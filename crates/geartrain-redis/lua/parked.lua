@@ -1,92 +1,98 @@
--- Those who wait for something to pop: each wait of a process sleeps on its queues, and one is woken for each job that comes in.
--- Others only want to be told: whatever comes in, all of them are, and one message is enough for all of a process.
+-- Parked pops: each is in a sorted set for each of its queues, and one is woken for each job that becomes
+-- ready. Waits for readiness are sets of processes: all are notified, with one message per process.
 
-local SLEEP_SECONDS = 5 -- after its last wait a process is forgotten
+local PARK_SECONDS = 5 -- without another request a parked pop expires
 
--- The clock of Redis, because sleepers are not timed by what callers say.
+-- The clock of Redis, because parked pops do not expire by the callers' time.
 local function clock()
   local time = call('TIME')
   return time[1] + time[2] / 1e6
 end
 
--- A wait as text: those of one process that came together sort by their numbers.
-local function wait_text(process, number)
+-- A parked pop as text: pops of one process with the same score sort by their numbers.
+local function pop_text(process, number)
   return string.format('%016.0f ', number) .. process
 end
 
--- Remembers that a process sleeps on these queues.
-function sleep.sleep(process, number, queues)
-  local till, text = clock() + SLEEP_SECONDS, wait_text(process, number)
-  for _, queue in ipairs(queues) do zset.add(key.sleep .. queue, till, text) end
-  local waits = key.waits .. process
+-- Parks a pop in its queues.
+function parked.park(process, number, queues)
+  local till, text = clock() + PARK_SECONDS, pop_text(process, number)
+  for _, queue in ipairs(queues) do zset.add(key.parked .. queue, till, text) end
+  local waits = key.parked_of .. process
   call('HSET', waits, text, pack(queues))
-  call('EXPIRE', waits, 2 * SLEEP_SECONDS)
+  call('EXPIRE', waits, 2 * PARK_SECONDS)
 end
 
--- A wait is over: it sleeps nowhere any more.
-local function end_wait(process, text)
-  local waits = key.waits .. process
+-- Removes a parked pop from its queues.
+local function remove_pop(process, text)
+  local waits = key.parked_of .. process
   local stored = call('HGET', waits, text)
   if not stored then return end
   call('HDEL', waits, text)
-  for _, queue in ipairs(cmsgpack.unpack(stored)) do zset.remove(key.sleep .. queue, text) end
+  for _, queue in ipairs(cmsgpack.unpack(stored)) do zset.remove(key.parked .. queue, text) end
 end
 
-function sleep.awake(process, number)
-  end_wait(process, wait_text(process, number))
+function parked.unpark(process, number)
+  remove_pop(process, pop_text(process, number))
 end
 
--- Remembers that a process wants to be told when there is something in these queues. That it no longer does is not said: at worst it is told once in vain.
-function sleep.watch(process, queues)
+-- Records a process that waits for readiness of these queues. It is never removed: at worst one notice is in
+-- vain.
+function parked.watch(process, queues)
   for _, queue in ipairs(queues) do
     -- All waits of one call are of one process.
-    if not known.watched[queue] then
-      known.watched[queue] = true
+    if not cache.watched[queue] then
+      cache.watched[queue] = true
       call('SADD', key.watch .. queue, process)
-      call('EXPIRE', key.watch .. queue, SLEEP_SECONDS)
+      call('EXPIRE', key.watch .. queue, PARK_SECONDS)
     end
   end
 end
 
--- Wakes one wait of a queue for each job that came in, those that asked longest ago first. Where nobody hears the process is gone, and the next one is woken
--- in its stead. On a Cluster the count of those who heard is of one node, so that there nobody is passed over.
-local function wake_sleepers(queue, at, count)
+-- Wakes one parked pop of a queue for each ready job, the longest parked first. If nothing receives the
+-- message, the process is gone and the next pop is woken. On a Cluster PUBLISH counts receivers on one node
+-- only, so there every message counts as received.
+local function wake_pops(queue, at, count)
   call('ZREMRANGEBYSCORE', at, '-inf', exact(clock()))
   while count > 0 do
-    local text = zset.ask('ZRANGE', at, 0, 0)[1]
+    local text = zset.read('ZRANGE', at, 0, 0)[1]
     if not text then break end
     local process = text:match('^%d+ (.*)$')
     zset.remove(at, text)
-    end_wait(process, text)
-    local heard = call('PUBLISH', key.to .. process, pack({ Wake = queue }))
-    if heard > 0 or sleep.in_cluster() then count = count - 1 end
+    remove_pop(process, text)
+    local receivers = call('PUBLISH', key.to .. process, pack({ Wake = queue }))
+    if receivers > 0 or parked.in_cluster() then count = count - 1 end
   end
 end
 
--- Tells all who want to be told. They ask again, and say so again if there is nothing after all.
-local function tell_watchers(queue, at)
-  for _, process in ipairs(call('SMEMBERS', at)) do call('PUBLISH', key.to .. process, pack({ Ready = queue })) end
+-- Notifies all processes that wait for readiness. They check, and record their wait again if they find
+-- nothing.
+local function notify_watchers(queue, at)
+  for _, process in ipairs(call('SMEMBERS', at)) do
+    call('PUBLISH', key.to .. process, pack({ Ready = queue }))
+  end
   call('DEL', at)
 end
 
--- Those who sleep are woken before others are told, so that a process which hears both asks for its pops first.
-function sleep.wake()
-  for queue, count in pairs(out.woken) do
-    local asleep, watched = key.sleep .. queue, key.watch .. queue
-    zset.settle(asleep)
-    if call('EXISTS', asleep, watched) > 0 then
-      wake_sleepers(queue, asleep, count)
-      tell_watchers(queue, watched)
+-- Parked pops are woken before readiness is announced, so that a process that receives both sends its pops
+-- first.
+function parked.wake()
+  for queue, count in pairs(out.ready) do
+    local pops, watched = key.parked .. queue, key.watch .. queue
+    zset.flush(pops)
+    if call('EXISTS', pops, watched) > 0 then
+      wake_pops(queue, pops, count)
+      notify_watchers(queue, watched)
     end
   end
-  out.woken = {}
-  for at in pairs(pending) do zset.settle(at) end
+  out.ready = {}
+  for at in pairs(pending) do zset.flush(at) end
 end
 
-function sleep.in_cluster()
-  if known.cluster == nil then
+function parked.in_cluster()
+  if cache.cluster == nil then
     local asked, info = pcall(call, 'INFO', 'cluster')
-    known.cluster = asked and info:find('cluster_enabled:1', 1, true) ~= nil
+    cache.cluster = asked and info:find('cluster_enabled:1', 1, true) ~= nil
   end
-  return known.cluster
+  return cache.cluster
 end

@@ -320,7 +320,9 @@ impl Connector {
         let node = match redis::from_redis_value::<Option<Node>>(named) {
             Ok(Some(node)) => node,
             _ => {
-                return Err(ConnectionError::NoMaster(format!("the sentinels know no master named {master}")));
+                return Err(ConnectionError::NoMaster(format!(
+                    "the sentinels know no master named {master}"
+                )));
             }
         };
         let state = connection.send(cmd("SENTINEL").arg("MASTER").arg(master)).await?;

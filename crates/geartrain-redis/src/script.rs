@@ -9,24 +9,24 @@ const SHARED: [&str; 3] =
 
 /// A slice per file, with the table that it fills. Its locals are its own, because Lua allows 200 per
 /// function.
-const RULES: [(&str, &str); 22] = [
+const SLICES: [(&str, &str); 22] = [
     ("zset", include_str!("../lua/zset.lua")),
-    ("say", include_str!("../lua/say.lua")),
-    ("large", include_str!("../lua/large.lua")),
+    ("publish", include_str!("../lua/publish.lua")),
+    ("int64", include_str!("../lua/int64.lua")),
     ("order", include_str!("../lua/order.lua")),
     ("option", include_str!("../lua/options.lua")),
     ("stats", include_str!("../lua/stats.lua")),
     ("job", include_str!("../lua/job.lua")),
-    ("side", include_str!("../lua/side.lua")),
+    ("put_options", include_str!("../lua/put_options.lua")),
     ("put", include_str!("../lua/put.lua")),
     ("finish", include_str!("../lua/finish.lua")),
     ("pop", include_str!("../lua/pop.lua")),
     ("recur", include_str!("../lua/recur.lua")),
-    ("able", include_str!("../lua/able.lua")),
+    ("capabilities", include_str!("../lua/capabilities.lua")),
     ("change", include_str!("../lua/change.lua")),
     ("read", include_str!("../lua/read.lua")),
     ("events", include_str!("../lua/events.lua")),
-    ("sleep", include_str!("../lua/sleep.lua")),
+    ("parked", include_str!("../lua/parked.lua")),
     ("tick", include_str!("../lua/tick.lua")),
     ("why", include_str!("../lua/why.lua")),
     ("qless", include_str!("../lua/qless.lua")),
@@ -67,7 +67,7 @@ pub fn library() -> &'static Library {
         // While a library loads, it can only register functions, so the first call defines the rest.
         let body = format!(
             "{}\nlocal main\nlocal function enter(keys, arguments)\n  main = main or geartrain().main\n  return main(keys, arguments)\nend\n",
-            rules()
+            program()
         );
         let name = format!("geartrain_{}", &sha(&body)[..16]);
         let (reads, frees) = (format!("{name}_reads"), format!("{name}_frees"));
@@ -88,7 +88,7 @@ pub fn library() -> &'static Library {
 /// The program as a script: called without keys it is a Qless script, with one it speaks our wire format.
 pub fn script() -> &'static Script {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-        let text = format!("{}\nreturn geartrain().main(KEYS, ARGV)\n", rules());
+        let text = format!("{}\nreturn geartrain().main(KEYS, ARGV)\n", program());
         Script { sha: sha(&text), text }
     });
     &SCRIPT
@@ -97,13 +97,13 @@ pub fn script() -> &'static Script {
 /// The program as a local table `geartrain`, for scripts of users.
 pub fn composable() -> &'static str {
     static COMPOSABLE: LazyLock<String> =
-        LazyLock::new(|| format!("local geartrain = (function()\n{}return geartrain()\nend)()\n", rules()));
+        LazyLock::new(|| format!("local geartrain = (function()\n{}return geartrain()\nend)()\n", program()));
     &COMPOSABLE
 }
 
 /// A function that defines everything and returns the entry points.
-fn rules() -> String {
-    let blocks = RULES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
+fn program() -> String {
+    let blocks = SLICES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
     format!(
         "local function geartrain()\n{}{blocks}{MAIN}return {{ main = main, within = within }}\nend\n",
         SHARED.concat()

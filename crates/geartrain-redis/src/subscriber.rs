@@ -209,11 +209,11 @@ impl SubscriberTask {
             now + SUBSCRIPTION_RENEWAL
         };
         if self.parked.is_empty() && self.connection.is_some() {
-            let listen_at = self.subscription_renewed_at + SUBSCRIPTION_RENEWAL;
+            let subscription_due = self.subscription_renewed_at + SUBSCRIPTION_RENEWAL;
             return renew_at.min(if self.event_subscribers.is_empty() {
                 now + SUBSCRIPTION_RENEWAL
             } else {
-                listen_at
+                subscription_due
             });
         }
         if self.connection.is_none() {

@@ -1,4 +1,4 @@
-//! Our Lua in each of its forms, loaded for real.
+//! The Lua program in each of its forms, loaded into a Redis.
 
 use crate::support;
 
@@ -119,14 +119,14 @@ fn namespaces_know_nothing_of_each_other() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_and_changes_nothing() {
+fn a_malformed_request_is_an_error_and_changes_nothing() {
     let server = Server::start();
     let connection = &mut server.connect();
     let library = script::library();
     load(&library.text, connection).unwrap();
     let unknown = wire::encode(&(1, std::collections::BTreeMap::from([("Dance", 1)])));
     let other_version = wire::encode(&(2, "Batch"));
-    // A put, and behind it something that nobody knows.
+    // A put, followed by an unknown command.
     let mut half = batch(vec![put("a").into(), put("b").into()]);
     let at = half.windows(3).rposition(|bytes| bytes == b"Put").unwrap();
     half[at..at + 3].copy_from_slice(b"Pot");
@@ -149,7 +149,7 @@ fn the_rules_can_be_part_of_a_script_of_ones_own() {
     let server = Server::start();
     let connection = &mut server.connect();
     // Moves a job only if fewer than two are there already.
-    let own = format!(
+    let user_script = format!(
         "{}
         return geartrain.within('', tonumber(ARGV[1]), function(queue)
           if queue.length('q') < 2 then
@@ -160,7 +160,7 @@ fn the_rules_can_be_part_of_a_script_of_ones_own() {
         script::composable()
     );
     let run = |jid: &str, connection: &mut Connection| -> i64 {
-        redis::cmd("EVAL").arg(&own).arg(0).arg(7).arg(jid).query(connection).unwrap()
+        redis::cmd("EVAL").arg(&user_script).arg(0).arg(7).arg(jid).query(connection).unwrap()
     };
     assert_eq!(["a", "b", "c"].map(|jid| run(jid, connection)), [1, 2, 2]);
 }
@@ -176,7 +176,7 @@ fn a_foreign_script_that_hands_a_job_on_makes_its_token_worthless() {
     let mut answers: Answers = wire::decode(&fcall(&library.name, &asked, connection).unwrap()).unwrap();
     let Ok(Reply::Pop(popped)) = answers.remove(1) else { panic!("it is there") };
     let token = popped.jobs[0].lock.token;
-    // What a foreign pop writes of the job.
+    // What a foreign pop writes to the job.
     redis::cmd("HSET")
         .arg("ql:j:a")
         .arg(&["worker", "w", "expires", "100", "state", "running", "time", "40.00000000000000000000"])
