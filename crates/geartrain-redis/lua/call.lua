@@ -9,24 +9,24 @@ local call     -- redis.call, which does not exist while a function library is l
 local now      -- the time of the current command
 local prefix   -- of every key and channel
 local key = {} -- beginnings of keys
-local cache    -- cache: what was read during this call and is still valid
+local cache    -- what was read during this call and is still valid
 local pending  -- unwritten changes to sorted sets, by key
 local out      -- what to publish, in order
 
 -- The slices. They are declared together because they call each other, and are tables because a Lua function
 -- may have 200 locals only.
-local zset, publish, order, option, stats, job, put_options, put, pop, finish = {}, {}, {}, {}, {}, {}, {},
-  {}, {}, {}
-local change, recur, read, capabilities, tick, why, events, parked, int64, qless, native, batch = {}, {}, {},
-  {}, {}, {}, {}, {}, {}, {}, {}, {}
+local zset, publish, order, option, stats, job = {}, {}, {}, {}, {}, {}
+local put_options, put, pop, finish, change, recur = {}, {}, {}, {}, {}, {}
+local read, capabilities, tick, why, events, parked = {}, {}, {}, {}, {}, {}
+local int64, qless, native, batch = {}, {}, {}, {}
 
 -- Defines the functions of a slice on first use: a script is run anew by every call, and needs few of them.
-local function lazily(rules, define)
-  setmetatable(rules, {
+local function lazily(slice, define)
+  setmetatable(slice, {
     __index = function(_, name)
-      setmetatable(rules, nil)
+      setmetatable(slice, nil)
       define()
-      return rules[name]
+      return slice[name]
     end,
   })
 end
@@ -68,8 +68,7 @@ local function begin(of_prefix)
   cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},
     quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {},
     order = {}, days = {}, capabilities = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {},
-      watched = {}, empty = {},
-    typed = {} }
+    watched = {}, empty = {}, typed = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, deliveries = {}, ready = {} }
 end

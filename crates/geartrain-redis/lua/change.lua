@@ -104,7 +104,7 @@ end
 function change.forget_queues(queues)
   at_least_one('queues', queues)
   in_parts(queues, 'ZREM', key.queues)
-  cache.registered, cache.desk = {}, nil
+  cache.registered, cache.put_context = {}, nil
 end
 
 function change.forget_workers(workers)

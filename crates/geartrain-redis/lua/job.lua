@@ -491,11 +491,11 @@ end
 
 -- Removes a failed job from its group, and from the day's count of failed jobs.
 function job.leave_group(of, failure, queue)
-  local read, told = pcall(cjson.decode, failure or '')
-  if not read or type(told) ~= 'table' or not told.group then return end
-  call('LREM', key.group .. told.group, 0, of.jid)
-  if call('EXISTS', key.group .. told.group) == 0 then call('SREM', key.failures, told.group) end
-  if type(told.when) == 'number' then stats.count('failed', queue, told.when, -1) end
+  local read, report = pcall(cjson.decode, failure or '')
+  if not read or type(report) ~= 'table' or not report.group then return end
+  call('LREM', key.group .. report.group, 0, of.jid)
+  if call('EXISTS', key.group .. report.group) == 0 then call('SREM', key.failures, report.group) end
+  if type(report.when) == 'number' then stats.count('failed', queue, report.when, -1) end
 end
 
 -- A failure as it is stored.

@@ -215,7 +215,7 @@ local function assign(context, jid, at, time)
   return token, lock
 end
 
-local function tell(jid, queue, worker)
+local function publish_popped(jid, queue, worker)
   if publish.has_event_subscribers() then
     publish.event('Popped', { jid = jid, queue = queue, worker = worker })
   end
@@ -227,7 +227,7 @@ end
 local function pop_plain(jid, at, found, asked, context)
   local token = assign(context, jid, at, found[4] or '0')
   local queue, worker = context.queue, context.worker
-  if not (cache.unpublished or publish.is_not_needed()) then tell(jid, queue, worker) end
+  if not (cache.unpublished or publish.is_not_needed()) then publish_popped(jid, queue, worker) end
   return asked.show_plain(jid, queue, found[10] or '', found[11] or '', found[9] or '0', found[5] or '0',
     found[8] or '0', worker, token, context.deadline)
 end
@@ -255,7 +255,7 @@ local function pop_one(of, asked, context)
     job.set_attempt(of, token, { deadline = ends })
     zset.add(key.deadlines, ends, jid)
   end
-  tell(jid, queue, worker)
+  publish_popped(jid, queue, worker)
   -- Encoded now: before the pop ends its lock may have expired.
   return asked.show and asked.show(of) or of
 end

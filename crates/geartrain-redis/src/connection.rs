@@ -59,7 +59,7 @@ pub enum ConnectionError {
     #[error("no master: {0}")]
     NoMaster(String),
     /// The node did not reply in time.
-    #[error("no reply within {0:?}")]
+    #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// Another node was promoted during the call. The old one's reply is rejected: the new one may lack the
     /// write.

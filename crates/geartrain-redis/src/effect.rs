@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_what_the_most_demanding_of_its_commands_is() {
+    fn a_batch_has_the_effect_of_its_most_demanding_command() {
         let jid = || Jid::new("j").expect("a name");
         let put =
             Put::new(QueueName::new("q").expect("a name"), jid(), Klass::new("k").expect("a name"), "{}");

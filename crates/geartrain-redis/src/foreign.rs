@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_qless_says_is_understood() {
+    fn messages_of_qless_become_events() {
         let (j, q, w) = (Jid::new("j").unwrap(), QueueName::new("q").unwrap(), WorkerName::new("w").unwrap());
         for (channel, message, expected) in [
             (
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_left_alone() {
+    fn unknown_messages_are_ignored() {
         for message in [
             "",
             "7",

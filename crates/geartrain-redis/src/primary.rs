@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_say_is_read() {
+    fn answers_of_peers_are_parsed() {
         let switch = switch_of("main 10.0.0.1 6379 10.0.0.2 6380");
         assert_eq!(switch, Some(("main", ("10.0.0.1".into(), 6379), ("10.0.0.2".into(), 6380))));
         assert_eq!(switch_of("main 10.0.0.1 x 10.0.0.2 6380"), None);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_where_and_how() {
+    fn urls_are_parsed() {
         let url = parse("rediss://ann:s%40cret@queue.example:7000/3?prefix=a:&replicas=2&patience=5");
         assert_eq!(url.kind, Kind::Single(node("queue.example", 7000)));
         assert!(url.encrypted);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_url_is_refused_with_what_is_wrong() {
+    fn bad_urls_are_refused_with_the_reason() {
         for (url, why) in [
             ("redis", "write it as redis://HOST:PORT"),
             ("http://h", "its scheme is none of redis, rediss, redis+unix, redis+sentinel and redis+cluster"),

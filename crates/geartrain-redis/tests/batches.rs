@@ -4,8 +4,8 @@ use crate::support;
 
 use geartrain_core::wire::{self, Answers, Request};
 use geartrain_core::{
-    Answer, Call, Command, Complete, Count, Holder, Jid, Klass, Pop, Priority, Put, PutReply, QueueLimits,
-    QueueName, Refusal, Reply, SetLimits, Tag, Timestamp, Token, Track, WorkerName,
+    Answer, Call, Command, Complete, Count, ForgetQueues, Holder, Jid, Klass, Pop, Priority, Put, PutReply,
+    QueueLimits, QueueName, Refusal, Reply, SetLimits, Tag, Timestamp, Token, Track, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -209,4 +209,13 @@ fn a_subscriber_of_the_log_gets_a_message_for_every_job_of_a_large_batch() {
             assert_eq!(text, format!(r#"{{"jid":"{jid}","event":"completed","queue":"q"}}"#));
         }
     }
+}
+
+/// What puts of one time have in common is cached, and must not outlive the registration of their queue.
+#[test]
+fn a_queue_forgotten_within_a_batch_is_registered_by_the_next_put() {
+    let mut queue_system = Queue::start(Writing::Ours);
+    let forget = ForgetQueues { queues: vec![queue()] };
+    queue_system.batch(1, vec![put(1).into(), forget.into(), put(2).into()]);
+    assert_eq!(queue_system.members("ql:queues"), 1);
 }

@@ -91,7 +91,7 @@ fn a_tick_detaches_the_waiters_of_a_process_that_died_and_of_no_other() {
 }
 
 #[test]
-fn a_process_that_ends_properly_takes_its_registration_back() {
+fn a_process_that_shuts_down_removes_its_registration() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis);
     let stream = block_on(backend.open_result_stream(ALIVE)).unwrap();

@@ -114,7 +114,7 @@ fn message<T: serde::de::DeserializeOwned>(subscription: &mut redis::PubSub<'_>)
 }
 
 #[test]
-fn each_job_wakes_one_wait() {
+fn each_job_wakes_one_parked_pop() {
     let mut queue_system = Queue::start();
     let mut subscriber = queue_system.server.connect();
     let mut subscription = subscriber.as_pubsub();
@@ -158,16 +158,16 @@ fn readiness_is_announced_once_per_process_after_its_pops_are_woken() {
     }
     assert_eq!(queue_system.wait("p", 3), ParkReply::Parked { next: None });
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
-    let mut heard = || {
+    let mut next_notice = || {
         let message = subscription.get_message().unwrap();
-        let roused: ParkedPopNotice = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
-        (message.get_channel_name().to_owned(), roused)
+        let notice: ParkedPopNotice = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
+        (message.get_channel_name().to_owned(), notice)
     };
-    assert_eq!(heard(), ("gt:to:p".into(), ParkedPopNotice::Wake(queue())));
-    let mut told = [heard(), heard()];
-    told.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(next_notice(), ("gt:to:p".into(), ParkedPopNotice::Wake(queue())));
+    let mut notices = [next_notice(), next_notice()];
+    notices.sort_by(|one, other| one.0.cmp(&other.0));
     let ready = |process: &str| (format!("gt:to:{process}"), ParkedPopNotice::Ready(queue()));
-    assert_eq!(told, [ready("other"), ready("p")]);
+    assert_eq!(notices, [ready("other"), ready("p")]);
     assert_eq!(queue_system.keys("gt:watch:*"), Vec::<String>::new());
     // No other message was published.
     queue_system.redis(&["PUBLISH", "gt:to:p", "the end"]);
@@ -195,7 +195,7 @@ fn a_wait_for_readiness_learns_when_a_job_falls_due() {
 }
 
 #[test]
-fn a_counter_that_a_double_cannot_tell_apart_any_more_gives_nothing() {
+fn a_counter_beyond_the_integers_of_a_double_is_refused() {
     let mut queue_system = Queue::start();
     let allot = |count| Command::from(AllocateIds { counter: "c".into(), count: Count::new(count).unwrap() });
     queue_system.redis(&["HSET", "gt:counters", "c", "9007199254740989"]);
@@ -293,7 +293,7 @@ fn no_token_is_given_twice_even_if_the_last_one_is_forgotten() {
 }
 
 #[test]
-fn a_key_is_free_once_a_foreign_script_has_ended_its_job() {
+fn a_unique_key_is_free_once_a_foreign_script_has_ended_its_job() {
     let mut queue_system = Queue::start();
     let terms = PutOptions { unique: UniqueKey::new(b"key").ok(), ..PutOptions::default() };
     assert_eq!(queue_system.at(0, with_terms("a", terms.clone())), Reply::Put(PutReply::Created));
@@ -336,7 +336,7 @@ fn entries_made_invalid_by_a_foreign_script_are_no_longer_due() {
 }
 
 #[test]
-fn a_worker_that_a_foreign_script_forgot_can_do_nothing() {
+fn a_worker_removed_by_a_foreign_script_has_no_capabilities() {
     let mut queue_system = Queue::start();
     let ability = geartrain_core::Capability { queue: queue(), klass: None, attempt_max: None };
     queue_system.at(0, Announce { worker: worker("w"), change: AnnounceChange::Can(vec![ability]) });
@@ -357,7 +357,7 @@ fn entries_left_behind_by_a_foreign_script_are_skipped() {
 }
 
 #[test]
-fn a_retry_of_fractions_and_a_negative_one_are_shown_as_counts() {
+fn fractional_and_negative_retries_are_shown_as_counts() {
     let mut queue_system = Queue::start();
     queue_system.at(0, put("a"));
     queue_system.redis(&["HSET", "ql:j:a", "retries", "-2.5", "remaining", "2.7"]);

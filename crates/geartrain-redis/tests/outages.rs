@@ -116,9 +116,9 @@ fn parked_pops_cost_one_command_a_second() {
                 threads.spawn(move || block_on(backend.ready_or_wait(queues, Seconds::from(60))))
             })
             .collect();
-        until("all are asleep", || {
-            let asleep = |command: &str, key: &str| ask::<usize>(redis.port(), &[command, key]).unwrap_or(0);
-            asleep("ZCARD", "gt:sleep:empty") == WAITS && asleep("SCARD", "gt:watch:empty") == 1
+        until("all are parked", || {
+            let parked = |command: &str, key: &str| ask::<usize>(redis.port(), &[command, key]).unwrap_or(0);
+            parked("ZCARD", "gt:sleep:empty") == WAITS && parked("SCARD", "gt:watch:empty") == 1
         });
         let (begun, before) = (Instant::now(), calls());
         // Requests are counted over a time, so time has to pass here.

@@ -74,7 +74,7 @@ fn two_versions_of_the_library_live_side_by_side() {
 }
 
 #[test]
-fn the_name_of_the_library_tells_its_text() {
+fn the_name_of_the_library_depends_on_its_text() {
     let library = script::library();
     let hash = library.name.strip_prefix("geartrain_").unwrap();
     assert!(hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()), "{hash}");
@@ -82,7 +82,7 @@ fn the_name_of_the_library_tells_its_text() {
 }
 
 #[test]
-fn the_script_speaks_both_apis() {
+fn the_script_serves_both_apis() {
     let server = Server::start();
     let connection = &mut server.connect();
     let script = script::script();
@@ -106,7 +106,7 @@ fn the_script_speaks_both_apis() {
 }
 
 #[test]
-fn namespaces_know_nothing_of_each_other() {
+fn prefixes_are_separate() {
     let server = Server::start();
     let connection = &mut server.connect();
     let library = script::library();
@@ -145,7 +145,7 @@ fn a_malformed_request_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn the_rules_can_be_part_of_a_script_of_ones_own() {
+fn the_program_can_be_part_of_a_users_script() {
     let server = Server::start();
     let connection = &mut server.connect();
     // Moves a job only if fewer than two are there already.
@@ -166,7 +166,7 @@ fn the_rules_can_be_part_of_a_script_of_ones_own() {
 }
 
 #[test]
-fn a_foreign_script_that_hands_a_job_on_makes_its_token_worthless() {
+fn a_foreign_pop_invalidates_the_token() {
     let server = Server::start();
     let connection = &mut server.connect();
     let library = script::library();

@@ -130,7 +130,7 @@ const KEYS: [&str; 26] = [
 ];
 
 #[test]
-fn a_command_that_meets_a_key_of_a_wrong_type_leaves_every_job_where_it_was() {
+fn a_command_that_meets_a_key_of_the_wrong_type_changes_no_job() {
     let server = Server::start();
     let mut connection = server.connect();
     let library = &script::library().text;

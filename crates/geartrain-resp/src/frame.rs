@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resp_is_refused_by_name() {
+    fn each_protocol_error_has_its_name() {
         let long = format!("*1\r\n${}\r\n", BULK_BYTES_MAX + 1);
         let line = vec![b'x'; INLINE_BYTES_MAX + 1];
         for (bytes, error) in [
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_not_be_longer_than_its_sender_is_trusted_with() {
+    fn unauthenticated_requests_have_a_lower_limit() {
         let total = format!("*3\r\n$40000\r\n{}\r\n$40000\r\n", "x".repeat(40_000));
         let mut parser = Parser::new(UNAUTHENTICATED_BYTES_MAX);
         let parsed = parser.next(&mut BytesMut::from(total.as_bytes()));

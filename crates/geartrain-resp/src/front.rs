@@ -96,7 +96,7 @@ impl Shared {
     /// Admits one more connection, or returns the error reply.
     fn admit(&self) -> Result<Admitted, String> {
         self.options.admission.admit(self.options.password.is_some()).map_err(|full| {
-            REFUSED.warn(format_args!("RESP connection refused: {full}"));
+            REFUSED.warn(format_args!("a RESP connection is refused: {full}"));
             full.to_string()
         })
     }
@@ -153,7 +153,7 @@ impl Front {
                         Err(text) => refuse(writer, &text),
                     },
                     Err(error) => {
-                        NOT_ACCEPTED.warn(format_args!("cannot accept a connection: {error}"));
+                        NOT_ACCEPTED.warn(format_args!("a connection cannot be accepted: {error}"));
                         tokio::time::sleep(ACCEPT_AGAIN).await;
                     }
                 },

@@ -217,7 +217,7 @@ impl Relay {
                 Ok(delivery) => delivery,
                 Err(end) => {
                     // Only a new connection can begin anew.
-                    tracing::warn!("{end}");
+                    tracing::warn!("a result stream has ended: {end}");
                     break;
                 }
             };

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_a_minute_off_is_right_enough() {
+    fn a_clock_less_than_a_minute_off_is_accepted() {
         let own = UNIX_EPOCH + Duration::from_secs(1_000_000);
         for (sent, off) in [
             (1_000_000.0, None),

@@ -146,7 +146,7 @@ async fn a_payload_of_64_mib_comes_and_goes_and_a_larger_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_peer_that_asks_and_does_not_read_is_not_read_from() {
+async fn a_client_that_does_not_read_its_replies_is_not_read_from() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     let data = format!("\"{}\"", "x".repeat(1 << 20));
@@ -228,7 +228,7 @@ async fn every_connection_needs_the_password() {
 }
 
 #[tokio::test]
-async fn more_connections_than_allowed_are_turned_away() {
+async fn connections_over_the_limit_are_refused() {
     let admission = Admission::with_limits(2, AUTHENTICATE_WITHIN);
     let server = Server::with(Options { admission, ..Options::default() }).await;
     let mut first = server.peer().await;

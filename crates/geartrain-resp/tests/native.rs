@@ -295,7 +295,7 @@ async fn a_job_ending_is_delivered_to_the_result_stream_of_its_waiter() {
 }
 
 #[tokio::test]
-async fn the_same_is_spoken_over_a_socket_file() {
+async fn a_unix_socket_serves_the_same_protocol() {
     let scratch = geartrain_testkit::peers::Scratch::new("resp");
     let path = scratch.path().join("socket");
     let backend = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());

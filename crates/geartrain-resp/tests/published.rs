@@ -218,7 +218,7 @@ async fn a_closed_connection_is_no_longer_subscribed() {
 }
 
 #[tokio::test]
-async fn a_listener_that_does_not_read_is_cut_off_and_the_others_are_not() {
+async fn a_subscriber_that_does_not_read_is_disconnected_and_others_are_not() {
     let server = Server::start().await;
     let mut slow = server.peer().await;
     slow.ask(&["SUBSCRIBE", "ql:log"]).await;

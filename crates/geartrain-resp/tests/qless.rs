@@ -203,7 +203,7 @@ async fn a_requeue_looks_for_the_job_before_it_looks_at_the_rest() {
 }
 
 #[tokio::test]
-async fn both_dialects_of_put_are_understood() {
+async fn both_forms_of_put_are_accepted() {
     let server = Server::start().await;
     let mut listener = server.peer().await;
     listener.ask(&["SUBSCRIBE", "ql:w:w"]).await;
@@ -392,7 +392,7 @@ async fn data_is_kept_as_given_but_for_heartbeat_and_fail() {
 }
 
 #[tokio::test]
-async fn a_payload_that_is_not_json_can_be_seen_and_given_back() {
+async fn a_payload_that_is_not_json_can_be_read_and_sent_back() {
     use geartrain_core::{Backend, Jid, Klass, Put, QueueName};
     let server = Server::start().await;
     let mut peer = server.qless().await;

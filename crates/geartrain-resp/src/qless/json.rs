@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rewritten_is_as_qless_writes_it() {
+    fn rewritten_json_is_as_qless_writes_it() {
         for (json, text) in [
             (" { \"a\" : [ ] , \"b\":[1, 2.50] } ", r#"{"a":{},"b":[1,2.5]}"#),
             ("[]", "{}"),
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused() {
+    fn text_that_is_not_json_is_refused() {
         for json in [
             "",
             "{",
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn one_field_is_found_only_if_it_is_alone() {
+    fn a_single_field_is_found_only_if_there_is_no_other() {
         assert_eq!(only_field(b" {\"$bytes\" : \"a\\/b\"} ", "$bytes").as_deref(), Some(&b"a/b"[..]));
         for other in
             ["{}", "{\"$bytes\":1}", "{\"$bytes\":\"\",\"a\":1}", "[]", "{\"b\":\"\"}", "{\"$bytes\":\"\"}x"]

@@ -176,9 +176,9 @@ mod tests {
             (milestone(Milestone::Canceled), vec![("ql:canceled", "a/b")]),
             (Event::Popped { jid: jid.clone(), queue, worker }, vec![]),
         ] {
-            let told: Vec<_> =
+            let expected: Vec<_> =
                 messages.iter().map(|(channel, text)| (Bytes::from(*channel), Bytes::from(*text))).collect();
-            assert_eq!(of(&event), told);
+            assert_eq!(of(&event), expected);
         }
     }
 }
