@@ -37,8 +37,8 @@ struct Failures {
 }
 
 impl AuthThrottle {
-    /// Waits for the delay of this source, then checks the password. Sources without an address, which are Unix
-    /// sockets, count as one.
+    /// Waits for the delay of this source, then checks the password. Sources without an address, which are
+    /// Unix sockets, count as one.
     pub async fn attempt(&self, source: Option<IpAddr>, is_right: impl FnOnce() -> bool) -> bool {
         let source = source.map(network);
         let delay = self.delay(source, Instant::now());

@@ -101,7 +101,8 @@ fn some(pieces: &dyn Pieces, mut number: usize) -> (Vec<u8>, usize) {
     (bytes, number)
 }
 
-/// Encodes about `bytes` bytes: here if they are few, else on the blocking thread pool. None if that panicked.
+/// Encodes about `bytes` bytes: here if they are few, else on the blocking thread pool. None if that
+/// panicked.
 pub async fn encode_off_thread<T: Send + 'static>(
     bytes: usize,
     encode: impl FnOnce() -> T + Send + 'static,

@@ -49,10 +49,12 @@ impl Cluster {
         });
         let id: String = ask(replica.port(), &["CLUSTER", "MYID"]).unwrap();
         self.nodes.push(replica);
-        until("all nodes know the replica", || {
+        // The replica as well: if it has met only its master when that is frozen, it can never ask for votes.
+        until("all nodes know each other, and the replica as one", || {
             self.nodes.iter().all(|node| {
                 let nodes: String = ask(node.port(), &["CLUSTER", "NODES"]).unwrap();
-                nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"))
+                nodes.lines().filter(|line| !line.contains("handshake")).count() == self.nodes.len()
+                    && nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"))
             })
         });
     }

@@ -7,10 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use geartrain_testkit::peers::RedisServer;
 
-/// The URL of a namespace of its own, by prefix, in the shared Redis. Starting a Redis per case took most of the time
-/// of cases that need none of their own. The process ends with this one, because it reads our end of a pipe.
+/// The URL of a namespace of its own, by prefix, in the Redis that tests share. Starting a Redis per case took most
+/// of the time of cases that need none of their own. It ends with this process, because it reads our end of a pipe.
 pub(crate) fn shared_redis_url() -> String {
-    static SHARED: LazyLock<RedisServer> = LazyLock::new(|| RedisServer::start(&[]));
+    static SHARED: LazyLock<RedisServer> = LazyLock::new(|| {
+        let server = RedisServer::start(&[]);
+        // A static is never dropped, and so would not remove its directory. This Redis writes no files.
+        std::fs::remove_dir_all(server.directory()).expect("it was created just now");
+        server
+    });
     static NAMESPACES: AtomicU64 = AtomicU64::new(0);
     format!("{}?prefix=case-{}:", SHARED.url(), NAMESPACES.fetch_add(1, Ordering::Relaxed))
 }
