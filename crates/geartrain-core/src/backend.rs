@@ -106,6 +106,9 @@ pub struct Published {
 pub trait Subscription: Send {
     /// The next event, as soon as there is one.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>>;
+
+    /// The position of the newest event when the subscription began, 0 if there was none.
+    fn position(&self) -> u64;
 }
 
 /// Why no more events come.

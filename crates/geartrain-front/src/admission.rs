@@ -3,13 +3,14 @@
 //!
 //! Every connection takes a file descriptor. When there are none left, the store cannot open the next
 //! segment of its log and all writes stop. So connections beyond the limit are refused, and connections
-//! that have not authenticated yet have a smaller limit and a deadline: they can be opened by anybody who
-//! reaches the port.
+//! that have not authenticated yet have a smaller limit and a deadline: any program that reaches the port can
+//! open them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -48,13 +49,13 @@ pub struct Full {
 /// Why a connection that has not authenticated ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evicted {
-    /// It took longer than it may.
+    /// It took too long.
     Late,
     /// It is the oldest of too many.
     Crowded,
 }
 
-/// The right of one connection to be there; given back when it is dropped.
+/// The slot of one admitted connection; freed when it is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     admission: Arc<Admission>,
@@ -69,8 +70,8 @@ struct Unauthenticated {
 }
 
 impl Admission {
-    /// The one that all front-ends of the process use, because they share its descriptors. The limit is
-    /// read anew for each connection.
+    /// The admission of the process, used by all its front-ends because they share its descriptors. The limit
+    /// is read again for each connection.
     pub fn of_process() -> Arc<Admission> {
         static PROCESS: OnceLock<Arc<Admission>> = OnceLock::new();
         PROCESS.get_or_init(|| Arc::new(Admission::new(None, AUTHENTICATE_WITHIN))).clone()
@@ -106,14 +107,12 @@ impl Admission {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // The counts are never left half changed.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 
 impl Admitted {
-    /// Says whether the connection has authenticated. When it no longer has, its time begins; when it still
-    /// has not, nothing changes.
+    /// Records whether the connection has authenticated. Losing authentication starts the deadline anew.
     pub fn set_authenticated(&mut self, authenticated: bool) {
         if !authenticated && self.unauthenticated.is_some() {
             return;

@@ -1,10 +1,10 @@
-//! Wrong passwords: each makes the next attempt from the same source wait longer.
+//! Throttles password guessing: each failure doubles the delay of the next attempt from the same source.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::RepeatedWarning;
@@ -14,7 +14,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(10);
 /// The longest delay. It is short because a client with the right password may share the address of one that
 /// guesses, and waits as long.
 const DELAY_MAX: Duration = Duration::from_secs(1);
-/// After so long without another failure a source is like any other again.
+/// Failures are forgotten after so long without another.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// How many sources are remembered.
 const SOURCES_MAX: usize = 4_096;
@@ -37,8 +37,8 @@ struct Failures {
 }
 
 impl AuthThrottle {
-    /// Waits as long as attempts from this source have to, then asks whether the password is right. Sources
-    /// without an address, which are sockets in the file system, count as one.
+    /// Waits for the delay of this source, then checks the password. Sources without an address, which are
+    /// Unix sockets, count as one.
     pub async fn attempt(&self, source: Option<IpAddr>, is_right: impl FnOnce() -> bool) -> bool {
         let source = source.map(network);
         let delay = self.delay(source, Instant::now());
@@ -57,7 +57,7 @@ impl AuthThrottle {
     }
 
     fn delay(&self, source: Option<IpAddr>, now: Instant) -> Duration {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.sources.lock();
         match sources.get(&source) {
             Some(failures) if now.duration_since(failures.last) < FORGET_AFTER => {
                 let doubled = FIRST_DELAY.saturating_mul(1 << (failures.count - 1).min(20));
@@ -68,7 +68,7 @@ impl AuthThrottle {
     }
 
     fn note_failure(&self, source: Option<IpAddr>, now: Instant) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         if sources.len() >= SOURCES_MAX && !sources.contains_key(&source) {
             sources.retain(|_, failures| now.duration_since(failures.last) < FORGET_AFTER);
             let oldest = sources.iter().min_by_key(|(_, failures)| failures.last).map(|(source, _)| *source);
@@ -132,7 +132,7 @@ mod tests {
         for number in 0..count {
             throttle.note_failure(numbered(number), at(number));
         }
-        assert_eq!(throttle.sources.lock().unwrap().len(), SOURCES_MAX);
+        assert_eq!(throttle.sources.lock().len(), SOURCES_MAX);
         assert_eq!(throttle.delay(numbered(9), at(count)), Duration::ZERO);
         assert_eq!(throttle.delay(numbered(10), at(count)), FIRST_DELAY);
     }
@@ -141,8 +141,8 @@ mod tests {
     async fn a_wrong_password_is_counted_and_a_right_one_is_not() {
         let throttle = AuthThrottle::default();
         assert!(throttle.attempt(None, || true).await);
-        assert!(throttle.sources.lock().unwrap().is_empty());
+        assert!(throttle.sources.lock().is_empty());
         assert!(!throttle.attempt(None, || false).await);
-        assert_eq!(throttle.sources.lock().unwrap().len(), 1);
+        assert_eq!(throttle.sources.lock().len(), 1);
     }
 }

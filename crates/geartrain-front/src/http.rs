@@ -1,4 +1,4 @@
-//! HTTP on a port that does not speak it.
+//! Cross-protocol requests: HTTP sent to the port of another protocol.
 //!
 //! A web page can make a browser send an HTTP request to any port of its own machine (cross-protocol request
 //! forgery). Line-based protocols answer the header lines with errors and then execute the body. So the first
@@ -15,7 +15,7 @@ static HTTP: RepeatedWarning = RepeatedWarning::new();
 const WORDS: [&str; 11] =
     ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI", "Host:"];
 
-/// The word of HTTP that a request begins with, if it does.
+/// The HTTP method or header that a request starts with, if any.
 ///
 /// ```
 /// assert_eq!(geartrain_front::http_word(b"post"), Some("POST"));

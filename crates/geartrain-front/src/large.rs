@@ -1,4 +1,4 @@
-//! Large replies, encoded piece by piece away from the executor's threads.
+//! Large replies: encoded in pieces on the blocking thread pool, with back-pressure.
 //!
 //! Encoding 200 MB takes seconds. On an executor thread that would stop every other connection served by
 //! it, and in one go it would take as much memory again. So pieces are encoded on the blocking thread pool,
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 
 use crate::output::PIECE_BYTES;
 
@@ -18,19 +19,19 @@ static ENCODERS: Semaphore = Semaphore::const_new(2);
 
 /// A reply that can be encoded in pieces.
 pub trait Pieces: Send + Sync + 'static {
-    /// Appends the piece of this number, and says whether there was one. It is asked twice for each, and
+    /// Appends the piece of this number, and returns whether there is one. Called twice for each piece, it
     /// must write the same bytes. The largest piece bounds the memory that a reply takes while it is sent.
     fn write(&self, number: usize, out: &mut Vec<u8>) -> bool;
 }
 
-/// What comes of a large reply, in this order.
+/// The parts of a large reply, in this order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Produced {
-    /// How long it will be.
+    /// The length of the whole reply.
     Length(usize),
-    /// The next bytes of it.
+    /// The next bytes.
     Piece(Bytes),
-    /// That was all.
+    /// The reply is complete.
     End,
 }
 
@@ -38,18 +39,20 @@ pub enum Produced {
 #[derive(Debug)]
 pub struct LargeReply {
     produced: mpsc::Receiver<Produced>,
+    /// The one task that encodes; aborted when this is dropped.
+    _encoder: JoinSet<()>,
 }
 
 impl LargeReply {
-    /// Begins to encode a reply. Stops when this is dropped.
+    /// Starts to encode a reply. Dropping the `LargeReply` ends that after the piece that is being encoded.
     pub fn new(pieces: impl Pieces) -> LargeReply {
-        let (produced, receiver) = mpsc::channel(1);
-        tokio::spawn(produce(Arc::new(pieces), produced));
-        LargeReply { produced: receiver }
+        let (sender, produced) = mpsc::channel(1);
+        let mut encoder = JoinSet::new();
+        encoder.spawn(produce(Arc::new(pieces), sender));
+        LargeReply { produced, _encoder: encoder }
     }
 
-    /// What comes next; none if encoding failed, and then the reply can never be whole. Nothing is lost if
-    /// this is dropped half-way.
+    /// The next part; None if encoding panicked, so that the reply cannot be completed. Cancellation-safe.
     pub async fn next(&mut self) -> Option<Produced> {
         self.produced.recv().await
     }
@@ -66,7 +69,7 @@ async fn produce(pieces: Arc<dyn Pieces>, to: mpsc::Sender<Produced>) {
         let pieces = pieces.clone();
         let Some((bytes, next)) = off_thread(move || some(&*pieces, number)).await else { return };
         if bytes.is_empty() {
-            // If the connection has ended, that is not told.
+            // Fails if the connection has ended.
             let _ = to.send(Produced::End).await;
             return;
         }
@@ -89,7 +92,7 @@ fn length(pieces: &dyn Pieces) -> usize {
     length
 }
 
-/// Some pieces from this one on, and which comes next. Nothing if there are no more.
+/// Pieces from this number on, about `PIECE_BYTES` in all, and the next number. Empty if there are no more.
 fn some(pieces: &dyn Pieces, mut number: usize) -> (Vec<u8>, usize) {
     let mut bytes = Vec::new();
     while bytes.len() < PIECE_BYTES && pieces.write(number, &mut bytes) {
@@ -98,9 +101,8 @@ fn some(pieces: &dyn Pieces, mut number: usize) -> (Vec<u8>, usize) {
     (bytes, number)
 }
 
-/// Encodes something that takes about so many bytes: here if they are few, else on the blocking thread pool.
-///
-/// None if it panicked there.
+/// Encodes about `bytes` bytes: here if they are few, else on the blocking thread pool. None if that
+/// panicked.
 pub async fn encode_off_thread<T: Send + 'static>(
     bytes: usize,
     encode: impl FnOnce() -> T + Send + 'static,
@@ -142,6 +144,16 @@ mod tests {
             assert!(asked.load(Ordering::SeqCst) <= read + 3);
         }
         assert_eq!(reply.next().await, Some(Produced::End));
+    }
+
+    #[tokio::test]
+    async fn the_encoder_task_ends_with_its_reply() {
+        let reply = LargeReply::new(Numbered(50));
+        drop(reply);
+        // An aborted task is dropped in the scheduler's next turn; one that only notices its closed channel
+        // would still wait for its first piece.
+        tokio::task::yield_now().await;
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     }
 
     struct Numbered(usize);

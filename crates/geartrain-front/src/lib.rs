@@ -1,10 +1,10 @@
-//! What the front-ends share, whatever protocol they speak.
+//! What all front-ends share: connection admission, throttles, and the encoding of large replies.
 //!
 //! - [`Admission`]: how many connections the process takes, derived from its limit of file descriptors
 //! - [`RepeatedWarning`]: a log line that clients can cause, at most once a second
 //! - [`AuthThrottle`]: a growing delay for sources that send wrong passwords
 //! - [`Output`] and [`LargeReply`]: replies that are encoded piece by piece, as the client reads them
-//! - [`http_word`] and [`warn_of_http`]: HTTP sent to a port that does not speak it
+//! - [`http_word`] and [`warn_of_http`]: HTTP requests sent to another protocol's port
 
 mod admission;
 mod auth;

@@ -1,4 +1,4 @@
-//! Bytes on their way to a client: small ones gathered, large ones shared with their owner instead of copied.
+//! The output buffer of a connection: small writes are gathered, large ones are shared instead of copied.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -14,10 +14,10 @@ pub const SHARED_BYTES_MIN: usize = 16 << 10;
 /// A queue of bytes: written at the end, sent from the front.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// What comes first.
+    /// Frozen chunks, sent first.
     front: VecDeque<Bytes>,
     front_bytes: usize,
-    /// What was written since.
+    /// Written after the last frozen chunk.
     back: BytesMut,
     sent: u64,
 }
@@ -33,12 +33,12 @@ impl Output {
         self.len() == 0
     }
 
-    /// Where small things are written, behind what is there.
+    /// Small writes are appended here.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.back
     }
 
-    /// Forgets all that was not sent.
+    /// Discards unsent bytes.
     pub fn clear(&mut self) {
         (self.front, self.front_bytes, self.back) = (VecDeque::new(), 0, BytesMut::new());
     }

@@ -1,14 +1,16 @@
--- Batches: looked through as a whole before anything is done, then done command by command.
+-- Batches: decoded as a whole before anything is executed, then executed command by command.
 --
--- Nearly all commands are plain: puts of a new job of which nothing particular is asked, and completions by whoever holds a job. Our driver sends those that follow on
--- each other as a run: what is the same for all of them once, and then a list of what differs, two of them for each. Each is answered as if it had come alone.
+-- Nearly all commands are plain: puts of a new job without options, and completions by the holder. Our driver
+-- sends consecutive ones as a run: what they have in common once, and then a list of what differs, two items
+-- each. Each is answered as if it had come alone.
 
 local rep = string.rep
 local BATCH_MAX = 10000
-local MANY = 16 -- commands for which it pays to ask once who hears of them
+local MANY = 16 -- from so many commands on it pays to check for subscribers
 
--- Runs, by what they are called. `begin` tells what is in one; `go` does as many as are plain from a place on, saying in `place` which one is under way, and answers the
--- place of the last; `answer` is what is answered to each of those; and `one` does one that is not as plain as it looked.
+-- Kinds of runs. `begin` decodes one; `go` executes as many as are plain from an index on, keeps the current
+-- index in `place`, and returns the last; `answer` is the answer to each of those; `one` executes one that is
+-- not as plain as it looked.
 local kinds = {
   Puts = {
     begin = function(fields) return { queue = fields[1], klass = fields[2], list = fields[3] } end,
@@ -16,7 +18,8 @@ local kinds = {
     answer = native.answered('Put') .. pack('Created'),
     one = function(run, place)
       local jid, payload = run.list[2 * place - 1], run.list[2 * place]
-      return native.answered('Put') .. native.operations.Put({ run.queue, jid, run.klass, payload, 0, [11] = 'Keep', [12] = 'Refuse' })
+      return native.answered('Put') .. native.operations.Put({ run.queue, jid, run.klass, payload, 0,
+        [11] = 'Keep', [12] = 'Refuse' })
     end,
   },
   Completes = {
@@ -30,41 +33,47 @@ local kinds = {
   },
 }
 
--- What a run consists of.
+-- The content of a run.
 local function run_of(name, fields)
   local run = kinds[name].begin(fields)
-  if type(run.list) ~= 'table' or #run.list % 2 ~= 0 then complain('in ' .. name .. ' there are two texts for each') end
+  if type(run.list) ~= 'table' or #run.list % 2 ~= 0 then
+    fail_with('in ' .. name .. ' there are two texts for each')
+  end
   run.kind, run.count, run.place, run.answered = kinds[name], #run.list / 2, 0, 0
   return run
 end
 
--- Looks through a batch: for each call its name, and its fields or the run that it is; and how many commands it is in all.
-local function look_through(calls)
+-- Decodes a batch: for each call its name, and its fields or its run; and the number of commands.
+local function decode(calls)
   local names, fields, runs, count = {}, {}, {}, 0
   for place = 1, #calls do
     local name, given = native.variant(calls[place][2])
-    if not native.operations[name] and not kinds[name] then complain('there is no command ' .. tostring(name)) end
-    if given ~= nil and type(given) ~= 'table' then complain('the fields of ' .. name .. ' are no list') end
+    if not native.operations[name] and not kinds[name] then
+      fail_with('there is no command ' .. tostring(name))
+    end
+    if given ~= nil and type(given) ~= 'table' then fail_with('the fields of ' .. name .. ' are no list') end
     names[place], fields[place] = name, given or {}
     if kinds[name] then runs[place] = run_of(name, fields[place]) end
     count = count + (runs[place] and runs[place].count or 1)
   end
-  if count > BATCH_MAX then complain('a batch has at most ' .. BATCH_MAX .. ' commands, this one has ' .. count) end
+  if count > BATCH_MAX then
+    fail_with('a batch has at most ' .. BATCH_MAX .. ' commands, this one has ' .. count)
+  end
   return names, fields, runs, count
 end
 
--- Does one command after the other, and answers the reply, in pieces.
+-- Executes one command after the other, and returns the reply in pieces.
 function batch.run(calls)
-  local names, fields, runs, count = look_through(calls)
+  local names, fields, runs, count = decode(calls)
   local pieces, last = { packed_head(count, 144, 220) }, 1
-  local place, run = 0, nil -- which call is under way, and which run
-  known.many = count >= MANY
+  local place, run = 0, nil -- the current call, and the current run
+  cache.many = count >= MANY
 
   local function answer(piece)
     last = last + 1
     pieces[last] = piece
   end
-  -- Answers what was done of the run up to a place.
+  -- Answers the commands of a run up to an index.
   local function answer_run(done)
     if done > run.answered then answer(rep(run.kind.answer, done - run.answered)) end
   end
@@ -78,11 +87,11 @@ function batch.run(calls)
         answer(run.kind.one(run, done + 1))
       end
     end
-    -- What was seen for all of it is true as long as nothing else is done.
-    run, known.alone = nil, nil
+    -- What was checked for the whole run holds as long as nothing else is executed.
+    run, cache.alone = nil, nil
   end
   local function do_any(name, given)
-    known.place = place
+    cache.place = place
     local reply = native.operations[name](given)
     answer(native.answered(name))
     if type(reply) == 'string' then return answer(reply) end
@@ -98,7 +107,7 @@ function batch.run(calls)
       if run then go_through_run() else do_any(names[place], fields[place]) end
     end
   end
-  -- What is refused is answered, and the next one is done.
+  -- A refusal is an answer, and the next command is executed.
   while place < #calls or run do
     local done, reply = pcall(go_on)
     if not done then

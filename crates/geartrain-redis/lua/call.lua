@@ -1,34 +1,37 @@
--- What one call knows, and what it has still to write and to tell when it ends.
+-- The state of one call: its cache, and what it still has to write and publish when it ends.
 
 local unpack, floor, tonumber, tostring, type = unpack, math.floor, tonumber, tostring, type
 local pairs, ipairs, next, pcall, error = pairs, ipairs, next, pcall, error
 local pack = cmsgpack.pack
 local huge = math.huge
 
-local call     -- redis.call; it is not there yet while a function library is loaded
-local now      -- the moment of the command under way
-local prefix   -- goes before every key and channel
-local key = {} -- the beginnings of keys
-local known    -- what was read during this call and still holds
-local pending  -- changes to sorted sets, by their keys
-local out      -- what is to be published, in order
+local call     -- redis.call, which does not exist while a function library is loading
+local now      -- the time of the current command
+local prefix   -- of every key and channel
+local key = {} -- beginnings of keys
+local cache    -- what was read during this call and is still valid
+local pending  -- unwritten changes to sorted sets, by key
+local out      -- what to publish, in order
 
--- The rules, by what they are about. They are declared together because they know each other, and in tables because a chunk may have 200 locals only.
-local zset, say, order, option, stats, job, side, put, pop, finish = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-local change, recur, read, able, tick, why, events, sleep, large, qless, native, batch = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+-- The slices. They are declared together because they call each other, and are tables because a Lua function
+-- may have 200 locals only.
+local zset, publish, order, option, stats, job = {}, {}, {}, {}, {}, {}
+local put_options, put, pop, finish, change, recur = {}, {}, {}, {}, {}, {}
+local read, capabilities, tick, why, events, parked = {}, {}, {}, {}, {}, {}
+local int64, qless, native, batch = {}, {}, {}, {}
 
--- Defines the rules of a table when one of them is first asked for: a script is run anew by every call, and needs few of them.
-local function lazily(rules, define)
-  setmetatable(rules, {
+-- Defines the functions of a slice on first use: a script is run anew by every call, and needs few of them.
+local function lazily(slice, define)
+  setmetatable(slice, {
     __index = function(_, name)
-      setmetatable(rules, nil)
+      setmetatable(slice, nil)
       define()
-      return rules[name]
+      return slice[name]
     end,
   })
 end
 
--- Says no. Nothing has been changed when this is called.
+-- Refuses a command. Nothing has been changed when this is called.
 local function refuse(kind, fields)
   error({ refused = kind, fields = fields })
 end
@@ -37,7 +40,7 @@ local function bad(what, why)
   refuse('BadArgument', { what = what, why = why })
 end
 
--- Beginning a call -----------------------------------------------------------------------------------------------------------------------
+-- Beginning a call ------------------------------------------------------------------------------------------
 
 local function begin(of_prefix)
   call = redis.call
@@ -53,48 +56,51 @@ local function begin(of_prefix)
       ours = ours, token = ours .. 'token', order = ours .. 'order:', first = ours .. 'first:',
       unique = ours .. 'unique:', waiters = ours .. 'waiters', waiting = ours .. 'waiting:',
       results = ours .. 'results', ages = ours .. 'results:ages', ends = ours .. 'results:ends',
-      deadlines = ours .. 'deadlines', expiries = ours .. 'expiries', able = ours .. 'able',
+      deadlines = ours .. 'deadlines', expiries = ours .. 'expiries', capabilities = ours .. 'able',
       can = ours .. 'can:', limits = ours .. 'limits', pace = ours .. 'pace', asked = ours .. 'asked',
-      days = ours .. 'days:', counts = ours .. 'counts', listen = ours .. 'listen', happened = ours .. 'happened',
-      sleep = ours .. 'sleep:', waits = ours .. 'waits:', to = ours .. 'to:', told = ours .. 'front:',
-      events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:', counters = ours .. 'counters',
-      fronts = ours .. 'fronts',
+      days = ours .. 'days:', counts = ours .. 'counts', listen = ours .. 'listen',
+      event_log = ours .. 'happened', parked = ours .. 'sleep:', parked_of = ours .. 'waits:',
+      to = ours .. 'to:', deliveries = ours .. 'front:',
+      events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:',
+      counters = ours .. 'counters', fronts = ours .. 'fronts',
     }
   end
-  known = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {}, quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {}, order = {},
-    days = {}, able = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {}, watched = {}, empty = {},
-    typed = {} }
+  cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},
+    quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {},
+    order = {}, days = {}, capabilities = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {},
+    watched = {}, empty = {}, typed = {} }
   pending = {}
-  out = { ql = {}, count = 0, events = {}, told = {}, woken = {} }
+  out = { ql = {}, count = 0, events = {}, deliveries = {}, ready = {} }
 end
 
 -- The keys of a queue's sorted sets.
 local function keys_of(queue)
-  local keys = known.keys[queue]
+  local keys = cache.keys[queue]
   if not keys then
     local at = key.queue .. queue
-    keys = { work = at .. '-work', locks = at .. '-locks', scheduled = at .. '-scheduled', depends = at .. '-depends', recur = at .. '-recur' }
-    known.keys[queue] = keys
+    keys = { work = at .. '-work', locks = at .. '-locks', scheduled = at .. '-scheduled', depends = at
+      .. '-depends', recur = at .. '-recur' }
+    cache.keys[queue] = keys
   end
   return keys
 end
 
--- The key of the list of a worker's jobs.
+-- The key of a worker's jobs.
 local function jobs_of(worker)
-  local at = known.jobs[worker]
+  local at = cache.jobs[worker]
   if not at then
     at = key.worker .. worker .. ':jobs'
-    known.jobs[worker] = at
+    cache.jobs[worker] = at
   end
   return at
 end
 
--- The moment at which a command is given; the clock of Redis if its caller does not say.
+-- The time of a command; Redis's own if the caller sends none.
 local function moment(given)
   if given then return given end
-  if not known.clock then
+  if not cache.clock then
     local time = call('TIME')
-    known.clock = time[1] + time[2] / 1e6
+    cache.clock = time[1] + time[2] / 1e6
   end
-  return known.clock
+  return cache.clock
 end

@@ -1,20 +1,24 @@
--- Changing what is known of a job or a queue, and counting.
+-- Changing jobs and queues, and counters.
 
 local COUNTER_BYTES_MAX = 512
-local ALLOTTED_MAX = 9007199254740991 -- up to here each whole number is a double of its own
+local ALLOTTED_MAX = 9007199254740991 -- up to here a double holds every integer
 
 function change.priority(jid, priority)
   local of = job.existing(jid)
   call('HSET', of.at, 'priority', priority)
-  if of.queue ~= '' and zset.score(key.queue .. of.queue .. '-work', jid) then order.enter(of.queue, jid, priority, 0) end
+  if of.queue ~= '' and zset.score(key.queue .. of.queue .. '-work', jid) then
+    order.enter(of.queue, jid, priority, 0)
+  end
 end
 
 -- change: on or off, lists of jids; or all
 function change.depend(jid, depends, cycles)
   local of = job.existing(jid)
-  if of.state ~= 'depends' then refuse('NotInDepends', { jid = jid, state = job.stands(of), qless = of.state }) end
+  if of.state ~= 'depends' then
+    refuse('NotInDepends', { jid = jid, state = job.state_of(of), qless = of.state })
+  end
   if depends.on then
-    local open = job.open(jid, depends.on)
+    local open = job.incomplete(jid, depends.on)
     job.check_cycles(jid, open, cycles)
     for _, on in ipairs(open) do job.link(jid, on) end
     return
@@ -34,14 +38,14 @@ function change.log(jid, message, data)
   job.bound_history(jid)
 end
 
--- Answers whether anything changed.
+-- Returns whether anything changed.
 function change.track(jid, on)
   if not job.exists(jid) then refuse('NoSuchJob', { jid = jid }) end
   local was = zset.score(key.tracked, jid) ~= nil
-  say.on(key.channel .. (on and 'track' or 'untrack'), jid)
-  if say.listening() then say.event(on and 'Track' or 'Untrack', { jid = jid }) end
+  publish.message(key.channel .. (on and 'track' or 'untrack'), jid)
+  if publish.has_event_subscribers() then publish.event(on and 'Track' or 'Untrack', { jid = jid }) end
   if on then zset.add(key.tracked, now, jid) else zset.remove(key.tracked, jid) end
-  known.tracked, known.silent = true, nil
+  cache.tracked, cache.unpublished = true, nil
   return was ~= on
 end
 
@@ -78,12 +82,14 @@ function change.pause(queues, on)
   at_least_one('queues', queues)
   in_parts(queues, on and 'SADD' or 'SREM', key.paused)
   for _, queue in ipairs(queues) do
-    known.paused[queue] = on
-    if not on then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', key.queue .. queue .. '-work') end
+    cache.paused[queue] = on
+    if not on then
+      out.ready[queue] = (out.ready[queue] or 0) + zset.read('ZCARD', key.queue .. queue .. '-work')
+    end
   end
 end
 
--- Hands out numbers of a counter that nobody was given, and answers the first. What a double cannot tell apart is not given.
+-- Allocates new numbers of a counter, and returns the first. Numbers that a double cannot hold are not given.
 function change.allot(counter, count)
   if #counter == 0 or #counter > COUNTER_BYTES_MAX then
     bad('counter', 'must have 1 to ' .. COUNTER_BYTES_MAX .. ' bytes, not ' .. #counter)
@@ -98,14 +104,14 @@ end
 function change.forget_queues(queues)
   at_least_one('queues', queues)
   in_parts(queues, 'ZREM', key.queues)
-  known.registered, known.desk = {}, nil
+  cache.registered, cache.put_context = {}, nil
 end
 
 function change.forget_workers(workers)
   at_least_one('workers', workers)
   for _, worker in ipairs(workers) do
     zset.remove(key.workers, worker)
-    known.seen[worker] = nil
-    able.forget(worker)
+    cache.seen[worker] = nil
+    capabilities.forget(worker)
   end
 end

@@ -1,4 +1,4 @@
--- Lists, and what is refused wherever it is given.
+-- Lists, limits, and checks that many commands share.
 
 local TAGS_MAX = 1000
 local PAYLOAD_BYTES_MAX = 67108864
@@ -6,21 +6,21 @@ local LOG_BYTES_MAX = 65536
 local RETRIES_MAX = 2147483647
 local SPAN_MAX = 315360000
 local OFFSET_MAX = 2147483647
-local SILENCE_MAX = 60 -- seconds after which a worker that shows no sign of life no longer counts
+local SILENCE_MAX = 60 -- seconds without a sign of life after which a worker no longer counts
 local NO_BYTES = '{"$bytes":""}' -- an empty payload
 
--- How many arguments are given to one Redis command: Lua's stack takes some thousands.
+-- How many arguments one Redis command gets: Lua's stack holds some thousands.
 local ARGUMENTS_MAX = 2000
 
--- A text as JSON.
+-- Text as JSON.
 local quote = cjson.encode
 
--- The same for names, which come again and again within one call.
+-- Names as JSON, cached because they repeat within a call.
 local function quote_name(name)
-  local quoted = known.quoted[name]
+  local quoted = cache.quoted[name]
   if not quoted then
     quoted = quote(name)
-    known.quoted[name] = quoted
+    cache.quoted[name] = quoted
   end
   return quoted
 end
@@ -32,14 +32,13 @@ local function contains(list, member)
   return false
 end
 
--- A set of the members of a list.
 local function set_of(list)
   local set = {}
   for at = 1, #list do set[list[at]] = true end
   return set
 end
 
--- Gives a long list to a Redis command, a part at a time.
+-- Passes a long list to a Redis command in parts.
 local function in_parts(list, command, ...)
   local first = { ... }
   local at = 1
@@ -65,7 +64,7 @@ local function sorted(list)
   return list
 end
 
--- A list as it is stored. Without members it is an object, as Qless has it.
+-- A list as it is stored. An empty one is an object, as in Qless.
 local function list_text(list)
   if #list == 0 then return '{}' end
   return cjson.encode(list)
@@ -85,10 +84,12 @@ local function at_least_one(what, list)
 end
 
 local function check_retries(retries)
-  if retries and retries > RETRIES_MAX then bad('retries', 'must be at most ' .. RETRIES_MAX .. ', not ' .. exact(retries)) end
+  if retries and retries > RETRIES_MAX then
+    bad('retries', 'must be at most ' .. RETRIES_MAX .. ', not ' .. exact(retries))
+  end
 end
 
--- How many bytes a payload stands for, which may be written as base64.
+-- The size of a payload, which may be written as base64.
 local function bytes_of(text)
   if text:sub(1, 11) ~= '{"$bytes":"' or text:sub(-2) ~= '"}' then return #text end
   local _, padding = text:sub(-4, -3):gsub('=', '')
@@ -102,7 +103,7 @@ local function check_payload(text, what, max)
   if bytes > max then refuse('TooLarge', { what = what or 'payload', bytes = bytes, max = max }) end
 end
 
--- Refuses a time that nothing could be done in, or that is beyond all plans.
+-- Refuses a span that is not positive or over ten years.
 local function check_span(what, span)
   if span and (span <= 0 or span > SPAN_MAX) then
     bad(what, 'must be above 0 seconds and at most ten years, not ' .. exact(span))
@@ -110,21 +111,22 @@ local function check_span(what, span)
 end
 
 
--- Packing by hand what Lua's tables cannot hold: nil inside lists, and lists of what is packed already.
+-- MessagePack by hand for what Lua's tables cannot hold: nil inside lists, and lists of packed items.
 
 local NIL = '\192'
 
--- An array or a map of things that are packed already.
+-- An array or a map of packed items.
 local function packed_head(count, small, large)
   if count < 16 then return string.char(small + count) end
-  return string.char(large + 1, floor(count / 16777216) % 256, floor(count / 65536) % 256, floor(count / 256) % 256, count % 256)
+  return string.char(large + 1, floor(count / 16777216) % 256, floor(count / 65536) % 256,
+    floor(count / 256) % 256, count % 256)
 end
 
 local function packed_array(parts)
   return packed_head(#parts, 144, 220) .. table.concat(parts)
 end
 
--- Whether any of many keys is there.
+-- Whether any of many keys exists.
 local function any_exists(keys)
   for first = 1, #keys, ARGUMENTS_MAX do
     local last = first + ARGUMENTS_MAX - 1
@@ -135,6 +137,6 @@ local function any_exists(keys)
 end
 
 -- Fails with a text for the caller.
-local function complain(text)
+local function fail_with(text)
   error({ text = text })
 end

@@ -1,18 +1,20 @@
--- What happened, kept for those who come back and want to know what they missed.
+-- The event log: retained events, for subscribers that come back and resume.
 --
--- A list of packed events, each with its position, and beside it the position of the last one, of the last one that is not kept, and what they count.
+-- A list of packed events, each with its position, and beside it the position of the last one, of the last
+-- one dropped, and their size.
 
 local EVENTS_MAX = 10000
 local EVENTS_BYTES_MAX = 16777216
-local EVENT_BYTES = 256 -- about what an event takes besides what was said in it
-local LISTENED_MAX = 86400 -- seconds for which events are kept after anybody listened
-local NOTED_MAX = 3600 -- seconds after which it is noted again that somebody listens
+local EVENT_BYTES = 256 -- approximate size of an event besides its texts
+local LISTENED_MAX = 86400 -- seconds for which events are retained after the last subscriber
+local NOTED_MAX = 3600 -- seconds after which a subscription is recorded again
 
--- One whose holder may be nobody: a list cannot end with nil in Lua, so it is packed by hand.
+-- An event with an optional holder: a list cannot end with nil in Lua, so it is packed by hand.
 function events.canceled(jid, of)
   local was = NIL
   if of then was = '\146' .. pack(of.queue) .. (of.worker ~= '' and pack(of.worker) or NIL) end
-  out.events[#out.events + 1] = '\129' .. pack('Canceled') .. '\130' .. pack('jid') .. pack(jid) .. pack('was') .. was
+  out.events[#out.events + 1] = '\129' .. pack('Canceled') .. '\130' .. pack('jid') .. pack(jid)
+    .. pack('was') .. was
 end
 
 local function positions()
@@ -29,7 +31,7 @@ local function event_bytes(text)
   return EVENT_BYTES + #text
 end
 
--- How many messages of this call go over channels that all may listen to: a worker's own is not among them.
+-- How many messages of this call go to channels that all may subscribe to: a worker's own is not among them.
 local function announced()
   local workers, count = prefix .. 'ql:w:', 0
   for at = 1, out.count, 2 do
@@ -38,7 +40,7 @@ local function announced()
   return count
 end
 
--- Gives positions to what happened, keeps it, and publishes it.
+-- Assigns positions to the events of this call, retains and publishes them.
 function events.publish()
   local last, dropped, bytes = positions()
   local kept = {}
@@ -48,10 +50,10 @@ function events.publish()
     kept[place] = '\146' .. pack(last) .. event
     bytes = bytes + event_bytes(kept[place])
   end
-  in_parts(kept, 'RPUSH', key.happened)
-  local count = call('LLEN', key.happened)
+  in_parts(kept, 'RPUSH', key.event_log)
+  local count = call('LLEN', key.event_log)
   while count > EVENTS_MAX or bytes > EVENTS_BYTES_MAX do
-    local oldest = call('LPOP', key.happened)
+    local oldest = call('LPOP', key.event_log)
     if not oldest then break end
     dropped = cmsgpack.unpack(oldest)[1]
     bytes = bytes - event_bytes(oldest)
@@ -62,51 +64,52 @@ function events.publish()
   out.events = {}
 end
 
--- Begins or stops to keep events. What happens in between is missed by everybody, so that no earlier position is good after it.
-local function turn(on)
+-- Starts or stops the event log. Events in between are lost to all, so no earlier position is valid
+-- afterwards.
+local function switch(on)
   local last = positions()
-  call('DEL', key.happened)
+  call('DEL', key.event_log)
   call('HSET', key.counts, 'events-last', last + 1, 'events-dropped', last + 1, 'events-bytes', 0)
   if on then call('SET', key.listen, on) else call('DEL', key.listen) end
-  known.listening, known.quiet, known.silent = on or false, nil, nil
+  cache.event_subscribers, cache.unsubscribed, cache.unpublished = on or false, nil, nil
 end
 
--- Somebody listens. Answers the position of the last event.
-function events.listen()
-  local noted = tonumber(say.listening())
+-- Records a subscriber. Returns the position of the last event.
+function events.subscribe()
+  local noted = tonumber(publish.has_event_subscribers())
   if not noted then
-    turn(now)
+    switch(now)
   elseif now - noted > NOTED_MAX then
     call('SET', key.listen, now)
-    known.listening = now
+    cache.event_subscribers = now
   end
   local last = positions()
   return last
 end
 
--- When events are no longer kept, if nobody listens until then.
+-- When events are no longer retained, without another subscriber.
 function events.ends()
-  local noted = tonumber(say.listening())
+  local noted = tonumber(publish.has_event_subscribers())
   return noted and finite(noted + LISTENED_MAX) or nil
 end
 
 function events.stop()
-  turn(nil)
+  switch(nil)
 end
 
 -- The events after a position, each packed.
-function events.since(position, count)
+function events.after(position, count)
   local last, dropped = positions()
-  if not say.listening() then dropped = last end
+  if not publish.has_event_subscribers() then dropped = last end
   if position > last then refuse('CursorAhead', { after = position, newest = last }) end
   if position < dropped then
-    local first = call('LINDEX', key.happened, 0)
+    local first = call('LINDEX', key.event_log, 0)
     refuse('CursorTooOld', { after = position, oldest = first and cmsgpack.unpack(first)[1] or last + 1 })
   end
-  -- Positions have no gaps between those that are kept.
-  local length = call('LLEN', key.happened)
+  -- Positions of retained events have no gaps.
+  local length = call('LLEN', key.event_log)
   local first = length - (last - position)
   if count <= 0 or first >= length then return {} end
   if first < 0 then first = 0 end
-  return call('LRANGE', key.happened, first, first + count - 1)
+  return call('LRANGE', key.event_log, first, first + count - 1)
 end

@@ -1,60 +1,70 @@
--- A job: its hash, its history, its tags, what it depends on, and who holds it.
+-- A job: its hash, history, tags, dependencies, and lock.
 
 local CYCLE_WALK_MAX = 10000
 local HISTORY_BYTES_MAX = 262144
-local EXACT_MAX = 9007199254740992 -- up to here each whole number is a double
+local EXACT_MAX = 9007199254740992 -- up to here a double holds every integer
 
--- What is read of a job. A lookup of a field that is not there goes through all of them, so that those who do not need all of these ask for fewer.
-local ALL = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'gt-lock', 'expires', 'scheduled',
+-- The fields of a full load. Reading a missing field scans the whole hash, so callers that need fewer ask for
+-- fewer.
+local ALL = { 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority',
+  'klass', 'gt-lock', 'expires', 'scheduled',
   'gt-ended', 'data' }
 
 local function unpacked(more)
   return more and cmsgpack.unpack(more) or nil
 end
 
--- A job as its hash has it; none if there is none. With `data` only if that is asked for, because it may be large.
+-- Loads a job, or nil. `data` only on request, because it may be large.
 function job.load(jid, with_data)
   local at = key.job .. jid
   local found = call('HMGET', at, unpack(ALL, 1, with_data and 15 or 14))
   if not found[1] then return nil end
   local terms = unpacked(found[7])
   return {
-    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '', time = found[4] or '0', retries = found[5] or '0',
-    grace = found[6] == '1', terms = terms, waits = terms and terms.waits or 0, remaining = found[8] or '0', priority = found[9] or '0',
-    klass = found[10] or '', lock = found[11], expires = found[12] or '', scheduled = found[13], ended = found[14], data = found[15],
+    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '',
+    time = found[4] or '0', retries = found[5] or '0', grace = found[6] == '1', terms = terms,
+    waits = terms and terms.waits or 0, remaining = found[8] or '0',
+      priority = found[9] or '0',
+    klass = found[10] or '', lock = found[11], expires = found[12] or '', scheduled = found[13],
+      ended = found[14], data = found[15],
   }
 end
 
--- As much of a job as whoever hands it out must know, field by field: state, queue, worker, time, retries, grace, gt-more, remaining, priority, klass, data.
+-- The fields that a pop needs: state, queue, worker, time, retries, grace, gt-more, remaining, priority,
+-- klass, data.
 function job.read_waiting(at)
-  return call('HMGET', at, 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining', 'priority', 'klass', 'data')
+  return call('HMGET', at, 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'remaining',
+    'priority', 'klass', 'data')
 end
 
--- The same as a job; none if there is none.
+-- A job from these fields, or nil.
 function job.waiting(jid, at, found)
   if not found[1] then return nil end
   local terms = unpacked(found[7])
   return {
-    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '', time = found[4] or '0', retries = found[5] or '0',
-    grace = found[6] == '1', terms = terms, waits = terms and terms.waits or 0, remaining = found[8] or '0', priority = found[9] or '0',
+    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '',
+    time = found[4] or '0', retries = found[5] or '0', grace = found[6] == '1', terms = terms,
+    waits = terms and terms.waits or 0, remaining = found[8] or '0',
+      priority = found[9] or '0',
     klass = found[10] or '', data = found[11],
   }
 end
 
--- As much of a job as its holder may ask about, field by field: state, queue, worker, time, retries, grace, gt-more, gt-lock.
+-- The fields that a holder's command needs: state, queue, worker, time, retries, grace, gt-more, gt-lock.
 function job.read_held(at)
   return call('HMGET', at, 'state', 'queue', 'worker', 'time', 'retries', 'grace', 'gt-more', 'gt-lock')
 end
 
--- The same as a job.
+-- A job from these fields, or nil.
 function job.load_held(jid)
   local at = key.job .. jid
   local found = job.read_held(at)
   if not found[1] then refuse('NoSuchJob', { jid = jid }) end
   local terms = unpacked(found[7])
   return {
-    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '', time = found[4] or '0', retries = found[5] or '0',
-    grace = found[6] == '1', terms = terms, waits = terms and terms.waits or 0, lock = found[8],
+    jid = jid, at = at, state = found[1], queue = found[2] or '', worker = found[3] or '',
+    time = found[4] or '0', retries = found[5] or '0', grace = found[6] == '1', terms = terms,
+    waits = terms and terms.waits or 0, lock = found[8],
   }
 end
 
@@ -68,11 +78,13 @@ function job.existing(jid)
   return of
 end
 
--- Where a job stands in our words: Qless's differ for one that was timed out, and for one that was advanced with a delay.
-function job.stands(of)
+-- The state in our words: Qless's differ for a timed-out job, and for one that was advanced with a delay.
+function job.state_of(of)
   local state = of.state
   if state == 'stalled' then return 'Waiting' end
-  if state == 'waiting' and zset.score(key.queue .. of.queue .. '-scheduled', of.jid) then return 'Scheduled' end
+  if state == 'waiting' and zset.score(key.queue .. of.queue .. '-scheduled', of.jid) then
+    return 'Scheduled'
+  end
   return state:sub(1, 1):upper() .. state:sub(2)
 end
 
@@ -80,52 +92,52 @@ function job.is_unfinished(of)
   return of.state ~= 'complete' and of.state ~= 'failed'
 end
 
--- The fields that are read only now and then.
+-- Fields that are rarely read.
 function job.more(of, ...)
   return unpack(call('HMGET', of.at, ...))
 end
 
--- Registers a queue, unless it is.
+-- Registers a queue, unless it is registered.
 function job.register(queue)
-  if not known.registered[queue] then
-    known.registered[queue] = true
+  if not cache.registered[queue] then
+    cache.registered[queue] = true
     call('ZADD', key.queues, 'NX', now, queue)
   end
 end
 
--- A moment as the field `time` has it.
+-- The current time as the field `time` stores it.
 function job.time_text()
-  if known.time ~= now then
-    known.time = now
-    known.time_text = string.format('%.20f', now)
+  if cache.time ~= now then
+    cache.time = now
+    cache.time_text = string.format('%.20f', now)
   end
-  return known.time_text
+  return cache.time_text
 end
 
--- History -------------------------------------------------------------------------------------------------------------------------------------------
+-- History ---------------------------------------------------------------------------------------------------
 
--- The beginning of an entry, which is the same for all that happens at one moment.
+-- The start of an entry, which is the same for all entries of one time.
 local function entry_at(at)
-  if known.entry_moment ~= at then
-    known.entry_moment = at
-    known.entry_text = '[' .. exact(floor(at)) .. ','
+  if cache.entry_moment ~= at then
+    cache.entry_moment = at
+    cache.entry_text = '[' .. exact(floor(at)) .. ','
   end
-  return known.entry_text
+  return cache.entry_text
 end
 
--- How many entries a history has at the most.
+-- The limit of history entries.
 local function history_max()
   local max = floor(option.number('max-job-history'))
-  known.history_max = max > 0 and max or huge
-  return known.history_max
+  cache.history_max = max > 0 and max or huge
+  return cache.history_max
 end
 
--- Appends an entry that is JSON already to the history of the job with this key, and drops old ones.
+-- Appends an encoded entry to the history of the job with this key, and drops old ones.
 function job.append(at, entry)
   local count = call('RPUSH', at .. '-history', entry)
-  if count > 1 and count <= (known.history_max or history_max()) then return end
+  if count > 1 and count <= (cache.history_max or history_max()) then return end
   if count == 1 then job.migrate(at) end
-  local max = known.history_max or history_max()
+  local max = cache.history_max or history_max()
   if count <= max then return end
   local history = at .. '-history'
   local first = call('LINDEX', history, 0)
@@ -137,17 +149,17 @@ function job.append(at, entry)
   end
 end
 
--- The first entry of a job that was not there.
+-- The first entry of a new job.
 function job.begin_history(jid, entry)
   call('RPUSH', key.job .. jid .. '-history', entry)
 end
 
--- Entries that follow on each other are mostly alike, so that the last of each kind is at hand.
+-- Consecutive entries are mostly alike, so the last of each kind is cached.
 local function entry_with(at, what, name, behind)
-  local last = known.entries[what]
+  local last = cache.entries[what]
   if last and last.at == at and last.name == name then return last.text end
   local text = entry_at(at) .. what .. (name ~= '' and quote_name(name) or '') .. behind
-  known.entries[what] = { at = at, name = name, text = text }
+  cache.entries[what] = { at = at, name = name, text = text }
   return text
 end
 
@@ -180,12 +192,12 @@ function job.failed_entry(group, worker)
   return entry_at(now) .. '"failed",{' .. who .. '"group":' .. quote(group) .. '}]'
 end
 
--- What somebody wrote down has a blank before it. That says nothing to a reader of JSON, and tells it from what the queue writes.
+-- A logged entry starts with a blank, which JSON ignores, and which tells it from entries of the queue.
 function job.log_entry(message, data)
   return entry_at(now) .. ' ' .. quote(message) .. (data and ',' .. data or '') .. ']'
 end
 
--- Keeps a history that somebody writes into from growing without end. The first entry and the newest stay.
+-- Bounds a history with logged entries. The first entry and the newest stay.
 function job.bound_history(jid)
   local at = key.job .. jid .. '-history'
   local entries = call('LRANGE', at, 0, -1)
@@ -201,7 +213,7 @@ function job.bound_history(jid)
   end
 end
 
--- Turns a history in the form of older scripts, if there is one, into the beginning of the list.
+-- Moves a history in the format of older scripts, if there is one, to the start of the list.
 function job.migrate(at)
   local text = call('HGET', at, 'history')
   if not text then return end
@@ -209,7 +221,8 @@ function job.migrate(at)
   local function add(moment, what, name, value)
     if type(moment) ~= 'number' then return end
     local fields = name and value and ',{"' .. name .. '":' .. cjson.encode(value) .. '}' or ''
-    entries[#entries + 1] = '[' .. string.format('%.14g', floor(moment)) .. ',"' .. what .. '"' .. fields .. ']'
+    entries[#entries + 1] = '[' .. string.format('%.14g', floor(moment)) .. ',"' .. what .. '"' .. fields
+      .. ']'
   end
   for _, stay in ipairs(cjson.decode(text)) do
     add(stay.put, 'put', 'q', stay.q)
@@ -221,7 +234,7 @@ function job.migrate(at)
   call('HDEL', at, 'history')
 end
 
--- Tags ----------------------------------------------------------------------------------------------------------------------------------------------
+-- Tags ------------------------------------------------------------------------------------------------------
 
 function job.tags(of)
   local text = call('HGET', of.at, 'tags')
@@ -246,25 +259,28 @@ function job.unindex_tags(of)
   for _, tag in ipairs(job.tags(of)) do job.unindex_tag(of.jid, tag) end
 end
 
--- Dependencies --------------------------------------------------------------------------------------------------------------------------------------
+-- Dependencies ----------------------------------------------------------------------------------------------
 
 function job.dependencies(jid)
   return sorted(call('SMEMBERS', key.job .. jid .. '-dependencies'))
 end
 
--- Jobs that wait for a job. Dropping a job leaves its side of a dependency behind, and so do foreign scripts; what is not true of the other side does not count.
+-- The dependents of a job. Dropped jobs and foreign scripts leave one side of a dependency behind; only what
+-- both sides state counts.
 function job.dependents(jid)
   local found = call('SMEMBERS', key.job .. jid .. '-dependents')
   if #found == 0 then return found end
   local real = {}
   for _, dependent in ipairs(sorted(found)) do
-    if call('SISMEMBER', key.job .. dependent .. '-dependencies', jid) == 1 then real[#real + 1] = dependent end
+    if call('SISMEMBER', key.job .. dependent .. '-dependencies', jid) == 1 then
+      real[#real + 1] = dependent
+    end
   end
   return real
 end
 
 function job.link(jid, on)
-  known.alone = nil
+  cache.alone = nil
   call('SADD', key.job .. on .. '-dependents', jid)
   call('SADD', key.job .. jid .. '-dependencies', on)
 end
@@ -274,8 +290,8 @@ function job.unlink(jid, on)
   call('SREM', key.job .. jid .. '-dependencies', on)
 end
 
--- Those of the jobs that are there and not complete. The job itself is about to be there.
-function job.open(jid, depends)
+-- Those of the jobs that exist and are not complete. The job itself counts as existing.
+function job.incomplete(jid, depends)
   local open, seen = {}, {}
   for _, on in ipairs(depends) do
     if not seen[on] then
@@ -287,10 +303,10 @@ function job.open(jid, depends)
   return open
 end
 
--- Refuses to make a job wait for itself.
+-- Refuses a cycle of dependencies.
 function job.check_cycles(jid, open, cycles)
   if cycles == 'Accept' or #open == 0 then return end
-  -- A job that nobody waits for closes no circle.
+  -- A job without dependents closes no cycle.
   if not contains(open, jid) and call('EXISTS', key.job .. jid .. '-dependents') == 0 then return end
   local seen, count = {}, 0
   for _, through in ipairs(open) do
@@ -308,26 +324,26 @@ function job.check_cycles(jid, open, cycles)
   end
 end
 
--- Locks and who holds them --------------------------------------------------------------------------------------------------------------------------
+-- Locks and holders -----------------------------------------------------------------------------------------
 
--- The last three digits of numbers, because tokens of one call follow on each other and differ in those. A script is defined anew by every call, so that
--- nothing is made before it is asked for, here and elsewhere.
+-- The last three digits of numbers, because consecutive tokens differ in those only. A script is defined anew
+-- by every call, so tables are filled on first use, here and elsewhere.
 local last_digits = {}
 
--- A number, as text, that no attempt was given, even if Redis forgot the last ones: by then the clock has gone on.
+-- A new token as text. It is unique even if Redis lost the last ones, because it starts from the clock.
 function job.new_token()
-  local token = (known.token or tonumber(call('GET', key.token)) or 0) + 1
-  if known.token_moment ~= now then
+  local token = (cache.token or tonumber(call('GET', key.token)) or 0) + 1
+  if cache.token_moment ~= now then
     local clock = floor(now * 1e6)
     if clock > token and clock < EXACT_MAX then token = clock end
-    known.token_moment, known.new_tokens = now, true
+    cache.token_moment, cache.new_tokens = now, true
   end
-  known.token = token
+  cache.token = token
   local last = token % 1000
   local first = (token - last) / 1000
-  if known.token_first ~= first then
-    known.token_first = first
-    known.token_text = first > 0 and string.format('%.0f', first) or ''
+  if cache.token_first ~= first then
+    cache.token_first = first
+    cache.token_text = first > 0 and string.format('%.0f', first) or ''
   end
   if first == 0 then return tostring(token) end
   local digits = last_digits[last]
@@ -335,10 +351,11 @@ function job.new_token()
     digits = string.format('%03d', last)
     last_digits[last] = digits
   end
-  return known.token_text .. digits
+  return cache.token_text .. digits
 end
 
--- The token of the attempt that holds a job, as text; none if a foreign script handed it out: that changed the worker or the time.
+-- The token of a job's lock, as text; nil if a foreign script popped the job, which changed the worker or the
+-- time.
 function job.token(of)
   local lock = of.lock
   if not lock or of.state ~= 'running' then return nil end
@@ -347,25 +364,29 @@ function job.token(of)
   return nil
 end
 
--- Whether somebody holds the job.
+-- Whether the holder has the lock.
 function job.is_held(of, holder)
   local token = holder.token
   if token then return of.state == 'running' and of.lock == token .. ' ' .. of.time .. ' ' .. of.worker end
   return of.state == 'running' and of.worker == holder.worker
 end
 
--- Refuses somebody who does not.
+-- Refuses a caller without the lock.
 function job.refuse_holder(of, holder)
-  if holder.token then refuse('LockLost', { jid = of.jid, state = job.stands(of) }) end
-  if of.state ~= 'running' then refuse('NotRunning', { jid = of.jid, state = job.stands(of), qless = of.state }) end
+  if holder.token then refuse('LockLost', { jid = of.jid, state = job.state_of(of) }) end
+  if of.state ~= 'running' then
+    refuse('NotRunning', { jid = of.jid, state = job.state_of(of), qless = of.state })
+  end
   refuse('HeldByAnother', { jid = of.jid, worker = holder.worker, holder = of.worker })
 end
 
 function job.check_queue(of, given)
-  if given and given ~= of.queue then refuse('WrongQueue', { jid = of.jid, queue = of.queue, given = given }) end
+  if given and given ~= of.queue then
+    refuse('WrongQueue', { jid = of.jid, queue = of.queue, given = given })
+  end
 end
 
--- How the attempt with this token ended, if it did and no later one has.
+-- How the attempt with this token ended, if it has and no later one has.
 function job.ended(of, holder)
   if not holder.token then return nil end
   local token, how = (call('HGET', of.at, 'gt-ended') or ''):match('^(%d+) (%a+)$')
@@ -373,12 +394,12 @@ function job.ended(of, holder)
   return nil
 end
 
--- Forgets it, because a later attempt is over.
+-- Removes that, because a later attempt has ended.
 function job.forget_ended(of)
   call('HDEL', of.at, 'gt-ended')
 end
 
--- What is known of the attempt under way: its deadline and how far it got. That of an earlier one does not count.
+-- The current attempt: its deadline and progress. Those of earlier attempts do not count.
 function job.attempt(of)
   local attempt = of.terms and of.terms.attempt
   if attempt and attempt.token == job.token(of) then return attempt end
@@ -389,51 +410,51 @@ function job.set_attempt(of, token, attempt)
   attempt.token = token
   of.terms = of.terms or {}
   of.terms.attempt = attempt
-  side.write(of)
+  put_options.write(of)
 end
 
--- A worker that was warned about a job no longer has it.
-function job.unwarn(of)
+-- Removes the warning of a worker that no longer has the job.
+function job.clear_warning(of)
   if of.grace and of.worker ~= '' then call('SREM', key.warned .. of.worker, of.jid) end
 end
 
--- Fails if a key that says where a job is holds a value of another type. For commands that are given for one
--- job at a time; those that come in thousands look at what they write and do not read.
-function job.sure(of)
+-- Fails if a key that a command on one job will write has another type. Commands that come in thousands check
+-- only what they write without reading.
+function job.check_type(of)
   local queue, terms = of.queue, of.terms
   call('LLEN', of.at .. '-history')
   if queue ~= '' then
     local keys = keys_of(queue)
-    zset.sure(keys.work)
-    zset.sure(keys.locks)
-    zset.sure(keys.scheduled)
-    zset.sure(keys.depends)
-    stats.sure(queue)
+    zset.check_type(keys.work)
+    zset.check_type(keys.locks)
+    zset.check_type(keys.scheduled)
+    zset.check_type(keys.depends)
+    stats.check_type(queue)
   end
-  if of.worker ~= '' then zset.sure(jobs_of(of.worker)) end
+  if of.worker ~= '' then zset.check_type(jobs_of(of.worker)) end
   if of.grace then call('SCARD', key.warned .. of.worker) end
   if terms then
-    zset.sure(key.deadlines)
-    zset.sure(key.expiries)
-    zset.sure(key.waiters)
+    zset.check_type(key.deadlines)
+    zset.check_type(key.expiries)
+    zset.check_type(key.waiters)
     if terms.unique then call('HLEN', key.unique .. queue) end
   end
 end
 
--- The same for tags that come or go.
-function job.sure_of_tags(tags)
+-- The same for tags.
+function job.check_tag_types(tags)
   if not tags or not tags[1] then return end
-  zset.sure(key.tags)
-  for _, tag in ipairs(tags) do zset.sure(key.tag .. tag) end
+  zset.check_type(key.tags)
+  for _, tag in ipairs(tags) do zset.check_type(key.tag .. tag) end
 end
 
--- The same for a group of failed jobs.
-function job.sure_of_group(group)
+-- The same for a failure group.
+function job.check_group_type(group)
   call('SCARD', key.failures)
   call('LLEN', key.group .. group)
 end
 
--- Takes a job out of the sorted sets of its queue.
+-- Removes a job from the sorted sets of its queue.
 function job.detach(of)
   local queue, jid = of.queue, of.jid
   if queue == '' then return end
@@ -442,40 +463,43 @@ function job.detach(of)
   zset.remove(at .. '-locks', jid)
   zset.remove(at .. '-scheduled', jid)
   zset.remove(at .. '-depends', jid)
-  known.ahead[queue] = nil
+  cache.ahead[queue] = nil
   if of.state == 'running' then order.freed(queue) end
 end
 
--- Removes a job and all that knows of it, but for whoever tracks it.
+-- Removes a job with everything that refers to it, except tracking.
 function job.remove(of)
   local jid = of.jid
   local tags, failure = job.more(of, 'tags', 'failure')
   if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
-  job.unwarn(of)
+  job.clear_warning(of)
   job.detach(of)
   if of.state == 'failed' then job.leave_group(of, failure, of.queue) end
   if of.state == 'complete' then
     zset.remove(key.completed, jid)
-    known.complete = nil
+    cache.complete = nil
   end
   if tags and tags ~= '{}' then
     for _, tag in ipairs(cjson.decode(tags)) do job.unindex_tag(jid, tag) end
   end
-  for _, on in ipairs(call('SMEMBERS', of.at .. '-dependencies')) do call('SREM', key.job .. on .. '-dependents', jid) end
+  for _, on in ipairs(call('SMEMBERS', of.at .. '-dependencies')) do
+    call('SREM', key.job .. on .. '-dependents', jid)
+  end
   call('DEL', of.at, of.at .. '-history', of.at .. '-dependencies')
-  side.forget(of)
+  put_options.forget(of)
 end
 
--- Takes a failed job out of its group. It no longer counts among those that failed on that day and still are.
+-- Removes a failed job from its group, and from the day's count of failed jobs.
 function job.leave_group(of, failure, queue)
-  local read, told = pcall(cjson.decode, failure or '')
-  if not read or type(told) ~= 'table' or not told.group then return end
-  call('LREM', key.group .. told.group, 0, of.jid)
-  if call('EXISTS', key.group .. told.group) == 0 then call('SREM', key.failures, told.group) end
-  if type(told.when) == 'number' then stats.count('failed', queue, told.when, -1) end
+  local read, report = pcall(cjson.decode, failure or '')
+  if not read or type(report) ~= 'table' or not report.group then return end
+  call('LREM', key.group .. report.group, 0, of.jid)
+  if call('EXISTS', key.group .. report.group) == 0 then call('SREM', key.failures, report.group) end
+  if type(report.when) == 'number' then stats.count('failed', queue, report.when, -1) end
 end
 
--- How somebody failed, as it is stored.
+-- A failure as it is stored.
 function job.failure_text(group, message, when, worker)
-  return '{"group":' .. quote(group) .. ',"message":' .. quote(message) .. ',"when":' .. exact(when) .. ',"worker":' .. quote(worker) .. '}'
+  return '{"group":' .. quote(group) .. ',"message":' .. quote(message) .. ',"when":' .. exact(when)
+    .. ',"worker":' .. quote(worker) .. '}'
 end

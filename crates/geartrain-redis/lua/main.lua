@@ -1,38 +1,40 @@
--- Where a call comes in, and what is done when it is over.
+-- The entry point of a call, and what is written and published at its end.
 
--- Writes all that is pending.
--- Where jobs are comes first, and figures last: an error in one of these must not keep the others from being
--- written.
-local function settle()
+-- Writes all pending changes. Job indexes come first and statistics last: an error in one of these must not
+-- keep the others from being written.
+local function flush()
   local failed
   for at in pairs(pending) do
-    local done, why = pcall(zset.settle, at)
+    local done, why = pcall(zset.flush, at)
     if not done then failed = why end
   end
   if failed then error(failed) end
-  if known.new_tokens then call('SET', key.token, string.format('%.0f', known.token)) end
-  if next(known.order) then order.settle() end
-  if next(known.days) then stats.settle() end
+  if cache.new_tokens then call('SET', key.token, string.format('%.0f', cache.token)) end
+  if next(cache.order) then order.flush() end
+  if next(cache.days) then stats.flush() end
 end
 
--- Tells everybody: events first, then those who wait for jobs, then Qless's channels, then whoever sleeps.
-local function tell()
+-- Publishes events, then deliveries, then Qless's messages, then wakes parked pops.
+local function publish_all()
   if #out.events > 0 then events.publish() end
-  for at = 1, #out.told, 2 do call('PUBLISH', out.told[at], out.told[at + 1]) end
+  for at = 1, #out.deliveries, 2 do call('PUBLISH', out.deliveries[at], out.deliveries[at + 1]) end
   local ql = out.ql
   for at = 1, out.count, 2 do call('PUBLISH', ql[at], ql[at + 1]) end
-  if next(out.woken) then sleep.wake() end
+  if next(out.ready) then parked.wake() end
 end
 
--- Runs one call to its end. Whatever was done before something unforeseen went wrong is written down and told, because it was done.
+-- Runs one call to its end. What was done before an unexpected error is written and published, because Redis
+-- does not roll back.
 local function run(of_prefix, execute, ...)
   begin(of_prefix)
   local done, reply = pcall(execute, ...)
-  settle()
-  tell()
+  flush()
+  publish_all()
   if done then return reply end
   -- Redis would end the text at a NUL.
-  if type(reply) == 'table' and reply.text then return { err = 'ERR user_script:1: ' .. reply.text:gsub('%z', ' ') } end
+  if type(reply) == 'table' and reply.text then
+    return { err = 'ERR user_script:1: ' .. reply.text:gsub('%z', ' ') }
+  end
   error(reply)
 end
 
@@ -42,16 +44,18 @@ local function main(keys, arguments)
   return { err = 'ERR user_script:1: No Keys should be provided' }
 end
 
--- For scripts that do several things at once, with rules of their own between them: does some work at a moment, and at its end writes and tells all of it.
--- What the work is given are the operations, each with fields by their names as in the files of these rules.
+-- For users' scripts that combine several operations atomically: runs `work` at a time, and writes and
+-- publishes everything at its end. `work` gets the operations, each with named fields as in these files.
 local function within(of_prefix, at, work)
   return run(of_prefix, function()
     now = at
     return work({
-      put = put.put, pop = pop.pop, peek = pop.peek, heartbeat = finish.heartbeat, complete = finish.complete, fail = finish.fail,
-      retry = finish.retry, timeout = finish.timeout, cancel = finish.cancel, unfail = finish.unfail, hand_back = finish.hand_back,
-      priority = change.priority, depend = change.depend, log = change.log, track = change.track, add_tags = change.add_tags,
-      remove_tags = change.remove_tags, pause = change.pause, recur = recur.recur, unrecur = recur.unrecur, length = read.length,
+      put = put.put, pop = pop.pop, peek = pop.peek, heartbeat = finish.heartbeat, complete = finish.complete,
+      fail = finish.fail, retry = finish.retry, timeout = finish.timeout, cancel = finish.cancel,
+        unfail = finish.unfail, hand_back = finish.hand_back,
+      priority = change.priority, depend = change.depend, log = change.log, track = change.track,
+      add_tags = change.add_tags, remove_tags = change.remove_tags, pause = change.pause, recur = recur.recur,
+        unrecur = recur.unrecur, length = read.length,
       jobs = read.jobs, get = job.load,
     })
   end)

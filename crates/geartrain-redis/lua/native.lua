@@ -1,11 +1,12 @@
--- Our own API: one MessagePack request, one MessagePack reply, as docs/formats/wire.md tells. Fields are read by their places, because nil leaves holes in Lua's lists.
+-- The native API: one MessagePack request, one MessagePack reply (docs/formats/wire.md). Fields are read by
+-- index, because nil leaves holes in Lua's lists.
 
 local match = string.match
-local TICK_MAX = 100 -- things that are due and that one wait does
+local TICK_MAX = 100 -- steps of the tick that one park request does
 local VERSION = 1
-local PORTION_MAX = 9223372036854774784 -- the largest double that is a number of 63 bits
+local PORTION_MAX = 9223372036854774784 -- the largest double below 2^63
 
--- The one entry of an enum's variant: its name and what is in it.
+-- The name and content of an enum's variant.
 local function variant(value)
   if type(value) == 'table' then return next(value) end
   return value, nil
@@ -18,16 +19,17 @@ local function holder_of(value)
   return { worker = who }
 end
 
--- What is not there is nothing, and a list without members is none.
+-- An absent list is empty.
 local function list_of(value)
   return type(value) == 'table' and value or {}
 end
 
--- The numbers of a waiter. Where a double cannot hold them, they are found in the request once more, by the way there.
+-- The numbers of a waiter. Where a double cannot hold them, they are read from the request again, by the path
+-- to them.
 local function waiter_of(numbers, way)
   for place = 1, #numbers do
-    if large.is(numbers[place]) then
-      local found = large.request()[2].Batch[known.place][2]
+    if int64.is(numbers[place]) then
+      local found = int64.request()[2].Batch[cache.place][2]
       for _, step in ipairs(way) do found = found[step] end
       return found
     end
@@ -38,11 +40,13 @@ end
 local function terms_of(value)
   if type(value) ~= 'table' then return nil end
   local terms = {
-    unique = value[1], attach = value[2] and waiter_of(value[2], { 'Put', 13, 2 }), lives = value[3] == 'WhileAwaited' and value[3] or nil,
-    afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6], attempt_max = value[7],
-    backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil, aside = value[11],
+    unique = value[1], attach = value[2] and waiter_of(value[2], { 'Put', 13, 2 }),
+      lives = value[3] == 'WhileAwaited' and value[3] or nil,
+    afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6],
+    attempt_max = value[7], backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
+    aside = value[11],
   }
-  side.check(terms)
+  put_options.check(terms)
   if next(terms) == nil then return nil end
   return terms
 end
@@ -60,11 +64,11 @@ end
 
 local function page_from(value)
   local offset, count = value and value[1] or 0, value and value[2] or 25
-  -- One of 64 bits comes out negative, and is beyond every list.
+  -- A 64-bit number is decoded as negative, and is beyond every list.
   return offset >= 0 and offset or OFFSET_MAX + 1, count
 end
 
--- What jobs look like -----------------------------------------------------------------------------------------------------------------------------------
+-- Encoding jobs ---------------------------------------------------------------------------------------------
 
 local function lock_of(of)
   local expires = zset.score(key.queue .. of.queue .. '-locks', of.jid) or tonumber(of.expires) or 0
@@ -82,24 +86,30 @@ local function failure_of(text)
   }
 end
 
--- One entry of a history. What somebody wrote down has a blank before it, and is shown as it was given.
-local function happened_of(text)
+-- One history entry. A logged one starts with a blank, and is shown as it was given.
+local function history_entry(text)
   local entry = cjson.decode(text)
   local when, what, fields = entry[1], entry[2], type(entry[3]) == 'table' and entry[3] or {}
   if not text:find('^%[[^,]*, ') then
     if what == 'put' and fields.q then return { when = when, what = { Put = { queue = fields.q } } } end
-    if what == 'popped' and fields.worker then return { when = when, what = { Popped = { worker = fields.worker } } } end
+    if what == 'popped' and fields.worker then
+      return { when = when, what = { Popped = { worker = fields.worker } } }
+    end
     if what == 'done' then return { when = when, what = 'Done' } end
     if what == 'failed' and fields.group then
       return { when = when, what = { Failed = { worker = fields.worker, group = fields.group } } }
     end
     if what == 'timed-out' then return { when = when, what = 'TimedOut' } end
-    if what == 'handed-back' and fields.worker then return { when = when, what = { HandedBack = { worker = fields.worker } } } end
-    if what == 'crashed' and fields.worker then return { when = when, what = { Crashed = { worker = fields.worker } } } end
+    if what == 'handed-back' and fields.worker then
+      return { when = when, what = { HandedBack = { worker = fields.worker } } }
+    end
+    if what == 'crashed' and fields.worker then
+      return { when = when, what = { Crashed = { worker = fields.worker } } }
+    end
   end
   local data
   if entry[3] ~= nil then
-    -- Behind the moment and the word, each with its comma.
+    -- After the time and the name, each with its comma.
     local at = text:find('"', 1, true) + 1
     while true do
       local byte = text:sub(at, at)
@@ -112,7 +122,7 @@ local function happened_of(text)
 end
 
 local function state_of(of, failure)
-  local state = job.stands(of)
+  local state = job.state_of(of)
   if state == 'Scheduled' then
     return state, { Scheduled = { due = zset.score(key.queue .. of.queue .. '-scheduled', of.jid) or 0 } }
   elseif state == 'Depends' then
@@ -133,7 +143,7 @@ local function tags_from(text)
   return tags
 end
 
--- A whole number, as our own callers know it. A Qless caller may have given another, and a negative one.
+-- An unsigned integer for native clients. A Qless client may have set another number.
 local function count_of(text)
   local count = floor(number_of(text) or 0)
   if count < -1 then return -1 end
@@ -147,12 +157,14 @@ local function job_of(jid)
   failure = failure_of(failure)
   local name, state = state_of(of, failure)
   local history = {}
-  for place, text in ipairs(read.history(jid)) do history[place] = happened_of(text) end
+  for place, text in ipairs(read.history(jid)) do history[place] = history_entry(text) end
   return {
-    jid = jid, klass = of.klass, queue = of.queue ~= '' and of.queue or nil, state = state, priority = number_of(of.priority) or 0,
-    retries = math.max(count_of(of.retries), 0), remaining = count_of(of.remaining), payload = of.data or '', tags = tags_from(tags),
-    history = history, past_failure = name ~= 'Failed' and failure or nil, spawned_from = parent or nil,
-    dependents = job.dependents(jid), tracked = say.is_tracked(jid), particulars = side.particulars(of),
+    jid = jid, klass = of.klass, queue = of.queue ~= '' and of.queue or nil, state = state,
+      priority = number_of(of.priority) or 0,
+    retries = math.max(count_of(of.retries), 0), remaining = count_of(of.remaining), payload = of.data or '',
+    tags = tags_from(tags), history = history, past_failure = name ~= 'Failed' and failure or nil,
+    spawned_from = parent or nil, dependents = job.dependents(jid), tracked = publish.is_tracked(jid),
+    particulars = put_options.details(of),
     qless = { state = of.state, worker = of.worker ~= '' and of.worker or nil, expires = tonumber(of.expires) or 0 },
   }
 end
@@ -163,67 +175,74 @@ local function documents_of(jids)
   return all
 end
 
--- What comes before a text in MessagePack, by its length. Redis's library does the same, but makes one more text of each.
+-- MessagePack heads of text by length. Redis's library does the same, but creates one more string each time.
 local text_heads = setmetatable({}, {
   __index = function(heads, length)
     local high, low = floor(length / 256), length % 256
-    if length >= 65536 then return string.char(219, floor(length / 16777216), floor(length / 65536) % 256, high % 256, low) end
+    if length >= 65536 then
+      return string.char(219, floor(length / 16777216), floor(length / 65536) % 256, high % 256, low)
+    end
     if length >= 256 then return string.char(218, high, low) end
     heads[length] = length < 32 and string.char(160 + length) or string.char(217, length)
     return heads[length]
   end,
 })
 
--- The same for names, and for numbers as a hash has them: a batch has few different ones.
+-- Names, and numbers as a hash has them, packed and cached: a batch has few different ones.
 local function packed_name(name)
-  local packed = known.packed[name]
+  local packed = cache.packed[name]
   if not packed then
     packed = pack(name)
-    known.packed[name] = packed
+    cache.packed[name] = packed
   end
   return packed
 end
 
 local function packed_number(text)
-  local packed = known.packed_numbers[text]
+  local packed = cache.packed_numbers[text]
   if not packed then
     packed = pack(number_of(text) or 0)
-    known.packed_numbers[text] = packed
+    cache.packed_numbers[text] = packed
   end
   return packed
 end
 
 -- The same for counts.
 local function packed_count(text)
-  local packed = known.packed_counts[text]
+  local packed = cache.packed_counts[text]
   if not packed then
     packed = pack(count_of(text))
-    known.packed_counts[text] = packed
+    cache.packed_counts[text] = packed
   end
   return packed
 end
 
--- The same for the retries that a job is given, of which there are no fewer than none.
+-- The same for retries, which are never negative.
 local function packed_retries(text)
   local packed = text:sub(1, 1) == '-' and '\0' or packed_count(text)
-  known.packed_retries[text] = packed
+  cache.packed_retries[text] = packed
   return packed
 end
 
 local NOTHING_ELSE = NIL .. NIL
 
--- What a worker is handed, packed by its places; `rest` is what is known of a job beyond Qless, and all of it, if that is more than nothing.
-local function packed_lot(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline, rest)
+-- A popped job, packed by index; `rest` holds its details beyond Qless, if there are any.
+local function packed_job(jid, queue, klass, data, priority, retries, remaining, worker, token, deadline,
+  rest)
   rest = rest or NOTHING_ELSE
-  local names, numbers, counts = known.packed, known.packed_numbers, known.packed_counts
-  return '\154' .. text_heads[#jid] .. jid .. (names[queue] or packed_name(queue)) .. (names[klass] or packed_name(klass)) .. text_heads[#data] .. data
-    .. (numbers[priority] or packed_number(priority)) .. (known.packed_retries[retries] or packed_retries(retries)) .. (counts[remaining] or packed_count(remaining))
-    .. '\147' .. (names[worker] or packed_name(worker)) .. text_heads[#token + 2] .. token .. '.0' .. (numbers[deadline] or packed_number(deadline)) .. rest
+  local names, numbers, counts = cache.packed, cache.packed_numbers, cache.packed_counts
+  return '\154' .. text_heads[#jid] .. jid .. (names[queue] or packed_name(queue)) .. (names[klass]
+    or packed_name(klass)) .. text_heads[#data] .. data
+    .. (numbers[priority] or packed_number(priority)) .. (cache.packed_retries[retries]
+      or packed_retries(retries)) .. (counts[remaining] or packed_count(remaining))
+    .. '\147' .. (names[worker] or packed_name(worker)) .. text_heads[#token + 2] .. token .. '.0'
+      .. (numbers[deadline] or packed_number(deadline)) .. rest
 end
 
 local function packed_popped(of, whole)
-  local particulars = of.terms and side.particulars(of)
-  return packed_lot(of.jid, of.queue, of.klass, of.data or '', of.priority, of.retries, of.remaining, of.worker, of.token, of.deadline,
+  local particulars = of.terms and put_options.details(of)
+  return packed_job(of.jid, of.queue, of.klass, of.data or '', of.priority, of.retries, of.remaining,
+    of.worker, of.token, of.deadline,
     (particulars and pack(particulars) or NIL) .. (whole and pack(job_of(of.jid)) or NIL))
 end
 
@@ -231,7 +250,7 @@ local function packed_whole(of)
   return packed_popped(of, true)
 end
 
--- The operations: each takes its fields and answers packed bytes ------------------------------------------------------------------------------------------
+-- Operations: each takes its fields and returns packed bytes ------------------------------------------------
 
 local operations = {}
 native.operations = operations
@@ -245,19 +264,23 @@ function operations.Put(fields)
   check_payload(data)
   check_retries(retries)
   if tags then at_most('tags', #tags, TAGS_MAX) end
-  putting.queue, putting.jid, putting.klass, putting.data, putting.delay = fields[1], fields[2], fields[3], data, fields[5] or 0
-  putting.priority, putting.retries, putting.tags, putting.depends = fields[6], retries, tags, list_of(fields[9])
-  putting.caller, putting.existing, putting.cycles, putting.terms = fields[10], fields[11], fields[12], fields[13] and terms_of(fields[13])
+  putting.queue, putting.jid, putting.klass, putting.data, putting.delay = fields[1], fields[2], fields[3],
+    data, fields[5] or 0
+  putting.priority, putting.retries, putting.tags, putting.depends = fields[6], retries, tags,
+    list_of(fields[9])
+  putting.caller, putting.existing, putting.cycles, putting.terms = fields[10], fields[11], fields[12],
+    fields[13] and terms_of(fields[13])
   local done = put.put(putting)
   return done == 'Created' and CREATED or pack(done)
 end
 
--- Pops, and answers the packed reply, in pieces, and how many jobs are in it.
+-- Pops. Returns the packed reply in pieces, and how many jobs it has.
 local function pop_from_fields(fields)
   local kind, inside = variant(fields[4] or 'Strict')
   local whole = fields[5]
   local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind,
-    turn = inside and inside[1] or 0, show = whole and packed_whole or packed_popped, show_plain = not whole and packed_lot })
+    turn = inside and inside[1] or 0, show = whole and packed_whole or packed_popped, show_plain = not whole
+      and packed_job })
   local count = #popped
   table.insert(popped, 1, '\146' .. packed_head(count, 144, 220))
   popped[count + 2] = pack(turn)
@@ -279,11 +302,13 @@ end
 
 -- The same for completions.
 local completing = {}
-local COMPLETED = { complete = pack('Complete'), waiting = pack('Waiting'), scheduled = pack('Scheduled'), depends = pack('Depends') }
+local COMPLETED = { complete = pack('Complete'), waiting = pack('Waiting'), scheduled = pack('Scheduled'),
+  depends = pack('Depends') }
 
 function operations.Complete(fields)
   check_payload(fields[4])
-  completing.jid, completing.holder, completing.queue, completing.data = fields[1], holder_of(fields[2]), fields[3], fields[4]
+  completing.jid, completing.holder, completing.queue, completing.data = fields[1], holder_of(fields[2]),
+    fields[3], fields[4]
   completing.next, completing.result = fields[5] and next_of(fields[5]), fields[6] and result_of(fields[6])
   return COMPLETED[finish.complete(completing)]
 end
@@ -291,14 +316,15 @@ end
 function operations.Fail(fields)
   check_payload(fields[5])
   check_size('message', fields[4])
-  finish.fail({ jid = fields[1], holder = holder_of(fields[2]), group = fields[3], message = fields[4] or '', data = fields[5],
-    result = result_of(fields[6]) })
+  finish.fail({ jid = fields[1], holder = holder_of(fields[2]), group = fields[3], message = fields[4] or '',
+    data = fields[5], result = result_of(fields[6]) })
   return NIL
 end
 
 function operations.Retry(fields)
   check_size('message', fields[7])
-  return pack(finish.retry({ jid = fields[1], holder = holder_of(fields[2]), queue = fields[3], delay = fields[4] or 0, chance = fields[5],
+  return pack(finish.retry({ jid = fields[1], holder = holder_of(fields[2]), queue = fields[3],
+    delay = fields[4] or 0, chance = fields[5],
     group = fields[6], message = fields[7] }))
 end
 
@@ -323,7 +349,8 @@ end
 
 function operations.Depend(fields)
   local kind, jids = variant(fields[2])
-  change.depend(fields[1], { on = kind == 'On' and jids or nil, off = kind == 'Off' and jids or nil }, fields[3])
+  change.depend(fields[1], { on = kind == 'On' and jids or nil, off = kind == 'Off' and jids or nil },
+    fields[3])
   return NIL
 end
 
@@ -375,7 +402,7 @@ function operations.Jobs(fields)
   return pack(read.jobs(which:lower(), queue, page_from(fields[2])))
 end
 
--- A map from names; Lua would make a list of one without entries.
+-- A map; Lua would make a list of an empty one.
 local function packed_map(pairs_of)
   if next(pairs_of) == nil then return '\128' end
   return pack(pairs_of)
@@ -456,8 +483,10 @@ local function interval_of(every)
 end
 
 function operations.Recur(fields)
-  recur.recur({ queue = fields[1], jid = fields[2], klass = fields[3], data = fields[4], interval = interval_of(fields[5]), offset = fields[6] or 0,
-    priority = fields[7] or 0, retries = fields[8] or 0, tags = list_of(fields[9]), backlog = fields[10] or 0 })
+  recur.recur({ queue = fields[1], jid = fields[2], klass = fields[3], data = fields[4],
+    interval = interval_of(fields[5]), offset = fields[6] or 0,
+    priority = fields[7] or 0, retries = fields[8] or 0, tags = list_of(fields[9]), backlog = fields[10]
+      or 0 })
   return NIL
 end
 
@@ -469,12 +498,14 @@ end
 function operations.GetRecurring(fields)
   local of = recur.get(fields[1])
   if not of then return NIL end
-  return pack({ jid = of.jid, queue = of.queue, klass = of.klass, payload = of.data, priority = of.priority, retries = of.retries, tags = tags_from(of.tags_text),
+  return pack({ jid = of.jid, queue = of.queue, klass = of.klass, payload = of.data, priority = of.priority,
+    retries = of.retries, tags = tags_from(of.tags_text),
     every = { Interval = of.interval }, backlog = of.backlog, count = of.count, next = of.next })
 end
 
 function operations.UpdateRecurring(fields)
-  recur.update(fields[1], { priority = fields[2], retries = fields[3], interval = fields[4] and interval_of(fields[4]), backlog = fields[5],
+  recur.update(fields[1], { priority = fields[2], retries = fields[3],
+    interval = fields[4] and interval_of(fields[4]), backlog = fields[5],
     data = fields[6], klass = fields[7], queue = fields[8] })
   return NIL
 end
@@ -491,12 +522,12 @@ function operations.Attach(fields)
   local jid, waiter = fields[1], waiter_of(fields[2], { 'Attach', 2 })
   local of = job.load(jid)
   if of and job.is_unfinished(of) then
-    side.attach(of, waiter)
+    put_options.attach(of, waiter)
     return pack('Attached')
   end
-  local kept = side.result(jid)
+  local kept = put_options.result(jid)
   if not of and not kept then refuse('NoSuchJob', { jid = jid }) end
-  return pack({ Ended = { state = of and job.stands(of), kept = kept } })
+  return pack({ Ended = { state = of and job.state_of(of), kept = kept } })
 end
 
 function operations.Leave(fields)
@@ -507,10 +538,10 @@ function operations.Leave(fields)
   elseif who then
     who = waiter_of(who, { 'Leave', 1, kind })
   end
-  return pack(side.leave_all(kind, who))
+  return pack(put_options.detach_all(kind, who))
 end
 
--- How far an attempt has got, as it is shown. What is beyond 2^53 is rounded, and what is beyond 2^63 is as good as that.
+-- Progress as it is shown. Numbers beyond 2^53 are rounded, and those beyond 2^63 are clamped.
 local function progress_of(value)
   local function whole(number) return number >= 0 and number < PORTION_MAX and number or PORTION_MAX end
   return { portion = { whole(value[1][1]), whole(value[1][2]) }, seconds_left = value[2] }
@@ -518,21 +549,21 @@ end
 
 function operations.Progress(fields)
   check_payload(fields[4], 'progress')
-  local of = finish.claimed(fields[1], holder_of(fields[2]))
+  local of = finish.held_job(fields[1], holder_of(fields[2]))
   local progress = progress_of(fields[3])
   local token, attempt = job.token(of), job.attempt(of)
   attempt.progress = progress
-  -- One that a foreign script handed out has no token to keep it by.
+  -- A job that a foreign script popped has no token to store it under.
   if token then job.set_attempt(of, token, attempt) end
-  side.tell(of, { Progress = { progress = progress, said = fields[4] } })
-  if say.listening() then say.event('Progress', { jid = of.jid, progress = progress }) end
+  put_options.deliver(of, { Progress = { progress = progress, said = fields[4] } })
+  if publish.has_event_subscribers() then publish.event('Progress', { jid = of.jid, progress = progress }) end
   return NIL
 end
 
 function operations.Chunk(fields)
   check_payload(fields[4], 'chunk')
-  local of = finish.claimed(fields[1], holder_of(fields[2]))
-  return pack(side.tell(of, { Chunk = { fields[3], fields[4] } }))
+  local of = finish.held_job(fields[1], holder_of(fields[2]))
+  return pack(put_options.deliver(of, { Chunk = { fields[3], fields[4] } }))
 end
 
 function operations.HandBack(fields)
@@ -541,48 +572,49 @@ function operations.HandBack(fields)
 end
 
 function operations.Gone(fields)
-  return pack(able.gone(fields[1], fields[2]))
+  return pack(capabilities.worker_lost(fields[1], fields[2]))
 end
 
 function operations.Announce(fields)
   local kind, abilities = variant(fields[2])
-  able.announce(fields[1], { [kind:lower()] = list_of(abilities) })
+  capabilities.announce(fields[1], { [kind:lower()] = list_of(abilities) })
   return NIL
 end
 
 function operations.RollCall(fields)
-  return pack(able.count(fields[1], fields[2]))
+  return pack(capabilities.count(fields[1], fields[2]))
 end
 
 function operations.Announced(fields)
-  return pack(able.announced(fields[1]))
+  return pack(capabilities.announced(fields[1]))
 end
 
 function operations.SetLimits(fields)
   local limits = fields[2]
-  able.set_limits(fields[1], { jobs_max = limits[1], by_priority = list_of(limits[2]), rate = limits[3] })
+  capabilities.set_limits(fields[1], { jobs_max = limits[1], by_priority = list_of(limits[2]),
+    rate = limits[3] })
   return NIL
 end
 
 function operations.GetLimits(fields)
-  local limits = able.limits(fields[1]) or { by_priority = {} }
+  local limits = capabilities.limits(fields[1]) or { by_priority = {} }
   return pack({ jobs_max = limits.jobs_max, by_priority = limits.by_priority, rate = limits.rate })
 end
 
 function operations.GetResult(fields)
-  return pack(side.result(fields[1]))
+  return pack(put_options.result(fields[1]))
 end
 
 function operations.Status(fields)
   local kind, inside = variant(fields[1])
   local of
   if kind == 'Unique' then
-    of = side.holder(inside[1], inside[2])
+    of = put_options.holder(inside[1], inside[2])
   else
     of = job.load(inside)
   end
   if not of or not job.is_unfinished(of) then return NIL end
-  return pack({ jid = of.jid, queue = of.queue, state = job.stands(of), progress = job.attempt(of).progress,
+  return pack({ jid = of.jid, queue = of.queue, state = job.state_of(of), progress = job.attempt(of).progress,
     submissions = 1 + (of.terms and of.terms.joined or 0), attached = of.waits })
 end
 
@@ -604,15 +636,15 @@ function operations.PriorityCounts(fields)
   return pack(order.by_priority(fields[1]))
 end
 
--- Requests -------------------------------------------------------------------------------------------------------------------------------------------
+-- Requests --------------------------------------------------------------------------------------------------
 
--- Why something was refused, packed; fails if it was not, but went wrong.
+-- A refusal, packed; raises an error if it is not one.
 local function refusal(reply)
   if type(reply) == 'table' and reply.refused then return pack({ [reply.refused] = reply.fields }) end
   error(reply)
 end
 
--- Runs something that may be refused. Answers whether it was not, and what came of it.
+-- Runs a function that may refuse. Returns whether it did not, and its result.
 local function attempt(execute, ...)
   local done, reply = pcall(execute, ...)
   if done then return true, reply end
@@ -622,7 +654,7 @@ end
 local OK, ERR = '\129' .. pack('Ok'), '\129' .. pack('Err')
 local heads_of_answers = {}
 
--- What comes before the answer of an operation.
+-- The head of an operation's answer.
 function native.answered(name)
   local head = heads_of_answers[name]
   if not head then
@@ -642,28 +674,29 @@ function requests.Batch(calls)
   return batch.run(calls)
 end
 
--- A pop of nothing: whoever waits wants only word that there is something. Many of one process may wait for the same queues, so that each is looked into once.
-local function wait_for_word(process, queues, seconds)
+-- A parked pop of no jobs waits for readiness. Many of one process may wait for the same queues, so each
+-- queue is checked once.
+local function wait_for_readiness(process, queues, seconds)
   local done, refusal = attempt(pop.check_queues, queues)
   if not done then return '\129' .. pack('Refused') .. refusal end
   local earliest = huge
   for _, queue in ipairs(queues) do
-    local due = known.empty[queue]
+    local due = cache.empty[queue]
     if not due then
       if pop.is_ready(queue) then return '\129' .. pack('Popped') .. '\146' .. packed_array({}) .. pack(0) end
       due = read.next_due({ queue }) or huge
-      known.empty[queue] = due
+      cache.empty[queue] = due
     end
     if due < earliest then earliest = due end
   end
-  if not seconds or seconds > 0 then sleep.watch(process, queues) end
+  if not seconds or seconds > 0 then parked.watch(process, queues) end
   return '\129' .. pack('Asleep') .. '\145' .. (earliest < huge and pack(earliest) or NIL)
 end
 
--- Each wait pops. One that finds nothing sleeps, and says when something falls due.
-local function wait(process, number, asked, seconds)
-  if asked[3] == 0 then return wait_for_word(process, asked[1], seconds) end
-  known.empty = {}
+-- Each parked pop is tried. One that finds nothing is parked, and the reply says when something falls due.
+local function park(process, number, asked, seconds)
+  if asked[3] == 0 then return wait_for_readiness(process, asked[1], seconds) end
+  cache.empty = {}
   local count
   local function once()
     local reply
@@ -671,15 +704,16 @@ local function wait(process, number, asked, seconds)
     return reply
   end
   local done, reply = attempt(once)
-  -- Whoever waits for one job does not make the holders of others wait for their warning.
+  -- A pop for one job must not delay the warnings of other holders.
   while done and count == 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
   if not done then return '\129' .. pack('Refused') .. reply end
   if count > 0 then
-    sleep.awake(process, number)
+    parked.unpark(process, number)
     return '\129' .. pack('Popped') .. table.concat(reply)
   end
-  -- Whoever asks for the last time is not to be woken any more.
-  if seconds and seconds <= 0 then sleep.awake(process, number) else sleep.sleep(process, number, asked[1]) end
+  -- The last attempt of a pop is not parked again.
+  if seconds and seconds <= 0 then parked.unpark(process, number) else parked.park(process, number,
+    asked[1]) end
   return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
 end
 
@@ -687,39 +721,41 @@ function requests.Wait(fields)
   now = moment(fields[2])
   if fields[4] then tick.tick(TICK_MAX) end
   local answers = {}
-  for place, one in ipairs(fields[3]) do answers[place] = wait(fields[1], one[1], one[2], one[3]) end
+  for place, one in ipairs(fields[3]) do answers[place] = park(fields[1], one[1], one[2], one[3]) end
   return packed_array(answers)
 end
 
 function requests.Awake(fields)
-  sleep.awake(fields[1], fields[2])
+  parked.unpark(fields[1], fields[2])
   return NIL
 end
 
 function requests.Listen(fields)
   now = moment(fields[1])
-  return pack(events.listen())
+  return pack(events.subscribe())
 end
 
 function requests.Since(fields)
-  if large.is(fields[1]) then
-    -- No position is that large, and it is answered as it was given.
-    local given, newest = large.request()[2].Since[1], events.last()
-    return ERR .. '\129' .. pack('CursorAhead') .. '\130' .. pack('after') .. large.pack(large.digits(given)) .. pack('newest') .. pack(newest)
+  if int64.is(fields[1]) then
+    -- No position is that large; it is returned as it was sent.
+    local given, newest = int64.request()[2].Since[1], events.last()
+    return ERR .. '\129' .. pack('CursorAhead') .. '\130' .. pack('after') .. int64.pack(int64.digits(given))
+      .. pack('newest') .. pack(newest)
   end
-  local done, reply = attempt(events.since, fields[1], fields[2])
+  local done, reply = attempt(events.after, fields[1], fields[2])
   if not done then return ERR .. reply end
   return OK .. packed_array(reply)
 end
 
 function native.execute(bytes)
-  known.request = bytes
+  cache.request = bytes
   local read_it, request = pcall(cmsgpack.unpack, bytes)
-  if not read_it or type(request) ~= 'table' then complain('what came cannot be read as MessagePack') end
+  if not read_it or type(request) ~= 'table' then fail_with('what came cannot be read as MessagePack') end
   if request[1] ~= VERSION then
-    complain('this is version ' .. tostring(request[1]) .. ' of the wire, and version ' .. VERSION .. ' is spoken here')
+    fail_with('this is version ' .. tostring(request[1]) .. ' of the wire, and version ' .. VERSION
+      .. ' is spoken here')
   end
   local name, fields = variant(request[2])
-  if not requests[name] then complain('there is no request ' .. tostring(name)) end
+  if not requests[name] then fail_with('there is no request ' .. tostring(name)) end
   return requests[name](fields or {})
 end

@@ -1,22 +1,22 @@
--- Numbers and texts: what a double can tell apart, how it is written, and what is too much of something.
+-- Numbers and their texts: finite doubles, exact digits, neighbouring scores.
 
 local frexp, ldexp = math.frexp, math.ldexp
 local finite_max = 1.7976931348623157e308
 
--- A number that leaves the finite ones becomes the largest finite one.
+-- Clamps to the finite numbers.
 local function finite(number)
   if number > finite_max then return finite_max end
   if number < -finite_max then return -finite_max end
   return number
 end
 
--- A number with all its digits. Whole ones, which most are, are quicker this way.
+-- A number with all its digits. Integers, which most are, take the fast path.
 local function exact(number)
   if number % 1 == 0 and number < 1e14 and number > -1e14 then return tostring(number) end
   return string.format('%.17g', number)
 end
 
--- A number for a hash. Small whole ones, which nearly all are, are not written anew each time.
+-- A number for a hash. Small integers, which nearly all are, are cached.
 local small = {}
 local function stored(number)
   local text = small[number]
@@ -26,7 +26,7 @@ local function stored(number)
   return text
 end
 
--- The next moment that a double can tell from this one.
+-- The next larger time that a double can represent.
 local function after(at)
   if at == 0 then return 5e-324 end
   local fraction, exponent = frexp(at)
@@ -35,9 +35,9 @@ local function after(at)
   return finite(at + step)
 end
 
-local STEP_MIN = ldexp(1, -80) -- far below what a moment adds, and far above what makes doubles slow
+local STEP_MIN = ldexp(1, -80) -- far below the resolution of times, and far above denormals, which are slow
 
--- The next score below; and the step that leads there, and leads on from every score above a bound.
+-- The next lower score, the step to it, and the bound down to which the same step applies.
 local function down(score)
   if score == huge then return finite_max, 0, huge end
   local fraction, exponent = frexp(score)
@@ -48,10 +48,13 @@ local function down(score)
   return score - step, step, bound
 end
 
--- A finite number, if a text is one: decimal, with or without an exponent, or whole in hex. Lua reads fractions in hex too, and nothing behind a NUL.
+-- A finite number from text: decimal, with or without an exponent, or a hexadecimal integer. Lua would also
+-- accept hexadecimal fractions, and ignore what follows a NUL.
 local function number_of(text)
   local number = tonumber(text)
   if not number or number ~= number or number >= huge or number <= -huge then return nil end
-  if type(text) == 'string' and text:find('[%zxX]') and not text:find('^%s*[-+]?0[xX]%x+%s*$') then return nil end
+  if type(text) == 'string' and text:find('[%zxX]') and not text:find('^%s*[-+]?0[xX]%x+%s*$') then
+    return nil
+  end
   return number
 end

@@ -1,71 +1,73 @@
--- Options, as they were set and as the numbers that the rules go by.
+-- Options, as set and as numbers.
 
--- Those that Qless lists, with their defaults.
+-- Options that Qless lists, with their defaults.
 option.listed = {
-  application = 'qless', heartbeat = 60, ['grace-period'] = 10, ['stats-history'] = 30, ['histogram-history'] = 7,
+  application = 'qless', heartbeat = 60, ['grace-period'] = 10, ['stats-history'] = 30,
+    ['histogram-history'] = 7,
   ['jobs-history-count'] = 50000, ['jobs-history'] = 604800,
 }
--- The other numeric ones.
-option.unlisted = { ['max-worker-age'] = 86400, ['max-job-history'] = 100, ['crashes-max'] = 3, ['results-bytes'] = 67108864 }
+-- Other numeric options.
+option.unlisted = { ['max-worker-age'] = 86400, ['max-job-history'] = 100, ['crashes-max'] = 3,
+  ['results-bytes'] = 67108864 }
 
 local OPTION_BYTES_MAX = 4160
 
 function option.all()
-  local chosen = known.options
+  local chosen = cache.options
   if not chosen then
     chosen = {}
     local flat = call('HGETALL', key.config)
     for at = 1, #flat, 2 do chosen[flat[at]] = flat[at + 1] end
-    known.options = chosen
-    known.no_options = next(chosen) == nil
-    known.numbers = {}
-    known.holds, known.places = {}, {}
-    known.history_max, known.keep, known.counter, known.closing = nil, nil, nil, nil
+    cache.options = chosen
+    cache.no_options = next(chosen) == nil
+    cache.numbers = {}
+    cache.holds, cache.places = {}, {}
+    cache.history_max, cache.keep, cache.pop_context, cache.finish_context = nil, nil, nil, nil
   end
   return chosen
 end
 
--- A numeric option. What a foreign script set to something else counts as not set.
+-- A numeric option. Other text, set by a foreign script, counts as not set.
 function option.number(name)
   local chosen = option.all()
-  local number = known.numbers[name]
+  local number = cache.numbers[name]
   if number == nil then
     number = number_of(chosen[name]) or option.listed[name] or option.unlisted[name]
-    known.numbers[name] = number
+    cache.numbers[name] = number
   end
   return number
 end
 
--- The same as a count: a fraction is dropped, and negative is 0.
+-- A numeric option as a count: rounded down, at least 0.
 function option.count(name)
   local count = floor(option.number(name))
   return count > 0 and count or 0
 end
 
--- One queue's own, whose name may come before or after.
+-- A queue's own option, whose name may come first or last.
 local function of_queue(queue, name)
   local chosen = option.all()
-  if known.no_options then return nil end
+  if cache.no_options then return nil end
   return number_of(chosen[queue .. '-' .. name]) or number_of(chosen[name .. '-' .. queue])
 end
 
 -- How long a lock lasts in a queue.
 function option.heartbeat(queue)
-  local hold = known.holds[queue]
+  local hold = cache.holds[queue]
   if not hold then
     hold = of_queue(queue, 'heartbeat') or option.number('heartbeat')
-    known.holds[queue] = hold
+    cache.holds[queue] = hold
   end
   return hold
 end
 
--- How many locks a queue may have; none for any number.
+-- A queue's limit of locks, or nil.
 function option.concurrency(queue)
-  local max = known.places[queue]
+  local max = cache.places[queue]
   if max == nil then
     max = of_queue(queue, 'max-concurrency')
     max = max and max > 0 and max or false
-    known.places[queue] = max
+    cache.places[queue] = max
   end
   return max or nil
 end
@@ -94,26 +96,27 @@ function option.get(name)
   return option.listed[name], false
 end
 
--- What was read of options is read again. Where more jobs may run now, whoever waits for them is woken.
+-- Invalidates the cached options. If more jobs may run now, parked pops are woken.
 local function changed(name)
-  known.options, known.history_max, known.keep, known.counter, known.closing = nil, nil, nil, nil, nil
-  known.holds, known.places = {}, {}
+  cache.options, cache.history_max, cache.keep, cache.pop_context, cache.finish_context = nil, nil, nil, nil,
+    nil
+  cache.holds, cache.places = {}, {}
   local queue = name:match('^(.+)%-max%-concurrency$') or name:match('^max%-concurrency%-(.+)$')
-  if queue then out.woken[queue] = (out.woken[queue] or 0) + zset.ask('ZCARD', keys_of(queue).work) end
+  if queue then out.ready[queue] = (out.ready[queue] or 0) + zset.read('ZCARD', keys_of(queue).work) end
 end
 
 function option.set(name, value)
   option.check(name, value)
-  say.log('{"option":' .. quote(name) .. ',"event":"config_set","value":' .. quote(value) .. '}')
-  if say.listening() then say.event('ConfigSet', { option = name, value = value }) end
+  publish.log('{"option":' .. quote(name) .. ',"event":"config_set","value":' .. quote(value) .. '}')
+  if publish.has_event_subscribers() then publish.event('ConfigSet', { option = name, value = value }) end
   call('HSET', key.config, name, value)
   changed(name)
 end
 
 function option.unset(name)
   option.check(name)
-  say.log('{"event":"config_unset","option":' .. quote(name) .. '}')
-  if say.listening() then say.event('ConfigUnset', { option = name }) end
+  publish.log('{"event":"config_unset","option":' .. quote(name) .. '}')
+  if publish.has_event_subscribers() then publish.event('ConfigUnset', { option = name }) end
   call('HDEL', key.config, name)
   changed(name)
 end

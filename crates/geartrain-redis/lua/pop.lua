@@ -1,45 +1,46 @@
--- Which job a worker gets next, and all that comes due when somebody asks.
+-- Popping: which job a worker gets next, and everything that falls due on a pop.
 
 local QUEUES_MAX = 1024
-local LATE_MAX = 1000 -- jobs not started in time that one pop fails at the most
-local AHEAD_MAX = 256 -- waiting jobs that are read at once
+local LATE_MAX = 1000 -- expired jobs that one pop fails at most
+local AHEAD_MAX = 256 -- waiting jobs that are prefetched
 
 local function is_paused(queue)
-  local paused = known.paused[queue]
+  local paused = cache.paused[queue]
   if paused == nil then
     paused = call('SISMEMBER', key.paused, queue) == 1
-    known.paused[queue] = paused
+    cache.paused[queue] = paused
   end
   return paused
 end
 pop.is_paused = is_paused
 
--- The first score of a sorted set; infinite if it is empty. Until something earlier comes in it is not asked for again, so that a batch of pops asks once.
-function pop.first_of(cache, queue, at)
-  local first = cache[queue]
+-- The first score of a sorted set; infinite if it is empty. Cached until an earlier one comes in, so that a
+-- batch of pops reads it once.
+function pop.first_of(firsts, queue, at)
+  local first = firsts[queue]
   if not first then
-    first = tonumber(zset.ask('ZRANGE', at, 0, 0, 'WITHSCORES')[2]) or huge
-    cache[queue] = first
+    first = tonumber(zset.read('ZRANGE', at, 0, 0, 'WITHSCORES')[2]) or huge
+    firsts[queue] = first
   end
   return first
 end
 
--- Jobs whose lock has expired, the longest expired first.
+-- Jobs whose lock has expired, the oldest first.
 local function expired(queue, max)
   local at = keys_of(queue).locks
-  if max <= 0 or pop.first_of(known.locks, queue, at) > now then return {} end
-  known.locks[queue] = nil
-  return zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max)
+  if max <= 0 or pop.first_of(cache.locks, queue, at) > now then return {} end
+  cache.locks[queue] = nil
+  return zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max)
 end
 pop.expired = expired
 
--- Makes up to `max` due jobs of a queue waiting, the longest due first. All of them, if not given.
+-- Makes up to `max` due jobs of a queue waiting, the oldest first; without `max` all of them.
 function pop.promote(queue, max)
   local at = keys_of(queue).scheduled
-  if max and max <= 0 or pop.first_of(known.due, queue, at) > now then return end
-  known.due[queue] = nil
-  order.sure(queue)
-  for _, jid in ipairs(zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)) do
+  if max and max <= 0 or pop.first_of(cache.due, queue, at) > now then return end
+  cache.due[queue] = nil
+  order.check_type(queue)
+  for _, jid in ipairs(zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)) do
     local job_at = key.job .. jid
     local priority = call('HGET', job_at, 'priority')
     zset.remove(at, jid)
@@ -50,34 +51,34 @@ function pop.promote(queue, max)
   end
 end
 
--- The job that is first in a queue, which stays there; none if it is empty. Some of those behind it are read with it.
+-- The first job of a queue, which stays there, or nil. Prefetches some of those behind it.
 local function first_waiting(queue)
-  local ahead = known.ahead[queue]
+  local ahead = cache.ahead[queue]
   if not ahead or ahead.at > #ahead then
-    local count = ahead and ahead.count * 4 or known.wanted or 1
+    local count = ahead and ahead.count * 4 or cache.wanted or 1
     if count > AHEAD_MAX then count = AHEAD_MAX end
-    ahead = zset.ask('ZREVRANGE', keys_of(queue).work, 0, count - 1)
+    ahead = zset.read('ZREVRANGE', keys_of(queue).work, 0, count - 1)
     ahead.at, ahead.count = 1, count
-    known.ahead[queue] = ahead
+    cache.ahead[queue] = ahead
   end
   return ahead[ahead.at]
 end
 
--- Takes the first job out of work.
+-- Removes the first job from the waiting ones.
 local function take_first(queue)
   zset.remove_highest(keys_of(queue).work)
-  local ahead = known.ahead[queue]
+  local ahead = cache.ahead[queue]
   if ahead then ahead.at = ahead.at + 1 end
 end
 
--- The first job that waits in a queue and may still start: its jid, its key and what was read of it. Those that may not start fail.
-local function next_in_time(queue, late)
+-- The first waiting job that has not expired: its jid, its key and its fields. Expired jobs fail.
+local function next_unexpired(queue, late)
   while true do
-    local ahead = known.ahead[queue]
+    local ahead = cache.ahead[queue]
     local jid = ahead and ahead[ahead.at] or first_waiting(queue)
     if not jid then
       if late.left == LATE_MAX then return nil end
-      -- In the stead of those that were late others come in that are due.
+      -- Due jobs take the places of expired ones.
       pop.promote(queue, 1)
       jid = first_waiting(queue)
       if not jid then return nil end
@@ -85,49 +86,49 @@ local function next_in_time(queue, late)
     local at = key.job .. jid
     local found = job.read_waiting(at)
     if not found[1] then
-      take_first(queue) -- a foreign script left it behind
+      take_first(queue) -- left behind by a foreign script
     elseif not found[7] then
       return jid, at, found
     else
       local of = job.waiting(jid, at, found)
-      if not side.late_since(of) then return jid, at, found end
+      if not put_options.expired_since(of) then return jid, at, found end
       if late.left == 0 then return nil end
       late.left = late.left - 1
       finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
-      -- A foreign script may have left it in the list of another queue than its own.
+      -- A foreign script may have left it in the list of another queue.
       zset.remove(keys_of(queue).work, jid)
-      known.ahead[queue] = nil
+      cache.ahead[queue] = nil
     end
   end
 end
 
--- How many more locks a queue may have; none for any number.
-function pop.free_places(queue)
+-- How many more locks a queue may have, or nil without a limit.
+function pop.free_slots(queue)
   local max = option.concurrency(queue)
   if not max then return nil end
-  local places = floor(max - zset.ask('ZCOUNT', key.queue .. queue .. '-locks', exact(now), '+inf'))
+  local places = floor(max - zset.read('ZCOUNT', key.queue .. queue .. '-locks', exact(now), '+inf'))
   return places > 0 and places or 0
 end
 
--- How many jobs of a queue may be handed out now, as far as the queue goes, up to so many.
-local function open_places(queue, wanted)
+-- How many jobs of a queue may start now by its limits, up to `wanted`.
+local function open_slots(queue, wanted)
   if is_paused(queue) then return 0 end
-  local places = pop.free_places(queue)
+  local places = pop.free_slots(queue)
   if places and places < wanted then wanted = places end
-  return able.starts(queue, wanted)
+  return capabilities.allowed_starts(queue, wanted)
 end
 
--- Warns the holder of a lock that has expired.
+-- Warns the holder of an expired lock.
 local function warn(of)
   local jid = of.jid
-  job.sure(of)
-  say.milestone(jid, 'Stalled')
+  job.check_type(of)
+  publish.milestone(jid, 'Stalled')
   job.append(of.at, job.timed_out_entry())
   if of.worker ~= '' then
-    say.lock_lost(jid, of.worker)
-    if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
+    publish.lock_lost(jid, of.worker)
+    if publish.has_event_subscribers() then publish.event('LockLost', { jid = jid, worker = of.worker }) end
     zset.remove(jobs_of(of.worker), jid)
-    -- The end of a worker takes those along that it was warned about.
+    -- Losing a worker affects the jobs that it was warned about as well.
     call('SADD', key.warned .. of.worker, jid)
   end
   call('HSET', of.at, 'grace', '1')
@@ -138,14 +139,15 @@ end
 
 -- Ends the attempt of a holder that was warned, or that gets no warning.
 local function take_over(of)
-  job.sure(of)
+  job.check_type(of)
   if option.number('grace-period') <= 0 then warn(of) end
   job.forget_ended(of)
-  finish.spend(of)
+  finish.spend_retry(of)
 end
 
--- Deals with a lock that has expired: warns its holder the first time, fails the job if no retry is left, and else says that another may take it over.
-local function examine(of)
+-- Handles an expired lock: warns the holder the first time, fails the job without retries left, and otherwise
+-- lets another worker take it over.
+local function handle_expired(of)
   if not of.grace and option.number('grace-period') > 0 then
     warn(of)
     return false
@@ -159,7 +161,7 @@ local function examine(of)
   return true
 end
 
--- Jobs with expired locks that are to be handed out.
+-- Jobs with expired locks that can be popped.
 local function expired_jobs(queue, max)
   local all = {}
   for _, jid in ipairs(expired(queue, max)) do
@@ -168,98 +170,105 @@ local function expired_jobs(queue, max)
     if of and of.state == 'running' and of.queue == queue then
       all[#all + 1] = of
     else
-      zset.remove(key.queue .. queue .. '-locks', jid) -- a foreign script left it behind
+      zset.remove(key.queue .. queue .. '-locks', jid) -- left behind by a foreign script
     end
   end
   return all
 end
 
--- Where jobs of a queue are handed out to a worker: what is the same for all that it gets at one moment.
-local function new_counter(queue, worker, deadline)
-  -- The locks were read when it was looked for expired ones.
-  zset.sure(jobs_of(worker))
+-- What is the same for all jobs that a worker pops from a queue at one time.
+local function new_context(queue, worker, deadline)
+  -- The locks were read when looking for expired ones.
+  zset.check_type(jobs_of(worker))
   return {
-    queue = queue, worker = worker, now = now, deadline = deadline, deadline_text = exact(deadline), time = job.time_text(),
-    lock = ' ' .. job.time_text() .. ' ' .. worker, entry = job.popped_entry(worker), jobs = jobs_of(worker), locks = keys_of(queue).locks,
+    queue = queue, worker = worker, now = now, deadline = deadline, deadline_text = exact(deadline),
+    time = job.time_text(), lock = ' ' .. job.time_text() .. ' ' .. worker, entry = job.popped_entry(worker),
+      jobs = jobs_of(worker), locks = keys_of(queue).locks,
   }
 end
 
 local function counter_of(queue, worker)
-  local last = known.counter
+  local last = cache.pop_context
   if not last or last.queue ~= queue or last.worker ~= worker or last.now ~= now then
-    last = new_counter(queue, worker, finite(now + option.heartbeat(queue)))
-    known.counter = last
+    last = new_context(queue, worker, finite(now + option.heartbeat(queue)))
+    cache.pop_context = last
   end
   return last
 end
 
--- Gives a job to a worker: all that is written of every job that is handed out. Answers the token, and the lock.
-local function give(counter, jid, at, time)
-  local queue, deadline_text, spans = counter.queue, counter.deadline_text, counter.spans
-  if spans and spans.owner == counter and spans.time == time then
+-- Gives a job to a worker: what is written for every popped job. Returns the token and the lock.
+local function assign(context, jid, at, time)
+  local queue, deadline_text, spans = context.queue, context.deadline_text, context.spans
+  if spans and spans.owner == context and spans.time == time then
     spans.times = spans.times + 1
   else
-    counter.spans = stats.measure('wait', queue, time, counter)
+    context.spans = stats.measure('wait', queue, time, context)
   end
   local token = job.new_token()
-  local lock = token .. counter.lock
-  job.append(at, counter.entry)
-  call('HSET', at, 'worker', counter.worker, 'expires', deadline_text, 'state', 'running', 'time', counter.time, 'gt-lock', lock)
-  zset.add_to_both(counter.locks, counter.jobs, deadline_text, jid)
-  local first = known.locks[queue]
-  if first and counter.deadline < first then known.locks[queue] = counter.deadline end
+  local lock = token .. context.lock
+  job.append(at, context.entry)
+  call('HSET', at, 'worker', context.worker, 'expires', deadline_text, 'state', 'running', 'time',
+    context.time, 'gt-lock', lock)
+  zset.add_to_both(context.locks, context.jobs, deadline_text, jid)
+  local first = cache.locks[queue]
+  if first and context.deadline < first then cache.locks[queue] = context.deadline end
   return token, lock
 end
 
-local function tell(jid, queue, worker)
-  if say.listening() then say.event('Popped', { jid = jid, queue = queue, worker = worker }) end
-  say.milestone(jid, 'Popped')
+local function publish_popped(jid, queue, worker)
+  if publish.has_event_subscribers() then
+    publish.event('Popped', { jid = jid, queue = queue, worker = worker })
+  end
+  publish.milestone(jid, 'Popped')
 end
 
--- Hands out a job of which nothing is true beyond Qless and that nobody else has or had, in a queue without limits, to a worker of whom nothing is known.
-local function hand_out_plain(jid, at, found, asked, counter)
-  local token = give(counter, jid, at, found[4] or '0')
-  local queue, worker = counter.queue, counter.worker
-  if not (known.silent or say.is_silent()) then tell(jid, queue, worker) end
-  return asked.show_plain(jid, queue, found[10] or '', found[11] or '', found[9] or '0', found[5] or '0', found[8] or '0', worker, token, counter.deadline)
+-- Pops a job without options or previous holder, from a queue without limits, for a worker without
+-- capabilities.
+local function pop_plain(jid, at, found, asked, context)
+  local token = assign(context, jid, at, found[4] or '0')
+  local queue, worker = context.queue, context.worker
+  if not (cache.unpublished or publish.is_not_needed()) then publish_popped(jid, queue, worker) end
+  return asked.show_plain(jid, queue, found[10] or '', found[11] or '', found[9] or '0', found[5] or '0',
+    found[8] or '0', worker, token, context.deadline)
 end
 
--- Hands out any job.
-local function hand_out(of, asked, counter)
+-- Pops any job.
+local function pop_one(of, asked, context)
   local jid, queue, worker = of.jid, of.queue, asked.worker
-  -- The queue's own keys were read when the job was found, and the history is written first of all.
-  if of.worker ~= '' and of.worker ~= worker then zset.sure(jobs_of(of.worker)) end
-  if of.terms then zset.sure(key.deadlines) end
-  if of.terms and of.terms.expires then zset.sure(key.expiries) end
+  -- The queue's own keys were read when the job was found, and the history is the first write.
+  if of.worker ~= '' and of.worker ~= worker then zset.check_type(jobs_of(of.worker)) end
+  if of.terms then zset.check_type(key.deadlines) end
+  if of.terms and of.terms.expires then zset.check_type(key.expiries) end
   if of.grace then call('SADD', key.warned .. worker, jid) end
   if of.worker ~= '' and of.worker ~= worker then zset.remove(jobs_of(of.worker), jid) end
-  if of.terms then side.end_attempt(of) end
+  if of.terms then put_options.end_attempt(of) end
   -- A foreign script may have left it in the list of another queue.
-  if queue ~= counter.queue then counter = new_counter(queue, worker, counter.deadline) end
-  local token, lock = give(counter, jid, of.at, of.time)
-  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', counter.time, lock, token, counter.deadline
-  if able.limits(queue) then able.start(queue) end
-  if of.terms then side.leave(of) end
-  local attempt_max = able.attempt_max(of, worker)
+  if queue ~= context.queue then context = new_context(queue, worker, context.deadline) end
+  local token, lock = assign(context, jid, of.at, of.time)
+  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', context.time, lock, token,
+    context.deadline
+  if capabilities.limits(queue) then capabilities.count_start(queue) end
+  if of.terms then put_options.unindex_expiry(of) end
+  local attempt_max = capabilities.attempt_max(of, worker)
   if attempt_max then
     local ends = finite(now + attempt_max)
     job.set_attempt(of, token, { deadline = ends })
     zset.add(key.deadlines, ends, jid)
   end
-  tell(jid, queue, worker)
-  -- It is shown as it is now: before the pop is over its lock may have expired.
+  publish_popped(jid, queue, worker)
+  -- Encoded now: before the pop ends its lock may have expired.
   return asked.show and asked.show(of) or of
 end
 
--- Hands out up to `wanted` jobs of one queue.
+-- Pops up to `wanted` jobs of one queue.
 local function pop_from(queue, wanted, asked, popped)
-  wanted = open_places(queue, wanted)
+  wanted = open_slots(queue, wanted)
   if wanted == 0 then return end
   local worker = asked.worker
-  local counter = counter_of(queue, worker)
+  local context = counter_of(queue, worker)
   local taken = {}
   for _, of in ipairs(expired_jobs(queue, wanted)) do
-    if examine(of) then
+    if handle_expired(of) then
       take_over(of)
       taken[#taken + 1] = of
     end
@@ -267,41 +276,43 @@ local function pop_from(queue, wanted, asked, popped)
   local waiting = wanted - #taken
   recur.spawn(queue, waiting)
   pop.promote(queue, waiting)
-  for _, of in ipairs(taken) do popped[#popped + 1] = hand_out(of, asked, counter) end
+  for _, of in ipairs(taken) do popped[#popped + 1] = pop_one(of, asked, context) end
   local late = { left = LATE_MAX }
-  known.wanted = waiting
-  local plain = asked.show_plain and not able.limits(queue) and not able.knows(queue, worker)
+  cache.wanted = waiting
+  local plain = asked.show_plain and not capabilities.limits(queue) and not capabilities.has_announced(queue,
+    worker)
   local count = #popped
   for _ = 1, waiting do
-    local jid, at, found = next_in_time(queue, late)
+    local jid, at, found = next_unexpired(queue, late)
     if not jid then break end
     count = count + 1
-    if plain and found[2] == queue and (found[3] == '' or found[3] == worker) and not found[6] and not found[7] then
-      popped[count] = hand_out_plain(jid, at, found, asked, counter)
+    if plain and found[2] == queue and (found[3] == '' or found[3] == worker) and not found[6]
+      and not found[7] then
+      popped[count] = pop_plain(jid, at, found, asked, context)
     else
-      popped[count] = hand_out(job.waiting(jid, at, found), asked, counter)
+      popped[count] = pop_one(job.waiting(jid, at, found), asked, context)
     end
-    -- Last, so that a job which could not be handed out stays where it is.
+    -- Last, so that a job that could not be popped stays in place.
     take_first(queue)
   end
 end
 
--- Hands out the job that matters most among the queues, and says which of them it came from.
+-- Pops the job with the highest priority among the queues, and returns its queue.
 local function pop_by_priority(queues, turn, asked, popped)
   local best, best_at, best_priority, over
   local late = { left = LATE_MAX }
-  known.wanted = 1
+  cache.wanted = 1
   for step = 0, #queues - 1 do
     local at = (turn + step) % #queues
     local queue = queues[at + 1]
-    if open_places(queue, 1) > 0 then
+    if open_slots(queue, 1) > 0 then
       local candidate, taken = expired_jobs(queue, 1)[1], true
-      if candidate and not examine(candidate) then candidate = nil end
+      if candidate and not handle_expired(candidate) then candidate = nil end
       if not candidate then
         taken = false
         recur.spawn(queue, 1)
         pop.promote(queue, 1)
-        local jid, at, found = next_in_time(queue, late)
+        local jid, at, found = next_unexpired(queue, late)
         candidate = jid and job.waiting(jid, at, found)
       end
       local priority = candidate and tonumber(candidate.priority)
@@ -314,16 +325,16 @@ local function pop_by_priority(queues, turn, asked, popped)
   if over then
     take_over(best)
   else
-    -- What was done since in other queues may have brought others before it.
+    -- Commands on other queues may have put others before it.
     zset.remove(keys_of(best.queue).work, best.jid)
-    known.ahead[best.queue] = nil
+    cache.ahead[best.queue] = nil
   end
-  popped[#popped + 1] = hand_out(best, asked, counter_of(best.queue, asked.worker))
+  popped[#popped + 1] = pop_one(best, asked, counter_of(best.queue, asked.worker))
   return best_at
 end
 
--- asked: queues, worker, count, order, turn, and show, which makes of a job that is handed out what is answered,
--- and show_plain, which does so of the fields of a plain one. Answers these, and where the next pop begins.
+-- asked: queues, worker, count, order, turn; show, which encodes a popped job, and show_plain, which encodes
+-- the fields of a plain one. Returns the encoded jobs, and the turn of the next pop.
 function pop.pop(asked)
   local queues, worker, count = asked.queues, asked.worker, asked.count
   pop.check_queues(queues)
@@ -331,7 +342,7 @@ function pop.pop(asked)
   local popped = {}
   local all_paused = true
   for _, queue in ipairs(queues) do
-    able.note_asked(queue)
+    capabilities.record_pop(queue)
     all_paused = all_paused and is_paused(queue)
   end
   if all_paused then return popped, turn end
@@ -360,36 +371,39 @@ function pop.pop(asked)
   return popped, turn
 end
 
--- Whether a pop would look at a lock that has expired.
+-- Whether a pop would handle an expired lock.
 function pop.has_expired(queues)
   for _, queue in ipairs(queues) do
-    if open_places(queue, 1) > 0 and #expired(queue, 1) > 0 then return true end
+    if open_slots(queue, 1) > 0 and #expired(queue, 1) > 0 then return true end
   end
   return false
 end
 
--- Refuses to look into no queue, or into too many.
+-- Refuses an empty list of queues, or too many.
 function pop.check_queues(queues)
   at_least_one('queues', queues)
   at_most('queues', #queues, QUEUES_MAX)
 end
 
--- Whether a pop would find anything to do in a queue, be it only a lock to warn about. Nothing changes.
+-- Whether a pop would find anything to do in a queue, even if only an expired lock. Changes nothing.
 function pop.is_ready(queue)
   local keys = keys_of(queue)
-  local has_any = zset.ask('ZCARD', keys.work) > 0 or pop.first_of(known.locks, queue, keys.locks) <= now
-    or pop.first_of(known.due, queue, keys.scheduled) <= now or pop.first_of(known.recurring, queue, keys.recur) <= now
-  return has_any and open_places(queue, 1) > 0
+  local has_any = zset.read('ZCARD', keys.work) > 0 or pop.first_of(cache.locks, queue, keys.locks) <= now
+    or pop.first_of(cache.due, queue, keys.scheduled) <= now
+    or pop.first_of(cache.recurring, queue, keys.recur) <= now
+  return has_any and open_slots(queue, 1) > 0
 end
 
--- Which jobs a pop would hand out.
+-- The jobs that a pop would return.
 function pop.peek(queue, count)
   local jids = expired(queue, count)
   local wanted = count - #jids
   recur.spawn(queue, wanted)
   pop.promote(queue, wanted)
   if wanted > 0 then
-    for _, jid in ipairs(zset.ask('ZREVRANGE', keys_of(queue).work, 0, wanted - 1)) do jids[#jids + 1] = jid end
+    for _, jid in ipairs(zset.read('ZREVRANGE', keys_of(queue).work, 0, wanted - 1)) do
+      jids[#jids + 1] = jid
+    end
   end
   return jids
 end

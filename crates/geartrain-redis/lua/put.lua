@@ -1,7 +1,7 @@
 -- Putting a job into a queue, for the first time or again.
 
--- Puts a job that is there again: takes it out of where it is. Answers what it was.
-local function leave_to_be_put(of, asked, open)
+-- Replaces an existing job: removes it from its place. Returns its old state.
+local function detach_replaced(of, asked, open)
   local jid = of.jid
   local tags, failure = job.more(of, 'tags', 'failure')
   of.tags = tags and tags ~= '{}' and cjson.decode(tags) or {}
@@ -14,62 +14,65 @@ local function leave_to_be_put(of, asked, open)
   end
   if of.state == 'complete' then
     zset.remove(key.completed, jid)
-    known.complete = nil
+    cache.complete = nil
   elseif of.state == 'running' then
-    job.unwarn(of)
-    side.end_attempt(of)
+    job.clear_warning(of)
+    put_options.end_attempt(of)
     job.forget_ended(of)
   elseif of.state == 'failed' then
     -- The new queue, not the old one, as in Qless.
     job.leave_group(of, failure, asked.queue)
   end
-  side.let_go(of)
-  side.leave(of)
+  put_options.release_key(of)
+  put_options.unindex_expiry(of)
   job.detach(of)
   if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
 end
 
 local NOTHING = {}
 local NO_TAGS = list_text(NOTHING)
-local RETRIES = 5 -- of a new job, if nobody says
+local RETRIES = 5 -- default of a new job
 local USUAL_RETRIES = stored(RETRIES)
 
--- Writes the hash of a job that is put. Numbers are text.
+-- Writes the hash of a job. Numbers are text.
 local function write(at, jid, klass, data, priority, tags, state, queue, retries, time)
-  call('HSET', at, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', tags, 'state', state,
-    'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time', time)
+  call('HSET', at, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', tags, 'state',
+    state, 'worker', '', 'expires', '0', 'queue', queue, 'retries', retries, 'remaining', retries, 'time',
+    time)
 end
 
-local function tell(jid, queue)
-  if say.quiet() then return end
-  if say.is_heard() then say.on(key.log, '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}') end
-  if say.listening() then say.event('Put', { jid = jid, queue = queue }) end
+local function publish_put(jid, queue)
+  if publish.has_no_subscribers() then return end
+  if publish.has_subscribers() then
+    publish.message(key.log, '{"jid":' .. quote(jid) .. ',"event":"put","queue":' .. quote_name(queue) .. '}')
+  end
+  if publish.has_event_subscribers() then publish.event('Put', { jid = jid, queue = queue }) end
 end
 
--- What is the same for all that is put into a queue at one moment.
-local function desk_of(queue)
-  local desk = known.desk
-  if desk and desk.now == now and desk.queue == queue then return desk end
-  order.sure(queue)
+-- What is the same for all puts into a queue at one time.
+local function context_of(queue)
+  local context = cache.put_context
+  if context and context.now == now and context.queue == queue then return context end
+  order.check_type(queue)
   job.register(queue)
-  desk = { queue = queue, now = now, entry = job.put_entry(queue), time = job.time_text() }
-  known.desk = desk
-  return desk
+  context = { queue = queue, now = now, entry = job.put_entry(queue), time = job.time_text() }
+  cache.put_context = context
+  return context
 end
 
--- Makes a new job that waits, and of which nothing else is asked. Nearly all are like that.
-local function create(desk, at, jid, klass, data, priority, priority_text, retries)
-  local queue, is_silent = desk.queue, known.silent or say.is_silent()
-  call('RPUSH', at .. '-history', desk.entry)
-  if not is_silent then tell(jid, queue) end
-  write(at, jid, klass, data, priority_text, NO_TAGS, 'waiting', queue, retries, desk.time)
+-- Creates a waiting job without options. Nearly all are like that.
+local function create(context, at, jid, klass, data, priority, priority_text, retries)
+  local queue, is_silent = context.queue, cache.unpublished or publish.is_not_needed()
+  call('RPUSH', at .. '-history', context.entry)
+  if not is_silent then publish_put(jid, queue) end
+  write(at, jid, klass, data, priority_text, NO_TAGS, 'waiting', queue, retries, context.time)
   order.enter(queue, jid, priority, now)
-  if not is_silent then say.milestone(jid, 'Put') end
+  if not is_silent then publish.milestone(jid, 'Put') end
 end
 
--- The keys of jobs that are put one after the other, if none of them is there and nothing but Redis could refuse them.
-local function look_ahead(run)
-  if able.limits(run.queue) then return nil end
+-- The keys of a run of puts, if none of the jobs exists and only Redis itself could refuse them.
+local function keys_if_new(run)
+  if capabilities.limits(run.queue) then return nil end
   local list, seen, keys = run.list, {}, {}
   for place = 1, run.count do
     local jid = list[2 * place - 1]
@@ -80,42 +83,42 @@ local function look_ahead(run)
   return keys
 end
 
--- Puts a run of plain jobs from a place on if they are all new; otherwise none of them. Answers the place of the last one that was done.
+-- Executes a run of plain puts from an index on, if all jobs are new; otherwise none. Returns the index of
+-- the last one executed.
 function put.run(run, first)
-  -- If one of them was not, it is not looked again for each of the others.
+  -- If one of them exists, the others are not checked again.
   if first > 1 then return first - 1 end
-  local keys = look_ahead(run)
+  local keys = keys_if_new(run)
   if not keys then return 0 end
-  local desk, list, klass = desk_of(run.queue), run.list, run.klass
+  local context, list, klass = context_of(run.queue), run.list, run.klass
   for place = 1, run.count do
     run.place = place
-    create(desk, keys[place], list[2 * place - 1], klass, list[2 * place], 0, '0', USUAL_RETRIES)
+    create(context, keys[place], list[2 * place - 1], klass, list[2 * place], 0, '0', USUAL_RETRIES)
   end
   return run.count
 end
 
--- Fails if a key that a put will write holds a value of another type. Puts of which nothing particular is
--- asked do not come here.
+-- Fails if a key that a put will write has another type. Plain puts do not come here.
 local function check_types(of, asked, open)
   local queue, terms = asked.queue, asked.terms
   local keys = keys_of(queue)
-  order.sure(queue)
-  zset.sure(keys.scheduled)
-  zset.sure(keys.depends)
-  zset.sure(key.queues)
-  job.sure_of_tags(asked.tags)
+  order.check_type(queue)
+  zset.check_type(keys.scheduled)
+  zset.check_type(keys.depends)
+  zset.check_type(key.queues)
+  job.check_tag_types(asked.tags)
   local at = key.job .. asked.jid
   call('SCARD', at .. '-dependencies')
   for _, on in ipairs(open or NOTHING) do call('SCARD', key.job .. on .. '-dependents') end
   if of then
-    job.sure(of)
-    zset.sure(key.completed)
-    job.sure_of_tags(job.tags(of))
+    job.check_type(of)
+    zset.check_type(key.completed)
+    job.check_tag_types(job.tags(of))
     for _, on in ipairs(job.dependencies(of.jid)) do call('SCARD', key.job .. on .. '-dependents') end
   end
   if terms then
-    zset.sure(key.expiries)
-    zset.sure(key.waiters)
+    zset.check_type(key.expiries)
+    zset.check_type(key.waiters)
     if terms.unique then call('HLEN', key.unique .. queue) end
     if terms.attach then call('LLEN', key.waiting .. asked.jid) end
   end
@@ -127,40 +130,41 @@ function put.put(asked)
   local at = key.job .. jid
   -- Most jobs are new.
   local of = call('EXISTS', at) == 1 and job.load(jid) or nil
-  if of and asked.existing == 'Keep' then return side.join_existing(of, terms) end
+  if of and asked.existing == 'Keep' then return put_options.join_existing(of, terms) end
   if not of and asked.existing == 'Require' then refuse('NoSuchJob', { jid = jid }) end
   if terms then
-    local joined = side.agree(of, asked)
+    local joined = put_options.check_put(of, asked)
     if joined then return joined end
   end
-  if not of then able.check_limits(queue, asked.priority or 0) end
+  if not of then capabilities.check_limits(queue, asked.priority or 0) end
   local open
   if #asked.depends > 0 then
-    open = job.open(jid, asked.depends)
+    open = job.incomplete(jid, asked.depends)
     job.check_cycles(jid, open, asked.cycles)
   end
 
   local delay = asked.delay
   if not of and not terms and not open and delay <= 0 and not (asked.tags and asked.tags[1]) then
     local priority = asked.priority or 0
-    create(desk_of(queue), at, jid, asked.klass, asked.data, priority, stored(priority), stored(asked.retries or RETRIES))
+    create(context_of(queue), at, jid, asked.klass, asked.data, priority, stored(priority),
+      stored(asked.retries or RETRIES))
     return 'Created'
   end
   check_types(of, asked, open)
   if of then job.append(at, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
-  tell(jid, queue)
+  publish_put(jid, queue)
   local priority, retries, tags = asked.priority, asked.retries, asked.tags
   if of then
-    leave_to_be_put(of, asked)
+    detach_replaced(of, asked)
     if of.worker ~= '' and of.worker ~= asked.caller then
-      say.lock_lost(jid, of.worker)
-      if say.listening() then say.event('LockLost', { jid = jid, worker = of.worker }) end
+      publish.lock_lost(jid, of.worker)
+      if publish.has_event_subscribers() then publish.event('LockLost', { jid = jid, worker = of.worker }) end
     end
     priority = priority or tonumber(of.priority)
     retries = retries or tonumber(of.retries)
     tags = tags or of.tags
   else
-    -- Nothing of what a foreign script left behind belongs to a new job.
+    -- Whatever a foreign script left behind does not belong to a new job.
     of = { jid = jid, at = at, waits = 0, new = true }
   end
   priority, retries, tags = priority or 0, retries or RETRIES, tags or NOTHING
@@ -173,15 +177,16 @@ function put.put(asked)
   if #asked.depends > 0 or not of.new then depends = call('SCARD', at .. '-dependencies') > 0 end
   local due = delay > 0 and finite(now + delay) or nil
   local state = depends and 'depends' or due and 'scheduled' or 'waiting'
-  write(at, jid, asked.klass, asked.data, stored(priority), list_text(tags), state, queue, stored(retries), job.time_text())
+  write(at, jid, asked.klass, asked.data, stored(priority), list_text(tags), state, queue, stored(retries),
+    job.time_text())
   of.state, of.queue, of.klass, of.worker = state, queue, asked.klass, ''
 
   if terms then
-    of.terms = side.kept(terms)
+    of.terms = put_options.stored(terms)
     of.terms.waits = of.waits > 0 and of.waits or nil
-    side.write(of)
+    put_options.write(of)
   elseif of.terms then
-    side.renew(of)
+    put_options.clear_expiry(of)
   end
   if depends then
     zset.add(keys_of(queue).depends, now, jid)
@@ -190,30 +195,30 @@ function put.put(asked)
     put.schedule(of, due)
   else
     order.enter(queue, jid, priority, now)
-    if of.terms then side.enter(of) end
+    if of.terms then put_options.index_expiry(of) end
   end
   job.register(queue)
-  say.milestone(jid, 'Put')
-  if terms and terms.attach then side.attach(of, terms.attach) end
-  if of.terms then side.take_key(of) end
+  publish.milestone(jid, 'Put')
+  if terms and terms.attach then put_options.attach(of, terms.attach) end
+  if of.terms then put_options.claim_key(of) end
   return of.new and 'Created' or 'Replaced'
 end
 
--- A job that need not wait for others any more may run.
+-- Makes a job waiting whose dependencies are complete.
 function put.release(of)
   call('HSET', of.at, 'state', 'waiting')
   of.state = 'waiting'
   order.enter(of.queue, of.jid, tonumber(of.priority), now)
-  side.enter(of)
+  put_options.index_expiry(of)
 end
 
--- Onto the schedule of its queue.
+-- Schedules a job in its queue.
 function put.schedule(of, due)
   local queue = of.queue
   zset.add(keys_of(queue).scheduled, due, of.jid)
-  local first = known.due[queue]
-  if first and due < first then known.due[queue] = due end
-  -- Whoever sleeps must know that something falls due.
-  out.woken[queue] = (out.woken[queue] or 0) + 1
-  side.enter(of)
+  local first = cache.due[queue]
+  if first and due < first then cache.due[queue] = due end
+  -- Parked pops must learn when it falls due.
+  out.ready[queue] = (out.ready[queue] or 0) + 1
+  put_options.index_expiry(of)
 end

@@ -1,86 +1,91 @@
--- Qless's own API: texts in, JSON out, and its words for what is wrong.
+-- The Qless API: text in, JSON out, and Qless's error messages.
 
 local NAME_BYTES_MAX = 512
 local GROUP_BYTES_MAX = 4160
 local COUNT_MAX = 100000
 local SHOWN_BYTES_MAX = 1024
 local JSON_DEPTH_MAX = 1000
-local LOG_DEPTH_MAX = 900 -- what is logged is encoded again inside of documents, inside of lists, all of which may have 1,000
+-- log entries are encoded again inside documents inside lists, which may have 1,000 levels
+local LOG_DEPTH_MAX = 900
 local ODD_SHOWN_MAX = 20
 
 local function need(value, text)
-  if value == nil or value == false then complain(text) end
+  if value == nil or value == false then fail_with(text) end
   return value
 end
 
--- An argument as a message shows it.
+-- An argument as error messages show it.
 local function shown(argument)
   if not argument then return 'nil' end
   return #argument > SHOWN_BYTES_MAX and argument:sub(1, SHOWN_BYTES_MAX) or argument
 end
 
--- A finite number, or a complaint that ends with what was given instead. Minus nought is nought.
+-- A finite number, or an error that ends with the actual text. -0 becomes 0.
 local function need_number(value, text)
-  return (number_of(value) or complain(text .. shown(value))) + 0
+  return (number_of(value) or fail_with(text .. shown(value))) + 0
 end
 
--- A whole number that is kept in 32 bits.
+-- A whole number that must fit in 32 bits.
 local function need_whole(value, text, what)
   local number = need_number(value, text)
   if number < 0 or number % 1 ~= 0 or number > 4294967295 then
-    complain(what .. ' must be a whole number that is not negative and fits 32 bits, not ' .. shown(value))
+    fail_with(what .. ' must be a whole number that is not negative and fits 32 bits, not ' .. shown(value))
   end
   return number
 end
 
--- How many.
+-- A count.
 local function need_count(value, text)
   local number = need_number(value, text)
   if number < 0 or number % 1 ~= 0 or number > COUNT_MAX then
-    complain('a count is a whole number from 0 to ' .. COUNT_MAX .. ', not ' .. shown(value))
+    fail_with('a count is a whole number from 0 to ' .. COUNT_MAX .. ', not ' .. shown(value))
   end
   return number
 end
 
--- From where on.
+-- An offset.
 local function need_offset(value, text)
   local number = need_number(value, text)
-  if number < 0 or number % 1 ~= 0 then complain('an offset is a whole number that is not negative, not ' .. shown(value)) end
+  if number < 0 or number % 1 ~= 0 then
+    fail_with('an offset is a whole number that is not negative, not ' .. shown(value))
+  end
   return number < OFFSET_MAX and number or OFFSET_MAX
 end
 
--- Whether there is a number in a text that lacks digits before or behind its point. The library takes those.
+-- Whether a text has a number without digits before or after its point. The library accepts those.
 local function lacks_digits(text)
   return text:find('%d%.%D') or text:find('%d%.$') or text:find('%-%.')
 end
 
--- Reads JSON, in the words of the library that does if it cannot. What JSON has no words for, such as NaN, is refused; the library is asked to with
--- settings of our own, because other scripts share its own.
+-- Decodes JSON, with the library's error if it cannot. What JSON cannot express, such as NaN, is refused;
+-- that takes an instance with our own settings, because other scripts share the default one.
 local function decode(text, depth)
   local strict = cjson.new()
   strict.decode_invalid_numbers(false)
   strict.decode_max_depth(depth or JSON_DEPTH_MAX)
   local read, value = pcall(strict.decode, text)
-  if not read then complain((tostring(value):gsub('^user_script:%d+: ', ''))) end
+  if not read then fail_with((tostring(value):gsub('^user_script:%d+: ', ''))) end
   if lacks_digits(text) and lacks_digits((text:gsub('\\.', ''):gsub('"[^"]*"', ''))) then
-    complain('Expected a digit on both sides of a point')
+    fail_with('Expected a digit on both sides of a point')
   end
   return value
 end
 
--- Reads JSON and writes it again, as Qless does with data that comes with a heartbeat or a failure.
+-- Decodes JSON and encodes it again, as Qless does with the data of a heartbeat or a failure.
 local function rewritten(text, depth)
   local value = decode(text, depth)
   local written, again = pcall(cjson.encode, value)
-  if not written then complain((tostring(again):gsub('^user_script:%d+: ', ''))) end
+  if not written then fail_with((tostring(again):gsub('^user_script:%d+: ', ''))) end
   return again, value
 end
 
--- Whether a text is UTF-8. Others could not be shown to our own callers, and a queue with such a job in it could not be popped by them.
+-- Whether a text is UTF-8. Native clients could not decode other names, nor pop from a queue with such a job.
 local function is_utf8(text)
   if not text:find('[\128-\255]') then return true end
-  for _, sequence in ipairs({ '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-    '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+  for _, sequence in ipairs({ '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+      '[\241-\243][\128-\191][\128-\191][\128-\191]',
     '\244[\128-\143][\128-\191][\128-\191]' }) do
     text = text:gsub(sequence, ' ')
   end
@@ -88,18 +93,19 @@ local function is_utf8(text)
 end
 
 local function need_utf8(text, what)
-  if not is_utf8(text) then complain(what .. ' must be UTF-8') end
+  if not is_utf8(text) then fail_with(what .. ' must be UTF-8') end
   return text
 end
 
--- A name.
 local function need_name(name, missing, what, max)
   need(name, missing)
   max = max or NAME_BYTES_MAX
   need_utf8(name, 'a ' .. what)
-  if #name == 0 then complain('a ' .. what .. ' needs at least one byte') end
-  if #name > max then complain('a ' .. what .. ' has at most ' .. max .. ' bytes, this one has ' .. #name) end
-  if name:find('%z') then complain('a ' .. what .. ' must not hold a NUL byte') end
+  if #name == 0 then fail_with('a ' .. what .. ' needs at least one byte') end
+  if #name > max then
+    fail_with('a ' .. what .. ' has at most ' .. max .. ' bytes, this one has ' .. #name)
+  end
+  if name:find('%z') then fail_with('a ' .. what .. ' must not hold a NUL byte') end
   return name
 end
 
@@ -108,42 +114,44 @@ local function need_all(names, what)
   return names
 end
 
--- A list of names in JSON. They are texts, also where a caller wrote numbers.
+-- A JSON list of names. Numbers become text.
 local function need_names(text, option, what)
   local names = decode(text)
-  -- An object without fields is how Qless writes an empty list.
-  if type(names) ~= 'table' or (#names == 0 and next(names) ~= nil) then complain(option .. ' must be a JSON list of strings') end
+  -- Qless writes an empty list as an object without fields.
+  if type(names) ~= 'table' or (#names == 0 and next(names) ~= nil) then
+    fail_with(option .. ' must be a JSON list of strings')
+  end
   for place, name in ipairs(names) do
     if type(name) == 'number' and number_of(name) then names[place] = tostring(name)
-    elseif type(name) ~= 'string' then complain(option .. ' must be a JSON list of strings') end
+    elseif type(name) ~= 'string' then fail_with(option .. ' must be a JSON list of strings') end
   end
   return need_all(names, what)
 end
 
--- Options given as words and values behind the other arguments. The last one of a name counts.
+-- Options after the other arguments, names and values. The last value of a name wins.
 local function options_from(arguments, first)
   if (#arguments - first + 1) % 2 ~= 0 then
     local words = {}
     for at = first, #arguments do
       if #words < ODD_SHOWN_MAX then words[#words + 1] = shown(arguments[at]) end
     end
-    complain('Odd number of additional args: ' .. table.concat(words, ' '))
+    fail_with('Odd number of additional args: ' .. table.concat(words, ' '))
   end
   local found = {}
   for at = first, #arguments, 2 do found[arguments[at]] = arguments[at + 1] end
   return found
 end
 
--- The arguments from one on.
+-- The arguments from an index on.
 local function from(arguments, first)
   local rest = {}
   for at = first, #arguments do rest[at - first + 1] = arguments[at] end
   return rest
 end
 
--- Documents -------------------------------------------------------------------------------------------------------------------------------------------
+-- Documents -------------------------------------------------------------------------------------------------
 
--- A list as Qless encodes it: one without members is an object, which is what the encoder makes of an empty table.
+-- A list as Qless encodes it: an empty one is an object, which is what the encoder makes of an empty table.
 local function history_of(jid)
   local history = {}
   for place, text in ipairs(read.history(jid)) do
@@ -160,11 +168,12 @@ local function document(jid)
   if not of then return nil end
   local tags, failure, parent = job.more(of, 'tags', 'failure', 'spawned_from_jid')
   return {
-    jid = jid, klass = of.klass, state = of.state, queue = of.queue, worker = of.worker, tracked = say.is_tracked(jid),
-    priority = tonumber(of.priority) or 0, expires = tonumber(of.expires) or 0, retries = tonumber(of.retries) or 0,
-    remaining = floor(tonumber(of.remaining) or 0), data = of.data or '', tags = cjson.decode(tags or '{}'), history = history_of(jid),
-    failure = cjson.decode(failure or '{}'), spawned_from_jid = parent, dependents = job.dependents(jid),
-    dependencies = job.dependencies(jid),
+    jid = jid, klass = of.klass, state = of.state, queue = of.queue, worker = of.worker,
+    tracked = publish.is_tracked(jid), priority = tonumber(of.priority) or 0,
+    expires = tonumber(of.expires) or 0, retries = tonumber(of.retries) or 0,
+    remaining = floor(tonumber(of.remaining) or 0), data = of.data or '', tags = cjson.decode(tags or '{}'),
+    history = history_of(jid), failure = cjson.decode(failure or '{}'), spawned_from_jid = parent,
+    dependents = job.dependents(jid), dependencies = job.dependencies(jid),
   }
 end
 
@@ -174,33 +183,39 @@ local function documents(jids)
   return cjson.encode(all)
 end
 
--- What is wrong, in Qless's words, by command and kind of refusal. ------------------------------------------------------------------------------------
+-- Error messages of Qless, by command and kind of refusal ---------------------------------------------------
 
 local says = {
   requeue = { NoSuchJob = 'Requeue(): Job <jid> does not exist' },
   heartbeat = {
-    NoSuchJob = 'Heartbeat(): Job <jid> does not exist', NotRunning = 'Heartbeat(): Job <jid> not currently running: <qless>',
+    NoSuchJob = 'Heartbeat(): Job <jid> does not exist',
+      NotRunning = 'Heartbeat(): Job <jid> not currently running: <qless>',
     HeldByAnother = 'Heartbeat(): Job <jid> given out to another worker: <holder>',
   },
   complete = {
-    NoSuchJob = 'Complete(): Job <jid> does not exist', NotRunning = 'Complete(): Job <jid> is not currently running: <qless>',
+    NoSuchJob = 'Complete(): Job <jid> does not exist',
+      NotRunning = 'Complete(): Job <jid> is not currently running: <qless>',
     HeldByAnother = 'Complete(): Job <jid> has been handed out to another worker: <holder>',
     WrongQueue = 'Complete(): Job <jid> running in another queue: <queue>',
   },
   fail = {
-    NoSuchJob = 'Fail(): Job <jid>does not exist', NotRunning = 'Fail(): Job <jid>not currently running: <qless>',
+    NoSuchJob = 'Fail(): Job <jid>does not exist',
+      NotRunning = 'Fail(): Job <jid>not currently running: <qless>',
     HeldByAnother = 'Fail(): Job <jid> running with another worker: <holder>',
   },
   retry = {
-    NoSuchJob = 'Retry(): Job <jid> does not exist', NotRunning = 'Retry(): Job <jid> is not currently running: <qless>',
+    NoSuchJob = 'Retry(): Job <jid> does not exist',
+      NotRunning = 'Retry(): Job <jid> is not currently running: <qless>',
     HeldByAnother = 'Retry(): Job <jid> has been given to another worker: <holder>',
     WrongQueue = 'Retry(): Job <jid> running in another queue: <queue>',
   },
-  timeout = { NoSuchJob = 'Timeout(): Job <jid> does not exist', NotRunning = 'Timeout(): Job <jid> not running' },
+  timeout = { NoSuchJob = 'Timeout(): Job <jid> does not exist',
+    NotRunning = 'Timeout(): Job <jid> not running' },
   cancel = { IsDependency = 'Cancel(): <jid> is a dependency of <dependent> but is not mentioned to be canceled' },
   priority = { NoSuchJob = 'Priority(): Job <jid> does not exist' },
   depends = {
-    NoSuchJob = 'Depends(): Job <jid> not in the depends state: false', NotInDepends = 'Depends(): Job <jid> not in the depends state: <qless>',
+    NoSuchJob = 'Depends(): Job <jid> not in the depends state: false',
+      NotInDepends = 'Depends(): Job <jid> not in the depends state: <qless>',
   },
   log = { NoSuchJob = 'Log(): Job <jid> does not exist' },
   track = { NoSuchJob = 'Track(): Job does not exist' },
@@ -210,44 +225,48 @@ local says = {
   ['recur.untag'] = { NoSuchRecurring = 'Untag(): Job <jid> does not exist' },
 }
 
--- What is refused everywhere alike.
+-- Refusals that read the same for all commands.
 local says_always = {
   BadArgument = '<what> <why>', TooLarge = '<what> of <bytes> bytes is over the limit of <max>',
   QueueFull = 'queue <queue> has <jobs> unfinished jobs and takes <max>',
 }
 
 local function in_words(command, refusal)
-  local text = says[command] and says[command][refusal.refused] or says_always[refusal.refused] or refusal.refused
+  local text = says[command] and says[command][refusal.refused] or says_always[refusal.refused]
+    or refusal.refused
   return (text:gsub('<(%a+)>', function(name) return tostring(refusal.fields[name]) end))
 end
 
--- The commands --------------------------------------------------------------------------------------------------------------------------------------
+-- The commands ----------------------------------------------------------------------------------------------
 
 local commands = {}
 qless.commands = commands
 
-local NO_QUEUE, NO_JID, NO_RECURRING = 'Queue(): no queue name provided', 'Job(): no jid provided', 'Recurring(): no jid provided'
+local NO_QUEUE, NO_JID, NO_RECURRING = 'Queue(): no queue name provided', 'Job(): no jid provided',
+  'Recurring(): no jid provided'
 
--- first: where in the arguments the queue is.
+-- first: the index of the queue among the arguments.
 local function put_or_requeue(arguments, worker, first, existing)
   if worker ~= '' then need_name(worker, nil, 'worker') end
   local queue = need_name(arguments[first], NO_QUEUE, 'queue')
   local jid = need_name(arguments[first + 1], 'Put(): Arg "jid" missing', 'jid')
   local klass = need_name(arguments[first + 2], 'Put(): Arg "klass" missing', 'klass')
   local data = need(arguments[first + 3], 'Put(): Arg "data" missing')
-  if decode(data) == false then complain('Put(): Arg "data" missing or not JSON: false') end
+  if decode(data) == false then fail_with('Put(): Arg "data" missing or not JSON: false') end
   need_utf8(data, 'data')
   local delay = need_number(arguments[first + 4], 'Put(): Arg "delay" not a number: ')
   local options = options_from(arguments, first + 5)
-  local retries = options.retries and need_whole(options.retries, 'Put(): Arg "retries" not a number: ', 'retries')
+  local retries = options.retries and need_whole(options.retries, 'Put(): Arg "retries" not a number: ',
+    'retries')
   local tags = options.tags and need_names(options.tags, 'tags', 'tag')
   local priority = options.priority and need_number(options.priority, 'Put(): Arg "priority" not a number')
   local depends = options.depends and need_names(options.depends, 'depends', 'jid') or {}
   check_payload(data)
   check_retries(retries)
   at_most('tags', tags and #tags or 0, TAGS_MAX)
-  put.put({ queue = queue, jid = jid, klass = klass, data = data, delay = delay, priority = priority, retries = retries, tags = tags,
-    depends = depends, caller = worker, existing = existing, cycles = 'Accept' })
+  put.put({ queue = queue, jid = jid, klass = klass, data = data, delay = delay, priority = priority,
+    retries = retries, tags = tags, depends = depends, caller = worker, existing = existing,
+    cycles = 'Accept' })
   return jid
 end
 
@@ -271,7 +290,8 @@ function commands.pop(arguments)
   local queue = need_name(arguments[1], NO_QUEUE, 'queue')
   local worker = need_name(arguments[2], 'Pop(): Arg "worker" missing', 'worker')
   local count = need_count(arguments[3], 'Pop(): Arg "count" missing or not a number: ')
-  return cjson.encode((pop.pop({ queues = { queue }, worker = worker, count = count, order = 'Strict', show = with_document })))
+  return cjson.encode((pop.pop({ queues = { queue }, worker = worker, count = count, order = 'Strict',
+    show = with_document })))
 end
 
 function commands.peek(arguments)
@@ -301,10 +321,11 @@ function commands.complete(arguments)
   local depends = options.depends and need_names(options.depends, 'depends', 'jid')
   local on
   if options.next then
-    on = { queue = need_name(options.next, NO_QUEUE, 'queue'), delay = delay or 0, depends = depends or {}, cycles = 'Accept' }
+    on = { queue = need_name(options.next, NO_QUEUE, 'queue'), delay = delay or 0, depends = depends or {},
+      cycles = 'Accept' }
   else
-    if delay then complain('Complete(): "delay" cannot be used without a "next".') end
-    if depends then complain('Complete(): "depends" cannot be used without a "next".') end
+    if delay then fail_with('Complete(): "delay" cannot be used without a "next".') end
+    if depends then fail_with('Complete(): "depends" cannot be used without a "next".') end
   end
   return finish.complete({ jid = jid, holder = { worker = worker }, queue = queue, data = data, next = on })
 end
@@ -329,7 +350,8 @@ function commands.retry(arguments)
   if arguments[5] then need_name(arguments[5], '', 'group', GROUP_BYTES_MAX) end
   if arguments[6] then need_utf8(arguments[6], 'a message') end
   check_size('message', arguments[6])
-  return finish.retry({ jid = jid, holder = { worker = worker }, queue = queue, delay = delay, group = arguments[5], message = arguments[6] })
+  return finish.retry({ jid = jid, holder = { worker = worker }, queue = queue, delay = delay,
+    group = arguments[5], message = arguments[6] })
 end
 
 function commands.timeout(arguments)
@@ -365,9 +387,9 @@ function commands.depends(arguments)
   if known_word and not all then need_all(others, 'jid') end
   local of = job.load(jid)
   if not of or of.state ~= 'depends' then
-    complain('Depends(): Job ' .. jid .. ' not in the depends state: ' .. (of and of.state or 'false'))
+    fail_with('Depends(): Job ' .. jid .. ' not in the depends state: ' .. (of and of.state or 'false'))
   end
-  if not known_word then complain('Depends(): Argument "command" must be "on" or "off"') end
+  if not known_word then fail_with('Depends(): Argument "command" must be "on" or "off"') end
   change.depend(jid, all and {} or { [command] = others }, 'Accept')
   return 1
 end
@@ -377,9 +399,11 @@ function commands.log(arguments)
   local message = need_utf8(need(arguments[2], "Log(): Argument 'message' missing"), 'a message')
   local data = arguments[3]
   if data then
-    -- What could not be written again could not be shown, and nor could the job.
+    -- What cannot be encoded again could not be shown, nor could the job.
     local _, fields = rewritten(data, LOG_DEPTH_MAX)
-    if type(fields) ~= 'table' then complain('Log(): Argument "data" must be a JSON object: ' .. shown(data)) end
+    if type(fields) ~= 'table' then
+      fail_with('Log(): Argument "data" must be a JSON object: ' .. shown(data))
+    end
     need_utf8(data, 'Log(): Argument "data"')
   end
   change.log(jid, message, data)
@@ -393,9 +417,11 @@ function commands.track(arguments)
     return cjson.encode({ jobs = jobs, expired = gone })
   end
   local jid = need_name(arguments[2], 'Track(): Arg "jid" missing', 'jid')
-  if not job.exists(jid) then complain('Track(): Job does not exist') end
+  if not job.exists(jid) then fail_with('Track(): Job does not exist') end
   local word = arguments[1]:lower()
-  if word ~= 'track' and word ~= 'untrack' then complain('Track(): Unknown action "' .. shown(arguments[1]) .. '"') end
+  if word ~= 'track' and word ~= 'untrack' then
+    fail_with('Track(): Unknown action "' .. shown(arguments[1]) .. '"')
+  end
   return change.track(jid, word == 'track') and '1' or '0'
 end
 
@@ -413,9 +439,10 @@ function commands.tag(arguments)
     return cjson.encode({ total = total, jobs = jobs })
   elseif command == 'top' then
     local offset = need_offset(arguments[2] or '0', 'Tag(): Arg "offset" not a number: ')
-    return cjson.encode(read.top_tags(offset, need_count(arguments[3] or '25', 'Tag(): Arg "count" not a number: ')))
+    return cjson.encode(read.top_tags(offset, need_count(arguments[3] or '25',
+      'Tag(): Arg "count" not a number: ')))
   end
-  complain('Tag(): First argument must be "add", "remove" or "get"')
+  fail_with('Tag(): First argument must be "add", "remove" or "get"')
 end
 
 function commands.get(arguments)
@@ -439,9 +466,9 @@ function commands.jobs(arguments)
   end
   local offset = need_offset(arguments[first] or '0', 'Jobs(): Arg "offset" not a number: ')
   local count = need_count(arguments[first + 1] or '25', 'Jobs(): Arg "count" not a number: ')
-  -- There is no listing of waiting jobs in Qless.
+  -- Qless has no listing of waiting jobs.
   local jids = state ~= 'waiting' and read.jobs(state, queue, offset, count)
-  return jids or complain('Jobs(): Unknown type "' .. shown(state) .. '"')
+  return jids or fail_with('Jobs(): Unknown type "' .. shown(state) .. '"')
 end
 
 function commands.failed(arguments)
@@ -466,7 +493,8 @@ end
 
 function commands.stats(arguments)
   local queue = need_name(arguments[1], NO_QUEUE, 'queue')
-  return cjson.encode(stats.report(queue, need_number(arguments[2], 'Stats(): Arg "date" missing or not a number: ')))
+  return cjson.encode(stats.report(queue, need_number(arguments[2],
+    'Stats(): Arg "date" missing or not a number: ')))
 end
 
 function commands.pause(arguments)
@@ -510,17 +538,17 @@ function commands.recur(arguments)
   local kind = need(arguments[5], 'RecurringJob On(): Arg "spec" missing')
   decode(data)
   need_utf8(data, 'data')
-  if kind ~= 'interval' then complain('Recur(): schedule type "' .. shown(kind) .. '" unknown') end
+  if kind ~= 'interval' then fail_with('Recur(): schedule type "' .. shown(kind) .. '" unknown') end
   local interval = need_number(arguments[6], 'Recur(): Arg "interval" not a number: ')
   local offset = need_number(arguments[7], 'Recur(): Arg "offset" not a number: ')
-  if interval <= 0 then complain('Recur(): Arg "interval" must be greater than 0') end
+  if interval <= 0 then fail_with('Recur(): Arg "interval" must be greater than 0') end
   local options = options_from(arguments, 8)
   local tags = options.tags and need_names(options.tags, 'tags', 'tag') or {}
   local priority = need_number(options.priority or '0', 'Recur(): Arg "priority" not a number: ')
   local retries = need_whole(options.retries or '0', 'Recur(): Arg "retries" not a number: ', 'retries')
   local backlog = need_whole(options.backlog or '0', 'Recur(): Arg "backlog" not a number: ', 'backlog')
-  recur.recur({ queue = queue, jid = jid, klass = klass, data = data, interval = interval, offset = offset, tags = tags,
-    priority = priority, retries = retries, backlog = backlog })
+  recur.recur({ queue = queue, jid = jid, klass = klass, data = data, interval = interval, offset = offset,
+    tags = tags, priority = priority, retries = retries, backlog = backlog })
   return jid
 end
 
@@ -532,7 +560,8 @@ end
 commands['recur.get'] = function(arguments)
   local of = recur.get(need_name(arguments[1], NO_RECURRING, 'jid'))
   if not of then return false end
-  return cjson.encode({ jid = of.jid, klass = of.klass, state = 'recur', queue = of.queue, priority = of.priority, interval = of.interval,
+  return cjson.encode({ jid = of.jid, klass = of.klass, state = 'recur', queue = of.queue,
+    priority = of.priority, interval = of.interval,
     retries = of.retries, count = of.count, data = of.data, tags = of.tags, backlog = of.backlog })
 end
 
@@ -542,7 +571,7 @@ commands['recur.update'] = function(arguments)
   local changes = {}
   for at = 2, #arguments, 2 do
     local field, value = arguments[at], arguments[at + 1]
-    if not value then complain('No value provided for ' .. shown(field)) end
+    if not value then fail_with('No value provided for ' .. shown(field)) end
     if field == 'retries' then
       changes.retries = need_whole(value, 'Recur(): Arg "retries" must be a number: ', 'retries')
     elseif field == 'priority' or field == 'interval' then
@@ -555,7 +584,7 @@ commands['recur.update'] = function(arguments)
     elseif field == 'klass' or field == 'queue' then
       changes[field] = need_name(value, nil, field)
     else
-      complain('Recur(): Unrecognized option "' .. shown(field) .. '"')
+      fail_with('Recur(): Unrecognized option "' .. shown(field) .. '"')
     end
   end
   recur.update(jid, changes)
@@ -572,15 +601,15 @@ commands['recur.untag'] = function(arguments)
   return cjson.encode(recur.untag(jid, need_all(from(arguments, 2), 'tag')))
 end
 
--- Lists without members are objects in Qless; the encoder sees to that, if it is as it was when Redis started it.
+-- Empty lists are objects in Qless; the encoder does that with its default settings.
 function qless.execute(arguments)
   local command = need(arguments[1], 'Must provide a command')
   local execute = need(commands[command], 'Unknown command ' .. shown(command))
   now = number_of(arguments[2])
-  if not now then complain('Arg "now" missing or not a number: nil') end
+  if not now then fail_with('Arg "now" missing or not a number: nil') end
   now = now + 0
   local done, reply = pcall(execute, from(arguments, 3))
   if done then return reply end
-  if type(reply) == 'table' and reply.refused then complain(in_words(command, reply)) end
+  if type(reply) == 'table' and reply.refused then fail_with(in_words(command, reply)) end
   error(reply)
 end

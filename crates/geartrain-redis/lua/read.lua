@@ -1,29 +1,30 @@
--- Looking things up and counting them.
+-- Reading and counting.
 
-local WORKER_AHEAD = 8640000 -- how far ahead the list of a worker's jobs looks, in seconds
+local WORKER_AHEAD = 8640000 -- how far ahead the list of a worker's jobs reaches, in seconds
 
--- The first and the last place of a page; none if there is nothing on it.
+-- The first and last index of a page, or nil if it is empty.
 local function places(offset, count)
   if count <= 0 or offset > OFFSET_MAX then return nil end
   return offset, offset + count - 1
 end
 
--- Part of a sorted set: command is ZRANGE or ZREVRANGE.
+-- A page of a sorted set: command is ZRANGE or ZREVRANGE.
 local function page_of(command, at, offset, count)
   local first, last = places(offset, count)
   if not first then return {} end
-  return zset.ask(command, at, first, last)
+  return zset.read(command, at, first, last)
 end
 
--- Part of it between two scores.
+-- A page of it between two scores.
 local function page_between(at, low, high, offset, count)
   if not places(offset, count) then return {} end
-  return zset.ask('ZRANGEBYSCORE', at, low, high, 'LIMIT', offset, count)
+  return zset.read('ZRANGEBYSCORE', at, low, high, 'LIMIT', offset, count)
 end
 
 function read.length(queue)
   local at = key.queue .. queue
-  return zset.ask('ZCARD', at .. '-locks') + zset.ask('ZCARD', at .. '-work') + zset.ask('ZCARD', at .. '-scheduled')
+  return zset.read('ZCARD', at .. '-locks') + zset.read('ZCARD', at .. '-work') + zset.read('ZCARD', at
+    .. '-scheduled')
 end
 
 -- which: complete, waiting, running, stalled, scheduled, depends or recurring
@@ -44,7 +45,9 @@ end
 
 function read.failures()
   local groups = {}
-  for _, group in ipairs(call('SMEMBERS', key.failures)) do groups[group] = call('LLEN', key.group .. group) end
+  for _, group in ipairs(call('SMEMBERS', key.failures)) do
+    groups[group] = call('LLEN', key.group .. group)
+  end
   return groups
 end
 
@@ -56,7 +59,7 @@ end
 
 function read.tagged(tag, offset, count)
   local at = key.tag .. tag
-  return zset.ask('ZCARD', at), page_of('ZRANGE', at, offset, count)
+  return zset.read('ZCARD', at), page_of('ZRANGE', at, offset, count)
 end
 
 function read.top_tags(offset, count)
@@ -64,15 +67,16 @@ function read.top_tags(offset, count)
   return call('ZREVRANGEBYSCORE', key.tags, '+inf', 2, 'LIMIT', offset, count)
 end
 
--- How many jobs of a queue stand where. Due ones become waiting.
+-- How many jobs of a queue are in each state. Due jobs become waiting.
 function read.counts(queue)
   pop.promote(queue)
   local at = key.queue .. queue
-  local stalled = zset.ask('ZCOUNT', at .. '-locks', '-inf', exact(now))
+  local stalled = zset.read('ZCOUNT', at .. '-locks', '-inf', exact(now))
   return {
-    name = queue, waiting = zset.ask('ZCARD', at .. '-work'), running = call('ZCARD', at .. '-locks') - stalled, stalled = stalled,
-    scheduled = zset.ask('ZCARD', at .. '-scheduled'), depends = zset.ask('ZCARD', at .. '-depends'),
-    recurring = zset.ask('ZCARD', at .. '-recur'), paused = pop.is_paused(queue),
+    name = queue, waiting = zset.read('ZCARD', at .. '-work'),
+    running = call('ZCARD', at .. '-locks') - stalled, stalled = stalled,
+    scheduled = zset.read('ZCARD', at .. '-scheduled'), depends = zset.read('ZCARD', at .. '-depends'),
+    recurring = zset.read('ZCARD', at .. '-recur'), paused = pop.is_paused(queue),
   }
 end
 
@@ -83,26 +87,26 @@ function read.queues(queue)
   return all
 end
 
--- Forgets workers that were not seen for long, and their lists; the locks stay.
+-- Removes workers that have been silent for long, and their lists; their locks stay.
 local function forget_old_workers()
   local oldest = finite(now - option.number('max-worker-age'))
-  local old = zset.ask('ZRANGEBYSCORE', key.workers, '-inf', exact(oldest))
+  local old = zset.read('ZRANGEBYSCORE', key.workers, '-inf', exact(oldest))
   for _, worker in ipairs(old) do
-    zset.settle(jobs_of(worker))
+    zset.flush(jobs_of(worker))
     call('DEL', jobs_of(worker))
     zset.remove(key.workers, worker)
-    known.seen[worker] = nil
-    able.forget(worker)
+    cache.seen[worker] = nil
+    capabilities.forget(worker)
   end
 end
 
 function read.workers()
   forget_old_workers()
   local all = {}
-  for place, worker in ipairs(zset.ask('ZREVRANGE', key.workers, 0, -1)) do
+  for place, worker in ipairs(zset.read('ZREVRANGE', key.workers, 0, -1)) do
     local at = jobs_of(worker)
     all[place] = {
-      name = worker, jobs = zset.ask('ZCOUNT', at, exact(now), exact(finite(now + WORKER_AHEAD))),
+      name = worker, jobs = zset.read('ZCOUNT', at, exact(now), exact(finite(now + WORKER_AHEAD))),
       stalled = call('ZCOUNT', at, '-inf', exact(now)),
     }
   end
@@ -113,12 +117,12 @@ function read.worker_jobs(worker)
   forget_old_workers()
   local at = jobs_of(worker)
   return {
-    jobs = zset.ask('ZREVRANGEBYSCORE', at, exact(finite(now + WORKER_AHEAD)), exact(now)),
+    jobs = zset.read('ZREVRANGEBYSCORE', at, exact(finite(now + WORKER_AHEAD)), exact(now)),
     stalled = call('ZREVRANGEBYSCORE', at, exact(now), '-inf'),
   }
 end
 
--- Entries of a history as they are stored.
+-- History entries as they are stored.
 function read.history(jid)
   local at = key.job .. jid .. '-history'
   local entries = call('LRANGE', at, 0, -1)
@@ -129,24 +133,26 @@ function read.history(jid)
   return entries
 end
 
--- The tracked jobs that exist, and those that are gone, in the order of tracking.
+-- The tracked jobs that exist, and those that do not, in the order of tracking.
 function read.tracked()
   local there, gone = {}, {}
-  for _, jid in ipairs(zset.ask('ZRANGE', key.tracked, 0, -1)) do
+  for _, jid in ipairs(zset.read('ZRANGE', key.tracked, 0, -1)) do
     if job.exists(jid) then there[#there + 1] = jid else gone[#gone + 1] = jid end
   end
   return there, gone
 end
 
--- When something comes due in queues without anybody's doing: a lock, a scheduled or a recurring job, or the next start that their rate allows.
+-- When the next thing falls due in queues by itself: a lock, a scheduled or recurring job, or the next start
+-- that their rate allows.
 function read.next_due(queues)
   local earliest = huge
   for _, queue in ipairs(queues) do
     for _, name in ipairs({ '-locks', '-scheduled', '-recur' }) do
-      local at = tonumber(zset.ask('ZRANGEBYSCORE', key.queue .. queue .. name, exact(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+      local at = tonumber(zset.read('ZRANGEBYSCORE', key.queue .. queue .. name, exact(now), '+inf',
+        'WITHSCORES', 'LIMIT', 0, 1)[2])
       if at and at < earliest then earliest = at end
     end
-    local opens = able.opens(queue)
+    local opens = capabilities.next_start(queue)
     if opens and opens < earliest then earliest = opens end
   end
   return earliest < huge and earliest or nil

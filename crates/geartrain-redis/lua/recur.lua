@@ -1,4 +1,4 @@
--- Recurring jobs: templates, and the jobs that they make when somebody asks for work.
+-- Recurring jobs: templates, and the jobs that they create when a worker pops.
 
 local INTERVAL_MIN = 0.001
 local RECURRING_BYTES_MAX = 490
@@ -9,13 +9,15 @@ end
 
 local function load(jid)
   local at = key.recurring .. jid
-  local found = call('HMGET', at, 'klass', 'data', 'priority', 'tags', 'queue', 'count', 'interval', 'retries', 'backlog')
+  local found = call('HMGET', at, 'klass', 'data', 'priority', 'tags', 'queue', 'count', 'interval',
+    'retries', 'backlog')
   if not found[5] then return nil end
   local tags = found[4]
   return {
     jid = jid, at = at, klass = found[1] or '', data = found[2] or '', priority = tonumber(found[3]) or 0,
     tags_text = tags or '{}', tags = tags and tags ~= '{}' and cjson.decode(tags) or {}, queue = found[5],
-    count = tonumber(found[6]) or 0, interval = tonumber(found[7]) or 0, retries = tonumber(found[8]) or 0, backlog = tonumber(found[9]) or 0,
+    count = tonumber(found[6]) or 0, interval = tonumber(found[7]) or 0, retries = tonumber(found[8]) or 0,
+      backlog = tonumber(found[9]) or 0,
   }
 end
 
@@ -38,12 +40,15 @@ function recur.recur(asked)
   check_retries(asked.retries)
   check_interval(asked.interval)
   at_most('tags', #asked.tags, TAGS_MAX)
-  if #asked.jid > RECURRING_BYTES_MAX then bad('jid', 'of a recurring job must have at most ' .. RECURRING_BYTES_MAX .. ' bytes') end
+  if #asked.jid > RECURRING_BYTES_MAX then
+    bad('jid', 'of a recurring job must have at most ' .. RECURRING_BYTES_MAX .. ' bytes')
+  end
   local jid, queue = asked.jid, asked.queue
   local old = load(jid)
   if old then zset.remove(key.queue .. old.queue .. '-recur', jid) end
-  call('HSET', key.recurring .. jid, 'jid', jid, 'klass', asked.klass, 'data', asked.data, 'priority', asked.priority,
-    'tags', list_text(asked.tags), 'state', 'recur', 'queue', queue, 'type', 'interval', 'count', old and old.count or 0,
+  call('HSET', key.recurring .. jid, 'jid', jid, 'klass', asked.klass, 'data', asked.data, 'priority',
+    asked.priority, 'tags', list_text(asked.tags), 'state', 'recur', 'queue', queue, 'type', 'interval',
+    'count', old and old.count or 0,
     'interval', asked.interval, 'retries', asked.retries, 'backlog', asked.backlog)
   recur.place(queue, jid, finite(now + asked.offset))
   job.register(queue)
@@ -51,10 +56,10 @@ end
 
 function recur.place(queue, jid, at)
   zset.add(key.queue .. queue .. '-recur', at, jid)
-  local first = known.recurring[queue]
-  if first and at < first then known.recurring[queue] = at end
-  -- Whoever sleeps must know that something falls due.
-  out.woken[queue] = (out.woken[queue] or 0) + 1
+  local first = cache.recurring[queue]
+  if first and at < first then cache.recurring[queue] = at end
+  -- Parked pops must learn when it falls due.
+  out.ready[queue] = (out.ready[queue] or 0) + 1
 end
 
 function recur.unrecur(jid)
@@ -109,36 +114,38 @@ function recur.untag(jid, tags)
   return left
 end
 
--- Makes one job.
+-- Creates one job.
 local function spawn_one(of, moment)
   local jid
   repeat
     of.count = of.count + 1
     jid = of.jid .. '-' .. exact(of.count)
   until call('EXISTS', key.job .. jid) == 0
-  job.sure_of_tags(of.tags)
+  job.check_tag_types(of.tags)
   job.begin_history(jid, job.put_entry(of.queue, moment))
   job.index_tags(jid, of.tags)
-  call('HSET', key.job .. jid, 'jid', jid, 'klass', of.klass, 'data', of.data, 'priority', of.priority, 'tags', of.tags_text,
-    'state', 'waiting', 'worker', '', 'expires', '0', 'queue', of.queue, 'retries', of.retries, 'remaining', of.retries,
+  call('HSET', key.job .. jid, 'jid', jid, 'klass', of.klass, 'data', of.data, 'priority', of.priority,
+    'tags', of.tags_text, 'state', 'waiting', 'worker', '', 'expires', '0', 'queue', of.queue, 'retries',
+      of.retries, 'remaining', of.retries,
     'time', string.format('%.20f', moment), 'spawned_from_jid', of.jid)
   order.enter(of.queue, jid, of.priority, moment)
 end
 
--- Makes the jobs that are due, the longest due first, but no more than wanted.
+-- Creates the due jobs, the oldest first, but no more than wanted.
 function recur.spawn(queue, wanted)
   local at = keys_of(queue).recur
-  if wanted <= 0 or pop.first_of(known.recurring, queue, at) > now then return end
-  known.recurring[queue] = nil
-  order.sure(queue)
-  local due = zset.ask('ZRANGEBYSCORE', at, '-inf', exact(now), 'WITHSCORES', 'LIMIT', 0, wanted)
+  if wanted <= 0 or pop.first_of(cache.recurring, queue, at) > now then return end
+  cache.recurring[queue] = nil
+  order.check_type(queue)
+  local due = zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'WITHSCORES', 'LIMIT', 0, wanted)
   local left = wanted
   for place = 1, #due, 2 do
     local of, moment = load(due[place]), tonumber(due[place + 1])
     if not of or of.interval <= 0 then
       if not of then zset.remove(at, due[place]) end
     else
-      -- Only a first time has a fraction that is dropped. With a fraction in the interval, dropping it would make the job recur too often.
+      -- Only the first time has a fraction that is dropped. With a fraction in the interval, the job would
+      -- recur too often.
       if of.interval % 1 == 0 then moment = floor(moment) end
       if of.backlog > 0 then
         local missed = finite(now - moment) / of.interval

@@ -1,4 +1,4 @@
--- How queues did, day by day. Read once and written once for all the commands of a call.
+-- Statistics of queues by day, read once and written once per call.
 
 local DAY = 86400
 local KINDS = { 'wait', 'run' }
@@ -7,28 +7,28 @@ function stats.day(at)
   return finite(at - at % DAY)
 end
 
--- The figures of a queue on the day of a moment, to be added to. The first of a day make old ones go.
+-- The figures of a queue on a day, to be added to. The first of a day drop old ones.
 local function figures(queue, at)
-  local last = known.day
+  local last = cache.day
   if last and last.queue == queue and at >= last.start and at < last.start + DAY then return last end
   local start = stats.day(at)
   local text = exact(start)
   local id = text .. ':' .. queue
-  local day = known.days[id]
+  local day = cache.days[id]
   if not day then
     local days = key.days .. queue
     if call('ZADD', days, 'NX', start, text) == 1 then
-      stats.settle()
+      stats.flush()
       stats.drop_old(queue, days, text)
     end
     day = { queue = queue, start = start, id = id }
-    known.days[id] = day
+    cache.days[id] = day
   end
-  known.day = day
+  cache.day = day
   return day
 end
 
--- Besides a new day, the newest of the others keep their figures and, if they are still newer, their histograms.
+-- Besides a new day, the newest others keep their figures and, if they are newer still, their histograms.
 function stats.drop_old(queue, days, new)
   local others = call('ZREVRANGE', days, 0, -1)
   local keep, keep_histograms = option.count('stats-history'), option.count('histogram-history')
@@ -56,7 +56,7 @@ end
 
 local named_seconds = {}
 
--- What a span of time is counted under.
+-- The histogram bucket of a span.
 local function bucket(span)
   local seconds = floor(span)
   if seconds < 60 then
@@ -72,7 +72,7 @@ local function bucket(span)
   return 'd' .. exact(floor(seconds / DAY))
 end
 
--- Adds a span of time as often as it was measured.
+-- Adds a span as often as it was measured (Welford's algorithm).
 local function add(spans)
   local span, total, mean, vk = spans.span, spans.total, spans.mean, spans.vk
   for _ = 1, spans.times do
@@ -82,7 +82,7 @@ local function add(spans)
     local new_vk = vk + (span - new) * off
     if total == 1 then
       new, new_vk = span, 0
-    -- Only what is finite is nought less itself.
+    -- Only finite numbers minus themselves are 0.
     elseif new_vk - new_vk ~= 0 or new - new ~= 0 then
       off = finite(off)
       new = finite(mean + off / total)
@@ -95,36 +95,38 @@ local function add(spans)
   spans.buckets[name] = (spans.buckets[name] or 0) + spans.times
 end
 
--- Measures the span of time since what a field `time` says: kind is `wait` or `run`. Answers the spans of the queue. Most jobs of a batch have the same as the one
--- before: as long as it is and the owner, who stands for a queue and a moment, is still that of the spans, it is enough to count one more.
+-- Measures the span since the time field `time`: kind is `wait` or `run`. Returns the spans of the queue.
+-- Most jobs of a batch have the same span as the one before: as long as that is so and `owner`, which stands
+-- for a queue and a time, is unchanged, it only counts.
 function stats.measure(kind, queue, time, owner)
-  local spans = known[kind]
+  local spans = cache[kind]
   if spans then
     add(spans)
-    known[kind] = nil
+    cache[kind] = nil
   end
   local day = figures(queue, now)
   spans = day[kind]
   if not spans then
     local stored = call('HMGET', key.stats .. kind .. ':' .. day.id, 'total', 'mean', 'vk')
-    spans = { total = tonumber(stored[1]) or 0, mean = tonumber(stored[2]) or 0, vk = tonumber(stored[3]) or 0, buckets = {} }
+    spans = { total = tonumber(stored[1]) or 0, mean = tonumber(stored[2]) or 0, vk = tonumber(stored[3])
+      or 0, buckets = {} }
     day[kind] = spans
   end
   spans.owner, spans.time, spans.span, spans.times = owner, time, finite(now - (tonumber(time) or now)), 1
-  known[kind] = spans
+  cache[kind] = spans
   return spans
 end
 
--- Fails if nothing could be counted for a queue now.
-function stats.sure(queue)
-  zset.sure(key.days .. queue)
+-- Fails if the statistics of a queue cannot be written.
+function stats.check_type(queue)
+  zset.check_type(key.days .. queue)
   local at = key.stats .. 'stats:' .. exact(stats.day(now)) .. ':' .. queue
-  if known.typed[at] then return end
+  if cache.typed[at] then return end
   call('HLEN', at)
-  known.typed[at] = true
+  cache.typed[at] = true
 end
 
--- Adds to the counters `failures`, `failed` or `retries` of the day of a moment.
+-- Adds to the counters `failures`, `failed` or `retries` of a day.
 function stats.count(name, queue, at, more)
   local day = figures(queue, at)
   day.counts = day.counts or {}
@@ -136,13 +138,13 @@ function stats.failed(queue)
   stats.count('failed', queue, now, 1)
 end
 
--- Writes all that was added.
-function stats.settle()
+-- Writes everything that was added.
+function stats.flush()
   for _, kind in ipairs(KINDS) do
-    if known[kind] then add(known[kind]) end
-    known[kind] = nil
+    if cache[kind] then add(cache[kind]) end
+    cache[kind] = nil
   end
-  for id, day in pairs(known.days) do
+  for id, day in pairs(cache.days) do
     for _, kind in ipairs(KINDS) do
       local spans = day[kind]
       if spans then
@@ -155,10 +157,10 @@ function stats.settle()
       if more ~= 0 then call('HINCRBY', key.stats .. 'stats:' .. id, name, more) end
     end
   end
-  known.days, known.day = {}, nil
+  cache.days, cache.day = {}, nil
 end
 
--- The names of the figures in a histogram, in order.
+-- The names of histogram figures, in order.
 local function bucket_names()
   local names = {}
   for second = 0, 59 do names[#names + 1] = 's' .. second end
@@ -180,13 +182,14 @@ local function summary(kind, id)
   return { count = total, mean = tonumber(stored[2]) or 0, std = deviation, histogram = histogram }
 end
 
--- How one queue did on one day.
+-- The statistics of one queue on one day.
 function stats.report(queue, date)
-  stats.settle()
+  stats.flush()
   local id = exact(stats.day(date)) .. ':' .. queue
   local counts = call('HMGET', key.stats .. 'stats:' .. id, 'retries', 'failed', 'failures')
   return {
     wait = summary('wait', id), run = summary('run', id),
-    retries = tonumber(counts[1]) or 0, failed = tonumber(counts[2]) or 0, failures = tonumber(counts[3]) or 0,
+    retries = tonumber(counts[1]) or 0, failed = tonumber(counts[2]) or 0,
+    failures = tonumber(counts[3]) or 0,
   }
 end

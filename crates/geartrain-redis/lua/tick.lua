@@ -1,14 +1,15 @@
--- What only time brings about: attempts that take too long, jobs not started in time, old results, silent
--- workers, events that nobody wants, and result streams of processes that died.
+-- The tick: what only time brings about: attempts over their limit, expired jobs, old results, silent
+-- workers, an event log without subscribers, and result streams of dead processes.
 
-local RENEWED_MAX = 30 -- seconds after which a result stream that was not renewed is that of a dead process
-local TICKED_MAX = 10 -- seconds without a tick after which registrations get their time anew
-local DETACHED_MAX = 1000 -- waiters that are detached at once
+local RENEWED_MAX = 30 -- seconds without renewal after which the process of a result stream counts as dead
+local TICKED_MAX = 10 -- seconds without a tick after which all registrations are renewed
+local DETACHED_MAX = 1000 -- waiters detached per step
 
--- The first of a sorted set that is still so, with its moment. Whatever a foreign script made untrue is taken out on the way.
+-- The first valid member of a sorted set, with its score. Members that a foreign script made invalid are
+-- removed on the way.
 local function first_true(at, is_true)
   while true do
-    local found = zset.ask('ZRANGE', at, 0, 0, 'WITHSCORES')
+    local found = zset.read('ZRANGE', at, 0, 0, 'WITHSCORES')
     if not found[1] then return nil end
     local moment = tonumber(found[2])
     local of = is_true(found[1], moment)
@@ -37,23 +38,23 @@ local function first_result()
   return tonumber(found[2]), found[1]
 end
 
--- The worker that announced something and was silent the longest.
+-- The worker with capabilities that has been silent the longest.
 local function most_silent()
-  if call('EXISTS', key.able) == 0 then return nil end
+  if call('EXISTS', key.capabilities) == 0 then return nil end
   local first = 0
   while true do
-    local found = zset.ask('ZRANGE', key.workers, first, first + 99, 'WITHSCORES')
+    local found = zset.read('ZRANGE', key.workers, first, first + 99, 'WITHSCORES')
     if not found[1] then return nil end
     for at = 1, #found, 2 do
-      if call('HEXISTS', key.able, found[at]) == 1 then return tonumber(found[at + 1]), found[at] end
+      if call('HEXISTS', key.capabilities, found[at]) == 1 then return tonumber(found[at + 1]), found[at] end
     end
     first = first + 100
   end
 end
 
--- Since when registrations count. While Redis cannot be reached nobody can renew them, so that after a time
--- without ticks all of them are given their time anew: otherwise the first process that comes back would
--- detach the waiters of all the others.
+-- Since when registrations count. While the Redis is unreachable no process can renew its registration, so
+-- after a time without ticks all are renewed: otherwise the first process to return would detach the waiters
+-- of all others.
 local function registered_since()
   local found = call('HMGET', key.counts, 'ticked', 'ticked-since')
   local ticked, since = tonumber(found[1]), tonumber(found[2])
@@ -66,27 +67,29 @@ local function registered_since()
   return since
 end
 
--- The result stream whose registration was renewed the longest ago, and when it counts as dead. Where there
--- are none it costs one look.
+-- The result stream whose registration is the oldest, and when its process counts as dead. Without streams it
+-- costs one read.
 local function first_silent_stream()
   local found = call('ZRANGE', key.fronts, 0, 0, 'WITHSCORES')
   if not found[1] then return nil end
   local renewed = tonumber(found[2])
-  known.registered_since = known.registered_since or registered_since()
-  if known.registered_since > renewed then renewed = known.registered_since end
+  cache.registered_since = cache.registered_since or registered_since()
+  if cache.registered_since > renewed then renewed = cache.registered_since end
   return finite(renewed + RENEWED_MAX), found[1]
 end
 
--- Ends an attempt that took too long.
+-- Ends an attempt over its limit.
 local function overrun(of)
   local group, message = 'timed-out-' .. of.queue, 'An attempt took longer than it may'
-  local wait = side.backoff(of, 0.5) or 0
+  local wait = put_options.backoff(of, 0.5) or 0
   if of.worker ~= '' then
-    say.lock_lost(of.jid, of.worker)
-    if say.listening() then say.event('LockLost', { jid = of.jid, worker = of.worker }) end
+    publish.lock_lost(of.jid, of.worker)
+    if publish.has_event_subscribers() then
+      publish.event('LockLost', { jid = of.jid, worker = of.worker })
+    end
   end
   job.append(of.at, job.timed_out_entry())
-  if finish.spend(of) < 0 then
+  if finish.spend_retry(of) < 0 then
     finish.give_up(of, group, message, 'Deadline')
   else
     finish.try_again(of, wait, job.failure_text(group, message, floor(now), of.worker))
@@ -107,14 +110,14 @@ local function once()
   local result
   moment, result = first_result()
   if moment and moment <= now then
-    side.drop_result(result)
+    put_options.drop_result(result)
     return true
   end
   local worker
   moment, worker = most_silent()
   if moment and finite(moment + SILENCE_MAX) < now then
-    able.forget(worker)
-    if say.listening() then say.event('WorkerGone', { worker = worker }) end
+    capabilities.forget(worker)
+    if publish.has_event_subscribers() then publish.event('WorkerGone', { worker = worker }) end
     return true
   end
   moment = events.ends()
@@ -125,13 +128,13 @@ local function once()
   local stream
   moment, stream = first_silent_stream()
   if moment and moment < now then
-    if side.detach_stream(stream, DETACHED_MAX) then call('ZREM', key.fronts, stream) end
+    if put_options.detach_stream(stream, DETACHED_MAX) then call('ZREM', key.fronts, stream) end
     return true
   end
   return false
 end
 
--- Does at most so much. Answers how much, and when there will be more to do.
+-- Does up to `count` steps. Returns how many, and when there is more to do.
 function tick.tick(count)
   local done = 0
   while done < count and once() do done = done + 1 end

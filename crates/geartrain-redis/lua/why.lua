@@ -1,6 +1,6 @@
--- Why a job does not run.
+-- Explains why a job is not running.
 
-local HELD_MAX = 5 -- how many of those that hold a queue's places are named
+local HELD_MAX = 5 -- how many running jobs are named when a queue is at its limit
 
 local function failed(of)
   local failure = cjson.decode(job.more(of, 'failure') or '{}')
@@ -19,10 +19,12 @@ end
 local function running(of)
   local lock = zset.score(key.queue .. of.queue .. '-locks', of.jid) or tonumber(of.expires) or 0
   if lock > now then
-    return { { Running = { worker = of.worker, ['until'] = lock, warned = (tonumber(of.expires) or 0) ~= lock } } }
+    return { { Running = { worker = of.worker, ['until'] = lock, warned = (tonumber(of.expires)
+      or 0) ~= lock } } }
   end
   local warned = of.grace or option.number('grace-period') <= 0
-  return paused(of, { { Stalled = { worker = of.worker, since = lock, remaining = floor(tonumber(of.remaining) or 0), warned = warned } } })
+  return paused(of, { { Stalled = { worker = of.worker, since = lock, remaining = floor(tonumber(of.remaining)
+    or 0), warned = warned } } })
 end
 
 local function depends(of)
@@ -30,39 +32,42 @@ local function depends(of)
   local reasons = {}
   if on[1] then
     local other = job.load(on[1])
-    reasons[1] = { DependsOn = { jid = on[1], state = other and job.stands(other) or 'Complete', count = #on } }
+    reasons[1] = { DependsOn = { jid = on[1], state = other and job.state_of(other) or 'Complete',
+      count = #on } }
   end
   local due = tonumber(of.scheduled or nil)
   if due and due > now then reasons[#reasons + 1] = { Scheduled = { at = due } } end
   return paused(of, reasons)
 end
 
--- How many jobs go before one that waits, or that is due.
+-- How many jobs are ahead of one that waits or is due.
 local function before(of, due)
   local at = key.queue .. of.queue
-  if not due then return zset.ask('ZREVRANK', at .. '-work', of.jid) or 0 end
-  -- Those of at least its priority, as far as a score tells: its own would be after all that wait.
+  if not due then return zset.read('ZREVRANK', at .. '-work', of.jid) or 0 end
+  -- Those of at least its priority, as far as scores tell: its own would be behind all that wait.
   local lowest = order.below(tonumber(of.priority))
-  return zset.ask('ZCOUNT', at .. '-work', exact(lowest), '+inf') + (zset.ask('ZRANK', at .. '-scheduled', of.jid) or 0)
+  return zset.read('ZCOUNT', at .. '-work', exact(lowest), '+inf') + (zset.read('ZRANK', at .. '-scheduled',
+    of.jid) or 0)
 end
 
--- What keeps a job from running that may.
+-- What keeps a ready job from running.
 local function obstacles(of, due)
   local queue, reasons = of.queue, {}
-  local late = side.late_since(of)
+  local late = put_options.expired_since(of)
   if late then reasons[1] = { Expired = { at = late } } end
   paused(of, reasons)
-  if pop.free_places(queue) == 0 then
+  if pop.free_slots(queue) == 0 then
     local held = {}
-    for place, jid in ipairs(zset.ask('ZRANGEBYSCORE', key.queue .. queue .. '-locks', exact(now), '+inf', 'LIMIT', 0, HELD_MAX)) do
+    for place, jid in ipairs(zset.read('ZRANGEBYSCORE', key.queue .. queue .. '-locks', exact(now), '+inf',
+      'LIMIT', 0, HELD_MAX)) do
       held[place] = { jid, call('HGET', key.job .. jid, 'worker') or '' }
     end
     reasons[#reasons + 1] = { Concurrency = { max = floor(option.concurrency(queue)), held = held } }
   end
-  local opens = able.opens(queue)
+  local opens = capabilities.next_start(queue)
   if opens then reasons[#reasons + 1] = { RateLimit = { ['until'] = opens } } end
   local asked = tonumber(call('HGET', key.asked, queue) or nil)
-  if not (asked and now - asked <= SILENCE_MAX) and able.count(queue, of.klass) == 0 then
+  if not (asked and now - asked <= SILENCE_MAX) and capabilities.count(queue, of.klass) == 0 then
     reasons[#reasons + 1] = { NoWorker = { klass = of.klass, asked = asked } }
   end
   local jobs = before(of, due)
@@ -73,7 +78,7 @@ end
 
 function why.why(jid)
   local of = job.existing(jid)
-  local state, reasons = job.stands(of), nil
+  local state, reasons = job.state_of(of), nil
   if state == 'Complete' then
     reasons = { { Complete = { at = zset.score(key.completed, jid) or 0 } } }
   elseif state == 'Failed' then

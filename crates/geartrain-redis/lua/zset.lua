@@ -1,28 +1,30 @@
--- Sorted sets: written once for many commands, and always before they are read.
+-- Sorted sets: a write buffer, flushed once for many commands and always before a read.
 --
--- What is pending for a key is a list of members to put in, each behind its score, or one of members to take out, or how many of the highest go. When another
--- kind comes, what came before it is written first; so the order of changes to a member is kept, and nobody has to look for it in a list.
+-- A key's pending changes are a list of members to add, each after its score, or one of members to remove, or
+-- how many of the highest to remove. A change of another kind flushes the list first, which keeps the order
+-- of changes to a member without a search.
 
--- Redis keeps up to 128 members in one piece of memory and reads it from its beginning for each that comes in, numbers as text: with 100 that takes up to 5 µs
--- each. A member that is too long for that makes it choose the other form, which takes a tenth, so where many come in such a one comes in first and goes again.
--- Nobody's name is like it, because names have no NUL.
+-- Redis stores up to 128 members in one listpack and scans it from the start for each insertion, parsing
+-- numbers from text: with 100 members that takes up to 5 µs. A member longer than 64 bytes makes it switch to
+-- a skip list, which takes a tenth. So before many insertions such a member is added and removed again. No
+-- name equals it, because names contain no NUL.
 local MANY = 40
 local LONG = string.rep('\0', 65)
 
 local function begin_list(at, kind)
-  if pending[at] then zset.settle(at) end
+  if pending[at] then zset.flush(at) end
   local changes = { kind = kind, count = 0 }
   pending[at] = changes
   return changes
 end
 
--- The score is a number or, if many have it, its exact text.
+-- The score is a number or, if many members have it, its exact text.
 function zset.add(at, score, member)
   local changes = pending[at]
   if not changes or changes.kind ~= 'add' then changes = begin_list(at, 'add') end
   local count = changes.count + 2
   changes[count - 1], changes[count], changes.count = score, member, count
-  if count >= ARGUMENTS_MAX then zset.settle(at) end
+  if count >= ARGUMENTS_MAX then zset.flush(at) end
 end
 
 function zset.remove(at, member)
@@ -30,24 +32,25 @@ function zset.remove(at, member)
   if not changes or changes.kind ~= 'remove' then changes = begin_list(at, 'remove') end
   local count = changes.count + 1
   changes[count], changes.count = member, count
-  if count >= ARGUMENTS_MAX then zset.settle(at) end
+  if count >= ARGUMENTS_MAX then zset.flush(at) end
 end
 
--- Removes a member that was there before all that is pending came in, so that adding others and removing those can take turns.
+-- Removes a member that was there before all pending additions, so that additions and such removals can
+-- alternate.
 function zset.remove_earlier(at, member)
   local changes = pending[at]
   if not changes or changes.kind ~= 'add' then return zset.remove(at, member) end
   local earlier = changes.earlier or {}
   changes.earlier = earlier
   earlier[#earlier + 1] = member
-  if #earlier >= ARGUMENTS_MAX then zset.settle(at) end
+  if #earlier >= ARGUMENTS_MAX then zset.flush(at) end
 end
 
--- Adds or removes a member at two keys at once, which have one list in common as long as nothing else comes for either.
+-- Adds or removes a member at two keys, which share one list as long as no other change comes for either.
 
 local function begin_common_list(one, other, kind)
-  zset.settle(one)
-  zset.settle(other)
+  zset.flush(one)
+  zset.flush(other)
   local changes = { kind = kind, count = 0 }
   pending[one], pending[other] = changes, changes
   return changes
@@ -55,7 +58,9 @@ end
 
 function zset.add_to_both(one, other, score, member)
   local changes = pending[one]
-  if not changes or changes ~= pending[other] or changes.kind ~= 'add to both' then changes = begin_common_list(one, other, 'add to both') end
+  if not changes or changes ~= pending[other] or changes.kind ~= 'add to both' then
+    changes = begin_common_list(one, other, 'add to both')
+  end
   local count = changes.count + 2
   changes[count - 1], changes[count], changes.count = score, member, count
   if count >= ARGUMENTS_MAX then begin_common_list(one, other, 'add to both') end
@@ -63,7 +68,9 @@ end
 
 function zset.remove_from_both(one, other, member)
   local changes = pending[one]
-  if not changes or changes ~= pending[other] or changes.kind ~= 'remove from both' then changes = begin_common_list(one, other, 'remove from both') end
+  if not changes or changes ~= pending[other] or changes.kind ~= 'remove from both' then
+    changes = begin_common_list(one, other, 'remove from both')
+  end
   local count = changes.count + 1
   changes[count], changes.count = member, count
   if count >= ARGUMENTS_MAX then begin_common_list(one, other, 'remove from both') end
@@ -76,17 +83,17 @@ function zset.remove_highest(at)
   changes.count = changes.count + 1
 end
 
--- Fails if a key holds a value of another type. What a command will write is looked at before its first
--- write, because what was written before an error stays written. Each key is looked at once in a call, and
--- one that is read anyway need not be.
-function zset.sure(at)
-  if known.typed[at] then return end
+-- Fails if a key has another type. A command checks the keys that it will write before its first write,
+-- because Redis does not roll back after an error. Each key is checked once per call; keys that are read
+-- anyway need no check.
+function zset.check_type(at)
+  if cache.typed[at] then return end
   call('ZCARD', at)
-  known.typed[at] = true
+  cache.typed[at] = true
 end
 
--- Writes what is pending for one key.
-function zset.settle(at)
+-- Writes the pending changes of one key.
+function zset.flush(at)
   local changes = pending[at]
   if not changes then return end
   pending[at] = nil
@@ -105,14 +112,14 @@ function zset.settle(at)
   end
 end
 
--- Asks a sorted set.
-function zset.ask(command, at, ...)
-  if pending[at] then zset.settle(at) end
+-- Reads from a sorted set.
+function zset.read(command, at, ...)
+  if pending[at] then zset.flush(at) end
   return call(command, at, ...)
 end
 
--- The score of one member; none if it is not there.
+-- The score of a member, or nil.
 function zset.score(at, member)
-  local score = zset.ask('ZSCORE', at, member)
+  local score = zset.read('ZSCORE', at, member)
   return score and tonumber(score) or nil
 end

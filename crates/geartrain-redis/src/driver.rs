@@ -1,9 +1,10 @@
-//! A queue on Redis, on Valkey or on a geartrain server, as a backend.
+//! The driver: a queue on Redis, on Valkey or on a geartrain server as a `Backend`, with retries across
+//! failovers.
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Request};
@@ -12,106 +13,112 @@ use geartrain_core::{
     PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, ResultStream,
     Seconds, Subscription, Timestamp, WorkerName,
 };
+use parking_lot::Mutex;
 use redis::ConnectionAddr;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 use crate::clock::SharedClock;
-use crate::ears::{Ask, Closed, Ears, Unheard};
-use crate::link::{Door, Encoded, Link, Trouble};
-use crate::sleepers::Wanted;
+use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest};
+use crate::parked::Waiting;
+use crate::subscriber::{CloseTarget, Command as SubscriberCommand, StreamError, SubscriberTask};
 use crate::url::{Kind, RedisUrl};
 
-/// After how long without an answer the node is looked after, and how often from then on. It is shorter than
-/// sentinels and Clusters take to find a node gone, so that no call across a failover is answered sooner.
-const LOOK: Duration = Duration::from_millis(500);
+/// After how long without a reply the node is probed, and how often from then on. Shorter than sentinels and
+/// Clusters take to declare a node down, so that no call across a failover returns before the first probe.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The most commands in one call: nobody else is served meanwhile.
+/// The most commands in one call: the Redis serves no other client meanwhile.
 const BATCH_MAX: usize = 1_000;
 
-/// How long to wait before a call is sent again: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Pause before a call is sent again: the first, and the longest.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// A queue on Redis, on Valkey or on a geartrain server.
 ///
-/// After a lost connection, a failover or a restart it connects again by itself, and sends again what was not answered. A put of our own kind, and a complete or fail with a token, do no harm
-/// when they come twice. A pop hands out other jobs the second time, and the first come back when their locks expire; a retry or hand-back that was done already is answered with a refusal; whatever replaces a
-/// job or counts (a Qless put, unfail, a tag's count) may be done twice.
+/// After a lost connection, a failover or a restart it reconnects and resends every call that has no reply.
+/// Our own put, and a complete or fail with a token, are idempotent. A resent pop takes other jobs, and the
+/// first ones come back when their locks expire. A resent retry or release is refused if the first one was
+/// executed. Commands that replace a job or count (a Qless put, unfail, a tag's count) may be executed twice.
 pub struct RedisBackend {
     shared: Arc<Shared>,
-    ears: UnboundedSender<Ask>,
+    subscriber: UnboundedSender<SubscriberCommand>,
     waits: AtomicU64,
-    /// Where connections live. Callers may be on any executor, or on none.
+    /// Runs the connections. Callers may be on any executor, or on none.
     runtime: Option<Runtime>,
 }
 
 impl RedisBackend {
-    /// Connects. That the queue is there is seen to; that it stays there is not.
+    /// Connects, and fails if there is no queue behind the URL now.
     pub async fn connect(url: RedisUrl) -> Result<RedisBackend, BackendError> {
         let clock = Arc::new(SharedClock::new());
-        RedisBackend::start(Door::new(url, Some(clock.clone())), clock, false).await
+        RedisBackend::start(Connector::new(url, Some(clock.clone())), clock, false).await
     }
 
-    /// The same with a clock of one's own, which nobody puts right. Commands then also wait until the other side knows who waits for jobs, so that what happens in
-    /// a test is exactly what it says.
+    /// Connects with the caller's clock instead of the Redis's. Commands then also wait until all parked pops
+    /// are registered, which makes tests deterministic.
     pub async fn with_clock(url: RedisUrl, clock: Arc<dyn Clock>) -> Result<RedisBackend, BackendError> {
-        RedisBackend::start(Door::new(url, None), clock, true).await
+        RedisBackend::start(Connector::new(url, None), clock, true).await
     }
 
-    async fn start(door: Door, clock: Arc<dyn Clock>, exact: bool) -> Result<RedisBackend, BackendError> {
+    async fn start(
+        connector: Connector,
+        clock: Arc<dyn Clock>,
+        deterministic: bool,
+    ) -> Result<RedisBackend, BackendError> {
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name("geartrain-redis").enable_all().build();
         let runtime =
             runtime.map_err(|error| BackendError::Broken { backend: NAME, source: error.into() })?;
         let shared = Arc::new(Shared {
-            door,
+            connector,
             clock,
             process: uuid::Uuid::now_v7().simple().to_string(),
             current: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
-            looked: tokio::sync::Mutex::new(None),
+            last_probe: tokio::sync::Mutex::new(None),
             handle: runtime.handle().clone(),
             unsettled: Arc::default(),
-            exact,
+            deterministic,
         });
-        let (ears, asks) = unbounded_channel();
-        let (again, unsettled) = (ears.downgrade(), shared.unsettled.clone());
+        let (subscriber, commands) = unbounded_channel();
+        let (again, unsettled) = (subscriber.downgrade(), shared.unsettled.clone());
         shared.clock.on_jump(Box::new(move || {
-            if let Some(ears) = again.upgrade() {
-                // If nobody listens any more, nobody waits for anything either.
-                unsettled.ask(&ears, Ask::LookAgain);
+            if let Some(subscriber) = again.upgrade() {
+                // If the subscriber task has ended, no pop is parked.
+                unsettled.ask(&subscriber, SubscriberCommand::ClockJumped);
             }
         }));
-        if let Kind::Sentinel { sentinels, master } = &shared.door.url.kind {
+        if let Kind::Sentinel { sentinels, master } = &shared.connector.url.kind {
             for sentinel in sentinels.clone() {
                 let (shared, master) = (shared.clone(), master.clone());
-                runtime.spawn(async move { shared.door.watch_sentinel(&sentinel, &master).await });
+                runtime.spawn(async move { shared.connector.watch_sentinel(&sentinel, &master).await });
             }
         }
-        runtime.spawn(Ears::new(shared.clone(), asks, ears.downgrade()).run());
-        let backend = RedisBackend { shared, ears, waits: AtomicU64::new(0), runtime: Some(runtime) };
-        backend.shared.link().await.map_err(broken)?;
+        runtime.spawn(SubscriberTask::new(shared.clone(), commands, subscriber.downgrade()).run());
+        let backend = RedisBackend { shared, subscriber, waits: AtomicU64::new(0), runtime: Some(runtime) };
+        backend.shared.connection().await.map_err(broken)?;
         Ok(backend)
     }
 }
 
 const NAME: &str = "redis";
 
-/// Whoever waits only to be told is no worker, but a pop names one.
-const NOBODY: &str = "-";
+/// A pop must name a worker; a wait for readiness has none.
+const NO_WORKER: &str = "-";
 
-/// How long something is tried again.
-struct Patience {
+/// Bounds how long a call is retried, with exponential back-off.
+struct RetryBudget {
     begun: Instant,
     lasts: Duration,
-    /// Before the next time.
+    /// Before the next attempt.
     pause: Duration,
 }
 
-impl Patience {
-    fn new(lasts: Duration) -> Patience {
-        Patience { begun: Instant::now(), lasts, pause: PAUSE.0 }
+impl RetryBudget {
+    fn new(lasts: Duration) -> RetryBudget {
+        RetryBudget { begun: Instant::now(), lasts, pause: BACK_OFF.0 }
     }
 
     fn left(&self) -> Duration {
@@ -119,158 +126,162 @@ impl Patience {
     }
 }
 
-pub(crate) fn broken(trouble: Trouble) -> BackendError {
-    BackendError::Broken { backend: NAME, source: Box::new(trouble) }
+pub(crate) fn broken(error: ConnectionError) -> BackendError {
+    BackendError::Broken { backend: NAME, source: Box::new(error) }
 }
 
-/// What calls and the listening connection share.
+/// Shared by calls and the subscriber task.
 pub(crate) struct Shared {
-    pub(crate) door: Door,
+    pub(crate) connector: Connector,
     pub(crate) clock: Arc<dyn Clock>,
-    /// What this process is called where it waits.
+    /// The id of this process, in the channel that its parked pops are answered on.
     pub(crate) process: String,
-    current: Mutex<Option<(u64, Link)>>,
+    current: Mutex<Option<(u64, Connection)>>,
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
-    /// The last look after a node that owed an answer: which, when the look began, and whether the node
+    /// The last probe of a node that owed a reply: its address, when the probe began, and whether it
     /// answered.
-    looked: tokio::sync::Mutex<Option<(ConnectionAddr, Instant, bool)>>,
+    last_probe: tokio::sync::Mutex<Option<(ConnectionAddr, Instant, bool)>>,
     handle: Handle,
     pub(crate) unsettled: Arc<Unsettled>,
-    /// Whether commands wait until it is known who waits for jobs.
-    pub(crate) exact: bool,
+    /// Commands wait until the subscriber task has handled everything sent to it before.
+    pub(crate) deterministic: bool,
 }
 
 impl Shared {
-    /// The connection, if there is one and nothing is known against it.
-    fn current(&self) -> Option<(u64, Link)> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.take_if(|(_, link)| self.door.primary.is_superseded(link.node.as_deref()));
+    /// The open connection, unless its node was superseded.
+    fn current(&self) -> Option<(u64, Connection)> {
+        let mut current = self.current.lock();
+        current.take_if(|(_, connection)| self.connector.primary.is_superseded(connection.node.as_deref()));
         current.clone()
     }
 
-    async fn link(self: &Arc<Shared>) -> Result<(u64, Link), Trouble> {
-        if let Some(link) = self.current() {
-            return Ok(link);
+    async fn connection(self: &Arc<Shared>) -> Result<(u64, Connection), ConnectionError> {
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
-        // On the runtime, because whoever asks may stop being polled, and must not hold the others up then.
+        // On the runtime: a caller that is not polled any more must not block the others.
         let shared = self.clone();
         self.on_runtime(async move { shared.open().await }).await?
     }
 
-    async fn open(&self) -> Result<(u64, Link), Trouble> {
+    async fn open(&self) -> Result<(u64, Connection), ConnectionError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let _opening = self.opening.lock().await;
-        if let Some(link) = self.current() {
-            return Ok(link);
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
-        let opened = (NUMBER.fetch_add(1, Ordering::Relaxed), self.door.open(None).await?);
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened.clone());
+        let opened = (NUMBER.fetch_add(1, Ordering::Relaxed), self.connector.open(None).await?);
+        *self.current.lock() = Some(opened.clone());
         Ok(opened)
     }
 
-    /// A connection that did not answer is not used again.
+    /// Drops a connection that did not reply.
     fn forget(&self, number: u64) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         current.take_if(|(current, _)| *current == number);
     }
 
     async fn on_runtime<T: Send + 'static>(
         &self,
         what: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Trouble> {
-        self.handle.spawn(what).await.map_err(|_| Trouble::Gone)
+    ) -> Result<T, ConnectionError> {
+        self.handle.spawn(what).await.map_err(|_| ConnectionError::ShutDown)
     }
 
-    /// Sends a request until it is answered, or until patience is over.
-    pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, Trouble> {
-        let request = Encoded::of(&request);
-        let mut patience = Patience::new(self.door.url.patience);
+    /// Sends a request until there is a reply or the retry budget is spent.
+    pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, ConnectionError> {
+        let request = EncodedRequest::new(&request);
+        let mut budget = RetryBudget::new(self.connector.url.patience);
         loop {
             let opened = match self.current() {
-                Some(link) => Ok(link),
-                None => self.within(patience.left(), self.link()).await,
+                Some(connection) => Ok(connection),
+                None => self.with_timeout(budget.left(), self.connection()).await,
             };
-            let trouble = match opened {
-                Err(trouble) => trouble,
-                Ok((number, link)) => {
-                    let mut asked = link.clone();
-                    let left = patience.left();
-                    match self.watched(&link, left, self.door.ask(&mut asked, &request, left)).await {
+            let error = match opened {
+                Err(error) => error,
+                Ok((number, connection)) => {
+                    let mut asked = connection.clone();
+                    let left = budget.left();
+                    match self
+                        .await_reply(&connection, left, self.connector.ask(&mut asked, &request, left))
+                        .await
+                    {
                         Ok(answer) => return Ok(answer),
-                        Err(trouble) => {
-                            if trouble.passes() {
+                        Err(error) => {
+                            if error.is_transient() {
                                 self.forget(number);
                             }
-                            trouble
+                            error
                         }
                     }
                 }
             };
-            self.bear(&mut patience, trouble).await?;
+            self.back_off(&mut budget, error).await?;
         }
     }
 
-    /// Sends one command of Redis's own, once.
-    pub(crate) async fn send(self: &Arc<Shared>, command: &redis::Cmd) -> Result<(), Trouble> {
-        let (_, link) = self.link().await?;
-        let mut sent = link.clone();
-        self.watched(&link, self.door.url.patience, sent.send(command)).await.map(drop)
+    /// Sends one Redis command, without retries.
+    pub(crate) async fn send(self: &Arc<Shared>, command: &redis::Cmd) -> Result<(), ConnectionError> {
+        let (_, connection) = self.connection().await?;
+        let mut sent = connection.clone();
+        self.await_reply(&connection, self.connector.url.patience, sent.send(command)).await.map(drop)
     }
 
-    /// A timer that may be polled by any executor.
+    /// A timer that any executor may poll.
     fn timer(&self, lasts: Duration) -> tokio::time::Sleep {
         let _runtime = self.handle.enter();
         tokio::time::sleep(lasts)
     }
 
-    /// Waits for something for so long, but for at least a second: that much it takes to connect.
-    async fn within<T>(
+    /// Limits a wait, but to no less than a second: connecting takes that long.
+    async fn with_timeout<T>(
         &self,
         lasts: Duration,
-        what: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
+        what: impl Future<Output = Result<T, ConnectionError>>,
+    ) -> Result<T, ConnectionError> {
         let is_over = self.timer(lasts.max(Duration::from_secs(1)));
         tokio::select! {
             biased;
             done = what => done,
-            () = is_over => Err(Trouble::Silent(self.door.url.patience)),
+            () = is_over => Err(ConnectionError::Timeout(self.connector.url.patience)),
         }
     }
 
-    /// Waits for the answer to a call, and meanwhile watches the node that owes it.
+    /// Waits for the reply to a call, and meanwhile watches the node that owes it.
     ///
-    /// The answer does not count if another node has been promoted. If the node is silent altogether, it is
-    /// waited for as long as patience lasts; one that answers a PING over another connection is at work on
-    /// the call.
-    pub(crate) async fn watched<T>(
+    /// The reply is rejected if another node has been promoted. A node that does not answer at all is given
+    /// up when the budget is spent; one that answers a PING over another connection is still working on the
+    /// call.
+    pub(crate) async fn await_reply<T>(
         self: &Arc<Shared>,
-        link: &Link,
-        patience: Duration,
-        call: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
-        let (begun, node) = (Instant::now(), link.node.as_deref());
+        connection: &Connection,
+        budget: Duration,
+        call: impl Future<Output = Result<T, ConnectionError>>,
+    ) -> Result<T, ConnectionError> {
+        let (begun, node) = (Instant::now(), connection.node.as_deref());
         let superseded = || {
             let node = node.map_or_else(String::new, |(host, port)| format!("{host}:{port}"));
-            Trouble::Superseded(node)
+            ConnectionError::Superseded(node)
         };
-        let (mut call, mut replaced) = (pin!(call), pin!(self.door.primary.superseded(node)));
-        // Nearly all calls are answered before the first look.
+        let (mut call, mut replaced) = (pin!(call), pin!(self.connector.primary.superseded(node)));
+        // Nearly all calls are answered before the first probe.
         tokio::select! {
             biased;
             () = &mut replaced => return Err(superseded()),
             answer = &mut call => return answer,
-            () = self.timer(LOOK) => {}
+            () = self.timer(PROBE_INTERVAL) => {}
         }
         let mut answers = true;
-        // WAIT holds up all calls behind it on a connection: a node that answers a PING may owe theirs for long.
-        let bounded = self.door.url.replicas > 0;
+        // WAIT blocks all calls behind it on a connection: a node that answers a PING may still owe their
+        // replies for long.
+        let bounded = self.connector.url.replicas > 0;
         let answer = loop {
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = budget.saturating_sub(begun.elapsed());
             if left.is_zero() && (bounded || !answers) {
-                return Err(Trouble::Silent(patience));
+                return Err(ConnectionError::Timeout(budget));
             }
-            let (mut look, mut is_over) = (pin!(self.look_after(link)), pin!(self.timer(left)));
+            let (mut look, mut is_over) = (pin!(self.probe(connection)), pin!(self.timer(left)));
             tokio::select! {
                 biased;
                 () = &mut replaced => return Err(superseded()),
@@ -278,8 +289,8 @@ impl Shared {
                 answered = &mut look => answers = answered?,
                 () = &mut is_over, if bounded || !answers => continue,
             }
-            let left = patience.saturating_sub(begun.elapsed());
-            let pause = if bounded || !answers { LOOK.min(left) } else { LOOK };
+            let left = budget.saturating_sub(begun.elapsed());
+            let pause = if bounded || !answers { PROBE_INTERVAL.min(left) } else { PROBE_INTERVAL };
             tokio::select! {
                 biased;
                 () = &mut replaced => return Err(superseded()),
@@ -287,28 +298,30 @@ impl Shared {
                 () = self.timer(pause) => {}
             }
         };
-        // It took so long that meanwhile the node may have been found gone: its peers are asked before the
-        // answer counts.
+        // The call took so long that the node may have been declared down meanwhile: its peers are asked
+        // before the reply is accepted.
         if node.is_some() && answer.is_ok() {
-            self.look_after(link).await?;
-            if self.door.primary.is_superseded(node) {
+            self.probe(connection).await?;
+            if self.connector.primary.is_superseded(node) {
                 return Err(superseded());
             }
         }
         answer
     }
 
-    /// Whether a node answers at all. All who ask while one look is under way share the next.
-    async fn look_after(self: &Arc<Shared>, link: &Link) -> Result<bool, Trouble> {
-        let (shared, link, asked) = (self.clone(), link.clone(), Instant::now());
+    /// Whether a node answers a PING. Callers that arrive during a probe share the next one.
+    async fn probe(self: &Arc<Shared>, connection: &Connection) -> Result<bool, ConnectionError> {
+        let (shared, connection, asked) = (self.clone(), connection.clone(), Instant::now());
         self.on_runtime(async move {
-            let mut looked = shared.looked.lock().await;
-            match &*looked {
-                Some((address, begun, answers)) if *begun >= asked && *address == link.address => *answers,
+            let mut last_probe = shared.last_probe.lock().await;
+            match &*last_probe {
+                Some((address, begun, answers)) if *begun >= asked && *address == connection.address => {
+                    *answers
+                }
                 _ => {
                     let begun = Instant::now();
-                    let answers = shared.door.look_after(&link).await;
-                    *looked = Some((link.address.clone(), begun, answers));
+                    let answers = shared.connector.probe(&connection).await;
+                    *last_probe = Some((connection.address.clone(), begun, answers));
                     answers
                 }
             }
@@ -316,19 +329,23 @@ impl Shared {
         .await
     }
 
-    /// Waits a little before something is tried again. If it would be in vain, or patience is over, the trouble is the answer.
-    async fn bear(&self, patience: &mut Patience, trouble: Trouble) -> Result<(), Trouble> {
-        let pause = patience.pause;
-        if !trouble.passes() || patience.begun.elapsed() + pause > patience.lasts {
-            return Err(trouble);
+    /// Sleeps before the next attempt. Returns the error if it is permanent or the budget is spent.
+    async fn back_off(
+        &self,
+        budget: &mut RetryBudget,
+        error: ConnectionError,
+    ) -> Result<(), ConnectionError> {
+        let pause = budget.pause;
+        if !error.is_transient() || budget.begun.elapsed() + pause > budget.lasts {
+            return Err(error);
         }
-        tracing::debug!(%trouble, ?pause, "trying again");
-        patience.pause = (pause * 2).min(PAUSE.1);
+        tracing::debug!(%error, ?pause, "trying again");
+        budget.pause = (pause * 2).min(BACK_OFF.1);
         self.on_runtime(async move { tokio::time::sleep(pause).await }).await
     }
 
-    /// Waits until the other side knows what was dropped or begun before.
-    async fn settled(&self) -> Result<(), Trouble> {
+    /// Waits until the subscriber task has handled everything sent to it before.
+    async fn settled(&self) -> Result<(), ConnectionError> {
         if self.unsettled.is_over() {
             return Ok(());
         }
@@ -336,10 +353,13 @@ impl Shared {
             self.unsettled.over().await;
             Ok(())
         };
-        self.within(self.door.url.patience, over).await
+        self.with_timeout(self.connector.url.patience, over).await
     }
 
-    pub(crate) async fn execute(self: &Arc<Shared>, mut batch: Vec<Call>) -> Result<Vec<Answer>, Trouble> {
+    pub(crate) async fn execute(
+        self: &Arc<Shared>,
+        mut batch: Vec<Call>,
+    ) -> Result<Vec<Answer>, ConnectionError> {
         let now = self.clock.now();
         for call in &mut batch {
             call.now.get_or_insert(now);
@@ -351,12 +371,12 @@ impl Shared {
                 batch.remove(0);
                 continue;
             }
-            let rest = batch.split_off(one_call(&batch));
+            let rest = batch.split_off(commands_in_one_call(&batch));
             let asked = batch.len();
             let answer = self.ask(Request::Batch(batch)).await?;
             let answered = wire::decode_answers(&answer)?;
             if answered.len() != asked {
-                return Err(Trouble::Nonsense("there are not as many answers as commands"));
+                return Err(ConnectionError::InvalidReply("expected as many answers as commands"));
             }
             answers.extend(answered);
             batch = rest;
@@ -365,11 +385,11 @@ impl Shared {
     }
 }
 
-/// The most bytes of payloads in one call, unless one alone has more.
+/// The most bytes of payloads in one call, unless a single command has more.
 const CALL_BYTES_MAX: usize = 8 << 20;
 
-/// How many commands from the beginning of a batch go into one call.
-fn one_call(batch: &[Call]) -> usize {
+/// How many commands from the start of a batch go into one call.
+fn commands_in_one_call(batch: &[Call]) -> usize {
     let mut bytes = 0;
     for (place, call) in batch.iter().enumerate().take(BATCH_MAX) {
         bytes += payloads(&call.command).map(|(_, payload)| payload.bytes().len()).sum::<usize>();
@@ -380,17 +400,17 @@ fn one_call(batch: &[Call]) -> usize {
     batch.len().min(BATCH_MAX)
 }
 
-/// Refused here: what is over the limit as bytes may be far more as the text that is sent.
+/// Refuses payloads over the limit before they are sent: encoded as text they may be far larger.
 fn too_large(command: &Command) -> Option<Refusal> {
     let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
-    let max = if what == ASIDE { METADATA_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
+    let max = if what == METADATA { METADATA_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
     Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max })
 }
 
-/// What is carried beside a payload, of which there may be less.
-const ASIDE: &str = "aside";
+/// The metadata's name in refusals. Its limit is lower than a payload's.
+const METADATA: &str = "aside";
 
-/// What a command carries, and what it is called.
+/// The payloads that a command carries, with their names in refusals.
 fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)> {
     let (payload, other) = match command {
         Command::Put(put) => (Some(&put.payload), None),
@@ -402,7 +422,9 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
         _ => (None, None),
     };
     let beside = match command {
-        Command::Put(put) => put.options.as_ref().and_then(|terms| Some((ASIDE, terms.metadata.as_ref()?))),
+        Command::Put(put) => {
+            put.options.as_ref().and_then(|options| Some((METADATA, options.metadata.as_ref()?)))
+        }
         Command::Chunk(chunk) => Some(("chunk", &chunk.bytes)),
         Command::Progress(progress) => progress.text.as_ref().map(|said| ("progress", said)),
         _ => None,
@@ -421,16 +443,20 @@ impl Backend for RedisBackend {
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
         Box::pin(async move {
-            // On the wire, whoever waits for no jobs at all waits to be told of some.
-            if pop.count.get() == 0 { self.pop(pop).await } else { self.sleep(pop, wait, Wanted::Jobs).await }
+            // On the wire, a parked pop of no jobs waits for readiness.
+            if pop.count.get() == 0 {
+                self.pop(pop).await
+            } else {
+                self.park(pop, wait, Waiting::ForJobs).await
+            }
         })
     }
 
     fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
         Box::pin(async move {
-            let nothing = pop_of_nothing(queues)
+            let nothing = readiness_pop(queues)
                 .map_err(|bad| BackendError::Broken { backend: NAME, source: bad.into() })?;
-            self.sleep(nothing, wait, Wanted::Word).await
+            self.park(nothing, wait, Waiting::ForReadiness).await
         })
     }
 
@@ -439,24 +465,25 @@ impl Backend for RedisBackend {
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
-        self.listen(None)
+        self.subscribe_after(None)
     }
 
     fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
-        self.listen(Some(after))
+        self.subscribe_after(Some(after))
     }
 
-    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
+    fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
         Box::pin(async move {
-            let stream = self.heard(|ready| Ask::Follow { front, ready }).await?;
+            let stream =
+                self.open_stream(|ready| SubscriberCommand::OpenResultStream { stream_id, ready }).await?;
             Ok(Box::new(stream) as Box<dyn ResultStream>)
         })
     }
 }
 
-/// What stands for whoever only wants to be told that there is something to pop.
-fn pop_of_nothing(queues: Vec<QueueName>) -> Result<Pop, BadInput> {
-    let (worker, count) = (WorkerName::new(NOBODY)?, Count::new(0)?);
+/// The pop of no jobs that stands for a wait for readiness.
+fn readiness_pop(queues: Vec<QueueName>) -> Result<Pop, BadInput> {
+    let (worker, count) = (WorkerName::new(NO_WORKER)?, Count::new(0)?);
     Ok(Pop { queues, worker, count, order: PopOrder::Strict, whole: false })
 }
 
@@ -465,67 +492,69 @@ impl RedisBackend {
         match self.execute(vec![Call::from(pop)]).await?.pop() {
             Some(Ok(Reply::Pop(reply))) => Ok(reply),
             Some(Err(refusal)) => Err(refusal.into()),
-            _ => Err(broken(Trouble::Nonsense("a pop is answered as a pop"))),
+            _ => Err(broken(ConnectionError::InvalidReply("expected the answer to a pop"))),
         }
     }
 
-    /// Waits until there is what is wanted, or for as long as that.
-    async fn sleep<T>(
+    /// Parks a pop until it is answered or `wait` is over.
+    async fn park<T>(
         &self,
         pop: Pop,
         wait: Seconds,
-        wanted: impl FnOnce(flume::Sender<Result<T, BackendError>>) -> Wanted,
+        waiting: impl FnOnce(flume::Sender<Result<T, BackendError>>) -> Waiting,
     ) -> Result<T, BackendError> {
         let (to, answer) = flume::bounded(1);
         let number = self.waits.fetch_add(1, Ordering::Relaxed);
         let until = self.shared.clock.elapsed() + wait;
-        let sleep = Ask::Sleep { number, pop, until, wanted: wanted(to) };
-        if self.shared.exact {
-            self.shared.unsettled.ask(&self.ears, sleep);
+        let park = SubscriberCommand::Park { number, pop, until, waiting: waiting(to) };
+        if self.shared.deterministic {
+            self.shared.unsettled.ask(&self.subscriber, park);
         } else {
-            self.tell(sleep)?;
+            self.send(park)?;
         }
-        let mut awake = self.shared.unsettled.on_drop(self.ears.downgrade(), Closed::Wait { number });
-        let answer = answer.recv_async().await.map_err(|_| broken(Trouble::Gone))?;
+        let mut awake =
+            self.shared.unsettled.on_drop(self.subscriber.downgrade(), CloseTarget::ParkedPop { number });
+        let answer = answer.recv_async().await.map_err(|_| broken(ConnectionError::ShutDown))?;
         awake.is_over();
         answer
     }
 
-    fn tell(&self, ask: Ask) -> Result<(), BackendError> {
-        self.ears.send(ask).map_err(|_| broken(Trouble::Gone))
+    fn send(&self, ask: SubscriberCommand) -> Result<(), BackendError> {
+        self.subscriber.send(ask).map_err(|_| broken(ConnectionError::ShutDown))
     }
 
-    fn listen(&self, after: Option<u64>) -> Pending<'_, Box<dyn Subscription>> {
+    fn subscribe_after(&self, after: Option<u64>) -> Pending<'_, Box<dyn Subscription>> {
         Box::pin(async move {
-            let stream = self.heard(|ready| Ask::Listen { after, ready }).await?;
+            let stream = self.open_stream(|ready| SubscriberCommand::Subscribe { after, ready }).await?;
             Ok(Box::new(stream) as Box<dyn Subscription>)
         })
     }
 
-    /// Asks for a stream until there is one, or until patience is over.
-    async fn heard<T>(
+    /// Opens a stream, retrying until the budget is spent.
+    async fn open_stream<T>(
         &self,
-        ask: impl Fn(flume::Sender<Result<T, Unheard>>) -> Ask,
+        ask: impl Fn(flume::Sender<Result<T, StreamError>>) -> SubscriberCommand,
     ) -> Result<T, BackendError> {
-        let mut patience = Patience::new(self.shared.door.url.patience);
+        let mut budget = RetryBudget::new(self.shared.connector.url.patience);
         loop {
             let (ready, answer) = flume::bounded(1);
-            self.tell(ask(ready))?;
-            let answer = async { answer.recv_async().await.map_err(|_| Trouble::Gone) };
-            let answer = self.shared.within(patience.left(), answer).await.map_err(broken)?;
-            let trouble = match answer {
+            self.send(ask(ready))?;
+            let answer = async { answer.recv_async().await.map_err(|_| ConnectionError::ShutDown) };
+            let answer = self.shared.with_timeout(budget.left(), answer).await.map_err(broken)?;
+            let error = match answer {
                 Ok(stream) => return Ok(stream),
-                Err(Unheard::Refused(refusal)) => return Err(refusal.into()),
-                Err(Unheard::Trouble(trouble)) => trouble,
+                Err(StreamError::Refused(refusal)) => return Err(refusal.into()),
+                Err(StreamError::Connection(error)) => error,
             };
-            self.shared.bear(&mut patience, trouble).await.map_err(broken)?;
+            self.shared.back_off(&mut budget, error).await.map_err(broken)?;
         }
     }
 }
 
-/// What the other side has not been told yet.
+/// Counts messages to the subscriber task that it has not handled yet.
 ///
-/// Whoever drops a stream or stops waiting cannot wait for that; the next command does, so that what was dropped before it is over.
+/// Dropping a stream or a parked pop cannot wait for that; the next command does, so that it takes effect
+/// after the drop.
 #[derive(Default)]
 pub(crate) struct Unsettled {
     count: AtomicUsize,
@@ -533,24 +562,23 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Asks for something that the next command waits for.
-    fn ask(&self, ears: &UnboundedSender<Ask>, ask: Ask) {
+    /// Sends a command that the next call waits for.
+    fn ask(&self, subscriber: &UnboundedSender<SubscriberCommand>, ask: SubscriberCommand) {
         self.count.fetch_add(1, Ordering::SeqCst);
-        if ears.send(ask).is_err() {
+        if subscriber.send(ask).is_err() {
             self.settled(1);
         }
     }
 
-    /// Asks for something when the guard is dropped.
+    /// A guard that closes a stream or a parked pop when it is dropped.
     pub(crate) fn on_drop(
         self: &Arc<Unsettled>,
-        ears: WeakUnboundedSender<Ask>,
-        what: Closed,
+        subscriber: WeakUnboundedSender<SubscriberCommand>,
+        target: CloseTarget,
     ) -> CloseOnDrop {
-        CloseOnDrop { unsettled: self.clone(), ears, what: Some(what) }
+        CloseOnDrop { unsettled: self.clone(), subscriber, target: Some(target) }
     }
 
-    /// So many are settled.
     pub(crate) fn settled(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::SeqCst);
         self.done.notify_waiters();
@@ -572,22 +600,22 @@ impl Unsettled {
 
 pub(crate) struct CloseOnDrop {
     unsettled: Arc<Unsettled>,
-    ears: WeakUnboundedSender<Ask>,
-    /// None once there is nothing left to say.
-    what: Option<Closed>,
+    subscriber: WeakUnboundedSender<SubscriberCommand>,
+    /// None once the wait is over.
+    target: Option<CloseTarget>,
 }
 
 impl CloseOnDrop {
-    /// It came to its end by itself.
+    /// Disarms the guard: the wait has ended by itself.
     fn is_over(&mut self) {
-        self.what = None;
+        self.target = None;
     }
 }
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        if let (Some(ears), Some(what)) = (self.ears.upgrade(), self.what) {
-            self.unsettled.ask(&ears, Ask::Close(what));
+        if let (Some(subscriber), Some(target)) = (self.subscriber.upgrade(), self.target) {
+            self.unsettled.ask(&subscriber, SubscriberCommand::Close(target));
         }
     }
 }
@@ -595,7 +623,8 @@ impl Drop for CloseOnDrop {
 impl Drop for RedisBackend {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Not waited for: whoever drops this may be on an executor's thread, and nothing is left to be done.
+            // Not waited for: the caller may be on an executor's thread, which must not block. The runtime
+            // aborts its tasks.
             runtime.shutdown_background();
         }
     }

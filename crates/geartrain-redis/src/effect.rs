@@ -1,19 +1,19 @@
-//! Which of the library's functions a request is sent to: what Redis allows depends on the flags of the
-//! function.
+//! Which of the library's functions executes a request: Redis decides by the function's flags what is allowed
+//! beyond `maxmemory` and on replicas.
 
 use geartrain_core::wire::Request;
 use geartrain_core::{Command, Heartbeat};
 
-/// What a request does to memory, as far as that is known before it is executed.
+/// What a request does to memory, as far as that is known beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nearly always nothing. Allowed beyond `maxmemory` and on replicas (`no-writes`). A read that has to
-    /// write on the way, because a job fell due, is refused by Redis and sent again as one that frees.
+    /// Allocates nothing. Allowed beyond `maxmemory` and on replicas (`no-writes`). Redis refuses a read that
+    /// must write first, because a job fell due; it is sent again as `Frees`.
     Reads,
-    /// Little by itself, and it lets go of jobs: allowed beyond `maxmemory` (`allow-oom`), which otherwise
-    /// would never be left again.
+    /// Allocates little and releases jobs: allowed beyond `maxmemory` (`allow-oom`), which would never end
+    /// otherwise.
     Frees,
-    /// Anything else, and batches that mix it with the others.
+    /// Everything else, and batches that contain it.
     Any,
 }
 
@@ -29,7 +29,7 @@ impl Effect {
                     }
                 })
             }
-            // Pops, and what keeps them: a few bytes that expire.
+            // Pops and their parking, which takes a few bytes that expire.
             Request::Park { .. } | Request::Unpark { .. } => Effect::Frees,
             Request::Since { .. } => Effect::Reads,
             _ => Effect::Any,
@@ -63,8 +63,7 @@ fn of_command(command: &Command) -> Effect {
         | Command::Status(_)
         | Command::Why(_)
         | Command::PriorityCounts(_) => Effect::Reads,
-        // Heartbeats and what a worker reports of its attempt free nothing, but without them the attempt
-        // could not end.
+        // Heartbeats and reports of an attempt free nothing, but without them the attempt could not end.
         Command::Pop(_)
         | Command::Heartbeat(Heartbeat { payload: None, .. })
         | Command::Complete(_)
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_what_the_most_demanding_of_its_commands_is() {
+    fn a_batch_has_the_effect_of_its_most_demanding_command() {
         let jid = || Jid::new("j").expect("a name");
         let put =
             Put::new(QueueName::new("q").expect("a name"), jid(), Klass::new("k").expect("a name"), "{}");

@@ -1,11 +1,11 @@
-//! What foreign scripts publish on a Redis that they share with ours, as events.
+//! Foreign scripts: what they publish on a Redis that they share with ours, as events.
 //!
-//! They say it on Qless's channels alone, and say less than our own events do.
+//! They publish on Qless's channels only, with less detail than our own events.
 
 use geartrain_core::{Event, FailedBy, Group, Jid, Milestone, QueueName, WorkerName};
 use serde::Deserialize;
 
-/// The channels, without their prefix, on which all of it is said. What goes to a worker's channel is on `ql:log` too.
+/// The channels without their prefix. Messages of worker channels are on `ql:log` as well.
 pub(crate) const CHANNELS: [&str; 9] = [
     "ql:log",
     "ql:track",
@@ -23,7 +23,7 @@ pub(crate) const CHANNELS: [&str; 9] = [
 struct Said {
     event: String,
     jid: Option<String>,
-    /// False of a job that there was not.
+    /// False for a job that does not exist.
     queue: Option<TextOrFalse>,
     to: Option<String>,
     worker: Option<TextOrFalse>,
@@ -49,7 +49,8 @@ impl TextOrFalse {
     }
 }
 
-/// The event that a message tells of, if it is one that we know. `queue_of` is asked where the message does not say which queue a job is in.
+/// The event of a message, if it is a known one. `queue_of` is used where the message does not name the job's
+/// queue.
 pub(crate) fn event(channel: &str, message: &[u8], queue_of: Option<QueueName>) -> Option<Event> {
     let milestone = match channel {
         "ql:log" => return logged(message, queue_of),
@@ -66,7 +67,7 @@ pub(crate) fn event(channel: &str, message: &[u8], queue_of: Option<QueueName>) 
     Some(Event::Milestone { jid: jid(message)?, what: milestone })
 }
 
-/// The job of which a message says that it failed, but not in which queue.
+/// The job of a message about a failure, which does not name the queue.
 pub(crate) fn failed_job(channel: &str, message: &[u8]) -> Option<Jid> {
     if channel != "ql:log" {
         return None;
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_qless_says_is_understood() {
+    fn messages_of_qless_become_events() {
         let (j, q, w) = (Jid::new("j").unwrap(), QueueName::new("q").unwrap(), WorkerName::new("w").unwrap());
         for (channel, message, expected) in [
             (
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_left_alone() {
+    fn unknown_messages_are_ignored() {
         for message in [
             "",
             "7",

@@ -1,16 +1,16 @@
 //! Backends on Redis, on Valkey, and on a geartrain server.
 
 mod clock;
+mod connection;
 mod driver;
-mod ears;
 mod effect;
 mod foreign;
-mod link;
+mod parked;
 mod primary;
 pub mod script;
-mod sleepers;
+mod subscriber;
 mod url;
 
+pub use connection::ConnectionError;
 pub use driver::RedisBackend;
-pub use link::Trouble;
 pub use url::{BadUrl, RedisUrl};

@@ -1,30 +1,32 @@
-//! The queue's rules for Redis: the Lua of `lua/`, joined into what is sent to a Redis or printed for people.
+//! The Lua program: joins the files of `lua/` into a function library, a script, or a table for scripts of
+//! users.
 
 use std::sync::LazyLock;
 
-/// What many files use. These come first and share their names with all that follow.
+/// Used by many files. These come first, and their locals are visible in all that follow.
 const SHARED: [&str; 3] =
     [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
 
-/// The rules, each file with the table that it fills. A file keeps its other names to itself, because Lua takes 200 of them in one place.
-const RULES: [(&str, &str); 22] = [
+/// A slice per file, with the table that it fills. Its locals are its own, because Lua allows 200 per
+/// function.
+const SLICES: [(&str, &str); 22] = [
     ("zset", include_str!("../lua/zset.lua")),
-    ("say", include_str!("../lua/say.lua")),
-    ("large", include_str!("../lua/large.lua")),
+    ("publish", include_str!("../lua/publish.lua")),
+    ("int64", include_str!("../lua/int64.lua")),
     ("order", include_str!("../lua/order.lua")),
     ("option", include_str!("../lua/options.lua")),
     ("stats", include_str!("../lua/stats.lua")),
     ("job", include_str!("../lua/job.lua")),
-    ("side", include_str!("../lua/side.lua")),
+    ("put_options", include_str!("../lua/put_options.lua")),
     ("put", include_str!("../lua/put.lua")),
     ("finish", include_str!("../lua/finish.lua")),
     ("pop", include_str!("../lua/pop.lua")),
     ("recur", include_str!("../lua/recur.lua")),
-    ("able", include_str!("../lua/able.lua")),
+    ("capabilities", include_str!("../lua/capabilities.lua")),
     ("change", include_str!("../lua/change.lua")),
     ("read", include_str!("../lua/read.lua")),
     ("events", include_str!("../lua/events.lua")),
-    ("sleep", include_str!("../lua/sleep.lua")),
+    ("parked", include_str!("../lua/parked.lua")),
     ("tick", include_str!("../lua/tick.lua")),
     ("why", include_str!("../lua/why.lua")),
     ("qless", include_str!("../lua/qless.lua")),
@@ -32,41 +34,40 @@ const RULES: [(&str, &str); 22] = [
     ("batch", include_str!("../lua/batch.lua")),
 ];
 
-/// Where calls come in.
+/// The entry point.
 const MAIN: &str = include_str!("../lua/main.lua");
 
-/// A function library, for a Redis that has functions.
+/// A function library, for Redis 7 and later.
 #[derive(Debug)]
 pub struct Library {
-    /// Its name, and that of the function that may do anything. It is made from the text, so that two
-    /// versions live side by side.
+    /// The name of the library and of its function without flags. Contains a hash of the text, so that two
+    /// versions can coexist.
     pub name: String,
-    /// The same function under a name of its own, flagged `no-writes`: Redis runs it beyond `maxmemory` and
-    /// on replicas.
+    /// The same function flagged `no-writes`: Redis runs it beyond `maxmemory` and on replicas.
     pub reads: String,
-    /// The same once more, flagged `allow-oom`, for requests that free memory: Redis runs it beyond
+    /// The same function flagged `allow-oom`, for requests that free memory: Redis runs it beyond
     /// `maxmemory`.
     pub frees: String,
-    /// What `FUNCTION LOAD` is given.
+    /// The argument of `FUNCTION LOAD`.
     pub text: String,
 }
 
-/// A script that is the whole queue.
+/// The whole program as one script.
 #[derive(Debug)]
 pub struct Script {
-    /// The SHA-1 of its text in hex, which is what `EVALSHA` is given.
+    /// The SHA-1 of the text in hex, for `EVALSHA`.
     pub sha: String,
-    /// What `SCRIPT LOAD` is given.
+    /// The argument of `SCRIPT LOAD`.
     pub text: String,
 }
 
-/// The rules as a function library.
+/// The program as a function library.
 pub fn library() -> &'static Library {
     static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-        // While a library is loaded Redis has nothing for it but a way to register functions, so the rules are defined by the first call.
+        // While a library loads, it can only register functions, so the first call defines the rest.
         let body = format!(
             "{}\nlocal main\nlocal function enter(keys, arguments)\n  main = main or geartrain().main\n  return main(keys, arguments)\nend\n",
-            rules()
+            program()
         );
         let name = format!("geartrain_{}", &sha(&body)[..16]);
         let (reads, frees) = (format!("{name}_reads"), format!("{name}_frees"));
@@ -84,25 +85,25 @@ pub fn library() -> &'static Library {
     &LIBRARY
 }
 
-/// The rules as a script: with no keys it is a Qless script, with one it speaks our own wire.
+/// The program as a script: called without keys it is a Qless script, with one it speaks our wire format.
 pub fn script() -> &'static Script {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-        let text = format!("{}\nreturn geartrain().main(KEYS, ARGV)\n", rules());
+        let text = format!("{}\nreturn geartrain().main(KEYS, ARGV)\n", program());
         Script { sha: sha(&text), text }
     });
     &SCRIPT
 }
 
-/// The rules alone, as a local table `geartrain`, for scripts of other people's own.
+/// The program as a local table `geartrain`, for scripts of users.
 pub fn composable() -> &'static str {
     static COMPOSABLE: LazyLock<String> =
-        LazyLock::new(|| format!("local geartrain = (function()\n{}return geartrain()\nend)()\n", rules()));
+        LazyLock::new(|| format!("local geartrain = (function()\n{}return geartrain()\nend)()\n", program()));
     &COMPOSABLE
 }
 
-/// A function that defines all the rules and answers what can be called.
-fn rules() -> String {
-    let blocks = RULES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
+/// A function that defines everything and returns the entry points.
+fn program() -> String {
+    let blocks = SLICES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
     format!(
         "local function geartrain()\n{}{blocks}{MAIN}return {{ main = main, within = within }}\nend\n",
         SHARED.concat()

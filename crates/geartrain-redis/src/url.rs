@@ -1,13 +1,15 @@
-//! Where a queue on Redis, on Valkey or on a geartrain server is.
+//! URLs of queues on Redis, on Valkey or on a geartrain server.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a call is tried again before it is given up, if the URL does not say.
+use geartrain_core::split_query;
+
+/// How long a call is retried if the URL does not say.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where a queue is, and how to get in.
+/// The URL of a queue.
 ///
 /// | URL | what |
 /// |---|---|
@@ -17,14 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// | `redis+sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/MASTER[/DB]` | whichever Redis the sentinels name |
 /// | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the node of a Cluster that the namespace is on |
 ///
-/// `valkey` in place of `redis` is the same, and an `s` before the `+` encrypts. Behind a `?`: `prefix=` goes before every key, and makes several queues of one Redis; `replicas=N` waits
-/// for that many replicas; `patience=SECONDS` is how long a call is tried again when the connection is lost,
-/// and how long a node may be silent that has an answer to give.
+/// `valkey` in place of `redis` is the same, and an `s` before the `+` encrypts. Options behind a `?`:
+/// `prefix=` goes before every key, so that one Redis holds several queues; `replicas=N` waits for that many
+/// replicas after each call; `patience=SECONDS` is how long a call is retried after a lost connection, and
+/// how long a node that owes a reply may be silent.
 ///
 /// ```
 /// use geartrain_redis::RedisUrl;
 /// let url: RedisUrl = "redis+cluster://a:7000,b:7000?prefix=shop".parse()?;
-/// assert_eq!(url.prefix(), "{shop}"); // so that all of it is on one node
+/// assert_eq!(url.prefix(), "{shop}"); // so that all keys are on one node
 /// assert!("redis://".parse::<RedisUrl>().is_err());
 /// # Ok::<(), geartrain_redis::BadUrl>(())
 /// ```
@@ -40,7 +43,7 @@ pub struct RedisUrl {
     pub(crate) patience: Duration,
 }
 
-/// How the node to talk to is found.
+/// How the node is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Single(Node),
@@ -51,13 +54,13 @@ pub(crate) enum Kind {
 
 pub(crate) type Node = (String, u16);
 
-/// A text that is not the URL of such a queue.
+/// Why a text is not such a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadUrl(pub(crate) &'static str);
 
 impl BadUrl {
-    /// What is wrong with it.
+    /// The reason, as a sentence without the URL.
     pub fn why(&self) -> &'static str {
         self.0
     }
@@ -82,7 +85,7 @@ impl std::fmt::Display for RedisUrl {
     }
 }
 
-/// Without the password, because what is shown for debugging ends up in logs.
+/// Without the password, because debug output ends up in logs.
 impl std::fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RedisUrl({self})")
@@ -90,17 +93,17 @@ impl std::fmt::Debug for RedisUrl {
 }
 
 impl RedisUrl {
-    /// Whether a URL's scheme is one of these, whatever follows it.
+    /// Whether the scheme is one of these, whatever follows it.
     pub fn is_one(url: &str) -> bool {
         url.split_once("://").is_some_and(|(scheme, _)| Scheme::of(scheme).is_some())
     }
 
-    /// What goes before every key.
+    /// The prefix of every key.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A queue behind a socket file.
+    /// A queue behind a Unix socket.
     pub fn of_socket(path: PathBuf) -> RedisUrl {
         RedisUrl::at(Kind::Unix(path), false)
     }
@@ -159,7 +162,7 @@ impl FromStr for RedisUrl {
         let Scheme { encrypted, form } = Scheme::of(scheme).ok_or(BadUrl(
             "its scheme is none of redis, rediss, redis+unix, redis+sentinel and redis+cluster",
         ))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (rest, options) = split_query(rest);
         let (credentials, place) = match rest.rsplit_once('@') {
             Some((credentials, place)) => (Some(credentials), place),
             None => (None, rest),
@@ -203,13 +206,13 @@ impl FromStr for RedisUrl {
             url.user = Some(decoded(user)?).filter(|user| !user.is_empty());
             url.password = Some(decoded(password)?).filter(|password| !password.is_empty());
         }
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=') {
-                Some(("prefix", prefix)) => url.prefix = decoded(prefix)?,
-                Some(("replicas", count)) => {
+        for option in options {
+            match option {
+                ("prefix", prefix) => url.prefix = decoded(prefix)?,
+                ("replicas", count) => {
                     url.replicas = count.parse().map_err(|_| BadUrl("replicas is a number"))?;
                 }
-                Some(("patience", seconds)) => {
+                ("patience", seconds) => {
                     let seconds = seconds.parse().map_err(|_| BadUrl("patience is a number of seconds"))?;
                     url.patience = Duration::from_secs(seconds);
                 }
@@ -224,14 +227,14 @@ impl FromStr for RedisUrl {
     }
 }
 
-/// Whether a Cluster takes a part of the prefix, rather than the whole key, to choose a node.
+/// Whether the prefix has a hash tag, which a Cluster takes instead of the whole key to choose a slot.
 fn tagged(prefix: &str) -> bool {
     prefix.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0))
 }
 
 fn node(text: &str, port: u16) -> Result<Node, BadUrl> {
     let wrong = BadUrl("name a host, as in redis://127.0.0.1:7411");
-    // The colons of an IPv6 address are within brackets.
+    // The colons of an IPv6 address are inside brackets.
     let (host, port) = match text.rsplit_once(':') {
         Some((host, number)) if !number.contains(']') => {
             (host, number.parse().map_err(|_| BadUrl("a port is a number up to 65535"))?)
@@ -242,7 +245,7 @@ fn node(text: &str, port: u16) -> Result<Node, BadUrl> {
     if host.is_empty() { Err(wrong) } else { Ok((host.to_owned(), port)) }
 }
 
-/// A text in which `%2f` stands for a slash, and so on.
+/// Percent-decodes.
 fn decoded(text: &str) -> Result<String, BadUrl> {
     let wrong = || BadUrl("behind a % come two hex digits");
     let mut bytes = Vec::with_capacity(text.len());
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_where_and_how() {
+    fn urls_are_parsed() {
         let url = parse("rediss://ann:s%40cret@queue.example:7000/3?prefix=a:&replicas=2&patience=5");
         assert_eq!(url.kind, Kind::Single(node("queue.example", 7000)));
         assert!(url.encrypted);
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_url_is_refused_with_what_is_wrong() {
+    fn bad_urls_are_refused_with_the_reason() {
         for (url, why) in [
             ("redis", "write it as redis://HOST:PORT"),
             ("http://h", "its scheme is none of redis, rediss, redis+unix, redis+sentinel and redis+cluster"),

@@ -1,26 +1,26 @@
-//! Batches on a Redis: plain commands are read and done in short ways, and nobody can tell.
+//! Batches on a Redis: plain commands take fast paths with the same results.
 
 use crate::support;
 
 use geartrain_core::wire::{self, Answers, Request};
 use geartrain_core::{
-    Answer, Call, Command, Complete, Count, Holder, Jid, Klass, Pop, Priority, Put, PutReply, QueueLimits,
-    QueueName, Refusal, Reply, SetLimits, Tag, Timestamp, Token, Track, WorkerName,
+    Answer, Call, Command, Complete, Count, ForgetQueues, Holder, Jid, Klass, Pop, Priority, Put, PutReply,
+    QueueLimits, QueueName, Refusal, Reply, SetLimits, Tag, Timestamp, Token, Track, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
 use std::collections::BTreeMap;
 use support::{Server, fcall};
 
-/// More than it takes to ask who hears of it, and to choose how sorted sets are kept.
+/// Enough for the fast paths: the check for subscribers, and the choice of a sorted set's encoding.
 const MANY: usize = 100;
 
-/// How a batch is written.
+/// How a batch is encoded.
 #[derive(Clone, Copy)]
 enum Writing {
     /// As our driver does.
     Ours,
-    /// As any other library for MessagePack would.
+    /// As any other MessagePack library would.
     Shortest,
 }
 
@@ -52,7 +52,7 @@ impl Queue {
         wire::decode::<Answers>(&self.send(&bytes).unwrap()).unwrap()
     }
 
-    /// Everything that lies in this Redis, key by key.
+    /// All keys of this Redis with their values.
     fn everything(&mut self) -> BTreeMap<String, Vec<String>> {
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.connection).unwrap();
         keys.into_iter().map(|key| (key.clone(), self.inside(&key))).collect()
@@ -102,7 +102,7 @@ fn pop(count: usize) -> Command {
     Pop { count, ..Pop::new(queue(), WorkerName::new("w").unwrap()) }.into()
 }
 
-/// The jobs that were popped last, with their tokens.
+/// The jobs popped last, with their tokens.
 fn popped(answers: &[Answer]) -> Vec<(Jid, Token)> {
     match answers.last() {
         Some(Ok(Reply::Pop(reply))) => {
@@ -116,8 +116,8 @@ fn complete((jid, token): &(Jid, Token)) -> Command {
     Complete::new(jid.clone(), Holder::Token(*token)).into()
 }
 
-/// A story of batches in which plain commands and others follow on each other, and some are refused.
-fn story(queue_system: &mut Queue) -> Vec<Answer> {
+/// A trace of batches that mix plain and other commands, some of them refused.
+fn trace(queue_system: &mut Queue) -> Vec<Answer> {
     let mut puts: Vec<Command> = (0..MANY).map(|number| put(number).into()).collect();
     puts.push(put(7).into());
     puts.insert(40, put(3).into());
@@ -126,7 +126,7 @@ fn story(queue_system: &mut Queue) -> Vec<Answer> {
     puts.insert(52, Track { jid: jid(20), on: true }.into());
     puts.push(Put { priority: Priority::new(5.0).ok(), ..put(202) }.into());
     let mut all = queue_system.batch(1_000, puts);
-    // The same once more: all but one are there.
+    // The same again: all but one exist.
     all.extend(queue_system.batch(1_001, (0..=MANY).map(|number| put(number).into()).collect()));
     let answers = queue_system.batch(1_002, vec![pop(60), pop(60)]);
     let mut held = popped(&answers[..1]);
@@ -144,8 +144,8 @@ fn story(queue_system: &mut Queue) -> Vec<Answer> {
 #[test]
 fn how_a_batch_is_written_makes_no_difference() {
     let (mut ours, mut other) = (Queue::start(Writing::Ours), Queue::start(Writing::Shortest));
-    let answers = story(&mut ours);
-    assert_eq!(answers, story(&mut other));
+    let answers = trace(&mut ours);
+    assert_eq!(answers, trace(&mut other));
     assert_eq!(ours.everything(), other.everything());
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
     assert_eq!(refused, 2, "a job that is not there, and a token of another job");
@@ -156,7 +156,7 @@ fn how_a_batch_is_written_makes_no_difference() {
 }
 
 #[test]
-fn what_is_refused_in_the_middle_of_a_batch_leaves_the_rest_alone() {
+fn a_refused_command_does_not_affect_the_rest_of_its_batch() {
     let mut queue_system = Queue::start(Writing::Ours);
     let limits = QueueLimits { jobs_max: Some(49), ..QueueLimits::default() };
     queue_system.batch(0, vec![SetLimits { queue: queue(), limits }.into()]);
@@ -177,11 +177,11 @@ fn what_is_refused_in_the_middle_of_a_batch_leaves_the_rest_alone() {
 #[test]
 fn a_field_of_the_wrong_type_ends_a_batch_there() {
     let mut queue_system = Queue::start(Writing::Ours);
-    // Two runs, because their moments differ.
+    // Two runs, because their times differ.
     let now = |number| Some(Timestamp::from(if number < 49 { 1 } else { 2 }));
     let calls = (0..MANY).map(|number| Call { now: now(number), command: put(number).into() });
     let bytes = Request::Batch(calls.collect()).encode();
-    // Whose lists have as many members as before, but one of the jids of the second is a truth.
+    // With as many items as before, but one of the second run's jids is a boolean.
     let wrong = b"\xa3j60";
     let at = bytes.windows(wrong.len()).position(|window| window == wrong).unwrap();
     let spoiled = [&bytes[..at], &b"\xc3"[..], &bytes[at + wrong.len()..]].concat();
@@ -194,19 +194,28 @@ fn a_field_of_the_wrong_type_ends_a_batch_there() {
 }
 
 #[test]
-fn whoever_listens_to_the_log_hears_of_every_job_of_a_large_batch() {
+fn a_subscriber_of_the_log_gets_a_message_for_every_job_of_a_large_batch() {
     for pattern in [false, true] {
         let mut queue_system = Queue::start(Writing::Ours);
-        // Nobody listens yet.
+        // Without subscribers.
         queue_system.batch(0, (0..MANY).map(|number| put(number).into()).collect());
-        let mut ears = queue_system.server.connect();
-        let mut listening = ears.as_pubsub();
-        if pattern { listening.psubscribe("ql:l*") } else { listening.subscribe("ql:log") }.unwrap();
+        let mut subscriber = queue_system.server.connect();
+        let mut subscription = subscriber.as_pubsub();
+        if pattern { subscription.psubscribe("ql:l*") } else { subscription.subscribe("ql:log") }.unwrap();
         let held = popped(&queue_system.batch(1, vec![pop(MANY)]));
         queue_system.batch(2, held.iter().map(complete).collect());
         for (jid, _) in held {
-            let text: String = listening.get_message().unwrap().get_payload().unwrap();
+            let text: String = subscription.get_message().unwrap().get_payload().unwrap();
             assert_eq!(text, format!(r#"{{"jid":"{jid}","event":"completed","queue":"q"}}"#));
         }
     }
+}
+
+/// What puts of one time have in common is cached, and must not outlive the registration of their queue.
+#[test]
+fn a_queue_forgotten_within_a_batch_is_registered_by_the_next_put() {
+    let mut queue_system = Queue::start(Writing::Ours);
+    let forget = ForgetQueues { queues: vec![queue()] };
+    queue_system.batch(1, vec![put(1).into(), forget.into(), put(2).into()]);
+    assert_eq!(queue_system.members("ql:queues"), 1);
 }

@@ -1,4 +1,5 @@
-//! A queue on a Cluster: found by its namespace's slot, followed when the slot moves, and apart from other namespaces.
+//! A queue on a Cluster: found by its prefix's slot, followed when the slot moves, and separate from other
+//! prefixes.
 
 use crate::peers;
 
@@ -14,26 +15,26 @@ use geartrain_testkit::peers::{RedisServer, free_port};
 use peers::{ask, until};
 use pollster::block_on;
 
-/// How long a wait may take that must not: the test does not depend on it.
+/// A wait that is never used up: the test does not depend on it.
 const LONG: i32 = 60;
 
 /// Three masters, which share all slots, and replicas.
 struct Cluster {
     nodes: Vec<RedisServer>,
-    /// Where the first node can be met: its bus.
+    /// The first node's bus port, for CLUSTER MEET.
     bus: String,
 }
 
 impl Cluster {
     /// A node, and the port of its bus.
     fn node() -> (RedisServer, String) {
-        // Its bus would otherwise be on a port that there may not be, ten thousand above its own.
+        // The default bus port, ten thousand above the node's, may not exist.
         let bus = free_port().to_string();
         let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", &bus];
         (RedisServer::start(&[&settings[..], &["--repl-diskless-sync-delay", "0"]].concat()), bus)
     }
 
-    /// Adds a replica of a master, and waits until it has what the master has.
+    /// Adds a replica of a master, and waits until it is in sync.
     fn add_replica(&mut self, of: usize) {
         let (replica, _) = Cluster::node();
         let first = self.nodes[0].port().to_string();
@@ -48,10 +49,12 @@ impl Cluster {
         });
         let id: String = ask(replica.port(), &["CLUSTER", "MYID"]).unwrap();
         self.nodes.push(replica);
-        until("all nodes know the replica", || {
+        // The replica as well: if it has met only its master when that is frozen, it can never ask for votes.
+        until("all nodes know each other, and the replica as one", || {
             self.nodes.iter().all(|node| {
                 let nodes: String = ask(node.port(), &["CLUSTER", "NODES"]).unwrap();
-                nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"))
+                nodes.lines().filter(|line| !line.contains("handshake")).count() == self.nodes.len()
+                    && nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"))
             })
         });
     }
@@ -62,7 +65,7 @@ impl Cluster {
             ask::<String>(node.port(), &["CLUSTER", "ADDSLOTSRANGE", range[0], range[1]]).unwrap();
         }
         for (number, (node, _)) in nodes.iter().enumerate() {
-            // Without numbers of their own they would quarrel about who has which slot.
+            // With equal epochs they would fight over slots.
             ask::<String>(node.port(), &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).unwrap();
             let (first, bus) = &nodes[0];
             if number > 0 {
@@ -90,9 +93,9 @@ impl Cluster {
         ask(self.nodes[0].port(), &["CLUSTER", "KEYSLOT", prefix]).unwrap()
     }
 
-    /// The node that has a slot.
+    /// The owner of a slot.
     fn owner(&self, slot: u16) -> usize {
-        // Their shares from the beginning; asked of the nodes themselves by what they refuse.
+        // By asking the nodes themselves: others refuse the key.
         let has = |node: &RedisServer| {
             let slots: Vec<(u16, u16, Vec<redis::Value>)> = ask(node.port(), &["CLUSTER", "SLOTS"]).unwrap();
             let range = slots.into_iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).unwrap();
@@ -101,7 +104,8 @@ impl Cluster {
         self.nodes.iter().position(has).unwrap()
     }
 
-    /// Moves a slot and all that is in it to another node, as an administrator would; and answers from where to where.
+    /// Moves a slot with its keys to another node, as an administrator would. Returns the old and the new
+    /// node.
     fn move_slot(&self, slot: u16) -> (usize, usize) {
         let from = self.owner(slot);
         let to = (from + 1) % self.nodes.len();
@@ -162,14 +166,14 @@ fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
         let mut events = block_on(here.subscribe()).unwrap();
         let mut heard = || Event::clone(&block_on(events.next()).unwrap().event);
 
-        // Whoever sleeps in one process is woken by a put in another.
-        let sleeper = there.clone();
-        let sleeping = std::thread::spawn(move || block_on(sleeper.pop_or_wait(pop(), Seconds::from(LONG))));
+        // A put in one process wakes a parked pop of another.
+        let parked = there.clone();
+        let parked = std::thread::spawn(move || block_on(parked.pop_or_wait(pop(), Seconds::from(LONG))));
         assert_eq!(run(&*here, put("j1")), PutReply::Created);
-        assert_eq!(sleeping.join().unwrap().unwrap().jobs[0].jid.to_string(), "j1");
+        assert_eq!(parked.join().unwrap().unwrap().jobs[0].jid.to_string(), "j1");
         assert!(matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j1"));
 
-        // Under load, the slot goes to another node.
+        // Under load, the slot moves to another node.
         let clients = LoadClients::start(4, "load", || Ok(connect(&url))).unwrap();
         clients.wait_for_completed(30).unwrap();
         let prefix = url.parse::<RedisUrl>().unwrap().prefix().to_owned();
@@ -181,11 +185,11 @@ fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
         ledger.verify(&*here).unwrap().assert_kept();
         until("all nodes know", || cluster.owner(slot) == to && from != to);
 
-        // Whoever was connected before is as well off as whoever comes new.
-        let sleeper = there.clone();
-        let sleeping = std::thread::spawn(move || block_on(sleeper.pop_or_wait(pop(), Seconds::from(LONG))));
+        // Old connections work as well as new ones.
+        let parked = there.clone();
+        let parked = std::thread::spawn(move || block_on(parked.pop_or_wait(pop(), Seconds::from(LONG))));
         assert_eq!(run(&*connect(&url), put("j2")), PutReply::Created);
-        assert_eq!(sleeping.join().unwrap().unwrap().jobs[0].jid.to_string(), "j2");
+        assert_eq!(parked.join().unwrap().unwrap().jobs[0].jid.to_string(), "j2");
         while !matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j2") {}
     }
 }
@@ -193,7 +197,7 @@ fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
 #[test]
 fn namespaces_are_apart_and_on_nodes_of_their_own() {
     let cluster = Cluster::start();
-    // Of so many names some are on every node.
+    // With so many names, some are on every node.
     let mut owners = std::collections::BTreeSet::new();
     for number in 0..12 {
         let url = cluster.url(&format!("?prefix=n{number}"));
@@ -228,10 +232,10 @@ fn a_frozen_master_of_a_cluster_is_left_for_its_replica_and_none_of_its_answers_
     };
     let (here, confirms) = (connect(&url("")), connect(&url("&replicas=1")));
     assert_eq!(run(&*confirms, put("before")), PutReply::Created);
-    let sleeper = here.clone();
-    let sleeping = std::thread::spawn(move || {
+    let parked = here.clone();
+    let parked = std::thread::spawn(move || {
         let nothing = Pop::new(QueueName::new("empty").unwrap(), WorkerName::new("w").unwrap());
-        block_on(sleeper.pop_or_wait(nothing, Seconds::from(1)))
+        block_on(parked.pop_or_wait(nothing, Seconds::from(1)))
     });
     cluster.nodes[old].freeze();
     assert_eq!(run(&*here, put("meanwhile")), PutReply::Created);
@@ -247,5 +251,5 @@ fn a_frozen_master_of_a_cluster_is_left_for_its_replica_and_none_of_its_answers_
         assert!(run(&*here, Get { jid: Jid::new(jid).unwrap() }).is_some(), "{jid} is lost");
     }
     // A pop that was parked meanwhile ended without a job, or with an error.
-    drop(sleeping.join().unwrap());
+    drop(parked.join().unwrap());
 }

@@ -1,5 +1,5 @@
-//! A process that died without a word, with clients that waited for jobs: a tick of another process detaches
-//! its waiters, and removes the ephemeral jobs that lived for them alone.
+//! A process that is killed while its clients wait for results: a tick of another process detaches its
+//! waiters, and removes ephemeral jobs without waiters.
 
 use crate::peers;
 
@@ -14,7 +14,7 @@ use geartrain_testkit::peers::RedisServer;
 use peers::ask;
 use pollster::block_on;
 
-/// What the two processes are called where they wait. One has 64 bits, which a double cannot hold.
+/// Stream ids of the two processes. One needs 64 bits, which a double cannot hold.
 const DEAD: u64 = 0xfedc_ba98_7654_3210;
 const ALIVE: u64 = 7;
 
@@ -39,12 +39,12 @@ fn ephemeral(jid: &str, stream: u64) -> Put {
     Put { options: Some(Box::new(terms)), ..put }
 }
 
-/// Makes it so that the registration of a result stream was renewed a minute earlier than it was.
+/// Backdates the registration of a result stream by a minute.
 fn age(redis: &RedisServer, stream: u64) {
     ask::<f64>(redis.port(), &["ZINCRBY", "gt:fronts", "-60", &format!("{stream:016x}")]).unwrap();
 }
 
-/// Makes it so that a moment of the ticks was a while earlier than it was.
+/// Backdates a time of the tick.
 fn age_ticks(redis: &RedisServer, field: &str) {
     ask::<f64>(redis.port(), &["HINCRBYFLOAT", "gt:counts", field, "-120"]).unwrap();
 }
@@ -57,7 +57,7 @@ fn a_tick_detaches_the_waiters_of_a_process_that_died_and_of_no_other() {
     let mut lives = block_on(alive.open_result_stream(ALIVE)).unwrap();
     run(&*dead, ephemeral("of-the-dead", DEAD));
     run(&*alive, ephemeral("of-the-living", ALIVE));
-    // As if it were killed: nothing is said of the end of the stream.
+    // As if it were killed: the stream's end is not reported.
     std::mem::forget(died);
     drop(dead);
 
@@ -75,14 +75,14 @@ fn a_tick_detaches_the_waiters_of_a_process_that_died_and_of_no_other() {
     assert_eq!(ask::<u64>(redis.port(), &["ZCARD", "gt:waiters"]).unwrap(), 1);
     assert_eq!(ask::<u64>(redis.port(), &["ZCARD", "gt:fronts"]).unwrap(), 1);
 
-    // After a time without ticks, as while Redis is away, registrations get their time anew.
+    // After a time without ticks, as while the Redis is down, registrations are renewed.
     age(&redis, ALIVE);
     age_ticks(&redis, "ticked-since");
     age_ticks(&redis, "ticked");
     tick();
     assert!(there("of-the-living"));
 
-    // A process that was only stopped learns that its waiters are gone.
+    // A process that was only stopped learns that its waiters are detached.
     age(&redis, ALIVE);
     age_ticks(&redis, "ticked-since");
     tick();
@@ -91,7 +91,7 @@ fn a_tick_detaches_the_waiters_of_a_process_that_died_and_of_no_other() {
 }
 
 #[test]
-fn a_process_that_ends_properly_takes_its_registration_back() {
+fn a_process_that_shuts_down_removes_its_registration() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis);
     let stream = block_on(backend.open_result_stream(ALIVE)).unwrap();

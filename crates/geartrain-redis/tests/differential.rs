@@ -1,6 +1,7 @@
-//! Whatever happens, in whatever order, a Redis with our script and the engine tell the same story.
+//! Differential test: in random traces, a Redis with our script and the engine give the same answers.
 //!
-//! `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many. A story that fails is printed as short as it could be made.
+//! `GEARTRAIN_SEED=7041` replays one trace, `GEARTRAIN_TRACES=100` runs that many. A failing trace is
+//! printed after shrinking.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,44 +13,35 @@ use geartrain_core::{
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::peers::RedisServer;
+use geartrain_testkit::seeds;
 use geartrain_testkit::trace::{Coverage, Step, Tokens, final_reads, generate_timely, shrink};
 
 /// Enough for more than a hundred thousand commands.
-const STORIES: u64 = 300;
+const TRACES: u64 = 300;
 
 #[test]
 fn a_redis_agrees_with_the_engine_whatever_happens() {
-    let seed = number_from("GEARTRAIN_SEED");
-    let stories = number_from("GEARTRAIN_STORIES");
-    let seeds = match seed {
-        Some(seed) => seed..seed + 1,
-        None => 0..stories.unwrap_or(STORIES),
-    };
+    let seeds = seeds(TRACES);
     let redis = RedisServer::start(&[]);
     let mut coverage = Coverage::default();
-    let mut told = 0;
-    for seed in seeds {
-        let story = generate_timely(seed);
-        match live_through(&redis, &story, &mut coverage) {
-            Ok(commands) => told += commands,
-            Err(why) => report(&redis, seed, story, &why),
+    let mut executed = 0;
+    for seed in seeds.clone() {
+        let trace = generate_timely(seed);
+        match run_trace(&redis, &trace, &mut coverage) {
+            Ok(commands) => executed += commands,
+            Err(why) => report(&redis, seed, trace, &why),
         }
     }
-    println!("{told} commands\n{coverage}");
-    if seed.is_none() && stories.is_none() {
-        assert!(told >= 100_000, "only {told} commands");
+    println!("{executed} commands\n{coverage}");
+    if seeds == (0..TRACES) {
+        assert!(executed >= 100_000, "only {executed} commands");
     }
 }
 
-fn number_from(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
-}
-
-fn report(redis: &RedisServer, seed: u64, story: Vec<Step>, why: &str) -> ! {
-    let length = story.len();
-    let short = shrink(story, |steps| live_through(redis, steps, &mut Coverage::default()).is_err());
-    let short_why = live_through(redis, &short, &mut Coverage::default()).err().unwrap_or_default();
+fn report(redis: &RedisServer, seed: u64, trace: Vec<Step>, why: &str) -> ! {
+    let length = trace.len();
+    let short = shrink(trace, |steps| run_trace(redis, steps, &mut Coverage::default()).is_err());
+    let short_why = run_trace(redis, &short, &mut Coverage::default()).err().unwrap_or_default();
     let steps: Vec<String> = short.iter().map(Step::to_string).collect();
     panic!(
         "GEARTRAIN_SEED={seed} goes wrong: {why}\n\nCut from {length} steps to {}:\n\n{}\n\n{short_why}\n",
@@ -58,11 +50,11 @@ fn report(redis: &RedisServer, seed: u64, story: Vec<Step>, why: &str) -> ! {
     );
 }
 
-/// Tells a story to an engine and to a Redis, and says what they disagree about.
-fn live_through(redis: &RedisServer, story: &[Step], coverage: &mut Coverage) -> Result<usize, String> {
+/// Runs a trace on an engine and on a Redis, and returns the first difference.
+fn run_trace(redis: &RedisServer, trace: &[Step], coverage: &mut Coverage) -> Result<usize, String> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let url = format!("{}?prefix=story{number}:", redis.url()).parse().expect("it is a URL");
+    let url = format!("{}?prefix=trace{number}:", redis.url()).parse().expect("it is a URL");
     let backend = RedisBackend::with_clock(url, ManualClock::new());
     let backend = pollster::block_on(backend).map_err(|error| format!("{error:?}"))?;
     let mut pair = Pair {
@@ -73,7 +65,7 @@ fn live_through(redis: &RedisServer, story: &[Step], coverage: &mut Coverage) ->
         redis_tokens: Tokens::default(),
     };
     let mut jids = BTreeSet::new();
-    for step in story {
+    for step in trace {
         let (answer, events) = pair.tell(step)?;
         coverage.count(&step.command, &answer, &events, &[]);
         for event in &events {
@@ -82,18 +74,18 @@ fn live_through(redis: &RedisServer, story: &[Step], coverage: &mut Coverage) ->
             }
         }
     }
-    let Some(last) = story.last() else { return Ok(0) };
-    let days: BTreeSet<Timestamp> = story.iter().map(|step| step.now.day()).collect();
+    let Some(last) = trace.last() else { return Ok(0) };
+    let days: BTreeSet<Timestamp> = trace.iter().map(|step| step.now.day()).collect();
     let jids: Vec<_> = jids.into_iter().collect();
-    let readings = final_reads(&jids, &days);
-    let told = story.len() + final_reads.len();
-    for (place, command) in final_reads.into_iter().enumerate() {
+    let reads = final_reads(&jids, &days);
+    let executed = trace.len() + reads.len();
+    for (place, command) in reads.into_iter().enumerate() {
         let _ = pair.tell(&Step { number: last.number + 1 + place, now: last.now, command })?;
     }
-    Ok(told)
+    Ok(executed)
 }
 
-/// An engine and a Redis, who are told the same.
+/// An engine and a Redis that get the same commands.
 struct Pair {
     engine: Engine,
     effects: Effects,
@@ -121,7 +113,7 @@ impl Pair {
     }
 }
 
-/// How a bad argument is explained is each one's own affair.
+/// The text about a bad argument may differ.
 fn comparable(answer: Answer) -> Answer {
     answer.map_err(|refusal| match refusal {
         Refusal::BadArgument { what, .. } => Refusal::BadArgument { what, why: String::new() },
@@ -129,7 +121,8 @@ fn comparable(answer: Answer) -> Answer {
     })
 }
 
-/// A list whose equals a Redis orders by their names, and the engine by when they came. The order of waiting jobs is not among them.
+/// Lists whose equal items a Redis orders by name, and the engine by arrival. Waiting jobs are not among
+/// them.
 fn sorted(command: &Command, mut answer: Answer) -> Answer {
     match (command, &mut answer) {
         (Command::Jobs(Jobs { which: Listing::Waiting(_), .. }), _) => {}
@@ -151,7 +144,7 @@ fn sorted(command: &Command, mut answer: Answer) -> Answer {
     answer
 }
 
-/// Whether two answers are the same, with numbers as they are shown: to 14 digits.
+/// Whether two answers are equal, with numbers compared to 14 digits.
 fn same(step: &Step, redis: &Answer, engine: &Answer) -> Result<(), String> {
     if redis == engine {
         return Ok(());
@@ -176,7 +169,7 @@ fn same(step: &Step, redis: &Answer, engine: &Answer) -> Result<(), String> {
     ))
 }
 
-/// A line of a debug text that is a number, rounded.
+/// A line of debug text that is a number, rounded.
 fn shown(line: &str) -> Option<String> {
     let (name, number) = line.rsplit_once(' ').unwrap_or(("", line));
     let number: f64 = number.trim().trim_end_matches(',').parse().ok()?;

@@ -20,13 +20,13 @@ use pollster::block_on;
 /// Clients that put jobs, for each URL.
 const CLIENTS: usize = 4;
 
-/// How long a client waits between puts. In the large size the nodes would otherwise hold so many jobs in the
-/// end that a node takes minutes to become a replica.
+/// Pause of a client between puts. In the large size the nodes would otherwise hold so many jobs in the end
+/// that a node takes minutes to become a replica.
 fn pace() -> Duration {
     scaled(Duration::from_millis(1), Duration::from_millis(50))
 }
 
-/// How many seconds a call is tried in these tests.
+/// `patience=` of these tests, in seconds.
 const PATIENCE: u64 = 10;
 
 /// How much longer a call may take on a loaded machine.
@@ -36,8 +36,8 @@ const SLACK: Duration = Duration::from_secs(5);
 /// asynchronous.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How long an answer may be on its way from a node that has stopped meanwhile. No sentinel is as quick as
-/// that to promote another.
+/// How long a reply may be on its way from a node that has stopped meanwhile. No sentinel promotes another
+/// that fast.
 const READ_MAX: Duration = Duration::from_millis(500);
 
 fn connect(url: &str) -> Arc<dyn Backend> {
@@ -48,17 +48,17 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// What the clients of one URL saw.
+/// Results of the clients of one URL.
 #[derive(Default, Clone)]
 struct Seen {
-    /// Puts that were acknowledged, and when.
+    /// Acknowledged puts, with their times.
     put: Vec<(Jid, Instant)>,
     errors: usize,
-    /// The longest that a call took, beyond the time that it was asked to wait.
+    /// The longest call, beyond the time that it was asked to wait.
     longest: Duration,
 }
 
-/// Clients that put jobs, and one that waits for jobs that never come.
+/// Clients that put jobs, and one with a parked pop that never gets a job.
 struct Load {
     seen: Arc<Mutex<Seen>>,
     over: Arc<AtomicBool>,
@@ -81,7 +81,7 @@ impl Load {
         Load { seen, over, threads }
     }
 
-    /// Waits until so many more puts have been acknowledged.
+    /// Waits for so many more acknowledged puts.
     fn goes_on(&self, more: usize) {
         let target = self.seen.lock().unwrap().put.len() + more;
         until("puts are acknowledged", || self.seen.lock().unwrap().put.len() >= target);
@@ -130,7 +130,7 @@ fn wait_until_over(backend: &dyn Backend, seen: &Mutex<Seen>, over: &AtomicBool)
     }
 }
 
-/// The acknowledged puts that are not there.
+/// Acknowledged puts that are missing.
 fn lost(url: &str, seen: &Seen) -> Vec<(Jid, Instant)> {
     let backend = connect(url);
     let mut lost = Vec::new();
@@ -144,13 +144,13 @@ fn lost(url: &str, seen: &Seen) -> Vec<(Jid, Instant)> {
     lost
 }
 
-/// Only what was acknowledged shortly before one of these moments may be lost.
+/// Only puts acknowledged shortly before one of these times may be lost.
 fn check(url: &str, seen: &Seen, frozen_at: &[Instant]) {
     let lost = lost(url, seen);
     let (put, errors, longest) = (seen.put.len(), seen.errors, seen.longest);
     eprintln!("{put} puts acknowledged, {} lost, {errors} errors, longest call {longest:?}", lost.len());
     for (jid, acknowledged) in &lost {
-        // The client reads an answer a little after the node sent it, which was before the node stopped.
+        // The client reads a reply a little after the node sent it, which was before the node stopped.
         let is_in_window =
             |froze: &Instant| *acknowledged + WINDOW > *froze && *acknowledged < *froze + READ_MAX;
         let age = acknowledged.elapsed();
@@ -173,12 +173,12 @@ fn a_frozen_master_is_left_for_the_new_one_and_no_acknowledged_put_goes_to_it_af
         group.nodes[old].freeze();
         frozen_at.push(Instant::now());
         group.until_master(new);
-        // With ?replicas=1 nothing is acknowledged now: there is no replica that could confirm it.
+        // With ?replicas=1 nothing is acknowledged now: no replica can confirm it.
         plain.goes_on(200);
         let froze = *frozen_at.last().unwrap();
         until("the master was frozen long enough", || froze.elapsed() > frozen_for);
         group.nodes[old].thaw();
-        // The old master takes writes now, until it is made a replica.
+        // The old master accepts writes now, until it is made a replica.
         plain.goes_on(200);
         if scaled(true, false) {
             group.make_replica(old, new);

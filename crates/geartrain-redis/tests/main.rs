@@ -14,5 +14,6 @@ mod outages;
 mod peers;
 mod qless;
 mod script;
+mod subscriptions;
 mod support;
 mod wrong_types;

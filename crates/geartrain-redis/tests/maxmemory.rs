@@ -1,5 +1,5 @@
-//! A Redis that has reached `maxmemory`: puts are refused, but jobs can be read, worked off and cancelled, so
-//! that it gets less full.
+//! A Redis that has reached `maxmemory`: puts are refused, but jobs can be read, finished and cancelled,
+//! which frees memory.
 
 use crate::peers;
 
@@ -57,7 +57,7 @@ fn beyond_maxmemory_jobs_are_read_worked_off_and_cancelled_and_only_new_ones_are
     for number in 0..10 {
         run(&*backend, put(number)).unwrap().unwrap();
     }
-    // Something is due by the time that it is looked at.
+    // It is due by the time it is read.
     run(&*backend, Put { delay: Seconds::new(0.001).unwrap(), ..put(10) }).unwrap().unwrap();
     ask::<String>(redis.port(), &["CONFIG", "SET", "maxmemory", "1"]).unwrap();
 
@@ -85,7 +85,7 @@ fn beyond_maxmemory_jobs_are_read_worked_off_and_cancelled_and_only_new_ones_are
 }
 
 #[test]
-fn a_replica_answers_what_only_reads() {
+fn a_replica_executes_commands_that_only_read() {
     let master = RedisServer::start(&["--repl-diskless-sync-delay", "0"]);
     let writes = connect(&master);
     run(&*writes, put(1)).unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! What is particular to a Redis: others write there too, nobody keeps the time, and whoever sleeps hears of jobs by a message.
+//! What is particular to a Redis: foreign scripts write to it too, there is no timer, and parked pops are
+//! woken by messages.
 
 use crate::support;
 
@@ -13,7 +14,7 @@ use geartrain_redis::script;
 use redis::Connection;
 use support::{Server, fcall};
 
-/// A Redis with our library in it.
+/// A Redis with our library.
 struct Queue {
     connection: Connection,
     server: Server,
@@ -43,7 +44,7 @@ impl Queue {
         self.batch(now, vec![command.into()]).remove(0).unwrap()
     }
 
-    /// Pops up to so many jobs, and says which, and with which tokens.
+    /// Pops up to so many jobs, and returns their jids and tokens.
     fn pop(&mut self, now: i32, count: i64) -> Vec<(String, Token)> {
         let count = geartrain_core::Count::new(count).unwrap();
         match self.at(now, Pop { count, ..Pop::new(queue(), worker("w")) }) {
@@ -58,8 +59,8 @@ impl Queue {
         self.wait_for(process, number, Pop::new(queue(), worker("w")))
     }
 
-    /// Waits for word that there is something to pop.
-    fn wait_for_word(&mut self, process: &str, number: u64) -> ParkReply {
+    /// Waits for readiness.
+    fn wait_for_readiness(&mut self, process: &str, number: u64) -> ParkReply {
         let count = Count::new(0).unwrap();
         self.wait_for(process, number, Pop { count, ..Pop::new(queue(), worker("-")) })
     }
@@ -75,7 +76,7 @@ impl Queue {
         self.ask::<Vec<ParkReply>>(&request).remove(0)
     }
 
-    /// What a foreign script would do.
+    /// Runs a Redis command as a foreign script would.
     fn redis(&mut self, words: &[&str]) {
         redis::cmd(words[0]).arg(&words[1..]).exec(&mut self.connection).unwrap();
     }
@@ -107,27 +108,27 @@ fn with_terms(name: &str, terms: PutOptions) -> Put {
     Put { options: Some(Box::new(terms)), ..put(name) }
 }
 
-/// The next message on the one channel that somebody listens to.
-fn message<T: serde::de::DeserializeOwned>(listening: &mut redis::PubSub<'_>) -> T {
-    wire::decode(&listening.get_message().unwrap().get_payload::<Vec<u8>>().unwrap()).unwrap()
+/// The next message of the one channel subscribed to.
+fn message<T: serde::de::DeserializeOwned>(subscription: &mut redis::PubSub<'_>) -> T {
+    wire::decode(&subscription.get_message().unwrap().get_payload::<Vec<u8>>().unwrap()).unwrap()
 }
 
 #[test]
-fn each_job_wakes_one_wait() {
+fn each_job_wakes_one_parked_pop() {
     let mut queue_system = Queue::start();
-    let mut ears = queue_system.server.connect();
-    let mut listening = ears.as_pubsub();
-    listening.subscribe("gt:to:p").unwrap();
+    let mut subscriber = queue_system.server.connect();
+    let mut subscription = subscriber.as_pubsub();
+    subscription.subscribe("gt:to:p").unwrap();
     for number in [1, 2, 3] {
         assert_eq!(queue_system.wait("p", number), ParkReply::Parked { next: None });
     }
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
     for _ in 0..2 {
-        assert_eq!(message::<ParkedPopNotice>(&mut listening), ParkedPopNotice::Wake(queue()));
+        assert_eq!(message::<ParkedPopNotice>(&mut subscription), ParkedPopNotice::Wake(queue()));
     }
-    let asleep: Vec<String> =
+    let parked: Vec<String> =
         redis::cmd("ZRANGE").arg("gt:sleep:q").arg(0).arg(-1).query(&mut queue_system.connection).unwrap();
-    assert_eq!(asleep, ["0000000000000003 p"]);
+    assert_eq!(parked, ["0000000000000003 p"]);
     let ParkReply::Popped(reply) = queue_system.wait("p", 1) else { panic!("there are jobs") };
     assert_eq!(reply.jobs[0].jid, jid("a"));
     queue_system.ask::<()>(&Request::Unpark { process: "p".into(), number: 3 });
@@ -135,63 +136,66 @@ fn each_job_wakes_one_wait() {
 }
 
 #[test]
-fn a_process_that_is_gone_keeps_nobody_asleep() {
+fn a_dead_process_does_not_swallow_wake_ups() {
     let mut queue_system = Queue::start();
-    let mut ears = queue_system.server.connect();
-    let mut listening = ears.as_pubsub();
-    listening.subscribe("gt:to:here").unwrap();
+    let mut subscriber = queue_system.server.connect();
+    let mut subscription = subscriber.as_pubsub();
+    subscription.subscribe("gt:to:here").unwrap();
     queue_system.wait("gone", 1);
     queue_system.wait("here", 1);
     queue_system.at(0, put("a"));
-    assert_eq!(message::<ParkedPopNotice>(&mut listening), ParkedPopNotice::Wake(queue()));
+    assert_eq!(message::<ParkedPopNotice>(&mut subscription), ParkedPopNotice::Wake(queue()));
 }
 
 #[test]
-fn word_is_given_to_each_process_once_and_after_its_pops_are_woken() {
+fn readiness_is_announced_once_per_process_after_its_pops_are_woken() {
     let mut queue_system = Queue::start();
-    let mut ears = queue_system.server.connect();
-    let mut listening = ears.as_pubsub();
-    listening.subscribe(&["gt:to:p", "gt:to:other"]).unwrap();
+    let mut subscriber = queue_system.server.connect();
+    let mut subscription = subscriber.as_pubsub();
+    subscription.subscribe(&["gt:to:p", "gt:to:other"]).unwrap();
     for (process, number) in [("p", 1), ("p", 2), ("other", 1)] {
-        assert_eq!(queue_system.wait_for_word(process, number), ParkReply::Parked { next: None });
+        assert_eq!(queue_system.wait_for_readiness(process, number), ParkReply::Parked { next: None });
     }
     assert_eq!(queue_system.wait("p", 3), ParkReply::Parked { next: None });
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
-    let mut heard = || {
-        let message = listening.get_message().unwrap();
-        let roused: ParkedPopNotice = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
-        (message.get_channel_name().to_owned(), roused)
+    let mut next_notice = || {
+        let message = subscription.get_message().unwrap();
+        let notice: ParkedPopNotice = wire::decode(&message.get_payload::<Vec<u8>>().unwrap()).unwrap();
+        (message.get_channel_name().to_owned(), notice)
     };
-    assert_eq!(heard(), ("gt:to:p".into(), ParkedPopNotice::Wake(queue())));
-    let mut told = [heard(), heard()];
-    told.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(next_notice(), ("gt:to:p".into(), ParkedPopNotice::Wake(queue())));
+    let mut notices = [next_notice(), next_notice()];
+    notices.sort_by(|one, other| one.0.cmp(&other.0));
     let ready = |process: &str| (format!("gt:to:{process}"), ParkedPopNotice::Ready(queue()));
-    assert_eq!(told, [ready("other"), ready("p")]);
+    assert_eq!(notices, [ready("other"), ready("p")]);
     assert_eq!(queue_system.keys("gt:watch:*"), Vec::<String>::new());
-    // Nothing more was said to anybody.
+    // No other message was published.
     queue_system.redis(&["PUBLISH", "gt:to:p", "the end"]);
-    assert_eq!(listening.get_message().unwrap().get_payload::<String>().unwrap(), "the end");
+    assert_eq!(subscription.get_message().unwrap().get_payload::<String>().unwrap(), "the end");
 }
 
 #[test]
-fn word_that_there_is_something_changes_nothing() {
+fn a_readiness_check_changes_nothing() {
     let mut queue_system = Queue::start();
     queue_system.at(0, put("a"));
     let before = queue_system.keys("*");
     let word = PopReply { jobs: Vec::new(), turn: 0 };
-    assert_eq!(queue_system.wait_for_word("p", 1), ParkReply::Popped(word));
+    assert_eq!(queue_system.wait_for_readiness("p", 1), ParkReply::Popped(word));
     assert_eq!(queue_system.keys("*"), before);
 }
 
 #[test]
-fn whoever_waits_for_word_knows_when_something_falls_due() {
+fn a_wait_for_readiness_learns_when_a_job_falls_due() {
     let mut queue_system = Queue::start();
     queue_system.at(0, Put { delay: Seconds::from(50), ..put("a") });
-    assert_eq!(queue_system.wait_for_word("p", 1), ParkReply::Parked { next: Some(Timestamp::from(50)) });
+    assert_eq!(
+        queue_system.wait_for_readiness("p", 1),
+        ParkReply::Parked { next: Some(Timestamp::from(50)) }
+    );
 }
 
 #[test]
-fn a_counter_that_a_double_cannot_tell_apart_any_more_gives_nothing() {
+fn a_counter_beyond_the_integers_of_a_double_is_refused() {
     let mut queue_system = Queue::start();
     let allot = |count| Command::from(AllocateIds { counter: "c".into(), count: Count::new(count).unwrap() });
     queue_system.redis(&["HSET", "gt:counters", "c", "9007199254740989"]);
@@ -211,11 +215,11 @@ fn a_counter_that_a_double_cannot_tell_apart_any_more_gives_nothing() {
 }
 
 #[test]
-fn priorities_are_told_apart_by_scores_of_today() {
+fn jobs_are_counted_by_priority_from_current_scores() {
     let mut queue_system = Queue::start();
     let today = 1_900_000_000;
     let of = |name: &str, priority: i32| Put { priority: Some(Priority::from(priority)), ..put(name) };
-    // One that was put long ago, one that came to its priority later, and one that was given back to the front.
+    // One put long ago, one that got its priority later, and one that was released to the front.
     queue_system.at(1_000_000_000, of("old", 0));
     queue_system.at(today, of("back", 0));
     for (name, token) in queue_system.pop(today, 2) {
@@ -230,7 +234,7 @@ fn priorities_are_told_apart_by_scores_of_today() {
 }
 
 #[test]
-fn whoever_sleeps_knows_when_something_falls_due() {
+fn a_parked_pop_learns_when_a_job_falls_due() {
     let mut queue_system = Queue::start();
     queue_system.at(0, Put { delay: Seconds::from(50), ..put("a") });
     assert_eq!(queue_system.wait("p", 1), ParkReply::Parked { next: Some(Timestamp::from(50)) });
@@ -239,14 +243,14 @@ fn whoever_sleeps_knows_when_something_falls_due() {
 #[test]
 fn events_say_how_many_messages_of_qless_follow() {
     let mut queue_system = Queue::start();
-    let mut ears = queue_system.server.connect();
-    let mut listening = ears.as_pubsub();
-    listening.subscribe("gt:events").unwrap();
+    let mut subscriber = queue_system.server.connect();
+    let mut subscription = subscriber.as_pubsub();
+    subscription.subscribe("gt:events").unwrap();
     queue_system.at(0, put("unheard"));
     let newest: u64 = queue_system.ask(&Request::Listen { now: Some(Timestamp::ZERO) });
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
     let event = |name| Event::Put { jid: jid(name), queue: queue() };
-    let (following, events) = message::<EventBatch>(&mut listening);
+    let (following, events) = message::<EventBatch>(&mut subscription);
     assert_eq!((following, events), (2, vec![(newest + 1, event("a")), (newest + 2, event("b"))]));
 }
 
@@ -263,7 +267,7 @@ fn jobs_of_one_moment_keep_their_order_within_calls_and_across_them() {
 }
 
 #[test]
-fn those_given_back_go_first_and_by_token() {
+fn released_jobs_go_first_in_the_order_of_their_tokens() {
     let mut queue_system = Queue::start();
     queue_system.batch(0, ["a", "b", "c", "d"].map(|name| put(name).into()).to_vec());
     let held = queue_system.pop(1, 3);
@@ -289,7 +293,7 @@ fn no_token_is_given_twice_even_if_the_last_one_is_forgotten() {
 }
 
 #[test]
-fn a_key_is_free_once_a_foreign_script_has_ended_its_job() {
+fn a_unique_key_is_free_once_a_foreign_script_has_ended_its_job() {
     let mut queue_system = Queue::start();
     let terms = PutOptions { unique: UniqueKey::new(b"key").ok(), ..PutOptions::default() };
     assert_eq!(queue_system.at(0, with_terms("a", terms.clone())), Reply::Put(PutReply::Created));
@@ -302,7 +306,7 @@ fn a_key_is_free_once_a_foreign_script_has_ended_its_job() {
 }
 
 #[test]
-fn whoever_waited_for_what_a_foreign_script_ended_may_wait_for_something_else() {
+fn a_waiter_of_a_job_ended_by_a_foreign_script_may_wait_for_another() {
     let mut queue_system = Queue::start();
     let waiter = ResultWaiter { stream_id: u64::MAX - 1, connection: u64::MAX, number: 1 << 60 };
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
@@ -315,14 +319,14 @@ fn whoever_waited_for_what_a_foreign_script_ended_may_wait_for_something_else() 
 }
 
 #[test]
-fn what_a_foreign_script_made_untrue_is_no_longer_due() {
+fn entries_made_invalid_by_a_foreign_script_are_no_longer_due() {
     let mut queue_system = Queue::start();
     let late = PutOptions { expires: Some(Timestamp::from(10)), ..PutOptions::default() };
     let slow = PutOptions { attempt_max: Some(Seconds::from(10)), ..PutOptions::default() };
     queue_system.batch(0, vec![with_terms("slow", slow).into()]);
     queue_system.pop(0, 1);
     queue_system.at(0, with_terms("late", late));
-    // A foreign script cancels one, and hands the other on to somebody else.
+    // A foreign script cancels one, and gives the other to another worker.
     queue_system.redis(&["DEL", "ql:j:late"]);
     queue_system.redis(&["HSET", "ql:j:slow", "worker", "other", "time", "5.00000000000000000000"]);
     let tick = queue_system.at(100, Tick { count: geartrain_core::Count::MAX });
@@ -332,7 +336,7 @@ fn what_a_foreign_script_made_untrue_is_no_longer_due() {
 }
 
 #[test]
-fn a_worker_that_a_foreign_script_forgot_can_do_nothing() {
+fn a_worker_removed_by_a_foreign_script_has_no_capabilities() {
     let mut queue_system = Queue::start();
     let ability = geartrain_core::Capability { queue: queue(), klass: None, attempt_max: None };
     queue_system.at(0, Announce { worker: worker("w"), change: AnnounceChange::Can(vec![ability]) });
@@ -343,7 +347,7 @@ fn a_worker_that_a_foreign_script_forgot_can_do_nothing() {
 }
 
 #[test]
-fn what_a_foreign_script_left_behind_in_a_queue_is_passed_over() {
+fn entries_left_behind_by_a_foreign_script_are_skipped() {
     let mut queue_system = Queue::start();
     queue_system.redis(&["ZADD", "ql:q:q-work", "9", "ghost"]);
     queue_system.redis(&["ZADD", "ql:q:q-locks", "-5", "ghost"]);
@@ -353,7 +357,7 @@ fn what_a_foreign_script_left_behind_in_a_queue_is_passed_over() {
 }
 
 #[test]
-fn a_retry_of_fractions_and_a_negative_one_are_shown_as_counts() {
+fn fractional_and_negative_retries_are_shown_as_counts() {
     let mut queue_system = Queue::start();
     queue_system.at(0, put("a"));
     queue_system.redis(&["HSET", "ql:j:a", "retries", "-2.5", "remaining", "2.7"]);

@@ -1,4 +1,5 @@
-//! A Redis that is killed, loses our functions, or hands over to another: clients go on by themselves, and what was acknowledged is there.
+//! Outages: a Redis that is killed, loses our functions, or fails over. Clients continue by themselves, and
+//! every acknowledged job is there.
 
 use crate::peers;
 
@@ -15,10 +16,10 @@ use pollster::block_on;
 const CLIENTS: usize = 8;
 const JOBS: usize = 60;
 
-/// How many wait at once for nothing.
+/// Parked pops that wait at once without a job.
 const WAITS: usize = 10;
 
-/// A Redis that has on its disk whatever it has answered.
+/// A Redis that has written to disk whatever it has answered.
 const KEEPS_ALL: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 fn connect(url: &str) -> Arc<dyn Backend> {
@@ -42,7 +43,7 @@ fn nothing_acknowledged_is_lost_when_a_redis_that_keeps_all_is_killed() {
 
 #[test]
 fn functions_and_scripts_that_are_gone_are_loaded_again() {
-    // Where there are no functions, it is a script that may be gone.
+    // Without functions it is a script that may be lost.
     for (further, flush) in [(&[][..], "FUNCTION"), (&["--rename-command", "FCALL", ""], "SCRIPT")] {
         let redis = RedisServer::start(further);
         let clients = LoadClients::start(CLIENTS, "load", || Ok(connect(&redis.url()))).unwrap();
@@ -59,8 +60,8 @@ fn functions_and_scripts_that_are_gone_are_loaded_again() {
 
 #[test]
 fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_lost() {
-    // The first master comes back with nothing, and is not to be made master again before it has got what the
-    // other has, only because that one was slow for a moment.
+    // The first master comes back empty, and must not be promoted again before it is in sync, only because
+    // the other was slow for a moment.
     let mut group = SentinelGroup::start(&["--replica-priority", "0"], &[]);
     let url = group.url();
 
@@ -69,7 +70,8 @@ fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_l
     clients.wait_for_completed(JOBS).unwrap();
     group.nodes[0].kill();
     group.until_master(1);
-    // It comes back as the replica of the other, and then there is somebody to confirm again. The sentinels would see to that too, but only after a while.
+    // It comes back as a replica, and can confirm writes again. The sentinels would arrange that too, but
+    // later.
     group.nodes[0].start_again();
     group.make_replica(0, 1);
     clients.wait_for_completed(JOBS).unwrap();
@@ -79,7 +81,7 @@ fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_l
 }
 
 #[test]
-fn whoever_waits_sends_one_command_a_second() {
+fn parked_pops_cost_one_command_a_second() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis.url());
     let calls = || -> u64 {
@@ -87,7 +89,7 @@ fn whoever_waits_sends_one_command_a_second() {
         let figures = said.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:calls="));
         figures.map_or(0, |figures| figures.split(',').next().unwrap().parse().unwrap())
     };
-    // Something that is due and cannot be had, and something that will be, must not make anybody ask more often.
+    // A due job that cannot be popped, and one that will be due, must not cause more requests.
     let (paused, queue) = (QueueName::new("paused").unwrap(), QueueName::new("empty").unwrap());
     let put = |queue: &QueueName, jid: &str, delay: i32| Put {
         delay: Seconds::from(delay),
@@ -114,17 +116,17 @@ fn whoever_waits_sends_one_command_a_second() {
                 threads.spawn(move || block_on(backend.ready_or_wait(queues, Seconds::from(60))))
             })
             .collect();
-        until("all are asleep", || {
-            let asleep = |command: &str, key: &str| ask::<usize>(redis.port(), &[command, key]).unwrap_or(0);
-            asleep("ZCARD", "gt:sleep:empty") == WAITS && asleep("SCARD", "gt:watch:empty") == 1
+        until("all are parked", || {
+            let parked = |command: &str, key: &str| ask::<usize>(redis.port(), &[command, key]).unwrap_or(0);
+            parked("ZCARD", "gt:sleep:empty") == WAITS && parked("SCARD", "gt:watch:empty") == 1
         });
         let (begun, before) = (Instant::now(), calls());
-        // What is counted is what happens in a time, so that here time has to pass.
+        // Requests are counted over a time, so time has to pass here.
         until("some seconds have passed", || begun.elapsed() > Duration::from_secs(3));
         let sent = calls() - before;
         let took = begun.elapsed();
         assert!(sent <= took.as_secs() + 1, "{sent} commands in {took:?}");
-        // They do wait: each is served, and what is left over is word for all the others.
+        // They do wait: each is served, and the job left over wakes all waits for readiness.
         let puts = (0..=WAITS).map(|number| put(&queue, &format!("j{number}"), 0).into());
         block_on(backend.execute(puts.collect())).unwrap();
         for wait in waits {
@@ -136,7 +138,7 @@ fn whoever_waits_sends_one_command_a_second() {
     });
 }
 
-/// An encrypted URL of something that does not encrypt is an error, and nothing worse.
+/// An encrypted URL of a server without TLS is an error, and nothing worse.
 #[test]
 fn an_encrypted_url_of_a_plain_redis_is_an_error() {
     let redis = RedisServer::start(&[]);

@@ -1,4 +1,5 @@
-//! Our script as a Qless client meets it: every command, its replies, its messages, its errors and what it leaves in Redis.
+//! Our script as a Qless client sees it: every command, its replies, messages, errors, and the keys that it
+//! writes.
 
 use crate::support;
 
@@ -7,21 +8,21 @@ use redis::{Connection, Value};
 use serde_json::{Value as Json, json};
 use support::Server;
 
-/// A Redis with our script, and somebody who hears all that is published.
+/// A Redis with our script, and a subscriber to everything.
 struct Qless {
     connection: Connection,
-    ears: Connection,
+    subscriber: Connection,
     _server: Server,
 }
 
 impl Qless {
     fn start() -> Qless {
         let server = Server::start();
-        let (mut connection, ears) = (server.connect(), server.connect());
+        let (mut connection, subscriber) = (server.connect(), server.connect());
         let sha: String =
             redis::cmd("SCRIPT").arg("LOAD").arg(&script::script().text).query(&mut connection).unwrap();
         assert_eq!(sha, script::script().sha);
-        Qless { connection, ears, _server: server }
+        Qless { connection, subscriber, _server: server }
     }
 
     fn call(&mut self, arguments: &[&str]) -> Result<Value, String> {
@@ -55,29 +56,29 @@ impl Qless {
         self.call(&arguments).expect_err(words)
     }
 
-    /// Makes a call, and tells what was published meanwhile, each as `channel message`.
-    fn heard(&mut self, words: &str) -> (Value, Vec<String>) {
-        let mut listening = self.ears.as_pubsub();
-        listening.psubscribe("*").unwrap();
+    /// Makes a call, and returns its reply and the messages, each as `channel message`.
+    fn call_and_messages(&mut self, words: &str) -> (Value, Vec<String>) {
+        let mut subscription = self.subscriber.as_pubsub();
+        subscription.psubscribe("*").unwrap();
         let arguments: Vec<&str> = words.split(' ').collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script::script().sha).arg(0).arg(&arguments);
         let reply = command.query(&mut self.connection).unwrap_or_else(|error| panic!("{words}: {error}"));
-        // Whatever the call published is before this.
+        // Marks the end of the call's messages.
         redis::cmd("PUBLISH").arg("over").arg("").exec(&mut self.connection).unwrap();
-        let mut heard = Vec::new();
+        let mut call_and_messages = Vec::new();
         loop {
-            let message = listening.get_message().unwrap();
+            let message = subscription.get_message().unwrap();
             if message.get_channel_name() == "over" {
                 break;
             }
-            heard.push(format!(
+            call_and_messages.push(format!(
                 "{} {}",
                 message.get_channel_name(),
                 message.get_payload::<String>().unwrap()
             ));
         }
-        (reply, heard)
+        (reply, call_and_messages)
     }
 
     /// The job's hash has these fields, each as `name=value`.
@@ -89,7 +90,7 @@ impl Qless {
         }
     }
 
-    /// Keys and what is in them, as text.
+    /// Keys and values, as text.
     fn dump(&mut self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut self.connection).unwrap();
         keys.sort();
@@ -141,9 +142,10 @@ fn nothing() -> Vec<String> {
 #[test]
 fn the_worked_trace_of_the_specification_is_as_it_says() {
     let mut qless = Qless::start();
-    let (reply, heard) = qless.heard(r#"put 0 w1 q a k {"x":[]} 0 priority 5 tags ["t"]"#);
+    let (reply, call_and_messages) =
+        qless.call_and_messages(r#"put 0 w1 q a k {"x":[]} 0 priority 5 tags ["t"]"#);
     assert_eq!(reply, bulk("a"));
-    assert_eq!(heard, [r#"ql:log {"jid":"a","event":"put","queue":"q"}"#]);
+    assert_eq!(call_and_messages, [r#"ql:log {"jid":"a","event":"put","queue":"q"}"#]);
     assert_eq!(
         qless.dump("ql:*"),
         [
@@ -156,8 +158,8 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
         ]
     );
 
-    let (reply, heard) = qless.heard("pop 10 q w1 1");
-    assert_eq!(heard, nothing());
+    let (reply, call_and_messages) = qless.call_and_messages("pop 10 q w1 1");
+    assert_eq!(call_and_messages, nothing());
     let Value::BulkString(bytes) = reply else { panic!("{reply:?}") };
     let popped: Json = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
@@ -179,8 +181,11 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
     }
 
     let lost = r#"{"jid":"a","event":"lock_lost","worker":"w1"}"#;
-    let (reply, heard) = qless.heard("pop 70 q w2 1");
-    assert_eq!((reply, heard), (bulk("{}"), vec![format!("ql:w:w1 {lost}"), format!("ql:log {lost}")]));
+    let (reply, call_and_messages) = qless.call_and_messages("pop 70 q w2 1");
+    assert_eq!(
+        (reply, call_and_messages),
+        (bulk("{}"), vec![format!("ql:w:w1 {lost}"), format!("ql:log {lost}")])
+    );
     let lines = qless.dump("ql:*");
     assert!(lines.contains(&"ql:q:q-locks: a=80".to_owned()), "{lines:#?}");
     assert!(lines.contains(&"ql:s:stats:0:q: retries=1".to_owned()), "{lines:#?}");
@@ -194,12 +199,12 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
         "time=10.00000000000000000000",
     ];
     qless.assert_job_has("a", &warned);
-    assert_eq!(qless.heard("heartbeat 75 a w1"), (Value::Int(135), nothing()));
+    assert_eq!(qless.call_and_messages("heartbeat 75 a w1"), (Value::Int(135), nothing()));
     qless.assert_job_has("a", &["worker=w1", "expires=135", "grace=1"]);
     assert_eq!(qless.json("pop 135 q w2 1")[0]["remaining"], 4);
     assert!(qless.error("heartbeat 136 a w1").contains("Heartbeat(): Job a given out to another worker: w2"));
     assert_eq!(
-        qless.heard("complete 140 a w2 q [] next r delay 5"),
+        qless.call_and_messages("complete 140 a w2 q [] next r delay 5"),
         (bulk("scheduled"), vec![r#"ql:log {"jid":"a","to":"r","event":"advanced","queue":"q"}"#.to_owned()])
     );
     let lines = qless.dump("ql:*");
@@ -223,7 +228,7 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
     );
     assert_eq!(qless.json("pop 146 r w3 1")[0]["worker"], "w3");
     assert_eq!(
-        qless.heard("fail 147.8 a w3 g oops"),
+        qless.call_and_messages("fail 147.8 a w3 g oops"),
         (
             bulk("a"),
             vec![
@@ -245,7 +250,7 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
     assert_eq!(qless.json("get 150 a")["failure"], failure);
     assert_eq!(qless.text("failed 150"), r#"{"g":1}"#);
     assert_eq!(
-        qless.heard("cancel 151 a"),
+        qless.call_and_messages("cancel 151 a"),
         (
             Value::Array(vec![bulk("a")]),
             vec![r#"ql:log {"jid":"a","queue":"r","event":"canceled","worker":""}"#.to_owned()]
@@ -267,7 +272,7 @@ fn the_worked_trace_of_the_specification_is_as_it_says() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_the_words_that_clients_look_for() {
+fn errors_have_the_texts_that_clients_match() {
     let mut qless = Qless::start();
     qless.say("put 0 w q done k {} 0");
     qless.say("pop 0 q w 1");
@@ -423,7 +428,7 @@ fn what_is_wrong_is_said_in_the_words_that_clients_look_for() {
 }
 
 #[test]
-fn names_that_nobody_could_be_shown_are_refused() {
+fn names_that_are_not_utf8_are_refused() {
     let mut qless = Qless::start();
     let long = "x".repeat(513);
     for (call, said) in [
@@ -514,13 +519,13 @@ fn each_command_replies_in_its_own_form() {
     assert_eq!(qless.say("config.get 17 application"), bulk("qless"));
     assert_eq!(qless.say("config.get 17 nothing"), Value::Nil);
     assert_eq!(
-        qless.heard("config.set 17 heartbeat 100").1,
+        qless.call_and_messages("config.set 17 heartbeat 100").1,
         [r#"ql:log {"option":"heartbeat","event":"config_set","value":"100"}"#]
     );
     assert_eq!(qless.say("config.get 17 heartbeat"), bulk("100"));
     assert_eq!(qless.json("config.get 17")["heartbeat"], "100");
     assert_eq!(
-        qless.heard("config.unset 17 heartbeat").1,
+        qless.call_and_messages("config.unset 17 heartbeat").1,
         [r#"ql:log {"event":"config_unset","option":"heartbeat"}"#]
     );
     assert_eq!(qless.say("recur 20 q n k {} interval 60 0 backlog 1"), bulk("n"));
@@ -549,11 +554,11 @@ fn each_command_replies_in_its_own_form() {
 fn messages_about_a_tracked_job_come_in_their_order() {
     let mut qless = Qless::start();
     qless.say("put 0 w q j k {} 0 retries 0");
-    assert_eq!(qless.heard("track 0 track j").1, ["ql:track j"]);
-    assert_eq!(qless.heard("pop 0 q w 1").1, ["ql:popped j"]);
+    assert_eq!(qless.call_and_messages("track 0 track j").1, ["ql:track j"]);
+    assert_eq!(qless.call_and_messages("pop 0 q w 1").1, ["ql:popped j"]);
     let lost = r#"{"jid":"j","event":"lock_lost","worker":"w"}"#;
     assert_eq!(
-        qless.heard("put 1 v q j k {} 0").1,
+        qless.call_and_messages("put 1 v q j k {} 0").1,
         [
             r#"ql:log {"jid":"j","event":"put","queue":"q"}"#.to_owned(),
             format!("ql:w:w {lost}"),
@@ -565,7 +570,7 @@ fn messages_about_a_tracked_job_come_in_their_order() {
     let failed = r#"ql:log {"message":"Job exhausted retries in queue \"q\"","jid":"j","group":"failed-retries-q","event":"failed","worker":"w"}"#;
     qless.say("config.set 2 grace-period 0");
     assert_eq!(
-        qless.heard("pop 62 q w 1").1,
+        qless.call_and_messages("pop 62 q w 1").1,
         [
             "ql:stalled j".to_owned(),
             format!("ql:w:w {lost}"),
@@ -576,13 +581,16 @@ fn messages_about_a_tracked_job_come_in_their_order() {
     );
     qless.say("put 63 w q j k {} 0 retries 0");
     qless.say("pop 63 q w 1");
-    assert_eq!(qless.heard("timeout 64 j").1, [format!("ql:w:w {lost}"), format!("ql:log {lost}")]);
+    assert_eq!(
+        qless.call_and_messages("timeout 64 j").1,
+        [format!("ql:w:w {lost}"), format!("ql:log {lost}")]
+    );
     qless.say("pop 64 q w 1");
-    assert_eq!(qless.heard("retry 65 j q w").1, ["ql:failed j"]);
+    assert_eq!(qless.call_and_messages("retry 65 j q w").1, ["ql:failed j"]);
     qless.say("put 66 w q j k {} 0");
     qless.say("pop 66 q w 1");
     assert_eq!(
-        qless.heard("fail 67 j w g a\"b/c").1,
+        qless.call_and_messages("fail 67 j w g a\"b/c").1,
         [
             r#"ql:log {"message":"a\"b\/c","jid":"j","group":"g","event":"failed","worker":"w"}"#,
             "ql:failed j"
@@ -591,18 +599,18 @@ fn messages_about_a_tracked_job_come_in_their_order() {
     qless.say("put 68 w q j k {} 0");
     qless.say("pop 68 q w 1");
     assert_eq!(
-        qless.heard("complete 69 j w q {}").1,
+        qless.call_and_messages("complete 69 j w q {}").1,
         ["ql:completed j", r#"ql:log {"jid":"j","event":"completed","queue":"q"}"#]
     );
     qless.say("put 70 w q j k {} 0");
     qless.say("pop 70 q w 1");
     let canceled = r#"{"jid":"j","queue":"q","event":"canceled","worker":"w"}"#;
     assert_eq!(
-        qless.heard("cancel 71 j").1,
+        qless.call_and_messages("cancel 71 j").1,
         [format!("ql:log {canceled}"), format!("ql:w:w {canceled}"), "ql:canceled j".into()]
     );
     assert_eq!(
-        qless.heard("cancel 71 j").1,
+        qless.call_and_messages("cancel 71 j").1,
         [r#"ql:log {"jid":"j","queue":false,"event":"canceled","worker":false}"#, "ql:canceled j"]
     );
     assert_eq!(qless.json("track 72")["expired"], json!(["j"]));

@@ -1,4 +1,4 @@
-//! Our Lua in each of its forms, loaded for real.
+//! The Lua program in each of its forms, loaded into a Redis.
 
 use crate::support;
 
@@ -74,7 +74,7 @@ fn two_versions_of_the_library_live_side_by_side() {
 }
 
 #[test]
-fn the_name_of_the_library_tells_its_text() {
+fn the_name_of_the_library_depends_on_its_text() {
     let library = script::library();
     let hash = library.name.strip_prefix("geartrain_").unwrap();
     assert!(hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()), "{hash}");
@@ -82,7 +82,7 @@ fn the_name_of_the_library_tells_its_text() {
 }
 
 #[test]
-fn the_script_speaks_both_apis() {
+fn the_script_serves_both_apis() {
     let server = Server::start();
     let connection = &mut server.connect();
     let script = script::script();
@@ -106,7 +106,7 @@ fn the_script_speaks_both_apis() {
 }
 
 #[test]
-fn namespaces_know_nothing_of_each_other() {
+fn prefixes_are_separate() {
     let server = Server::start();
     let connection = &mut server.connect();
     let library = script::library();
@@ -119,14 +119,14 @@ fn namespaces_know_nothing_of_each_other() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_and_changes_nothing() {
+fn a_malformed_request_is_an_error_and_changes_nothing() {
     let server = Server::start();
     let connection = &mut server.connect();
     let library = script::library();
     load(&library.text, connection).unwrap();
     let unknown = wire::encode(&(1, std::collections::BTreeMap::from([("Dance", 1)])));
     let other_version = wire::encode(&(2, "Batch"));
-    // A put, and behind it something that nobody knows.
+    // A put, followed by an unknown command.
     let mut half = batch(vec![put("a").into(), put("b").into()]);
     let at = half.windows(3).rposition(|bytes| bytes == b"Put").unwrap();
     half[at..at + 3].copy_from_slice(b"Pot");
@@ -145,11 +145,11 @@ fn what_cannot_be_read_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn the_rules_can_be_part_of_a_script_of_ones_own() {
+fn the_program_can_be_part_of_a_users_script() {
     let server = Server::start();
     let connection = &mut server.connect();
     // Moves a job only if fewer than two are there already.
-    let own = format!(
+    let user_script = format!(
         "{}
         return geartrain.within('', tonumber(ARGV[1]), function(queue)
           if queue.length('q') < 2 then
@@ -160,13 +160,13 @@ fn the_rules_can_be_part_of_a_script_of_ones_own() {
         script::composable()
     );
     let run = |jid: &str, connection: &mut Connection| -> i64 {
-        redis::cmd("EVAL").arg(&own).arg(0).arg(7).arg(jid).query(connection).unwrap()
+        redis::cmd("EVAL").arg(&user_script).arg(0).arg(7).arg(jid).query(connection).unwrap()
     };
     assert_eq!(["a", "b", "c"].map(|jid| run(jid, connection)), [1, 2, 2]);
 }
 
 #[test]
-fn a_foreign_script_that_hands_a_job_on_makes_its_token_worthless() {
+fn a_foreign_pop_invalidates_the_token() {
     let server = Server::start();
     let connection = &mut server.connect();
     let library = script::library();
@@ -176,7 +176,7 @@ fn a_foreign_script_that_hands_a_job_on_makes_its_token_worthless() {
     let mut answers: Answers = wire::decode(&fcall(&library.name, &asked, connection).unwrap()).unwrap();
     let Ok(Reply::Pop(popped)) = answers.remove(1) else { panic!("it is there") };
     let token = popped.jobs[0].lock.token;
-    // What a foreign pop writes of the job.
+    // What a foreign pop writes to the job.
     redis::cmd("HSET")
         .arg("ql:j:a")
         .arg(&["worker", "w", "expires", "100", "state", "running", "time", "40.00000000000000000000"])

@@ -1,5 +1,5 @@
-//! A key of the namespace that holds a value of another type: a command that meets it fails before its first
-//! write, so that no job is left in no queue.
+//! A key of another type in the namespace: a command that meets it fails before its first write, so that no
+//! job is left without a queue.
 
 use crate::support;
 
@@ -38,7 +38,7 @@ fn execute(
     Ok(wire::decode_answers(&joined(answer)?).unwrap())
 }
 
-/// A queue with a job in each state. Answers the token of the one that runs.
+/// A queue with a job in each state. Returns the token of the running one.
 fn fill(connection: &mut Connection, prefix: &str) -> Token {
     let pop = Pop::new(queue("q"), WorkerName::new("w").unwrap());
     let dependent = Put { depends: vec![jid("waiting")], ..put("depends") };
@@ -55,7 +55,7 @@ fn fill(connection: &mut Connection, prefix: &str) -> Token {
     reply.jobs[0].lock.token
 }
 
-/// Everything in the namespace that says where a job is, but for one key.
+/// All keys of the namespace that locate a job, except one.
 fn jobs(connection: &mut Connection, prefix: &str, but: &str) -> BTreeMap<String, Vec<u8>> {
     let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{prefix}ql:*")).query(connection).unwrap();
     let holds_jobs = |key: &String| {
@@ -71,7 +71,7 @@ fn jobs(connection: &mut Connection, prefix: &str, but: &str) -> BTreeMap<String
     found
 }
 
-/// What is tried, given the token of the job that runs.
+/// Operations to try, given the token of the running job.
 fn operations(token: Token) -> Vec<(&'static str, Vec<Command>)> {
     let holder = || Holder::Token(token);
     let pop = Pop::new(queue("q"), WorkerName::new("w").unwrap());
@@ -99,7 +99,7 @@ fn operations(token: Token) -> Vec<(&'static str, Vec<Command>)> {
     ]
 }
 
-/// Keys that these operations write, by what they hold. A new queue's are among them.
+/// Keys that these operations write, by content. Those of a new queue are among them.
 const KEYS: [&str; 26] = [
     "ql:q:q-work",
     "ql:q:q-locks",
@@ -130,7 +130,7 @@ const KEYS: [&str; 26] = [
 ];
 
 #[test]
-fn a_command_that_meets_a_key_of_a_wrong_type_leaves_every_job_where_it_was() {
+fn a_command_that_meets_a_key_of_the_wrong_type_changes_no_job() {
     let server = Server::start();
     let mut connection = server.connect();
     let library = &script::library().text;
@@ -143,7 +143,7 @@ fn a_command_that_meets_a_key_of_a_wrong_type_leaves_every_job_where_it_was() {
             let token = fill(&mut connection, &prefix);
             let (name, commands) = operations(token).swap_remove(place);
             let key = format!("{prefix}{key}");
-            // A list is what none of these keys holds, but for those that are lists.
+            // A list, which none of these keys is, except those that are lists.
             redis::cmd("DEL").arg(&key).exec(&mut connection).unwrap();
             if key.contains("-history") || key.contains("ql:f:") {
                 redis::cmd("SET").arg(&key).arg("x").exec(&mut connection).unwrap();

@@ -1,7 +1,8 @@
-//! One peer: reads requests, has them done in batches, and writes the replies in the order of the requests.
+//! One connection: pipelined requests, executed in batches, replies in the order of requests.
 //!
-//! All calls that have been read go to the backend as one batch, and while it works the next ones are read and sent after it. What is not a call of the
-//! queue (a *word*) waits until everything before it is answered, so that it takes effect in its turn.
+//! All calls that have been read go to the backend as one batch, and while it executes the next ones are read
+//! and sent after it. A Redis command that is no call of the queue waits until everything before it is
+//! answered, so that it takes effect in its turn.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -17,82 +18,80 @@ use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_ht
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, STRANGER_BYTES_MAX};
+use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
-use crate::native::{self, NativeReply, Waits};
+use crate::native::{self, NativeReply, ParkedPops};
 use crate::qless;
+use crate::redis_commands;
 use crate::session::Session;
-use crate::words;
 
-/// How many batches of one connection may be under way.
+/// How many batches of one connection may be in flight.
 const BATCHES_MAX: usize = 4;
-/// How much a batch may weigh. A call weighs as much as the jobs that it may answer with.
+/// A batch's weight limit. A call weighs as much as the number of jobs it may return.
 const BATCH_WEIGHT_MAX: usize = 1024;
-/// How much may wait to be written before no more replies are made, and then nothing more is read.
+/// Back-pressure: with so many bytes unsent no more replies are encoded, and then no more requests are read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// How much is read at once: little from those who say little.
+/// The size of reads adapts to the client.
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
 static BROKEN: RepeatedWarning = RepeatedWarning::new();
 static EVICTED: RepeatedWarning = RepeatedWarning::new();
 
-/// What is under way at the backend.
-type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
-type Landed = Result<Answered, BackendError>;
+type BatchFuture = Pin<Box<dyn Future<Output = BatchResult> + Send>>;
+type BatchResult = Result<Answers, BackendError>;
 
-/// The answers to a batch, and what looking around brought.
-type Answered = (Vec<Answer>, Vec<native::Looked>);
+/// The answers to a batch, and to its readiness checks.
+type Answers = (Vec<Answer>, Vec<native::Readiness>);
 
-/// What becomes of one request.
+/// A request of a batch, and how its reply is made.
 enum Slot {
-    /// It could not be understood.
+    /// Not decoded.
     Error(String),
-    /// It is one call of the batch, asked by a Qless client.
-    Qless(qless::Asked),
-    /// It is as many calls as our driver asked for at once.
-    Native(native::Asked),
+    /// One call, by a Qless client.
+    Qless(qless::CallContext),
+    /// As many calls as our driver sent at once.
+    Native(native::PendingReply),
 }
 
 impl Slot {
-    /// The queues that are to be looked into besides, for each who wants to be told.
-    fn looks(&self) -> Vec<Vec<QueueName>> {
+    /// The queues of each wait for readiness.
+    fn readiness_checks(&self) -> Vec<Vec<QueueName>> {
         match self {
-            Slot::Native(asked) => asked.looks(),
+            Slot::Native(pending) => pending.readiness_checks(),
             Slot::Error(_) | Slot::Qless(_) => Vec::new(),
         }
     }
 }
 
-/// A reply that can be written.
+/// A reply that can be encoded.
 enum Ready {
     Error(String),
-    Qless(qless::Asked, Answer),
+    Qless(qless::CallContext, Answer),
     Native(native::NativeReply),
 }
 
-/// Requests that are done together.
 struct Batch {
     slots: Vec<Slot>,
-    flight: Flight,
-    landed: Option<Landed>,
-    /// It carries a large payload, so that the backend may execute later batches before it.
+    future: BatchFuture,
+    result: Option<BatchResult>,
+    /// Carries a large payload, so that the backend may execute later batches first.
     is_large: bool,
 }
 
 impl Batch {
-    /// Asks whether the answers are there. The first time sends the calls, so batches are asked once in the order of their requests.
+    /// The first poll sends the calls, so batches are first polled in the order of their requests.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.landed.is_none()
-            && let Poll::Ready(landed) = self.flight.as_mut().poll(context)
+        if self.result.is_none()
+            && let Poll::Ready(result) = self.future.as_mut().poll(context)
         {
-            self.landed = Some(landed);
+            self.result = Some(result);
         }
-        if self.landed.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        if self.result.is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-/// Calls that are not sent yet.
+/// Calls for the next batch.
 #[derive(Default)]
 struct Gathered {
     calls: Vec<Call>,
@@ -100,7 +99,6 @@ struct Gathered {
     weight: usize,
 }
 
-/// One peer.
 pub(crate) struct Connection<R, W> {
     reader: R,
     writer: W,
@@ -110,33 +108,34 @@ pub(crate) struct Connection<R, W> {
     parser: Parser,
     incoming: BytesMut,
     read_bytes: usize,
-    /// A word that waits for its turn.
+    /// A Redis command that waits for its turn.
     held: Option<Request>,
     gathered: Gathered,
     batches: VecDeque<Batch>,
     ready: VecDeque<Ready>,
-    /// A reply that is encoded piece by piece, and how long it may be. Nothing is written between its pieces.
+    /// A reply that is encoded piece by piece, and its largest length. Nothing is written between its pieces.
     large: Option<(LargeReply, usize)>,
-    waits: Waits,
+    parked: ParkedPops,
     out: Output,
-    /// Jobs that the peer waited for, and where in the output it is told so. If it goes before that was written, they are nobody's.
-    untold: Vec<(u64, Vec<Release>)>,
-    /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
+    /// Jobs popped for this client, and the output offset at which it learns of them. Released if the
+    /// connection ends before.
+    unsent_jobs: Vec<(u64, Vec<Release>)>,
+    /// Nothing more is read: the client has closed or sent a protocol error, or the server stops.
     ended: bool,
 }
 
-/// What happened first.
-enum Happened {
-    Cut,
+/// Why the connection's loop continues.
+enum Wakeup {
+    Disconnect,
     Evicted(Evicted),
     Produced(Option<Produced>),
-    Landed,
+    BatchDone,
     Written(std::io::Result<usize>),
     Read(std::io::Result<usize>),
-    Told(crate::channels::Push),
-    Waited(native::Waited),
+    Message(crate::outbox::Push),
+    Unparked(native::Unparked),
     Stop,
-    Late,
+    DrainTimeout,
 }
 
 impl<R, W> Connection<R, W>
@@ -156,7 +155,7 @@ where
             writer,
             stop,
             shared,
-            parser: Parser::new(request_bytes_max(session.is_trusted())),
+            parser: Parser::new(request_bytes_max(session.is_authenticated())),
             session,
             incoming: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
@@ -165,108 +164,119 @@ where
             batches: VecDeque::new(),
             ready: VecDeque::new(),
             large: None,
-            waits: Waits::default(),
+            parked: ParkedPops::default(),
             out: Output::default(),
-            untold: Vec::new(),
+            unsent_jobs: Vec::new(),
             ended: false,
         }
     }
 
-    /// Serves the peer until it hangs up or the front stops.
+    /// Serves the client until it disconnects or the server stops.
     pub(crate) async fn serve(mut self) {
-        self.converse().await;
-        self.waits.end_all(&*self.shared.backend).await;
-        let untold = self.untold.into_iter().filter(|(end, _)| *end > self.out.bytes.sent());
-        native::hand_back(untold.flat_map(|(_, jobs)| jobs).collect(), &*self.shared.backend).await;
-        // The peer may have gone before.
+        self.run().await;
+        self.parked.unpark_all(&*self.shared.backend).await;
+        let unsent_jobs = self.unsent_jobs.into_iter().filter(|(end, _)| *end > self.out.bytes.sent());
+        native::release(unsent_jobs.flat_map(|(_, jobs)| jobs).collect(), &*self.shared.backend).await;
+        // Fails if the client has disconnected.
         let _ = self.writer.shutdown().await;
     }
 
-    async fn converse(&mut self) {
-        let farewell = tokio::time::sleep(self.shared.options.farewell);
-        tokio::pin!(farewell);
+    async fn run(&mut self) {
+        let drain = tokio::time::sleep(self.shared.options.drain_timeout);
+        tokio::pin!(drain);
         let mut stopping = false;
         loop {
-            self.take_up().await;
-            self.make_replies();
+            self.dispatch().await;
+            self.write_replies();
             if self.is_done() {
                 break;
             }
             let has_space = self.out.bytes.len() < OUTPUT_BYTES_MAX;
             let room = has_space && self.large.is_none();
-            let may_read = !self.ended && room && self.held.is_none() && !self.must_land();
+            let may_read = !self.ended && room && self.held.is_none() && !self.must_wait();
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
             }
             let Connection {
-                reader, writer, incoming, batches, out, large, ready, session, stop, waits, ..
+                reader,
+                writer,
+                incoming,
+                batches,
+                out,
+                large,
+                ready,
+                session,
+                stop,
+                parked,
+                ..
             } = self;
-            let may_land = ready.is_empty() && large.is_none();
-            let (ear, cut, evicted) = session.ear();
-            // The losing branches are dropped half-way: reading, writing and listening lose nothing by that, and the batches are kept.
-            let happened = tokio::select! {
+            let may_complete = ready.is_empty() && large.is_none();
+            let (outbox, disconnected, evicted) = session.events();
+            // Cancellation-safe: the losing branches only wait. Reads, writes and messages lose nothing, and
+            // batches are kept.
+            let wakeup = tokio::select! {
                 biased;
-                () = cut => Happened::Cut,
-                evicted = evicted => Happened::Evicted(evicted),
-                () = stop.cancelled(), if !stopping => Happened::Stop,
-                () = &mut farewell, if stopping => Happened::Late,
-                () = landed(batches), if may_land && !batches.is_empty() => Happened::Landed,
-                waited = waits.next(), if room && !waits.is_empty() => Happened::Waited(waited),
-                push = ear.next(), if room => Happened::Told(push),
-                produced = produced(large), if has_space && large.is_some() => Happened::Produced(produced),
+                () = disconnected => Wakeup::Disconnect,
+                evicted = evicted => Wakeup::Evicted(evicted),
+                () = stop.cancelled(), if !stopping => Wakeup::Stop,
+                () = &mut drain, if stopping => Wakeup::DrainTimeout,
+                () = first_batch_done(batches), if may_complete && !batches.is_empty() => Wakeup::BatchDone,
+                unparked = parked.next(), if room && !parked.is_empty() => Wakeup::Unparked(unparked),
+                push = outbox.next(), if room => Wakeup::Message(push),
+                produced = produced(large), if has_space && large.is_some() => Wakeup::Produced(produced),
                 written = writer.write(out.bytes.chunk()), if !out.bytes.is_empty() => {
-                    Happened::Written(written)
+                    Wakeup::Written(written)
                 }
-                // Last, so that whoever never stops asking does not keep the rest from happening.
-                read = reader.read_buf(incoming), if may_read => Happened::Read(read),
+                // Last, so that a client that never stops sending does not starve the rest.
+                read = reader.read_buf(incoming), if may_read => Wakeup::Read(read),
             };
-            match happened {
-                Happened::Cut => {
+            match wakeup {
+                Wakeup::Disconnect => {
                     tracing::info!(
-                        "connection {} did not keep up with what it subscribed to",
+                        "connection {} is closed: it does not read its messages fast enough",
                         self.session.number
                     );
                     return;
                 }
-                Happened::Evicted(why) => {
+                Wakeup::Evicted(why) => {
                     EVICTED.warn(format_args!("connection {} is closed: {why}", self.session.number));
                     return;
                 }
-                Happened::Landed => self.land().await,
-                Happened::Produced(Some(produced)) => self.add(produced),
-                // Half of a reply was sent, so nothing else can be.
-                Happened::Produced(None) => {
+                Wakeup::BatchDone => self.complete_batch().await,
+                Wakeup::Produced(Some(produced)) => self.write_produced(produced),
+                // A part of the reply was sent, so nothing else can follow.
+                Wakeup::Produced(None) => {
                     tracing::error!(
                         "connection {} is closed: a reply could not be encoded",
                         self.session.number
                     );
                     return;
                 }
-                Happened::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
-                // Whoever cannot be written to does not want to hear more.
-                Happened::Written(_) | Happened::Late => return,
-                Happened::Read(Ok(0) | Err(_)) => self.ended = true,
-                Happened::Read(Ok(bytes)) => self.adapt(bytes),
-                Happened::Told(push) => push.write(&mut self.out),
-                Happened::Waited(waited) => {
-                    self.shared.channels.told().await;
-                    if let Some((push, jobs)) = self.waits.over(waited, &*self.shared.backend).await {
-                        self.hear();
+                Wakeup::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
+                // A client that cannot be written to has gone.
+                Wakeup::Written(_) | Wakeup::DrainTimeout => return,
+                Wakeup::Read(Ok(0) | Err(_)) => self.ended = true,
+                Wakeup::Read(Ok(bytes)) => self.adapt_read_size(bytes),
+                Wakeup::Message(push) => push.write(&mut self.out),
+                Wakeup::Unparked(unparked) => {
+                    self.shared.channels.flush().await;
+                    if let Some((push, jobs)) = self.parked.finish(unparked, &*self.shared.backend).await {
+                        self.write_messages();
                         push.write(&mut self.out);
-                        self.untold.push((self.out.bytes.end(), jobs));
+                        self.unsent_jobs.push((self.out.bytes.end(), jobs));
                     }
                 }
-                Happened::Stop => {
+                Wakeup::Stop => {
                     stopping = true;
                     self.ended = true;
-                    farewell.as_mut().reset(tokio::time::Instant::now() + self.shared.options.farewell);
+                    drain.as_mut().reset(tokio::time::Instant::now() + self.shared.options.drain_timeout);
                 }
             }
         }
     }
 
-    /// Whether there is nothing left to do for this peer.
+    /// Whether nothing is left to do.
     fn is_done(&self) -> bool {
         (self.ended || self.session.closing)
             && self.held.is_none()
@@ -284,12 +294,12 @@ where
             && self.large.is_none()
     }
 
-    /// Deals with all requests that have been read, as far as there is room.
-    async fn take_up(&mut self) {
+    /// Dispatches the requests that have been read, as far as limits allow.
+    async fn dispatch(&mut self) {
         while !self.session.closing {
             let request = match self.held.take() {
                 Some(request) => request,
-                None if self.must_land() => break,
+                None if self.must_wait() => break,
                 None => match self.parser.next(&mut self.incoming) {
                     Ok(Some(request)) => request,
                     Ok(None) => break,
@@ -305,7 +315,7 @@ where
                 },
             };
             if self.session.may_call() && is_call(&request[0]) {
-                self.gather(&request);
+                self.gather_qless(&request);
                 if self.gathered.weight >= BATCH_WEIGHT_MAX {
                     self.send().await;
                 }
@@ -321,32 +331,33 @@ where
                 self.held = Some(request);
                 break;
             }
-            self.hear();
+            self.write_messages();
             if self.session.may_call() && is_native(&request[0]) {
                 self.answer_native(&request).await;
             } else {
-                words::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+                redis_commands::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
             }
-            self.parser.allow(request_bytes_max(self.session.is_trusted()));
-            if !self.session.is_trusted() {
-                // A wrong password takes a while. Between two of them replies are sent, and the deadline is looked at.
+            self.parser.allow(request_bytes_max(self.session.is_authenticated()));
+            if !self.session.is_authenticated() {
+                // A wrong password takes a while. Between two attempts replies are sent, and the deadline is
+                // checked.
                 break;
             }
         }
         self.send().await;
     }
 
-    /// Adds a call to those that will be sent next.
-    fn gather(&mut self, request: &[Bytes]) {
-        match words::call(request, &self.shared) {
-            Ok((call, asked)) => {
-                // Once for each batch: reading the clock costs as much as reading a short call.
+    /// Adds a Qless call to the next batch.
+    fn gather_qless(&mut self, request: &[Bytes]) {
+        match redis_commands::call(request, &self.shared) {
+            Ok((call, pending)) => {
+                // Once per batch: reading the clock costs as much as decoding a short call.
                 if let (Some(now), true) = (call.now, self.gathered.calls.is_empty()) {
                     self.session.check_clock(now);
                 }
                 self.gathered.weight += weight(&call.command);
                 self.gathered.calls.push(call);
-                self.gathered.slots.push(Slot::Qless(asked));
+                self.gathered.slots.push(Slot::Qless(pending));
             }
             Err(error) => {
                 self.gathered.weight += 1;
@@ -355,22 +366,22 @@ where
         }
     }
 
-    /// The same for a call of ours; false if it is not about commands, and so has to wait for its turn.
+    /// Adds a native call to the next batch; false if it has no commands and must wait for its turn.
     fn gather_native(&mut self, request: &[Bytes]) -> bool {
         let read = native::read(request).and_then(|request| match &request {
-            WireRequest::Park { .. } if !self.session.three => {
-                Err("ERR to wait for jobs takes RESP3".to_owned())
+            WireRequest::Park { .. } if !self.session.resp3 => {
+                Err("ERR waiting for jobs requires RESP3 (send HELLO 3)".to_owned())
             }
             _ => Ok(request),
         });
-        match read.map(|request| native::commands(request, &self.waits)) {
+        match read.map(|request| native::commands(request, &self.parked)) {
             Ok(None) => return false,
-            Ok(Some((calls, asked))) => {
-                let looks = asked.looks().len();
+            Ok(Some((calls, pending))) => {
+                let readiness_checks = pending.readiness_checks().len();
                 self.gathered.weight +=
-                    (looks + calls.iter().map(|call| weight(&call.command)).sum::<usize>()).max(1);
+                    (readiness_checks + calls.iter().map(|call| weight(&call.command)).sum::<usize>()).max(1);
                 self.gathered.calls.extend(calls);
-                self.gathered.slots.push(Slot::Native(asked));
+                self.gathered.slots.push(Slot::Native(pending));
             }
             Err(error) => {
                 self.gathered.weight += 1;
@@ -380,25 +391,25 @@ where
         true
     }
 
-    /// Answers a call of ours that is not about commands.
+    /// Executes a native call without commands.
     async fn answer_native(&mut self, request: &[Bytes]) {
         let request = match native::read(request) {
             Ok(request) => request,
             Err(error) => return self.out.error(&error),
         };
-        match native::answer(request, &*self.shared.backend, &mut self.waits).await {
+        match native::answer(request, &*self.shared.backend, &mut self.parked).await {
             Ok(reply) => self.out.bulk(reply),
-            Err(error) => self.out.error(&trouble(&error)),
+            Err(error) => self.out.error(&backend_error(&error)),
         }
     }
 
-    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake
-    /// one.
-    fn must_land(&self) -> bool {
+    /// Whether a batch must be answered before the next is sent: enough are in flight, or the next could
+    /// overtake one.
+    fn must_wait(&self) -> bool {
         self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
     }
 
-    /// Sends what has been gathered.
+    /// Sends the next batch.
     async fn send(&mut self) {
         let Gathered { calls, slots, .. } = std::mem::take(&mut self.gathered);
         if slots.is_empty() {
@@ -407,15 +418,19 @@ where
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
         let is_large = calls.iter().any(|call| call.command.is_large());
         let backend = self.shared.backend.clone();
-        let looks: Vec<_> = slots.iter().flat_map(Slot::looks).collect();
-        let flight: Flight = Box::pin(async move {
+        let readiness_checks: Vec<_> = slots.iter().flat_map(Slot::readiness_checks).collect();
+        let future: BatchFuture = Box::pin(async move {
             let answers = if calls.is_empty() { Vec::new() } else { backend.execute(calls).await? };
-            let looked = if looks.is_empty() { Vec::new() } else { native::look(looks, &*backend).await? };
-            Ok((answers, looked))
+            let readiness = if readiness_checks.is_empty() {
+                Vec::new()
+            } else {
+                native::check_readiness(readiness_checks, &*backend).await?
+            };
+            Ok((answers, readiness))
         });
-        let mut batch = Batch { slots, flight, landed: None, is_large };
+        let mut batch = Batch { slots, future, result: None, is_large };
         poll_fn(|context| {
-            // Whether it is done at once does not matter here.
+            // Ready or not does not matter here.
             let _ = batch.poll(context);
             Poll::Ready(())
         })
@@ -423,28 +438,28 @@ where
         self.batches.push_back(batch);
     }
 
-    /// Takes the answers of the first batch, when everybody has been told what it brought about.
-    async fn land(&mut self) {
+    /// Takes the answers of the first batch, once the messages that it caused are in the outboxes.
+    async fn complete_batch(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
-        self.shared.channels.told().await;
-        match batch.landed.unwrap_or_else(|| Ok(Answered::default())) {
-            Ok((answers, looked)) => {
-                let (mut answers, mut looked) = (answers.into_iter(), looked.into_iter());
-                let (backend, waits) = (&self.shared.backend, &mut self.waits);
+        self.shared.channels.flush().await;
+        match batch.result.unwrap_or_else(|| Ok(Answers::default())) {
+            Ok((answers, readiness)) => {
+                let (mut answers, mut readiness) = (answers.into_iter(), readiness.into_iter());
+                let (backend, parked) = (&self.shared.backend, &mut self.parked);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
-                    Slot::Qless(asked) => match answers.next() {
-                        Some(answer) => Ready::Qless(asked, answer),
-                        None => Ready::Error("ERR the backend answered too little".to_owned()),
+                    Slot::Qless(pending) => match answers.next() {
+                        Some(answer) => Ready::Qless(pending, answer),
+                        None => Ready::Error("ERR the backend sent too few answers".to_owned()),
                     },
-                    Slot::Native(asked) => {
-                        Ready::Native(asked.reply(&mut answers, &mut looked, backend, waits))
+                    Slot::Native(pending) => {
+                        Ready::Native(pending.reply(&mut answers, &mut readiness, backend, parked))
                     }
                 }));
-                self.waits.send().await;
+                self.parked.send().await;
             }
             Err(error) => {
-                let text = trouble(&error);
+                let text = backend_error(&error);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
                     Slot::Qless(_) | Slot::Native(_) => Ready::Error(text.clone()),
@@ -453,8 +468,8 @@ where
         }
     }
 
-    /// Writes what can be written into the output, as long as that is not too much: what the peer has been told already, and then replies.
-    fn make_replies(&mut self) {
+    /// Encodes queued messages and then replies, up to the limit of unsent bytes.
+    fn write_replies(&mut self) {
         while self.large.is_none() && self.out.bytes.len() < OUTPUT_BYTES_MAX {
             if let Some(push) = self.session.take_push() {
                 push.write(&mut self.out);
@@ -462,9 +477,9 @@ where
             }
             match self.ready.pop_front() {
                 Some(Ready::Error(text)) => self.out.error(&text),
-                Some(Ready::Qless(asked, answer)) => match qless::LargeReply::new(&asked, answer) {
+                Some(Ready::Qless(pending, answer)) => match qless::LargeReply::new(&pending, answer) {
                     Ok(large) => self.large = Some((LargeReply::new(large), qless::REPLY_BYTES_MAX)),
-                    Err(answer) => qless::write(&mut self.out, &asked, answer),
+                    Err(answer) => qless::write(&mut self.out, &pending, answer),
                 },
                 Some(Ready::Native(NativeReply::Encoded(reply))) => self.out.shared_bulk(reply.into()),
                 Some(Ready::Native(NativeReply::Large(large))) => {
@@ -475,8 +490,8 @@ where
         }
     }
 
-    /// Writes what came of the large reply.
-    fn add(&mut self, produced: Produced) {
+    /// Writes the next part of a large reply.
+    fn write_produced(&mut self, produced: Produced) {
         match (produced, &self.large) {
             (Produced::Length(length), Some((_, length_max))) if length > *length_max => {
                 self.large = None;
@@ -491,8 +506,8 @@ where
         }
     }
 
-    /// Writes what the peer has been told already, which comes before the replies to what brought it about.
-    fn hear(&mut self) {
+    /// Writes queued messages: these come before the replies of the calls that caused them.
+    fn write_messages(&mut self) {
         while let Some(push) = self.session.take_push() {
             push.write(&mut self.out);
         }
@@ -501,12 +516,12 @@ where
     fn wrote(&mut self, bytes: usize) {
         self.out.bytes.advance(bytes);
         if self.out.bytes.is_empty() {
-            self.untold.clear();
+            self.unsent_jobs.clear();
         }
     }
 
-    /// Reads more at once from those who say much, and less from those who do not.
-    fn adapt(&mut self, bytes: usize) {
+    /// Doubles or halves the size of reads.
+    fn adapt_read_size(&mut self, bytes: usize) {
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
         } else if bytes < self.read_bytes / 4 {
@@ -515,9 +530,9 @@ where
     }
 }
 
-/// Returns when the answers of the first batch are there. The others are asked as well, because they may have something in hand that the first one needs,
-/// a turn to connect say.
-async fn landed(batches: &mut VecDeque<Batch>) {
+/// Returns when the first batch is done. The others are polled as well, because they may hold something that
+/// the first one waits for, for example the turn to connect.
+async fn first_batch_done(batches: &mut VecDeque<Batch>) {
     poll_fn(|context| {
         let mut is_first_ready = None;
         for batch in batches.iter_mut() {
@@ -529,7 +544,7 @@ async fn landed(batches: &mut VecDeque<Batch>) {
     .await;
 }
 
-/// What comes next of the large reply.
+/// The next part of the large reply.
 async fn produced(large: &mut Option<(LargeReply, usize)>) -> Option<Produced> {
     match large {
         Some((large, _)) => large.next().await,
@@ -537,11 +552,11 @@ async fn produced(large: &mut Option<(LargeReply, usize)>) -> Option<Produced> {
     }
 }
 
-fn request_bytes_max(trusted: bool) -> usize {
-    if trusted { REQUEST_BYTES_MAX } else { STRANGER_BYTES_MAX }
+fn request_bytes_max(authenticated: bool) -> usize {
+    if authenticated { REQUEST_BYTES_MAX } else { UNAUTHENTICATED_BYTES_MAX }
 }
 
-/// Whether a request asks the queue something, rather than this front.
+/// Whether a request is a call of the Qless API.
 fn is_call(name: &[u8]) -> bool {
     matches!(name.len(), 4..=10)
         && [&b"evalsha"[..], b"eval", b"evalsha_ro", b"eval_ro"]
@@ -549,12 +564,12 @@ fn is_call(name: &[u8]) -> bool {
             .any(|call| name.eq_ignore_ascii_case(call))
 }
 
-/// Whether a request is one of our own calls.
+/// Whether a request is a call of the native API.
 fn is_native(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"fcall") || name.eq_ignore_ascii_case(b"fcall_ro")
 }
 
-/// How many jobs a call may answer with.
+/// How many jobs a call may return.
 fn weight(command: &Command) -> usize {
     match command {
         Command::Pop(pop) => pop.count.get().max(1),
@@ -566,8 +581,8 @@ fn weight(command: &Command) -> usize {
     }
 }
 
-/// What a caller is told if the backend has no answers.
-pub(crate) fn trouble(error: &BackendError) -> String {
+/// The error reply when the backend has no answers.
+pub(crate) fn backend_error(error: &BackendError) -> String {
     if let BackendError::Refused(refusal) = error {
         return qless::error(&refusal.to_string());
     }

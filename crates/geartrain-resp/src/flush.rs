@@ -1,7 +1,8 @@
-//! Everything there is, listed and removed: for tests that begin with an empty queue.
+//! `FLUSHDB` and `KEYS` for test suites that start with an empty queue.
 //!
-//! A backend has no such operation, because nobody should want it of a queue in use. So it is put together from ordinary commands, a page at a time. What no
-//! command lists stays: statistics, results, what workers announced, and the jobs of queues that are not on the list of queues.
+//! A backend has no such operation, because a queue in use never needs it. It is composed of ordinary
+//! commands, a page at a time. What no command lists stays: statistics, results, capabilities, and the jobs
+//! of queues that are not on the list of queues.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +12,12 @@ use geartrain_core::{
     Queues, Refusal, Reply, Resume, Setting, Track, Tracked, Unrecur, UnsetConfig, Workers,
 };
 
-use crate::channels::glob;
+use crate::glob::glob;
 
-/// How many jobs are dealt with at once.
+/// How many jobs are handled at once.
 const PAGE: i64 = 1000;
-/// How many keys are listed at most.
 const KEYS_MAX: usize = 1_000_000;
-/// Where jobs are put that can only be removed when they are in a queue.
+/// The queue for jobs that can only be cancelled while they are in a queue.
 const SCRATCH: &str = "geartrain-flush";
 
 type Listings = fn(QueueName) -> Listing;
@@ -27,11 +27,11 @@ const LISTINGS: [(Listings, &str); 5] = [
     (Listing::Stalled, "locks"),
     (Listing::Scheduled, "scheduled"),
     (Listing::Depends, "depends"),
-    // Last, because listing the scheduled ones makes those wait that are due.
+    // Last, because listing scheduled jobs moves those that are due to the waiting ones.
     (Listing::Waiting, "work"),
 ];
 
-/// How many jobs are in queues, and how many recurring ones there are; those that are complete or failed are not counted.
+/// How many jobs are in queues, plus recurring jobs; without completed and failed ones.
 pub(crate) async fn count(backend: &dyn Backend) -> Result<u64, BackendError> {
     let Reply::Queues(queues) = one(backend, Queues { queue: None }).await? else { return Ok(0) };
     let each = queues.iter().map(|queue| {
@@ -40,7 +40,7 @@ pub(crate) async fn count(backend: &dyn Backend) -> Result<u64, BackendError> {
     Ok(each.sum())
 }
 
-/// The keys that Qless would have for what is here, as far as that can be listed.
+/// The keys that Qless would have for these jobs, as far as they can be listed.
 pub(crate) async fn keys(backend: &dyn Backend, pattern: &[u8]) -> Result<Vec<String>, BackendError> {
     let mut keys = BTreeSet::new();
     let queues = queues(backend).await?;
@@ -101,7 +101,7 @@ pub(crate) async fn flush(backend: &dyn Backend) -> Result<(), BackendError> {
     forget_tracked(backend).await?;
     let queues = queues(backend).await?;
     for queue in &queues {
-        // Nobody may be cancelled for whom others wait, so first nobody waits for anybody.
+        // A job with dependents cannot be cancelled, so dependencies go first.
         each_page(backend, Listing::Depends(queue.clone()), |jids| {
             let released = jids
                 .into_iter()
@@ -127,7 +127,7 @@ pub(crate) async fn flush(backend: &dyn Backend) -> Result<(), BackendError> {
             }
         }
     }
-    // What is complete cannot be cancelled; what is in a queue can.
+    // A completed job cannot be cancelled, so it is put into a queue first.
     each_page(backend, Listing::Complete, |jids| {
         let mut commands: Vec<Command> = jids.iter().cloned().filter_map(again).collect();
         commands.push(Cancel { jids }.into());
@@ -147,13 +147,13 @@ pub(crate) async fn flush(backend: &dyn Backend) -> Result<(), BackendError> {
     run(backend, last).await.map(drop)
 }
 
-/// Puts a job into a queue, whatever became of it.
+/// Puts a job into a queue, whatever its state.
 fn again(jid: Jid) -> Option<Command> {
     let (queue, klass) = (QueueName::new(SCRATCH).ok()?, Klass::new(SCRATCH).ok()?);
     Some(Put { existing: Existing::Replace, ..Put::new(queue, jid, klass, "{}") }.into())
 }
 
-/// Tracks nothing any more. Only a job that is there can be forgotten, so those that are gone come back for a moment.
+/// Untracks everything. Only an existing job can be untracked, so missing ones are created for a moment.
 async fn forget_tracked(backend: &dyn Backend) -> Result<(), BackendError> {
     let Reply::Tracked(tracked) = one(backend, Tracked).await? else { return Ok(()) };
     let there = tracked.jobs.into_iter().map(|job| Track { jid: job.jid, on: false }.into());
@@ -178,7 +178,7 @@ fn count_refused(answers: &[Answer]) -> usize {
     answers.iter().filter(|answer| answer.is_err()).count()
 }
 
-/// Does something with the first page of a list again and again, until the list is empty or it does not help.
+/// Handles the first page of a list until the list is empty or a command is refused.
 async fn each_page(
     backend: &dyn Backend,
     listing: Listing,
@@ -233,7 +233,7 @@ async fn list_failed(backend: &dyn Backend, group: &Group) -> Result<Vec<Jid>, B
     }
 }
 
-/// The options that somebody set.
+/// Options that differ from their defaults.
 async fn options(backend: &dyn Backend) -> Result<Vec<String>, BackendError> {
     match one(backend, AllConfig).await? {
         Reply::AllConfig(options) => {

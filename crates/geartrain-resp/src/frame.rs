@@ -1,11 +1,11 @@
-//! RESP itself: bytes to requests, and values to bytes.
+//! The RESP codec: bytes to requests, and values to bytes.
 
 use std::fmt::Write;
 
 use bytes::{Buf, Bytes, BytesMut};
 use geartrain_front::http_word;
 
-/// The longest argument. A payload and a result of the largest size, 64 MiB each, are a third longer where they are written as base64, and have something around them.
+/// The longest argument. A payload and a result of the largest size, 64 MiB each, grow by a third as base64.
 pub(crate) const BULK_BYTES_MAX: usize = 192 << 20;
 /// The largest request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 256 << 20;
@@ -13,17 +13,17 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 256 << 20;
 pub(crate) const ARGUMENTS_MAX: usize = 1 << 20;
 /// The longest request in the form of a line.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
-/// The largest request of somebody who has not said the password: enough to say it.
-pub(crate) const STRANGER_BYTES_MAX: usize = 64 << 10;
-/// The longest line that announces a number.
+/// The largest request before authentication: enough for a password.
+pub(crate) const UNAUTHENTICATED_BYTES_MAX: usize = 64 << 10;
+/// The longest line with a number.
 const HEAD_BYTES_MAX: usize = 32;
-/// The first byte of TLS. A hello can hold lines that a web page chose.
+/// The first byte of TLS. A TLS hello can contain lines that a web page chose.
 const TLS_HELLO: u8 = 0x16;
 
 /// A command's name and its arguments.
 pub(crate) type Request = Vec<Bytes>;
 
-/// Bytes that are not RESP. There is no telling where the next request begins, so the connection ends.
+/// Bytes that are not RESP. The next request cannot be found, so the connection ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
     #[error("a line that announces a number has at most {HEAD_BYTES_MAX} bytes and ends with CR and LF")]
@@ -48,17 +48,18 @@ pub(crate) enum ProtocolError {
     Tls,
 }
 
-/// Finds requests in what was read so far. It remembers how far it got, so that a request that comes in small pieces is looked at once.
+/// An incremental parser: it remembers how far it got, so that a request that arrives in small pieces is
+/// scanned once.
 #[derive(Debug)]
 pub(crate) struct Parser {
     request_bytes_max: usize,
-    /// How many bytes of the request are understood.
+    /// How many bytes of the request are parsed.
     at: usize,
-    /// How many of its arguments are still to come, if its head has been read.
+    /// How many arguments are still to come, once the head is parsed.
     missing: Option<usize>,
-    /// The length of the argument that comes next, if that has been read.
+    /// The length of the next argument, once it is parsed.
     bulk: Option<usize>,
-    /// Where its arguments are.
+    /// Offsets of the arguments.
     arguments: Vec<(usize, usize)>,
 }
 
@@ -71,13 +72,13 @@ impl Parser {
         self.request_bytes_max = request_bytes_max;
     }
 
-    /// Takes the next request out of the buffer, if all of it is there. Its arguments are slices of what was read.
+    /// Takes the next request out of the buffer, if it is complete. Its arguments are slices of the buffer.
     pub(crate) fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Request>, ProtocolError> {
         loop {
             let Some(first) = buffer.first() else { return Ok(None) };
             if self.missing.is_none() && *first != b'*' {
                 match self.line(buffer)? {
-                    // An empty line asks for nothing.
+                    // An empty line is no request.
                     Some(request) if request.is_empty() => continue,
                     request => return Ok(request),
                 }
@@ -98,12 +99,12 @@ impl Parser {
         }
     }
 
-    /// How many more bytes are known to come with this request: a hint for reading.
+    /// How many more bytes this request is known to have: a hint for reading.
     pub(crate) fn wants(&self, buffer: &BytesMut) -> usize {
         self.bulk.map_or(0, |bulk| (self.at + bulk + 2).saturating_sub(buffer.len()))
     }
 
-    /// Goes on to understand arguments, and says whether that were all.
+    /// Parses arguments, and returns whether these are all.
     fn arguments(&mut self, buffer: &[u8]) -> Result<bool, ProtocolError> {
         let mut missing = match self.missing {
             Some(missing) => missing,
@@ -149,7 +150,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// A request as people type it: words in a line.
+    /// An inline command: words in a line.
     fn line(&mut self, buffer: &mut BytesMut) -> Result<Option<Request>, ProtocolError> {
         let Some(end) = buffer[self.at..].iter().position(|byte| *byte == b'\n') else {
             self.at = buffer.len();
@@ -165,8 +166,9 @@ impl Parser {
         if line.first() == Some(&TLS_HELLO) {
             return Err(ProtocolError::Tls);
         }
-        // A web page can have a browser send HTTP to this port, with calls in the body: no such request is read
-        // further. HTTP is never an array, so only lines are looked at, and before their quotes: a URL may have some.
+        // A web page can make a browser send HTTP to this port, with calls in the body: such a connection
+        // ends here. HTTP is never an array, so only lines are checked, and before their quotes: a URL may
+        // contain some.
         let first = line.trim_ascii_start().split(u8::is_ascii_whitespace).next().unwrap_or_default();
         if let Some(word) = http_word(first) {
             return Err(ProtocolError::Http(word));
@@ -175,7 +177,7 @@ impl Parser {
     }
 }
 
-/// The line that begins here, without its first and its last bytes, and where the next one begins.
+/// The line that starts here, without its first and its last bytes, and where the next one starts.
 fn head(buffer: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     let seen = &buffer[at..buffer.len().min(at + HEAD_BYTES_MAX)];
     match seen.iter().position(|byte| *byte == b'\n') {
@@ -199,7 +201,7 @@ fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).escape_debug().to_string()
 }
 
-/// The words of a line. Quotes keep blanks; in double ones, backslashes stand for what cannot be typed.
+/// The words of a line. Quotes keep blanks; in double quotes, backslashes escape.
 fn words(line: &[u8]) -> Result<Request, ProtocolError> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
@@ -221,7 +223,7 @@ fn words(line: &[u8]) -> Result<Request, ProtocolError> {
     Ok(words)
 }
 
-/// Reads a word in quotes, and gives back what is behind it.
+/// Reads a quoted word, and returns what follows it.
 fn quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     let quote = text[0];
     let mut at = 1;
@@ -262,7 +264,7 @@ fn quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolEr
     }
 }
 
-/// Which RESP a peer understands.
+/// The protocol version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Protocol {
     #[default]
@@ -270,7 +272,7 @@ pub(crate) enum Protocol {
     Three,
 }
 
-/// What is on its way to a peer.
+/// Encoded replies and messages that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: geartrain_front::Output,
@@ -287,11 +289,11 @@ impl Output {
         self.head(b'+', text);
     }
 
-    /// An error, which begins with a word in capitals. It is one line, whatever names are in it.
+    /// An error, which starts with a word in capitals. It is one line, whatever names it contains.
     pub(crate) fn error(&mut self, text: &str) {
         let to = self.bytes.buffer();
         to.extend_from_slice(b"-");
-        // As a Redis has it: the end of a line would end the error too early, and a NUL does there.
+        // As in Redis: a line end would end the error too early, and so would a NUL.
         let text = text.trim_end_matches(['\r', '\n']);
         let blank = |byte| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte };
         to.extend(text.bytes().map(blank));
@@ -309,19 +311,19 @@ impl Output {
         self.bulk_end();
     }
 
-    /// The same without a copy, if it is large.
+    /// Without a copy, if it is large.
     pub(crate) fn shared_bulk(&mut self, bytes: Bytes) {
         self.bulk_head(bytes.len());
         self.bytes.share(bytes);
         self.bulk_end();
     }
 
-    /// Before so many bytes that follow in pieces.
+    /// The head of a bulk string whose bytes follow in pieces.
     pub(crate) fn bulk_head(&mut self, length: usize) {
         self.head(b'$', length);
     }
 
-    /// Behind them.
+    /// The end of one.
     pub(crate) fn bulk_end(&mut self) {
         self.bytes.extend(b"\r\n");
     }
@@ -344,7 +346,7 @@ impl Output {
         self.head(b'*', count);
     }
 
-    /// So many pairs.
+    /// The head of a map with so many pairs.
     pub(crate) fn map(&mut self, count: usize) {
         match self.protocol {
             Protocol::Two => self.array(2 * count),
@@ -352,7 +354,7 @@ impl Output {
         }
     }
 
-    /// Something that nobody asked for in this moment.
+    /// The head of a push message.
     pub(crate) fn push(&mut self, count: usize) {
         match self.protocol {
             Protocol::Two => self.array(count),
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resp_is_refused_by_name() {
+    fn each_protocol_error_has_its_name() {
         let long = format!("*1\r\n${}\r\n", BULK_BYTES_MAX + 1);
         let line = vec![b'x'; INLINE_BYTES_MAX + 1];
         for (bytes, error) in [
@@ -429,15 +431,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_not_be_longer_than_its_sender_is_trusted_with() {
+    fn unauthenticated_requests_have_a_lower_limit() {
         let total = format!("*3\r\n$40000\r\n{}\r\n$40000\r\n", "x".repeat(40_000));
-        let mut parser = Parser::new(STRANGER_BYTES_MAX);
+        let mut parser = Parser::new(UNAUTHENTICATED_BYTES_MAX);
         let parsed = parser.next(&mut BytesMut::from(total.as_bytes()));
-        assert_eq!(parsed, Err(ProtocolError::TooLong(STRANGER_BYTES_MAX)));
+        assert_eq!(parsed, Err(ProtocolError::TooLong(UNAUTHENTICATED_BYTES_MAX)));
         let small = "*16000\r\n".to_owned() + &"$1\r\nx\r\n".repeat(15_999);
-        let mut parser = Parser::new(STRANGER_BYTES_MAX);
+        let mut parser = Parser::new(UNAUTHENTICATED_BYTES_MAX);
         let parsed = parser.next(&mut BytesMut::from(small.as_bytes()));
-        assert_eq!(parsed, Err(ProtocolError::TooLong(STRANGER_BYTES_MAX)));
+        assert_eq!(parsed, Err(ProtocolError::TooLong(UNAUTHENTICATED_BYTES_MAX)));
     }
 
     #[test]

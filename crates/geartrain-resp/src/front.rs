@@ -1,15 +1,16 @@
-//! The front: what all connections share, and the listeners that they come in by.
+//! The RESP front-end: what all connections share, and its listeners.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use geartrain_core::{Backend, Clock, Timestamp};
 use geartrain_front::{Admission, Admitted, AuthThrottle, RepeatedWarning};
+use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, tcp, unix};
@@ -21,27 +22,27 @@ use crate::connection::Connection;
 use crate::scripts::Scripts;
 use crate::session::Session;
 
-/// How long a peer may be silent before it is asked whether it is still there, and how long between one such question and the next.
+/// TCP keepalive: after so long without traffic, and at this interval.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// How long to wait when no more connections can be accepted for a while, for want of file descriptors say.
+/// Pause after `accept` failed, for example without free file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 static NOT_ACCEPTED: RepeatedWarning = RepeatedWarning::new();
 static REFUSED: RepeatedWarning = RepeatedWarning::new();
 
-/// How a front behaves.
+/// Settings of a front-end.
 #[derive(Clone)]
 pub struct Options {
-    /// Whether `FLUSHDB`, `FLUSHALL` and `KEYS` do anything.
+    /// Whether `FLUSHDB`, `FLUSHALL` and `KEYS` are allowed.
     pub allow_flush: bool,
-    /// What everybody has to say first, with `AUTH` or `HELLO`; if there is none, nobody has to.
+    /// Required by `AUTH` or `HELLO` before anything else, if given.
     pub password: Option<String>,
-    /// How many connections there may be at once. By default as many as the process has descriptors for,
-    /// with those of all other front-ends.
+    /// The limit of connections. By default shared with all other front-ends of the process, from its limit
+    /// of file descriptors.
     pub admission: Arc<Admission>,
-    /// How long a connection may take to hear its last replies when the front stops.
-    pub farewell: Duration,
+    /// How long connections may take to receive their last replies when the server stops.
+    pub drain_timeout: Duration,
 }
 
 impl Default for Options {
@@ -50,30 +51,29 @@ impl Default for Options {
             allow_flush: false,
             password: None,
             admission: Admission::of_process(),
-            farewell: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the password: what is printed may be kept.
+        // Without the password, because debug output ends up in logs.
         f.debug_struct("Options")
             .field("allow_flush", &self.allow_flush)
             .field("has_password", &self.password.is_some())
             .field("admission", &self.admission)
-            .field("farewell", &self.farewell)
+            .field("drain_timeout", &self.drain_timeout)
             .finish()
     }
 }
 
-/// Speaks RESP for one backend.
+/// Serves RESP for one backend.
 #[derive(Clone)]
 pub struct Front {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) scripts: Scripts,
     pub(crate) channels: Arc<Channels>,
     pub(crate) started: Timestamp,
-    /// Who is connected: address and name, by number.
+    /// Address and name of each connection, by number.
     peers: Mutex<BTreeMap<u64, (String, String)>>,
     numbers: AtomicU64,
     pub(crate) auth: AuthThrottle,
@@ -90,10 +90,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn peers(&self) -> MutexGuard<'_, BTreeMap<u64, (String, String)>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock()
     }
 
-    /// Takes one more connection, or says why not.
+    /// Admits one more connection, or returns the error reply.
     fn admit(&self) -> Result<Admitted, String> {
         self.options.admission.admit(self.options.password.is_some()).map_err(|full| {
             REFUSED.warn(format_args!("a RESP connection is refused: {full}"));
@@ -108,7 +108,7 @@ impl Shared {
 }
 
 impl Front {
-    /// A front for a backend; it does nothing until it serves.
+    /// A front-end for a backend; it does nothing until it serves.
     pub fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, options: Options) -> Front {
         let shared = Shared {
             channels: Arc::new(Channels::new(backend.clone())),
@@ -125,19 +125,19 @@ impl Front {
         Front { shared: Arc::new(shared) }
     }
 
-    /// Serves whoever connects, until it is told to stop. Then it accepts nobody more, answers what it has read, and returns when every connection has
-    /// ended.
+    /// Serves connections until `stop`. Then accepts no more, answers the requests that were read, and
+    /// returns when every connection has ended.
     pub async fn serve_tcp(&self, listener: TcpListener, stop: CancellationToken) {
         self.serve(listener, stop).await;
     }
 
-    /// The same on a socket in the file system.
+    /// The same on a Unix socket.
     pub async fn serve_unix(&self, listener: UnixListener, stop: CancellationToken) {
         self.serve(listener, stop).await;
     }
 
     async fn serve<L: Listener>(&self, listener: L, stop: CancellationToken) {
-        self.shared.channels.employ();
+        self.shared.channels.start();
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
@@ -147,9 +147,9 @@ impl Front {
                     Ok((reader, writer, from)) => match self.shared.admit() {
                         Ok(admitted) => {
                             let (shared, stop) = (self.shared.clone(), stop.clone());
-                            connections.spawn(welcome(shared, reader, writer, from, admitted, stop));
+                            connections.spawn(serve_peer(shared, reader, writer, from, admitted, stop));
                         }
-                        // Here and at once: tasks that refuse would take descriptors meanwhile.
+                        // Here and not in a task, which would hold a descriptor meanwhile.
                         Err(text) => refuse(writer, &text),
                     },
                     Err(error) => {
@@ -160,23 +160,22 @@ impl Front {
             }
         }
         while connections.join_next().await.is_some() {}
-        self.shared.channels.dismiss().await;
+        self.shared.channels.stop().await;
+        RepeatedWarning::flush_all();
     }
 }
 
-/// Where a connection comes from.
 struct Origin {
     address: String,
-    /// None for a socket in the file system.
+    /// None for a Unix socket.
     ip: Option<IpAddr>,
 }
 
-/// Where peers come in.
 trait Listener: Send + Sync {
     type Reader: AsyncRead + Unpin + Send + 'static;
     type Writer: AsyncWrite + Unpin + Send + 'static;
 
-    /// The next peer's two ends, and where it comes from.
+    /// The next connection's two halves, and its origin.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer, Origin)>> + Send;
 }
 
@@ -186,9 +185,9 @@ impl Listener for TcpListener {
 
     async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, Origin)> {
         let (stream, address) = self.accept().await?;
-        // Replies are written when they are whole; waiting for more to send would only make them late.
+        // No Nagle delay: replies are written when they are complete.
         stream.set_nodelay(true)?;
-        // A machine that is gone says nothing, and jobs that are sent to it would wait for their locks to expire.
+        // A machine that is gone closes nothing, and jobs popped for it would wait for their locks to expire.
         let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&alive)?;
         let (reader, writer) = stream.into_split();
@@ -207,14 +206,13 @@ impl Listener for UnixListener {
     }
 }
 
-/// Says why there is no room for a connection, if that can be said without waiting, and closes it.
+/// Sends the error without waiting, and closes the connection.
 fn refuse(mut writer: impl AsyncWrite + Unpin, text: &str) {
-    // It may not even hear that.
+    // Fails if the client has disconnected.
     let _ = writer.write(format!("-ERR {text}\r\n").as_bytes()).now_or_never();
 }
 
-/// Serves one peer.
-async fn welcome<R, W>(
+async fn serve_peer<R, W>(
     shared: Arc<Shared>,
     reader: R,
     writer: W,

@@ -1,17 +1,21 @@
-//! RESP front-end: the Qless API without a Redis, and our own batches.
+//! The RESP front-end: the Qless API without a Redis, and the native API.
 //!
-//! Whatever speaks to a Redis that holds Qless's script can speak to a [`Front`] instead: scripts are taken and remembered, but a call of one is a call of
-//! the API, and is done by the [`Backend`](geartrain_core::Backend).
+//! A client that speaks to a Redis with Qless's script can speak to a [`Front`] instead: scripts are accepted
+//! and remembered, but a call of one is executed as a call of the API by the
+//! [`Backend`](geartrain_core::Backend).
 
 mod channels;
 mod connection;
 mod flush;
 mod frame;
 mod front;
+mod glob;
 mod native;
+mod outbox;
 mod qless;
+mod redis_commands;
+mod result_streams;
 mod scripts;
 mod session;
-mod words;
 
 pub use front::{Front, Options};

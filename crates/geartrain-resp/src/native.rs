@@ -1,4 +1,4 @@
-//! Our own calls: batches of commands, waits for jobs, and events, as docs/formats/wire.md tells.
+//! The native API over RESP (docs/formats/wire.md): batches of commands, parked pops, and events.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -15,22 +15,22 @@ use geartrain_core::{
 use geartrain_front::{PIECE_BYTES, Pieces, RepeatedWarning, encode_off_thread};
 use tokio_util::sync::CancellationToken;
 
-use crate::channels::Push;
+use crate::outbox::Push;
 
-/// What the functions' names begin with that are ours.
+/// Our functions' names start with this.
 const NAME: &[u8] = b"geartrain_";
-/// How many waits of one connection may be under way.
-const WAITS_MAX: usize = 10_000;
+/// How many pops one connection may park.
+const PARKED_MAX: usize = 10_000;
 
-/// How many waits that are over are remembered.
-const TOLD_MAX: usize = 1_000;
+/// How many answered pops are remembered.
+const ANSWERED_MAX: usize = 1_000;
 
-/// How many bytes a job has on the wire besides its payload, about.
+/// Approximate size of a job on the wire besides its payload.
 const JOB_BYTES: usize = 256;
 
 static WAIT_FAILED: RepeatedWarning = RepeatedWarning::new();
 
-/// Reads `FCALL geartrain_<hash> 1 <prefix> <request>`, or says what is wrong with it.
+/// Decodes `FCALL geartrain_<hash> 1 <prefix> <request>`; the error is the reply.
 pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
     let [_, name, keys, rest @ ..] = request else {
         return Err("ERR wrong number of arguments for 'fcall' command".to_owned());
@@ -49,94 +49,93 @@ pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
     Request::decode(request).map_err(|error| format!("ERR {error}"))
 }
 
-/// What a call of ours becomes part of a batch as.
-pub(crate) enum Asked {
-    /// So many commands.
+/// How the reply to a native call is made from the answers of its batch.
+pub(crate) enum PendingReply {
+    /// The number of commands.
     Batch(usize),
-    /// Waits, and whether each is new: then there is a pop for it, or a look. Those that find nothing begin.
-    Wait { process: String, waits: Vec<(ParkedPop, bool)> },
+    /// Parked pops, and whether each is new: a new one has a pop or a readiness check in the batch, and is
+    /// parked if that finds nothing.
+    Park { process: String, parked: Vec<(ParkedPop, bool)> },
 }
 
-/// The commands of a call, and what is done with their answers; none if it is not about commands.
-pub(crate) fn commands(request: Request, waits: &Waits) -> Option<(Vec<Call>, Asked)> {
+/// The commands of a call, and how its reply is made; None if the call has no commands.
+pub(crate) fn commands(request: Request, parked: &ParkedPops) -> Option<(Vec<Call>, PendingReply)> {
     match request {
         Request::Batch(calls) => {
             let count = calls.len();
-            Some((calls, Asked::Batch(count)))
+            Some((calls, PendingReply::Batch(count)))
         }
-        Request::Park { process, now, waits: asked, .. } => {
-            // Who waits already does not pop again: it would go before those who wait longer.
-            let asked: Vec<(ParkedPop, bool)> = asked
+        Request::Park { process, now, waits, .. } => {
+            // A pop that is parked already is not executed again: it would overtake those parked before it.
+            let requested: Vec<(ParkedPop, bool)> = waits
                 .into_iter()
                 .map(|wait| {
-                    let is_new = !waits.has(wait.number);
+                    let is_new = !parked.has(wait.number);
                     (wait, is_new)
                 })
                 .collect();
-            let pops = asked.iter().filter(|(wait, is_new)| *is_new && !is_for_a_word(wait));
+            let pops = requested.iter().filter(|(wait, is_new)| *is_new && !waits_for_readiness(wait));
             let calls = pops.map(|(wait, _)| Call { now, command: wait.pop.clone().into() }).collect();
-            Some((calls, Asked::Wait { process, waits: asked }))
+            Some((calls, PendingReply::Park { process, parked: requested }))
         }
         _ => None,
     }
 }
 
-/// Whether somebody waits only to be told that there is something to pop.
-fn is_for_a_word(wait: &ParkedPop) -> bool {
+/// A pop of no jobs waits until there is something to pop.
+fn waits_for_readiness(wait: &ParkedPop) -> bool {
     wait.pop.count.get() == 0
 }
 
-/// What they are told.
-fn word() -> PopReply {
+/// The answer to a wait for readiness.
+fn ready_reply() -> PopReply {
     PopReply { jobs: Vec::new(), turn: 0 }
 }
 
-/// Whether there is something to pop; or why that was not looked at.
-pub(crate) type Looked = Result<bool, Refusal>;
+/// Whether there is something to pop, or the refusal.
+pub(crate) type Readiness = Result<bool, Refusal>;
 
-/// Looks whether there is something to pop, for each of these lists of queues.
-pub(crate) async fn look(
-    looks: Vec<Vec<QueueName>>,
+/// Checks readiness, for each of these lists of queues.
+pub(crate) async fn check_readiness(
+    readiness_checks: Vec<Vec<QueueName>>,
     backend: &dyn Backend,
-) -> Result<Vec<Looked>, BackendError> {
-    let look = |queues| async move {
+) -> Result<Vec<Readiness>, BackendError> {
+    let check_readiness = |queues| async move {
         match backend.ready_or_wait(queues, Seconds::ZERO).await {
             Ok(ready) => Ok(Ok(ready)),
             Err(BackendError::Refused(refusal)) => Ok(Err(refusal)),
             Err(error) => Err(error),
         }
     };
-    try_join_all(looks.into_iter().map(look)).await
+    try_join_all(readiness_checks.into_iter().map(check_readiness)).await
 }
 
-/// A reply to a call of ours.
 pub(crate) enum NativeReply {
     Encoded(Vec<u8>),
-    /// Too large to be encoded in one go.
+    /// Encoded piece by piece.
     Large(LargeReply),
 }
 
-/// A reply in pieces.
 pub(crate) enum LargeReply {
     Answers(wire::AnswerPieces),
-    /// One piece: a pop that waits is for few jobs.
-    Waiting(Vec<ParkReply>),
+    /// One piece: a parked pop is for few jobs.
+    Parked(Vec<ParkReply>),
 }
 
 impl Pieces for LargeReply {
     fn write(&self, number: usize, out: &mut Vec<u8>) -> bool {
         match self {
             LargeReply::Answers(answers) => answers.write(number, out),
-            LargeReply::Waiting(waiting) if number == 0 => {
+            LargeReply::Parked(waiting) if number == 0 => {
                 out.extend(wire::encode(waiting));
                 true
             }
-            LargeReply::Waiting(_) => false,
+            LargeReply::Parked(_) => false,
         }
     }
 }
 
-/// How many bytes an answer takes, about.
+/// Approximate size of an encoded answer.
 fn bytes(answer: &Answer) -> usize {
     let of = |payload: &geartrain_core::Payload| JOB_BYTES + payload.bytes().len();
     match answer {
@@ -154,65 +153,65 @@ fn popped_bytes(reply: &PopReply) -> usize {
     reply.jobs.iter().map(|job| JOB_BYTES + job.payload.bytes().len()).sum()
 }
 
-impl Asked {
-    /// The queues that are to be looked into, for each who wants to be told.
-    pub(crate) fn looks(&self) -> Vec<Vec<QueueName>> {
+impl PendingReply {
+    /// The queues of each new wait for readiness.
+    pub(crate) fn readiness_checks(&self) -> Vec<Vec<QueueName>> {
         match self {
-            Asked::Batch(_) => Vec::new(),
-            Asked::Wait { waits, .. } => {
-                let words = waits.iter().filter(|(wait, is_new)| *is_new && is_for_a_word(wait));
-                words.map(|(wait, _)| wait.pop.queues.clone()).collect()
+            PendingReply::Batch(_) => Vec::new(),
+            PendingReply::Park { parked, .. } => {
+                let waits = parked.iter().filter(|(wait, is_new)| *is_new && waits_for_readiness(wait));
+                waits.map(|(wait, _)| wait.pop.queues.clone()).collect()
             }
         }
     }
 
-    /// The reply; and what is not there yet is waited for.
+    /// The reply. Pops that found nothing are parked.
     pub(crate) fn reply(
         self,
         answers: &mut impl Iterator<Item = Answer>,
-        looked: &mut impl Iterator<Item = Looked>,
+        readiness: &mut impl Iterator<Item = Readiness>,
         backend: &Arc<dyn Backend>,
-        waiting: &mut Waits,
+        waiting: &mut ParkedPops,
     ) -> NativeReply {
         match self {
-            Asked::Batch(count) => {
+            PendingReply::Batch(count) => {
                 let answers: Vec<Answer> = answers.take(count).collect();
                 if answers.iter().map(bytes).sum::<usize>() < PIECE_BYTES {
                     return NativeReply::Encoded(wire::encode_answers(&answers));
                 }
                 NativeReply::Large(LargeReply::Answers(wire::AnswerPieces::new(answers)))
             }
-            Asked::Wait { process, waits } => {
-                let became = waits.into_iter().map(|(wait, is_new)| {
+            PendingReply::Park { process, parked } => {
+                let replies = parked.into_iter().map(|(wait, is_new)| {
                     if !is_new {
                         return ParkReply::Parked { next: None };
                     }
-                    let found = if is_for_a_word(&wait) {
-                        looked.next().map(|looked| looked.map(|ready| ready.then(word)))
+                    let found = if waits_for_readiness(&wait) {
+                        readiness.next().map(|readiness| readiness.map(|ready| ready.then(ready_reply)))
                     } else {
                         answers.next().map(|answer| answer.map(jobs))
                     };
                     match found {
                         Some(Err(refusal)) => ParkReply::Refused(refusal),
                         Some(Ok(Some(reply))) => ParkReply::Popped(reply),
-                        Some(Ok(None)) | None => waiting.begin(&process, wait, backend),
+                        Some(Ok(None)) | None => waiting.park(&process, wait, backend),
                     }
                 });
-                let became: Vec<ParkReply> = became.collect();
-                let popped = |became: &ParkReply| match became {
+                let replies: Vec<ParkReply> = replies.collect();
+                let popped = |replies: &ParkReply| match replies {
                     ParkReply::Popped(reply) => popped_bytes(reply),
                     _ => 0,
                 };
-                if became.iter().map(popped).sum::<usize>() < PIECE_BYTES {
-                    return NativeReply::Encoded(wire::encode(&became));
+                if replies.iter().map(popped).sum::<usize>() < PIECE_BYTES {
+                    return NativeReply::Encoded(wire::encode(&replies));
                 }
-                NativeReply::Large(LargeReply::Waiting(became))
+                NativeReply::Large(LargeReply::Parked(replies))
             }
         }
     }
 }
 
-/// What a pop found, if it found any.
+/// The jobs that a pop found, if any.
 fn jobs(reply: Reply) -> Option<PopReply> {
     match reply {
         Reply::Pop(reply) if !reply.jobs.is_empty() => Some(reply),
@@ -220,126 +219,121 @@ fn jobs(reply: Reply) -> Option<PopReply> {
     }
 }
 
-/// Answers what is not about commands.
+/// Executes calls without commands.
 pub(crate) async fn answer(
     request: Request,
     backend: &dyn Backend,
-    waits: &mut Waits,
+    parked: &mut ParkedPops,
 ) -> Result<Vec<u8>, BackendError> {
     match request {
         Request::Unpark { number, .. } => {
-            waits.end(number);
+            parked.unpark(number);
             Ok(wire::encode(&()))
         }
         Request::Listen { .. } => {
-            // From the first subscription on events are kept, whether or not it goes on.
-            drop(backend.subscribe().await?);
-            newest(backend).await.map(|newest| wire::encode(&newest))
+            // From the first subscription on events are retained, whether or not it goes on.
+            Ok(wire::encode(&backend.subscribe().await?.position()))
         }
         Request::Since { after, count } => {
-            let happened: EventsReply = match backend.subscribe_from(after).await {
+            let events: EventsReply = match backend.subscribe_from(after).await {
                 Ok(mut stream) => {
-                    let mut happened = Vec::new();
-                    // What has happened comes without waiting.
-                    while happened.len() < count.get()
+                    let mut events = Vec::new();
+                    // Retained events are there without waiting.
+                    while events.len() < count.get()
                         && let Some(Ok(published)) = stream.next().now_or_never()
                     {
-                        happened.push((published.position, Event::clone(&published.event)));
+                        events.push((published.position, Event::clone(&published.event)));
                     }
-                    Ok(happened)
+                    Ok(events)
                 }
                 Err(BackendError::Refused(refusal)) => Err(refusal),
                 Err(error) => return Err(error),
             };
-            Ok(wire::encode(&happened))
+            Ok(wire::encode(&events))
         }
-        _ => Err(Refusal::Unsupported { operation: "do what a newer driver asks", backend: "chosen" }.into()),
+        _ => Err(Refusal::Unsupported {
+            operation: "execute this request of a newer client",
+            backend: "chosen",
+        }
+        .into()),
     }
 }
 
-/// The position of the last event: whoever asks for what comes after the end of all positions is told.
-async fn newest(backend: &dyn Backend) -> Result<u64, BackendError> {
-    match backend.subscribe_from(u64::MAX).await {
-        Err(BackendError::Refused(Refusal::CursorAhead { newest, .. })) => Ok(newest),
-        Err(error) => Err(error),
-        Ok(_) => Ok(u64::MAX),
-    }
-}
+/// A parked pop that has ended, and its result; None if it was cancelled or timed out without readiness.
+pub(crate) type Unparked = (u64, Option<Result<PopReply, BackendError>>);
 
-/// A wait that is over, and what came of it; nothing if nobody wanted it any more, or if there is no word to tell.
-pub(crate) type Waited = (u64, Option<Result<PopReply, BackendError>>);
-
-/// The waits of one connection.
+/// The parked pops of one connection.
 #[derive(Default)]
-pub(crate) struct Waits {
-    /// Those that somebody still wants, with their process and how they are ended.
+pub(crate) struct ParkedPops {
+    /// Those not cancelled, with the channel for the answer and the token that cancels them.
     wanted: HashMap<u64, (Bytes, CancellationToken)>,
-    under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Waited> + Send>>>,
-    /// Those that were over as soon as they had begun.
-    over_already: VecDeque<Waited>,
-    /// The last that were told what came of them: whoever asks again for one of these has not read it yet.
-    told: VecDeque<u64>,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = Unparked> + Send>>>,
+    /// Those that ended when they were first polled.
+    finished: VecDeque<Unparked>,
+    /// The last that were answered: a client that asks for one of these again has not read the answer yet.
+    answered: VecDeque<u64>,
 }
 
-impl Waits {
+impl ParkedPops {
     fn has(&self, number: u64) -> bool {
-        self.wanted.contains_key(&number) || self.told.contains(&number)
+        self.wanted.contains_key(&number) || self.answered.contains(&number)
     }
 
-    fn begin(&mut self, process: &str, wait: ParkedPop, backend: &Arc<dyn Backend>) -> ParkReply {
+    fn park(&mut self, process: &str, wait: ParkedPop, backend: &Arc<dyn Backend>) -> ParkReply {
         if wait.wait <= Seconds::ZERO || self.has(wait.number) {
             return ParkReply::Parked { next: None };
         }
-        if self.wanted.len() >= WAITS_MAX {
-            let why = format!("of one connection must be at most {WAITS_MAX}");
+        if self.wanted.len() >= PARKED_MAX {
+            let why = format!("of one connection must be at most {PARKED_MAX}");
             return ParkReply::Refused(Refusal::BadArgument { what: "waits", why });
         }
-        let (number, enough, backend) = (wait.number, CancellationToken::new(), backend.clone());
+        let (number, cancelled, backend) = (wait.number, CancellationToken::new(), backend.clone());
         let channel = format!("gt:to:{process}").into();
-        self.wanted.insert(number, (channel, enough.clone()));
-        self.under_way.push(Box::pin(async move {
+        self.wanted.insert(number, (channel, cancelled.clone()));
+        self.running.push(Box::pin(async move {
             tokio::select! {
-                // Looked at first, so that a job that was handed out already is not lost.
+                // First, so that a job that was popped already is not lost.
                 biased;
-                reply = until_over(wait, backend) => (number, reply),
-                () = enough.cancelled() => (number, None),
+                reply = wait_for_jobs(wait, backend) => (number, reply),
+                () = cancelled.cancelled() => (number, None),
             }
         }));
         ParkReply::Parked { next: None }
     }
 
-    fn end(&mut self, number: u64) {
-        if let Some((_, enough)) = self.wanted.remove(&number) {
-            enough.cancel();
+    fn unpark(&mut self, number: u64) {
+        if let Some((_, cancelled)) = self.wanted.remove(&number) {
+            cancelled.cancel();
         }
     }
 
-    /// Sends new waits to the backend. Done before their caller is told that it sleeps: what is put afterwards is for those who sleep.
+    /// Registers new waits at the backend, before the client learns that they are parked: jobs put from then
+    /// on are for them.
     pub(crate) async fn send(&mut self) {
-        while let Some(Some(waited)) = self.under_way.next().now_or_never() {
-            self.over_already.push_back(waited);
+        while let Some(Some(unparked)) = self.running.next().now_or_never() {
+            self.finished.push_back(unparked);
         }
     }
 
-    /// The next wait that is over.
-    pub(crate) async fn next(&mut self) -> Waited {
-        if let Some(waited) = self.over_already.pop_front() {
-            return waited;
+    pub(crate) async fn next(&mut self) -> Unparked {
+        if let Some(unparked) = self.finished.pop_front() {
+            return unparked;
         }
-        match self.under_way.next().await {
-            Some(waited) => waited,
+        match self.running.next().await {
+            Some(unparked) => unparked,
             None => std::future::pending().await,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way.is_empty() && self.over_already.is_empty()
+        self.running.is_empty() && self.finished.is_empty()
     }
 
-    /// What is told of a wait that is over, and the jobs that are given with it. If nobody wants them any more, they go back.
-    pub(crate) async fn over(
+    /// The message that answers a parked pop, and the jobs in it. If the pop was cancelled, its jobs are
+    /// released.
+    pub(crate) async fn finish(
         &mut self,
-        (number, reply): Waited,
+        (number, reply): Unparked,
         backend: &dyn Backend,
     ) -> Option<(Push, Vec<Release>)> {
         let wanted = self.wanted.remove(&number);
@@ -347,8 +341,8 @@ impl Waits {
             Ok(reply) => Ok(reply),
             Err(BackendError::Refused(refusal)) => Err(refusal),
             Err(error) => {
-                // A process that waits asks again soon, and then gets an error.
-                WAIT_FAILED.warn(format_args!("a wait has failed: {error}"));
+                // The client sends its parked pops again soon, and then gets the error.
+                WAIT_FAILED.warn(format_args!("a parked pop has failed: {error}"));
                 return None;
             }
         };
@@ -356,49 +350,51 @@ impl Waits {
         let jobs = popped.map(Release::of);
         let jobs: Vec<Release> = jobs.collect();
         let Some((channel, _)) = wanted else {
-            hand_back(jobs, backend).await;
+            release(jobs, backend).await;
             return None;
         };
-        self.told.truncate(TOLD_MAX - 1);
-        self.told.push_front(number);
+        self.answered.truncate(ANSWERED_MAX - 1);
+        self.answered.push_front(number);
         let bytes = reply.as_ref().map_or(0, popped_bytes);
         let encode = move || wire::encode(&ParkedPopNotice::Popped { number, reply });
         let Some(message) = encode_off_thread(bytes, encode).await else {
-            hand_back(jobs, backend).await;
+            release(jobs, backend).await;
             return None;
         };
         Some((Push::new(channel, message.into()), jobs))
     }
 
-    /// Ends all waits. What comes of them in this moment goes back.
-    pub(crate) async fn end_all(&mut self, backend: &dyn Backend) {
-        for (_, (_, enough)) in self.wanted.drain() {
-            enough.cancel();
+    /// Cancels all, and releases jobs that arrive meanwhile.
+    pub(crate) async fn unpark_all(&mut self, backend: &dyn Backend) {
+        for (_, (_, cancelled)) in self.wanted.drain() {
+            cancelled.cancel();
         }
-        while let Some(waited) = self.over_already.pop_front() {
-            self.over(waited, backend).await;
+        while let Some(unparked) = self.finished.pop_front() {
+            self.finish(unparked, backend).await;
         }
-        while let Some(waited) = self.under_way.next().await {
-            self.over(waited, backend).await;
+        while let Some(unparked) = self.running.next().await {
+            self.finish(unparked, backend).await;
         }
     }
 }
 
-/// Waits for jobs, or for the word that there are some.
-async fn until_over(wait: ParkedPop, backend: Arc<dyn Backend>) -> Option<Result<PopReply, BackendError>> {
-    if !is_for_a_word(&wait) {
+/// Waits for jobs, or for readiness.
+async fn wait_for_jobs(wait: ParkedPop, backend: Arc<dyn Backend>) -> Option<Result<PopReply, BackendError>> {
+    if !waits_for_readiness(&wait) {
         return Some(backend.pop_or_wait(wait.pop, wait.wait).await);
     }
     let ready = backend.ready_or_wait(wait.pop.queues, wait.wait).await;
-    ready.map(|ready| ready.then(word)).transpose()
+    ready.map(|ready| ready.then(ready_reply)).transpose()
 }
 
-/// Gives jobs back that nobody will work on.
-pub(crate) async fn hand_back(jobs: Vec<Release>, backend: &dyn Backend) {
+/// Releases jobs that no worker will receive.
+pub(crate) async fn release(jobs: Vec<Release>, backend: &dyn Backend) {
     if jobs.is_empty() {
         return;
     }
     if let Err(error) = backend.execute(jobs.into_iter().map(Call::from).collect()).await {
-        tracing::warn!("jobs that nobody waits for any more come back when their locks expire: {error}");
+        tracing::warn!(
+            "cannot release jobs that no caller waits for: they come back when their locks expire: {error}"
+        );
     }
 }

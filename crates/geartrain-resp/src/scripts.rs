@@ -1,15 +1,16 @@
-//! Which scripts are known. None of them is ever run: a call of any script is a call of the Qless API.
+//! The script cache. No script is ever run: a call of any script is a call of the Qless API.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{PoisonError, RwLock};
 
-/// How many scripts are remembered; the oldest is forgotten for a new one.
+use parking_lot::RwLock;
+
+/// How many scripts are remembered; the oldest is evicted first.
 const SCRIPTS_MAX: usize = 1024;
 
-/// The digest by which a script is called.
+/// A script's SHA-1.
 pub(crate) type Sha = [u8; 20];
 
-/// The scripts that somebody loaded.
+/// Scripts that clients have loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Scripts(RwLock<Known>);
 
@@ -20,11 +21,11 @@ struct Known {
 }
 
 impl Scripts {
-    /// Remembers a script, and says how it is called from now on.
+    /// Remembers a script, and returns its digest in hex.
     pub(crate) fn load(&self, body: &[u8]) -> String {
         let digest = sha1_smol::Sha1::from(body).digest();
         if !self.knows(&digest.bytes()) {
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.0.write();
             if known.all.insert(digest.bytes()) {
                 known.oldest_first.push_back(digest.bytes());
             }
@@ -37,17 +38,17 @@ impl Scripts {
         digest.to_string()
     }
 
-    /// Whether a script is known, by what it is called.
+    /// Whether a script with this digest is known.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         read(name).is_some_and(|sha| self.knows(&sha))
     }
 
     pub(crate) fn flush(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Known::default();
+        *self.0.write() = Known::default();
     }
 
     fn knows(&self, sha: &Sha) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).all.contains(sha)
+        self.0.read().all.contains(sha)
     }
 }
 

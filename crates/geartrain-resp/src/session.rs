@@ -1,4 +1,4 @@
-//! What is remembered of one peer.
+//! A session: the state of one connection that its requests change.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,31 +9,31 @@ use bytes::Bytes;
 use geartrain_core::{BackendError, Timestamp};
 use geartrain_front::{Admitted, Evicted};
 
-use crate::channels::{Ear, Kind, Push};
+use crate::channels::Kind;
 use crate::front::Shared;
+use crate::outbox::{self, Push};
 
 /// By how many seconds the clock of a Qless client may differ from ours before that is logged. Its `now`
 /// decides when locks expire and delayed jobs are due, also those of other clients.
 const CLOCK_SECONDS_OFF_MAX: f64 = 60.0;
 
-/// How many channels and patterns one peer may listen to.
+/// How many channels and patterns one connection may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
 
-/// One peer, as far as its requests have changed what is known of it.
+/// The state of one connection.
 pub(crate) struct Session {
     pub(crate) number: u64,
     shared: Arc<Shared>,
-    /// Its address; none if it came by a socket in the file system.
+    /// None for a Unix socket.
     ip: Option<IpAddr>,
     admitted: Admitted,
-    /// It understands RESP3, and so may ask things while it listens.
-    pub(crate) three: bool,
-    /// It is to be cut off when it has heard its last reply.
+    /// Speaks RESP3, and so may send requests while it is subscribed.
+    pub(crate) resp3: bool,
+    /// Closes after the last reply.
     pub(crate) closing: bool,
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
-    ear: Ear,
-    /// It was logged that its clock is wrong.
+    outbox: outbox::Receiver,
     wrong_clock_logged: bool,
 }
 
@@ -44,21 +44,21 @@ impl Session {
             ip,
             admitted,
             shared,
-            three: false,
+            resp3: false,
             closing: false,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
-            ear: Ear::new(),
+            outbox: outbox::Receiver::new(),
             wrong_clock_logged: false,
         }
     }
 
-    /// Logs that a client's clock differs much from ours, once for each connection.
-    pub(crate) fn check_clock(&mut self, said: Timestamp) {
+    /// Logs a client's wrong clock, once per connection.
+    pub(crate) fn check_clock(&mut self, sent: Timestamp) {
         if self.wrong_clock_logged {
             return;
         }
-        if let Some(seconds) = seconds_off(said, SystemTime::now()) {
+        if let Some(seconds) = seconds_off(sent, SystemTime::now()) {
             self.wrong_clock_logged = true;
             let name = Some(self.name()).filter(|name| !name.is_empty());
             tracing::warn!(
@@ -72,49 +72,49 @@ impl Session {
         }
     }
 
-    /// Whether its calls may go to the queue right away. Otherwise they are looked at one by one, and turned down.
+    /// Whether calls go to the queue. If not, each is refused by itself.
     pub(crate) fn may_call(&self) -> bool {
-        self.is_trusted() && !self.only_listens()
+        self.is_authenticated() && !self.is_subscriber_only()
     }
 
-    /// It has said the password, or need not.
-    pub(crate) fn is_trusted(&self) -> bool {
+    /// Whether the password was sent, or is not needed.
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.admitted.is_authenticated()
     }
 
-    /// From now on it is trusted. Never false where there is no password.
-    pub(crate) fn trust(&mut self, trusted: bool) {
-        self.admitted.set_authenticated(trusted || self.shared.options.password.is_none());
+    /// Always true without a password.
+    pub(crate) fn set_authenticated(&mut self, authenticated: bool) {
+        self.admitted.set_authenticated(authenticated || self.shared.options.password.is_none());
     }
 
-    /// Whether this is the password. After wrong ones from its address it takes a while to find out.
+    /// Checks the password, after a delay if wrong ones came from this address.
     pub(crate) async fn is_password(&self, is_right: impl FnOnce() -> bool) -> bool {
         self.shared.auth.attempt(self.ip, is_right).await
     }
 
-    /// In RESP2 replies and messages cannot be told apart, so whoever listens can do little else.
-    pub(crate) fn only_listens(&self) -> bool {
-        !self.three && self.subscriptions() > 0
+    /// In RESP2, replies and messages look the same, so a subscriber may send little else.
+    pub(crate) fn is_subscriber_only(&self) -> bool {
+        !self.resp3 && self.subscriptions() > 0
     }
 
-    /// How many channels and patterns it listens to.
+    /// How many channels and patterns it is subscribed to.
     pub(crate) fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len()
     }
 
-    /// What it is told, when it is cut off, and when it has not said the password in time.
-    pub(crate) fn ear(
+    /// The outbox, the end of a client that falls behind, and that of one that does not authenticate in time.
+    pub(crate) fn events(
         &mut self,
-    ) -> (&mut Ear, impl Future<Output = ()> + use<>, impl Future<Output = Evicted>) {
-        let cut = self.ear.mouth.is_cut();
-        (&mut self.ear, cut, self.admitted.evicted())
+    ) -> (&mut outbox::Receiver, impl Future<Output = ()> + use<>, impl Future<Output = Evicted>) {
+        let disconnected = self.outbox.sender.disconnected();
+        (&mut self.outbox, disconnected, self.admitted.evicted())
     }
 
     pub(crate) fn take_push(&mut self) -> Option<Push> {
-        self.ear.take()
+        self.outbox.try_next()
     }
 
-    /// Begins to listen. None if it listens to too much already.
+    /// Subscribes. None if there are too many subscriptions.
     pub(crate) async fn subscribe(&mut self, kind: Kind, name: &Bytes) -> Option<Result<(), BackendError>> {
         if self.of(kind).contains(name) {
             return Some(Ok(()));
@@ -122,31 +122,28 @@ impl Session {
         if self.subscriptions() >= SUBSCRIPTIONS_MAX {
             return None;
         }
-        // A name of its own: it would keep all that was read with it in memory.
+        // A copy: a slice would keep the whole read buffer in memory.
         let name = Bytes::copy_from_slice(name);
-        let subscribed = self.shared.channels.subscribe(self.number, &self.ear.mouth, kind, &name).await;
+        let subscribed = self.shared.channels.subscribe(self.number, &self.outbox.sender, kind, &name).await;
         if subscribed.is_ok() {
             self.of(kind).insert(name);
         }
         Some(subscribed)
     }
 
-    /// Listens no longer.
     pub(crate) fn unsubscribe(&mut self, kind: Kind, name: &Bytes) {
         if self.of(kind).remove(name) {
             self.shared.channels.unsubscribe(self.number, kind, name);
         }
     }
 
-    /// All that it listens to.
-    pub(crate) fn listens_to(&mut self, kind: Kind) -> Vec<Bytes> {
+    pub(crate) fn subscribed(&mut self, kind: Kind) -> Vec<Bytes> {
         self.of(kind).iter().cloned().collect()
     }
 
-    /// Listens to nothing any more.
     pub(crate) fn unsubscribe_all(&mut self) {
         for kind in Kind::ALL {
-            for name in self.listens_to(kind) {
+            for name in self.subscribed(kind) {
                 self.unsubscribe(kind, &name);
             }
         }
@@ -159,12 +156,11 @@ impl Session {
         }
     }
 
-    /// Where it comes from.
     pub(crate) fn address(&self) -> String {
         self.shared.peers().get(&self.number).map(|(address, _)| address.clone()).unwrap_or_default()
     }
 
-    /// Its name, as it said itself.
+    /// The name it set with `CLIENT SETNAME`.
     pub(crate) fn name(&self) -> String {
         self.shared.peers().get(&self.number).map(|(_, name)| name.clone()).unwrap_or_default()
     }
@@ -176,13 +172,13 @@ impl Session {
     }
 }
 
-/// By how much a client's clock differs from ours, if that is too much.
-fn seconds_off(said: Timestamp, own: SystemTime) -> Option<f64> {
+/// By how many seconds a client's clock differs from ours, if that is too much.
+fn seconds_off(sent: Timestamp, own: SystemTime) -> Option<f64> {
     let own = match own.duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_secs_f64(),
         Err(before) => -before.duration().as_secs_f64(),
     };
-    let seconds = said.get() - own;
+    let seconds = sent.get() - own;
     (seconds.abs() > CLOCK_SECONDS_OFF_MAX).then_some(seconds)
 }
 
@@ -200,9 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_a_minute_off_is_right_enough() {
+    fn a_clock_less_than_a_minute_off_is_accepted() {
         let own = UNIX_EPOCH + Duration::from_secs(1_000_000);
-        for (said, off) in [
+        for (sent, off) in [
             (1_000_000.0, None),
             (1_000_060.0, None),
             (999_940.0, None),
@@ -210,7 +206,7 @@ mod tests {
             (996_400.0, Some(-3_600.0)),
             (0.0, Some(-1_000_000.0)),
         ] {
-            assert_eq!(seconds_off(Timestamp::new(said).unwrap(), own), off, "{said}");
+            assert_eq!(seconds_off(Timestamp::new(sent).unwrap(), own), off, "{sent}");
         }
     }
 }

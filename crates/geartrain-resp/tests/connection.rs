@@ -1,12 +1,12 @@
-//! How requests come in and replies go out, whatever a peer does.
+//! Connections: pipelined requests, replies in order, bad input, back-pressure, shutdown.
 use crate::common;
 
 use common::{Server, Value, request};
 use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
 use geartrain_resp::Options;
 
-/// The store writes a large payload before it queues the put, and executes others meanwhile: those of this
-/// connection not.
+/// The store writes a large payload before it queues the put, and executes other batches meanwhile, but none
+/// of this connection.
 #[tokio::test]
 async fn nothing_overtakes_a_large_payload_of_the_same_connection() {
     // More than go into one batch with the put.
@@ -57,7 +57,7 @@ async fn replies_come_in_the_order_of_the_requests() {
             _ => {}
         }
     }
-    // Sent beside reading, because neither side keeps everything for the other.
+    // Written and read concurrently, because neither side buffers everything.
     let (mut reader, mut writer) = tokio::io::split(peer.stream);
     let sender = tokio::spawn(async move {
         tokio::io::AsyncWriteExt::write_all(&mut writer, &requests).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_request_may_come_in_any_pieces() {
 }
 
 #[tokio::test]
-async fn what_is_not_resp_is_told_so_and_ends_the_connection() {
+async fn bytes_that_are_not_resp_end_the_connection_with_an_error() {
     let server = Server::start().await;
     let mut witness = server.qless().await;
     let long = vec![b'x'; 70_000];
@@ -146,12 +146,12 @@ async fn a_payload_of_64_mib_comes_and_goes_and_a_larger_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_peer_that_asks_and_does_not_read_is_not_read_from() {
+async fn a_client_that_does_not_read_its_replies_is_not_read_from() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     let data = format!("\"{}\"", "x".repeat(1 << 20));
     peer.qless_words(&["put", "0", "w", "q", "j", "k", &data, "0"]).await;
-    // Each reply has a mebibyte, and there would be more of them than anybody wants to keep.
+    // A mebibyte per reply: more in total than the server may buffer.
     let requests = peer.call("get 0 j").repeat(2_000);
     let (reader, mut writer) = tokio::io::split(peer.stream);
     let sender = tokio::spawn(async move {
@@ -161,14 +161,14 @@ async fn a_peer_that_asks_and_does_not_read_is_not_read_from() {
     for _ in 0..200 {
         assert_eq!(witness.qless("length 0 q").await, 1.into());
     }
-    // What was not read is never answered, and nobody else waits for it.
+    // Requests that were not read are never answered, and no other client waits for them.
     sender.abort();
     drop(reader);
     server.end().await;
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_after_asking_is_answered() {
+async fn a_client_that_closes_its_writing_half_is_answered() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     let calls = [peer.call("put 0 w q j k {} 0"), peer.call("length 0 q")].concat();
@@ -181,7 +181,7 @@ async fn whoever_hangs_up_after_asking_is_answered() {
 }
 
 #[tokio::test]
-async fn a_front_that_stops_answers_what_it_has_read_and_ends_every_connection() {
+async fn a_stopping_server_answers_what_it_has_read_and_ends_every_connection() {
     let server = Server::start().await;
     let mut idle = server.peer().await;
     let mut listener = server.peer().await;
@@ -198,7 +198,7 @@ async fn a_front_that_stops_answers_what_it_has_read_and_ends_every_connection()
 }
 
 #[tokio::test]
-async fn a_password_is_asked_of_everybody() {
+async fn every_connection_needs_the_password() {
     let options = Options { password: Some("secret".into()), ..Options::default() };
     let server = Server::with(options).await;
     let mut peer = server.peer().await;
@@ -219,16 +219,16 @@ async fn a_password_is_asked_of_everybody() {
     assert_eq!(peer.ask(&["PING"]).await, first);
     assert!(matches!(peer.ask(&["HELLO", "3", "AUTH", "default", "secret"]).await, Value::Map(_)));
     assert_eq!(peer.ask(&["PING"]).await, Value::simple("PONG"));
-    // A stranger may not even send much.
-    let mut stranger = server.peer().await;
-    stranger.send(b"*2\r\n$4\r\nECHO\r\n$1000000\r\n").await;
-    assert!(stranger.read().await.text().contains("a request has at most 65536 bytes"));
-    assert_eq!(stranger.next().await, None);
+    // Before authentication, requests must be small.
+    let mut unauthenticated = server.peer().await;
+    unauthenticated.send(b"*2\r\n$4\r\nECHO\r\n$1000000\r\n").await;
+    assert!(unauthenticated.read().await.text().contains("a request has at most 65536 bytes"));
+    assert_eq!(unauthenticated.next().await, None);
     server.end().await;
 }
 
 #[tokio::test]
-async fn more_connections_than_allowed_are_turned_away() {
+async fn connections_over_the_limit_are_refused() {
     let admission = Admission::with_limits(2, AUTHENTICATE_WITHIN);
     let server = Server::with(Options { admission, ..Options::default() }).await;
     let mut first = server.peer().await;
@@ -241,7 +241,7 @@ async fn more_connections_than_allowed_are_turned_away() {
     );
     assert_eq!(third.next().await, None);
     drop(second);
-    // As soon as the server has noticed, there is room again.
+    // A slot is free as soon as the server has noticed.
     loop {
         let mut fourth = server.peer().await;
         if fourth.ask(&["PING"]).await == Value::simple("PONG") {
@@ -251,9 +251,9 @@ async fn more_connections_than_allowed_are_turned_away() {
     server.end().await;
 }
 
-/// Whatever bytes come, in whatever pieces, the server lives on and others are served.
+/// Whatever bytes come, in whatever pieces, the server keeps running and serves others.
 #[tokio::test]
-async fn nonsense_hurts_nobody_but_its_sender() {
+async fn malformed_input_affects_only_its_sender() {
     let seed = match std::env::var("GEARTRAIN_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => u64::from(std::process::id()),
@@ -296,7 +296,7 @@ async fn nonsense_hurts_nobody_but_its_sender() {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(chance.usize(1..=rest.len()));
-            // It may have been thrown out already.
+            // The server may have closed it already.
             if tokio::io::AsyncWriteExt::write_all(&mut peer.stream, piece).await.is_err() {
                 break;
             }

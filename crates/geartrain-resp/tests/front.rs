@@ -1,5 +1,4 @@
-//! What protects the other clients from one: HTTP, passwords that are guessed, large replies, a queue that
-//! is broken.
+//! What protects clients from each other: HTTP requests, guessed passwords, large replies, a broken backend.
 use crate::common;
 
 use std::sync::Arc;
@@ -44,7 +43,7 @@ async fn http_ends_the_connection_and_its_body_is_not_executed() {
         let mut peer = server.peer().await;
         peer.send(&bytes).await;
         ends(&mut peer).await;
-        // In small pieces, and behind something that is fine.
+        // In small pieces, and after a valid request.
         let mut peer = server.peer().await;
         assert_eq!(peer.ask(&["PING"]).await, Value::simple("PONG"));
         for byte in bytes {
@@ -60,7 +59,7 @@ async fn http_ends_the_connection_and_its_body_is_not_executed() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_say_the_password_in_time_is_closed() {
+async fn a_connection_that_does_not_authenticate_in_time_is_closed() {
     let admission = Admission::with_limits(100, Duration::from_millis(100));
     let options = Options { password: Some("secret".into()), admission, ..Options::default() };
     let server = Server::with(options).await;
@@ -68,7 +67,7 @@ async fn a_connection_that_does_not_say_the_password_in_time_is_closed() {
     assert_eq!(client.ask(&["AUTH", "secret"]).await, Value::simple("OK"));
     let mut silent = server.peer().await;
     assert_eq!(silent.next().await, None);
-    // What was said meanwhile is answered, and does not buy time.
+    // Commands in the meantime are answered, and do not extend the deadline.
     let mut talker = server.peer().await;
     loop {
         talker.send(&common::request(&["RESET"])).await;
@@ -76,7 +75,7 @@ async fn a_connection_that_does_not_say_the_password_in_time_is_closed() {
             break;
         }
     }
-    // Neither do guesses that were sent ahead: each of the last takes a second.
+    // Neither do pipelined guesses: each of the last takes a second.
     let mut guesser = server.peer().await;
     guesser.send(&common::request(&["AUTH", "guess"]).repeat(1_000)).await;
     let mut answered = 0;
@@ -96,20 +95,20 @@ async fn connections_without_a_password_do_not_keep_others_out() {
     let admission = Admission::with_limits(40, AUTHENTICATE_WITHIN);
     let options = Options { password: Some("secret".into()), admission, ..Options::default() };
     let server = Server::with(options).await;
-    let mut strangers = Vec::new();
+    let mut unauthenticated = Vec::new();
     for _ in 0..100 {
-        let mut stranger = server.peer().await;
-        assert!(stranger.ask(&["PING"]).await.text().starts_with("NOAUTH"));
-        strangers.push(stranger);
+        let mut connection = server.peer().await;
+        assert!(connection.ask(&["PING"]).await.text().starts_with("NOAUTH"));
+        unauthenticated.push(connection);
     }
     // The oldest were closed, and the newest five are there.
-    for stranger in &mut strangers[..95] {
-        assert_eq!(stranger.next().await, None);
+    for connection in &mut unauthenticated[..95] {
+        assert_eq!(connection.next().await, None);
     }
     let mut client = server.peer().await;
     assert_eq!(client.ask(&["AUTH", "secret"]).await, Value::simple("OK"));
-    for stranger in &mut strangers[96..] {
-        assert!(stranger.ask(&["PING"]).await.text().starts_with("NOAUTH"));
+    for connection in &mut unauthenticated[96..] {
+        assert!(connection.ask(&["PING"]).await.text().starts_with("NOAUTH"));
     }
     server.end().await;
 }
@@ -128,7 +127,7 @@ async fn the_right_password_is_taken_after_wrong_ones() {
     server.end().await;
 }
 
-/// All of them run on one thread, and the large replies take long: the witness is answered meanwhile.
+/// All on one thread, and the large replies take long: the witness is answered meanwhile.
 async fn witness_is_answered_while(mut peer: Peer, mut witness: Peer, request: &[u8]) -> Peer {
     let mut answered = 0;
     peer.send(request).await;
@@ -145,7 +144,7 @@ async fn witness_is_answered_while(mut peer: Peer, mut witness: Peer, request: &
 }
 
 #[tokio::test]
-async fn a_large_reply_of_qless_blocks_nobody_else() {
+async fn a_large_qless_reply_does_not_block_other_clients() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     let (jobs, bytes) = (8, scaled(1 << 20, 25 << 20));
@@ -172,7 +171,7 @@ async fn a_large_reply_of_qless_blocks_nobody_else() {
         assert!(got[number]["data"] == payloads[number % 3].as_str(), "job {number}");
     }
     assert_eq!(peer.read().await, "behind".into());
-    // One alone, those that are tracked, and those that are popped.
+    // A single one, the tracked ones, and the popped ones.
     let alone = peer.qless("get 0 j1").await.json();
     assert!(alone["data"] == payloads[1].as_str());
     for jid in ["j0", "small", "j2"] {
@@ -188,7 +187,7 @@ async fn a_large_reply_of_qless_blocks_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_large_reply_of_ours_blocks_nobody_else() {
+async fn a_large_native_reply_does_not_block_other_clients() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     let payload = format!("[{}1]", "12345,".repeat(scaled(1 << 20, 25 << 20) / 6));
@@ -229,7 +228,7 @@ async fn a_client_that_leaves_during_a_large_reply_leaves_the_others_alone() {
     server.end().await;
 }
 
-/// A queue that cannot be reached.
+/// A backend that cannot be reached.
 struct Broken;
 
 fn broken<T: Send + 'static>() -> Pending<'static, T> {
@@ -266,14 +265,14 @@ async fn every_request_to_a_broken_queue_is_answered_and_few_are_logged() {
         let answer = peer.ask(&["EVAL", "", "0", "length", "0", "q"]).await;
         assert!(answer.text().contains("no space left"), "{answer:?}");
     }
-    // The first, and then one for each second that began.
+    // The first one, and then one per second.
     let logged = log.count("no space left");
     assert!((1..=2 + started.elapsed().as_secs() as usize).contains(&logged), "{logged} lines");
     stop.cancel();
     task.await.unwrap();
 }
 
-/// What is logged by the thread of a test.
+/// What the thread of a test logs.
 mod log {
     use std::sync::{Arc, Mutex};
 

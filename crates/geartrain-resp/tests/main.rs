@@ -8,4 +8,5 @@ mod front;
 mod native;
 mod published;
 mod qless;
-mod words;
+mod redis_commands;
+mod result_streams;

@@ -1,4 +1,4 @@
-//! Our own calls: batches, waits, events and deliveries.
+//! The native API: batches, parked pops, events and deliveries.
 use crate::common;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn call(request: &Request) -> Vec<u8> {
     common::request(&[&b"FCALL"[..], b"geartrain_abc", b"1", b"", &request.encode()])
 }
 
-/// Asks something whose answer is bytes.
+/// Sends a request and decodes its reply.
 async fn ask<T: serde::de::DeserializeOwned>(peer: &mut Peer, request: &Request) -> T {
     peer.send(&call(request)).await;
     wire::decode(&peer.bytes().await).unwrap()
@@ -41,8 +41,8 @@ fn wait(number: u64) -> Request {
     wait_for(number, pop(), 1000)
 }
 
-/// A wait for word that there is something to pop.
-fn wait_for_word(number: u64, seconds: i32) -> Request {
+/// A wait for readiness.
+fn wait_for_readiness(number: u64, seconds: i32) -> Request {
     wait_for(number, Pop { count: Count::new(0).unwrap(), ..pop() }, seconds)
 }
 
@@ -59,7 +59,7 @@ async fn state(server: &Server, jid: &str) -> StateName {
     }
 }
 
-/// A peer as our driver has one, to wait and listen with.
+/// A client as our driver has one, for parked pops and subscriptions.
 async fn driver(server: &Server) -> Peer {
     let mut peer = server.peer().await;
     peer.ask(&["HELLO", "3"]).await;
@@ -103,7 +103,7 @@ async fn our_calls_and_qlesss_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_read_changes_nothing_and_is_told_why() {
+async fn a_malformed_call_changes_nothing_and_gets_an_error() {
     let server = Server::start().await;
     let mut peer = server.peer().await;
     let good = Request::Batch(vec![put("j").into()]).encode();
@@ -128,7 +128,7 @@ async fn a_call_that_cannot_be_read_changes_nothing_and_is_told_why() {
     let error = peer.ask(&[&b"FCALL_RO"[..], b"geartrain_x", b"1", b"", cut]).await;
     assert!(error.text().starts_with("ERR what came cannot be read"), "{error:?}");
     peer.send(&call(&wait(1))).await;
-    assert_eq!(peer.read().await, Value::error("ERR to wait for jobs takes RESP3"));
+    assert_eq!(peer.read().await, Value::error("ERR waiting for jobs requires RESP3 (send HELLO 3)"));
     let answers: Vec<Answer> =
         ask(&mut peer, &Request::Batch(vec![Length { queue: queue("q") }.into()])).await;
     assert_eq!(answers, [Ok(Reply::Length(0))]);
@@ -136,14 +136,14 @@ async fn a_call_that_cannot_be_read_changes_nothing_and_is_told_why() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_when_there_is_a_job() {
+async fn a_parked_pop_is_answered_when_there_is_a_job() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
-    let asleep: Vec<ParkReply> = ask(&mut waiting, &wait(7)).await;
-    assert_eq!(asleep, [ParkReply::Parked { next: None }]);
-    // Asking again goes on waiting, and is still one wait.
-    let asleep: Vec<ParkReply> = ask(&mut waiting, &wait(7)).await;
-    assert_eq!(asleep, [ParkReply::Parked { next: None }]);
+    let parked: Vec<ParkReply> = ask(&mut waiting, &wait(7)).await;
+    assert_eq!(parked, [ParkReply::Parked { next: None }]);
+    // The same pop again is still one parked pop.
+    let parked: Vec<ParkReply> = ask(&mut waiting, &wait(7)).await;
+    assert_eq!(parked, [ParkReply::Parked { next: None }]);
     server.backend.execute(vec![put("a").into(), put("b").into()]).await.unwrap();
     let (channel, message) = waiting.push().await;
     assert_eq!(channel, "gt:to:p");
@@ -159,36 +159,36 @@ async fn whoever_waits_is_told_when_there_is_a_job() {
     server.end().await;
 }
 
-/// What somebody is told who waited for word.
-fn word() -> PopReply {
+/// The answer to a wait for readiness.
+fn ready_reply() -> PopReply {
     PopReply { jobs: Vec::new(), turn: 0 }
 }
 
 #[tokio::test]
-async fn whoever_waits_for_word_is_told_and_takes_nothing() {
+async fn a_wait_for_readiness_is_answered_and_takes_nothing() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
     for seconds in [0, 1000, 1000] {
-        let asleep: Vec<ParkReply> = ask(&mut waiting, &wait_for_word(7, seconds)).await;
-        assert_eq!(asleep, [ParkReply::Parked { next: None }]);
+        let parked: Vec<ParkReply> = ask(&mut waiting, &wait_for_readiness(7, seconds)).await;
+        assert_eq!(parked, [ParkReply::Parked { next: None }]);
     }
     server.backend.execute(vec![put("a").into()]).await.unwrap();
     let (channel, message) = waiting.push().await;
     assert_eq!(channel, "gt:to:p");
     assert_eq!(
         wire::decode::<ParkedPopNotice>(&message).unwrap(),
-        ParkedPopNotice::Popped { number: 7, reply: Ok(word()) }
+        ParkedPopNotice::Popped { number: 7, reply: Ok(ready_reply()) }
     );
     for (number, seconds) in [(8, 0), (9, 1000)] {
-        let told: Vec<ParkReply> = ask(&mut waiting, &wait_for_word(number, seconds)).await;
-        assert_eq!(told, [ParkReply::Popped(word())]);
+        let answered: Vec<ParkReply> = ask(&mut waiting, &wait_for_readiness(number, seconds)).await;
+        assert_eq!(answered, [ParkReply::Popped(ready_reply())]);
     }
     assert_eq!(state(&server, "a").await, StateName::Waiting);
     server.end().await;
 }
 
 #[tokio::test]
-async fn word_is_of_what_the_pops_of_the_same_request_leave() {
+async fn readiness_counts_what_the_pops_of_the_same_request_leave() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
     server.backend.execute(vec![put("a").into()]).await.unwrap();
@@ -207,19 +207,19 @@ async fn word_is_of_what_the_pops_of_the_same_request_leave() {
         "{became:?}"
     );
     let (): () = ask(&mut waiting, &Request::Unpark { process: "p".into(), number: 1 }).await;
-    let asleep: Vec<ParkReply> = ask(&mut waiting, &wait_for_word(4, 1000)).await;
-    assert_eq!(asleep, [ParkReply::Parked { next: None }]);
+    let parked: Vec<ParkReply> = ask(&mut waiting, &wait_for_readiness(4, 1000)).await;
+    assert_eq!(parked, [ParkReply::Parked { next: None }]);
     server.backend.execute(vec![put("b").into()]).await.unwrap();
     let (_, message) = waiting.push().await;
     assert_eq!(
         wire::decode::<ParkedPopNotice>(&message).unwrap(),
-        ParkedPopNotice::Popped { number: 4, reply: Ok(word()) }
+        ParkedPopNotice::Popped { number: 4, reply: Ok(ready_reply()) }
     );
     server.end().await;
 }
 
 #[tokio::test]
-async fn a_wait_ends_when_it_is_told_so_or_when_its_connection_does() {
+async fn a_parked_pop_ends_when_it_is_cancelled_or_its_connection_ends() {
     let server = Server::start().await;
     let mut waiting = driver(&server).await;
     let _: Vec<ParkReply> = ask(&mut waiting, &wait(1)).await;
@@ -230,7 +230,7 @@ async fn a_wait_ends_when_it_is_told_so_or_when_its_connection_does() {
     assert!(matches!(wire::decode(&message).unwrap(), ParkedPopNotice::Popped { number: 2, .. }));
     let _: Vec<ParkReply> = ask(&mut waiting, &wait(3)).await;
     drop(waiting);
-    // When the front has ended, so has every wait, and a job is nobody's or was handed back.
+    // When the server has ended, so has every parked pop, and its job is waiting or was released.
     let backend = server.backend.clone();
     server.end().await;
     backend.execute(vec![put("b").into()]).await.unwrap();
@@ -242,7 +242,7 @@ async fn a_wait_ends_when_it_is_told_so_or_when_its_connection_does() {
 }
 
 #[tokio::test]
-async fn events_are_heard_and_can_be_asked_for_again() {
+async fn events_are_published_and_can_be_replayed() {
     let server = Server::start().await;
     let mut peer = driver(&server).await;
     peer.ask(&["SUBSCRIBE", "gt:events"]).await;
@@ -263,27 +263,27 @@ async fn events_are_heard_and_can_be_asked_for_again() {
         [put_event("a"), put_event("b")]
     );
     let since = |after, count| Request::Since { after, count: Count::new(count).unwrap() };
-    let happened: EventsReply = ask(&mut peer, &since(newest, 10)).await;
-    assert_eq!(happened.unwrap(), events);
-    let happened: EventsReply = ask(&mut peer, &since(newest, 1)).await;
-    assert_eq!(happened.unwrap(), events[..1]);
-    let happened: EventsReply = ask(&mut peer, &since(events[1].0 + 1, 1)).await;
-    assert!(matches!(happened, Err(Refusal::CursorAhead { .. })), "{happened:?}");
+    let replayed: EventsReply = ask(&mut peer, &since(newest, 10)).await;
+    assert_eq!(replayed.unwrap(), events);
+    let replayed: EventsReply = ask(&mut peer, &since(newest, 1)).await;
+    assert_eq!(replayed.unwrap(), events[..1]);
+    let replayed: EventsReply = ask(&mut peer, &since(events[1].0 + 1, 1)).await;
+    assert!(matches!(replayed, Err(Refusal::CursorAhead { .. })), "{replayed:?}");
     server.end().await;
 }
 
 #[tokio::test]
-async fn those_who_wait_for_a_job_to_end_are_told_over_their_front() {
+async fn a_job_ending_is_delivered_to_the_result_stream_of_its_waiter() {
     let server = Server::start().await;
     let mut peer = driver(&server).await;
     peer.ask(&["SUBSCRIBE", "gt:front:5"]).await;
     let waiter = ResultWaiter { stream_id: 5, connection: 1, number: 9 };
-    let terms = PutOptions { attach: Some(waiter), ..PutOptions::default() };
-    let awaited = Put { options: Some(Box::new(terms)), ..put("j") };
+    let options = PutOptions { attach: Some(waiter), ..PutOptions::default() };
+    let awaited = Put { options: Some(Box::new(options)), ..put("j") };
     let cancel = geartrain_core::Cancel { jids: vec![Jid::new("j").unwrap()] };
     let batch = Request::Batch(vec![awaited.into(), cancel.into()]);
     peer.send(&call(&batch)).await;
-    // Told before the reply to the call that brought it about.
+    // Delivered before the reply to the call that caused it.
     let (channel, message) = peer.push().await;
     assert_eq!(channel, "gt:front:5");
     let delivery: Delivery = wire::decode(&message).unwrap();
@@ -295,7 +295,7 @@ async fn those_who_wait_for_a_job_to_end_are_told_over_their_front() {
 }
 
 #[tokio::test]
-async fn the_same_is_spoken_over_a_socket_file() {
+async fn a_unix_socket_serves_the_same_protocol() {
     let scratch = geartrain_testkit::peers::Scratch::new("resp");
     let path = scratch.path().join("socket");
     let backend = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());

@@ -1,29 +1,30 @@
-//! What is published, to whom, in which order, and when: before the reply of the call that brought it about.
+//! Publish/subscribe: which messages, in which order, and always before the reply of the call that caused
+//! them.
 use crate::common;
 
 use common::{Peer, Server, Value};
 
-/// The messages that a peer has got, up to one that is published on purpose.
-async fn heard(listener: &mut Peer, caller: &mut Peer) -> Vec<String> {
+/// A subscriber's messages, up to one that is published as a marker.
+async fn messages_until_marker(subscriber: &mut Peer, caller: &mut Peer) -> Vec<String> {
     caller.qless("config.unset 0 the-end").await;
-    let mut heard = Vec::new();
+    let mut messages_until_marker = Vec::new();
     loop {
-        let (channel, text) = listener.message().await;
+        let (channel, text) = subscriber.message().await;
         if text.contains("the-end") {
-            return heard;
+            return messages_until_marker;
         }
         let event = serde_json::from_str::<serde_json::Value>(&text).ok();
         let event = event.and_then(|event| Some(event.get("event")?.as_str()?.to_owned()));
         let channel = channel.strip_prefix("ql:").unwrap();
-        heard.push(event.map_or(channel.to_owned(), |event| format!("{channel}({event})")));
+        messages_until_marker.push(event.map_or(channel.to_owned(), |event| format!("{channel}({event})")));
     }
 }
 
 #[tokio::test]
 async fn the_order_within_one_call_is_that_of_the_table() {
     let server = Server::start().await;
-    let mut listener = server.peer().await;
-    listener.ask(&["PSUBSCRIBE", "*"]).await;
+    let mut subscriber = server.peer().await;
+    subscriber.ask(&["PSUBSCRIBE", "*"]).await;
     let mut peer = server.qless().await;
     let pop = "pop 0 q w 1";
     for (name, before, call, expected) in [
@@ -65,10 +66,10 @@ async fn the_order_within_one_call_is_that_of_the_table() {
         for call in before {
             peer.qless(call).await;
         }
-        heard(&mut listener, &mut peer).await;
+        messages_until_marker(&mut subscriber, &mut peer).await;
         let reply = peer.qless(call).await;
         assert!(!matches!(reply, Value::Error(_)), "{name}: {reply:?}");
-        assert_eq!(heard(&mut listener, &mut peer).await.join(" "), expected, "{name}");
+        assert_eq!(messages_until_marker(&mut subscriber, &mut peer).await.join(" "), expected, "{name}");
         peer.qless("cancel 0 j").await;
         peer.qless("config.unset 0 grace-period").await;
     }
@@ -78,40 +79,43 @@ async fn the_order_within_one_call_is_that_of_the_table() {
 #[tokio::test]
 async fn a_retry_that_is_not_the_last_publishes_nothing_and_neither_does_unfail() {
     let server = Server::start().await;
-    let mut listener = server.peer().await;
-    listener.ask(&["PSUBSCRIBE", "ql:*"]).await;
+    let mut subscriber = server.peer().await;
+    subscriber.ask(&["PSUBSCRIBE", "ql:*"]).await;
     let mut peer = server.qless().await;
     for call in ["put 0 w q j k {} 0", "track 0 track j", "pop 0 q w 1"] {
         peer.qless(call).await;
     }
-    heard(&mut listener, &mut peer).await;
+    messages_until_marker(&mut subscriber, &mut peer).await;
     assert_eq!(peer.qless("retry 0 j q w").await, 4.into());
     peer.qless("pop 0 q w 1").await;
     peer.qless("fail 0 j w g m").await;
     assert_eq!(peer.qless("unfail 0 q g").await, 1.into());
-    assert_eq!(heard(&mut listener, &mut peer).await.join(" "), "popped log(failed) failed");
+    assert_eq!(
+        messages_until_marker(&mut subscriber, &mut peer).await.join(" "),
+        "popped log(failed) failed"
+    );
     server.end().await;
 }
 
 #[tokio::test]
-async fn whoever_unsubscribes_after_the_reply_has_got_every_message() {
+async fn a_subscriber_that_leaves_after_the_reply_has_got_every_message() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     for round in 0..50 {
-        let mut listener = server.peer().await;
-        listener.ask(&["SUBSCRIBE", "ql:log"]).await;
+        let mut subscriber = server.peer().await;
+        subscriber.ask(&["SUBSCRIBE", "ql:log"]).await;
         let calls: Vec<u8> =
             (0..20).flat_map(|number| peer.call(&format!("put 0 w q {round}-{number} k {{}} 0"))).collect();
         peer.send(&calls).await;
         for _ in 0..20 {
             peer.read().await;
         }
-        listener.send(&common::request(&["UNSUBSCRIBE", "ql:log"])).await;
+        subscriber.send(&common::request(&["UNSUBSCRIBE", "ql:log"])).await;
         for number in 0..20 {
-            let (_, text) = listener.message().await;
+            let (_, text) = subscriber.message().await;
             assert!(text.contains(&format!("\"{round}-{number}\"")), "{text}");
         }
-        assert_eq!(listener.read().await.items()[0], "unsubscribe".into());
+        assert_eq!(subscriber.read().await.items()[0], "unsubscribe".into());
     }
     server.end().await;
 }
@@ -180,7 +184,7 @@ async fn channels_and_patterns_come_and_go() {
     assert_eq!(peer.read().await.items()[0], "message".into());
     let matched = peer.read().await;
     assert_eq!(matched.items()[..3], ["pmessage".into(), "ql:[l]og".into(), "ql:log".into()]);
-    // In RESP2 whoever listens can do little else.
+    // In RESP2, a subscriber may send little else.
     let refused = peer.ask(&["ECHO", "x"]).await;
     assert!(refused.text().starts_with("ERR Can't execute 'echo'"), "{refused:?}");
     assert_eq!(peer.ask(&["PING"]).await, Value::array(["pong", ""]));
@@ -200,13 +204,13 @@ async fn channels_and_patterns_come_and_go() {
 }
 
 #[tokio::test]
-async fn whoever_goes_away_listens_no_longer() {
+async fn a_closed_connection_is_no_longer_subscribed() {
     let server = Server::start().await;
     let mut other = server.qless().await;
     let mut peer = server.peer().await;
     peer.ask(&["SUBSCRIBE", "ql:log"]).await;
     drop(peer);
-    // The server hears of it when it reads or writes; nothing is lost if that takes a moment.
+    // The server notices when it reads or writes; nothing is lost if that takes a moment.
     while other.ask(&["PUBSUB", "NUMSUB", "ql:log"]).await.items()[1] != 0.into() {
         other.qless("put 0 w q j k {} 0").await;
     }
@@ -214,12 +218,12 @@ async fn whoever_goes_away_listens_no_longer() {
 }
 
 #[tokio::test]
-async fn a_listener_that_does_not_read_is_cut_off_and_the_others_are_not() {
+async fn a_subscriber_that_does_not_read_is_disconnected_and_others_are_not() {
     let server = Server::start().await;
-    let mut sleeper = server.peer().await;
-    sleeper.ask(&["SUBSCRIBE", "ql:log"]).await;
-    let mut listener = server.peer().await;
-    listener.ask(&["SUBSCRIBE", "ql:log"]).await;
+    let mut slow = server.peer().await;
+    slow.ask(&["SUBSCRIBE", "ql:log"]).await;
+    let mut subscriber = server.peer().await;
+    subscriber.ask(&["SUBSCRIBE", "ql:log"]).await;
     let mut peer = server.qless().await;
     let message = "m".repeat(1 << 20);
     let rounds = 100;
@@ -229,15 +233,15 @@ async fn a_listener_that_does_not_read_is_cut_off_and_the_others_are_not() {
         let jid = format!("j{number}");
         assert_eq!(peer.qless_words(&["fail", "0", &jid, "w", "g", &message]).await, jid.as_str().into());
         for _ in 0..2 {
-            assert!(listener.message().await.1.contains(&jid));
+            assert!(subscriber.message().await.1.contains(&jid));
         }
     }
-    // What was on its way comes, and then the end.
-    let mut heard = 0;
-    while sleeper.next().await.is_some() {
-        heard += 1;
+    // Messages on their way arrive, and then the connection ends.
+    let mut messages_until_marker = 0;
+    while slow.next().await.is_some() {
+        messages_until_marker += 1;
     }
-    assert!(heard < 2 * rounds, "{heard}");
+    assert!(messages_until_marker < 2 * rounds, "{messages_until_marker}");
     assert_eq!(peer.ask(&["PUBSUB", "NUMSUB", "ql:log"]).await.items()[1], 1.into());
     server.end().await;
 }

@@ -1,11 +1,11 @@
-//! The Qless API over a real connection: every command, what it replies, and what it says is wrong.
+//! The Qless API over a real connection: every command, its replies, and its errors.
 
 use crate::common;
 
 use common::{Server, Value};
 use serde_json::json;
 
-/// A call, and what must come back. The words are apart by single blanks.
+/// Calls and their expected replies. Words are separated by single blanks.
 async fn expect(server: &Server, table: &[(&str, Value)]) {
     let mut peer = server.qless().await;
     for (call, expected) in table {
@@ -134,7 +134,7 @@ async fn a_script_must_be_loaded_before_it_is_called_by_its_digest() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_put() {
+async fn errors_of_put() {
     let server = Server::start().await;
     let no_queue = "Queue(): no queue name provided";
     expect(
@@ -203,7 +203,7 @@ async fn a_requeue_looks_for_the_job_before_it_looks_at_the_rest() {
 }
 
 #[tokio::test]
-async fn both_dialects_of_put_are_understood() {
+async fn both_forms_of_put_are_accepted() {
     let server = Server::start().await;
     let mut listener = server.peer().await;
     listener.ask(&["SUBSCRIBE", "ql:w:w"]).await;
@@ -213,7 +213,7 @@ async fn both_dialects_of_put_are_understood() {
     let jobs = peer.qless("pop 1 q w 5").await.json();
     assert_eq!((&jobs[0]["jid"], &jobs[0]["priority"]), (&json!("new"), &json!(4)));
     assert_eq!((&jobs[1]["jid"], &jobs[1]["priority"]), (&json!("old"), &json!(3)));
-    // Its holder moves the one itself and is not told; of the other it is.
+    // The holder moves one job itself and gets no message; for the other it does.
     assert_eq!(peer.qless("put 2 w q new k {} 0").await, "new".into());
     assert_eq!(peer.qless("put 2 q old k {} 0").await, "old".into());
     let lost = r#"{"jid":"old","event":"lock_lost","worker":"w"}"#;
@@ -222,7 +222,7 @@ async fn both_dialects_of_put_are_understood() {
 }
 
 #[tokio::test]
-async fn a_put_again_keeps_what_is_not_given() {
+async fn a_second_put_keeps_what_is_not_given() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     peer.qless(r#"put 0 w q j k [] 0 priority 2.7 retries 2 tags ["a",7,"a"]"#).await;
@@ -236,7 +236,7 @@ async fn a_put_again_keeps_what_is_not_given() {
 }
 
 #[tokio::test]
-async fn working_on_a_job_and_what_can_be_wrong() {
+async fn working_on_a_job_and_its_errors() {
     let server = Server::start().await;
     let no_jid = || Value::wrong("Job(): no jid provided");
     let bad_json = || Value::wrong("Expected a value but found something else at character 1");
@@ -392,7 +392,7 @@ async fn data_is_kept_as_given_but_for_heartbeat_and_fail() {
 }
 
 #[tokio::test]
-async fn a_payload_that_is_not_json_can_be_seen_and_given_back() {
+async fn a_payload_that_is_not_json_can_be_read_and_sent_back() {
     use geartrain_core::{Backend, Jid, Klass, Put, QueueName};
     let server = Server::start().await;
     let mut peer = server.qless().await;
@@ -415,14 +415,14 @@ async fn a_payload_that_is_not_json_can_be_seen_and_given_back() {
     assert_eq!(payloads, [b"\xff\x00/".to_vec(), b"{}".to_vec()]);
     peer.qless_words(&["put", "0", "w", "q", "blanks", "k", r#" { "$bytes" : "/wAv" } "#, "0"]).await;
     assert_eq!(peer.qless("get 0 blanks").await.json()["data"], r#"{"$bytes":"/wAv"}"#);
-    // What is no base64 is nothing but JSON.
+    // Not base64, so plain JSON.
     peer.qless_words(&["put", "0", "w", "q", "other", "k", r#"{"$bytes":"?"}"#, "0"]).await;
     assert_eq!(peer.qless("get 0 other").await.json()["data"], r#"{"$bytes":"?"}"#);
     server.end().await;
 }
 
 #[tokio::test]
-async fn changing_a_job_and_what_can_be_wrong() {
+async fn changing_a_job_and_its_errors() {
     let server = Server::start().await;
     let no_jid = || Value::wrong("Job(): no jid provided");
     expect(
@@ -500,7 +500,7 @@ async fn changing_a_job_and_what_can_be_wrong() {
 }
 
 #[tokio::test]
-async fn reading_and_what_can_be_wrong() {
+async fn reading_and_its_errors() {
     let server = Server::start().await;
     let no_queue = || Value::wrong("Queue(): no queue name provided");
     expect(
@@ -583,7 +583,7 @@ async fn reading_and_what_can_be_wrong() {
 }
 
 #[tokio::test]
-async fn options_and_what_can_be_wrong() {
+async fn options_and_their_errors() {
     let server = Server::start().await;
     expect(
         &server,
@@ -611,7 +611,7 @@ async fn options_and_what_can_be_wrong() {
 }
 
 #[tokio::test]
-async fn recurring_jobs_and_what_can_be_wrong() {
+async fn recurring_jobs_and_their_errors() {
     let server = Server::start().await;
     let no_jid = || Value::wrong("Recurring(): no jid provided");
     let bad_json = || Value::wrong("Expected a value but found something else at character 1");
@@ -703,7 +703,7 @@ async fn where_a_job_goes_when_it_is_completed_on() {
 }
 
 #[tokio::test]
-async fn what_the_queue_cannot_take_is_refused_in_its_words() {
+async fn limits_of_the_queue_are_refused_with_its_own_texts() {
     let server = Server::start().await;
     let mut peer = server.qless().await;
     let long = "x".repeat(513);

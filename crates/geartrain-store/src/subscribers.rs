@@ -34,6 +34,8 @@ pub(crate) struct Subscriber {
 pub(crate) struct EventReceiver {
     /// What happened before, and is heard first.
     before: VecDeque<Published>,
+    /// The newest event when the subscription began.
+    position: u64,
     receiver: Receiver<Published>,
     missed: Arc<AtomicU64>,
 }
@@ -44,7 +46,7 @@ pub(crate) fn subscription(before: Vec<Published>, after: u64) -> (Subscriber, E
     let missed = Arc::new(AtomicU64::new(KEEPS_UP));
     (
         Subscriber { after, sender, missed: missed.clone() },
-        EventReceiver { before: before.into(), receiver, missed },
+        EventReceiver { before: before.into(), position: after, receiver, missed },
     )
 }
 
@@ -111,6 +113,10 @@ impl Subscription for EventReceiver {
                 missed => SubscriptionEnd::Lagged { missed },
             })
         })
+    }
+
+    fn position(&self) -> u64 {
+        self.position
     }
 }
 

@@ -1,11 +1,11 @@
-//! Asking a real Redis, a Sentinel or a node of a Cluster.
+//! Calls to a real Redis, a Sentinel or a Cluster node.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 pub(crate) use geartrain_testkit::peers::until;
 use geartrain_testkit::peers::{RedisServer, Scratch};
 use redis::{FromRedisValue, RedisResult};
 
-/// Asks whoever listens on a port.
+/// Sends a command to a port.
 pub(crate) fn ask<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T> {
     let mut connection = redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_connection()?;
     redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
@@ -15,7 +15,7 @@ pub(crate) fn ask<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T
 pub(crate) struct SentinelGroup {
     pub(crate) nodes: [RedisServer; 2],
     sentinels: Vec<RedisServer>,
-    /// Holds the configuration files of the sentinels as long as these run.
+    /// Holds the configuration files of the sentinels while these run.
     _files: Scratch,
 }
 
@@ -51,8 +51,8 @@ impl SentinelGroup {
         format!("redis+sentinel://{}/main", sentinels.join(","))
     }
 
-    /// Waits until all sentinels name a node as the master. One that has not heard of a failover yet would
-    /// make the new master a replica again of the old one as soon as that is back.
+    /// Waits until all sentinels name a node as the master. One that missed the failover would make the new
+    /// master a replica of the old one as soon as that is back.
     pub(crate) fn until_master(&self, node: usize) {
         let port = self.nodes[node].port();
         until("the sentinels agree which node is the master", || {
@@ -63,7 +63,7 @@ impl SentinelGroup {
         });
     }
 
-    /// Waits until a node is a replica that has what its master has.
+    /// Waits until a node is a replica in sync.
     pub(crate) fn until_replica(&self, node: usize) {
         until("the replica has what the master has", || {
             replication(self.nodes[node].port()).contains("master_link_status:up")
@@ -77,7 +77,7 @@ impl SentinelGroup {
     }
 }
 
-/// What a node says of its replication; nothing if it does not answer.
+/// A node's INFO about replication; empty if it does not answer.
 fn replication(port: u16) -> String {
     ask(port, &["INFO", "replication"]).unwrap_or_default()
 }

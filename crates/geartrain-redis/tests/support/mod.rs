@@ -1,10 +1,26 @@
-//! A real Redis for one test, and a connection to it.
+//! Real Redis servers for tests: one of its own, or a namespace in the one that the tests of this binary share.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use geartrain_testkit::peers::RedisServer;
 
-/// A Redis that keeps nothing.
+/// The URL of a namespace of its own, by prefix, in the Redis that tests share. Starting a Redis per case took most
+/// of the time of cases that need none of their own. It ends with this process, because it reads our end of a pipe.
+pub(crate) fn shared_redis_url() -> String {
+    static SHARED: LazyLock<RedisServer> = LazyLock::new(|| {
+        let server = RedisServer::start(&[]);
+        // A static is never dropped, and so would not remove its directory. This Redis writes no files.
+        std::fs::remove_dir_all(server.directory()).expect("it was created just now");
+        server
+    });
+    static NAMESPACES: AtomicU64 = AtomicU64::new(0);
+    format!("{}?prefix=case-{}:", SHARED.url(), NAMESPACES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A Redis for one test, without persistence.
 pub(crate) struct Server(RedisServer);
 
 impl Server {
@@ -22,7 +38,7 @@ impl Server {
     }
 }
 
-/// Asks the library of this name.
+/// Calls a function of our library.
 pub(crate) fn fcall(
     name: &str,
     request: &[u8],
@@ -31,7 +47,7 @@ pub(crate) fn fcall(
     joined(redis::cmd("FCALL").arg(name).arg(1).arg("").arg(request).query(connection)?)
 }
 
-/// An answer of our own API, which may come in pieces.
+/// The reply of our own API, which may come in pieces.
 pub(crate) fn joined(answer: redis::Value) -> redis::RedisResult<Vec<u8>> {
     match answer {
         redis::Value::Array(pieces) => {

@@ -1,18 +1,18 @@
-//! What a Qless caller is told when the answer is no.
+//! Qless's error messages.
 
 use geartrain_core::Refusal;
 
 use super::Verb;
 
-/// What goes before every error, so that clients find the message where they look for it.
+/// The prefix of every error, where clients expect it.
 const PREFIX: &str = "ERR user_script:1: ";
 
-/// An error reply with this message.
+/// The error reply with this message.
 pub(crate) fn reply(message: &str) -> String {
     format!("{PREFIX}{message}")
 }
 
-/// The message with which Qless says what the queue said; where Qless has none, the queue's own words. Clients look for parts of these texts, odd as some
+/// Qless's message for a refusal; where Qless has none, ours. Clients match parts of these texts, odd as some
 /// of them are.
 pub(crate) fn message(verb: Verb, refusal: &Refusal) -> String {
     match refusal {
@@ -55,7 +55,7 @@ pub(crate) fn message(verb: Verb, refusal: &Refusal) -> String {
         },
         Refusal::WrongQueue { jid, queue, .. } => match verb {
             Verb::Complete => format!("Complete(): Job {jid} running in another queue: {queue}"),
-            // Qless does not look. Callers know these words from completing.
+            // Qless has no check here. Clients know this text from completing.
             Verb::Retry => format!("Retry(): Job {jid} running in another queue: {queue}"),
             _ => refusal.to_string(),
         },

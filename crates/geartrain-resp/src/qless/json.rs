@@ -1,13 +1,15 @@
-//! JSON as Qless reads and writes it.
+//! JSON as Qless reads and writes it: unlike strict JSON (`geartrain_core::json`), strings may contain any
+//! byte but NUL, and half a surrogate pair is an error.
 
 use std::io::Write;
 
 use geartrain_core::json::DEPTH_MAX;
 
-/// How deep what is logged may be: it is shown inside of documents, inside of lists, and a Redis has to get all of that below 1,000.
+/// The deepest nesting of a log entry: it is shown inside documents and lists, and a Redis reads at most
+/// 1,000 levels.
 const LOG_DEPTH_MAX: usize = 900;
 
-/// A text that is not JSON.
+/// Why a text is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("Expected {expected} but found something else at character {}", at + 1)]
@@ -18,15 +20,15 @@ pub(crate) enum Malformed {
     TooLarge { at: usize },
 }
 
-/// Refuses what is not JSON. What is in strings may be any bytes, as Qless has it.
+/// Validates JSON.
 pub(crate) fn check(json: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader { json, at: 0 };
     reader.value(0, None)?;
     reader.end()
 }
 
-/// Reads JSON and writes it as Qless would: an empty list is `{}`, numbers have 14 digits, no blanks. A key that is there twice stays; whoever reads it
-/// goes by the last one, as Qless does.
+/// Decodes JSON and encodes it as Qless does: an empty list is `{}`, numbers have 14 digits, no blanks. A
+/// repeated key stays; readers take the last one, as Qless does.
 pub(crate) fn rewrite(json: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut reader = Reader { json, at: 0 };
     let mut out = Vec::with_capacity(json.len());
@@ -35,7 +37,8 @@ pub(crate) fn rewrite(json: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(out)
 }
 
-/// The same for the fields of an object, or for a list, whose entries become fields called 1, 2 and so on. None if it is neither.
+/// Like `rewrite`, for an object, or a list, whose items become fields named 1, 2 and so on. None if it is
+/// neither.
 pub(crate) fn rewrite_fields(json: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut reader = Reader { json, at: 0 };
     let mut out = Vec::with_capacity(json.len());
@@ -66,8 +69,8 @@ fn entries_as_fields(list: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(out)
 }
 
-/// The entries of a list of texts. Numbers are texts too; an empty object is an empty list, because that is how Qless writes one. None if it is anything
-/// else.
+/// The items of a list of strings. Numbers count as strings; an empty object is an empty list, because Qless
+/// writes it so. None if it is anything else.
 pub(crate) fn texts(json: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Malformed> {
     check(json)?;
     let mut reader = Reader { json, at: 0 };
@@ -99,7 +102,7 @@ pub(crate) fn texts(json: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Malformed> {
     }
 }
 
-/// Writes the fields of an object behind others that have been written, but for those with these names.
+/// Appends the fields of an object to one that is being written, without those of these names.
 pub(crate) fn write_fields(out: &mut Vec<u8>, object: &[u8], but_for: &[&str]) -> Result<(), Malformed> {
     let mut reader = Reader { json: object, at: 0 };
     reader.expect(b'{', "an object")?;
@@ -125,7 +128,7 @@ pub(crate) fn write_fields(out: &mut Vec<u8>, object: &[u8], but_for: &[&str]) -
     }
 }
 
-/// The text in `{"<name>": "<text>"}`, if it is just that.
+/// The string in `{"<name>": "<string>"}`, if there is nothing else.
 pub(crate) fn only_field(json: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut reader = Reader { json, at: 0 };
     reader.expect(b'{', "").ok()?;
@@ -174,7 +177,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a value, and writes it if there is where.
+    /// Reads a value, and writes it to `out` if given.
     fn value(&mut self, depth: usize, out: Option<&mut Vec<u8>>) -> Result<(), Malformed> {
         match self.peek() {
             Some(b'{' | b'[') if depth == DEPTH_MAX => Err(Malformed::TooDeep),
@@ -262,7 +265,7 @@ impl Reader<'_> {
         if self.at == start { self.unexpected("a digit") } else { Ok(()) }
     }
 
-    /// The number's text.
+    /// The text of a number.
     fn digits(&mut self) -> Result<&str, Malformed> {
         let start = self.at;
         if self.json.get(self.at) == Some(&b'-') {
@@ -300,7 +303,7 @@ impl Reader<'_> {
         self.each_piece(|_| {})
     }
 
-    /// The text of a string.
+    /// The decoded string.
     fn string(&mut self) -> Result<Vec<u8>, Malformed> {
         let mut text = Vec::new();
         self.each_piece(|piece| text.extend_from_slice(piece))?;
@@ -314,7 +317,7 @@ impl Reader<'_> {
         self.at += 1;
         loop {
             let rest = &self.json[self.at..];
-            // Qless's reader takes any byte in a string but a NUL.
+            // Qless's parser takes any byte in a string but NUL.
             let Some(plain) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0)) else {
                 self.at = self.json.len();
                 return self.unexpected("the end of a string");
@@ -387,7 +390,7 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a string. Slashes are escaped, and bytes that are not ASCII are left as they are.
+/// Writes a string. Slashes are escaped, and bytes outside ASCII are written as they are.
 pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     let mut rest = text;
@@ -415,7 +418,7 @@ pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Writes a number with up to 14 digits, as C's `%.14g` does.
+/// Writes a number with up to 14 digits, like C's `%.14g`.
 pub(crate) fn write_number(out: &mut Vec<u8>, number: f64) {
     // Writing into memory cannot fail.
     if number.fract() == 0.0 && number.abs() < 1e14 {
@@ -472,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rewritten_is_as_qless_writes_it() {
+    fn rewritten_json_is_as_qless_writes_it() {
         for (json, text) in [
             (" { \"a\" : [ ] , \"b\":[1, 2.50] } ", r#"{"a":{},"b":[1,2.5]}"#),
             ("[]", "{}"),
@@ -488,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused() {
+    fn text_that_is_not_json_is_refused() {
         for json in [
             "",
             "{",
@@ -567,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn one_field_is_found_only_if_it_is_alone() {
+    fn a_single_field_is_found_only_if_there_is_no_other() {
         assert_eq!(only_field(b" {\"$bytes\" : \"a\\/b\"} ", "$bytes").as_deref(), Some(&b"a/b"[..]));
         for other in
             ["{}", "{\"$bytes\":1}", "{\"$bytes\":\"\",\"a\":1}", "[]", "{\"b\":\"\"}", "{\"$bytes\":\"\"}x"]

@@ -1,4 +1,5 @@
-//! What happened, as Qless's channels tell it. Subscribers compare the texts byte by byte, so the order of the keys is part of them.
+//! Events as Qless's channels carry them. Clients compare the texts byte by byte, so the order of keys
+//! matters.
 
 use bytes::Bytes;
 use geartrain_core::{Event, FailedBy, Jid, Milestone, WorkerName};
@@ -7,10 +8,10 @@ use super::json::write_string;
 
 const LOG: &str = "ql:log";
 
-/// A channel, and what is published there.
+/// A channel and a text.
 pub(crate) type Message = (Bytes, Bytes);
 
-/// The messages of an event, in their order; none if Qless tells nobody of it.
+/// The messages of an event, in order; none if Qless does not publish it.
 pub(crate) fn of(event: &Event) -> Vec<Message> {
     match event {
         Event::Put { jid, queue } => {
@@ -25,7 +26,7 @@ pub(crate) fn of(event: &Event) -> Vec<Message> {
             ("event", "advanced"),
             ("queue", queue.as_str()),
         ])],
-        // Qless leaves out this one.
+        // Qless does not publish this one.
         Event::Failed { by: FailedBy::Retry, .. } => Vec::new(),
         Event::Failed { jid, worker, group, message, .. } => vec![log(&[
             ("message", message),
@@ -175,9 +176,9 @@ mod tests {
             (milestone(Milestone::Canceled), vec![("ql:canceled", "a/b")]),
             (Event::Popped { jid: jid.clone(), queue, worker }, vec![]),
         ] {
-            let told: Vec<_> =
+            let expected: Vec<_> =
                 messages.iter().map(|(channel, text)| (Bytes::from(*channel), Bytes::from(*text))).collect();
-            assert_eq!(of(&event), told);
+            assert_eq!(of(&event), expected);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The Qless API: a command's arguments in, one of ours out; and how the answer is told.
+//! The Qless API: decodes a command's arguments into one of ours, and encodes the answer.
 //!
-//! Qless looks at arguments in a certain order and complains in certain words, and its clients rely on both. What it checks before it looks at a job is
-//! checked here, what it checks of the job is the engine's to check, and `errors` puts that into Qless's words.
+//! Qless checks arguments in a fixed order with fixed texts, and its clients rely on both. What it checks
+//! before it reads the job is checked here; what it checks of the job is up to the engine, and `errors`
+//! translates refusals into Qless's texts.
 
 mod arguments;
 mod decode;
@@ -17,10 +18,10 @@ use geartrain_core::{Call, Jid};
 pub(crate) use errors::reply as error;
 pub(crate) use reply::{LargeReply, REPLY_BYTES_MAX, too_long, write};
 
-/// The key of a payload that is not JSON, where JSON is meant: see [`Payload::to_json`](geartrain_core::Payload::to_json).
+/// The key that marks a binary payload in JSON: see [`Payload::to_json`](geartrain_core::Payload::to_json).
 const BYTES: &str = "$bytes";
 
-/// Which of Qless's commands was asked, as far as it matters for what a refusal is called.
+/// Qless's command, as far as the text of a refusal depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Heartbeat,
@@ -40,30 +41,30 @@ pub(crate) enum Verb {
     Other,
 }
 
-/// What is remembered of a call until its answer is there.
+/// What the reply to a call needs besides the answer.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct CallContext {
     pub(crate) verb: Verb,
     pub(crate) echo: Echo,
 }
 
-/// What of the arguments is part of the reply.
+/// The arguments that are part of the reply.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Echo {
     Nothing,
     Text(Bytes),
     Texts(Vec<Bytes>),
     Number(f64),
-    /// One thing was asked for, where others ask for all.
+    /// A single item was context for, not a list.
     One,
-    /// An argument is wrong, but Qless looks at the job first, and complains about that if it can. So the job is looked up and nothing else is done.
+    /// An argument is wrong, but Qless checks the job first. So the job is read, and nothing else is done.
     Wrong {
         jid: Jid,
         message: String,
     },
 }
 
-/// Turns a call's arguments, which begin with the command, into a call of ours; or says what is wrong with them.
-pub(crate) fn decode(arguments: &[Bytes]) -> Result<(Call, Asked), String> {
+/// Decodes the arguments of a call, the command first; or returns Qless's error.
+pub(crate) fn decode(arguments: &[Bytes]) -> Result<(Call, CallContext), String> {
     decode::decode(arguments)
 }

@@ -1,8 +1,8 @@
-//! Numbers as Qless's callers may write them, and as they are answered.
+//! Numbers in Qless's arguments and replies.
 
 pub(crate) use geartrain_core::read_number as read;
 
-/// As a reply has it: without its fraction.
+/// Without its fraction, as in replies.
 pub(crate) fn truncated(number: f64) -> i64 {
     number as i64
 }

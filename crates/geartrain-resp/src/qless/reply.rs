@@ -1,4 +1,4 @@
-//! What a Qless caller is told when the answer is yes.
+//! Encodes answers as Qless's replies.
 
 use geartrain_core::{
     Answer, CompleteReply, Every, Failure, HistoryEntry, HistoryEvent, Jid, Job, Payload, Recurring, Reply,
@@ -8,31 +8,31 @@ use geartrain_core::{
 use geartrain_front::{PIECE_BYTES, Pieces};
 
 use super::json::{self, write_number, write_string};
-use super::{Asked, Echo, Verb, errors, number};
+use super::{CallContext, Echo, Verb, errors, number};
 use crate::frame::Output;
 
-/// The longest reply. Whoever asks for more jobs than fit asks for fewer at a time.
+/// The longest reply. A client that wants more jobs must ask for fewer at a time.
 pub(crate) const REPLY_BYTES_MAX: usize = 512 << 20;
 
-/// What is around the tracked jobs.
+/// The text around tracked jobs.
 const TRACKED_BEFORE: &str = "{\"jobs\":";
 const TRACKED_BEHIND: &[u8] = b",\"expired\":";
 
-/// How many bytes Qless's document of a job has besides its payload, about.
+/// Approximate size of a job's document besides its payload.
 const JOB_BYTES: usize = 512;
 
-/// A reply that is too large to be written in one go: jobs, each of which is a piece.
+/// A large reply: a piece for each job.
 pub(crate) struct LargeReply {
     before: &'static str,
-    /// Whether the jobs are a list, and not one alone.
+    /// A list of jobs, not a single one.
     is_list: bool,
     jobs: Vec<Job>,
     behind: Vec<u8>,
 }
 
 impl LargeReply {
-    /// Takes the jobs of an answer; gives it back if it is small, or has none.
-    pub(crate) fn new(asked: &Asked, answer: Answer) -> Result<LargeReply, Answer> {
+    /// Takes the jobs of an answer; returns the answer if it is small or has none.
+    pub(crate) fn new(context: &CallContext, answer: Answer) -> Result<LargeReply, Answer> {
         let of = |jobs: &[Job]| jobs.iter().map(bytes).sum::<usize>();
         let length = match &answer {
             Ok(Reply::Get(Some(job))) => bytes(job),
@@ -43,7 +43,7 @@ impl LargeReply {
             Ok(Reply::Tracked(tracked)) => of(&tracked.jobs),
             _ => 0,
         };
-        if length < PIECE_BYTES || matches!(asked.echo, Echo::Wrong { .. }) {
+        if length < PIECE_BYTES || matches!(context.echo, Echo::Wrong { .. }) {
             return Err(answer);
         }
         let list = |jobs| LargeReply { before: "", is_list: true, jobs, behind: Vec::new() };
@@ -95,20 +95,20 @@ pub(crate) fn too_long() -> String {
     errors::reply(&format!("the reply has more than {REPLY_BYTES_MAX} bytes: ask for fewer jobs"))
 }
 
-/// Writes the reply to one call.
-pub(crate) fn write(out: &mut Output, asked: &Asked, answer: Answer) {
+/// Encodes the reply to one call.
+pub(crate) fn write(out: &mut Output, context: &CallContext, answer: Answer) {
     match answer {
-        Err(refusal) => out.error(&errors::reply(&errors::message(asked.verb, &refusal))),
-        Ok(reply) => write_reply(out, asked, reply),
+        Err(refusal) => out.error(&errors::reply(&errors::message(context.verb, &refusal))),
+        Ok(reply) => write_reply(out, context, reply),
     }
 }
 
-fn write_reply(out: &mut Output, asked: &Asked, reply: Reply) {
-    if let Echo::Wrong { jid, message } = &asked.echo {
-        return out.error(&errors::reply(&what_is_wrong(asked.verb, jid, message, &reply)));
+fn write_reply(out: &mut Output, context: &CallContext, reply: Reply) {
+    if let Echo::Wrong { jid, message } = &context.echo {
+        return out.error(&errors::reply(&error_of(context.verb, jid, message, &reply)));
     }
     match reply {
-        Reply::Put(_) | Reply::Fail(()) | Reply::Recur(()) => match &asked.echo {
+        Reply::Put(_) | Reply::Fail(()) | Reply::Recur(()) => match &context.echo {
             Echo::Text(text) => out.bulk(text),
             _ => out.nil(),
         },
@@ -119,7 +119,7 @@ fn write_reply(out: &mut Output, asked: &Asked, reply: Reply) {
             CompleteReply::Depends => "depends",
         }),
         Reply::Heartbeat(expires) => out.integer(number::truncated(expires.get())),
-        Reply::SetPriority(()) => match asked.echo {
+        Reply::SetPriority(()) => match context.echo {
             Echo::Number(priority) => out.integer(number::truncated(priority)),
             _ => out.nil(),
         },
@@ -127,7 +127,7 @@ fn write_reply(out: &mut Output, asked: &Asked, reply: Reply) {
         Reply::Unfail(count) | Reply::Length(count) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
         Reply::Depend(()) | Reply::UpdateRecurring(()) | Reply::Unrecur(()) => out.integer(1),
         Reply::Cancel(_) => {
-            let jids = if let Echo::Texts(jids) = &asked.echo { &jids[..] } else { &[] };
+            let jids = if let Echo::Texts(jids) = &context.echo { &jids[..] } else { &[] };
             out.array(jids.len());
             jids.iter().for_each(|jid| out.bulk(jid));
         }
@@ -153,7 +153,7 @@ fn write_reply(out: &mut Output, asked: &Asked, reply: Reply) {
         },
         other => {
             let mut text = Vec::with_capacity(1024);
-            match write_json(&mut text, asked, other) {
+            match write_json(&mut text, context, other) {
                 Ok(()) => out.bulk(text),
                 Err(TooLong) => out.error(&too_long()),
             }
@@ -161,8 +161,8 @@ fn write_reply(out: &mut Output, asked: &Asked, reply: Reply) {
     }
 }
 
-/// The message about an argument that Qless looks at only after the job.
-fn what_is_wrong(verb: Verb, jid: &Jid, message: &str, found: &Reply) -> String {
+/// The error about an argument that Qless checks after the job.
+fn error_of(verb: Verb, jid: &Jid, message: &str, found: &Reply) -> String {
     match (verb, found) {
         (Verb::Requeue, Reply::Get(None)) => format!("Requeue(): Job {jid} does not exist"),
         (Verb::Track, Reply::Get(None)) => "Track(): Job does not exist".to_owned(),
@@ -177,7 +177,7 @@ fn what_is_wrong(verb: Verb, jid: &Jid, message: &str, found: &Reply) -> String 
 
 struct TooLong;
 
-fn write_json(out: &mut Vec<u8>, asked: &Asked, reply: Reply) -> Result<(), TooLong> {
+fn write_json(out: &mut Vec<u8>, context: &CallContext, reply: Reply) -> Result<(), TooLong> {
     match reply {
         Reply::Get(Some(job)) => write_job(out, &job),
         Reply::GetMany(jobs) | Reply::Peek(jobs) => write_jobs(out, jobs.iter())?,
@@ -235,7 +235,7 @@ fn write_json(out: &mut Vec<u8>, asked: &Asked, reply: Reply) -> Result<(), TooL
                 object.end();
             };
             match queues.first() {
-                Some(queue) if matches!(asked.echo, Echo::One) => write(out, queue),
+                Some(queue) if matches!(context.echo, Echo::One) => write(out, queue),
                 _ => write_list(out, queues.iter(), write),
             }
         }
@@ -262,13 +262,13 @@ fn write_json(out: &mut Vec<u8>, asked: &Asked, reply: Reply) -> Result<(), TooL
             object.end();
         }
         Reply::GetRecurring(Some(recurring)) => write_recurring(out, &recurring),
-        // Whoever asked did not ask for anything else.
+        // No other reply belongs to a Qless command.
         _ => out.extend_from_slice(b"{}"),
     }
     if out.len() > REPLY_BYTES_MAX { Err(TooLong) } else { Ok(()) }
 }
 
-/// An object that is being written.
+/// A JSON object that is being written.
 struct Object<'a> {
     out: &'a mut Vec<u8>,
     next: u8,
@@ -279,7 +279,7 @@ impl Object<'_> {
         Object { out, next: b'{' }
     }
 
-    /// Where to write the value of this key.
+    /// Writes a key; the value goes into the returned buffer.
     fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.out.push(self.next);
         self.next = b',';
@@ -308,7 +308,7 @@ impl Object<'_> {
     }
 }
 
-/// Writes a list; an empty one as Qless does.
+/// Writes a list; an empty one is `{}`, as Qless writes it.
 fn write_list<T>(out: &mut Vec<u8>, entries: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
     let mut next = b'[';
     for entry in entries {
@@ -384,8 +384,9 @@ fn write_recurring(out: &mut Vec<u8>, recurring: &Recurring) {
     object.end();
 }
 
-/// A payload is JSON in a string. One that is not JSON, because no Qless client put it there, is shown so that it can be told apart and given back. JSON is
-/// what a Qless client may put, which is a little more than what others call so: there may be any bytes in its strings.
+/// A payload is JSON in a string. One that is not JSON comes from another API and is marked, so that a client
+/// can tell it apart and send it back. JSON here is what a Qless client may send, which is more than strict
+/// JSON: strings may contain any bytes.
 fn write_data(out: &mut Vec<u8>, payload: &Payload) {
     let is_itself =
         json::check(payload.bytes()).is_ok() && json::only_field(payload.bytes(), super::BYTES).is_none();
@@ -437,7 +438,7 @@ fn write_history(out: &mut Vec<u8>, entry: &HistoryEntry) {
         }
         HistoryEvent::Log { data: Some(data), .. } => {
             let before = object.out.len();
-            // What a native client logged need not be an object, and is left out then.
+            // A native client's log entry need not be an object, and is left out then.
             if json::write_fields(object.out, data.as_bytes(), &["what", "when"]).is_err() {
                 object.out.truncate(before);
             }

@@ -1,4 +1,4 @@
-//! A server to talk to, and a client that shows what came back as it came.
+//! A server, and a client that shows replies as they came.
 #![allow(dead_code, reason = "each test file uses its part")]
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What came back.
+/// A RESP value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Nil,
@@ -44,7 +44,7 @@ impl Value {
         Value::Error(text.to_owned())
     }
 
-    /// An error as Qless callers get it.
+    /// An error as Qless clients get it.
     pub(crate) fn wrong(message: &str) -> Value {
         Value::Error(format!("ERR user_script:1: {message}"))
     }
@@ -79,7 +79,7 @@ impl Value {
     }
 }
 
-/// A front over a backend in memory.
+/// A front-end over a backend in memory.
 pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) clock: Arc<ManualClock>,
@@ -98,7 +98,7 @@ impl Server {
         Server::over(StoreBackend::in_memory(clock.clone()).unwrap(), clock, options).await
     }
 
-    /// A front over a backend that keeps everything on a simulated disk.
+    /// A front-end over a backend on a simulated disk.
     pub(crate) async fn on_disk() -> Server {
         let (disk, clock) = (Arc::new(SimDisk::new(1)), ManualClock::new());
         let backend = StoreBackend::open_on(disk, StoreOptions::default(), clock.clone()).unwrap();
@@ -120,7 +120,7 @@ impl Server {
         Peer::connect(self.port).await
     }
 
-    /// A peer that has loaded the script.
+    /// A client that has loaded the script.
     pub(crate) async fn qless(&self) -> Peer {
         let mut peer = self.peer().await;
         peer.sha = peer.ask(&["SCRIPT", "LOAD", "return qless"]).await.text().to_owned();
@@ -133,7 +133,7 @@ impl Server {
     }
 }
 
-/// One connection.
+/// A client connection.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     incoming: BytesMut,
@@ -166,7 +166,7 @@ impl Peer {
         self.read().await
     }
 
-    /// The bytes of a Qless call given as one text, whose words are apart by single blanks.
+    /// The bytes of a Qless call, whose words are separated by single blanks.
     pub(crate) fn call(&self, text: &str) -> Vec<u8> {
         self.call_words(&text.split(' ').collect::<Vec<_>>())
     }
@@ -176,7 +176,7 @@ impl Peer {
         request(&head.into_iter().chain(words.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Calls Qless, and gives back the reply.
+    /// Calls Qless, and returns the reply.
     pub(crate) async fn qless(&mut self, text: &str) -> Value {
         let bytes = self.call(text);
         self.send(&bytes).await;
@@ -194,7 +194,7 @@ impl Peer {
         self.next().await.expect("the connection ended")
     }
 
-    /// The next value, or none if the connection ends.
+    /// The next value, or None if the connection ends.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(value) = take(&mut self.incoming) {
@@ -207,7 +207,7 @@ impl Peer {
         }
     }
 
-    /// The next value, which is a text of any bytes.
+    /// The next value, which is a binary bulk string.
     pub(crate) async fn bytes(&mut self) -> Vec<u8> {
         loop {
             if let Some(bytes) = take_bulk(&mut self.incoming) {
@@ -218,10 +218,10 @@ impl Peer {
         }
     }
 
-    /// The next value, which is a message of any bytes.
+    /// The next value, which is a message with a binary text.
     pub(crate) async fn push(&mut self) -> (String, Vec<u8>) {
         loop {
-            // Only the head is looked at before all of it is there: the texts behind it are read one by one.
+            // Parsed only when it is complete: then its strings are read one by one.
             let whole = take(&mut self.incoming.clone()).is_some();
             if whole && self.incoming.starts_with(b">3\r\n") {
                 self.incoming.advance(4);
@@ -251,7 +251,7 @@ impl Peer {
     }
 }
 
-/// Takes the next value out of what was read, if all of it is there.
+/// Takes the next value out of the buffer, if it is complete.
 pub(crate) fn take(incoming: &mut BytesMut) -> Option<Value> {
     let mut rest = &incoming[..];
     let value = parse(&mut rest)?;
@@ -260,7 +260,7 @@ pub(crate) fn take(incoming: &mut BytesMut) -> Option<Value> {
     Some(value)
 }
 
-/// The same for a text, every byte as it is.
+/// The same for a binary bulk string.
 fn take_bulk(incoming: &mut BytesMut) -> Option<Vec<u8>> {
     let end = incoming.windows(2).position(|two| two == b"\r\n")?;
     let head = String::from_utf8_lossy(&incoming[..end]).into_owned();

@@ -1,11 +1,11 @@
-//! What Redis libraries ask besides calling scripts.
+//! Redis commands that client libraries send besides calling scripts.
 use crate::common;
 
 use common::{Server, Value};
 use geartrain_resp::Options;
 
 #[tokio::test]
-async fn what_libraries_say_when_they_connect_is_understood() {
+async fn commands_of_client_libraries_on_connect_are_answered() {
     let server = Server::start().await;
     let mut peer = server.peer().await;
     server.clock.set(12.5);
@@ -164,7 +164,7 @@ async fn flushing_leaves_nothing_that_can_be_listed() {
         assert_eq!(peer.qless(call).await, expected.into(), "{call}");
     }
     assert_eq!(peer.qless("config.get 0 heartbeat").await, 60.into());
-    // The queue is not paused any more.
+    // The queue is no longer paused.
     peer.qless("put 0 w q again k {} 0").await;
     assert_eq!(peer.qless("pop 0 q w 1").await.json()[0]["jid"], "again");
     server.end().await;

@@ -1,18 +1,19 @@
--- What workers can do, what becomes of their jobs when they die, and what queues take and hand out.
+-- Capabilities: what workers announced, what happens to the jobs of a lost worker, and the limits of queues.
 
 local ABILITIES_MAX = 1024
 local EVIDENCE_BYTES_MAX = 4096
 local PRIORITIES_MAX = 16
-local ASKED_SECONDS = 10 -- how well it is known when somebody last asked a queue for jobs
+local ASKED_SECONDS = 10 -- resolution of the time of a queue's last pop
 
--- Abilities: a hash from workers to lists of { queue, klass or false, attempt_max or false }, and for each queue a hash from workers to what they can do there.
+-- Capabilities: a hash from workers to lists of { queue, klass or false, attempt_max or false }, and for each
+-- queue a hash from workers to their capabilities there.
 
-function able.of(worker)
-  local stored = call('HGET', key.able, worker)
+function capabilities.of(worker)
+  local stored = call('HGET', key.capabilities, worker)
   return stored and cmsgpack.unpack(stored) or {}
 end
 
--- Whether what a worker announced counts. A foreign script may have forgotten it.
+-- Whether a worker's announcement counts. A foreign script may have removed the worker.
 local function is_known(worker)
   return zset.score(key.workers, worker) ~= nil
 end
@@ -21,31 +22,33 @@ local function ability_id(queue, klass)
   return queue .. '\0' .. (klass or '')
 end
 
--- Writes what a worker can do, and lets the queues know.
-function able.write(worker, abilities)
+-- Writes a worker's capabilities, and those of its queues.
+function capabilities.write(worker, abilities)
   local queues = {}
-  for _, old in ipairs(able.of(worker)) do queues[old[1]] = queues[old[1]] or {} end
+  for _, old in ipairs(capabilities.of(worker)) do queues[old[1]] = queues[old[1]] or {} end
   for _, ability in ipairs(abilities) do
     local of = queues[ability[1]] or {}
     queues[ability[1]] = of
     of[#of + 1] = { ability[2], ability[3] }
   end
   for queue, of in pairs(queues) do
-    if #of == 0 then call('HDEL', key.can .. queue, worker) else call('HSET', key.can .. queue, worker, pack(of)) end
+    if #of == 0 then call('HDEL', key.can .. queue, worker) else call('HSET', key.can .. queue, worker,
+      pack(of)) end
   end
-  if #abilities == 0 then call('HDEL', key.able, worker) else call('HSET', key.able, worker, pack(abilities)) end
-  known.able = {}
+  if #abilities == 0 then call('HDEL', key.capabilities, worker) else call('HSET', key.capabilities, worker,
+    pack(abilities)) end
+  cache.capabilities = {}
 end
 
 -- change: can, only or cannot: lists of { queue, klass or nil, attempt_max or nil }
-function able.announce(worker, change)
+function capabilities.announce(worker, change)
   local abilities = {}
   local more = change.can or change.only or {}
   if change.cannot then
     at_most('abilities', #change.cannot, ABILITIES_MAX)
     local gone = {}
     for _, less in ipairs(change.cannot) do gone[ability_id(less[1], less[2])] = true end
-    for _, old in ipairs(able.of(worker)) do
+    for _, old in ipairs(capabilities.of(worker)) do
       if not gone[ability_id(old[1], old[2])] then abilities[#abilities + 1] = old end
     end
   else
@@ -57,42 +60,42 @@ function able.announce(worker, change)
       all[id] = { ability[1], ability[2] or false, ability[3] or false }
     end
     if change.can then
-      for _, old in ipairs(able.of(worker)) do add(old) end
+      for _, old in ipairs(capabilities.of(worker)) do add(old) end
     end
     for _, ability in ipairs(more) do add(ability) end
     at_most('abilities', count, ABILITIES_MAX)
     for _, ability in pairs(all) do abilities[#abilities + 1] = ability end
   end
-  -- By queue, and what is for any klass before what is for one.
+  -- By queue, and entries for any klass first.
   table.sort(abilities, function(one, other)
     if one[1] ~= other[1] then return one[1] < other[1] end
     return (one[2] or '') < (other[2] or '')
   end)
   finish.seen(worker)
-  able.write(worker, abilities)
+  capabilities.write(worker, abilities)
   for _, ability in ipairs(more) do job.register(ability[1]) end
-  if say.listening() then say.event('Announced', { worker = worker }) end
+  if publish.has_event_subscribers() then publish.event('Announced', { worker = worker }) end
 end
 
--- What workers can do in a queue.
+-- The capabilities of all workers in a queue.
 local function in_queue(queue)
-  local all = known.able[queue]
+  local all = cache.capabilities[queue]
   if not all then
     all = {}
     local flat = call('HGETALL', key.can .. queue)
     for at = 1, #flat, 2 do all[flat[at]] = cmsgpack.unpack(flat[at + 1]) end
-    known.able[queue] = all
+    cache.capabilities[queue] = all
   end
   return all
 end
 
--- Whether a worker has announced what it can do in a queue.
-function able.knows(queue, worker)
+-- Whether a worker has announced a capability in a queue.
+function capabilities.has_announced(queue, worker)
   return in_queue(queue)[worker] ~= nil
 end
 
--- How many workers have announced that they can do this; anything, if no klass is given.
-function able.count(queue, klass)
+-- How many workers have announced this klass; or any, without a klass.
+function capabilities.count(queue, klass)
   local count = 0
   for worker, abilities in pairs(in_queue(queue)) do
     for _, ability in ipairs(abilities) do
@@ -105,13 +108,13 @@ function able.count(queue, klass)
   return count
 end
 
--- What workers have announced, by name.
-function able.announced(worker)
-  local workers = worker and { worker } or sorted(call('HKEYS', key.able))
+-- The announced capabilities, by worker.
+function capabilities.announced(worker)
+  local workers = worker and { worker } or sorted(call('HKEYS', key.capabilities))
   local all = {}
   for _, name in ipairs(workers) do
     local seen, abilities = zset.score(key.workers, name), {}
-    for place, ability in ipairs(able.of(name)) do
+    for place, ability in ipairs(capabilities.of(name)) do
       abilities[place] = { queue = ability[1], klass = ability[2] or nil, attempt_max = ability[3] or nil }
     end
     if seen and #abilities > 0 then all[#all + 1] = { worker = name, seen = seen, abilities = abilities } end
@@ -119,8 +122,8 @@ function able.announced(worker)
   return all
 end
 
--- How long an attempt of a worker at a job may take: the shorter of what the job and the worker say.
-function able.attempt_max(of, worker)
+-- The limit of an attempt: the shorter of the job's and the worker's.
+function capabilities.attempt_max(of, worker)
   local max = of.terms and of.terms.attempt_max
   local abilities = in_queue(of.queue)[worker]
   if abilities then
@@ -136,23 +139,25 @@ function able.attempt_max(of, worker)
   return max
 end
 
--- A worker no longer counts.
-function able.forget(worker)
-  if call('HEXISTS', key.able, worker) == 1 then able.write(worker, {}) end
+-- Removes a worker's capabilities.
+function capabilities.forget(worker)
+  if call('HEXISTS', key.capabilities, worker) == 1 then capabilities.write(worker, {}) end
 end
 
--- Says that a worker is dead. Answers which jobs it had, in the order in which they were handed out.
-function able.gone(worker, evidence)
+-- Declares a worker lost. Returns its jobs in the order in which they were popped.
+function capabilities.worker_lost(worker, evidence)
   check_size('evidence', evidence, EVIDENCE_BYTES_MAX)
   local warned = key.warned .. worker
   local found, held = {}, {}
-  for _, jid in ipairs(zset.ask('ZRANGE', jobs_of(worker), 0, -1)) do found[jid] = true end
+  for _, jid in ipairs(zset.read('ZRANGE', jobs_of(worker), 0, -1)) do found[jid] = true end
   for _, jid in ipairs(call('SMEMBERS', warned)) do
     found[jid] = found[jid] or 'warned'
   end
   for jid, how in pairs(found) do
     local of = job.load(jid)
-    if of and of.state == 'running' and of.worker == worker and (how == true or of.grace) then held[#held + 1] = of end
+    if of and of.state == 'running' and of.worker == worker and (how == true or of.grace) then
+      held[#held + 1] = of
+    end
   end
   local on_list = is_known(worker)
   call('DEL', warned)
@@ -165,28 +170,29 @@ function able.gone(worker, evidence)
   local jids = {}
   for place, of in ipairs(held) do
     jids[place] = of.jid
-    able.crash(of, evidence)
+    capabilities.crash(of, evidence)
   end
-  able.forget(worker)
+  capabilities.forget(worker)
   zset.remove(key.workers, worker)
-  known.seen[worker] = nil
-  if say.listening() then say.event('WorkerGone', { worker = worker }) end
+  cache.seen[worker] = nil
+  if publish.has_event_subscribers() then publish.event('WorkerGone', { worker = worker }) end
   return jids
 end
 
--- What becomes of one job of a worker that died.
-function able.crash(of, evidence)
-  job.sure(of)
+-- Handles one job of a lost worker.
+function capabilities.crash(of, evidence)
+  job.check_type(of)
   job.append(of.at, job.crashed_entry(of.worker))
-  local remaining = finish.spend(of)
+  local remaining = finish.spend_retry(of)
   of.terms = of.terms or {}
   local crashes = (of.terms.crashes or 0) + 1
   of.terms.crashes, of.terms.evidence = crashes, evidence
-  side.write(of)
-  -- Whoever put a job that is tried without end set it no limit but its own.
+  put_options.write(of)
+  -- Without a limit of retries, only the job's own limit of crashes counts.
   local max = of.terms.crashes_max or tonumber(of.retries) ~= RETRIES_MAX and option.count('crashes-max') or 0
   if max > 0 and crashes >= max then
-    local message = 'Job was set aside after ' .. crashes .. ' of its workers died' .. (evidence and ': ' .. evidence or '')
+    local message = 'Job was set aside after ' .. crashes .. ' of its workers died' .. (evidence and ': '
+      .. evidence or '')
     finish.give_up(of, 'crashed-' .. of.queue, message, 'Crashes')
   elseif remaining < 0 then
     local group, message = finish.exhausted(of)
@@ -196,25 +202,27 @@ function able.crash(of, evidence)
   end
 end
 
--- Limits of a queue: { jobs_max, by_priority = { { priority, max }, … }, rate = { count, per, burst } } ------------------------------------------------
+-- Limits of a queue: { jobs_max, by_priority = { { priority, max }, … }, rate = { count, per, burst } } ---
 
-function able.limits(queue)
-  local limits = known.limits[queue]
+function capabilities.limits(queue)
+  local limits = cache.limits[queue]
   if limits == nil then
-    if known.limited == nil then known.limited = call('EXISTS', key.limits) == 1 end
-    local stored = known.limited and call('HGET', key.limits, queue)
+    if cache.limited == nil then cache.limited = call('EXISTS', key.limits) == 1 end
+    local stored = cache.limited and call('HGET', key.limits, queue)
     limits = stored and cmsgpack.unpack(stored) or false
-    known.limits[queue] = limits
+    cache.limits[queue] = limits
   end
   return limits
 end
 
-function able.set_limits(queue, limits)
+function capabilities.set_limits(queue, limits)
   local listed = limits.by_priority
   if #listed > PRIORITIES_MAX then bad('limit', 'must be for at most ' .. PRIORITIES_MAX .. ' priorities') end
   table.sort(listed, function(one, other) return one[1] < other[1] end)
   for place = 2, #listed do
-    if listed[place][1] == listed[place - 1][1] then bad('limit', 'for priority ' .. exact(listed[place][1]) .. ' is given twice') end
+    if listed[place][1] == listed[place - 1][1] then
+      bad('limit', 'for priority ' .. exact(listed[place][1]) .. ' is given twice')
+    end
   end
   local none = limits.jobs_max == 0
   for _, one in ipairs(listed) do none = none or one[2] == 0 end
@@ -225,14 +233,14 @@ function able.set_limits(queue, limits)
   else
     call('HDEL', key.limits, queue)
   end
-  known.limits, known.limited = {}, nil
-  out.woken[queue] = (out.woken[queue] or 0) + 1
-  if say.listening() then say.event('LimitsSet', { queue = queue }) end
+  cache.limits, cache.limited = {}, nil
+  out.ready[queue] = (out.ready[queue] or 0) + 1
+  if publish.has_event_subscribers() then publish.event('LimitsSet', { queue = queue }) end
 end
 
--- Refuses a new job that its queue has no room for.
-function able.check_limits(queue, priority)
-  local limits = able.limits(queue)
+-- Refuses a new job that exceeds its queue's limits.
+function capabilities.check_limits(queue, priority)
+  local limits = capabilities.limits(queue)
   if not limits then return end
   local listed, of_priority = limits.by_priority, nil
   for place = #listed, 1, -1 do
@@ -246,16 +254,18 @@ function able.check_limits(queue, priority)
   if of_priority and (not max or of_priority[2] < max) then max = of_priority[2] end
   if not max then return end
   local at, jobs = key.queue .. queue, 0
-  for _, name in ipairs({ '-work', '-locks', '-scheduled', '-depends' }) do jobs = jobs + zset.ask('ZCARD', at .. name) end
+  for _, name in ipairs({ '-work', '-locks', '-scheduled', '-depends' }) do
+    jobs = jobs + zset.read('ZCARD', at .. name)
+  end
   if jobs >= max then refuse('QueueFull', { queue = queue, jobs = jobs, max = max }) end
 end
 
--- The moment that the rate of a queue goes by: when the next job would start if all had started as late as they may.
-local function pace(queue, rate)
+-- The rate limiter of a queue (GCRA): the theoretical arrival time of the next job.
+local function arrival_time(queue, rate)
   local interval, burst = finite(rate[2] / rate[1]), rate[3]
   local at = tonumber(call('HGET', key.pace, queue)) or -finite_max
   if at > finite(now + finite((burst + 1) * interval)) then
-    at = now -- the clock went back
+    at = now -- the clock went backwards
   elseif at < now then
     at = now
   end
@@ -263,10 +273,10 @@ local function pace(queue, rate)
 end
 
 -- How many of the wanted jobs of a queue may start now.
-function able.starts(queue, wanted)
-  local limits = able.limits(queue)
+function capabilities.allowed_starts(queue, wanted)
+  local limits = capabilities.limits(queue)
   if not limits or not limits.rate then return wanted end
-  local at, interval, burst = pace(queue, limits.rate)
+  local at, interval, burst = arrival_time(queue, limits.rate)
   local starts = 0
   while starts < wanted and finite(at - now) <= finite(interval * (burst - 1)) do
     at = finite(at + interval)
@@ -275,24 +285,24 @@ function able.starts(queue, wanted)
   return starts
 end
 
--- Takes note that a job of a queue starts.
-function able.start(queue)
-  local limits = able.limits(queue)
+-- Counts one start of a job in a queue.
+function capabilities.count_start(queue)
+  local limits = capabilities.limits(queue)
   if not limits or not limits.rate then return end
-  local at, interval = pace(queue, limits.rate)
+  local at, interval = arrival_time(queue, limits.rate)
   call('HSET', key.pace, queue, finite(at + interval))
 end
 
 -- When the next job of a queue may start, if none may now.
-function able.opens(queue)
-  if able.starts(queue, 1) > 0 then return nil end
-  local at, interval, burst = pace(queue, able.limits(queue).rate)
+function capabilities.next_start(queue)
+  if capabilities.allowed_starts(queue, 1) > 0 then return nil end
+  local at, interval, burst = arrival_time(queue, capabilities.limits(queue).rate)
   return finite(at - finite(interval * (burst - 1)))
 end
 
--- Takes note that somebody asked a queue for jobs, unless somebody did at about the same time.
-function able.note_asked(queue)
-  local asked = known.asked[queue]
+-- Records the time of a queue's last pop, unless it was recorded a moment ago.
+function capabilities.record_pop(queue)
+  local asked = cache.asked[queue]
   if asked == nil then
     asked = tonumber(call('HGET', key.asked, queue)) or false
   end
@@ -300,5 +310,5 @@ function able.note_asked(queue)
     call('HSET', key.asked, queue, now)
     asked = now
   end
-  known.asked[queue] = asked
+  cache.asked[queue] = asked
 end

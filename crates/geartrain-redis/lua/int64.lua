@@ -1,8 +1,10 @@
--- Numbers of 64 bits, which a double cannot hold. Only those who wait have such: they choose theirs by lot. As text they are 16 hex digits.
+-- 64-bit integers, which a double cannot hold: stream and waiter numbers, which clients choose at random. As
+-- text they are 16 hex digits.
 
 local EXACT_MAX = 9007199254740992
 
--- Reads MessagePack as Redis's library does, but for such numbers, which stay texts. It is slow, and asked for only when there is one.
+-- A MessagePack reader like Redis's, except that 64-bit integers stay text. It is slow, and used only when
+-- there is one.
 local function reader(bytes)
   local at = 1
   local value
@@ -30,19 +32,26 @@ local function reader(bytes)
     return entries
   end
   local function large()
-    local digits = bytes:sub(at, at + 7):gsub('.', function(byte) return string.format('%02x', byte:byte()) end)
+    local digits = bytes:sub(at, at + 7):gsub('.', function(byte) return string.format('%02x',
+      byte:byte()) end)
     at = at + 8
     return digits
   end
   local sized = {
-    [0xcc] = function() return number(1) end, [0xcd] = function() return number(2) end, [0xce] = function() return number(4) end,
-    [0xcf] = large, [0xd9] = function() return text(number(1)) end, [0xda] = function() return text(number(2)) end,
+    [0xcc] = function() return number(1) end, [0xcd] = function() return number(2) end,
+      [0xce] = function() return number(4) end,
+    [0xcf] = large, [0xd9] = function() return text(number(1)) end,
+      [0xda] = function() return text(number(2)) end,
     [0xdb] = function() return text(number(4)) end, [0xdc] = function() return array(number(2)) end,
-    [0xdd] = function() return array(number(4)) end, [0xde] = function() return map(number(2)) end, [0xdf] = function() return map(number(4)) end,
-    [0xc0] = function() return nil end, [0xc2] = function() return false end, [0xc3] = function() return true end,
-    -- What else there is, is not asked for here.
-    [0xca] = function() return number(4) end, [0xcb] = function() return number(8) end, [0xd0] = function() return number(1) end,
-    [0xd1] = function() return number(2) end, [0xd2] = function() return number(4) end, [0xd3] = function() return number(8) end,
+    [0xdd] = function() return array(number(4)) end, [0xde] = function() return map(number(2)) end,
+      [0xdf] = function() return map(number(4)) end,
+    [0xc0] = function() return nil end, [0xc2] = function() return false end,
+      [0xc3] = function() return true end,
+    -- Other types do not occur here.
+    [0xca] = function() return number(4) end, [0xcb] = function() return number(8) end,
+      [0xd0] = function() return number(1) end,
+    [0xd1] = function() return number(2) end, [0xd2] = function() return number(4) end,
+      [0xd3] = function() return number(8) end,
   }
   value = function()
     local kind = number(1)
@@ -56,32 +65,32 @@ local function reader(bytes)
   return value()
 end
 
--- The request once more, with such numbers as texts.
-function large.request()
-  if not known.large then known.large = reader(known.request) end
-  return known.large
+-- The request decoded again, with 64-bit integers as text.
+function int64.request()
+  if not cache.large then cache.large = reader(cache.request) end
+  return cache.large
 end
 
--- A number as 16 hex digits, whether it is one or such a text already.
-function large.digits(number)
+-- 16 hex digits of a number, or of such text.
+function int64.digits(number)
   if type(number) == 'string' then return number end
   return string.format('%016x', number)
 end
 
--- Redis's library makes negative ones of those with 64 bits.
-function large.is(number)
+-- Redis's library decodes the largest ones as negative.
+function int64.is(number)
   return type(number) ~= 'number' or number < 0 or number >= EXACT_MAX
 end
 
 -- As MessagePack.
-function large.pack(digits)
+function int64.pack(digits)
   local high = tonumber(digits:sub(1, 8), 16)
   if high < 0x200000 then return pack(high * 4294967296 + tonumber(digits:sub(9), 16)) end
   return '\207' .. digits:gsub('..', function(byte) return string.char(tonumber(byte, 16)) end)
 end
 
 -- In decimal.
-function large.text(digits)
+function int64.text(digits)
   local limbs = {}
   for place = 1, 4 do limbs[place] = tonumber(digits:sub(place * 4 - 3, place * 4), 16) end
   local text = ''

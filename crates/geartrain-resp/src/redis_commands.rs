@@ -1,18 +1,19 @@
-//! What is asked of this front rather than of the queue: who one is, what one listens to, and what libraries want to know before they begin.
+//! Redis commands that this server answers itself: connection, authentication, publish/subscribe, and what
+//! client libraries ask before they start.
 
 use bytes::Bytes;
 use geartrain_core::{Call, GetRecurring, Jid, Reply};
 
 use crate::channels::Kind;
-use crate::connection::trouble;
+use crate::connection::backend_error;
 use crate::flush;
 use crate::frame::{Output, Protocol};
 use crate::front::Shared;
 use crate::qless;
 use crate::session::Session;
 
-/// All words, for those who ask. Calls of the queue are among them.
-const WORDS: [&str; 37] = [
+/// All commands, for `COMMAND`. Calls of the queue are among them.
+const COMMANDS: [&str; 37] = [
     "auth",
     "client",
     "command",
@@ -44,7 +45,7 @@ const WORDS: [&str; 37] = [
     "time",
     "unsubscribe",
     "zscore",
-    // These are known in order to be refused in their own words.
+    // Known only to be refused with their own error.
     "multi",
     "exec",
     "discard",
@@ -54,17 +55,17 @@ const WORDS: [&str; 37] = [
 ];
 
 /// How many of them are refused.
-const REFUSED: usize = 6;
+const REFUSED_COMMANDS: usize = 6;
 
-/// What libraries take this for: they read it, and choose what they send by it.
+/// The version that client libraries see, and choose their commands by.
 const REDIS_VERSION: &str = "7.0.0";
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Reads `EVALSHA <sha> 0 <command> <now> …` and its kin.
-pub(crate) fn call(request: &[Bytes], shared: &Shared) -> Result<(Call, qless::Asked), String> {
+/// Decodes `EVALSHA <sha> 0 <command> <now> …` and its variants.
+pub(crate) fn call(request: &[Bytes], shared: &Shared) -> Result<(Call, qless::CallContext), String> {
     let [name, script, keys, arguments @ ..] = request else { return Err(wrong_number(&request[0])) };
     let by_sha = name[4..].first().is_some_and(|letter| letter.eq_ignore_ascii_case(&b's'));
     if by_sha && !shared.scripts.has(script) {
@@ -96,28 +97,28 @@ fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned()
 }
 
-/// Answers one word.
+/// Executes one Redis command.
 pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
     let name = request[0].to_ascii_lowercase();
     let arguments = &request[1..];
-    if !session.is_trusted() && !matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset") {
+    if !session.is_authenticated() && !matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset") {
         return out.error(NO_AUTH);
     }
     let listening: &[&[u8]] =
         &[b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"];
-    if session.only_listens() && !listening.contains(&&name[..]) {
+    if session.is_subscriber_only() && !listening.contains(&&name[..]) {
         return out.error(&format!(
             "ERR Can't execute '{}': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
             shown(&name)
         ));
     }
     match (&name[..], arguments) {
-        (b"ping", []) if session.only_listens() => {
+        (b"ping", []) if session.is_subscriber_only() => {
             out.array(2);
             out.bulk("pong");
             out.bulk("");
         }
-        (b"ping", [text]) if session.only_listens() => {
+        (b"ping", [text]) if session.is_subscriber_only() => {
             out.array(2);
             out.bulk("pong");
             out.bulk(text);
@@ -160,28 +161,28 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
         (b"zscore", [key, member]) => zscore(key, member, shared, out).await,
         (b"dbsize", []) => match flush::count(&*shared.backend).await {
             Ok(count) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
-            Err(error) => out.error(&trouble(&error)),
+            Err(error) => out.error(&backend_error(&error)),
         },
         (b"keys", [pattern]) if shared.options.allow_flush => match flush::keys(&*shared.backend, pattern).await {
             Ok(keys) => {
                 out.array(keys.len());
                 keys.iter().for_each(|key| out.bulk(key));
             }
-            Err(error) => out.error(&trouble(&error)),
+            Err(error) => out.error(&backend_error(&error)),
         },
         (b"flushdb" | b"flushall", [] | [_]) if shared.options.allow_flush => {
             let flushed = flush::flush(&*shared.backend).await;
-            shared.channels.told().await;
+            shared.channels.flush().await;
             match flushed {
                 Ok(()) => out.simple("OK"),
-                Err(error) => out.error(&trouble(&error)),
+                Err(error) => out.error(&backend_error(&error)),
             }
         }
         (b"keys" | b"flushdb" | b"flushall", _) if !shared.options.allow_flush => out.error(&format!(
             "ERR {} is not allowed here: geartrain must be started so that it allows flushing",
             shown(&name).to_ascii_uppercase()
         )),
-        _ if WORDS[..WORDS.len() - REFUSED].iter().any(|word| word.as_bytes() == name) => {
+        _ if COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS].iter().any(|word| word.as_bytes() == name) => {
             out.error(&wrong_number(&name));
         }
         _ => out.error(&format!(
@@ -198,8 +199,8 @@ fn is(argument: &[u8], word: &str) -> bool {
 
 fn reset(session: &mut Session, out: &mut Output) {
     session.unsubscribe_all();
-    session.trust(false);
-    session.three = false;
+    session.set_authenticated(false);
+    session.resp3 = false;
     session.rename(String::new());
     out.protocol = Protocol::Two;
     out.simple("RESET");
@@ -212,13 +213,13 @@ async fn auth(user: &[u8], password: &[u8], session: &mut Session, shared: &Shar
     if !session.is_password(|| is_password(user, password, shared)).await {
         return out.error(WRONG_PASS);
     }
-    session.trust(true);
+    session.set_authenticated(true);
     out.simple("OK");
 }
 
-/// There is one user, whose name Redis made up.
+/// There is one user, with Redis's default name.
 fn is_password(user: &[u8], password: &[u8], shared: &Shared) -> bool {
-    // Compared by digests, so that how long it takes says nothing about how much of it is right.
+    // Compares digests, so that the time it takes does not reveal how much of the password is right.
     let digest = |text: &[u8]| sha1_smol::Sha1::from(text).digest().bytes();
     let right = shared.options.password.as_ref().map(|right| digest(right.as_bytes()));
     user == b"default" && right.is_none_or(|right| right == digest(password))
@@ -235,7 +236,7 @@ async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out:
         };
         rest = more;
     }
-    let (mut trusted, mut name) = (session.is_trusted(), None);
+    let (mut trusted, mut name) = (session.is_authenticated(), None);
     loop {
         match rest {
             [] => break,
@@ -264,8 +265,8 @@ async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out:
             Err(error) => return out.error(error),
         }
     }
-    session.trust(trusted);
-    session.three = protocol == Protocol::Three;
+    session.set_authenticated(trusted);
+    session.resp3 = protocol == Protocol::Three;
     out.protocol = protocol;
     out.map(7);
     out.bulk("server");
@@ -273,7 +274,7 @@ async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out:
     out.bulk("version");
     out.bulk(REDIS_VERSION);
     out.bulk("proto");
-    out.integer(if session.three { 3 } else { 2 });
+    out.integer(if session.resp3 { 3 } else { 2 });
     out.bulk("id");
     out.integer(i64::try_from(session.number).unwrap_or(i64::MAX));
     out.bulk("mode");
@@ -333,7 +334,7 @@ fn command(arguments: &[Bytes], out: &mut Output) {
         out.array(0);
         (0..3).for_each(|_| out.integer(0));
     };
-    let known = &WORDS[..WORDS.len() - REFUSED];
+    let known = &COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS];
     match arguments {
         [] => {
             out.array(known.len());
@@ -373,8 +374,8 @@ fn info(shared: &Shared) -> String {
         shared.peers().len(),
         shared.connections(),
         shared.calls.load(Relaxed),
-        shared.channels.names(None).len(),
-        shared.channels.patterns(),
+        shared.channels.channel_names(None).len(),
+        shared.channels.pattern_count(),
     )
 }
 
@@ -398,7 +399,7 @@ fn script(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
     }
 }
 
-/// Libraries are taken and named, and never run.
+/// Libraries are accepted and named, and never run.
 fn function(word: &[u8], rest: &[Bytes], out: &mut Output) {
     match (&word.to_ascii_lowercase()[..], rest) {
         (b"load", [body]) => load(body, out),
@@ -419,7 +420,7 @@ fn function(word: &[u8], rest: &[Bytes], out: &mut Output) {
     }
 }
 
-/// The library's name stands in the first line of its text.
+/// The library's name is in the first line of its text.
 fn load(body: &[u8], out: &mut Output) {
     let first = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let words = first.strip_prefix(b"#!").unwrap_or_default().split(u8::is_ascii_whitespace);
@@ -438,7 +439,7 @@ async fn subscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut
                 session.subscriptions(),
                 out,
             ),
-            Some(Err(error)) => return out.error(&trouble(&error)),
+            Some(Err(error)) => return out.error(&backend_error(&error)),
             None => return out.error("ERR too many subscriptions: a connection may have 10000"),
         }
     }
@@ -446,7 +447,7 @@ async fn subscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut
 
 fn unsubscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut Output) {
     let word = if kind == Kind::Channel { "unsubscribe" } else { "punsubscribe" };
-    let all = session.listens_to(kind);
+    let all = session.subscribed(kind);
     let names = if names.is_empty() { &all[..] } else { names };
     if names.is_empty() {
         return confirm(word, None, session.subscriptions(), out);
@@ -470,7 +471,7 @@ fn confirm(word: &str, name: Option<&Bytes>, count: usize, out: &mut Output) {
 fn pubsub(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
     match (&word.to_ascii_lowercase()[..], rest) {
         (b"channels", [] | [_]) => {
-            let names = shared.channels.names(rest.first().map(|pattern| &pattern[..]));
+            let names = shared.channels.channel_names(rest.first().map(|pattern| &pattern[..]));
             out.array(names.len());
             names.iter().for_each(|name| out.bulk(name));
         }
@@ -478,15 +479,16 @@ fn pubsub(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
             out.array(2 * rest.len());
             for name in rest {
                 out.bulk(name);
-                out.integer(shared.channels.count(name) as i64);
+                out.integer(shared.channels.subscriber_count(name) as i64);
             }
         }
-        (b"numpat", []) => out.integer(shared.channels.patterns() as i64),
+        (b"numpat", []) => out.integer(shared.channels.pattern_count() as i64),
         _ => out.error("ERR geartrain knows PUBSUB CHANNELS, PUBSUB NUMSUB and PUBSUB NUMPAT"),
     }
 }
 
-/// When a recurring job makes its next one: the one thing that a Qless client reads from a key rather than through the API.
+/// When a recurring job creates its next one: the only thing that a Qless client reads from a key and not
+/// through the API.
 async fn zscore(key: &[u8], member: &[u8], shared: &Shared, out: &mut Output) {
     let queue = key.strip_prefix(b"ql:q:").and_then(|rest| rest.strip_suffix(b"-recur"));
     let Some(queue) = queue else {
@@ -503,6 +505,6 @@ async fn zscore(key: &[u8], member: &[u8], shared: &Shared, out: &mut Output) {
             Some(Err(refusal)) => out.error(&format!("ERR {refusal}")),
             _ => out.nil(),
         },
-        Err(error) => out.error(&trouble(&error)),
+        Err(error) => out.error(&backend_error(&error)),
     }
 }
