@@ -55,13 +55,13 @@ impl std::fmt::Debug for StoreBackend {
 /// drops them too. One of the two comes last.
 #[derive(Debug, Clone)]
 struct Shutdown {
-    flag: Arc<AtomicBool>,
-    left: Receiver<Envelope>,
+    has_ended: Arc<AtomicBool>,
+    inbox: Receiver<Envelope>,
 }
 
 impl Shutdown {
     fn drain(&self) {
-        while self.left.drain().count() > 0 {}
+        while self.inbox.drain().count() > 0 {}
     }
 }
 
@@ -70,7 +70,7 @@ struct ShutdownGuard(Shutdown);
 
 impl Drop for ShutdownGuard {
     fn drop(&mut self) {
-        self.0.flag.store(true, Ordering::SeqCst);
+        self.0.has_ended.store(true, Ordering::SeqCst);
         self.0.drain();
     }
 }
@@ -156,27 +156,27 @@ impl StoreBackend {
         pipeline: CommitPipeline,
     ) -> Result<StoreBackend, BackendError> {
         let (inbox, messages) = flume::bounded(INBOX_BATCHES_MAX);
-        let again = inbox.downgrade();
+        let weak_inbox = inbox.downgrade();
         clock.on_jump(Box::new(move || {
             // If the inbox is full the engine is awake, and looks at the clock when it has read it.
-            if let Some(inbox) = again.upgrade() {
+            if let Some(inbox) = weak_inbox.upgrade() {
                 let _ = inbox.try_send(Message::ClockJumped.into());
             }
         }));
         pipeline.wake_engine_through(inbox.downgrade());
-        let shutdown = Shutdown { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
+        let shutdown = Shutdown { has_ended: Arc::new(AtomicBool::new(false)), inbox: messages.clone() };
         let shutdown_guard = ShutdownGuard(shutdown.clone());
         let in_flight = InFlight::default();
         let mut engine_loop =
             EngineLoop::new(engine, clock, messages.clone(), inbox.downgrade(), &in_flight, pipeline);
         engine_loop.start();
         let engine_cell = Arc::new(EngineCell::new(engine_loop, in_flight));
-        let sits = engine_cell.clone();
+        let thread_cell = engine_cell.clone();
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())
             .spawn(move || {
-                let _last_out = shutdown_guard;
-                sits.run(&messages);
+                let _shutdown_guard = shutdown_guard;
+                thread_cell.run(&messages);
             })
             .map_err(|error| broken(name, error))?;
         Ok(StoreBackend {
@@ -208,8 +208,8 @@ impl StoreBackend {
             drop(data_dir);
             let _ = slot.send(done);
         })?;
-        let shutdown = |_| OpenError::Io(std::io::Error::other("the backup thread panicked and printed why"));
-        answer.recv_async().await.map_err(shutdown)?
+        let panicked = |_| OpenError::Io(std::io::Error::other("the backup thread panicked and printed why"));
+        answer.recv_async().await.map_err(panicked)?
     }
 
     /// Bytes of payloads in memory that count towards the limit: not those of recurring jobs, and 0 without a
@@ -218,7 +218,7 @@ impl StoreBackend {
         self.data_dir.upgrade().map_or(0, |data_dir| data_dir.payload_bytes.load(Ordering::Relaxed))
     }
 
-    /// Answers the queued messages and the parked pops, then stops: every later command is refused.
+    /// Answers the queued messages, fails the parked pops, and refuses every later command.
     pub async fn shut_down(&self) {
         // If it has shut down already, that is what was wanted.
         let _ = self.ask(|slot| Message::Stop { slot: Some(slot) }).await;
@@ -226,9 +226,9 @@ impl StoreBackend {
 
     async fn ask<T>(&self, message: impl FnOnce(Slot<T>) -> Message) -> Result<T, BackendError> {
         let (slot, answer) = flume::bounded(1);
-        let shutdown = || broken(self.name, StoreError::Stopped);
-        self.inbox.send_async(self.engine_cell.envelope(message(slot))).await.map_err(|_| shutdown())?;
-        if self.shutdown.flag.load(Ordering::SeqCst) {
+        let stopped = || broken(self.name, StoreError::Stopped);
+        self.inbox.send_async(self.engine_cell.envelope(message(slot))).await.map_err(|_| stopped())?;
+        if self.shutdown.has_ended.load(Ordering::SeqCst) {
             self.shutdown.drain();
         }
         self.answer(answer).await
@@ -309,7 +309,7 @@ impl Drop for StoreBackend {
     fn drop(&mut self) {
         // First, so that nothing is written any more when the directory is unlocked.
         self.large = None;
-        if !self.shutdown.flag.load(Ordering::SeqCst) {
+        if !self.shutdown.has_ended.load(Ordering::SeqCst) {
             // Behind all earlier messages, so those are answered first.
             let _ = self.inbox.send(Message::Stop { slot: None }.into());
         }

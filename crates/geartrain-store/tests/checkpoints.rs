@@ -99,8 +99,8 @@ fn about_to_release(disk: &HoldingDisk) -> Lockstep {
 }
 
 fn put_and_cancel(store: &mut Lockstep, number: u64) {
-    store.ask(job(number, 500_000)).unwrap().unwrap();
-    store.ask(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
+    store.execute_one(job(number, 500_000)).unwrap().unwrap();
+    store.execute_one(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_failed_install_fails_the_reservation_and_the_store_recovers() {
     disk.disk.heal();
     // Longer than a segment, so that it needs a reservation before anything is written, and the disk is full.
     disk.disk.set_bytes_max(disk.disk.bytes());
-    store.ask(job(18, 6_000_000)).unwrap_err();
+    store.execute_one(job(18, 6_000_000)).unwrap_err();
     disk.disk.set_bytes_max(u64::MAX);
     put_and_cancel(&mut store, 19);
     assert_eq!(store.recoveries(), 1);
@@ -176,12 +176,12 @@ fn background_tasks_lose_nothing_on_a_failing_disk() {
         let mut kept = BTreeSet::new();
         let jobs = if seed % 3 == 2 { seed % JOBS } else { JOBS };
         for number in 0..jobs {
-            if matches!(store.ask(job(number, PAYLOAD_BYTES)), Ok(Ok(_))) {
+            if matches!(store.execute_one(job(number, PAYLOAD_BYTES)), Ok(Ok(_))) {
                 kept.insert(number);
             }
             // If this fails, it is unknown whether the job is there.
             if number >= ALIVE && kept.remove(&(number - ALIVE)) {
-                let _ = store.ask(Cancel { jids: vec![jid(number - ALIVE)] }.into());
+                let _ = store.execute_one(Cancel { jids: vec![jid(number - ALIVE)] }.into());
             }
         }
         let files = disk.list().unwrap_or_default();
@@ -198,7 +198,7 @@ fn background_tasks_lose_nothing_on_a_failing_disk() {
         }
         let mut store = open(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         for number in kept {
-            match store.ask(Get { jid: jid(number) }.into()) {
+            match store.execute_one(Get { jid: jid(number) }.into()) {
                 Ok(Ok(Reply::Get(Some(job)))) => assert_eq!(job.payload.bytes().len(), PAYLOAD_BYTES),
                 other => panic!("seed {seed}: job {number} is lost: {other:?}"),
             }
@@ -218,11 +218,11 @@ fn files_named(disk: &SimDisk, prefix: &str) -> Vec<(String, u64)> {
 
 /// Executes one command.
 trait Execute {
-    fn ask(&mut self, call: Call) -> Result<Answer, String>;
+    fn execute_one(&mut self, call: Call) -> Result<Answer, String>;
 }
 
 impl Execute for Lockstep {
-    fn ask(&mut self, call: Call) -> Result<Answer, String> {
+    fn execute_one(&mut self, call: Call) -> Result<Answer, String> {
         let sent = self.send(vec![call]);
         loop {
             self.engine_step();
@@ -235,7 +235,7 @@ impl Execute for Lockstep {
 }
 
 impl Execute for &StoreBackend {
-    fn ask(&mut self, call: Call) -> Result<Answer, String> {
+    fn execute_one(&mut self, call: Call) -> Result<Answer, String> {
         let answers = block_on(self.execute(vec![call]));
         answers.map(|mut answers| answers.remove(0)).map_err(|error| error.to_string())
     }
@@ -265,7 +265,7 @@ fn job(number: u64, bytes: usize) -> Call {
 }
 
 fn put(store: &mut impl Execute, number: u64) -> Result<(), String> {
-    store.ask(job(number, 10)).map(|answer| assert_eq!(answer, Ok(Reply::Put(PutReply::Created))))
+    store.execute_one(job(number, 10)).map(|answer| assert_eq!(answer, Ok(Reply::Put(PutReply::Created))))
 }
 
 /// Puts jobs from a number on, and returns the next number.
@@ -280,7 +280,7 @@ fn put_until(store: &mut impl Execute, first: u64, mut is_enough: impl FnMut() -
 }
 
 fn length(mut backend: &StoreBackend) -> u64 {
-    match backend.ask(Length { queue: QueueName::new("mail").unwrap() }.into()) {
+    match backend.execute_one(Length { queue: QueueName::new("mail").unwrap() }.into()) {
         Ok(Ok(Reply::Length(length))) => length,
         other => panic!("{other:?}"),
     }
@@ -388,10 +388,10 @@ fn held_install(disk: &HoldingDisk, checkpoint_bytes_min: u64) -> (Lockstep, u64
 fn a_log_that_grows_too_much_waits_for_the_install_and_reads_do_not() {
     let disk = HoldingDisk::new();
     let (mut store, number) = held_install(&disk, 6 << 20);
-    store.ask(job(number, 5 << 20)).unwrap().unwrap();
-    store.ask(Get { jid: jid(0) }.into()).unwrap().unwrap();
+    store.execute_one(job(number, 5 << 20)).unwrap().unwrap();
+    store.execute_one(Get { jid: jid(0) }.into()).unwrap().unwrap();
     assert!(!disk.has("checkpoint-"), "the read waited");
-    store.ask(job(number + 1, 10)).unwrap().unwrap();
+    store.execute_one(job(number + 1, 10)).unwrap().unwrap();
     assert!(disk.has("checkpoint-"), "the log grew on and on");
 }
 
@@ -399,6 +399,6 @@ fn a_log_that_grows_too_much_waits_for_the_install_and_reads_do_not() {
 fn a_batch_longer_than_a_segment_does_not_wait_for_the_install_if_there_is_space() {
     let disk = HoldingDisk::new();
     let (mut store, number) = held_install(&disk, 24 << 20);
-    store.ask(job(number, 17 << 20)).unwrap().unwrap();
+    store.execute_one(job(number, 17 << 20)).unwrap().unwrap();
     assert!(!disk.has("checkpoint-"), "it waited");
 }

@@ -126,15 +126,15 @@ fn a_subscription_survives_a_recovery() {
         put(&backend, 20);
         let (mut last, first) = next(&mut events);
         assert_eq!(first, 0);
-        let mut told = vec![];
-        while told.last() != Some(&20) {
+        let mut received = vec![];
+        while received.last() != Some(&20) {
             let (position, number) = next(&mut events);
             assert!(position > last, "failing after {operations}");
             last = position;
-            told.push(number);
+            received.push(number);
         }
-        assert!(told.len() >= 19, "failing after {operations}: {told:?}");
-        assert!(told.is_sorted());
+        assert!(received.len() >= 19, "failing after {operations}: {received:?}");
+        assert!(received.is_sorted());
         assert!(is_silent(&mut events));
         drop(backend);
         assert_eq!(block_on(events.next()), Err(SubscriptionEnd::Closed));
@@ -163,16 +163,16 @@ fn a_subscription_receives_the_events_that_turned_out_to_be_durable() {
         // If a checkpoint failed, whose result no command waits for, this command gets the error.
         let _ = block_on(backend.execute(vec![Get { jid: Jid::new("j1").unwrap() }.into()]));
         put(&backend, 2);
-        let heard = |events: &mut Box<dyn Subscription>| {
-            let mut heard = vec![next(events)];
-            while heard.last().is_some_and(|(_, number)| *number != 2) {
-                heard.push(next(events));
+        let receive_all = |events: &mut Box<dyn Subscription>| {
+            let mut received = vec![next(events)];
+            while received.last().is_some_and(|(_, number)| *number != 2) {
+                received.push(next(events));
             }
             assert!(is_silent(events));
-            heard
+            received
         };
-        let live = heard(&mut events);
-        assert_eq!(live, heard(&mut block_on(backend.subscribe_from(first)).unwrap()), "after {after}");
+        let live = receive_all(&mut events);
+        assert_eq!(live, receive_all(&mut block_on(backend.subscribe_from(first)).unwrap()), "after {after}");
     }
 }
 
@@ -185,12 +185,12 @@ fn a_position_published_before_a_power_cut_is_valid_after_it_or_refused() {
     // A pop is published before it is synced.
     let pop = Pop::new(QueueName::new("mail").unwrap(), WorkerName::new("w1").unwrap());
     assert!(block_on(backend.execute(vec![pop.into()])).unwrap()[0].is_ok());
-    let told = block_on(events.next()).unwrap().position;
+    let position = block_on(events.next()).unwrap().position;
     let disk = disk.crash_and_lose_all();
     drop(backend);
     let backend = open(&disk);
     put(&backend, 1);
-    assert_eq!(next(&mut block_on(backend.subscribe_from(told)).unwrap()).1, 1);
+    assert_eq!(next(&mut block_on(backend.subscribe_from(position)).unwrap()).1, 1);
 }
 
 #[test]

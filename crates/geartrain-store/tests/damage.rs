@@ -501,7 +501,7 @@ fn the_good_parts_of_a_checkpoint_are_restored_as_a_last_resort() {
     let at = |offset: usize| u64::from_le_bytes(whole[offset..offset + 8].try_into().unwrap()) as usize;
     let first = 24 + 12 + at(24);
     let second = first + 12 + at(first);
-    assert!(second < whole.len() - 1_000, "a checkpoint of one piece shows nothing");
+    assert!(second < whole.len() - 1_000, "a checkpoint of one part covers nothing");
     let expected = check(&directories.fill(&files)).unwrap().memory.jobs();
     // (byte, whether anything is lost): header, head, a part, its length, its checksum, the last byte of
     // jobs, the copy of the head.

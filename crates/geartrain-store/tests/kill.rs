@@ -140,8 +140,8 @@ fn work_until_killed(directory: &Path) -> ! {
         let fail = |job: &Popped| Fail::new(job.jid.clone(), holder(job), group.clone(), "odd").into();
         execute(&backend, failing.iter().map(fail).collect());
         print("failed", &failing.iter().map(|job| job.jid.clone()).collect::<Vec<_>>());
-        let allot = AllocateIds { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
-        let Ok(Reply::AllocateIds(first)) = execute(&backend, vec![allot.into()]).remove(0) else {
+        let allocate = AllocateIds { counter: "numbers".into(), count: Count::new(NUMBERS as i64).unwrap() };
+        let Ok(Reply::AllocateIds(first)) = execute(&backend, vec![allocate.into()]).remove(0) else {
             panic!("no number")
         };
         print("allocated", &[Jid::new(first.to_string()).unwrap()]);

@@ -269,7 +269,7 @@ fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_a
         let backend = open(&disk.crash());
         assert_eq!(jobs_in(&backend, 1), []);
         let (least, most) = (fitted.iter().min().unwrap(), fitted.iter().max().unwrap());
-        assert!(most < &(2 * least), "room was lost: {fitted:?} of {payload_bytes} bytes fitted");
+        assert!(most < &(2 * least), "space was lost: {fitted:?} of {payload_bytes} bytes fitted");
     }
 }
 

@@ -374,7 +374,7 @@ fn has_checkpoint(directory: &Path) -> bool {
 fn position_of(error: &OpenError) -> (u64, u64) {
     match error {
         OpenError::Wal(WalError::Damaged { segment, offset, .. }) => (*segment, *offset),
-        other => panic!("this names no place: {other:?}"),
+        other => panic!("this error has no position: {other:?}"),
     }
 }
 

@@ -167,14 +167,14 @@ fn a_slow_stream_is_disconnected_and_blocks_no_command() {
         assert!(block_on(backend.execute(chunks)).unwrap().iter().all(Result::is_ok));
         (0..1_000).for_each(|_| assert!(matches!(try_next(&mut fast), Some(Ok(_)))));
     }
-    let mut heard = 0;
+    let mut received = 0;
     let end = loop {
         match block_on(slow.next()) {
-            Ok(_) => heard += 1,
+            Ok(_) => received += 1,
             Err(end) => break end,
         }
     };
-    assert_eq!((heard, end), (10_000, ResultStreamEnd::Lagged));
+    assert_eq!((received, end), (10_000, ResultStreamEnd::Lagged));
     run(&backend, complete(&job, ""));
     assert!(matches!(try_next(&mut fast), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
 }

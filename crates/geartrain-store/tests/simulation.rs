@@ -175,7 +175,7 @@ impl<'a> Simulation<'a> {
         disk.heal();
         let is_another = if fault == Fault::OneFailure {
             // If a recovery is still due, it happens now.
-            let _ = ask(&mut store, Failures.into())?;
+            let _ = execute(&mut store, Failures.into())?;
             store.recoveries() > 0
         } else {
             store = open(&disk, spills)?;
@@ -305,14 +305,14 @@ impl<'a> Simulation<'a> {
 
     /// Every allocated number is unique, before a fault and after it.
     fn check_numbers(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
-        let (Command::AllocateIds(allot), Ok(Reply::AllocateIds(first))) = (&step.command, answer) else {
+        let (Command::AllocateIds(allocate), Ok(Reply::AllocateIds(first))) = (&step.command, answer) else {
             return Ok(());
         };
-        let last = self.allocated.entry(allot.counter.clone()).or_default();
+        let last = self.allocated.entry(allocate.counter.clone()).or_default();
         if first <= last {
             return Err(format!("{step}\nwas answered with {first}, but {last} was allocated already"));
         }
-        *last = first + allot.count.get() as u64 - 1;
+        *last = first + allocate.count.get() as u64 - 1;
         Ok(())
     }
 }
@@ -320,11 +320,11 @@ impl<'a> Simulation<'a> {
 /// The next number of a counter was never allocated, and those in between were requested.
 fn check_counter(store: &mut Lockstep, model: &mut Model, counter: &str, last: u64) -> Result<(), String> {
     let command = Command::from(AllocateIds { counter: counter.to_owned(), count: Count::ONE });
-    let next = ask(store, Call { now: None, command: command.clone() })?;
+    let next = execute(store, Call { now: None, command: command.clone() })?;
     match (next, model.run(Timestamp::ZERO, &command).0) {
         (Ok(Reply::AllocateIds(next)), Ok(Reply::AllocateIds(most))) if next > last && next <= most => Ok(()),
         (next, most) => Err(format!(
-            "{counter} goes on with {next:?} after {last}; all that was asked for ends before {most:?}"
+            "{counter} goes on with {next:?} after {last}; the requested numbers end before {most:?}"
         )),
     }
 }
@@ -355,7 +355,7 @@ fn open(disk: &SimDisk, spills: bool) -> Result<Lockstep, String> {
 }
 
 /// Executes a command, with all steps that its answer needs.
-fn ask(store: &mut Lockstep, call: Call) -> Result<Answer, String> {
+fn execute(store: &mut Lockstep, call: Call) -> Result<Answer, String> {
     let sent = store.send(vec![call]);
     for _ in 0..100 {
         store.engine_step();
@@ -431,7 +431,7 @@ fn differs(store: &mut Lockstep, mut model: Model, now: Timestamp) -> Option<Str
     };
     for command in readings(&model.jids(), &days).into_iter().filter(looks) {
         let call = Call { now: Some(now), command: command.clone() };
-        let answer = match ask(store, call) {
+        let answer = match execute(store, call) {
             Ok(answer) => without_tokens(answer),
             Err(error) => return Some(format!("{command:?} is not answered: {error}")),
         };

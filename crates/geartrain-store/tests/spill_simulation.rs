@@ -72,7 +72,7 @@ fn a_checkpoint_is_not_installed_before_its_spill_files_are_durable() {
             );
             let mut jobs = acknowledged.clone();
             jobs.insert(number.to_string(), payload);
-            if ask(&mut store, put.into(), &mut rng).is_err() {
+            if execute(&mut store, put.into(), &mut rng).is_err() {
                 tried = Some(jobs);
                 break;
             }
@@ -131,7 +131,7 @@ fn run_history(seed: u64, counts: &mut Counts) -> Result<(), String> {
         for _ in 0..rng.usize(1..COMMANDS) {
             let mut after = acknowledged.clone();
             let command = change(&mut after, &mut rng);
-            match ask(&mut store, command, &mut rng) {
+            match execute(&mut store, command, &mut rng) {
                 Ok(Ok(_)) => acknowledged = after,
                 Ok(Err(refusal)) => return Err(with_seed(refusal.to_string())),
                 Err(_) => {
@@ -203,8 +203,8 @@ fn change(jobs: &mut Jobs, rng: &mut Rng) -> Command {
 fn compare(store: &mut Lockstep, expected: &Jobs) -> Result<(), String> {
     let jids: Vec<Jid> = (0..JOBS).map(|n| Jid::new(n.to_string()).unwrap()).collect();
     // The first command after a failure may get its error.
-    let mut ask = || ask(store, GetMany { jids: jids.clone() }.into(), &mut Rng::with_seed(0));
-    let jobs = match ask().or_else(|_| ask())? {
+    let mut execute = || execute(store, GetMany { jids: jids.clone() }.into(), &mut Rng::with_seed(0));
+    let jobs = match execute().or_else(|_| execute())? {
         Ok(Reply::GetMany(jobs)) => jobs,
         other => return Err(format!("{other:?}")),
     };
@@ -219,7 +219,7 @@ fn compare(store: &mut Lockstep, expected: &Jobs) -> Result<(), String> {
 }
 
 /// Sends a command, and runs random steps until there is an answer.
-fn ask(store: &mut Lockstep, command: Command, rng: &mut Rng) -> Result<Answer, String> {
+fn execute(store: &mut Lockstep, command: Command, rng: &mut Rng) -> Result<Answer, String> {
     let sent = store.send(vec![Call { now: Some(Timestamp::ZERO), command }]);
     for _ in 0..1_000 {
         step(store, rng);

@@ -93,8 +93,8 @@ impl Simulation {
                 90..93 => self.restart(SimDisk::kill),
                 93..96 => self.restart(SimDisk::crash),
                 96..98 => {
-                    let room = self.rng.u64(..2) * self.options.segment_bytes;
-                    self.disk.set_bytes_max(self.disk.bytes() + room);
+                    let space = self.rng.u64(..2) * self.options.segment_bytes;
+                    self.disk.set_bytes_max(self.disk.bytes() + space);
                 }
                 _ => self.disk.set_bytes_max(u64::MAX),
             }

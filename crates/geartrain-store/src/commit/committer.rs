@@ -333,7 +333,7 @@ impl Committer {
     fn add_snapshot_part(&mut self, part: SnapshotPart) -> io::Result<()> {
         if part.is_head {
             self.checkpoint = CheckpointState::Idle;
-            self.spill_writer.files.are_empty(part.empty_files);
+            self.spill_writer.files.mark_empty(part.empty_files);
             if self.checkpoints.disk.free_bytes()?.is_some_and(|free| free < part.bytes_expected) {
                 self.wal.remove_spares().map_err(io::Error::other)?;
             }

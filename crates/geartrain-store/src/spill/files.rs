@@ -201,12 +201,12 @@ impl PayloadFiles {
                 None => Ok(task.payload.clone()),
                 Some(location) => self.reader.read(location),
             };
-            let publication = match payload {
+            let added = match payload {
                 Ok(_) if written.is_full => Err(task),
                 Ok(payload) => self.add(task, payload.bytes(), &mut written)?,
                 Err(_) => Err(task),
             };
-            if let Err(task) = publication {
+            if let Err(task) = added {
                 written.moved.push(task.ended(None));
             }
         }
@@ -309,7 +309,7 @@ impl PayloadFiles {
     }
 
     /// No job refers to these files any more; only checkpoints begun before may.
-    pub(crate) fn are_empty(&mut self, files: Vec<u64>) {
+    pub(crate) fn mark_empty(&mut self, files: Vec<u64>) {
         self.empty.extend(files);
     }
 
@@ -422,8 +422,8 @@ mod tests {
         let written = files.write(engine.pick_spill_victims(0, u64::MAX)).unwrap();
         assert!(!written.is_full);
         written.moved.into_iter().for_each(|moved| engine.finish_spill(moved));
-        let places: BTreeMap<Jid, SpillLocation> = engine.spilled_payloads().collect();
-        places.into_values().collect()
+        let locations: BTreeMap<Jid, SpillLocation> = engine.spilled_payloads().collect();
+        locations.into_values().collect()
     }
 
     #[test]

@@ -141,8 +141,8 @@ impl Disk for RealDisk {
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
-        let metadata = rustix::fs::fstatvfs(&self.directory)?;
-        Ok(Some(metadata.f_bavail.saturating_mul(metadata.f_frsize)))
+        let file_system = rustix::fs::fstatvfs(&self.directory)?;
+        Ok(Some(file_system.f_bavail.saturating_mul(file_system.f_frsize)))
     }
 
     fn spawn(&self, work: Task) -> Join {
