@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use geartrain::engine::{Effects, Engine, Limits};
 use geartrain::{Command, Timestamp};
-use geartrain_store::wal::{Wal, WalOptions, Position, RealDisk};
+use geartrain_store::wal::{Position, RealDisk, Wal, WalOptions};
 
 use super::COMMANDS_PER_LIFECYCLE;
 use super::load::{self, Load};
