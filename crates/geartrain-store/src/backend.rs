@@ -1,4 +1,4 @@
-//! The way in: commands from any thread, to the one that owns the engine.
+//! The backend: accepts commands from any thread, executes them inline or sends them to the engine's thread.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,32 +13,33 @@ use geartrain_core::{
 };
 
 use crate::backup::{self, BackedUp};
-use crate::delivery::{Answered, Audience, RefusableSlot, Slot};
-use crate::embedded::{OpenError, Premises, Started, Store};
-use crate::host::{Host, Message, Posted};
-use crate::keeper::Keeper;
-use crate::large::LargeWriter;
-use crate::log::{Disk, chance};
+use crate::commit::pipeline::CommitPipeline;
+use crate::data_dir::DataDir;
+use crate::engine_loop::{EngineLoop, Envelope, Message};
+use crate::error::StoreError;
+use crate::inline_exec::{EngineCell, InFlight};
 use crate::options::StoreOptions;
-use crate::seat::{Seat, Tally};
-use crate::trouble::Trouble;
+use crate::publish::{BatchReply, Publisher, RefusableSlot, Slot};
+use crate::recovery::{OpenError, Started, Store};
+use crate::spill::large::LargeWriter;
+use crate::wal::{Disk, random_u64};
 
-/// How many batches wait for the engine before those who send more have to wait themselves.
+/// Back-pressure: with this many batches in the inbox, further callers wait.
 const INBOX_BATCHES_MAX: usize = 16_384;
 
-/// The engine in this process.
+/// The engine in this process, in memory or with a data directory.
 ///
 /// Dropping it shuts it down, and waits for its thread to end.
 pub struct StoreBackend {
     name: &'static str,
-    inbox: Sender<Posted>,
-    gone: Gone,
-    seat: Arc<Seat>,
+    inbox: Sender<Envelope>,
+    shutdown: Shutdown,
+    engine_cell: Arc<EngineCell>,
     thread: Option<JoinHandle<()>>,
-    /// Writes large payloads to files of their own; none if nothing is kept.
+    /// Writes large payloads to files of their own; `None` without a data directory.
     large: Option<LargeWriter>,
-    /// Where everything is kept, as long as the thread is there; nowhere if nothing is.
-    premises: Weak<Premises>,
+    /// The data directory, as long as the engine's thread runs; dangling without one.
+    data_dir: Weak<DataDir>,
 }
 
 impl std::fmt::Debug for StoreBackend {
@@ -47,35 +48,35 @@ impl std::fmt::Debug for StoreBackend {
     }
 }
 
-/// Whether the thread is gone, and what it can no longer answer.
+/// Whether the engine's thread has ended, and the messages it can no longer answer.
 ///
-/// A message may be sent just when the thread ends, and would then be neither answered nor dropped. So the thread first says that it
-/// is gone and then drops what is left; whoever sends looks afterwards whether it is gone, and drops what is left too. One of the two
-/// comes last.
+/// A message may be sent just when the thread ends, and would then be neither answered nor dropped. So the
+/// thread first sets the flag and then drops the queued messages; a sender checks the flag after sending, and
+/// drops them too. One of the two comes last.
 #[derive(Debug, Clone)]
-struct Gone {
-    flag: Arc<AtomicBool>,
-    left: Receiver<Posted>,
+struct Shutdown {
+    has_ended: Arc<AtomicBool>,
+    inbox: Receiver<Envelope>,
 }
 
-impl Gone {
-    fn drop_what_is_left(&self) {
-        while self.left.drain().count() > 0 {}
+impl Shutdown {
+    fn drain(&self) {
+        while self.inbox.drain().count() > 0 {}
     }
 }
 
-/// Held by the thread: says that it is gone even if it panics.
-struct LastOut(Gone);
+/// Held by the engine's thread: reports its end even if it panics.
+struct ShutdownGuard(Shutdown);
 
-impl Drop for LastOut {
+impl Drop for ShutdownGuard {
     fn drop(&mut self) {
-        self.0.flag.store(true, Ordering::SeqCst);
-        self.0.drop_what_is_left();
+        self.0.has_ended.store(true, Ordering::SeqCst);
+        self.0.drain();
     }
 }
 
 impl StoreBackend {
-    /// An engine that keeps nothing beyond this process.
+    /// An engine without a data directory: its jobs end with the process.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -91,15 +92,20 @@ impl StoreBackend {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn in_memory(clock: Arc<dyn Clock>) -> Result<StoreBackend, BackendError> {
-        StoreBackend::start("memory", Engine::new(limits()), clock, Keeper::Nowhere(Audience::default()))
+        StoreBackend::start(
+            "memory",
+            Engine::new(limits()),
+            clock,
+            CommitPipeline::Volatile(Publisher::default()),
+        )
     }
 
-    /// An engine that keeps everything in a directory, which is made if it is not there.
+    /// An engine whose jobs are durable in a data directory, which is created if it is missing.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use geartrain_core::{Backend, Call, Jid, Klass, Length, Put, QueueName, Reply};
-    /// use geartrain_store::{StoreBackend, StoreOptions, SystemClock};
+    /// use geartrain_store::{StoreBackend, StoreOptions};
     /// # pollster::block_on(async {
     /// let directory = std::env::temp_dir().join(format!("geartrain-doc-{}", std::process::id()));
     /// let mail = QueueName::new("mail")?;
@@ -121,25 +127,25 @@ impl StoreBackend {
         options: StoreOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<StoreBackend, OpenError> {
-        StoreBackend::keep_in(Store::in_directory(directory, options, limits())?, clock)
+        StoreBackend::start_durable(Store::in_directory(directory, options, limits())?, clock)
     }
 
-    /// The same on any disk, which nobody else may use meanwhile.
+    /// Like [`open`](StoreBackend::open), on any disk. No other store may use the disk meanwhile.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         options: StoreOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<StoreBackend, OpenError> {
-        StoreBackend::keep_in(Store::on(disk, options, limits()), clock)
+        StoreBackend::start_durable(Store::on(disk, options, limits()), clock)
     }
 
-    fn keep_in(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
-        let Started { engine, scribe, .. } = store.start(clock.now())?;
-        let premises = Arc::downgrade(store.premises());
+    fn start_durable(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
+        let Started { engine, pipeline, .. } = store.start(clock.now())?;
+        let data_dir = Arc::downgrade(store.data_dir());
         let large = LargeWriter::new(store.large().clone());
-        let started = StoreBackend::start("embedded", engine, clock, Keeper::Log { store, scribe });
+        let started = StoreBackend::start("embedded", engine, clock, CommitPipeline::Wal { store, pipeline });
         let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;
-        (started.premises, started.large) = (premises, Some(large));
+        (started.data_dir, started.large) = (data_dir, Some(large));
         Ok(started)
     }
 
@@ -147,62 +153,72 @@ impl StoreBackend {
         name: &'static str,
         engine: Engine,
         clock: Arc<dyn Clock>,
-        keeper: Keeper,
+        pipeline: CommitPipeline,
     ) -> Result<StoreBackend, BackendError> {
         let (inbox, messages) = flume::bounded(INBOX_BATCHES_MAX);
-        let again = inbox.downgrade();
+        let weak_inbox = inbox.downgrade();
         clock.on_jump(Box::new(move || {
             // If the inbox is full the engine is awake, and looks at the clock when it has read it.
-            if let Some(inbox) = again.upgrade() {
-                let _ = inbox.try_send(Message::LookAgain.into());
+            if let Some(inbox) = weak_inbox.upgrade() {
+                let _ = inbox.try_send(Message::ClockJumped.into());
             }
         }));
-        keeper.wake_through(inbox.downgrade());
-        let gone = Gone { flag: Arc::new(AtomicBool::new(false)), left: messages.clone() };
-        let last_out = LastOut(gone.clone());
-        let tally = Tally::default();
-        let mut host = Host::new(engine, clock, messages.clone(), inbox.downgrade(), &tally, keeper);
-        host.begin();
-        let seat = Arc::new(Seat::new(host, tally));
-        let sits = seat.clone();
+        pipeline.wake_engine_through(inbox.downgrade());
+        let shutdown = Shutdown { has_ended: Arc::new(AtomicBool::new(false)), inbox: messages.clone() };
+        let shutdown_guard = ShutdownGuard(shutdown.clone());
+        let in_flight = InFlight::default();
+        let mut engine_loop =
+            EngineLoop::new(engine, clock, messages.clone(), inbox.downgrade(), &in_flight, pipeline);
+        engine_loop.start();
+        let engine_cell = Arc::new(EngineCell::new(engine_loop, in_flight));
+        let thread_cell = engine_cell.clone();
         let thread = std::thread::Builder::new()
             .name("geartrain-engine".into())
             .spawn(move || {
-                let _last_out = last_out;
-                sits.run(&messages);
+                let _shutdown_guard = shutdown_guard;
+                thread_cell.run(&messages);
             })
             .map_err(|error| broken(name, error))?;
-        Ok(StoreBackend { name, inbox, gone, seat, thread: Some(thread), large: None, premises: Weak::new() })
+        Ok(StoreBackend {
+            name,
+            inbox,
+            shutdown,
+            engine_cell,
+            thread: Some(thread),
+            large: None,
+            data_dir: Weak::new(),
+        })
     }
 
-    /// Copies everything into a directory, which must be empty or not there, while work goes on. The copy can be opened like the original, and all
-    /// that was acknowledged before the call is in it; of what comes meanwhile there may be some. If it fails, nothing is left behind.
+    /// Copies the data directory, while work goes on, into a directory that must be empty or missing. The
+    /// copy can be opened like the original. It has all that was acknowledged before the call, and maybe some
+    /// of what comes meanwhile. If the backup fails, nothing is left behind.
     pub async fn backup(&self, to: &Path) -> Result<BackedUp, OpenError> {
-        let Some(premises) = self.premises.upgrade() else {
-            let why = "the queue keeps nothing on a disk, or has been shut down";
+        let Some(data_dir) = self.data_dir.upgrade() else {
+            let why = "the queue has no data directory, or has been shut down";
             return Err(OpenError::NothingKept { why });
         };
         let (slot, answer) = flume::bounded(1);
         let to = to.to_owned();
-        // It has its own thread, because it takes long and neither the engine nor whoever waits for it may stand still.
+        // On its own thread, because a backup takes long and must block neither the engine nor the async
+        // caller.
         std::thread::Builder::new().name("geartrain-backup".into()).spawn(move || {
-            let done = backup::backup(&premises, &to);
-            // Whoever hears of it may want to open the directory again.
-            drop(premises);
+            let done = backup::backup(&data_dir, &to);
+            // Before the reply: the caller may want to open the directory again.
+            drop(data_dir);
             let _ = slot.send(done);
         })?;
-        let gone =
-            |_| OpenError::Io(std::io::Error::other("the thread that made the copy panicked, and said why"));
-        answer.recv_async().await.map_err(gone)?
+        let panicked = |_| OpenError::Io(std::io::Error::other("the backup thread panicked and printed why"));
+        answer.recv_async().await.map_err(panicked)?
     }
 
-    /// How many bytes of payloads are in memory, as far as that is limited: those of recurring jobs, and of a queue that keeps nothing on a disk, are
-    /// not counted.
+    /// Bytes of payloads in memory that count towards the limit: not those of recurring jobs, and 0 without a
+    /// data directory.
     pub fn payload_bytes_in_memory(&self) -> u64 {
-        self.premises.upgrade().map_or(0, |premises| premises.payload_bytes.load(Ordering::Relaxed))
+        self.data_dir.upgrade().map_or(0, |data_dir| data_dir.payload_bytes.load(Ordering::Relaxed))
     }
 
-    /// Answers what was asked so far, turns away those who wait, and from then on every command.
+    /// Answers the queued messages, fails the parked pops, and refuses every later command.
     pub async fn shut_down(&self) {
         // If it has shut down already, that is what was wanted.
         let _ = self.ask(|slot| Message::Stop { slot: Some(slot) }).await;
@@ -210,33 +226,33 @@ impl StoreBackend {
 
     async fn ask<T>(&self, message: impl FnOnce(Slot<T>) -> Message) -> Result<T, BackendError> {
         let (slot, answer) = flume::bounded(1);
-        let gone = || broken(self.name, Trouble::Gone);
-        self.inbox.send_async(self.seat.posted(message(slot))).await.map_err(|_| gone())?;
-        if self.gone.flag.load(Ordering::SeqCst) {
-            self.gone.drop_what_is_left();
+        let stopped = || broken(self.name, StoreError::Stopped);
+        self.inbox.send_async(self.engine_cell.envelope(message(slot))).await.map_err(|_| stopped())?;
+        if self.shutdown.has_ended.load(Ordering::SeqCst) {
+            self.shutdown.drain();
         }
         self.answer(answer).await
     }
 
-    /// Has the large payloads of a batch written first.
+    /// Writes the large payloads of a batch, then executes it.
     async fn execute_large(
         &self,
         large: &LargeWriter,
         batch: Vec<Call>,
     ) -> Result<Vec<Answer>, BackendError> {
         let written = large.write(batch).await;
-        let (mut batch, files) = written.map_err(|trouble| broken(self.name, trouble))?;
+        let (mut batch, files) = written.map_err(|failure| broken(self.name, failure))?;
         batch.iter_mut().for_each(|call| call.command.unshare());
-        let answered = self.ask(|slot| self.seat.batch(batch, Some(files), slot)).await?;
-        Ok(answered.answers)
+        let reply = self.ask(|slot| self.engine_cell.batch(batch, Some(files), slot)).await?;
+        Ok(reply.answers)
     }
 
-    async fn answer<T>(&self, answer: Receiver<Result<T, Trouble>>) -> Result<T, BackendError> {
+    async fn answer<T>(&self, answer: Receiver<Result<T, StoreError>>) -> Result<T, BackendError> {
         let answer = answer.recv_async().await;
-        answer.unwrap_or(Err(Trouble::Gone)).map_err(|trouble| broken(self.name, trouble))
+        answer.unwrap_or(Err(StoreError::Stopped)).map_err(|failure| broken(self.name, failure))
     }
 
-    /// The same for what may be refused.
+    /// Like [`ask`](StoreBackend::ask), for a reply that may be a refusal.
     async fn ask_for<T>(&self, message: impl FnOnce(RefusableSlot<T>) -> Message) -> Result<T, BackendError> {
         self.ask(message).await?.map_err(BackendError::Refused)
     }
@@ -251,23 +267,24 @@ impl Backend for StoreBackend {
                 return self.execute_large(large, batch).await;
             }
             let mut batch = batch;
-            // On the caller's thread: no other has the time.
+            // On the caller's thread, to save the engine's time.
             batch.iter_mut().for_each(|call| call.command.unshare());
-            let Answered { answers, spent } = match self.seat.do_now(batch, &self.inbox) {
-                Ok(answer) => self.answer(answer).await?,
-                Err(batch) => self.ask(|slot| self.seat.batch(batch, None, slot)).await?,
-            };
-            drop(spent);
+            let BatchReply { answers, spent_calls } =
+                match self.engine_cell.try_run_inline(batch, &self.inbox) {
+                    Ok(answer) => self.answer(answer).await?,
+                    Err(batch) => self.ask(|slot| self.engine_cell.batch(batch, None, slot)).await?,
+                };
+            drop(spent_calls);
             Ok(answers)
         })
     }
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
-        Box::pin(self.ask_for(move |slot| Message::Wait { pop, wait, slot }))
+        Box::pin(self.ask_for(move |slot| Message::ParkPop { pop, wait, slot }))
     }
 
     fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
-        Box::pin(self.ask_for(move |slot| Message::Ready { queues, wait, slot }))
+        Box::pin(self.ask_for(move |slot| Message::AwaitReady { queues, wait, slot }))
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
@@ -279,25 +296,26 @@ impl Backend for StoreBackend {
     }
 
     fn ack_events(&self, position: u64) {
-        // If the inbox is full they are held until the next time that somebody says so.
-        let _ = self.inbox.try_send(Message::LetEventsGo { position }.into());
+        // If the inbox is full the events are retained until the next acknowledgement.
+        let _ = self.inbox.try_send(Message::AckEvents { position }.into());
     }
 
-    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
-        Box::pin(self.ask_for(move |slot| Message::Follow { front, slot }))
+    fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        Box::pin(self.ask_for(move |slot| Message::OpenResultStream { stream_id, slot }))
     }
 }
 
 impl Drop for StoreBackend {
     fn drop(&mut self) {
-        // Nothing is written any more when the directory is let go of.
+        // First, so that nothing is written any more when the directory is unlocked.
         self.large = None;
-        if !self.gone.flag.load(Ordering::SeqCst) {
-            // Behind all that was sent before it, so that is answered first.
+        if !self.shutdown.has_ended.load(Ordering::SeqCst) {
+            // Behind all earlier messages, so those are answered first.
             let _ = self.inbox.send(Message::Stop { slot: None }.into());
         }
         if let Some(thread) = self.thread.take() {
-            // If it panicked, its message was printed and every caller was told; there is nothing to add here.
+            // If it panicked, its message was printed and every caller got an error; there is nothing to add
+            // here.
             let _ = thread.join();
         }
     }
@@ -308,5 +326,5 @@ fn broken(backend: &'static str, source: impl std::error::Error + Send + Sync + 
 }
 
 fn limits() -> Limits {
-    Limits { hash_seed: chance(), ..Limits::default() }
+    Limits { hash_seed: random_u64(), ..Limits::default() }
 }

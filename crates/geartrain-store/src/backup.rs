@@ -1,43 +1,43 @@
-//! Copies a directory while it is in use, into another that can be opened by itself.
+//! Backup: copies a data directory while it is in use. The copy can be opened by itself.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 use geartrain_core::SpillLocation;
 
 use crate::checkpoint::Checkpoints;
-use crate::embedded::{OpenError, Premises, make_private};
-use crate::log::{self, Copied, Disk, RealDisk};
-use crate::payloads;
+use crate::data_dir::{DataDir, make_private};
+use crate::recovery::OpenError;
+use crate::spill::files;
+use crate::wal::{self, CopiedWal, Disk, RealDisk};
 
-/// What a backup consists of.
+/// The size of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackedUp {
-    /// How many bytes the checkpoint has; 0 if there is none.
+    /// Bytes of the checkpoint; 0 if there is none.
     pub checkpoint_bytes: u64,
-    /// How many segments the log has.
+    /// Segments of the log.
     pub log_segments: u64,
-    /// How long they are together.
+    /// Their length together.
     pub log_bytes: u64,
-    /// How many files hold payloads that are not in memory.
+    /// Files that hold spilled payloads.
     pub payload_files: u64,
-    /// How long they are together.
+    /// Their length together.
     pub payload_file_bytes: u64,
 }
 
 /// Copies the newest checkpoint, and the log behind it as far as it is written.
-pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenError> {
+pub(crate) fn backup(data_dir: &DataDir, to: &Path) -> Result<BackedUp, OpenError> {
     let target = Target::new(to)?;
-    // Until the copy is done no file goes away that it needs. New ones may come.
-    let _hold = premises.gate.lock().unwrap_or_else(PoisonError::into_inner);
-    let from = &premises.disk.0;
-    let checkpoints = Checkpoints::new(from.clone(), premises.gate.clone());
+    // No file is removed until the copy is done. New ones may be created.
+    let _no_removals = data_dir.backup_gate.lock();
+    let from = &data_dir.disk;
+    let checkpoints = Checkpoints::new(from.clone(), data_dir.backup_gate.clone());
     let (first, checkpoint_bytes) = match checkpoints.names()?.pop() {
-        None => (log::BEGINNING, 0),
+        None => (wal::BEGINNING, 0),
         Some((name, bytes)) => {
-            // Read as a whole, so that a damaged one is noticed while the original is still there.
+            // Verified, so that a damaged one is noticed while the original is still there.
             let checkpoint = checkpoints.open(&name, bytes)?;
             let position = checkpoint.position;
             checkpoint.verify()?;
@@ -45,16 +45,16 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
             (position, bytes)
         }
     };
-    let copied = log::copy(&**from, &target.disk, first, &mut |_, _| Ok(()))?;
-    let Copied { segments, bytes, damage, .. } = copied;
+    let copied = wal::copy(&**from, &target.disk, first, &mut |_, _| Ok(()))?;
+    let CopiedWal { segments, bytes, damage, .. } = copied;
     if let Some(damage) = damage {
         return Err(damage.into());
     }
-    // After the log: the files that its deltas name were complete before it was written. What is added to
-    // other files meanwhile is in the log, and need not be in them.
-    let mut payload_files = payloads::files_on(&**from)?;
+    // After the log: the files that its changes refer to were complete before it was written. Payloads added
+    // to spill files meanwhile are in the log too, and need not be in the copy of the file.
+    let mut payload_files = files::files_on(&**from)?;
     for (file, bytes) in std::mem::take(&mut payload_files) {
-        match copy_file(&**from, &target.disk, &payloads::name_of(file), bytes) {
+        match copy_file(&**from, &target.disk, &files::name_of(file), bytes) {
             // The file of a payload whose put was never executed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && SpillLocation::is_own_file(file) => {
                 continue;
@@ -73,28 +73,28 @@ pub(crate) fn backup(premises: &Premises, to: &Path) -> Result<BackedUp, OpenErr
     })
 }
 
-/// Copies one file that does not change.
+/// Copies a file that does not change meanwhile.
 pub(crate) fn copy_file(from: &dyn Disk, to: &dyn Disk, name: &str, bytes: u64) -> io::Result<()> {
-    const STRETCH: u64 = 1 << 20;
+    const CHUNK_BYTES: u64 = 1 << 20;
     let (from, to) = (from.open(name)?, to.create(name)?);
-    let mut buffer = vec![0; STRETCH.min(bytes) as usize];
+    let mut buffer = vec![0; CHUNK_BYTES.min(bytes) as usize];
     let mut offset = 0;
     while offset < bytes {
-        let stretch = &mut buffer[..STRETCH.min(bytes - offset) as usize];
-        from.read_at(stretch, offset)?;
-        to.write_at(stretch, offset)?;
-        offset += stretch.len() as u64;
+        let chunk = &mut buffer[..CHUNK_BYTES.min(bytes - offset) as usize];
+        from.read_at(chunk, offset)?;
+        to.write_at(chunk, offset)?;
+        offset += chunk.len() as u64;
     }
     to.sync_data()
 }
 
-/// A directory that gets a copy, and is emptied again if that comes to nothing.
+/// The target directory of a copy. Emptied again if the copy fails.
 pub(crate) struct Target {
     path: PathBuf,
     pub(crate) disk: RealDisk,
-    /// Whether it was not there before.
+    /// Whether the directory was created for the copy.
     made: bool,
-    kept: bool,
+    is_complete: bool,
 }
 
 impl Target {
@@ -111,7 +111,7 @@ impl Target {
         };
         make_private(path)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        Ok(Target { path: path.to_owned(), disk: RealDisk::new(path)?, made, kept: false })
+        Ok(Target { path: path.to_owned(), disk: RealDisk::new(path)?, made, is_complete: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -123,17 +123,18 @@ impl Target {
         self.disk.sync_directory()?;
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-        self.kept = true;
+        self.is_complete = true;
         Ok(())
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if self.kept {
+        if self.is_complete {
             return;
         }
-        // Why there is no copy is told already. What cannot be removed stays, and has no beginning.
+        // The cause is reported already. A copy that cannot be removed has no first segment, so it is not
+        // taken for complete.
         if let Ok(files) = self.disk.list() {
             files.iter().for_each(|(name, _)| drop(self.disk.remove(name)));
         }

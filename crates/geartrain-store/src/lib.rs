@@ -1,36 +1,36 @@
-//! The engine in this process, on a thread of its own: whoever calls sends a batch, and gets one answer for all of it.
+//! The embedded store: the job queue engine in this process, in memory or durable in a data directory.
 //!
-//! [`StoreBackend::in_memory`] keeps nothing beyond the process; [`StoreBackend::open`] keeps everything in a directory.
+//! A batch of commands is executed inline or on the engine's thread ([`StoreBackend`]), its changes go
+//! through group commit into the [write-ahead log](wal), and its replies go out after the commit.
+//! [`StoreBackend::in_memory`] has no data directory; [`StoreBackend::open`] has one.
 
 mod backend;
 mod backup;
 mod checkpoint;
-mod delivery;
-mod desk;
-mod embedded;
-mod fetch;
-mod followers;
-mod host;
-mod keeper;
-mod large;
+mod commit;
+mod data_dir;
+mod engine_loop;
+mod error;
+mod fsck;
+mod inline_exec;
 mod lockstep;
-pub mod log;
 mod memory;
 mod options;
-mod payloads;
-mod room;
+mod parked;
+mod publish;
+mod recovery;
+mod reservation;
+mod result_streams;
 mod salvage;
-mod seat;
 mod spill;
 mod subscribers;
-mod trouble;
-mod waiters;
-mod writer;
+pub mod wal;
 
 pub use backend::StoreBackend;
 pub use backup::BackedUp;
-pub use embedded::{OpenError, Report, check};
+pub use fsck::{Report, check};
 pub use lockstep::{Lockstep, Sent};
 pub use memory::{memory_limit, memory_limit_of};
 pub use options::{StoreOptions, SyncMode};
+pub use recovery::OpenError;
 pub use salvage::{Salvaged, salvage};

@@ -1,4 +1,4 @@
-//! The same without threads, for simulations that replay exactly.
+//! Lockstep: the store without threads, for simulations that replay exactly.
 
 use std::sync::Arc;
 
@@ -6,84 +6,92 @@ use flume::{Receiver, Sender, TryRecvError};
 use geartrain_core::engine::Limits;
 use geartrain_core::{Answer, Call, Clock};
 
-use crate::delivery::{Answered, BatchSlot, Slot};
-use crate::embedded::{OpenError, Started, Store};
-use crate::host::{Host, Message, Posted};
-use crate::keeper::Keeper;
-use crate::large::LargePayloads;
-use crate::log::Disk;
+use crate::commit::pipeline::CommitPipeline;
+use crate::engine_loop::{EngineLoop, Envelope, Message};
+use crate::error::StoreError;
+use crate::inline_exec::InFlight;
 use crate::options::StoreOptions;
-use crate::seat::Tally;
-use crate::trouble::Trouble;
+use crate::publish::{BatchReply, BatchSlot, Slot};
+use crate::recovery::{OpenError, Started, Store};
+use crate::spill::large::LargePayloads;
+use crate::wal::Disk;
 
-/// The engine and the log that [`StoreBackend`](crate::StoreBackend) runs on two threads, one step at a time: what happens hangs on the steps alone.
+/// The engine and the log that [`StoreBackend`](crate::StoreBackend) runs on two threads, one step at a time:
+/// the outcome depends on the steps alone.
 ///
-/// Dropping it is like killing the process: what was not written is gone.
+/// Dropping it is like killing the process: what was not written is lost.
 pub struct Lockstep {
-    host: Host,
-    inbox: Sender<Posted>,
+    engine_loop: EngineLoop,
+    inbox: Sender<Envelope>,
     large: Arc<LargePayloads>,
 }
 
-/// A batch that was sent.
+/// A batch on its way, and where its answers arrive.
 pub struct Sent {
-    slot: Receiver<Result<Answered, Trouble>>,
+    slot: Receiver<Result<BatchReply, StoreError>>,
 }
 
 impl Lockstep {
-    /// Opens what is kept on a disk, which nobody else may use meanwhile.
+    /// Opens a store on a disk that no other store uses.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         options: StoreOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Lockstep, OpenError> {
-        let store = Store::on(disk, options, Limits::default()).without_threads();
-        let Started { engine, scribe, .. } = store.start(clock.now())?;
+        let store = Store::on(disk, options, Limits::default()).without_committer_thread();
+        let Started { engine, pipeline, .. } = store.start(clock.now())?;
         let (inbox, messages) = flume::unbounded();
         let large = store.large().clone();
-        let keeper = Keeper::Log { store, scribe };
+        let pipeline = CommitPipeline::Wal { store, pipeline };
         Ok(Lockstep {
             large,
-            host: Host::new(engine, clock, messages, inbox.downgrade(), &Tally::default(), keeper),
+            engine_loop: EngineLoop::new(
+                engine,
+                clock,
+                messages,
+                inbox.downgrade(),
+                &InFlight::default(),
+                pipeline,
+            ),
             inbox,
         })
     }
 
-    /// Writes the large payloads of a batch, and sends it. The engine takes it with its next step.
+    /// Writes the large payloads of a batch, and sends it. The engine executes it in its next step.
     pub fn send(&self, mut batch: Vec<Call>) -> Sent {
-        let (slot, answer): (Slot<Answered>, _) = flume::bounded(1);
-        let slot = BatchSlot { slot, under_way: None };
+        let (slot, answer): (Slot<BatchReply>, _) = flume::bounded(1);
+        let slot = BatchSlot { slot, in_flight: None };
         match self.large.has_large(&batch).then(|| self.large.write(&mut batch)).transpose() {
-            // The host, which has the other end, is ours.
+            // Cannot fail: the engine loop in this struct has the receiver.
             Ok(files) => drop(self.inbox.send(Message::Batch { batch, slot, files }.into())),
-            Err(trouble) => slot.send(Err(trouble)),
+            Err(failure) => slot.send(Err(failure)),
         }
         Sent { slot: answer }
     }
 
-    /// The engine takes all that was sent, and hands in what is to be written as a group.
+    /// The engine executes all sent batches, and queues their changes as one commit group.
     pub fn engine_step(&mut self) {
-        self.host.round(None);
+        self.engine_loop.run_once(None);
     }
 
-    /// So many of the groups that were handed in are written, synced together if they must be, and answered.
+    /// Commits this many of the queued groups: they are written, synced together if required, and answered.
     pub fn writer_step(&mut self, groups: usize) {
-        self.host.write(groups);
+        self.engine_loop.commit_queued(groups);
     }
 
-    /// How often it had to read again what was kept, because a write or a sync failed.
+    /// How often the engine was recovered from disk, because a write or a sync failed.
     pub fn recoveries(&self) -> u64 {
-        self.host.recoveries()
+        self.engine_loop.recoveries()
     }
 }
 
 impl Sent {
-    /// The answers, if there are any by now; an error if there will never be.
+    /// The answers, if they have arrived; an error if they never will.
     pub fn answers(&self) -> Option<Result<Vec<Answer>, Box<dyn std::error::Error + Send + Sync>>> {
         match self.slot.try_recv() {
-            Ok(answered) => Some(answered.map(|answered| answered.answers).map_err(Into::into)),
+            Ok(reply) => Some(reply.map(|reply| reply.answers).map_err(Into::into)),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(Trouble::Gone.into())),
+            Err(TryRecvError::Disconnected) => Some(Err(StoreError::Stopped.into())),
         }
     }
 }

@@ -1,30 +1,29 @@
-//! How much memory this process may use.
+//! The memory limit of this process, from its control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Limits from here on mean that there is none: version 1 writes the largest number of pages that there can
-/// be.
+/// Limits from here on mean unlimited: version 1 reports the largest possible number of pages.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// The memory limit of this process's control group, version 1 or 2; none if there is none, or it cannot be
+/// The memory limit of this process's control group, version 1 or 2; `None` if it is unlimited or cannot be
 /// read.
 pub fn memory_limit() -> Option<u64> {
     memory_limit_of(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))
 }
 
-/// The same, with the file that lists the control groups of a process and the directory in which control
-/// groups are mounted.
+/// Like [`memory_limit`], with the file that lists the control groups of a process and the directory in which
+/// control groups are mounted.
 ///
-/// A limit of a group holds for the groups in it, so the lowest one on the way to the root counts. Inside a
-/// container the path may be that of the host, of which only the end is mounted: directories that are not
-/// there are passed over.
+/// A limit of a group holds for the groups in it, so the lowest limit on the way to the root applies. Inside
+/// a container the path may be that of the host, of which only the end is mounted: missing directories are
+/// skipped.
 pub fn memory_limit_of(groups_of_process: &Path, mounted: &Path) -> Option<u64> {
     let groups = fs::read_to_string(groups_of_process).ok()?;
     groups.lines().filter_map(|line| limit_of_line(line, mounted)).min()
 }
 
-/// The limit that a line like `0::/a/b` (version 2) or `9:memory:/a/b` (version 1) leads to.
+/// The limit of a line like `0::/a/b` (version 2) or `9:memory:/a/b` (version 1).
 fn limit_of_line(line: &str, mounted: &Path) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -45,7 +44,7 @@ fn limit_of_line(line: &str, mounted: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Control groups of which each file holds a text, and the limit of a process that is in these groups.
+    /// The limit of a process in these groups, with these control group files.
     fn limit(name: &str, groups: &str, files: &[(&str, &str)]) -> Option<u64> {
         let root = std::env::temp_dir().join(format!("geartrain-cgroup-{name}-{}", std::process::id()));
         for (file, text) in files {
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_limit() {
+    fn a_malformed_file_means_no_limit() {
         assert_eq!(limit("garbage", "one\n2:\n0::/a\n", &[("a/memory.max", "much\n")]), None);
         assert_eq!(memory_limit_of(Path::new("/nowhere/cgroup"), Path::new("/nowhere")), None);
     }

@@ -1,9 +1,9 @@
-//! Saves what can be saved from a damaged directory, into another one.
+//! Salvage: saves the readable jobs of a damaged data directory into another one.
 //!
-//! A change rests on all that came before it. So what is saved is a checkpoint, and the batches after it up
-//! to the first that cannot be read. If the newest checkpoint is damaged, the previous one does as well, as
-//! long as the log between the two can be read. If not, the good pieces of the damaged one are restored, and
-//! the log is applied to them except for changes to jobs that are lost.
+//! A change builds on all changes before it. So salvage saves a checkpoint, and the batches after it up to
+//! the first that cannot be read. If the newest checkpoint is damaged, the previous one does as well, as long
+//! as the log between the two can be read. If not, the good parts of the damaged one are restored, and the
+//! log is applied to them except for changes to jobs that are lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -13,76 +13,78 @@ use geartrain_core::engine::{Delta, Effects, Engine, Limits, Placeholders, RowId
 use geartrain_core::{Clock, Jid};
 
 use crate::backup::{Target, copy_file};
-use crate::checkpoint::{Checkpoints, Gate, GoodPieces, position_in};
-use crate::embedded::{OpenError, Report, Store, check};
-use crate::log::{self, Copied, Disk, LogError, Position, RealDisk, TornTail, chance, read_what_can_be_read};
+use crate::checkpoint::{BackupGate, Checkpoints, GoodParts, position_in};
+use crate::fsck::{Report, check};
 use crate::options::StoreOptions;
-use crate::payloads;
+use crate::recovery::{OpenError, Store};
+use crate::spill::files;
+use crate::wal::{self, CopiedWal, Disk, Position, RealDisk, TornTail, WalError, random_u64, read_or_zero};
 use geartrain_core::SystemClock;
 
-/// How many jobs are in a piece of the checkpoint that is written.
-const PIECE_JOBS: usize = 1_000;
+/// Jobs per part of the checkpoint that is written.
+const PART_JOBS: usize = 1_000;
 
-/// What was saved, and what was not.
+/// What was saved, and what was lost.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// What is in the copy.
+    /// The contents of the copy.
     pub saved: Report,
-    /// How many batches of the log are in it, from the checkpoint on.
+    /// Batches of the log in the copy, from the checkpoint on.
     pub batches: u64,
-    /// What is wrong with checkpoints that are damaged.
+    /// The errors of damaged checkpoints.
     pub checkpoints: Vec<String>,
-    /// Where the log is damaged; none if it is not.
-    pub damage: Option<LogError>,
-    /// What a crash left at the end of the log, which the copy does not have; none if there is nothing.
+    /// Where the log is damaged; `None` if it is not.
+    pub damage: Option<WalError>,
+    /// The torn tail of the log, which the copy does not have; `None` if there is none.
     pub torn_tail: Option<TornTail>,
-    /// How many good batches lie behind the damage. They rest on what is lost, and are not in the copy.
+    /// Good batches behind the damage. They build on lost changes, and are not in the copy.
     pub left_batches: u64,
-    /// How many bytes these hold.
+    /// Bytes in these batches.
     pub left_bytes: u64,
-    /// The jobs whose payloads cannot be read, each with why. They are not in the copy, and those that waited for them wait for them no longer.
+    /// The jobs whose payloads cannot be read, each with the reason. They are not in the copy, and jobs that
+    /// depended on them no longer do.
     pub jobs: Vec<String>,
-    /// How many bytes of a checkpoint were damaged and could not be replaced; `checkpoints` says where they
-    /// are.
+    /// Bytes of a checkpoint that were damaged and could not be replaced; `checkpoints` says where they are.
     pub lost_bytes: u64,
-    /// How many jobs were in these, so that not even their names are known.
+    /// Jobs in these bytes: not even their jids are known.
     pub nameless_jobs: u64,
-    /// How many changes in the log were to such jobs, and were left out.
+    /// Changes in the log to such jobs, which were skipped.
     pub left_changes: u64,
 }
 
 impl Salvaged {
-    /// Whether the copy has everything, in spite of what is damaged.
+    /// Whether the copy has everything, in spite of the damage.
     pub fn is_whole(&self) -> bool {
         self.damage.is_none() && self.jobs.is_empty() && self.lost_bytes == 0
     }
 }
 
-/// Writes what can be saved from a directory that nobody uses into another one, which must be empty or not there.
+/// Saves the readable jobs of a directory that no process uses into another one, which must be empty or
+/// missing.
 ///
 /// The original is only read. If nothing can be saved that is an error, and nothing is left behind.
 pub fn salvage(directory: &Path, out: &Path) -> Result<Salvaged, OpenError> {
-    let store = Store::to_be_read(directory, Limits::default())?;
+    let store = Store::read_only(directory, Limits::default())?;
     let target = Target::new(out)?;
     let mut salvaged = Salvaged::default();
     match choose(&store, &mut salvaged.checkpoints)? {
         Base::Checkpoint { name, bytes, position } => {
             copy_file(&*store.disk(), &target.disk, &name, bytes)?;
-            copy_log(&store, &target, position, &mut salvaged, &mut decode)?;
+            copy_wal(&store, &target, position, &mut salvaged, &mut decode)?;
         }
-        Base::Log => {
-            copy_log(&store, &target, log::BEGINNING, &mut salvaged, &mut decode)?;
+        Base::Wal => {
+            copy_wal(&store, &target, wal::BEGINNING, &mut salvaged, &mut decode)?;
             if salvaged.batches == 0 && salvaged.damage.is_some() {
                 let why = "no checkpoint can be read, and the log cannot be read from its beginning";
                 return Err(OpenError::NothingKept { why });
             }
         }
-        Base::Pieces { pieces, position } => rebuild(&store, &target, &pieces, position, &mut salvaged)?,
+        Base::Parts { parts, position } => rebuild(&store, &target, &parts, position, &mut salvaged)?,
     }
     let disk = store.disk();
-    for (file, bytes) in payloads::files_on(&*disk)? {
-        copy_what_can_be_read(&*disk, &target.disk, &payloads::name_of(file), bytes)?;
+    for (file, bytes) in files::files_on(&*disk)? {
+        copy_or_zero(&*disk, &target.disk, &files::name_of(file), bytes)?;
     }
     let copy = Arc::new(RealDisk::new(out)?);
     salvaged.jobs = Store::on(copy, StoreOptions::default(), Limits::default()).abandon_unreadable()?;
@@ -91,17 +93,17 @@ pub fn salvage(directory: &Path, out: &Path) -> Result<Salvaged, OpenError> {
     Ok(salvaged)
 }
 
-/// What a copy begins with.
+/// What the copy starts from.
 enum Base {
-    /// A checkpoint that can be read.
+    /// A readable checkpoint.
     Checkpoint { name: String, bytes: u64, position: Position },
     /// The log, from its beginning.
-    Log,
-    /// What is left of a checkpoint.
-    Pieces { pieces: GoodPieces, position: Position },
+    Wal,
+    /// The good parts of a damaged checkpoint.
+    Parts { parts: GoodParts, position: Position },
 }
 
-/// Chooses what saves the most, and says what is wrong with the checkpoints that are damaged.
+/// Chooses the start that saves the most, and reports the errors of damaged checkpoints.
 fn choose(store: &Store, wrong: &mut Vec<String>) -> Result<Base, OpenError> {
     let (checkpoints, disk) = (store.checkpoints(), store.disk());
     let names = checkpoints.names()?;
@@ -119,7 +121,7 @@ fn choose(store: &Store, wrong: &mut Vec<String>) -> Result<Base, OpenError> {
                 break;
             }
             Err(OpenError::Damaged { place, source }) => {
-                wrong.push(format!("{place} makes no sense: {source}"));
+                wrong.push(format!("{place} cannot be decoded: {source}"));
             }
             Err(why) => wrong.push(why.to_string()),
         }
@@ -128,40 +130,40 @@ fn choose(store: &Store, wrong: &mut Vec<String>) -> Result<Base, OpenError> {
         Some(Base::Checkpoint { position, .. }) => *position,
         _ => Position::default(),
     };
-    let from_beginning = readable.is_none() && log::has_beginning(&*disk)?;
+    let from_beginning = readable.is_none() && wal::has_beginning(&*disk)?;
     if (readable.is_some() || from_beginning) && reach(&*disk, from)? >= newest {
-        return Ok(readable.unwrap_or(Base::Log));
+        return Ok(readable.unwrap_or(Base::Wal));
     }
-    // Something is missing between that and the newest checkpoint, so what is left of that one is worth more.
+    // The log has a gap before the newest checkpoint, so the good parts of that checkpoint are worth more.
     for (name, bytes) in names.iter().rev() {
         let Some(position) = position_in(name).filter(|position| *position > from) else { continue };
-        let pieces = checkpoints.read_good_pieces(name, *bytes)?;
-        let head = pieces.head.clone().map(|head| &pieces.image[head]);
+        let parts = checkpoints.read_good_parts(name, *bytes)?;
+        let head = parts.head.clone().map(|head| &parts.image[head]);
         if head.is_some_and(|head| Engine::restore(Limits::default(), head).is_ok()) {
-            let lost = pieces.lost.iter().map(|lost| {
+            let lost = parts.lost.iter().map(|lost| {
                 format!("the checkpoint (file {name}) is damaged from byte {} to {}", lost.start, lost.end)
             });
             wrong.extend(lost);
-            return Ok(Base::Pieces { pieces, position });
+            return Ok(Base::Parts { parts, position });
         }
     }
     match readable {
         Some(base) => Ok(base),
-        None if disk.list()?.iter().any(|(name, _)| name.starts_with("log-")) => Ok(Base::Log),
+        None if disk.list()?.iter().any(|(name, _)| name.starts_with("log-")) => Ok(Base::Wal),
         None => Err(OpenError::NothingKept { why: "no checkpoint can be read, and there is no log" }),
     }
 }
 
-/// How many of the newest checkpoints are better not used: where they name a damaged payload file, the log behind an older one may have
-/// the payload itself.
+/// How many of the newest checkpoints to skip: where they refer to a damaged payload file, the log behind an
+/// older one may have the payload itself.
 fn fewest_unreadable(store: &Store, checkpoints: usize) -> usize {
-    let (mut best, mut fewest) = (0, store.unreadable_without(0).unwrap_or(0));
+    let (mut best, mut fewest) = (0, store.unreadable_skipping(0).unwrap_or(0));
     for skipped in 1..=checkpoints {
         if fewest == 0 {
             break;
         }
-        // Without any, the log must have been kept from its beginning; if it was not this is an error.
-        match store.unreadable_without(skipped) {
+        // Without a checkpoint, the log must be there from its beginning; otherwise this is an error.
+        match store.unreadable_skipping(skipped) {
             Ok(unreadable) if unreadable < fewest => (best, fewest) = (skipped, unreadable),
             _ => {}
         }
@@ -171,33 +173,33 @@ fn fewest_unreadable(store: &Store, checkpoints: usize) -> usize {
 
 /// How far a log can be read from a position on.
 fn reach(disk: &dyn Disk, from: Position) -> Result<Position, OpenError> {
-    match log::survey(disk, from, &mut |_, _| Ok(())) {
+    match wal::survey(disk, from, &mut |_, _| Ok(())) {
         Ok(extent) => Ok(extent.end),
-        Err(LogError::Damaged { segment, offset, .. }) => Ok(Position { segment, offset }),
-        // It says where the log ends, not how far it can be read.
-        Err(LogError::Manifest { .. }) => Ok(Position { segment: u64::MAX, offset: 0 }),
+        Err(WalError::Damaged { segment, offset, .. }) => Ok(Position { segment, offset }),
+        // The manifest tells where the log ends, not how far it can be read.
+        Err(WalError::Manifest { .. }) => Ok(Position { segment: u64::MAX, offset: 0 }),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Copies the log from a position on, as far as `take` can make something of its batches.
-fn copy_log(
+/// Copies the log from a position on, as far as `take` accepts its batches.
+fn copy_wal(
     store: &Store,
     target: &Target,
     first: Position,
     salvaged: &mut Salvaged,
     take: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Position, OpenError> {
-    let copied = log::copy(&*store.disk(), &target.disk, first, &mut |position, body| {
-        take(body).map_err(|why| LogError::damaged(position.segment, position.offset, why))
+    let copied = wal::copy(&*store.disk(), &target.disk, first, &mut |position, body| {
+        take(body).map_err(|why| WalError::damaged(position.segment, position.offset, why))
     })?;
-    let Copied { batches, damage, end, torn_tail, left_batches, left_bytes, .. } = copied;
+    let CopiedWal { batches, damage, end, torn_tail, left_batches, left_bytes, .. } = copied;
     (salvaged.batches, salvaged.damage, salvaged.torn_tail) = (batches, damage, torn_tail);
     (salvaged.left_batches, salvaged.left_bytes) = (left_batches, left_bytes);
     Ok(end)
 }
 
-/// Whether a batch consists of changes.
+/// Checks that a batch consists of changes.
 fn decode(mut body: &[u8]) -> Result<(), String> {
     while !body.is_empty() {
         Delta::decode(&mut body).map_err(|why| why.to_string())?;
@@ -205,24 +207,23 @@ fn decode(mut body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Restores the good pieces of a checkpoint, applies the log to them, and writes a checkpoint that stands for
-/// all of that.
+/// Restores the good parts of a checkpoint, applies the log to them, and writes the result as a checkpoint.
 fn rebuild(
     store: &Store,
     target: &Target,
-    pieces: &GoodPieces,
+    parts: &GoodParts,
     position: Position,
     salvaged: &mut Salvaged,
 ) -> Result<(), OpenError> {
     let mut bodies: Vec<Vec<u8>> = Vec::new();
-    let end = copy_log(store, target, position, salvaged, &mut |body| {
+    let end = copy_wal(store, target, position, salvaged, &mut |body| {
         decode(body)?;
         bodies.push(body.to_vec());
         Ok(())
     })?;
-    // A change may rely on a lost job in a way that cannot be skipped. Then the pieces are saved without the
+    // A change may depend on a lost job in a way that cannot be skipped. Then the parts are saved without the
     // log.
-    let applied = catch_unwind(AssertUnwindSafe(|| apply(pieces, &bodies)));
+    let applied = catch_unwind(AssertUnwindSafe(|| apply(parts, &bodies)));
     let (engine, lost, left_changes) = match applied {
         Ok(Ok(applied)) if applied.0.check().is_ok() => applied,
         _ => {
@@ -230,27 +231,27 @@ fn rebuild(
             salvaged.left_bytes += bodies.iter().map(|body| body.len() as u64).sum::<u64>();
             salvaged.batches = 0;
             let why = "changes from here on rely on jobs that are lost";
-            salvaged.damage.get_or_insert(LogError::damaged(position.segment, position.offset, why));
-            apply(pieces, &[])?
+            salvaged.damage.get_or_insert(WalError::damaged(position.segment, position.offset, why));
+            apply(parts, &[])?
         }
     };
-    salvaged.lost_bytes = pieces.lost_bytes();
+    salvaged.lost_bytes = parts.lost_bytes();
     (salvaged.nameless_jobs, salvaged.left_changes) = (lost, left_changes);
     write_checkpoint(Arc::new(RealDisk::new(target.path())?), end, engine)
 }
 
-/// The engine that is left when changes are applied to some pieces, how many jobs are lost, and how many
-/// changes were left out.
-fn apply(pieces: &GoodPieces, bodies: &[Vec<u8>]) -> Result<(Engine, u64, u64), OpenError> {
+/// Applies changes to the restored parts. Returns the engine, the number of lost jobs, and the number of
+/// skipped changes.
+fn apply(parts: &GoodParts, bodies: &[Vec<u8>]) -> Result<(Engine, u64, u64), OpenError> {
     let damaged = |source| OpenError::Damaged { place: "the checkpoint".into(), source: Box::new(source) };
-    let head = pieces.head.clone().map_or(&[][..], |head| &pieces.image[head]);
+    let head = parts.head.clone().map_or(&[][..], |head| &parts.image[head]);
     let mut restoring = Engine::restore(Limits::default(), head).map_err(damaged)?;
-    for piece in &pieces.jobs {
-        // One that makes no sense in spite of its checksum is as good as lost: its jobs are missing
+    for part in &parts.jobs {
+        // A part that cannot be decoded in spite of its checksum is lost too: its jobs are missing
         // afterwards.
-        let _ = restoring.add(&pieces.image[piece.clone()]);
+        let _ = restoring.add(&parts.image[part.clone()]);
     }
-    let marker = chance();
+    let marker = random_u64();
     let name = |row: RowId| {
         Jid::new(format!("lost-{marker:016x}-{row}")).expect("letters, digits and hyphens make a jid")
     };
@@ -269,31 +270,31 @@ fn apply(pieces: &GoodPieces, bodies: &[Vec<u8>]) -> Result<(Engine, u64, u64), 
     Ok((engine, placeholders.len() as u64, left_changes))
 }
 
-/// Writes a checkpoint of an engine, which stands for all of the log before a position.
+/// Writes a checkpoint of an engine that stands for all of the log before a position.
 fn write_checkpoint(disk: Arc<dyn Disk>, position: Position, mut engine: Engine) -> Result<(), OpenError> {
-    let checkpoints = Checkpoints::new(disk, Gate::default());
-    let mut writer = checkpoints.begin(position)?;
-    let mut piece = Vec::new();
-    engine.begin_snapshot(&mut piece);
-    writer.write(&piece)?;
+    let checkpoints = Checkpoints::new(disk, BackupGate::default());
+    let mut committer = checkpoints.begin(position)?;
+    let mut part = Vec::new();
+    engine.begin_snapshot(&mut part);
+    committer.write(&part)?;
     let mut is_last = false;
     while !is_last {
-        piece.clear();
-        is_last = engine.continue_snapshot(PIECE_JOBS, &mut piece);
-        writer.write(&piece)?;
+        part.clear();
+        is_last = engine.continue_snapshot(PART_JOBS, &mut part);
+        committer.write(&part)?;
     }
-    Ok(checkpoints.finish(writer, Position::default())?)
+    Ok(checkpoints.install(committer, Position::default())?)
 }
 
 /// Copies a file, with zeroes where it cannot be read.
-fn copy_what_can_be_read(from: &dyn Disk, to: &dyn Disk, name: &str, bytes: u64) -> std::io::Result<()> {
-    const STRETCH: usize = 1 << 20;
+fn copy_or_zero(from: &dyn Disk, to: &dyn Disk, name: &str, bytes: u64) -> std::io::Result<()> {
+    const CHUNK_BYTES: usize = 1 << 20;
     let (from, to) = (from.open(name)?, to.create(name)?);
-    let mut buffer = vec![0; STRETCH];
-    for offset in (0..bytes).step_by(STRETCH) {
-        let stretch = &mut buffer[..(bytes - offset).min(STRETCH as u64) as usize];
-        read_what_can_be_read(&*from, offset, stretch);
-        to.write_at(stretch, offset)?;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    for offset in (0..bytes).step_by(CHUNK_BYTES) {
+        let chunk = &mut buffer[..(bytes - offset).min(CHUNK_BYTES as u64) as usize];
+        read_or_zero(&*from, offset, chunk);
+        to.write_at(chunk, offset)?;
     }
     to.sync_data()
 }

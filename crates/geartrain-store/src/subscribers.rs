@@ -1,4 +1,5 @@
-//! Those who listen to what happens. Nobody waits for them: whoever does not keep up is told what they missed, and dropped.
+//! Event subscribers. A slow subscriber is bounded: one that lags by 262,144 events is dropped, and told
+//! which event it missed first. The engine never blocks on a subscriber.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,87 +9,90 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flume::{Receiver, Sender, WeakSender};
 use geartrain_core::{Event, Published, Refusal, Subscription, SubscriptionEnd};
 
-/// How many events a subscriber may be behind: more than any one command brings about.
-const BEHIND_MAX: usize = 1 << 18;
+/// Events a slow subscriber may lag behind: more than any one command causes.
+const LAG_EVENTS_MAX: usize = 1 << 18;
 
-/// Not lagged.
-const KEEPS_UP: u64 = u64::MAX;
+/// The value of `missed` while the subscriber keeps up.
+const NOT_LAGGED: u64 = u64::MAX;
 
-/// Everyone who listens: kept by whoever tells them.
+/// All subscribers, owned by the committer.
 #[derive(Default)]
 pub(crate) struct Subscribers {
     all: Vec<Subscriber>,
-    /// The position of the last event that they were told, or that came before they listened.
-    told: u64,
+    /// Position of the last published event, or of the last one before the newest subscription.
+    last_position: u64,
 }
 
-/// The end of a subscription that is told.
+/// The sending end of a subscription.
 pub(crate) struct Subscriber {
-    /// The position of the last event before it listened.
+    /// Position of the last event before the subscription.
     after: u64,
     sender: Sender<Published>,
     missed: Arc<AtomicU64>,
 }
 
-/// The end of a subscription that hears.
+/// The receiving end of a subscription.
 pub(crate) struct EventReceiver {
-    /// What happened before, and is heard first.
-    before: VecDeque<Published>,
+    /// Events from before the subscription, received first.
+    backlog: VecDeque<Published>,
     /// The newest event when the subscription began.
     position: u64,
     receiver: Receiver<Published>,
     missed: Arc<AtomicU64>,
 }
 
-/// Both ends of a subscription that begins with what happened before.
-pub(crate) fn subscription(before: Vec<Published>, after: u64) -> (Subscriber, EventReceiver) {
-    let (sender, receiver) = flume::bounded(BEHIND_MAX);
-    let missed = Arc::new(AtomicU64::new(KEEPS_UP));
+/// Both ends of a subscription that begins with a backlog and continues after a position.
+pub(crate) fn subscription(backlog: Vec<Published>, after: u64) -> (Subscriber, EventReceiver) {
+    let (sender, receiver) = flume::bounded(LAG_EVENTS_MAX);
+    let missed = Arc::new(AtomicU64::new(NOT_LAGGED));
     (
         Subscriber { after, sender, missed: missed.clone() },
-        EventReceiver { before: before.into(), position: after, receiver, missed },
+        EventReceiver { backlog: backlog.into(), position: after, receiver, missed },
     )
 }
 
 impl Subscribers {
     pub(crate) fn add(&mut self, subscriber: Subscriber) {
-        self.told = self.told.max(subscriber.after);
+        self.last_position = self.last_position.max(subscriber.after);
         self.all.push(subscriber);
     }
 
-    /// Tells everyone what happened. The last of it is at this position, and the others are right before it.
+    /// Sends consecutive events, of which the last has position `last`, to all subscribers.
     pub(crate) fn publish(&mut self, events: Vec<Event>, last: u64) {
-        self.told = last;
+        self.last_position = last;
         if self.all.is_empty() {
             return;
         }
         let before = last.wrapping_sub(events.len() as u64);
         for (event, number) in events.into_iter().zip(1..) {
-            self.tell(&Published { position: before.wrapping_add(number), event: Arc::new(event) });
+            self.send(&Published { position: before.wrapping_add(number), event: Arc::new(event) });
         }
     }
 
-    /// Tells everyone what they have missed, as it is found in what was kept; or, if it is not, that they have.
-    pub(crate) fn catch_up(&mut self, kept: impl FnOnce(u64) -> Result<Vec<Published>, Refusal>) {
+    /// After a recovery, sends the events that `events_after` finds behind the last published one. If they
+    /// are not in the event log any more, all subscriptions end as lagged.
+    pub(crate) fn catch_up(&mut self, events_after: impl FnOnce(u64) -> Result<Vec<Published>, Refusal>) {
         if self.all.is_empty() {
             return;
         }
-        match kept(self.told) {
+        match events_after(self.last_position) {
             Ok(missed) => {
                 for published in missed {
-                    self.told = published.position;
-                    self.tell(&published);
+                    self.last_position = published.position;
+                    self.send(&published);
                 }
             }
-            Err(_) => self.all.drain(..).for_each(|subscriber| subscriber.lags(self.told + 1)),
+            Err(_) => {
+                self.all.drain(..).for_each(|subscriber| subscriber.mark_lagged(self.last_position + 1));
+            }
         }
     }
 
-    fn tell(&mut self, published: &Published) {
+    fn send(&mut self, published: &Published) {
         self.all.retain(|subscriber| {
             let keeps_up = subscriber.sender.try_send(published.clone()).is_ok();
             if !keeps_up {
-                subscriber.lags(published.position);
+                subscriber.mark_lagged(published.position);
             }
             keeps_up
         });
@@ -96,8 +100,8 @@ impl Subscribers {
 }
 
 impl Subscriber {
-    /// It will not hear of what happened from this position on.
-    fn lags(&self, missed: u64) {
+    /// Records the position from which on this subscriber receives nothing.
+    fn mark_lagged(&self, missed: u64) {
         self.missed.store(missed, Ordering::Release);
     }
 }
@@ -105,11 +109,11 @@ impl Subscriber {
 impl Subscription for EventReceiver {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>> {
         Box::pin(async {
-            if let Some(published) = self.before.pop_front() {
+            if let Some(published) = self.backlog.pop_front() {
                 return Ok(published);
             }
             self.receiver.recv_async().await.map_err(|_| match self.missed.load(Ordering::Acquire) {
-                KEEPS_UP => SubscriptionEnd::Closed,
+                NOT_LAGGED => SubscriptionEnd::Closed,
                 missed => SubscriptionEnd::Lagged { missed },
             })
         })
@@ -120,21 +124,21 @@ impl Subscription for EventReceiver {
     }
 }
 
-/// Whether anybody listens, as far as the engine's thread knows.
+/// The subscribers as far as the engine's thread knows.
 #[derive(Default)]
-pub(crate) struct Listeners {
-    all: Vec<WeakSender<Published>>,
+pub(crate) struct LiveSubscribers {
+    senders: Vec<WeakSender<Published>>,
 }
 
-impl Listeners {
+impl LiveSubscribers {
     pub(crate) fn add(&mut self, subscriber: &Subscriber) {
-        // So that those who come and go do not add up.
+        // Removes the ended ones, so that they do not add up.
         self.any();
-        self.all.push(subscriber.sender.downgrade());
+        self.senders.push(subscriber.sender.downgrade());
     }
 
     pub(crate) fn any(&mut self) -> bool {
-        self.all.retain(|listener| listener.upgrade().is_some_and(|sender| !sender.is_disconnected()));
-        !self.all.is_empty()
+        self.senders.retain(|sender| sender.upgrade().is_some_and(|sender| !sender.is_disconnected()));
+        !self.senders.is_empty()
     }
 }

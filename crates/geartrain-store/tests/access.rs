@@ -2,7 +2,7 @@
 
 use std::fs::{File, Permissions, TryLockError};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use geartrain_core::SystemClock;
@@ -10,20 +10,22 @@ use geartrain_core::*;
 use geartrain_store::{OpenError, StoreBackend, StoreOptions, check};
 use pollster::block_on;
 
+use crate::scratch::Scratch;
+
 #[test]
-fn a_directory_and_its_files_are_for_their_owner_alone() {
+fn a_directory_and_its_files_are_private_to_their_owner() {
     let scratch = Scratch::new("modes");
-    let data = scratch.0.join("a/b");
+    let data = scratch.join("a/b");
     drop(open(&data));
     assert_eq!(mode(&data), 0o700);
     modes_of_files_are_private(&data);
-    // As an earlier version made it.
+    // As an earlier version created it.
     std::fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(data.join("lock"), Permissions::from_mode(0o644)).unwrap();
     let backend = open(&data);
     assert_eq!(mode(&data), 0o700);
     modes_of_files_are_private(&data);
-    let copy = scratch.0.join("copy");
+    let copy = scratch.join("copy");
     block_on(backend.backup(&copy)).unwrap();
     assert_eq!(mode(&copy), 0o700);
     modes_of_files_are_private(&copy);
@@ -32,20 +34,20 @@ fn a_directory_and_its_files_are_for_their_owner_alone() {
 #[test]
 fn a_directory_that_serves_other_purposes_keeps_its_mode() {
     let scratch = Scratch::new("other");
-    std::fs::write(scratch.0.join("notes"), "not ours").unwrap();
+    std::fs::write(scratch.join("notes"), "not ours").unwrap();
     for mode_before in [0o755, 0o1777] {
-        std::fs::set_permissions(&scratch.0, Permissions::from_mode(mode_before)).unwrap();
-        drop(open(&scratch.0));
-        assert_eq!(mode(&scratch.0), mode_before & 0o777);
-        std::fs::remove_file(scratch.0.join("log-00000000000000000001")).unwrap();
-        std::fs::remove_file(scratch.0.join("manifest")).unwrap();
+        std::fs::set_permissions(scratch.path(), Permissions::from_mode(mode_before)).unwrap();
+        drop(open(scratch.path()));
+        assert_eq!(mode(scratch.path()), mode_before & 0o777);
+        std::fs::remove_file(scratch.join("log-00000000000000000001")).unwrap();
+        std::fs::remove_file(scratch.join("manifest")).unwrap();
     }
 }
 
 #[test]
 fn the_lock_survives_the_removal_of_its_file() {
     let scratch = Scratch::new("lock");
-    let data = scratch.0.join("data");
+    let data = scratch.join("data");
     let backend = open(&data);
     std::fs::remove_file(data.join("lock")).unwrap();
     assert!(matches!(try_open(&data), Err(OpenError::InUse)));
@@ -56,9 +58,9 @@ fn the_lock_survives_the_removal_of_its_file() {
 }
 
 #[test]
-fn a_program_that_knows_only_the_lock_file_is_kept_out_and_keeps_others_out() {
+fn a_program_that_knows_only_the_lock_file_is_locked_out_and_locks_others_out() {
     let scratch = Scratch::new("older");
-    let data = scratch.0.join("data");
+    let data = scratch.join("data");
     let backend = open(&data);
     let file = File::open(data.join("lock")).unwrap();
     assert!(matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
@@ -88,23 +90,4 @@ fn open(directory: &Path) -> StoreBackend {
     let length = Length { queue: QueueName::new("mail").unwrap() };
     block_on(backend.execute(vec![length.into()])).unwrap();
     backend
-}
-
-/// A directory for a test, which goes with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("access-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

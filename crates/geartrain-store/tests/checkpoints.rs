@@ -1,44 +1,45 @@
-//! A checkpoint is written and made to count beside everything else. What that means for those who ask meanwhile, for whoever stops the store or copies it,
-//! and when it fails.
+//! Checkpoint install by a background task: what it means for concurrent commands, for shutdown and backup,
+//! and for failures.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use geartrain_core::*;
-use geartrain_store::log::{Disk, DiskFile, Join, LogOptions, Work};
+use geartrain_store::wal::{Disk, DiskFile, Join, Task, WalOptions};
 use geartrain_store::{Lockstep, StoreBackend, StoreOptions, check};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
 
-/// No segment is ever full, and none is made aside.
-const LONG: LogOptions = LogOptions { segment_bytes: 16 << 20, spare_segments: 0 };
-/// Longer than the room that is asked for at a time, so that all segments have this length and are used again.
-const RECYCLED: LogOptions = LogOptions { segment_bytes: 5 << 20, spare_segments: 2 };
+use crate::scratch::Scratch;
+
+/// No segment is ever full, and no background task makes one.
+const LONG: WalOptions = WalOptions { segment_bytes: 16 << 20, spare_segments: 0 };
+/// Longer than one reservation, so that all segments have this length and are recycled.
+const RECYCLED: WalOptions = WalOptions { segment_bytes: 5 << 20, spare_segments: 2 };
 
 #[test]
-fn nobody_waits_for_a_checkpoint_to_count_but_the_next() {
-    let disk = HeldBack::new();
+fn only_the_next_checkpoint_waits_for_an_install() {
+    let disk = HoldingDisk::new();
     let mut store = lockstep(&disk, LONG);
-    let jobs = put_until(&mut store, 0, || disk.holds_back());
+    let jobs = put_until(&mut store, 0, || disk.is_holding());
     for number in jobs..jobs + 10 {
         put(&mut store, number).unwrap();
         assert!(disk.has("checkpoint.new") && !disk.has("checkpoint-"));
     }
     put_until(&mut store, jobs + 10, || disk.has("checkpoint-"));
-    // It had to be waited for, because the next has begun.
+    // The first install was waited for, because the next checkpoint has begun.
     assert!(disk.has("checkpoint.new"));
     assert_eq!(store.recoveries(), 0);
 }
 
 #[test]
-fn whoever_stops_the_store_waits_for_a_checkpoint_to_count() {
-    let disk = HeldBack::new();
+fn shutdown_waits_for_an_install() {
+    let disk = HoldingDisk::new();
     let backend = open(&disk);
-    let jobs = put_until(&mut &backend, 0, || disk.holds_back());
+    let jobs = put_until(&mut &backend, 0, || disk.is_holding());
     assert!(!disk.has("checkpoint-"));
     drop(backend);
     assert!(disk.has("checkpoint-") && !disk.has("checkpoint.new"));
@@ -46,116 +47,117 @@ fn whoever_stops_the_store_waits_for_a_checkpoint_to_count() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_is_trouble_for_the_next_command() {
+fn a_failed_install_fails_the_next_command() {
     let mut failures = 0;
     for operations in 0..12 {
-        let disk = HeldBack::new();
+        let disk = HoldingDisk::new();
         let mut store = lockstep(&disk, LONG);
-        let jobs = put_until(&mut store, 0, || disk.holds_back());
+        let jobs = put_until(&mut store, 0, || disk.is_holding());
         disk.disk.fail_after(operations);
-        disk.let_go();
+        disk.run_held();
         disk.disk.heal();
         let failed = put(&mut store, jobs).is_err();
         failures += u64::from(failed);
         let next = put_until(&mut store, jobs + 1, || disk.has("checkpoint-"));
         assert_eq!(store.recoveries(), u64::from(failed), "failing after {operations}");
         drop(store);
-        // It was told that it failed, and nothing of it was written.
-        let kept = length(&open(&HeldBack::over(disk.disk.crash())));
+        // The put got an error, and nothing of it was written.
+        let kept = length(&open(&HoldingDisk::over(disk.disk.crash())));
         assert_eq!(kept, next - u64::from(failed), "failing after {operations}");
     }
     assert_eq!(failures, 4, "a write, a sync, a name, and the directory's sync");
 }
 
 #[test]
-fn without_room_there_is_no_checkpoint_this_time_and_the_log_goes_on() {
-    let disk = HeldBack::new();
+fn on_a_full_disk_the_checkpoint_is_abandoned_and_the_log_goes_on() {
+    let disk = HoldingDisk::new();
     let mut store = lockstep(&disk, LONG);
-    let jobs = put_until(&mut store, 0, || disk.holds_back());
+    let jobs = put_until(&mut store, 0, || disk.is_holding());
     disk.disk.set_full(true);
-    disk.let_go();
+    disk.run_held();
     disk.disk.heal();
     put(&mut store, jobs).unwrap();
     assert!(!disk.has("checkpoint"));
-    let jobs = put_until(&mut store, jobs + 1, || disk.holds_back());
-    disk.let_go();
+    let jobs = put_until(&mut store, jobs + 1, || disk.is_holding());
+    disk.run_held();
     assert!(disk.has("checkpoint-"));
     assert_eq!(store.recoveries(), 0);
     drop(store);
-    assert_eq!(length(&open(&HeldBack::over(disk.disk.crash()))), jobs);
+    assert_eq!(length(&open(&HoldingDisk::over(disk.disk.crash()))), jobs);
 }
 
 const FIRST: &str = "log-00000000000000000001";
 
-/// A store in which a checkpoint is being made to count that lets go of the first segment. The next is not due before 14 more have come and gone.
-fn about_to_let_go(disk: &HeldBack) -> Lockstep {
+/// A store in which a checkpoint is being installed that releases the first segment. The next one is not due
+/// before 14 more jobs were put and cancelled.
+fn about_to_release(disk: &HoldingDisk) -> Lockstep {
     let options = StoreOptions { checkpoint_bytes_min: 8 << 20, ..options(RECYCLED) };
     let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
-    (0..18).for_each(|number| come_and_go(&mut store, number));
+    (0..18).for_each(|number| put_and_cancel(&mut store, number));
     assert!(disk.has("checkpoint.new") && disk.has(FIRST));
     store
 }
 
-fn come_and_go(store: &mut Lockstep, number: u64) {
-    store.ask(job(number, 500_000)).unwrap().unwrap();
-    store.ask(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
+fn put_and_cancel(store: &mut Lockstep, number: u64) {
+    store.execute_one(job(number, 500_000)).unwrap().unwrap();
+    store.execute_one(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
 }
 
 #[test]
-fn what_is_being_let_go_of_is_waited_for_when_there_is_no_room_without_it() {
-    let disk = HeldBack::new();
-    let mut store = about_to_let_go(&disk);
-    // Enough for what is left of the checkpoint, and not for a segment.
+fn a_reservation_waits_for_an_install_if_there_is_no_other_space() {
+    let disk = HoldingDisk::new();
+    let mut store = about_to_release(&disk);
+    // Enough for the rest of the checkpoint, but not for a segment.
     disk.disk.set_bytes_max(disk.disk.bytes() + (1 << 20));
-    (18..32).for_each(|number| come_and_go(&mut store, number));
+    (18..32).for_each(|number| put_and_cancel(&mut store, number));
     assert!(disk.has("checkpoint-") && !disk.has("checkpoint.new") && !disk.has(FIRST));
 }
 
 #[test]
-fn if_that_fails_whoever_asks_for_room_is_told_and_what_was_kept_is_read_again() {
-    let disk = HeldBack::new();
-    let mut store = about_to_let_go(&disk);
+fn a_failed_install_fails_the_reservation_and_the_store_recovers() {
+    let disk = HoldingDisk::new();
+    let mut store = about_to_release(&disk);
     disk.disk.fail_after(0);
-    disk.let_go();
+    disk.run_held();
     disk.disk.heal();
-    // Longer than a segment, so that it asks for room before anything is written, and there is none.
+    // Longer than a segment, so that it needs a reservation before anything is written, and the disk is full.
     disk.disk.set_bytes_max(disk.disk.bytes());
-    store.ask(job(18, 6_000_000)).unwrap_err();
+    store.execute_one(job(18, 6_000_000)).unwrap_err();
     disk.disk.set_bytes_max(u64::MAX);
-    come_and_go(&mut store, 19);
+    put_and_cancel(&mut store, 19);
     assert_eq!(store.recoveries(), 1);
 }
 
 #[test]
-fn a_checkpoint_does_not_count_while_somebody_copies() {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("checkpoints-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&out);
-    let disk = HeldBack::new();
+fn an_install_is_postponed_during_a_backup() {
+    let scratch = Scratch::new("checkpoints");
+    let out = scratch.fresh();
+    let disk = HoldingDisk::new();
     let backend = open(&disk);
-    let jobs = put_until(&mut &backend, 0, || disk.holds_back());
-    let (reached, go_on) = disk.stop_whoever_opens_a_segment();
+    let jobs = put_until(&mut &backend, 0, || disk.is_holding());
+    let (reached, go_on) = disk.stop_at_opening_a_segment();
     std::thread::scope(|scope| {
-        // Goes with a panic, too, so that nobody waits for it then.
+        // Dropped by a panic too, so that the backup does not wait forever.
         let go_on = go_on;
         let copying = scope.spawn(|| block_on(backend.backup(&out)));
         reached.recv().unwrap();
-        disk.let_go();
-        // Nor is it tried again and again.
+        disk.run_held();
+        // The install is not retried for each of these.
         (jobs..jobs + 5).for_each(|number| put(&mut &backend, number).unwrap());
-        assert!(disk.has("checkpoint.new") && !disk.has("checkpoint-") && !disk.holds_back());
+        assert!(disk.has("checkpoint.new") && !disk.has("checkpoint-") && !disk.is_holding());
         go_on.send(()).unwrap();
         copying.join().unwrap().unwrap();
     });
     put(&mut &backend, jobs + 5).unwrap();
-    disk.let_go();
+    disk.run_held();
     assert!(disk.has("checkpoint-"));
-    assert_eq!(check(&out).unwrap().census.waiting, jobs + 5);
-    std::fs::remove_dir_all(&out).unwrap();
+    assert_eq!(check(&out).unwrap().memory.waiting, jobs + 5);
 }
 
-/// Checkpoints that are so long that they are written in parts, and segments that are used again, while the log goes on; with a mishap at each operation in turn.
+/// Checkpoints so long that they are written in parts, and recycled segments, while the log goes on; with a
+/// fault at each operation in turn.
 #[test]
-fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
+fn background_tasks_lose_nothing_on_a_failing_disk() {
     const PAYLOAD_BYTES: usize = 400_000;
     const JOBS: u64 = 60;
     const ALIVE: u64 = 6;
@@ -174,12 +176,12 @@ fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
         let mut kept = BTreeSet::new();
         let jobs = if seed % 3 == 2 { seed % JOBS } else { JOBS };
         for number in 0..jobs {
-            if matches!(store.ask(job(number, PAYLOAD_BYTES)), Ok(Ok(_))) {
+            if matches!(store.execute_one(job(number, PAYLOAD_BYTES)), Ok(Ok(_))) {
                 kept.insert(number);
             }
-            // Whether it is there or not if this fails, nobody knows.
+            // If this fails, it is unknown whether the job is there.
             if number >= ALIVE && kept.remove(&(number - ALIVE)) {
-                let _ = store.ask(Cancel { jids: vec![jid(number - ALIVE)] }.into());
+                let _ = store.execute_one(Cancel { jids: vec![jid(number - ALIVE)] }.into());
             }
         }
         let files = disk.list().unwrap_or_default();
@@ -188,7 +190,7 @@ fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
         recycled += u64::from(files.iter().any(|(name, _)| name.starts_with("spare-")));
         let disk = if seed % 3 == 2 { disk.kill() } else { disk.crash() };
         disk.heal();
-        // Wherever it happened, the newest checkpoint can be done without.
+        // Wherever the fault was, the newest checkpoint can be lost.
         let checkpoints = files_named(&disk, "checkpoint-");
         if let Some((newest, bytes)) = checkpoints.last().filter(|_| seed % 2 == 0) {
             disk.flip(newest, seed * 7_919 % bytes);
@@ -196,31 +198,31 @@ fn what_is_done_aside_loses_nothing_whatever_the_disk_does() {
         }
         let mut store = open(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         for number in kept {
-            match store.ask(Get { jid: jid(number) }.into()) {
+            match store.execute_one(Get { jid: jid(number) }.into()) {
                 Ok(Ok(Reply::Get(Some(job)))) => assert_eq!(job.payload.bytes().len(), PAYLOAD_BYTES),
                 other => panic!("seed {seed}: job {number} is lost: {other:?}"),
             }
         }
     }
-    // Otherwise this would show nothing.
+    // Otherwise this would cover nothing.
     assert!(longest > 2 << 20 && recycled > 50, "the longest had {longest} bytes, {recycled} had spares");
     assert!(damaged > 50, "{damaged} were damaged");
 }
 
-/// The files whose names begin like this, with their lengths, in the order of their names.
+/// The files with this prefix and their lengths, in the order of their names.
 fn files_named(disk: &SimDisk, prefix: &str) -> Vec<(String, u64)> {
     let mut files = disk.list().unwrap();
     files.retain(|(name, _)| name.starts_with(prefix));
     files
 }
 
-/// Whoever answers.
-trait Answers {
-    fn ask(&mut self, call: Call) -> Result<Answer, String>;
+/// Executes one command.
+trait Execute {
+    fn execute_one(&mut self, call: Call) -> Result<Answer, String>;
 }
 
-impl Answers for Lockstep {
-    fn ask(&mut self, call: Call) -> Result<Answer, String> {
+impl Execute for Lockstep {
+    fn execute_one(&mut self, call: Call) -> Result<Answer, String> {
         let sent = self.send(vec![call]);
         loop {
             self.engine_step();
@@ -232,24 +234,24 @@ impl Answers for Lockstep {
     }
 }
 
-impl Answers for &StoreBackend {
-    fn ask(&mut self, call: Call) -> Result<Answer, String> {
+impl Execute for &StoreBackend {
+    fn execute_one(&mut self, call: Call) -> Result<Answer, String> {
         let answers = block_on(self.execute(vec![call]));
         answers.map(|mut answers| answers.remove(0)).map_err(|error| error.to_string())
     }
 }
 
-fn options(log: LogOptions) -> StoreOptions {
+fn options(wal: WalOptions) -> StoreOptions {
     // All payloads go through the log, so that a few of them make it long.
     let own_file_bytes_min = usize::MAX;
-    StoreOptions { log, checkpoint_bytes_min: 80 << 10, own_file_bytes_min, ..StoreOptions::default() }
+    StoreOptions { wal, checkpoint_bytes_min: 80 << 10, own_file_bytes_min, ..StoreOptions::default() }
 }
 
-fn lockstep(disk: &HeldBack, log: LogOptions) -> Lockstep {
-    Lockstep::open_on(Arc::new(disk.clone()), options(log), ManualClock::new()).unwrap()
+fn lockstep(disk: &HoldingDisk, wal: WalOptions) -> Lockstep {
+    Lockstep::open_on(Arc::new(disk.clone()), options(wal), ManualClock::new()).unwrap()
 }
 
-fn open(disk: &HeldBack) -> StoreBackend {
+fn open(disk: &HoldingDisk) -> StoreBackend {
     StoreBackend::open_on(Arc::new(disk.clone()), options(LONG), ManualClock::new()).unwrap()
 }
 
@@ -262,12 +264,12 @@ fn job(number: u64, bytes: usize) -> Call {
     Put::new(queue, jid(number), Klass::new("welcome").unwrap(), vec![b'x'; bytes]).into()
 }
 
-fn put(store: &mut impl Answers, number: u64) -> Result<(), String> {
-    store.ask(job(number, 10)).map(|answer| assert_eq!(answer, Ok(Reply::Put(PutReply::Created))))
+fn put(store: &mut impl Execute, number: u64) -> Result<(), String> {
+    store.execute_one(job(number, 10)).map(|answer| assert_eq!(answer, Ok(Reply::Put(PutReply::Created))))
 }
 
-/// Puts jobs from a number on, and says which comes next.
-fn put_until(store: &mut impl Answers, first: u64, mut is_enough: impl FnMut() -> bool) -> u64 {
+/// Puts jobs from a number on, and returns the next number.
+fn put_until(store: &mut impl Execute, first: u64, mut is_enough: impl FnMut() -> bool) -> u64 {
     for number in first..first + 200 {
         put(store, number).unwrap();
         if is_enough() {
@@ -278,22 +280,22 @@ fn put_until(store: &mut impl Answers, first: u64, mut is_enough: impl FnMut() -
 }
 
 fn length(mut backend: &StoreBackend) -> u64 {
-    match backend.ask(Length { queue: QueueName::new("mail").unwrap() }.into()) {
+    match backend.execute_one(Length { queue: QueueName::new("mail").unwrap() }.into()) {
         Ok(Ok(Reply::Length(length))) => length,
         other => panic!("{other:?}"),
     }
 }
 
-/// A disk that does nothing aside before it is told to, or somebody waits for it.
+/// A disk that runs a background task only when told to, or when it is joined.
 #[derive(Clone)]
-struct HeldBack {
+struct HoldingDisk {
     disk: SimDisk,
     held: Arc<Mutex<Vec<Slot>>>,
-    /// Whoever opens a segment says so there, and waits until it may go on.
+    /// A thread that opens a segment reports that here, and waits until it may go on.
     stop: Arc<Mutex<Option<Stop>>>,
 }
 
-type Slot = Arc<Mutex<Option<Work>>>;
+type Slot = Arc<Mutex<Option<Task>>>;
 type Stop = (Sender<()>, Receiver<()>);
 
 fn run(slot: &Slot) {
@@ -301,37 +303,37 @@ fn run(slot: &Slot) {
     work.into_iter().for_each(|work| work());
 }
 
-impl HeldBack {
-    fn new() -> HeldBack {
-        HeldBack::over(SimDisk::new(1))
+impl HoldingDisk {
+    fn new() -> HoldingDisk {
+        HoldingDisk::over(SimDisk::new(1))
     }
 
-    fn over(disk: SimDisk) -> HeldBack {
-        HeldBack { disk, held: Arc::default(), stop: Arc::default() }
+    fn over(disk: SimDisk) -> HoldingDisk {
+        HoldingDisk { disk, held: Arc::default(), stop: Arc::default() }
     }
 
-    fn holds_back(&self) -> bool {
+    fn is_holding(&self) -> bool {
         self.held.lock().unwrap().iter().any(|slot| slot.lock().unwrap().is_some())
     }
 
-    fn let_go(&self) {
+    fn run_held(&self) {
         let held = std::mem::take(&mut *self.held.lock().unwrap());
         held.iter().for_each(run);
     }
 
-    /// Whether there is a file whose name begins like this.
+    /// Whether a file with this prefix exists.
     fn has(&self, name: &str) -> bool {
         self.disk.names().iter().any(|other| other.starts_with(name))
     }
 
-    fn stop_whoever_opens_a_segment(&self) -> (Receiver<()>, Sender<()>) {
+    fn stop_at_opening_a_segment(&self) -> (Receiver<()>, Sender<()>) {
         let ((reached, was_reached), (go_on, may_go_on)) = (channel(), channel());
         *self.stop.lock().unwrap() = Some((reached, may_go_on));
         (was_reached, go_on)
     }
 }
 
-impl Disk for HeldBack {
+impl Disk for HoldingDisk {
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         self.disk.list()
     }
@@ -362,20 +364,20 @@ impl Disk for HeldBack {
         self.disk.sync_directory()
     }
 
-    fn aside(&self, work: Work) -> Join {
+    fn spawn(&self, work: Task) -> Join {
         let slot: Slot = Arc::new(Mutex::new(Some(work)));
         self.held.lock().unwrap().push(slot.clone());
         Box::new(move || run(&slot))
     }
 }
 
-/// A store in which a checkpoint is being made to count, that is held back, and the number of the next job.
-fn held_back(disk: &HeldBack, checkpoint_bytes_min: u64) -> (Lockstep, u64) {
+/// A store in which a checkpoint install is held back, and the number of the next job.
+fn held_install(disk: &HoldingDisk, checkpoint_bytes_min: u64) -> (Lockstep, u64) {
     let options = StoreOptions { checkpoint_bytes_min, ..options(LONG) };
     let mut store = Lockstep::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
     let mut number = 0;
-    while !disk.holds_back() {
-        come_and_go(&mut store, number);
+    while !disk.is_holding() {
+        put_and_cancel(&mut store, number);
         number += 1;
     }
     assert!(!disk.has("checkpoint-"));
@@ -383,20 +385,20 @@ fn held_back(disk: &HeldBack, checkpoint_bytes_min: u64) -> (Lockstep, u64) {
 }
 
 #[test]
-fn a_log_that_grows_much_waits_for_it_and_whoever_only_reads_does_not() {
-    let disk = HeldBack::new();
-    let (mut store, number) = held_back(&disk, 6 << 20);
-    store.ask(job(number, 5 << 20)).unwrap().unwrap();
-    store.ask(Get { jid: jid(0) }.into()).unwrap().unwrap();
+fn a_log_that_grows_too_much_waits_for_the_install_and_reads_do_not() {
+    let disk = HoldingDisk::new();
+    let (mut store, number) = held_install(&disk, 6 << 20);
+    store.execute_one(job(number, 5 << 20)).unwrap().unwrap();
+    store.execute_one(Get { jid: jid(0) }.into()).unwrap().unwrap();
     assert!(!disk.has("checkpoint-"), "the read waited");
-    store.ask(job(number + 1, 10)).unwrap().unwrap();
+    store.execute_one(job(number + 1, 10)).unwrap().unwrap();
     assert!(disk.has("checkpoint-"), "the log grew on and on");
 }
 
 #[test]
-fn a_batch_longer_than_a_segment_does_not_wait_for_it_as_long_as_there_is_room() {
-    let disk = HeldBack::new();
-    let (mut store, number) = held_back(&disk, 24 << 20);
-    store.ask(job(number, 17 << 20)).unwrap().unwrap();
+fn a_batch_longer_than_a_segment_does_not_wait_for_the_install_if_there_is_space() {
+    let disk = HoldingDisk::new();
+    let (mut store, number) = held_install(&disk, 24 << 20);
+    store.execute_one(job(number, 17 << 20)).unwrap().unwrap();
     assert!(!disk.has("checkpoint-"), "it waited");
 }

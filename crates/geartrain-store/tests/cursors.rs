@@ -1,4 +1,4 @@
-//! Whoever listens can go on where they stopped: nothing is left out and nothing comes twice.
+//! Event cursors: a subscriber continues at its position, without gaps and without duplicates.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -11,7 +11,7 @@ use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
 
 fn open(disk: &SimDisk) -> StoreBackend {
-    // With checkpoints, so that what happened is read from one as well.
+    // With checkpoints, so that events are recovered from one as well.
     let options = StoreOptions { checkpoint_bytes_min: 4 << 10, ..StoreOptions::default() };
     StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap()
 }
@@ -23,7 +23,7 @@ fn put(backend: &StoreBackend, number: usize) {
     assert_eq!(answers, [Ok(Reply::Put(PutReply::Created))]);
 }
 
-/// The next event's position, and the number of the job that was put.
+/// The position of the next event, and the number of the job that was put.
 fn next(events: &mut Box<dyn Subscription>) -> (u64, usize) {
     let Published { position, event } = block_on(events.next()).unwrap();
     match &*event {
@@ -45,7 +45,7 @@ fn refusal(backend: &StoreBackend, after: u64) -> Refusal {
 }
 
 #[test]
-fn whoever_listened_goes_on_where_they_stopped_when_the_directory_is_opened_again() {
+fn a_subscriber_continues_at_its_position_after_a_restart() {
     for reopen in [SimDisk::clone, SimDisk::crash, SimDisk::kill] {
         let mut disk = SimDisk::new(1);
         let backend = open(&disk);
@@ -54,7 +54,7 @@ fn whoever_listened_goes_on_where_they_stopped_when_the_directory_is_opened_agai
         let (mut last, _) = next(&mut events);
         let mut backend = Some(backend);
         for round in 0..20 {
-            // All that was acknowledged is kept, and so is what happened then.
+            // Every acknowledged job is recovered, and so is its event.
             (1..=10).for_each(|n| put(backend.as_ref().unwrap(), round * 10 + n));
             let crashed = reopen(&disk);
             drop(backend.take());
@@ -73,7 +73,7 @@ fn whoever_listened_goes_on_where_they_stopped_when_the_directory_is_opened_agai
 }
 
 #[test]
-fn what_happens_while_somebody_comes_back_is_neither_left_out_nor_told_twice() {
+fn events_during_a_resubscription_are_received_exactly_once() {
     const PUTS: usize = 3_000;
     let backend = StoreBackend::in_memory(Arc::new(SystemClock)).unwrap();
     let mut events = block_on(backend.subscribe()).unwrap();
@@ -94,20 +94,20 @@ fn what_happens_while_somebody_comes_back_is_neither_left_out_nor_told_twice() {
 }
 
 #[test]
-fn positions_that_are_not_kept_and_those_to_come_are_refused() {
+fn positions_outside_the_event_log_are_refused() {
     let backend = open(&SimDisk::new(1));
     put(&backend, 0);
     let mut events = block_on(backend.subscribe()).unwrap();
     put(&backend, 1);
     let (last, _) = next(&mut events);
     assert_eq!(refusal(&backend, last + 1), Refusal::CursorAhead { after: last + 1, newest: last });
-    // What happened before anybody listened was not kept.
+    // Events before the first subscription were not retained.
     assert_eq!(refusal(&backend, 0), Refusal::CursorTooOld { after: 0, oldest: last });
     assert!(is_silent(&mut block_on(backend.subscribe_from(last)).unwrap()));
 }
 
 #[test]
-fn whoever_listens_goes_on_to_listen_after_something_went_wrong() {
+fn a_subscription_survives_a_recovery() {
     for operations in 0..12 {
         let disk = SimDisk::new(operations);
         let backend = open(&disk);
@@ -126,24 +126,25 @@ fn whoever_listens_goes_on_to_listen_after_something_went_wrong() {
         put(&backend, 20);
         let (mut last, first) = next(&mut events);
         assert_eq!(first, 0);
-        let mut told = vec![];
-        while told.last() != Some(&20) {
+        let mut received = vec![];
+        while received.last() != Some(&20) {
             let (position, number) = next(&mut events);
             assert!(position > last, "failing after {operations}");
             last = position;
-            told.push(number);
+            received.push(number);
         }
-        assert!(told.len() >= 19, "failing after {operations}: {told:?}");
-        assert!(told.is_sorted());
+        assert!(received.len() >= 19, "failing after {operations}: {received:?}");
+        assert!(received.is_sorted());
         assert!(is_silent(&mut events));
         drop(backend);
         assert_eq!(block_on(events.next()), Err(SubscriptionEnd::Closed));
     }
 }
 
-/// What was written before a sync failed may turn out to be kept. Whoever listens hears of it then, and not only those who come back.
+/// A batch written before a sync failed may turn out to be durable. Current subscribers receive its events
+/// then, not only those that come back.
 #[test]
-fn whoever_listens_through_trouble_hears_what_turned_out_to_be_kept() {
+fn a_subscription_receives_the_events_that_turned_out_to_be_durable() {
     for after in 0..4 {
         let disk = SimDisk::new(1);
         let backend = open(&disk);
@@ -159,41 +160,41 @@ fn whoever_listens_through_trouble_hears_what_turned_out_to_be_kept() {
         );
         let _ = block_on(backend.execute(vec![job.into()]));
         disk.heal();
-        // If a checkpoint failed, which nobody waits for, this one hears of it.
+        // If a checkpoint failed, whose result no command waits for, this command gets the error.
         let _ = block_on(backend.execute(vec![Get { jid: Jid::new("j1").unwrap() }.into()]));
         put(&backend, 2);
-        let heard = |events: &mut Box<dyn Subscription>| {
-            let mut heard = vec![next(events)];
-            while heard.last().is_some_and(|(_, number)| *number != 2) {
-                heard.push(next(events));
+        let receive_all = |events: &mut Box<dyn Subscription>| {
+            let mut received = vec![next(events)];
+            while received.last().is_some_and(|(_, number)| *number != 2) {
+                received.push(next(events));
             }
             assert!(is_silent(events));
-            heard
+            received
         };
-        let live = heard(&mut events);
-        assert_eq!(live, heard(&mut block_on(backend.subscribe_from(first)).unwrap()), "after {after}");
+        let live = receive_all(&mut events);
+        assert_eq!(live, receive_all(&mut block_on(backend.subscribe_from(first)).unwrap()), "after {after}");
     }
 }
 
 #[test]
-fn a_position_that_was_told_before_a_power_cut_is_good_after_it_or_refused() {
+fn a_position_published_before_a_power_cut_is_valid_after_it_or_refused() {
     let disk = SimDisk::new(1);
     let backend = open(&disk);
     put(&backend, 0);
     let mut events = block_on(backend.subscribe()).unwrap();
-    // A pop is told before it is synced.
+    // A pop is published before it is synced.
     let pop = Pop::new(QueueName::new("mail").unwrap(), WorkerName::new("w1").unwrap());
     assert!(block_on(backend.execute(vec![pop.into()])).unwrap()[0].is_ok());
-    let told = block_on(events.next()).unwrap().position;
+    let position = block_on(events.next()).unwrap().position;
     let disk = disk.crash_and_lose_all();
     drop(backend);
     let backend = open(&disk);
     put(&backend, 1);
-    assert_eq!(next(&mut block_on(backend.subscribe_from(told)).unwrap()).1, 1);
+    assert_eq!(next(&mut block_on(backend.subscribe_from(position)).unwrap()).1, 1);
 }
 
 #[test]
-fn events_are_held_for_whoever_is_to_have_every_one_until_they_let_go() {
+fn events_are_retained_for_the_reliable_consumer_until_acknowledged() {
     const PUTS: usize = 15_000;
     let disk = SimDisk::new(3);
     let open = |events_held_max| {
@@ -213,14 +214,14 @@ fn events_are_held_for_whoever_is_to_have_every_one_until_they_let_go() {
         });
         assert!(block_on(backend.execute(puts.collect())).unwrap().iter().all(Result::is_ok));
     };
-    // More than others would find, and also when it is opened again.
+    // More than without a reliable consumer, also after a restart.
     fill(&backend, 1..12_000);
     assert_eq!(next(&mut block_on(backend.subscribe_from(first)).unwrap()).1, 1);
     drop(backend);
     let backend = open(12_000);
     assert_eq!(next(&mut block_on(backend.subscribe_from(first)).unwrap()).1, 1);
 
-    // But not without end, and no longer than anybody needs them.
+    // But not without limit, and not after they are acknowledged.
     fill(&backend, 12_000..PUTS);
     let Refusal::CursorTooOld { oldest, .. } = refusal(&backend, first) else { panic!("it is kept") };
     assert_eq!(next(&mut block_on(backend.subscribe_from(oldest)).unwrap()).1, PUTS - 12_000 + 1);

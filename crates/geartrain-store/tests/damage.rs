@@ -11,26 +11,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 use geartrain_core::*;
-use geartrain_store::log::{Disk, LogOptions};
+use geartrain_store::wal::{Disk, WalOptions};
 use geartrain_store::{OpenError, Salvaged, StoreBackend, StoreOptions, check, salvage};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use geartrain_testkit::scaled;
 use pollster::block_on;
 
-/// How many damaged copies there are of each directory.
+use crate::scratch::Scratch;
+
+/// Damaged copies of each directory.
 const DAMAGES: u64 = 10;
 
 type Files = BTreeMap<String, Vec<u8>>;
-/// What a client knows of its jobs: whether they are there, in which state, and with which payload.
+/// What a client knows of its jobs: whether they exist, their state and their payload.
 type Jobs = BTreeMap<Jid, (&'static str, Payload)>;
 
 #[test]
-fn no_damaged_directory_loses_silently_what_was_acknowledged() {
+fn no_damaged_directory_loses_acknowledged_jobs_silently() {
     let seed = std::env::var("GEARTRAIN_SEED").ok().map(|seed| seed.parse().unwrap());
     let seeds: Vec<u64> = seed.map_or_else(|| (0..scaled(40, 300)).collect(), |seed| vec![seed]);
-    let place = Scratch::new();
-    let mut seen = Seen::default();
+    let directories = Directories::new();
+    let mut outcomes = Outcomes::default();
     let mut original: Option<(u64, Original)> = None;
     for seed in seeds {
         let number = seed / DAMAGES;
@@ -40,22 +42,22 @@ fn no_damaged_directory_loses_silently_what_was_acknowledged() {
         };
         let mut rng = Rng::with_seed(seed);
         let (files, what) = damage(&built.files, &mut rng);
-        let about =
+        let damage_text =
             format!("GEARTRAIN_SEED={seed}: {what}, {}", if built.is_closed { "closed" } else { "killed" });
-        judge(&place, &built, &files, &about, &mut seen);
+        check_outcome(&directories, &built, &files, &damage_text, &mut outcomes);
         original = Some((number, built));
     }
-    println!("{seen:?}");
+    println!("{outcomes:?}");
     if seed.is_none() {
-        assert!(seen.whole > 10 && seen.refused > 5 && seen.saved_whole > 1, "{seen:?}");
+        assert!(outcomes.whole > 10 && outcomes.refused > 5 && outcomes.saved_whole > 1, "{outcomes:?}");
         let kinds = ["checkpoint", "log", "payloads", "manifest"];
-        assert!(kinds.iter().all(|kind| seen.kinds.contains(*kind)), "{seen:?}");
+        assert!(kinds.iter().all(|kind| outcomes.kinds.contains(*kind)), "{outcomes:?}");
     }
 }
 
-/// What became of the directories.
+/// Counts of the outcomes.
 #[derive(Debug, Default)]
-struct Seen {
+struct Outcomes {
     /// Opened with everything.
     whole: u64,
     /// Opened without the last batch, which was reported as a torn tail.
@@ -70,21 +72,27 @@ struct Seen {
     kinds: BTreeSet<String>,
 }
 
-/// Looks at what becomes of one damaged directory.
-fn judge(place: &Scratch, original: &Original, files: &Files, about: &str, seen: &mut Seen) {
-    seen.kinds.insert(about.split(": ").nth(1).unwrap().split(['-', ' ']).next().unwrap().into());
-    let data = place.fill(files);
+/// Checks the outcome for one damaged directory.
+fn check_outcome(
+    directories: &Directories,
+    original: &Original,
+    files: &Files,
+    damage_text: &str,
+    outcomes: &mut Outcomes,
+) {
+    outcomes.kinds.insert(damage_text.split(": ").nth(1).unwrap().split(['-', ' ']).next().unwrap().into());
+    let data = directories.fill(files);
     let checked = check(&data);
     let is_refused = match &checked {
         Ok(_) => false,
         Err(error) => {
-            assert!(error.is_damage(), "{about}: {error}");
-            names_file_and_offset(about, &error.to_string());
+            assert!(error.is_damage(), "{damage_text}: {error}");
+            names_file_and_offset(damage_text, &error.to_string());
             true
         }
     };
     // Salvage first: opening may change the directory.
-    let out = place.fresh();
+    let out = directories.fresh();
     let salvaged = salvage(&data, &out);
     match &salvaged {
         Ok(salvaged) => {
@@ -94,55 +102,61 @@ fn judge(place: &Scratch, original: &Original, files: &Files, about: &str, seen:
             if salvaged.is_whole() && !is_all {
                 assert!(
                     salvaged.torn_tail.is_some() && !original.is_closed,
-                    "{about}: salvage lost something silently"
+                    "{damage_text}: salvage lost something silently"
                 );
             }
             for (jid, job) in original.jids.iter().zip(&found) {
                 let job = job
                     .as_ref()
-                    .unwrap_or_else(|| panic!("{about}: {jid} cannot be read in a salvaged copy"));
-                // What waited for a lost job waits for it no longer.
+                    .unwrap_or_else(|| panic!("{damage_text}: {jid} cannot be read in a salvaged copy"));
+                // A job that depended on a lost one no longer does.
                 let waited = job.clone().map(|(state, payload)| match state {
                     "waiting" => ("depends", payload),
                     _ => (state, payload),
                 });
                 let known = &original.versions[jid];
-                assert!(known.contains(job) || known.contains(&waited), "{about}: {jid} was never {job:?}");
+                assert!(
+                    known.contains(job) || known.contains(&waited),
+                    "{damage_text}: {jid} was never {job:?}"
+                );
             }
             if is_refused {
-                seen.saved_whole += u64::from(is_all);
-                seen.saved_part += u64::from(!is_all);
-                assert!(is_all || names_what_is_lost(salvaged), "{about}: {salvaged:?}");
+                outcomes.saved_whole += u64::from(is_all);
+                outcomes.saved_part += u64::from(!is_all);
+                assert!(is_all || names_what_is_lost(salvaged), "{damage_text}: {salvaged:?}");
             }
         }
         Err(error) => {
-            assert!(is_refused && matches!(error, OpenError::NothingKept { .. }), "{about}: {error}");
-            seen.saved_nothing += 1;
+            assert!(is_refused && matches!(error, OpenError::NothingKept { .. }), "{damage_text}: {error}");
+            outcomes.saved_nothing += 1;
         }
     }
     match try_open(&data) {
         Err(error) => {
-            assert!(is_refused, "{about}: check found nothing, and yet {error}");
-            names_file_and_offset(about, &error.to_string());
-            seen.refused += 1;
+            assert!(is_refused, "{damage_text}: check found nothing, and yet {error}");
+            names_file_and_offset(damage_text, &error.to_string());
+            outcomes.refused += 1;
         }
         Ok(backend) => {
             let found = read_all(&backend, &original.jids);
-            // A payload is read when it is asked for, so that is when its damage is noticed. The check
+            // A payload is read when a reply needs it, so that is when its damage is noticed. The check
             // noticed it as well.
             assert!(
                 is_refused || found.iter().all(Option::is_some),
-                "{about}: check missed a damaged payload"
+                "{damage_text}: check missed a damaged payload"
             );
             let found = jobs_of(&found, &original.jids);
             let expected =
-                |jobs: &Jobs| found.iter().all(|(jid, job)| jobs.get(jid).unwrap_or(&gone()) == job);
+                |jobs: &Jobs| found.iter().all(|(jid, job)| jobs.get(jid).unwrap_or(&missing_job()) == job);
             if expected(&original.jobs) {
-                seen.whole += 1;
+                outcomes.whole += 1;
             } else {
-                assert!(!original.is_closed && is_torn(&checked), "{about}: lost something silently");
-                assert!(original.jobs_before.iter().any(expected), "{about}: more than a torn tail is gone");
-                seen.cut += 1;
+                assert!(!original.is_closed && is_torn(&checked), "{damage_text}: lost something silently");
+                assert!(
+                    original.jobs_before.iter().any(expected),
+                    "{damage_text}: more than a torn tail is gone"
+                );
+                outcomes.cut += 1;
             }
         }
     }
@@ -152,8 +166,8 @@ fn is_torn(checked: &Result<geartrain_store::Report, OpenError>) -> bool {
     checked.as_ref().is_ok_and(|report| report.torn_tail.is_some())
 }
 
-fn names_file_and_offset(about: &str, error: &str) {
-    assert!(error.contains("file ") && error.contains(" byte "), "{about}: {error}");
+fn names_file_and_offset(damage_text: &str, error: &str) {
+    assert!(error.contains("file ") && error.contains(" byte "), "{damage_text}: {error}");
 }
 
 fn names_what_is_lost(salvaged: &Salvaged) -> bool {
@@ -162,17 +176,17 @@ fn names_what_is_lost(salvaged: &Salvaged) -> bool {
     texts.clone().count() > 0 && texts.into_iter().all(|text| text.contains("file "))
 }
 
-/// A directory as a store left it, and what its clients were told.
+/// A directory as a store left it, and the replies its clients got.
 struct Original {
     files: Files,
     is_closed: bool,
     jids: Vec<Jid>,
     /// What was acknowledged.
     jobs: Jobs,
-    /// What was before the last batch, and before pops just before that: a pop is acknowledged before it is
-    /// synced, so no batch behind them says that they are durable.
+    /// The jobs before the last batch, and before pops just before that: a pop is acknowledged before it is
+    /// synced, so no later batch says that it is durable.
     jobs_before: Vec<Jobs>,
-    /// Everything that each job ever was, or would have been.
+    /// Every version of each job that ever existed, or was sent.
     versions: BTreeMap<Jid, Vec<Option<(&'static str, Payload)>>>,
 }
 
@@ -182,7 +196,7 @@ impl Original {
         let disk = SimDisk::new(number);
         let is_closed = number.is_multiple_of(2);
         let backend = StoreBackend::open_on(Arc::new(disk.clone()), options(), ManualClock::new()).unwrap();
-        let mut world = World { backend, rng: rng.fork(), jobs: Jobs::new(), running: Vec::new(), next: 0 };
+        let mut world = Client { backend, rng: rng.fork(), jobs: Jobs::new(), running: Vec::new(), next: 0 };
         let (mut jobs_before, mut versions) = (Vec::new(), BTreeMap::<Jid, Vec<_>>::new());
         let mut was_pop = false;
         let has_enough = |disk: &SimDisk| {
@@ -232,7 +246,7 @@ fn files_of(disk: &SimDisk) -> Files {
 }
 
 /// A store, and what its client knows.
-struct World {
+struct Client {
     backend: StoreBackend,
     rng: Rng,
     jobs: Jobs,
@@ -240,8 +254,8 @@ struct World {
     next: u64,
 }
 
-impl World {
-    /// One batch, whose acknowledgement changes what the client knows. Says whether it is a pop.
+impl Client {
+    /// One batch, whose acknowledgement changes what the client knows. Returns whether it is a pop.
     fn step(&mut self) -> bool {
         let step = self.rng.u8(..10);
         match step {
@@ -329,14 +343,14 @@ impl World {
         }
         let jid = scheduled.swap_remove(self.rng.usize(..scheduled.len()));
         run(&self.backend, Cancel { jids: vec![jid.clone()] }).unwrap();
-        self.jobs.insert(jid, gone());
+        self.jobs.insert(jid, missing_job());
     }
 
     fn in_state(&self, state: &str) -> Vec<Jid> {
         self.jobs.iter().filter(|(_, (other, _))| *other == state).map(|(jid, _)| jid.clone()).collect()
     }
 
-    /// What waited for others may wait no longer: the store knows.
+    /// Jobs that depended on others may be ready now: the store knows.
     fn settle_dependents(&mut self) {
         for jid in self.in_state("depends") {
             let job = get(&self.backend, &jid).expect("nothing is damaged yet");
@@ -345,19 +359,19 @@ impl World {
     }
 }
 
-/// Damages one file in one way, and says what was done.
+/// Damages one file in one way, and describes it.
 fn damage(files: &Files, rng: &mut Rng) -> (Files, String) {
     let mut files = files.clone();
-    // Every kind of file as often as another.
+    // Each kind of file equally often.
     let kind = ["checkpoint-", "log-", "payloads-", "manifest"][rng.usize(..4)];
     let names: Vec<&String> = files.keys().filter(|name| name.starts_with(kind)).collect();
-    // The newest ones more often: there is most to lose.
+    // The newest ones more often: they have the most to lose.
     let name = names[names.len() - 1 - rng.usize(..names.len()).min(rng.usize(..names.len()))].clone();
     let contents = files.get_mut(&name).unwrap();
     let used = contents.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
     let what = match rng.u8(..4) {
         0 | 1 => {
-            // The last batch more often: nothing behind it says that it was there.
+            // The last batch more often: no later one says that it was there.
             let byte = match last_batch(&name, contents) {
                 Some(batch) if rng.bool() => batch + rng.usize(..200),
                 _ => rng.usize(..used),
@@ -389,8 +403,8 @@ fn last_batch(name: &str, contents: &[u8]) -> Option<usize> {
     (4096..contents.len()).step_by(4096).rfind(is_batch)
 }
 
-/// The previous checkpoint is gone, and so is the log before the newest, as in a directory that an earlier
-/// version wrote.
+/// Without the previous checkpoint and the log before the newest, as in a directory that an earlier version
+/// wrote.
 fn without_fallback(files: &Files) -> (Files, String) {
     let mut files = files.clone();
     let newest = files.keys().rfind(|name| name.starts_with("checkpoint-")).unwrap().clone();
@@ -403,20 +417,20 @@ fn without_fallback(files: &Files) -> (Files, String) {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_done_without() {
-    let place = Scratch::new();
+fn recovery_falls_back_from_a_damaged_checkpoint() {
+    let directories = Directories::new();
     let original = Original::build(1);
     let newest = original.files.keys().rfind(|name| name.starts_with("checkpoint-")).unwrap().clone();
     let mut files = original.files.clone();
     files.get_mut(&newest).unwrap()[200] ^= 4;
-    let data = place.fill(&files);
+    let data = directories.fill(&files);
     let report = check(&data).unwrap();
     let damage = &report.damaged_checkpoints;
     assert!(damage.len() == 1 && damage[0].contains(&newest) && damage[0].contains(" byte "), "{damage:?}");
     let backend = open(&data);
     assert_eq!(jobs_of(&read_all(&backend, &original.jids), &original.jids), original.jobs);
     assert!(!data.join(&newest).exists(), "what it needs may go from now on, so it must not be read again");
-    // It goes on from there, and has two checkpoints again some time.
+    // The store goes on from there, and has two checkpoints again later.
     let mut more = 0;
     while names(&data).iter().filter(|name| name.starts_with("checkpoint-")).count() < 2 {
         more += 1;
@@ -431,11 +445,11 @@ fn a_damaged_checkpoint_is_done_without() {
 }
 
 #[test]
-fn a_damaged_payload_is_taken_from_the_log_if_that_has_it() {
+fn a_damaged_payload_is_taken_from_the_log_if_it_is_there() {
     let disk = SimDisk::new(3);
     let options = StoreOptions { payload_memory: 0, ..options() };
     let backend = StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
-    // Until there is the first checkpoint, which names payload files. The log is there from its beginning.
+    // Until the first checkpoint, which refers to payload files. The log is there from its beginning.
     let mut jobs = Jobs::new();
     while !disk.names().iter().any(|name| name.starts_with("checkpoint-")) {
         let (jid, payload) =
@@ -450,10 +464,10 @@ fn a_damaged_payload_is_taken_from_the_log_if_that_has_it() {
     for (_, contents) in files.iter_mut().filter(|(name, _)| name.starts_with("payloads-")) {
         contents[30] ^= 1;
     }
-    let place = Scratch::new();
-    let data = place.fill(&files);
+    let directories = Directories::new();
+    let data = directories.fill(&files);
     names_file_and_offset("check", &check(&data).unwrap_err().to_string());
-    let out = place.fresh();
+    let out = directories.fresh();
     let salvaged = salvage(&data, &out).unwrap();
     assert!(salvaged.is_whole(), "{salvaged:?}");
     let jids: Vec<Jid> = jobs.keys().cloned().collect();
@@ -461,7 +475,7 @@ fn a_damaged_payload_is_taken_from_the_log_if_that_has_it() {
 }
 
 #[test]
-fn the_good_pieces_of_a_checkpoint_are_restored_if_there_is_nothing_else() {
+fn the_good_parts_of_a_checkpoint_are_restored_as_a_last_resort() {
     const JOBS: u64 = 4_000;
     let disk = SimDisk::new(5);
     // Payloads in memory, so that the checkpoint has them.
@@ -480,16 +494,16 @@ fn the_good_pieces_of_a_checkpoint_are_restored_if_there_is_nothing_else() {
         run(&backend, Pop::new(mail(), WorkerName::new("w1").unwrap())).unwrap();
     }
     drop(backend);
-    let place = Scratch::new();
+    let directories = Directories::new();
     let (files, newest) = without_fallback(&files_of(&disk));
     let whole = files[&newest].clone();
-    // The length of the first piece of jobs, from the head's.
+    // The length of the first part with jobs, from the head's.
     let at = |offset: usize| u64::from_le_bytes(whole[offset..offset + 8].try_into().unwrap()) as usize;
     let first = 24 + 12 + at(24);
     let second = first + 12 + at(first);
-    assert!(second < whole.len() - 1_000, "a checkpoint of one piece shows nothing");
-    let expected = check(&place.fill(&files)).unwrap().census.jobs();
-    // (byte, whether anything is lost): header, head, a piece, its length, its checksum, the last byte of
+    assert!(second < whole.len() - 1_000, "a checkpoint of one part covers nothing");
+    let expected = check(&directories.fill(&files)).unwrap().memory.jobs();
+    // (byte, whether anything is lost): header, head, a part, its length, its checksum, the last byte of
     // jobs, the copy of the head.
     for (byte, is_lossy) in [
         (3, false),
@@ -504,22 +518,22 @@ fn the_good_pieces_of_a_checkpoint_are_restored_if_there_is_nothing_else() {
     ] {
         let mut files = files.clone();
         files.get_mut(&newest).unwrap()[byte] ^= 0x20;
-        let data = place.fill(&files);
+        let data = directories.fill(&files);
         let in_copy_of_head = byte == whole.len() - 30;
         if !in_copy_of_head {
             let error = check(&data).unwrap_err().to_string();
             assert!(error.contains(&newest) && error.contains(" byte "), "byte {byte}: {error}");
             names_file_and_offset("open", &try_open(&data).unwrap_err().to_string());
         }
-        let out = place.fresh();
+        let out = directories.fresh();
         let salvaged = salvage(&data, &out).unwrap_or_else(|error| panic!("byte {byte}: {error}"));
         assert_eq!(salvaged.is_whole(), !is_lossy, "byte {byte}: {salvaged:?}");
-        let (saved, lost) = (salvaged.saved.census.jobs(), salvaged.nameless_jobs);
+        let (saved, lost) = (salvaged.saved.memory.jobs(), salvaged.nameless_jobs);
         assert_eq!(saved + lost, expected, "byte {byte}: {salvaged:?}");
         assert_eq!(lost > 0, is_lossy, "byte {byte}: {salvaged:?}");
         assert!(lost < expected / 2, "byte {byte}: {lost} of {expected} are lost");
         assert!(in_copy_of_head || salvaged.checkpoints.iter().all(|text| text.contains(&newest)));
-        // It is a queue like any other, and what is in it is what was put.
+        // The copy works like any other queue, and has the jobs that were put.
         let backend = open(&out);
         let jids: Vec<Jid> = (0..JOBS).map(jid).collect();
         let found = read_all(&backend, &jids);
@@ -537,7 +551,7 @@ fn the_good_pieces_of_a_checkpoint_are_restored_if_there_is_nothing_else() {
 
 fn options() -> StoreOptions {
     StoreOptions {
-        log: LogOptions { segment_bytes: 64 << 10, spare_segments: 1 },
+        wal: WalOptions { segment_bytes: 64 << 10, spare_segments: 1 },
         checkpoint_bytes_min: 40_000,
         payload_memory: 4_000,
         spill_bytes_min: 64,
@@ -559,7 +573,7 @@ fn run(backend: &StoreBackend, command: impl Into<Command>) -> Answer {
     block_on(backend.execute(vec![call])).unwrap().remove(0)
 }
 
-/// A job as it is; none if its payload cannot be read.
+/// A job's current state; `None` if its payload cannot be read.
 fn get(backend: &StoreBackend, jid: &Jid) -> Option<Option<(&'static str, Payload)>> {
     let job = match run(backend, Get { jid: jid.clone() }) {
         Ok(Reply::Get(job)) => job,
@@ -586,14 +600,14 @@ fn read_all(backend: &StoreBackend, jids: &[Jid]) -> Vec<Option<Option<(&'static
     jids.iter().map(|jid| get(backend, jid)).collect()
 }
 
-/// What can be read, with cancelled jobs as they are remembered.
+/// The readable jobs; missing ones count as cancelled.
 fn jobs_of(found: &[Option<Option<(&'static str, Payload)>>], jids: &[Jid]) -> Jobs {
     let readable = jids.iter().zip(found).filter_map(|(jid, job)| Some((jid.clone(), job.clone()?)));
-    readable.map(|(jid, job)| (jid, job.unwrap_or_else(gone))).collect()
+    readable.map(|(jid, job)| (jid, job.unwrap_or_else(missing_job))).collect()
 }
 
 /// A job that was cancelled, or never put.
-fn gone() -> (&'static str, Payload) {
+fn missing_job() -> (&'static str, Payload) {
     ("gone", Payload::from(""))
 }
 
@@ -606,44 +620,33 @@ fn names(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Directories for a test, which go with it.
-struct Scratch {
-    directory: PathBuf,
-    made: AtomicU64,
+/// Directories of a test, of which only the newest are kept.
+struct Directories {
+    scratch: Scratch,
+    filled: AtomicU64,
 }
 
-impl Scratch {
-    fn new() -> Scratch {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("damage-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        Scratch { directory, made: AtomicU64::new(0) }
+impl Directories {
+    fn new() -> Directories {
+        Directories { scratch: Scratch::new("damage"), filled: AtomicU64::new(0) }
     }
 
-    /// A directory that is not there yet. The ones before are removed.
+    /// A directory that does not exist. The previous one is removed.
     fn fresh(&self) -> PathBuf {
-        let out = self.directory.join("out");
+        let out = self.scratch.join("out");
         let _ = std::fs::remove_dir_all(&out);
         out
     }
 
-    /// A directory with these files.
+    /// A directory with these files. The previous one is removed.
     fn fill(&self, files: &Files) -> PathBuf {
-        let data = self.directory.join(format!("data-{}", self.made.fetch_add(1, Ordering::Relaxed)));
-        if let Some(before) = self.made.load(Ordering::Relaxed).checked_sub(2) {
-            let _ = std::fs::remove_dir_all(self.directory.join(format!("data-{before}")));
+        let number = self.filled.fetch_add(1, Ordering::Relaxed);
+        let data = self.scratch.join(&format!("data-{number}"));
+        if let Some(previous) = number.checked_sub(1) {
+            let _ = std::fs::remove_dir_all(self.scratch.join(&format!("data-{previous}")));
         }
         std::fs::create_dir(&data).unwrap();
         files.iter().for_each(|(name, bytes)| std::fs::write(data.join(name), bytes).unwrap());
         data
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

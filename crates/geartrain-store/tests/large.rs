@@ -1,27 +1,30 @@
-//! Large payloads are in files of their own before they are committed, and these files go with their jobs.
+//! Large payloads are in files of their own before they are committed, and these files are removed with their
+//! jobs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use geartrain_core::SystemClock;
 use geartrain_core::*;
-use geartrain_store::log::{Disk, LogOptions};
+use geartrain_store::wal::{Disk, WalOptions};
 use geartrain_store::{Lockstep, OpenError, StoreBackend, StoreOptions, SyncMode, check, salvage};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use geartrain_testkit::scaled;
 use pollster::block_on;
 
+use crate::scratch::Scratch;
+
 const LARGE: usize = 20_000;
 
-/// Segments that are longer than what is reserved at a time, as they are unless told otherwise.
-const LONG: LogOptions = LogOptions { segment_bytes: 5 << 20, spare_segments: 3 };
+/// Segments longer than one reservation, as by default.
+const LONG: WalOptions = WalOptions { segment_bytes: 5 << 20, spare_segments: 3 };
 
 fn options() -> StoreOptions {
     StoreOptions {
-        log: LogOptions { segment_bytes: 64 << 10, spare_segments: 3 },
+        wal: WalOptions { segment_bytes: 64 << 10, spare_segments: 3 },
         own_file_bytes_min: LARGE,
         ..StoreOptions::default()
     }
@@ -30,62 +33,62 @@ fn options() -> StoreOptions {
 #[test]
 fn a_large_payload_is_in_a_file_of_its_own_and_not_in_the_log() {
     for sync in [SyncMode::Always, SyncMode::Never] {
-        let place = Directory::new();
+        let scratch = Scratch::new("large");
         let options = StoreOptions { sync, ..options() };
-        let backend = StoreBackend::open(&place.data(), options.clone(), Arc::new(SystemClock)).unwrap();
+        let backend = StoreBackend::open(&scratch.data(), options.clone(), Arc::new(SystemClock)).unwrap();
         put(&backend, 0, LARGE);
         put(&backend, 1, LARGE - 1);
-        assert_eq!(payload_files(&place.data()), [LARGE as u64 + 24]);
+        assert_eq!(payload_files(&scratch.data()), [LARGE as u64 + 24]);
         assert_eq!(get(&backend, 0), payload_of(0, LARGE));
         drop(backend);
-        assert_eq!(check(&place.data()).unwrap().payload_files, 1);
-        let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+        assert_eq!(check(&scratch.data()).unwrap().payload_files, 1);
+        let backend = StoreBackend::open(&scratch.data(), options, Arc::new(SystemClock)).unwrap();
         assert_eq!(get(&backend, 0), payload_of(0, LARGE));
         assert_eq!(get(&backend, 1), payload_of(1, LARGE - 1));
         let popped = pop(&backend);
         assert_eq!(popped.payload, payload_of(0, LARGE));
-        // A new payload takes the place of the old one, and its file that of the old one.
+        // A new payload replaces the old one, and its file the old file.
         let heartbeat = Heartbeat {
             jid: jid(0),
             holder: Holder::Token(popped.lock.token),
             payload: Some(payload_of(9, LARGE + 1)),
         };
         run(&backend, heartbeat);
-        until(&backend, || payload_files(&place.data()) == [LARGE as u64 + 25]);
+        until(&backend, || payload_files(&scratch.data()) == [LARGE as u64 + 25]);
         assert_eq!(get(&backend, 0), payload_of(9, LARGE + 1));
     }
 }
 
 #[test]
-fn the_file_goes_with_the_job_and_needs_no_checkpoint() {
-    let place = Directory::new();
+fn the_file_is_removed_with_the_job_without_a_checkpoint() {
+    let scratch = Scratch::new("large");
     let options = StoreOptions { checkpoint_bytes_min: u64::MAX, ..options() };
-    let backend = StoreBackend::open(&place.data(), options.clone(), Arc::new(SystemClock)).unwrap();
+    let backend = StoreBackend::open(&scratch.data(), options.clone(), Arc::new(SystemClock)).unwrap();
     (0..10).for_each(|number| put(&backend, number, LARGE));
-    assert_eq!(payload_files(&place.data()).len(), 10);
+    assert_eq!(payload_files(&scratch.data()).len(), 10);
     run(&backend, Cancel { jids: (0..9).map(jid).collect() });
-    until(&backend, || payload_files(&place.data()).len() == 1);
+    until(&backend, || payload_files(&scratch.data()).len() == 1);
     drop(backend);
-    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    let backend = StoreBackend::open(&scratch.data(), options, Arc::new(SystemClock)).unwrap();
     assert_eq!(get(&backend, 9), payload_of(9, LARGE));
 }
 
 #[test]
 fn a_file_that_no_job_refers_to_is_removed_at_once_or_when_the_directory_is_opened() {
-    let place = Directory::new();
-    let open = || StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap();
+    let scratch = Scratch::new("large");
+    let open = || StoreBackend::open(&scratch.data(), options(), Arc::new(SystemClock)).unwrap();
     let backend = open();
     put(&backend, 0, LARGE);
-    // Refused: the job is there. Joined: so is the payload of the job that is kept.
+    // Refused: the job exists. Joined: so does the payload of the job that stays.
     let again = Put { existing: Existing::Require, ..put_of(7, LARGE) };
     let answers = block_on(backend.execute(vec![again.into()])).unwrap();
     assert!(matches!(answers[0], Err(Refusal::NoSuchJob { .. })));
     run(&backend, Put { existing: Existing::Keep, ..put_of(0, LARGE) });
-    until(&backend, || payload_files(&place.data()).len() == 1);
+    until(&backend, || payload_files(&scratch.data()).len() == 1);
     assert_eq!(get(&backend, 0), payload_of(0, LARGE));
     drop(backend);
-    // What a process leaves that was killed before it committed.
-    let orphan = place.data().join(format!("payloads-{:016x}", 77_u64 << 32 | SpillLocation::OWN_FILE));
+    // As a process leaves it that was killed before it committed.
+    let orphan = scratch.data().join(format!("payloads-{:016x}", 77_u64 << 32 | SpillLocation::OWN_FILE));
     std::fs::write(&orphan, "half").unwrap();
     let backend = open();
     assert!(!orphan.exists());
@@ -95,13 +98,13 @@ fn a_file_that_no_job_refers_to_is_removed_at_once_or_when_the_directory_is_open
 #[test]
 fn a_missing_or_damaged_file_is_named_and_salvage_saves_the_other_jobs() {
     for damage in ["missing", "short", "flipped"] {
-        let place = Directory::new();
-        let backend = StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap();
+        let scratch = Scratch::new("large");
+        let backend = StoreBackend::open(&scratch.data(), options(), Arc::new(SystemClock)).unwrap();
         put(&backend, 0, LARGE);
         put(&backend, 1, LARGE + 1);
         drop(backend);
-        let (name, _) = files(&place.data()).find(|(_, bytes)| *bytes == LARGE as u64 + 24).unwrap();
-        let path = place.data().join(&name);
+        let (name, _) = files(&scratch.data()).find(|(_, bytes)| *bytes == LARGE as u64 + 24).unwrap();
+        let path = scratch.data().join(&name);
         let mut bytes = std::fs::read(&path).unwrap();
         match damage {
             "missing" => std::fs::remove_file(&path).unwrap(),
@@ -111,24 +114,24 @@ fn a_missing_or_damaged_file_is_named_and_salvage_saves_the_other_jobs() {
                 std::fs::write(&path, &bytes).unwrap();
             }
         }
-        let found = check(&place.data()).unwrap_err();
+        let found = check(&scratch.data()).unwrap_err();
         assert!(matches!(&found, OpenError::Payload { why } if why.contains(&name)), "{damage}: {found}");
         assert!(found.is_damage());
-        let saved = salvage(&place.data(), &place.directory.join("saved")).unwrap();
+        let saved = salvage(&scratch.data(), &scratch.path().join("saved")).unwrap();
         assert_eq!(saved.jobs.len(), 1, "{damage}: {saved:?}");
         let saved =
-            StoreBackend::open(&place.directory.join("saved"), options(), Arc::new(SystemClock)).unwrap();
+            StoreBackend::open(&scratch.path().join("saved"), options(), Arc::new(SystemClock)).unwrap();
         assert_eq!(get(&saved, 1), payload_of(1, LARGE + 1));
     }
 }
 
 #[test]
-fn a_backup_has_the_files_that_its_log_refers_to_whatever_is_put_and_cancelled_meanwhile() {
-    let place = Directory::new();
-    let backend = StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap();
+fn a_backup_has_the_files_that_its_log_refers_to_during_puts_and_cancellations() {
+    let scratch = Scratch::new("large");
+    let backend = StoreBackend::open(&scratch.data(), options(), Arc::new(SystemClock)).unwrap();
     (0..5).for_each(|number| put(&backend, number, LARGE));
     for round in 0..scaled(3, 20) {
-        let out = place.directory.join(format!("copy-{round}"));
+        let out = scratch.path().join(format!("copy-{round}"));
         std::thread::scope(|scope| {
             let copy = scope.spawn(|| block_on(backend.backup(&out)).unwrap());
             for number in 100..130 {
@@ -141,14 +144,14 @@ fn a_backup_has_the_files_that_its_log_refers_to_whatever_is_put_and_cancelled_m
         let copy = StoreBackend::open(&out, options(), Arc::new(SystemClock)).unwrap();
         (0..5).for_each(|number| assert_eq!(get(&copy, number), payload_of(number, LARGE)));
     }
-    // What could not go because it was being copied goes now.
-    until(&backend, || payload_files(&place.data()).len() == 5);
+    // Files that could not be removed during the backup are removed now.
+    until(&backend, || payload_files(&scratch.data()).len() == 5);
 }
 
-/// Put, cancelled and put again, with the power going at each operation in turn: a job that is there has its
+/// Put, cancelled and put again, with a power cut at each operation in turn: a job that exists has its
 /// payload.
 #[test]
-fn there_is_no_moment_at_which_a_job_is_kept_without_its_file() {
+fn no_power_cut_leaves_a_job_without_its_file() {
     let mut kept = [0, 0];
     for (seed, after) in (0..scaled(3, 30)).flat_map(|seed| (0..60).map(move |after| (seed, after))) {
         let disk = SimDisk::new(seed);
@@ -184,7 +187,7 @@ fn there_is_no_moment_at_which_a_job_is_kept_without_its_file() {
         }
         if let Some((number, true)) = acknowledged {
             let is_there = jobs.iter().any(|job| job.jid == jid(number));
-            // The next step cancels it, and may have been kept without being acknowledged.
+            // The next step cancels it, and may be durable without being acknowledged.
             kept[usize::from(is_there)] += 1;
         }
         // No orphan survives an opening.
@@ -194,10 +197,10 @@ fn there_is_no_moment_at_which_a_job_is_kept_without_its_file() {
     assert!(kept[1] > 10, "{kept:?}");
 }
 
-/// The put's file is written, and then the log fails: what was kept is read again while another batch waits
-/// whose file is written too.
+/// The put's file is written, and then the log fails: the store recovers while another batch waits whose file
+/// is written too.
 #[test]
-fn a_file_that_waits_for_its_batch_outlives_a_recovery() {
+fn the_file_of_a_queued_batch_survives_a_recovery() {
     let disk = SimDisk::new(1);
     let mut store = lockstep(&disk);
     let first = store.send(vec![put_of(0, 100).into()]);
@@ -222,7 +225,7 @@ fn a_file_that_waits_for_its_batch_outlives_a_recovery() {
 fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_again() {
     for payload_bytes in [8_000, LARGE] {
         let (disk, clock) = (SimDisk::new(7), ManualClock::new());
-        let options = StoreOptions { log: LONG, checkpoint_bytes_min: 1 << 20, ..options() };
+        let options = StoreOptions { wal: LONG, checkpoint_bytes_min: 1 << 20, ..options() };
         let open = |disk: &SimDisk| {
             StoreBackend::open_on(Arc::new(disk.clone()), options.clone(), clock.clone()).unwrap()
         };
@@ -258,7 +261,7 @@ fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_a
             let left = jobs_in(&backend, jobs.len());
             left.into_iter().for_each(|jid| drop(run(&backend, Cancel { jids: vec![jid] })));
             assert_eq!(jobs_in(&backend, 1), []);
-            // It got less full, so that there is room again.
+            // The disk is less full, so that there is space again.
             put(&backend, round * 100_000 + 99_999, 300);
             run(&backend, Cancel { jids: vec![jid(round * 100_000 + 99_999)] });
         }
@@ -266,17 +269,17 @@ fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_a
         let backend = open(&disk.crash());
         assert_eq!(jobs_in(&backend, 1), []);
         let (least, most) = (fitted.iter().min().unwrap(), fitted.iter().max().unwrap());
-        assert!(most < &(2 * least), "room was lost: {fitted:?} of {payload_bytes} bytes fitted");
+        assert!(most < &(2 * least), "space was lost: {fitted:?} of {payload_bytes} bytes fitted");
     }
 }
 
-/// Another program leaves nothing of the disk.
+/// Another program fills the disk.
 #[test]
-fn a_disk_that_others_filled_gets_less_full_when_jobs_are_cancelled() {
+fn cancelling_jobs_frees_space_on_a_disk_that_another_program_filled() {
     let disk = SimDisk::new(9);
-    let options = StoreOptions { log: LONG, own_file_bytes_min: usize::MAX, ..options() };
+    let options = StoreOptions { wal: LONG, own_file_bytes_min: usize::MAX, ..options() };
     let backend = StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap();
-    // Until there is more than one segment, and what is held back is there.
+    // Until there is more than one segment, and the spares to be held back exist.
     (0..400).for_each(|number| put(&backend, number, LARGE));
     disk.set_bytes_max(disk.bytes());
     let puts = (400..5_000).map(|number| block_on(backend.execute(vec![put_of(number, LARGE).into()])));
@@ -303,9 +306,9 @@ fn a_large_put_that_finds_the_disk_full_leaves_nothing_behind() {
     assert_eq!(jobs_in(&backend, 9), [jid(0)]);
 }
 
-/// The memory that a payload came in is let go of: it may be a buffer that is much larger.
+/// The buffer that a payload arrived in is freed: it may be much larger.
 #[test]
-fn a_payload_does_not_hold_the_buffer_that_it_was_read_into() {
+fn a_payload_does_not_keep_its_receive_buffer() {
     struct Buffer(Vec<u8>, Arc<AtomicU64>);
     impl AsRef<[u8]> for Buffer {
         fn as_ref(&self) -> &[u8] {
@@ -317,10 +320,10 @@ fn a_payload_does_not_hold_the_buffer_that_it_was_read_into() {
             self.1.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let place = Directory::new();
+    let scratch = Scratch::new("large");
     let stores = [
         StoreBackend::in_memory(Arc::new(SystemClock)).unwrap(),
-        StoreBackend::open(&place.data(), options(), Arc::new(SystemClock)).unwrap(),
+        StoreBackend::open(&scratch.data(), options(), Arc::new(SystemClock)).unwrap(),
     ];
     for backend in stores {
         for bytes in [100, 4_097, 10_000, LARGE] {
@@ -336,10 +339,10 @@ fn a_payload_does_not_hold_the_buffer_that_it_was_read_into() {
 }
 
 #[test]
-fn under_a_memory_limit_payloads_leave_memory_earlier() {
-    let place = Directory::new();
+fn under_a_memory_limit_payloads_are_spilled_earlier() {
+    let scratch = Scratch::new("large");
     let options = StoreOptions { memory_limit: Some(4 << 20), own_file_bytes_min: usize::MAX, ..options() };
-    let backend = StoreBackend::open(&place.data(), options, Arc::new(SystemClock)).unwrap();
+    let backend = StoreBackend::open(&scratch.data(), options, Arc::new(SystemClock)).unwrap();
     (0..200).for_each(|number| put(&backend, number, LARGE));
     until(&backend, || backend.payload_bytes_in_memory() <= 1 << 20);
     (0..200).for_each(|number| assert_eq!(get(&backend, number), payload_of(number, LARGE)));
@@ -349,10 +352,10 @@ fn lockstep(disk: &SimDisk) -> Lockstep {
     Lockstep::open_on(Arc::new(disk.clone()), options(), ManualClock::new()).unwrap()
 }
 
-/// Asks for something until it is so.
-fn until(backend: &StoreBackend, is_so: impl Fn() -> bool) {
+/// Sends commands until a condition holds.
+fn until(backend: &StoreBackend, condition: impl Fn() -> bool) {
     for _ in 0..1_000_000 {
-        if is_so() {
+        if condition() {
             return;
         }
         run(backend, Length { queue: queue() });
@@ -372,7 +375,7 @@ fn queue() -> QueueName {
     QueueName::new("mail").unwrap()
 }
 
-/// The payload that a job is given: another for each.
+/// The payload of a job: distinct for each.
 fn payload_of(number: u64, bytes: usize) -> Payload {
     let text = format!("{number:08}").repeat(1 + bytes / 8);
     text[..bytes].into()
@@ -400,7 +403,7 @@ fn get(backend: &StoreBackend, number: u64) -> Payload {
     }
 }
 
-/// The waiting jobs, so many at the most.
+/// The waiting jobs, up to a count.
 fn jobs_in(backend: &StoreBackend, count: usize) -> Vec<Jid> {
     match run(backend, Peek { queue: queue(), count: Count::new(count as i64).unwrap() }) {
         Reply::Peek(jobs) => jobs.into_iter().map(|job| job.jid).collect(),
@@ -410,40 +413,14 @@ fn jobs_in(backend: &StoreBackend, count: usize) -> Vec<Jid> {
 
 fn files(directory: &Path) -> impl Iterator<Item = (String, u64)> {
     let files = std::fs::read_dir(directory).unwrap();
-    // A file may be gone between being listed and being looked at.
+    // A file may be removed after it was listed.
     files.filter_map(|file| {
         let file = file.unwrap();
         Some((file.file_name().into_string().unwrap(), file.metadata().ok()?.len()))
     })
 }
 
-/// How long the payload files are.
+/// The lengths of the payload files.
 fn payload_files(directory: &Path) -> Vec<u64> {
     files(directory).filter(|(name, _)| name.starts_with("payloads-")).map(|(_, bytes)| bytes).collect()
-}
-
-/// A directory for a test, which goes with it.
-struct Directory {
-    directory: PathBuf,
-}
-
-impl Directory {
-    fn new() -> Directory {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("large-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        Directory { directory }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.directory.join("data")
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
 }

@@ -1,6 +1,6 @@
-//! Under load that goes on and on, the disk holds what is alive and not much more.
+//! Under continuous load, disk use stays proportional to the live jobs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use geartrain_core::SystemClock;
@@ -8,34 +8,26 @@ use geartrain_core::*;
 use geartrain_store::{StoreBackend, StoreOptions, SyncMode};
 use pollster::block_on;
 
+use crate::scratch::Scratch;
+
 const BATCH: u64 = 500;
 const BATCHES: u64 = 250;
 const PAYLOAD_BYTES: u64 = 8_000;
-/// One in so many is due in a month.
+/// One in this many jobs is due in a month.
 const LATER: u64 = 100;
-
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn bytes_in(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).unwrap();
-    // A file may be gone between being listed and being looked at.
+    // A file may be removed after it was listed.
     files.filter_map(|file| Some(file.unwrap().metadata().ok()?.len())).sum()
 }
 
 #[test]
-fn disk_use_stays_within_five_times_what_is_alive() {
-    let directory =
-        Scratch(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{}", std::process::id())));
-    // What is synced, and when, makes no difference to how much there is.
+fn disk_use_stays_within_five_times_the_live_payloads() {
+    let directory = Scratch::new("load");
+    // The sync mode does not change how much is on the disk.
     let options = StoreOptions { sync: SyncMode::Never, ..StoreOptions::default() };
-    let backend = StoreBackend::open(&directory.0, options, Arc::new(SystemClock)).unwrap();
+    let backend = StoreBackend::open(directory.path(), options, Arc::new(SystemClock)).unwrap();
     let (mail, klass, worker) =
         (QueueName::new("mail").unwrap(), Klass::new("welcome").unwrap(), WorkerName::new("w1").unwrap());
     let execute = |batch: Vec<Call>| {
@@ -66,9 +58,9 @@ fn disk_use_stays_within_five_times_what_is_alive() {
         let complete = |job: &Popped| Complete::new(job.jid.clone(), Holder::Token(job.lock.token)).into();
         execute(popped.jobs.iter().map(complete).collect());
         let alive = (later + 10_000.min((batch + 1) * BATCH)) * PAYLOAD_BYTES;
-        // Before there is much, the files that are kept ready weigh more than what is in them.
+        // With few jobs, the preallocated files outweigh their contents.
         if alive > 64 << 20 {
-            most = most.max(bytes_in(&directory.0) as f64 / alive as f64);
+            most = most.max(bytes_in(directory.path()) as f64 / alive as f64);
         }
     }
     assert!(most > 1.0, "there never was enough to look at");

@@ -1,25 +1,26 @@
-//! The integration tests of geartrain-store: one binary, a module for each subject.
+//! The integration tests of geartrain-store: one binary, one module per subject.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
-mod awaited;
 mod checkpoints;
 mod conformance;
 mod cursors;
 mod damage;
-mod embedded;
+mod data_dir;
+mod engine_loop;
+mod failures;
 mod kill;
 mod large;
 mod load;
-mod log;
-mod log_stories;
 mod names;
 mod ops;
+mod result_streams;
+mod scratch;
+mod simulation;
 mod spill;
-mod spill_stories;
-mod stories;
-mod thread;
+mod spill_simulation;
 mod ticks;
-mod trouble;
 mod version_1;
+mod wal;
+mod wal_simulation;

@@ -1,13 +1,14 @@
-//! Names that nothing needs any more are freed by the store itself, and stay so when it is opened
-//! again.
+//! The store frees unused names by itself, and they stay freed after a restart.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use geartrain_core::*;
 use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::scaled;
 use pollster::block_on;
+
+use crate::scratch::Scratch;
 
 const DAY: i32 = 86_400;
 
@@ -20,7 +21,7 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// A worker per connection, as Gearman has them: each takes a job and is never seen again.
+/// A worker per connection, as in Gearman: each takes a job and is never seen again.
 fn connect_once(backend: &StoreBackend, n: usize) {
     let jid = Jid::new(format!("j{n}")).unwrap();
     run(backend, Put::new(queue("mail"), jid.clone(), Klass::new("k").unwrap(), "{}"));
@@ -29,54 +30,39 @@ fn connect_once(backend: &StoreBackend, n: usize) {
     run(backend, Complete::new(jid, Holder::Token(job.lock.token)));
 }
 
-/// How many names there are in a directory when it is opened again.
+/// How many names a directory has when it is opened again.
 fn names(directory: &Path) -> u64 {
-    geartrain_store::check(directory).unwrap().census.names
-}
-
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        Scratch(std::env::temp_dir().join(format!("geartrain-names-{}", std::process::id())))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    geartrain_store::check(directory).unwrap().memory.names
 }
 
 #[test]
-fn workers_that_come_once_vanish_with_their_jobs() {
-    let directory = Scratch::new();
+fn names_of_workers_seen_once_are_freed_with_their_jobs() {
+    let directory = Scratch::new("names");
     let clock = ManualClock::new();
-    let open = || StoreBackend::open(&directory.0, StoreOptions::default(), clock.clone()).unwrap();
+    let open = || StoreBackend::open(directory.path(), StoreOptions::default(), clock.clone()).unwrap();
     let backend = open();
     run(&backend, SetConfig { option: "jobs-history".into(), value: "3600".into() });
     connect_once(&backend, 0);
     drop(backend);
-    let before = names(&directory.0);
+    let before = names(directory.path());
     let backend = open();
     let connections = scaled(500, 20_000);
     for n in 1..=connections {
         connect_once(&backend, n);
     }
     assert_eq!(run(&backend, Workers).len(), connections + 1);
-    // Old jobs are dropped when another completes, and workers are examined when a day has passed.
+    // Old jobs are removed when another completes, and workers are examined after a day.
     clock.advance(DAY + 1);
     connect_once(&backend, connections + 1);
-    // A thousand names are examined at a time, and what is asked is answered after that.
+    // A thousand names are examined at a time, and commands are answered after that.
     for _ in 0..connections / 200 + 5 {
         clock.advance(1.5);
         run(&backend, Length { queue: queue("mail") });
     }
-    // What was removed is written together with what is done next.
+    // The removal is written together with the next change.
     run(&backend, SetConfig { option: "jobs-history".into(), value: "3600".into() });
     drop(backend);
-    assert_eq!(names(&directory.0), before, "one queue, one klass and the last worker");
-    // It goes on as if nothing had been freed.
+    assert_eq!(names(directory.path()), before, "one queue, one klass and the last worker");
+    // It works as if nothing had been freed.
     connect_once(&open(), connections + 2);
 }

@@ -1,4 +1,4 @@
-//! What is due happens by itself.
+//! Ticks: due work is executed without a command.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -23,9 +23,9 @@ fn queue() -> QueueName {
     QueueName::new("mail").unwrap()
 }
 
-fn put(number: usize, terms: PutOptions) -> Put {
+fn put(number: usize, options: PutOptions) -> Put {
     let jid = Jid::new(format!("j{number}")).unwrap();
-    Put { options: Some(Box::new(terms)), ..Put::new(queue(), jid, Klass::new("welcome").unwrap(), "{}") }
+    Put { options: Some(Box::new(options)), ..Put::new(queue(), jid, Klass::new("welcome").unwrap(), "{}") }
 }
 
 fn pop(worker: &str) -> Pop {
@@ -39,7 +39,7 @@ fn run<O: Operation>(backend: &StoreBackend, operation: O) -> O::Reply {
 }
 
 #[test]
-fn an_attempt_that_took_too_long_is_over_and_whoever_waits_gets_the_job() {
+fn an_attempt_past_its_deadline_ends_and_a_parked_pop_gets_the_job() {
     for (backend, clock) in backends() {
         run(&backend, put(1, PutOptions { attempt_max: Some(Seconds::from(10)), ..PutOptions::default() }));
         let first = run(&backend, pop("w1")).jobs.remove(0);
@@ -55,7 +55,7 @@ fn an_attempt_that_took_too_long_is_over_and_whoever_waits_gets_the_job() {
 }
 
 #[test]
-fn whoever_waits_for_a_job_hears_that_it_was_not_started_in_time() {
+fn a_waiting_client_learns_that_its_job_was_not_started_in_time() {
     for (backend, clock) in backends() {
         let mut stream = block_on(backend.open_result_stream(1)).unwrap();
         let attach = Some(ResultWaiter { stream_id: 1, connection: 0, number: 1 });
@@ -74,7 +74,7 @@ fn whoever_waits_for_a_job_hears_that_it_was_not_started_in_time() {
 }
 
 #[test]
-fn however_much_is_due_all_of_it_is_done() {
+fn all_due_work_is_executed() {
     const JOBS: usize = 5_500;
     for (backend, clock) in backends() {
         let expiring = || PutOptions { expires: Some(Timestamp::from(10)), ..PutOptions::default() };
@@ -82,7 +82,7 @@ fn however_much_is_due_all_of_it_is_done() {
         assert!(block_on(backend.execute(puts)).unwrap().iter().all(Result::is_ok));
         let mut events = block_on(backend.subscribe()).unwrap();
         clock.advance(11);
-        // Nobody asks for anything meanwhile.
+        // No command is sent meanwhile.
         let mut failed = 0;
         while failed < JOBS {
             failed += usize::from(matches!(*block_on(events.next()).unwrap().event, Event::Failed { .. }));
@@ -92,7 +92,7 @@ fn however_much_is_due_all_of_it_is_done() {
 }
 
 #[test]
-fn what_happens_is_kept_as_long_as_somebody_listens_and_then_for_a_day() {
+fn events_are_retained_while_subscribed_and_for_a_day_after() {
     for (backend, clock) in backends() {
         let mut events = block_on(backend.subscribe()).unwrap();
         let mut last = 0;
@@ -115,21 +115,21 @@ fn what_happens_is_kept_as_long_as_somebody_listens_and_then_for_a_day() {
 }
 
 #[test]
-fn a_worker_that_waits_for_a_job_is_not_silent() {
+fn a_parked_worker_is_not_silent() {
     for (backend, clock) in backends() {
         let worker = WorkerName::new("w1").unwrap();
         let can = Capability { queue: queue(), klass: None, attempt_max: None };
         run(&backend, Announce { worker, change: AnnounceChange::Can(vec![can]) });
         let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(36_000));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        // What is asked after it is answered after it, so it waits by now.
+        // Later messages are answered later, so the pop is parked by now.
         assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 1);
         for _ in 0..5 {
             clock.advance(61);
             assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 1);
         }
         drop(waiting);
-        // That somebody went away is noticed when a job is for them.
+        // A disconnected worker is noticed when a job is for it.
         run(&backend, put(1, PutOptions { roll_call: true, ..PutOptions::default() }));
         clock.advance(61);
         assert_eq!(run(&backend, RollCall { queue: queue(), klass: None }), 0);
@@ -148,7 +148,7 @@ fn after_the_clock_went_back_a_lock_ends_at_most_one_lock_length_from_now() {
         let mut waiting = backend.pop_or_wait(pop("w2"), Seconds::from(36_000));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         clock.set(500_000);
-        // What is asked after it is answered after it, so the engine has seen the clock by now.
+        // Later messages are answered later, so the engine has read the clock by now.
         run(&backend, Length { queue: queue() });
         let beat = Heartbeat { jid: alive.jid, holder: Holder::Token(alive.lock.token), payload: None };
         clock.advance(30);
@@ -162,7 +162,7 @@ fn after_the_clock_went_back_a_lock_ends_at_most_one_lock_length_from_now() {
     }
 }
 
-/// A clock that is set forward without a notice, as the machine's is.
+/// A clock that is set forward without a notice, like the machine's.
 #[derive(Default)]
 struct SilentClock {
     ahead: std::sync::atomic::AtomicU32,
@@ -186,9 +186,9 @@ fn a_clock_that_is_set_forward_is_noticed_without_a_command() {
     run(&backend, Put { delay: Seconds::from(600), ..put(1, PutOptions::default()) });
     let mut waiting = backend.pop_or_wait(pop("w1"), Seconds::from(300));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // What is asked after it is answered after it, so it waits by now.
+    // Later messages are answered later, so the pop is parked by now.
     run(&backend, Length { queue: queue() });
     clock.ahead.store(601, std::sync::atomic::Ordering::SeqCst);
-    // It would take five minutes to find out by waiting.
+    // Without noticing the clock this would take five minutes.
     assert_eq!(block_on(waiting).unwrap().jobs.len(), 1);
 }

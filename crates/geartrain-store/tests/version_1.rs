@@ -1,8 +1,9 @@
-//! What versions 1 and 2 of the log wrote is read for ever.
+//! Format compatibility: directories written by versions 1 and 2 of the log stay readable.
 //!
-//! `fixtures/store-v1` is a data directory as it was left by a process that ended well, without its lock file and spare segments. It was written
-//! on 2026-11-15 through `StoreBackend::open` with segments of 16 KiB (`LogOptions { segment_bytes: 16 << 10, spare_segments: 1 }`),
-//! `checkpoint_bytes_min: 12_000`, and a `ManualClock`. Each line is a batch, `@` is where the clock stands:
+//! `fixtures/store-v1` is a data directory as a process left it at a clean shutdown, without its lock file and spare
+//! segments. It was written on 2026-11-15 through `StoreBackend::open` with segments of 16 KiB
+//! (`segment_bytes: 16 << 10, spare_segments: 1`), `checkpoint_bytes_min: 12_000`, and a `ManualClock`. Each line is a
+//! batch, `@` is the time of the clock:
 //!
 //! ```text
 //! @1000  set heartbeat = 90, mail-max-concurrency = 4
@@ -20,65 +21,67 @@
 //! @1150  pause news   unset mail-max-concurrency
 //! ```
 //!
-//! What comes before the peeks is in the checkpoint, the rest is in the log behind it. If the format gets another version,
-//! this directory stays as it is, and another one is put beside it.
+//! The batches before the peeks are in the checkpoint, the rest is in the log behind it. If the format gets another
+//! version, this directory stays as it is, and another one is added.
 //!
 //! `fixtures/store-v2` is that directory, opened on 2026-11-16 at @1155 with `checkpoint_bytes_min: 20_000`,
 //! in which `set heartbeat = 90` was repeated until no segment of version 1 was left and there were two
 //! checkpoints; then closed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use geartrain_core::*;
-use geartrain_store::log::LogOptions;
+use geartrain_store::wal::WalOptions;
 use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use pollster::block_on;
 
+use crate::scratch::Scratch;
+
 #[test]
-fn a_directory_of_version_1_is_read_for_ever() {
-    is_read("store-v1", "read-1");
+fn a_directory_of_version_1_stays_readable() {
+    check_readable("store-v1");
 }
 
 #[test]
-fn a_directory_of_version_2_is_read_for_ever() {
-    is_read("store-v2", "read-2");
+fn a_directory_of_version_2_stays_readable() {
+    check_readable("store-v2");
 }
 
-fn is_read(fixture: &str, name: &str) {
-    let directory = Scratch::with_fixture(fixture, name);
-    let report = geartrain_store::check(&directory.0).unwrap();
+fn check_readable(fixture: &str) {
+    let directory = scratch_with(fixture);
+    let report = geartrain_store::check(directory.path()).unwrap();
     assert!(report.checkpoint_bytes > 0 && report.changes > 0, "{report:?}");
     let clock = ManualClock::new();
     clock.set(1155);
-    let backend = StoreBackend::open(&directory.0, StoreOptions::default(), clock).unwrap();
+    let backend = StoreBackend::open(directory.path(), StoreOptions::default(), clock).unwrap();
     assert_eq!(dump(&backend), EXPECTED.trim_start());
 }
 
 #[test]
-fn a_directory_of_version_1_goes_on_in_version_2() {
-    let directory = Scratch::with_fixture("store-v1", "goes-on");
+fn a_directory_of_version_1_continues_in_version_2() {
+    let directory = scratch_with("store-v1");
     let clock = ManualClock::new();
     clock.set(1155);
-    let log = LogOptions { segment_bytes: 16 << 10, spare_segments: 1 };
-    let options = StoreOptions { log, ..StoreOptions::default() };
-    let open = || StoreBackend::open(&directory.0, options.clone(), clock.clone()).unwrap();
-    // Nothing but the log's format changes, and that only when a segment begins: until then a program of
-    // version 1 can open it.
+    let wal = WalOptions { segment_bytes: 16 << 10, spare_segments: 1 };
+    let options = StoreOptions { wal, ..StoreOptions::default() };
+    let open = || StoreBackend::open(directory.path(), options.clone(), clock.clone()).unwrap();
+    // Only the log's format changes, and only when a segment begins: until then a program of version 1 can
+    // open it.
     drop(open());
-    assert!(!directory.0.join("manifest").exists());
+    assert!(!directory.path().join("manifest").exists());
     let backend = open();
     for _ in 0..10 {
         run(&backend, SetConfig { option: "heartbeat".into(), value: "90".into() });
     }
     drop(backend);
-    assert!(directory.0.join("manifest").exists());
-    geartrain_store::check(&directory.0).unwrap();
+    assert!(directory.path().join("manifest").exists());
+    geartrain_store::check(directory.path()).unwrap();
     assert_eq!(dump(&open()), EXPECTED.trim_start());
-    let names = std::fs::read_dir(&directory.0).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let newest = names.filter(|name| name.to_string_lossy().starts_with("log-")).max().unwrap();
-    std::fs::remove_file(directory.0.join(newest)).unwrap();
-    assert!(geartrain_store::check(&directory.0).unwrap_err().is_damage(), "its loss goes unnoticed");
+    std::fs::remove_file(directory.path().join(newest)).unwrap();
+    assert!(geartrain_store::check(directory.path()).unwrap_err().is_damage(), "its loss goes unnoticed");
 }
 
 const EXPECTED: &str = r#"
@@ -99,7 +102,7 @@ r1: reports nightly {\"r\":1} every 86400 next 1160 backlog 2 count 0 tags ["nig
 tracked: ["held"]
 mail: waited 2 for 10 s, ran 1 for 5 s, failures 1"#;
 
-/// All that the test looks at, a line for each thing.
+/// Everything that the test checks, one line each.
 fn dump(backend: &StoreBackend) -> String {
     let mut lines: Vec<String> = ["done", "lost", "plain", "large", "later", "after", "held", "again"]
         .map(|jid| job(backend, jid))
@@ -150,7 +153,7 @@ fn dump(backend: &StoreBackend) -> String {
     lines.join("\n")
 }
 
-/// What matters of a job, on a line.
+/// The relevant fields of a job, on a line.
 fn job(backend: &StoreBackend, name: &str) -> String {
     let Reply::Get(Some(job)) = run(backend, Get { jid: jid(name) }) else { panic!("{name} is gone") };
     let state = match &job.state {
@@ -165,7 +168,7 @@ fn job(backend: &StoreBackend, name: &str) -> String {
         let worker = why.worker.as_ref().map_or("nobody", WorkerName::as_str);
         format!(" ({}: {} at {} by {worker})", why.group, why.message, why.when)
     });
-    let history: Vec<String> = job.history.iter().map(|entry| happened(&entry.what)).collect();
+    let history: Vec<String> = job.history.iter().map(|entry| history_line(&entry.what)).collect();
     format!(
         "{name}: {} in {}, {state}{}, priority {}, retries {} of {}, {}, tags {:?}, tracked {}: {}",
         job.klass,
@@ -181,8 +184,8 @@ fn job(backend: &StoreBackend, name: &str) -> String {
     )
 }
 
-fn happened(what: &HistoryEvent) -> String {
-    match what {
+fn history_line(event: &HistoryEvent) -> String {
+    match event {
         HistoryEvent::Put { queue } => format!("put {queue}"),
         HistoryEvent::Popped { worker } => format!("popped {worker}"),
         HistoryEvent::Done => "done".into(),
@@ -217,26 +220,13 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// A copy of the fixture, which goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn with_fixture(fixture: &str, name: &str) -> Scratch {
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
-        let scratch =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("version-1-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&scratch);
-        std::fs::create_dir_all(&scratch).unwrap();
-        for file in std::fs::read_dir(fixture).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), scratch.join(file.file_name())).unwrap();
-        }
-        Scratch(scratch)
+/// A copy of a fixture.
+fn scratch_with(fixture: &str) -> Scratch {
+    let scratch = Scratch::new("version-1");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
+    for file in std::fs::read_dir(fixture).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), scratch.path().join(file.file_name())).unwrap();
     }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    scratch
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
-use geartrain_store::log::{Disk, DiskFile, Join, Work};
+use geartrain_store::wal::{Disk, DiskFile, Join, Task};
 
 const SECTOR: usize = 512;
 
@@ -18,7 +18,7 @@ const SECTOR: usize = 512;
 /// All random choices depend on the seed alone.
 ///
 /// ```
-/// use geartrain_store::log::Disk;
+/// use geartrain_store::wal::Disk;
 /// use geartrain_testkit::disk::SimDisk;
 /// let disk = SimDisk::new(7041);
 /// disk.create("kept")?.write_at(b"lost", 0)?;
@@ -71,7 +71,7 @@ thread_local! {
 }
 
 impl Helper {
-    fn new(work: Work) -> Helper {
+    fn new(work: Task) -> Helper {
         let ((turns, my_turns), (my_stops, stops)) = (channel(), channel());
         std::thread::spawn(move || {
             let left = my_turns.recv().unwrap_or(usize::MAX);
@@ -475,7 +475,7 @@ impl Disk for SimDisk {
     }
 
     /// Starts a background task; it advances before later operations, or when it is joined.
-    fn aside(&self, work: Work) -> Join {
+    fn spawn(&self, work: Task) -> Join {
         if self.state().rng.bool() {
             work();
             return Box::new(|| ());

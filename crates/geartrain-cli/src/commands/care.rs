@@ -68,7 +68,7 @@ fn directory_of(url: &str) -> Result<PathBuf, Failure> {
 }
 
 fn view(report: &Report) -> Value {
-    let census = &report.census;
+    let census = &report.memory;
     json!({
         "jobs": {
             "scheduled": census.scheduled,
@@ -92,7 +92,7 @@ fn view(report: &Report) -> Value {
 }
 
 fn rows(report: &Report) -> Vec<[Cell; 2]> {
-    let census = &report.census;
+    let census = &report.memory;
     let states = [
         ("waiting", census.waiting),
         ("running", census.running),

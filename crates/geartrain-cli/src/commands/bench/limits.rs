@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use geartrain::engine::{Effects, Engine, Limits};
 use geartrain::{Command, Timestamp};
-use geartrain_store::log::{Log, LogOptions, Position, RealDisk};
+use geartrain_store::wal::{Position, RealDisk, Wal, WalOptions};
 
 use super::COMMANDS_PER_LIFECYCLE;
 use super::load::{self, Load};
@@ -27,7 +27,7 @@ pub(super) struct Scratch {
     /// Written once, so that a commit only has to overwrite.
     file: File,
     file_bytes: u64,
-    log: Log,
+    log: Wal,
 }
 
 impl Scratch {
@@ -38,7 +38,7 @@ impl Scratch {
         fs::create_dir(&directory).map_err(failed)?;
         let file = written_once(&directory.join("overwritten"), file_bytes).map_err(failed)?;
         let disk = RealDisk::new(&directory).map_err(failed)?;
-        let log = Log::open(Arc::new(disk), LogOptions::default(), Position::default(), &mut |_, _| Ok(()))
+        let log = Wal::open(Arc::new(disk), WalOptions::default(), Position::default(), &mut |_, _| Ok(()))
             .map_err(|error| cannot_write(&directory, error))?;
         Ok(Scratch { directory, file, file_bytes, log })
     }

@@ -1,0 +1,131 @@
+//! Reservation: an upper estimate of the log space a command needs, so that it can be refused before it is
+//! executed if the disk is full.
+
+use geartrain_core::engine::Engine;
+use geartrain_core::{
+    AnnounceChange, Capability, Command, JobResult, Payload, Pop, PutOptions, QueueName, SpillLocation,
+};
+
+/// Log bytes of a command without arguments, generously.
+const COMMAND_BYTES: usize = 1 << 10;
+/// Log bytes per popped job, besides the name of its queue.
+const POPPED_JOB_BYTES: usize = 256;
+/// Log bytes per step of a tick.
+const TICK_STEP_BYTES: usize = 1 << 10;
+/// Log bytes per cancelled job.
+const CANCELLED_JOB_BYTES: usize = 64;
+/// A command with more argument bytes does not count as freeing space.
+const FREEING_BYTES_MAX: usize = 64 << 10;
+/// Log bytes per announced capability, besides its names.
+const CAPABILITY_BYTES: usize = 32;
+
+/// Log bytes of freeing a name, or of moving a lock's deadline, at most.
+pub(crate) const UPKEEP_BYTES: usize = 16;
+/// Log bytes of a payload: a spilled one takes only its location.
+fn payload_bytes(payload: &Payload) -> usize {
+    if payload.spill_location().is_none() { payload.byte_len() } else { size_of::<SpillLocation>() }
+}
+
+/// Log bytes of a pop. Each popped job may cause an event that names its queue.
+pub(crate) fn pop_bytes(pop: &Pop) -> usize {
+    let longest = pop.queues.iter().map(|queue| queue.as_str().len()).max().unwrap_or_default();
+    names_bytes(&pop.queues) + (POPPED_JOB_BYTES + longest) * pop.count.get()
+}
+
+/// Log bytes of a command that names queues.
+pub(crate) fn names_bytes(queues: &[QueueName]) -> usize {
+    COMMAND_BYTES + queues.iter().map(|queue| queue.as_str().len()).sum::<usize>()
+}
+
+/// Whether a command may use the log space held back for a full disk: it frees space, or leads to that, and
+/// has small arguments. A heartbeat does not, but without it a worker loses the job that it is about to
+/// complete.
+pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
+    match command {
+        Command::Pop(_)
+        | Command::Cancel(_)
+        | Command::Release(_)
+        | Command::Unrecur(_)
+        | Command::ForgetQueues(_)
+        | Command::ForgetWorkers(_)
+        | Command::Detach(_)
+        | Command::Tick(_)
+        // Reads that also move jobs that have come due.
+        | Command::Peek(_)
+        | Command::Jobs(_)
+        | Command::Queues(_)
+        | Command::Workers(_)
+        | Command::WorkerJobs(_)
+        | Command::PriorityCounts(_) => true,
+        Command::Complete(_) | Command::Fail(_) | Command::Retry(_) => {
+            command_bytes(command, engine) <= FREEING_BYTES_MAX
+        }
+        Command::Heartbeat(heartbeat) => heartbeat.payload.is_none(),
+        other => command_bytes(other, engine) == 0,
+    }
+}
+
+/// Log bytes of a command: its arguments and a generous amount for what it moves; 0 if it only reads.
+pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
+    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, payload_bytes);
+    let options =
+        |put: &PutOptions| put.unique.as_ref().map_or(0, |key| key.as_bytes().len()) + payload(&put.metadata);
+    // A result may be stored as well as delivered, and a message is in an event that may be retained too.
+    let result =
+        |result: &Option<Box<JobResult>>| result.as_ref().map_or(0, |result| 2 * result.bytes.bytes().len());
+    let message = |message: &Option<String>| message.as_ref().map_or(0, |message| 2 * message.len());
+    let capability = |of: &Capability| {
+        CAPABILITY_BYTES + of.queue.as_str().len() + of.klass.as_ref().map_or(0, |k| k.as_str().len())
+    };
+    let argument_bytes = match command {
+        Command::Get(_)
+        | Command::GetMany(_)
+        | Command::Length(_)
+        | Command::Stats(_)
+        | Command::GetConfig(_)
+        | Command::AllConfig(_)
+        | Command::Tagged(_)
+        | Command::TopTags(_)
+        | Command::Tracked(_)
+        | Command::Failures(_)
+        | Command::Failed(_)
+        | Command::GetRecurring(_)
+        | Command::GetLimits(_)
+        | Command::GetResult(_)
+        | Command::Status(_)
+        | Command::Why(_)
+        | Command::RollCall(_)
+        | Command::Announced(_)
+        // A chunk is delivered and not stored.
+        | Command::Chunk(_) => return 0,
+        // A new name is logged as well, and an event names the queue.
+        Command::Put(put) => {
+            let names = 2 * put.queue.as_str().len() + put.klass.as_str().len();
+            payload_bytes(&put.payload) + names + put.options.as_deref().map_or(0, options)
+        }
+        Command::Heartbeat(beat) => payload(&beat.payload),
+        Command::Complete(complete) => {
+            let next = complete.next.as_ref().map_or(0, |next| 2 * next.queue.as_str().len());
+            payload(&complete.payload) + result(&complete.result) + next
+        }
+        Command::Fail(fail) => 2 * fail.message.len() + payload(&fail.payload) + result(&fail.result),
+        Command::Retry(retry) => message(&retry.message),
+        Command::Cancel(cancel) => CANCELLED_JOB_BYTES * cancel.jids.len(),
+        // Logged as evidence, and again in the failure of each job that it ends.
+        Command::WorkerLost(lost) => {
+            engine.held_by(&lost.worker) * (COMMAND_BYTES + 2 * message(&lost.evidence))
+        }
+        Command::Announce(announce) => match &announce.change {
+            AnnounceChange::Can(all) | AnnounceChange::Only(all) => all.iter().map(capability).sum(),
+            AnnounceChange::Cannot(_) => 0,
+        },
+        Command::Tick(tick) => TICK_STEP_BYTES * tick.count.get(),
+        Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
+        Command::Recur(recur) => recur.payload.bytes().len(),
+        Command::UpdateRecurring(update) => payload(&update.payload),
+        Command::Pop(pop) => return pop_bytes(pop),
+        Command::SetConfig(set) => 2 * set.value.len(),
+        _ => 0,
+    };
+    argument_bytes + COMMAND_BYTES
+}
