@@ -384,7 +384,7 @@ fn one_call(batch: &[Call]) -> usize {
 fn too_large(command: &Command) -> Option<Refusal> {
     let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
     let max = if what == ASIDE { METADATA_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
-    Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max })
+    Some(Refusal::TooLarge { what: what.into(), bytes: payload.bytes().len(), max })
 }
 
 /// What is carried beside a payload, of which there may be less.

@@ -27,7 +27,7 @@ impl Queue {
         Queue { connection, server }
     }
 
-    fn ask<T: serde::de::DeserializeOwned>(&mut self, request: &Request) -> T {
+    fn ask<T: wire::Message>(&mut self, request: &Request) -> T {
         let answer = fcall(&script::library().name, &request.encode(), &mut self.connection).unwrap();
         wire::decode(&answer).unwrap()
     }
@@ -108,7 +108,7 @@ fn with_terms(name: &str, terms: PutOptions) -> Put {
 }
 
 /// The next message on the one channel that somebody listens to.
-fn message<T: serde::de::DeserializeOwned>(listening: &mut redis::PubSub<'_>) -> T {
+fn message<T: wire::Message>(listening: &mut redis::PubSub<'_>) -> T {
     wire::decode(&listening.get_message().unwrap().get_payload::<Vec<u8>>().unwrap()).unwrap()
 }
 
@@ -201,10 +201,10 @@ fn a_counter_that_a_double_cannot_tell_apart_any_more_gives_nothing() {
         matches!(
             &answers[..],
             [
-                Err(Refusal::BadArgument { what: "counter", .. }),
+                Err(Refusal::BadArgument { what: first, .. }),
                 Ok(Reply::AllocateIds(9007199254740991)),
-                Err(Refusal::BadArgument { what: "counter", .. }),
-            ]
+                Err(Refusal::BadArgument { what: last, .. }),
+            ] if first == "counter" && last == "counter"
         ),
         "{answers:?}"
     );

@@ -253,7 +253,11 @@ pub(crate) async fn answer(
             };
             Ok(wire::encode(&happened))
         }
-        _ => Err(Refusal::Unsupported { operation: "do what a newer driver asks", backend: "chosen" }.into()),
+        _ => Err(Refusal::Unsupported {
+            operation: "do what a newer driver asks".into(),
+            backend: "chosen".into(),
+        }
+        .into()),
     }
 }
 
@@ -292,7 +296,7 @@ impl Waits {
         }
         if self.wanted.len() >= WAITS_MAX {
             let why = format!("of one connection must be at most {WAITS_MAX}");
-            return ParkReply::Refused(Refusal::BadArgument { what: "waits", why });
+            return ParkReply::Refused(Refusal::BadArgument { what: "waits".into(), why });
         }
         let (number, enough, backend) = (wait.number, CancellationToken::new(), backend.clone());
         let channel = format!("gt:to:{process}").into();

@@ -174,7 +174,7 @@ impl Fronts {
         let known = self.known.get(&front);
         if known.is_some_and(|shared| !shared.dropped.load(Ordering::Acquire)) {
             return Err(Refusal::BadArgument {
-                what: "front",
+                what: "front".into(),
                 why: format!("{front} is followed already: choose another number"),
             });
         }

@@ -139,7 +139,7 @@ impl Engine {
 
     pub(super) fn allot(&mut self, allot: AllocateIds, fx: &mut Effects) -> Result<u64, Refusal> {
         let AllocateIds { counter, count } = allot;
-        let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
+        let bad = |what: &'static str, why: String| Err(Refusal::BadArgument { what: what.into(), why });
         if !is_counter(&counter) {
             return bad("counter", format!("must have 1 to {NAME_BYTES_MAX} bytes, not {}", counter.len()));
         }

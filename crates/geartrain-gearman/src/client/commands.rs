@@ -26,7 +26,7 @@ impl Shared {
                 Err(Undone::Refused(refusal)) => answers.push(Err(refusal)),
                 Err(Undone::Trouble(Trouble::Refused { server, said })) => {
                     let why = format!("was refused by the Gearman server at {server}: {said}");
-                    answers.push(Err(Refusal::BadArgument { what: "this", why }));
+                    answers.push(Err(Refusal::BadArgument { what: "this".into(), why }));
                 }
                 Err(Undone::Trouble(trouble)) => {
                     // There are no answers, so nobody will ever report on what was popped.
@@ -211,7 +211,7 @@ impl Shared {
             let (place, handle) = names::place(&self.servers, jid)?;
             if handle.contains(|char: char| char.is_whitespace() || char.is_control()) {
                 let why = format!("{jid} holds a blank, which no handle does");
-                return Err(Refusal::BadArgument { what: "jid", why }.into());
+                return Err(Refusal::BadArgument { what: "jid".into(), why }.into());
             }
             places.push((jid, place, handle));
         }

@@ -62,8 +62,10 @@ impl Shared {
         waiter: ResultWaiter,
         known_as: Option<Jid>,
     ) -> Result<Jid, Undone> {
-        let no_stream =
-            || Refusal::BadArgument { what: "waiter", why: "has no stream to be told through".to_owned() };
+        let no_stream = || Refusal::BadArgument {
+            what: "waiter".into(),
+            why: "has no stream to be told through".to_owned(),
+        };
         let to = self.waits.stream_of(waiter).ok_or_else(no_stream)?;
         let Awaited { submission, id } = awaited;
         let mut taken = self.submit(&submission, id, &[]).await?;

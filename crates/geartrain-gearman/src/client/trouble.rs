@@ -70,5 +70,5 @@ impl From<Trouble> for Undone {
 
 /// What Gearman has no notion of is refused, and never done by halves.
 pub(crate) fn unsupported(operation: &'static str) -> Undone {
-    Refusal::Unsupported { operation, backend: NAME }.into()
+    Refusal::Unsupported { operation: operation.into(), backend: NAME.into() }.into()
 }
