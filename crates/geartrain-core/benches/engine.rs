@@ -1,15 +1,16 @@
-//! How fast the bare engine is, and how much memory a queued job takes: no thread, no disk, no socket.
+//! Engine benchmark: job lifecycles per second and memory per queued job, without threads, disk or sockets.
 //!
-//! `cargo bench -p geartrain-core` prints a table; `-- --json` prints one JSON object a line. `-- --queued 1000000 --seconds 20` measures
-//! one row only, in this process, for a profiler; `--batch 100` executes as many commands as one batch, and `--priorities 10` spreads the
-//! jobs over so many. The median of three runs is what counts, and of two figures only their ratio, from one run.
+//! `cargo bench -p geartrain-core` prints a table of medians of three runs; `-- --json` prints one JSON object
+//! per line. `-- --queued 1000000 --seconds 20` measures one row in this process, for a profiler; `--batch 100`
+//! sets the commands per batch, and `--priorities 10` the number of priorities. Compare ratios within one run,
+//! not absolute figures of different runs.
 
 use std::time::{Duration, Instant};
 
 use geartrain_core::engine::{Effects, Engine, Limits};
 use geartrain_core::*;
 
-/// What is measured, in this order. The ratio is to the first row with batches of the same size.
+/// The measurements, in this order. The ratio of a row is to the first row with the same batch size.
 const ROWS: [Setting; 5] = [
     Setting { queued: 1_000, batch: 1, priorities: 1 },
     Setting { queued: 1_000_000, batch: 1, priorities: 1 },
@@ -84,18 +85,18 @@ impl Bench {
     }
 
     fn next_put(&mut self) -> Command {
-        // As UUIDv7 has it: the time first, then chance.
+        // Like a UUIDv7: time first, then random bits.
         self.made += 1;
-        let chance = (self.made ^ self.made << 21).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let uuid = u128::from(self.made / 1000) << 80 | u128::from(chance);
+        let random = (self.made ^ self.made << 21).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let uuid = u128::from(self.made / 1000) << 80 | u128::from(random);
         let jid = Jid::from_uuid(uuid.to_be_bytes());
         let mut put = Put::new(self.queue.clone(), jid, self.klass.clone(), self.payload.clone());
         let priorities = self.setting.priorities;
-        put.priority = (priorities > 1).then(|| Priority::from((chance % priorities) as i32));
+        put.priority = (priorities > 1).then(|| Priority::from((random % priorities) as i32));
         put.into()
     }
 
-    /// Takes as many jobs as a batch has through their whole lives: a batch of puts, one of pops, one of completions.
+    /// Runs `batch` complete job lifecycles: a batch of puts, one of pops, one of completes.
     fn lifecycles(&mut self) {
         let batch = self.setting.batch;
         self.put(batch);
@@ -131,7 +132,7 @@ impl Setting {
         Figures { lifecycles_per_second, bytes_per_job, longest_put_ms: longest_put.as_secs_f64() * 1e3 }
     }
 
-    /// Measures in a process of its own, so that memory which an earlier run gave back is not taken for none.
+    /// Measures in a child process, so that memory freed by an earlier run does not falsify the memory figure.
     fn measure_in_a_child(self, seconds: u64) -> Option<Figures> {
         let Setting { queued, batch, priorities } = self;
         let arguments =
@@ -153,7 +154,9 @@ impl Setting {
         let Setting { queued, batch, priorities } = self;
         let Figures { lifecycles_per_second, bytes_per_job, longest_put_ms } = figures;
         format!(
-            r#"{{"queued":{queued},"batch":{batch},"priorities":{priorities},"lifecycles_per_second":{lifecycles_per_second:.0},"bytes_per_job":{bytes_per_job:.0},"longest_put_ms":{longest_put_ms:.3}}}"#
+            "{{\"queued\":{queued},\"batch\":{batch},\"priorities\":{priorities},\
+             \"lifecycles_per_second\":{lifecycles_per_second:.0},\"bytes_per_job\":{bytes_per_job:.0},\
+             \"longest_put_ms\":{longest_put_ms:.3}}}"
         )
     }
 }
@@ -172,8 +175,8 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let number = |flag: &str| {
-        let place = arguments.iter().position(|argument| argument == flag)?;
-        arguments.get(place + 1)?.parse::<u64>().ok()
+        let index = arguments.iter().position(|argument| argument == flag)?;
+        arguments.get(index + 1)?.parse::<u64>().ok()
     };
     let json = arguments.iter().any(|argument| argument == "--json");
     let seconds = number("--seconds").unwrap_or(2);
@@ -184,7 +187,7 @@ fn main() {
         println!("{}", setting.json(&setting.measure(Duration::from_secs(seconds))));
         return;
     }
-    // Interleaved, so that a neighbour who comes and goes disturbs all alike.
+    // Interleaved, so that noise from other processes affects all rows alike.
     let mut runs = ROWS.map(|_| Vec::new());
     for round in 1..=ROUNDS {
         for (row, setting) in ROWS.iter().enumerate() {
@@ -212,7 +215,8 @@ fn main() {
         let Setting { queued, batch, priorities } = setting;
         let (rate, ratio) = (rates[row], rates[row] / rates[base]);
         println!(
-            "{queued:>8} {batch:>6} {priorities:>11}  {rate:>9.0} ({lowest:.0} to {highest:.0})  {ratio:>5.2} {bytes:>17.0} {longest:>9.2} ms"
+            "{queued:>8} {batch:>6} {priorities:>11}  {rate:>9.0} ({lowest:.0} to {highest:.0})  {ratio:>5.2} \
+             {bytes:>17.0} {longest:>9.2} ms"
         );
     }
 }
