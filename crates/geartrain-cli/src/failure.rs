@@ -161,12 +161,14 @@ fn with_advice(refusal: &Refusal) -> String {
             );
         }
         Refusal::CursorAhead { .. } => "; `geartrain events --after` takes a position that was printed",
-        Refusal::BadArgument { what: "expires", .. } => {
+        Refusal::BadArgument { what, .. } if what == "expires" => {
             // It says when that was, in seconds since the epoch.
             return "expires is a moment that has passed: give a later one, or 1h for an hour from now"
                 .to_owned();
         }
-        Refusal::TooLarge { what: "payload", .. } => "; keep it in a file or a database and put where it is",
+        Refusal::TooLarge { what, .. } if what == "payload" => {
+            "; keep it in a file or a database and put where it is"
+        }
         _ => "",
     };
     format!("{refusal}{advice}")

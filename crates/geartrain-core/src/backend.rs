@@ -1,4 +1,4 @@
-//! Whoever can execute commands.
+//! The backend trait: executes commands, publishes events and serves result streams.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use crate::{
     BackendError, Command, Event, Pop, PopReply, QueueName, Refusal, Reply, ResultStream, Seconds, Timestamp,
 };
 
-/// Something that is going to come back from a backend.
+/// A future of a backend: a value, or why the backend did not deliver it.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 
-/// One command's answer.
+/// The answer to one command.
 pub type Answer = Result<Reply, Refusal>;
 
-/// A command, and the moment at which it is given.
+/// A command and the time at which it is executed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Call {
-    /// The caller's clock; the backend's own, if not given.
+    /// The time by the caller's clock; if not given, the backend uses its own clock.
     pub now: Option<Timestamp>,
-    /// What is asked.
+    /// The command to execute.
     pub command: Command,
 }
 
@@ -28,7 +28,7 @@ impl<C: Into<Command>> From<C> for Call {
     }
 }
 
-/// Whoever can execute commands: the engine in this process, a Redis, a server.
+/// Executes commands: the engine in this process, a Redis, or a server.
 ///
 /// ```
 /// use geartrain_core::{Backend, Call, Length, QueueName};
@@ -38,87 +38,91 @@ impl<C: Into<Command>> From<C> for Call {
 /// }
 /// ```
 pub trait Backend: Send + Sync + 'static {
-    /// Executes commands in order, and answers each. Each is atomic and independent of the others: one may be
-    /// refused and the next one done. An error means that there are no answers; some may have been done.
+    /// Executes commands in order and answers each. Each command is atomic and independent of the others: a
+    /// refusal does not stop the next command. An error means that there are no answers; some commands may
+    /// have been executed.
     ///
     /// Batches are executed in the order in which their futures are first polled. Only a batch with a
     /// [large](Command::is_large) command may be overtaken by later ones until it is answered.
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>>;
 
-    /// Pops, and if there is nothing to pop waits until there is, but no longer than `wait`; then there are no jobs
-    /// in the reply. Those who wait for a queue are served in the order in which they came. Whoever drops the future
-    /// stops waiting; a job that was handed out in that instant comes back when its lock expires.
+    /// Parked pop: pops, or waits up to `wait` until there is a job to pop. The reply has no jobs if none
+    /// came in time. Pops parked on a queue are served first come, first served. Dropping the future stops
+    /// the wait; a job that was handed out at that instant returns to its queue when its lock expires.
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply>;
 
-    /// Waits until a pop from one of these queues would hand out a job or move an expired lock on, and says so; at once if that is so
-    /// already. False: it was not so for as long as `wait`. It takes 1 to 1,024 queues, as a pop does. To look and to lie down are one step,
-    /// so that nothing comes in between. Pops that wait are served first; if there is still something then, all who only want to be told are
-    /// told. Whoever drops the future stops waiting.
+    /// Waits up to `wait` until a pop from one of these queues (1 to 1,024) would hand out a job or handle an
+    /// expired lock. True as soon as that is so, false if `wait` passed. The check and the start of the wait
+    /// are atomic, so no wake-up is lost. Parked pops are served first; if work remains, all callers that
+    /// wait here are notified. Dropping the future stops the wait.
     fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {
         let _ = (queues, wait);
         unsupported("wait for a job without popping it")
     }
 
-    /// The time of the backend, if its clock is not the one of this machine. Moments in its replies are
-    /// compared with this.
+    /// The backend's time, if it has a clock of its own, such as a Redis. Compare timestamps in its replies
+    /// with this time.
     fn now(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Listens to what happens from now on.
+    /// Subscribes to the events from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>>;
 
-    /// Listens to what happened after a position, and goes on with what happens. Positions that are not kept any more, and those that are still to come,
-    /// are refused.
+    /// Subscribes to the events after a position: first those retained in the event log, then new ones.
+    /// Refuses with [`Refusal::CursorTooOld`] if events after the position were discarded, and with
+    /// [`Refusal::CursorAhead`] if the position is still to come.
     fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         let _ = after;
         unsupported("resume a subscription")
     }
 
-    /// Says that whoever is to have every event has those up to a position. A backend that was told to hold events until then needs to do so no longer;
-    /// any other keeps as many as ever.
+    /// Acknowledges events up to `position` for the reliable consumer. A backend configured to retain events
+    /// for that consumer may now discard them; the usual retention is not affected.
     fn ack_events(&self, position: u64) {
         let _ = position;
     }
 
-    /// Hears all that those are told who wait with this number as their [front](crate::ResultWaiter::front). Nobody else may use it. When it is
-    /// dropped, they leave.
-    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
-        let _ = front;
-        unsupported("tell those who wait for a job")
+    /// Opens the result stream of all submissions with this [`stream_id`](crate::ResultWaiter::stream_id). An
+    /// id can be open only once. Dropping the stream detaches its submissions.
+    fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        let _ = stream_id;
+        unsupported("stream results to a client that waits for a job")
     }
 }
 
 fn unsupported<T: Send + 'static>(operation: &'static str) -> Pending<'static, T> {
-    Box::pin(async move { Err(Refusal::Unsupported { operation, backend: "chosen" }.into()) })
+    Box::pin(async move {
+        Err(Refusal::Unsupported { operation: operation.into(), backend: "chosen".into() }.into())
+    })
 }
 
-/// An event, and where it stands among all of them.
+/// A published event and its position in the event log.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Published {
-    /// Larger than that of any event before it.
+    /// Larger than the position of any earlier event.
     pub position: u64,
-    /// What happened, shared by all who listen.
+    /// The event, shared by all subscribers.
     pub event: Arc<Event>,
 }
 
-/// What somebody who subscribed hears.
+/// The receiving end of a subscription to events.
 pub trait Subscription: Send {
-    /// The next event, as soon as there is one.
+    /// Waits for the next event.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>>;
 
     /// The position of the newest event when the subscription began, 0 if there was none.
     fn position(&self) -> u64;
 }
 
-/// Why no more events come.
+/// Why a subscription ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionEnd {
-    /// The subscriber did not keep up, and nobody waits for one.
+    /// The subscriber was too slow. A backend never blocks on a subscriber.
     #[error("the subscriber was too slow: events from position {missed} on were not delivered")]
     Lagged {
-        /// The first event that it did not get.
+        /// The position of the first event that was not delivered.
         missed: u64,
     },
     /// The backend was shut down.

@@ -1,8 +1,8 @@
-//! Base64, for bytes that are not text.
+//! Base64 (RFC 4648, padded), for bytes that are not text.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Writes bytes as base64, padded.
+/// Encodes bytes as padded base64.
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
@@ -19,7 +19,7 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads padded base64; none if it is anything else.
+/// Decodes padded base64; `None` if the text is anything else.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
     if !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {
@@ -31,7 +31,7 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
         for digit in chunk {
             bits = bits << 6 | value(*digit)?;
         }
-        // Of the 24 bits that four digits make, each missing digit leaves out a byte.
+        // Four digits are 24 bits, three bytes; each missing digit is one byte less.
         let three = (bits << (6 * (4 - chunk.len()))).to_be_bytes();
         bytes.extend_from_slice(&three[1..chunk.len()]);
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_base64_is_refused() {
         for text in ["Z", "Zg", "Zg=", "Zg===", "====", "=", "Zm9v\n", "Zm-_", "Z===", "é==="] {
             assert_eq!(decode(text), None, "{text}");
         }

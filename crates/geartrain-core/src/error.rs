@@ -1,119 +1,120 @@
-//! How the answer can be no, and how it can fail to come.
+//! Errors: refusals of a command, failures of a backend, and bad input.
 
-use crate::wire::Word;
-use crate::{BadName, Count, Jid, Klass, NotFinite, QueueName, StateName, WorkerName};
+use std::borrow::Cow;
 
-/// The queue's answer was no. Nothing broke and nothing changed; the caller's picture was wrong or out of date. [`Unreadable`](Refusal::Unreadable) is the
-/// exception.
+use crate::{BadName, Count, Jid, Klass, NotFinite, QlessState, QueueName, StateName, WorkerName};
+
+/// The backend refused a command. Nothing failed and nothing changed: the command does not fit the state of
+/// the queue, or its arguments are invalid. [`Unreadable`](Refusal::Unreadable) is the exception.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is no such job.
     #[error("job {jid} does not exist")]
     NoSuchJob {
-        /// Which.
+        /// The job.
         jid: Jid,
     },
     /// There is no such recurring job.
     #[error("recurring job {jid} does not exist")]
     NoSuchRecurring {
-        /// Which.
+        /// The job.
         jid: Jid,
     },
-    /// Only a running job can do that, and this one is not.
+    /// The command needs a running job.
     #[error("job {jid} is not running: it is {state}")]
     NotRunning {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// Where it stands.
+        /// Its state.
         state: StateName,
-        /// Where it stands in Qless's word.
-        #[serde(deserialize_with = "crate::wire::word")]
-        qless: Word,
+        /// Its state in Qless's word.
+        #[serde(deserialize_with = "crate::wire::qless_state")]
+        qless: QlessState,
     },
-    /// Another worker has the job.
+    /// Another worker holds the job.
     #[error("job {jid} is held by {holder}, not by {worker}")]
     HeldByAnother {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// Who asked.
+        /// The worker that sent the command.
         worker: WorkerName,
-        /// Who has it.
+        /// The worker that holds the job.
         holder: WorkerName,
     },
-    /// The attempt that the token names is over.
+    /// The attempt of this token is over: its lock expired, or the job was moved, taken away or finished.
     #[error("the lock on job {jid} is lost: the job is {state}")]
     LockLost {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// Where it stands now.
+        /// The current state of the job.
         state: StateName,
     },
-    /// The job is in another queue than the caller thinks.
+    /// The job is in another queue than the caller expects.
     #[error("job {jid} is in queue {queue}, not in {given}")]
     WrongQueue {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// Where it is.
+        /// The queue that it is in.
         queue: QueueName,
-        /// Where the caller thought.
+        /// The queue that the caller expects.
         given: QueueName,
     },
-    /// Only a job that waits for others can gain or lose one of them.
+    /// Only a job in state `depends` can gain or lose dependencies.
     #[error("job {jid} does not wait for other jobs: it is {state}")]
     NotInDepends {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// Where it stands.
+        /// Its state.
         state: StateName,
-        /// Where it stands in Qless's word.
-        #[serde(deserialize_with = "crate::wire::word")]
-        qless: Word,
+        /// Its state in Qless's word.
+        #[serde(deserialize_with = "crate::wire::qless_state")]
+        qless: QlessState,
     },
-    /// Another job waits for this one and would wait for ever.
+    /// Another job depends on this one and would wait forever.
     #[error("job {dependent} depends on job {jid}: cancel both or neither")]
     IsDependency {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// The other.
+        /// The job that depends on it.
         dependent: Jid,
     },
-    /// The job would wait for itself.
+    /// The job would depend on itself.
     #[error("job {jid} would depend on itself, through {through}")]
     Cycle {
-        /// Which.
+        /// The job.
         jid: Jid,
         /// The dependency that leads back to it.
         through: Jid,
     },
-    /// More dependencies lie behind this one than are followed to rule out a cycle.
+    /// Too many transitive dependencies to rule out a cycle.
     #[error("more than {max} jobs lie behind the dependencies of job {jid}: too many to rule out a cycle")]
     TooManyDependencies {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// How many are followed.
+        /// How many dependencies are followed.
         max: usize,
     },
-    /// What was asked is done, but the job's payload is damaged where it is kept, and there is none to show. A job that was to be handed out is out of
-    /// its queue until its lock has run out.
+    /// The command was executed, but the job's spilled payload is damaged and cannot be returned. A popped
+    /// job stays locked until its lock expires.
     #[error("the payload of job {jid} cannot be read: {why}")]
     Unreadable {
-        /// Which.
+        /// The job.
         jid: Jid,
-        /// Where it is kept, and what is wrong there.
+        /// The location of the payload, and what is wrong there.
         why: String,
     },
-    /// The queue has as many unfinished jobs as it may.
+    /// The queue has reached its limit of unfinished jobs.
     #[error("queue {queue} has {jobs} unfinished jobs and takes {max}: try again later, or raise the limit")]
     QueueFull {
-        /// Which.
+        /// The queue.
         queue: QueueName,
-        /// How many it has.
+        /// Its unfinished jobs.
         jobs: u64,
-        /// How many it may have, for a job of this priority.
+        /// The limit for a job of this priority.
         max: u64,
     },
-    /// No live worker has announced that it can do this.
+    /// No live worker has announced that it can run this job, and the put asked for a roll call.
     #[error(
         "no worker has announced that it can do {klass} in queue {queue}: start one, or put without roll call"
     )]
@@ -121,62 +122,58 @@ pub enum Refusal {
     NoCapableWorker {
         /// The queue.
         queue: QueueName,
-        /// What was to be done.
+        /// The klass of the job.
         klass: Klass,
     },
-    /// Events this old are not kept.
+    /// The event log no longer has the events after this position.
     #[error("events after position {after} are not kept any more: the oldest is {oldest}")]
     CursorTooOld {
-        /// After which position they were asked for.
+        /// The requested position.
         after: u64,
-        /// The position of the oldest that is kept, or of the next if none is.
+        /// The position of the oldest retained event, or of the next event if none is retained.
         oldest: u64,
     },
-    /// There is no such event yet.
+    /// The position is beyond the newest event.
     #[error("position {after} is beyond the last event, {newest}")]
     CursorAhead {
-        /// After which position events were asked for.
+        /// The requested position.
         after: u64,
-        /// The position of the last event.
+        /// The position of the newest event.
         newest: u64,
     },
-    /// Not every backend can do everything.
+    /// The backend does not support the operation.
     #[error("the {backend} backend cannot {operation}")]
     Unsupported {
-        /// What it was asked.
-        #[serde(deserialize_with = "crate::wire::word")]
-        operation: Word,
-        /// Which backend.
-        #[serde(deserialize_with = "crate::wire::word")]
-        backend: Word,
+        /// The operation, as an infinitive.
+        operation: Cow<'static, str>,
+        /// The kind of backend.
+        backend: Cow<'static, str>,
     },
-    /// Something is larger than is allowed.
+    /// A value exceeds its size limit.
     #[error("{what} of {bytes} bytes is over the limit of {max}")]
     TooLarge {
-        /// What.
-        #[serde(deserialize_with = "crate::wire::word")]
-        what: Word,
-        /// How large it is.
+        /// The kind of value, such as `payload`.
+        what: Cow<'static, str>,
+        /// Its size.
         bytes: usize,
-        /// How large it may be.
+        /// The limit.
         max: usize,
     },
-    /// An argument that makes no sense.
+    /// An argument is invalid.
     #[error("{what} {why}")]
     BadArgument {
-        /// Which.
-        #[serde(deserialize_with = "crate::wire::word")]
-        what: Word,
+        /// The argument.
+        what: Cow<'static, str>,
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// An argument that makes no sense, refused where it is made.
+/// An invalid argument, refused when its type is constructed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {why}")]
 pub struct BadArgument {
-    /// Which.
+    /// The argument.
     pub what: &'static str,
     /// What is wrong with it.
     pub why: String,
@@ -190,37 +187,37 @@ impl BadArgument {
 
 impl From<BadArgument> for Refusal {
     fn from(BadArgument { what, why }: BadArgument) -> Refusal {
-        Refusal::BadArgument { what, why }
+        Refusal::BadArgument { what: what.into(), why }
     }
 }
 
-/// A number that cannot be a count.
+/// A number outside the range of [`Count`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a count is a whole number from 0 to {}, not {value}", Count::MAX.get())]
 pub struct BadCount {
-    /// What it was.
+    /// The number.
     pub value: i64,
 }
 
-/// Why a backend did not do what it was asked.
+/// Why a backend did not execute a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The queue said no.
+    /// The backend refused it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The backend is gone or unwell. Whether the command was carried out is not known.
+    /// The backend failed or cannot be reached. It is unknown whether the command was executed.
     #[error("the {backend} backend cannot answer")]
     Broken {
-        /// Which one.
+        /// The kind of backend.
         backend: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Bad input that its type already refuses: a name, a number, a count.
+/// Input that a constructor refused: a name, a number, a count or an argument.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error(transparent)]
 #[non_exhaustive]
@@ -230,4 +227,14 @@ pub enum BadInput {
     Number(#[from] NotFinite),
     Count(#[from] BadCount),
     Argument(#[from] BadArgument),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_fits_in_a_cache_line() {
+        assert!(size_of::<Refusal>() <= 64, "{}", size_of::<Refusal>());
+    }
 }

@@ -1,11 +1,12 @@
-//! What happened, as data.
+//! Events: facts about jobs, queues and workers, published in order.
 
 use crate::{Group, Jid, Progressed, QueueName, WorkerName};
 
-/// Something that happened, in the order in which it happened.
+/// A fact about a job, a queue or a worker. A backend publishes events in the order in which they happen and
+/// retains them with a position.
 ///
-/// A Qless client hears of some of these on `ql:log`, on its worker's channel, or on the channels for tracked jobs;
-/// each event says which.
+/// Qless clients receive some events on `ql:log`, on their worker's channel, or on the channels for tracked
+/// jobs; the documentation of each event says which.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Event {
@@ -16,7 +17,7 @@ pub enum Event {
         /// The queue.
         queue: QueueName,
     },
-    /// A worker was handed a job. Not told to Qless clients.
+    /// A worker popped a job. Not sent to Qless clients.
     Popped {
         /// The job.
         jid: Jid,
@@ -25,14 +26,14 @@ pub enum Event {
         /// The worker.
         worker: WorkerName,
     },
-    /// A job was completed for good. On `log`.
+    /// A job was completed. On `log`.
     Completed {
         /// The job.
         jid: Jid,
         /// The queue that it was in.
         queue: QueueName,
     },
-    /// A job was completed and went on to another queue. On `log`.
+    /// A job was completed and moved on to another queue. On `log`.
     Advanced {
         /// The job.
         jid: Jid,
@@ -41,36 +42,36 @@ pub enum Event {
         /// The queue that it is in now.
         to: QueueName,
     },
-    /// A worker gave a job back. Not told to Qless clients.
+    /// A worker returned a job for a retry. Not sent to Qless clients.
     Retried {
         /// The job.
         jid: Jid,
         /// Its queue.
         queue: QueueName,
     },
-    /// A job failed. On `log`, unless a retry used up its last chance.
+    /// A job failed. On `log`, unless it failed because a `retry` found no retry left.
     Failed {
         /// The job.
         jid: Jid,
         /// Its queue.
         queue: QueueName,
-        /// Who had it last.
+        /// The worker that held it last.
         worker: Option<WorkerName>,
         /// The kind of failure.
         group: Group,
-        /// What was said about it.
+        /// The error message.
         message: String,
-        /// What made it fail.
+        /// The cause of the failure.
         by: FailedBy,
     },
-    /// A job was cancelled. On `log`, then on the holder's channel if it had one.
+    /// A job was cancelled. On `log`, then on the channel of its holder, if any.
     Canceled {
         /// The job.
         jid: Jid,
-        /// Where it was; none if there was no such job.
+        /// Its queue and its holder; `None` if there was no such job.
         was: Option<(QueueName, Option<WorkerName>)>,
     },
-    /// A worker lost its right to a job. On that worker's channel, then on `log`.
+    /// A worker lost the lock on a job. On that worker's channel, then on `log`.
     LockLost {
         /// The job.
         jid: Jid,
@@ -79,53 +80,55 @@ pub enum Event {
     },
     /// An option was set. On `log`.
     ConfigSet {
-        /// Which.
+        /// Its name.
         option: String,
-        /// To what.
+        /// Its new value.
         value: String,
     },
-    /// An option went back to its default. On `log`.
+    /// An option was reset to its default. On `log`.
     ConfigUnset {
-        /// Which.
+        /// Its name.
         option: String,
     },
-    /// Somebody asked to track a job. On `track`.
+    /// Tracking of a job was requested. On `track`.
     Track {
         /// The job.
         jid: Jid,
     },
-    /// Somebody asked to track a job no longer. On `untrack`.
+    /// Tracking of a job was ended. On `untrack`.
     Untrack {
         /// The job.
         jid: Jid,
     },
-    /// A put joined a job that has its unique key. Not told to Qless clients, and neither is what follows, but for milestones.
+    /// A put joined a job with the same unique key. Not sent to Qless clients, like all events below except
+    /// [`Milestone`](Event::Milestone).
     Coalesced {
         /// The job that it joined.
         jid: Jid,
         /// Its queue.
         queue: QueueName,
-        /// How many submissions it stands for now.
+        /// How many submissions share the job now.
         submissions: u64,
     },
-    /// Nobody waits any more for a job that lived only as long as somebody did, so it is gone.
+    /// A job was removed because no client waits for it any more, see
+    /// [`OrphanPolicy::WhileAwaited`](crate::OrphanPolicy::WhileAwaited).
     Abandoned {
         /// The job.
         jid: Jid,
         /// Its queue.
         queue: QueueName,
     },
-    /// A worker got further.
+    /// A worker reported progress.
     Progress {
         /// The job.
         jid: Jid,
-        /// How far.
+        /// How much is done.
         progress: Progressed,
     },
-    /// A result is kept.
+    /// A result was stored.
     #[serde(rename = "ResultKept")]
     ResultStored {
-        /// The job that it came out of.
+        /// The job that produced it.
         jid: Jid,
     },
     /// A job went back to the front of its queue.
@@ -135,60 +138,60 @@ pub enum Event {
         jid: Jid,
         /// Its queue.
         queue: QueueName,
-        /// Who had it.
+        /// The worker that held it.
         worker: WorkerName,
-        /// Whether that worker died.
+        /// Whether the worker died.
         crashed: bool,
     },
-    /// A worker said what it can do.
+    /// A worker announced capabilities.
     Announced {
         /// The worker.
         worker: WorkerName,
     },
-    /// A worker is known to be dead, or was silent for so long that what it announced no longer counts.
+    /// A worker was reported dead, or was silent for so long that its capabilities expired.
     #[serde(rename = "WorkerGone")]
     WorkerLost {
         /// The worker.
         worker: WorkerName,
     },
-    /// A queue has other limits.
+    /// The limits of a queue changed.
     LimitsSet {
         /// The queue.
         queue: QueueName,
     },
-    /// A tracked job passed a milestone. On the channel of that name.
+    /// A tracked job reached a milestone. On the channel of that name.
     Milestone {
         /// The job.
         jid: Jid,
-        /// What it passed.
+        /// The milestone.
         what: Milestone,
     },
 }
 
-/// What can make a job fail.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum FailedBy {
-    /// A worker said so.
+    /// A worker failed it.
     Worker,
-    /// A lock expired, and no retry was left.
+    /// Its lock expired, and no retry was left.
     Expiry,
-    /// A worker gave it back, and no retry was left.
+    /// A worker retried it, and no retry was left.
     Retry,
     /// Its worker died, and no retry was left.
     #[serde(rename = "Gone")]
     WorkerLost,
-    /// Its workers died too often.
+    /// Too many of its workers died.
     Crashes,
-    /// Its attempt took too long, and no retry was left.
+    /// An attempt exceeded `attempt_max`, and no retry was left.
     Deadline,
-    /// It was not started in time.
+    /// It did not start before `expires`.
     Expired,
 }
 
-/// What is published of a tracked job.
+/// Milestones of a tracked job. Each has a channel of its own for Qless clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[allow(missing_docs, reason = "the words say it")]
+#[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
 pub enum Milestone {
     Put,

@@ -1,51 +1,50 @@
-//! A job, where it stands, and what has happened to it.
+//! Jobs as clients see them: state, lock, fencing token, failure and history.
 
-use crate::wire::Word;
 use crate::{
     Backoff, Group, Holder, Jid, Klass, OnEnd, OrphanPolicy, Payload, Priority, Progressed, QueueName,
     Seconds, Tag, Timestamp, UniqueKey, WorkerName,
 };
 
-/// Everything there is to say about one job, at one moment.
+/// A job with all of its data, as of one point in time.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Job {
     /// Its id.
     pub jid: Jid,
-    /// What code runs it.
+    /// The kind of job: names the code that runs it.
     pub klass: Klass,
-    /// Where it waits or is worked on; none once it is complete.
+    /// Its queue; `None` once it is complete.
     pub queue: Option<QueueName>,
-    /// Where it stands.
+    /// Its state, with the data that belongs to it.
     pub state: JobState,
-    /// How much it matters.
+    /// Its priority, higher first.
     pub priority: Priority,
-    /// How often it may be tried again, each time it enters a queue.
+    /// How often it may be retried; counted anew each time it enters a queue.
     pub retries: u32,
-    /// How many of those are left; -1 once they are used up.
+    /// Retries left; -1 once the job failed for lack of them.
     pub remaining: i64,
-    /// What the worker is given.
+    /// The input of the code that runs it.
     pub payload: Payload,
-    /// Words to find it by, in the order in which they came.
+    /// Its tags, in the order in which they were added.
     pub tags: Vec<Tag>,
-    /// What has happened to it, oldest first.
+    /// Its history, oldest entry first.
     pub history: Vec<HistoryEntry>,
-    /// How an earlier attempt failed, in a job that is no longer failed. See [`Job::failure`].
+    /// The last failure of a job that is no longer failed. See [`Job::failure`].
     pub past_failure: Option<Failure>,
-    /// The recurring job that it came from.
+    /// The recurring job that spawned it.
     pub spawned_from: Option<Jid>,
-    /// Jobs that wait for this one, sorted.
+    /// Jobs that depend on this one, sorted.
     pub dependents: Vec<Jid>,
-    /// Whether its milestones are published to those who track jobs.
+    /// Whether its [milestones](crate::Milestone) are published.
     pub tracked: bool,
-    /// What is true of it beyond Qless; none if nothing is.
+    /// Its data beyond Qless, if it has any.
     #[serde(rename = "particulars")]
     pub details: Option<Box<JobDetails>>,
-    /// What a Qless client is told where that differs.
+    /// What Qless clients see where it differs from `state`.
     pub qless: QlessView,
 }
 
 impl Job {
-    /// How it failed: now, if it is failed, or the last time.
+    /// Its failure if it is failed, or its last failure.
     pub fn failure(&self) -> Option<&Failure> {
         match &self.state {
             JobState::Failed { failure } => Some(failure),
@@ -53,7 +52,7 @@ impl Job {
         }
     }
 
-    /// Jobs that this one waits for, sorted.
+    /// Jobs that this one depends on, sorted.
     pub fn dependencies(&self) -> &[Jid] {
         match &self.state {
             JobState::Depends { on, .. } => on,
@@ -62,34 +61,34 @@ impl Job {
     }
 }
 
-/// Where a job stands, with what is true there and nothing else.
+/// The state of a job, with the data that only exists in that state.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum JobState {
-    /// It may run from a moment on.
+    /// It may run later.
     Scheduled {
-        /// That moment.
+        /// From this time on.
         due: Timestamp,
     },
     /// It waits for other jobs.
     Depends {
-        /// Those jobs, sorted.
+        /// The jobs that are not complete, sorted.
         on: Vec<Jid>,
-        /// When it may run at the earliest, once they are complete.
+        /// The earliest time to run, once they are complete.
         due: Option<Timestamp>,
     },
-    /// It may run now.
+    /// It is ready to run.
     Waiting,
-    /// A worker has it.
+    /// A worker holds it.
     Running {
-        /// That worker's right to it.
+        /// The lock of that worker.
         lock: Lock,
     },
-    /// It is done.
+    /// It was completed.
     Complete {
-        /// Since when.
+        /// When.
         at: Timestamp,
     },
-    /// It is set aside until somebody decides.
+    /// It failed, and stays so until it is requeued, unfailed or cancelled.
     Failed {
         /// What went wrong.
         failure: Failure,
@@ -97,7 +96,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// The name of this state.
+    /// The name of the state.
     pub fn name(&self) -> StateName {
         match self {
             JobState::Scheduled { .. } => StateName::Scheduled,
@@ -110,7 +109,7 @@ impl JobState {
     }
 }
 
-/// The states' names.
+/// The name of a [`JobState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs, reason = "JobState says what they mean")]
 pub enum StateName {
@@ -123,7 +122,7 @@ pub enum StateName {
 }
 
 impl StateName {
-    /// The name as it is printed.
+    /// The name in lower case, as Qless spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             StateName::Scheduled => "scheduled",
@@ -142,20 +141,22 @@ impl std::fmt::Display for StateName {
     }
 }
 
-/// The exclusive right of one worker to one job, until it expires.
+/// A lease on a job: the exclusive right of one worker to run it, until the lock expires.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lock {
-    /// Who holds it.
+    /// The holder.
     pub worker: WorkerName,
-    /// Which attempt this is; no two attempts ever have the same.
+    /// The fencing token of the attempt.
     pub token: Token,
-    /// Until when: past this the job is stalled, and another worker may get it. Once its holder was warned, the end of its grace.
+    /// When the lock expires. After that the job is stalled, and another worker may get it. If the holder was
+    /// warned, this is the end of its grace period.
     pub expires: Timestamp,
 }
 
-/// Names one attempt at one job. A late worker holds an old one, and can change nothing with it.
+/// A fencing token: identifies one attempt at a job. No two attempts have the same. A worker whose lock was
+/// lost holds an old token, and its commands are refused.
 ///
-/// It is opaque: a worker gives back what it got. As text it can be written down and read again.
+/// It is opaque: a worker sends back the token that came with the job. It can be stored as text.
 ///
 /// ```
 /// use geartrain_core::Token;
@@ -165,24 +166,24 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Token {
-    /// Never given out twice.
+    /// Never issued twice.
     pub(crate) number: u64,
-    /// Where the backend will probably find the job. It saves a search and decides nothing.
+    /// The probable row of the job. A hint only: it saves a lookup and is verified.
     pub(crate) hint: u32,
 }
 
 impl Token {
-    /// The attempt of this number, with no hint where its job is.
+    /// A token without a hint.
     pub fn new(number: u64) -> Token {
         Token { number, hint: u32::MAX }
     }
 
-    /// The number, which no other attempt has.
+    /// The unique number of the attempt.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// The text of it, written at the end of a buffer: tokens are written often, and formatting is slow.
+    /// Writes the text into the end of a buffer. Tokens are encoded often, and `format!` is slow.
     pub(crate) fn write(self, buffer: &mut [u8; 32]) -> &str {
         let mut at = buffer.len();
         let mut digits = |mut number: u64, at: &mut usize| loop {
@@ -251,113 +252,116 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// A text that is no token.
+/// A text that is not a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a lock token: give back the one that came with the job")]
 pub struct BadToken {
-    /// The text.
+    /// The rejected text.
     pub text: String,
 }
 
-/// How a job failed.
+/// A failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failure {
     /// The kind of failure.
     pub group: Group,
-    /// What the worker, or the queue, had to say.
+    /// The error message, from the worker or from the queue itself.
     pub message: String,
-    /// When: in whole seconds if a worker said so, exactly if retries ran out.
+    /// When it failed: in whole seconds if a worker failed it, exact if retries ran out.
     pub when: Timestamp,
-    /// Who had it; none when retries ran out.
+    /// The worker that failed it; `None` if retries ran out.
     pub worker: Option<WorkerName>,
 }
 
-/// One thing that happened to a job.
+/// An entry of the history of a job.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HistoryEntry {
-    /// When, in whole seconds.
+    /// The time, in whole seconds.
     pub when: Timestamp,
-    /// What.
+    /// The event.
     pub what: HistoryEvent,
 }
 
-/// What can happen to a job, as far as its history tells.
+/// The events that the history of a job records.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum HistoryEvent {
     /// It entered a queue.
     Put {
-        /// That queue.
+        /// The queue.
         queue: QueueName,
     },
-    /// A worker took it.
+    /// A worker popped it.
     Popped {
-        /// That worker.
+        /// The worker.
         worker: WorkerName,
     },
     /// A worker completed it.
     Done,
     /// It failed.
     Failed {
-        /// Who said so; none when retries ran out.
+        /// The worker that failed it; `None` if retries ran out.
         worker: Option<WorkerName>,
         /// The kind of failure.
         group: Group,
     },
-    /// Its worker was too slow.
+    /// Its lock expired, or its attempt took too long.
     TimedOut,
-    /// It went back to the front of its queue, and that cost it nothing.
+    /// It went back to the front of its queue without using up a retry.
     #[serde(rename = "HandedBack")]
     Released {
-        /// Who had it.
+        /// The worker that held it.
         worker: WorkerName,
     },
     /// Its worker died.
     Crashed {
-        /// That worker.
+        /// The worker.
         worker: WorkerName,
     },
-    /// Somebody wrote something down.
+    /// A client logged a message.
     Log {
-        /// What they wrote.
+        /// The message.
         message: String,
-        /// A JSON object that they added.
+        /// A JSON object with details.
         data: Option<String>,
     },
 }
 
-/// What only Qless clients see of a job, where it is not what the job's state says.
+/// A job's state in Qless's word: the name of a [`StateName`], or `stalled`.
+pub type QlessState = &'static str;
+
+/// What Qless clients see of a job where it differs from [`JobState`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QlessView {
-    /// The state in Qless's word: `stalled` after `timeout`, `waiting` for a job advanced with a delay.
-    #[serde(deserialize_with = "crate::wire::word")]
-    pub state: Word,
-    /// The worker that Qless names: after a retry or a timeout, still the last holder.
+    /// The state: `stalled` after `timeout`, `waiting` for a job that moved on with a delay, else its name.
+    #[serde(deserialize_with = "crate::wire::qless_state")]
+    pub state: QlessState,
+    /// The worker. After a retry or a timeout still the last holder.
     pub worker: Option<WorkerName>,
-    /// The deadline that Qless names: after a retry, still the last one; nought where there is none.
+    /// The deadline. After a retry still the last one; 0 if there is none.
     pub expires: Timestamp,
 }
 
-/// What a worker is handed: enough to do the job and to report on it.
+/// A popped job: what a worker needs to run it and to report on it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Popped {
-    /// The job's id.
+    /// Its id.
     pub jid: Jid,
     /// The queue that it came from.
     pub queue: QueueName,
-    /// What code runs it.
+    /// The kind of job: names the code to run.
     pub klass: Klass,
-    /// What that code is given.
+    /// The input of that code.
     pub payload: Payload,
-    /// How much it matters.
+    /// Its priority.
     pub priority: Priority,
-    /// How often it may be tried again.
+    /// How often it may be retried.
     pub retries: u32,
-    /// How many of those are left.
+    /// Retries left.
     pub remaining: i64,
-    /// The right to it.
+    /// The lock of the worker that popped it.
     pub lock: Lock,
-    /// What is true of it beyond Qless; none if nothing is.
+    /// Its data beyond Qless, if it has any.
     #[serde(rename = "particulars")]
     pub details: Option<Box<JobDetails>>,
     /// The whole job, if the pop asked for it.
@@ -365,47 +369,47 @@ pub struct Popped {
 }
 
 impl Popped {
-    /// Whoever was handed it, as the one who reports on it.
+    /// The holder to name in commands about this attempt.
     pub fn holder(&self) -> Holder {
         Holder::Token(self.lock.token)
     }
 }
 
-/// What is true of a job beyond Qless, and of one attempt at it.
+/// Data of a job, and of its current attempt, beyond Qless.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct JobDetails {
-    /// What makes another submission join it.
+    /// Its deduplication key.
     pub unique: Option<UniqueKey>,
-    /// How many submissions it stands for.
+    /// How many submissions share the job.
     pub submissions: u64,
-    /// How many of them wait for it now.
+    /// How many of them are attached and wait for the result.
     pub attached: u64,
-    /// How long it lives unfinished.
+    /// What happens when no client waits for the job any more.
     #[serde(rename = "lives")]
     pub orphan_policy: OrphanPolicy,
-    /// What becomes of it when it ended.
+    /// What happens to the job when it ends.
     #[serde(rename = "afterwards")]
     pub on_end: OnEnd,
-    /// How long its result will be kept.
+    /// How long its result will be stored.
     #[serde(rename = "result_for")]
     pub result_ttl: Option<Seconds>,
-    /// It does not start after this moment.
+    /// It fails if no attempt has started by this time.
     pub expires: Option<Timestamp>,
     /// How long one attempt may take.
     pub attempt_max: Option<Seconds>,
-    /// When the attempt under way must be over.
+    /// When the current attempt must end.
     pub deadline: Option<Timestamp>,
-    /// How long a retry waits.
+    /// How long retries wait.
     pub backoff: Option<Backoff>,
-    /// How many of its workers may die before it is set aside.
+    /// How many workers may die while running it before it fails.
     pub crashes_max: Option<u32>,
-    /// How many have died.
+    /// How many have died so far.
     pub crashes: u32,
-    /// What is known of the last one's death.
+    /// Why the last one died, if known.
     pub evidence: Option<String>,
-    /// How far the attempt under way has got.
+    /// The progress of the current attempt.
     pub progress: Option<Progressed>,
-    /// What is carried beside the payload.
+    /// Bytes for the worker besides the payload.
     #[serde(default, rename = "aside")]
     pub metadata: Option<Payload>,
 }

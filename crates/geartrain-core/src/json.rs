@@ -1,9 +1,9 @@
-//! Whether bytes are JSON, without making anything of them.
+//! JSON validation without parsing into values.
 
-/// How deep lists and objects may lie within each other: as deep as Qless's clients may have them.
+/// The deepest nesting of arrays and objects, as in Qless.
 pub const DEPTH_MAX: usize = 1_000;
 
-/// Whether bytes are one JSON value, nested no deeper than [`DEPTH_MAX`].
+/// Whether the bytes are one JSON value, nested no deeper than [`DEPTH_MAX`].
 ///
 /// ```
 /// use geartrain_core::json::is_json;
@@ -14,7 +14,7 @@ pub fn is_json(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(is_json_text)
 }
 
-/// The same of a text.
+/// [`is_json`] for text.
 pub fn is_json_text(text: &str) -> bool {
     let mut scan = Scan { bytes: text.as_bytes(), at: 0 };
     scan.value().is_some() && scan.skip_whitespace().is_none()
@@ -26,7 +26,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Passes over blanks, and shows what follows.
+    /// Skips whitespace and peeks at the next byte.
     fn skip_whitespace(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
             self.at += 1;
@@ -44,7 +44,7 @@ impl Scan<'_> {
         (self.next()? == byte).then_some(())
     }
 
-    /// One value. Depth is counted rather than recursed into: whoever sends the bytes does not choose how much stack is used.
+    /// Scans one value. Iterative, so that the sender of the bytes cannot exhaust the stack.
     fn value(&mut self) -> Option<()> {
         let mut open: Vec<u8> = Vec::new();
         loop {
@@ -78,7 +78,7 @@ impl Scan<'_> {
                 b'n' => self.literal(b"null")?,
                 _ => self.number()?,
             }
-            // A value is over; what it is in may be, too.
+            // After a value: a comma, or the end of the enclosing arrays and objects.
             loop {
                 let Some(&end) = open.last() else { return Some(()) };
                 match (self.skip_whitespace()?, end) {
@@ -108,10 +108,10 @@ impl Scan<'_> {
         self.take(b':')
     }
 
-    fn literal(&mut self, word: &[u8]) -> Option<()> {
-        let there = self.bytes.get(self.at..)?.starts_with(word);
-        self.at += word.len();
-        there.then_some(())
+    fn literal(&mut self, literal: &[u8]) -> Option<()> {
+        let matches = self.bytes.get(self.at..)?.starts_with(literal);
+        self.at += literal.len();
+        matches.then_some(())
     }
 
     fn string(&mut self) -> Option<()> {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_json() {
+    fn valid_json_is_accepted() {
         for text in [
             "null",
             "true",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not() {
+    fn invalid_json_is_rejected() {
         for text in [
             "",
             " ",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_has_an_end() {
+    fn nesting_is_limited() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(is_json(nested(DEPTH_MAX).as_bytes()));
         assert!(!is_json(nested(DEPTH_MAX + 2).as_bytes()));

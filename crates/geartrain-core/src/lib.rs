@@ -1,8 +1,15 @@
-//! What a job queue is, without I/O, clock, threads or chance.
+//! The job queue itself, deterministic: no I/O, no threads, no randomness, and time is a parameter.
 //!
-//! A front-end builds a [`Command`], a [`Backend`] executes it and gives a [`Reply`]; what happened goes out as
-//! [`Event`]s. The rules are those of the [`Engine`](engine::Engine): it is told what time it is, decides what
-//! changes, and changes it in one place.
+//! A front-end builds a [`Command`]; a [`Backend`] executes it and returns a [`Reply`] or a [`Refusal`];
+//! changes are published as [`Event`]s. [`Engine`](engine::Engine) holds the rules: it takes the current time
+//! and a command, decides what changes, and applies the change in one place. [`wire`] encodes commands and
+//! replies for other processes.
+//!
+//! - Jobs and their states: [`Job`], [`JobState`], [`Lock`], and [`Token`], the fencing token of an attempt.
+//! - Submitting and running: [`Put`], [`PutOptions`], [`Pop`], [`Heartbeat`], [`Complete`], [`Fail`],
+//!   [`Retry`].
+//! - Waiting for results: [`Attach`], [`ResultStream`], [`StoredResult`].
+//! - Observing: [`Subscription`], [`Why`], [`Stats`].
 
 mod backend;
 pub mod base64;

@@ -1,4 +1,4 @@
-//! The names that things go by: checked once, where they come in, and then carried as they are.
+//! Names of queues, jobs, workers, groups and tags: checked once, when they are constructed.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,17 +8,18 @@ use std::sync::Arc;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// The longest name of a function of Gearman, in bytes. It is the name of a queue here, and of the klass of its jobs.
+/// The longest name of a Gearman function, in bytes. A function maps to a queue and a klass of the same name.
 pub const FUNCTION_BYTES_MAX: usize = 4096;
 
-/// The longest failure group, in bytes. A group made for a queue holds that queue's name and some words.
+/// The longest failure group, in bytes. Generated groups contain the name of a queue, as in
+/// `failed-retries-<queue>`.
 pub const GROUP_BYTES_MAX: usize = FUNCTION_BYTES_MAX + 64;
 
-/// Why a text cannot be a name.
+/// A text that is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a {what} {why}")]
 pub struct BadName {
-    /// What it was meant to name: `queue`, `jid` …
+    /// The kind of name: `queue`, `jid` …
     pub what: &'static str,
     /// What is wrong with it.
     pub why: BadNameWhy,
@@ -28,18 +29,18 @@ pub struct BadName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadNameWhy {
-    /// It has no bytes.
+    /// It is empty.
     #[error("needs at least one byte")]
     Empty,
-    /// It has more bytes than fit.
+    /// It is too long.
     #[error("has at most {max} bytes, this one has {bytes}")]
     TooLong {
-        /// How many it has.
+        /// Its length.
         bytes: usize,
-        /// How many it may have.
+        /// The longest allowed length.
         max: usize,
     },
-    /// It holds a NUL, which ends an argument in Gearman.
+    /// It contains a NUL byte, which separates arguments in Gearman.
     #[error("must not hold a NUL byte")]
     Nul,
 }
@@ -61,14 +62,14 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $max:expr) => {
         name! { $(#[$doc])* $type, $what, $max, new }
     };
-    // The last says how a name is taken that is read back, or comes from another program of ours.
+    // `$read` is the constructor for decoding: names that were accepted once, by any front-end.
     ($(#[$doc:meta])* $type:ident, $what:literal, $max:expr, $read:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(Arc<str>);
 
         impl $type {
-            #[doc = concat!("Takes a text as the name of a ", $what, ", if it may be one.")]
+            #[doc = concat!("Checks a text and makes it a ", $what, ".")]
             pub fn new(text: impl AsRef<str>) -> Result<Self, BadName> {
                 let text = text.as_ref();
                 check($what, text, $max)?;
@@ -133,7 +134,7 @@ macro_rules! name {
 macro_rules! function {
     ($type:ident, $what:literal) => {
         impl $type {
-            #[doc = concat!("The same for a function of Gearman, whose name is that of a ", $what, " and may have 4096 bytes.")]
+            #[doc = concat!("Like `new`, but for the ", $what, " of a Gearman function: up to 4096 bytes.")]
             ///
             /// ```
             #[doc = concat!("use geartrain_core::", stringify!($type), ";")]
@@ -152,7 +153,7 @@ macro_rules! function {
 }
 
 name! {
-    /// A queue's name: 1 to 512 bytes and no NUL, because a NUL ends an argument in Gearman.
+    /// The name of a queue: 1 to 512 bytes without NUL, which separates arguments in Gearman.
     ///
     /// ```
     /// use geartrain_core::QueueName;
@@ -164,24 +165,25 @@ name! {
 }
 function! { QueueName, "queue" }
 name! {
-    /// What code runs a job.
+    /// The kind of a job: names the code that runs it.
     Klass, "klass", NAME_BYTES_MAX, of_function
 }
 function! { Klass, "klass" }
 name! {
-    /// Who works: by convention `<host>-<pid>`, but any name will do.
+    /// The name of a worker; by convention `<host>-<pid>`.
     WorkerName, "worker", NAME_BYTES_MAX
 }
 name! {
-    /// A kind of failure.
+    /// A kind of failure. Failed jobs are listed and counted by group.
     Group, "group", GROUP_BYTES_MAX
 }
 name! {
-    /// A word to find jobs by.
+    /// A label to find jobs by.
     Tag, "tag", NAME_BYTES_MAX
 }
 
-/// A job's id. Any name will do; 32 lower-case hex digits, as most clients make them, are kept in 16 bytes.
+/// The id of a job. Any name is valid; 32 lower-case hex digits, which most clients generate, take only 16
+/// bytes.
 ///
 /// ```
 /// use geartrain_core::Jid;
@@ -194,7 +196,8 @@ name! {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Jid(pub(crate) Repr);
 
-/// The two forms of a jid. A text that could be a `Uuid` never is a `Text`, so equal jids have equal forms.
+/// The representation is canonical: a text that can be a `Uuid` is never a `Text`, so equal jids compare
+/// equal.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Repr {
     Uuid([u8; 16]),
@@ -202,7 +205,7 @@ pub(crate) enum Repr {
 }
 
 impl Jid {
-    /// Takes a text as a jid, if it may be one.
+    /// Checks a text and makes it a jid.
     pub fn new(text: impl AsRef<str>) -> Result<Jid, BadName> {
         let text = text.as_ref();
         if let Some(uuid) = parse_hex(text.as_bytes()) {
@@ -217,7 +220,7 @@ impl Jid {
         Jid(Repr::Uuid(uuid))
     }
 
-    /// The 16 bytes that its text is the hex of, if it is.
+    /// The 16 bytes whose hex form the text is, if it is.
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
         match &self.0 {
             Repr::Uuid(uuid) => Some(*uuid),
@@ -225,7 +228,7 @@ impl Jid {
         }
     }
 
-    /// Its length as text, in bytes.
+    /// The length of the text, in bytes.
     pub fn text_bytes(&self) -> usize {
         match &self.0 {
             Repr::Uuid(_) => 32,
@@ -233,7 +236,7 @@ impl Jid {
         }
     }
 
-    /// Lends the jid's text, which for a UUID is written on the stack.
+    /// Calls `read` with the text. The text of a UUID is formatted on the stack.
     pub fn with_str<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         match &self.0 {
             Repr::Uuid(uuid) => {
@@ -255,7 +258,8 @@ fn hex(uuid: &[u8; 16]) -> [u8; 32] {
     digits
 }
 
-/// What each byte is worth as a lower-case hex digit; more than 15 if it is none. Upper case is left as text: the jid must come back as it was given.
+/// The value of each byte as a lower-case hex digit, or 0xff. Upper-case digits stay text, because a jid must
+/// come back as it was given.
 const HEX: [u8; 256] = {
     let mut values = [0xff; 256];
     let mut value = 0;
@@ -269,7 +273,7 @@ const HEX: [u8; 256] = {
 fn parse_hex(text: &[u8]) -> Option<[u8; 16]> {
     let text: &[u8; 32] = text.try_into().ok()?;
     let mut uuid = [0; 16];
-    // Looked at once at the end rather than at each digit: nearly all texts of this length are hex.
+    // Checked once at the end and not per digit: nearly all texts of this length are hex.
     let mut all = 0;
     for (byte, pair) in uuid.iter_mut().zip(text.chunks_exact(2)) {
         let (high, low) = (HEX[usize::from(pair[0])], HEX[usize::from(pair[1])]);
@@ -291,7 +295,7 @@ impl Hash for Jid {
 impl Ord for Jid {
     fn cmp(&self, other: &Jid) -> std::cmp::Ordering {
         match (&self.0, &other.0) {
-            // Hex keeps the order of bytes.
+            // Hex preserves the order of bytes.
             (Repr::Uuid(a), Repr::Uuid(b)) => a.cmp(b),
             _ => self.with_str(|a| other.with_str(|b| a.cmp(b))),
         }
@@ -361,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn jids_sort_as_their_texts_do() {
+    fn jids_sort_like_their_texts() {
         let mut texts =
             vec!["b", "ffffffffffffffffffffffffffffffff", "00000000000000000000000000000000", "0", "a", "G"];
         let mut jids: Vec<Jid> = texts.iter().map(|text| Jid::new(text).unwrap()).collect();

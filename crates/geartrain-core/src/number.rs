@@ -1,6 +1,14 @@
-//! Numbers as people, options and Qless's callers write them.
+//! Lenient number parsing, as Lua's `tonumber` does it for Qless.
 
-/// Reads a number: blanks around it, a sign, decimal, exponent and hex forms will do. None if it is anything else, or not finite.
+/// Parses a number: decimal, exponent or hex, with an optional sign and surrounding whitespace. `None` if the
+/// text is anything else or the number is not finite.
+///
+/// ```
+/// use geartrain_core::read_number;
+/// assert_eq!(read_number(b" -1.5e3 "), Some(-1500.0));
+/// assert_eq!(read_number(b"0x10"), Some(16.0));
+/// assert_eq!(read_number(b"inf"), None);
+/// ```
 pub fn read_number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let text = text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
@@ -13,7 +21,7 @@ pub fn read_number(text: &[u8]) -> Option<f64> {
         Some(hex) if !hex.is_empty() => hex.chars().try_fold(0.0, |number, digit| {
             digit.to_digit(16).map(|digit| number * 16.0 + f64::from(digit))
         })?,
-        // Only what begins like a number is one: Rust reads words and a second sign, too.
+        // `str::parse` also accepts `inf`, `nan` and a second sign.
         _ if digits.starts_with(|first: char| first.is_ascii_digit() || first == '.') => {
             digits.parse().ok()?
         }
@@ -28,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_leniently() {
+    fn numbers_are_parsed_leniently() {
         for (text, number) in [
             ("0", 0.0),
             (" 12.5 ", 12.5),
@@ -46,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_finite_number_is_none() {
+    fn anything_but_a_finite_number_is_none() {
         for text in [
             "", " ", "a", "1a", "--1", "+-1", "0x", "0xg", "0x-1", "nan", "inf", "-inf", "infinity", "1e999",
             ".", "1 2",

@@ -1,4 +1,4 @@
-//! What a worker is given: bytes that nobody in between looks at.
+//! Payloads: opaque bytes, in memory or spilled to a file.
 
 use std::borrow::Cow;
 
@@ -6,19 +6,19 @@ use bytes::Bytes;
 
 use crate::{base64, json};
 
-/// The largest payload, chunk or result, unless an engine is told otherwise.
+/// Default limit for the size of a payload, chunk or result.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
 /// A backend may write payloads of this size, or more, before it queues their batch for execution.
 ///
-/// Meanwhile it executes batches that were sent later. A front-end that has to keep the order of one peer's
-/// requests sends nothing more of that peer until such a batch is answered.
+/// Meanwhile it executes batches that were sent later. A front-end that must keep the order of a peer's
+/// requests holds back that peer's next requests until such a batch is answered.
 pub const LARGE_PAYLOAD_BYTES: usize = 512 << 10;
 
 /// Opaque bytes, cheap to clone.
 ///
-/// It is a type of its own, rather than bytes, because a store may leave large ones where they are on disk; a
-/// backend puts the bytes in before it replies.
+/// It is a type of its own, and not just bytes, because a store may leave large payloads on disk (spill); a
+/// backend loads the bytes before it replies.
 ///
 /// ```
 /// use geartrain_core::Payload;
@@ -33,31 +33,31 @@ enum Repr {
     Spilled(SpillLocation),
 }
 
-/// Where a store keeps a payload that is not in memory. What a file is, the store knows.
+/// The location of a spilled payload. Only the store knows what a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpillLocation {
-    /// The number of the file. None is ever used for another file.
+    /// The number of the file; never reused for another file.
     pub file: u64,
-    /// Where in the file its record begins.
+    /// The offset of the record in the file.
     pub offset: u32,
-    /// How many bytes the payload has.
+    /// The length of the payload.
     pub bytes: u32,
 }
 
 impl SpillLocation {
-    /// What a record takes besides the payload.
+    /// The size of a record's header.
     pub const HEAD_BYTES: u32 = 8;
 
-    /// This bit of a file's number says that the file holds one payload and was complete and synced before
-    /// any delta named it. Such a file goes when the delta that released the payload is durable.
+    /// Set in the number of a file that holds a single payload and was complete and synced before any delta
+    /// named it. Such a file is deleted when the delta that releases the payload is durable.
     pub const OWN_FILE: u64 = 1 << 31;
 
-    /// Whether a file of this number holds one payload.
+    /// Whether the file with this number holds a single payload.
     pub fn is_own_file(file: u64) -> bool {
         file & SpillLocation::OWN_FILE != 0
     }
 
-    /// What the whole record takes.
+    /// The size of the record: header and payload.
     pub fn record_bytes(&self) -> u64 {
         u64::from(SpillLocation::HEAD_BYTES) + u64::from(self.bytes)
     }
@@ -68,24 +68,24 @@ impl Payload {
     ///
     /// # Panics
     ///
-    /// If they are still elsewhere. Nobody sees such a payload but the engine and its store.
+    /// If the payload is spilled and not loaded. Only the engine and its store see such payloads.
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
             Repr::InMemory(bytes) => bytes,
-            Repr::Spilled(place) => not_loaded(place),
+            Repr::Spilled(location) => not_loaded(location),
         }
     }
 
-    /// How many bytes it has, in memory or elsewhere.
+    /// The length in bytes, also of a spilled payload.
     pub fn byte_len(&self) -> usize {
         match &self.0 {
             Repr::InMemory(bytes) => bytes.len(),
-            Repr::Spilled(place) => place.bytes as usize,
+            Repr::Spilled(location) => location.bytes as usize,
         }
     }
 
-    /// Gives it memory of its own. Bytes that came over a connection share the buffer into which they were
-    /// read, which may be much larger and stays as long as they do.
+    /// Copies the bytes into memory of their own. Bytes from a connection share its read buffer, which may be
+    /// much larger and lives as long as they do.
     pub fn unshare(&mut self) {
         if let Repr::InMemory(bytes) = &mut self.0 {
             *bytes = Bytes::copy_from_slice(bytes);
@@ -101,11 +101,11 @@ impl Payload {
     pub fn to_shared(&self) -> Bytes {
         match &self.0 {
             Repr::InMemory(bytes) => bytes.clone(),
-            Repr::Spilled(place) => not_loaded(place),
+            Repr::Spilled(location) => not_loaded(location),
         }
     }
 
-    /// The payload where only JSON will do: JSON as it is, and anything else as `{"$bytes":"<base64>"}`.
+    /// The payload as JSON: JSON is unchanged, anything else becomes `{"$bytes":"<base64>"}`.
     ///
     /// ```
     /// use geartrain_core::Payload;
@@ -120,34 +120,34 @@ impl Payload {
         }
     }
 
-    /// The other way round. Whether the text is JSON is not looked at.
+    /// The inverse of [`to_json`](Payload::to_json). It does not check that the text is JSON.
     pub fn from_json(text: &str) -> Payload {
         unwrap_bytes(text).map_or_else(|| text.into(), Payload::from)
     }
 
-    /// Where the bytes are, if they are not here.
+    /// The location of a spilled payload; `None` if it is in memory.
     pub fn spill_location(&self) -> Option<SpillLocation> {
         match &self.0 {
             Repr::InMemory(_) => None,
-            Repr::Spilled(place) => Some(*place),
+            Repr::Spilled(location) => Some(*location),
         }
     }
 }
 
-/// Bytes that are no JSON, as JSON.
+/// Wraps bytes that are not JSON in a JSON object.
 pub(crate) fn wrap_bytes(bytes: &[u8]) -> String {
     format!(r#"{{"$bytes":"{}"}}"#, base64::encode(bytes))
 }
 
-/// The bytes that were [wrapped](wrap), if they were.
+/// The inverse of [`wrap_bytes`]; `None` if the text is not such an object.
 pub(crate) fn unwrap_bytes(text: &str) -> Option<Vec<u8>> {
     base64::decode(text.strip_prefix(r#"{"$bytes":""#)?.strip_suffix(r#""}"#)?)
 }
 
-/// An empty payload in its stead would be a wrong answer.
+// A panic, because an empty payload instead would be a wrong answer.
 #[cold]
-fn not_loaded(place: &SpillLocation) -> ! {
-    panic!("a payload was left at {place:?}, and nobody has fetched it")
+fn not_loaded(location: &SpillLocation) -> ! {
+    panic!("a payload is still spilled at {location:?}: it must be loaded before use")
 }
 
 impl Default for Payload {
@@ -160,7 +160,7 @@ impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Repr::InMemory(bytes) => bytes.fmt(f),
-            Repr::Spilled(place) => place.fmt(f),
+            Repr::Spilled(location) => location.fmt(f),
         }
     }
 }
@@ -172,8 +172,8 @@ impl From<Bytes> for Payload {
 }
 
 impl From<SpillLocation> for Payload {
-    fn from(place: SpillLocation) -> Payload {
-        Payload(Repr::Spilled(place))
+    fn from(location: SpillLocation) -> Payload {
+        Payload(Repr::Spilled(location))
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_comes_back_from_json_as_it_was() {
+    fn a_payload_survives_the_round_trip_through_json() {
         for bytes in [
             &b"{}"[..],
             b"",
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_payload_may_be_elsewhere_does_not_make_it_larger() {
+    fn a_payload_is_no_larger_than_its_bytes_handle() {
         assert_eq!(size_of::<Payload>(), size_of::<Bytes>());
     }
 }

@@ -1,23 +1,23 @@
-//! What those who wait for a job are told.
+//! Result streams: what a client that waits for a job receives, from the first chunk to the result.
 
 use std::pin::Pin;
 
 use crate::{Jid, JobEnding, JobResult, Payload, Progressed, ResultWaiter};
 
-/// Something for one submission that waits.
+/// One item of a result stream, addressed to one submission.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Delivery {
-    /// Which.
+    /// The submission that receives it.
     pub waiter: ResultWaiter,
-    /// The job that it waits for.
+    /// The job that the submission waits for.
     pub jid: Jid,
-    /// What.
+    /// The chunk, progress or result.
     #[serde(rename = "told")]
     pub item: StreamItem,
 }
 
 impl Delivery {
-    /// The bytes of variable length that it carries; limits on slow clients count these.
+    /// The number of payload and message bytes; the limits for slow clients count them.
     pub fn byte_len(&self) -> usize {
         match &self.item {
             StreamItem::Chunk(_, payload) => payload.byte_len(),
@@ -30,47 +30,48 @@ impl Delivery {
     }
 }
 
-/// What somebody who waits is told.
+/// The content of a [`Delivery`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum StreamItem {
-    /// The worker sent something.
+    /// The worker sent data or a warning.
     Chunk(ChunkKind, Payload),
-    /// The worker got further.
+    /// The worker reported progress.
     Progress {
-        /// How far.
+        /// How much is done.
         progress: Progressed,
-        /// The same in the worker's own words, if it said more.
+        /// The message that came with it.
         #[serde(default, rename = "said")]
         text: Option<Payload>,
     },
-    /// The job ended; nothing more follows.
+    /// The job ended. Nothing follows.
     Ended(JobEnding, JobResult),
 }
 
-/// What a worker sends while it works.
+/// The kind of data that a worker sends while it runs a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ChunkKind {
-    /// A part of what comes out.
+    /// Part of the result.
     Data,
-    /// Something that somebody should look at.
+    /// A warning.
     Warning,
 }
 
-/// What those are told who wait through one stream.
+/// The receiving end of a result stream, see
+/// [`Backend::open_result_stream`](crate::Backend::open_result_stream).
 pub trait ResultStream: Send {
-    /// The next one, as soon as there is one.
+    /// Waits for the next item.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>>;
 }
 
-/// Why nothing more is told.
+/// Why a result stream ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultStreamEnd {
-    /// Nobody took what was told, and nobody waits for that.
-    #[error("whoever waits for jobs was too slow to be told")]
+    /// The client was too slow. A backend never blocks on a client.
+    #[error("the result stream was closed: its client did not keep up")]
     Lagged,
-    /// The backend is gone, or had to be started again: who waited must ask how their jobs ended, or attach again.
-    #[error("the backend was shut down or started again; ask for the result, or wait again")]
+    /// The backend was shut down or restarted. Look up the results, or attach again.
+    #[error("the backend was shut down or restarted: look up the result, or wait again")]
     Closed,
 }

@@ -1,15 +1,15 @@
-//! Moments and spans of time, as Qless has them: seconds in a double, never infinite and never NaN.
+//! Timestamps, durations and priorities as in Qless: doubles that are never infinite or NaN.
 
 use std::cmp::Ordering;
 use std::ops::{Add, Sub};
 
-/// A number that is infinite or not a number, where only a finite one will do.
+/// An infinite number or NaN where only a finite number is valid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what} must be a finite number, not {value}")]
 pub struct NotFinite {
-    /// What it was meant to be.
+    /// The kind of number.
     pub what: &'static str,
-    /// What it was.
+    /// The rejected number.
     pub value: f64,
 }
 
@@ -28,20 +28,23 @@ macro_rules! finite {
         }
 
         impl $type {
-            /// Nought.
+            /// Zero.
             pub const ZERO: $type = $type(0.0);
 
-            #[doc = concat!("Takes a number as ", $what, ", unless it is infinite or not a number.")]
+            #[doc = concat!("Makes a number ", $what, ". Refuses infinities and NaN.")]
             pub fn new(value: f64) -> Result<$type, NotFinite> {
-                if value.is_finite() { Ok($type::saturating(value)) } else { Err(NotFinite { what: $what, value }) }
+                if !value.is_finite() {
+                    return Err(NotFinite { what: $what, value });
+                }
+                Ok($type::saturating(value))
             }
 
-            /// The number itself.
+            /// The number.
             pub fn get(self) -> f64 {
                 self.0
             }
 
-            /// What is beyond the largest double becomes the largest double, and minus nought becomes nought.
+            /// Clamps to the range of finite doubles, and turns -0 into 0.
             pub(crate) fn saturating(value: f64) -> $type {
                 $type(value.clamp(f64::MIN, f64::MAX) + 0.0)
             }
@@ -55,7 +58,7 @@ macro_rules! finite {
         impl Eq for $type {}
         impl Ord for $type {
             fn cmp(&self, other: &$type) -> Ordering {
-                // Quicker than `total_cmp`, and the same: there is no minus nought, and nothing that is not a number.
+                // Faster than `total_cmp` and equivalent: there is no -0 and no NaN.
                 if self.0 < other.0 {
                     Ordering::Less
                 } else if self.0 == other.0 {
@@ -89,7 +92,7 @@ macro_rules! finite {
 }
 
 finite! {
-    /// A moment: seconds since the epoch. Any finite number is one; nothing asks that it be near today.
+    /// A point in time: seconds since the Unix epoch. Any finite number is valid.
     ///
     /// ```
     /// use geartrain_core::{Seconds, Timestamp};
@@ -101,39 +104,39 @@ finite! {
     Timestamp, "a moment"
 }
 finite! {
-    /// A span of time in seconds; it may be negative.
+    /// A duration in seconds; may be negative.
     Seconds, "a span of time"
 }
 finite! {
-    /// How much a job matters: higher goes first.
+    /// The priority of a job: higher goes first.
     Priority, "a priority"
 }
 
-/// Seconds in a day, which is what statistics are kept by.
+/// Seconds in a day. Statistics are kept per day.
 pub(crate) const DAY: f64 = 86_400.0;
 
 impl Seconds {
-    /// So many.
+    /// A whole number of seconds, in constants.
     pub(crate) const fn from_whole(seconds: u32) -> Seconds {
         Seconds(seconds as f64)
     }
 }
 
 impl Timestamp {
-    /// Before all others.
+    /// The earliest timestamp.
     pub(crate) const MIN: Timestamp = Timestamp(f64::MIN);
 
-    /// The whole second that this moment is in.
+    /// Rounded down to a whole second.
     pub fn floor(self) -> Timestamp {
         Timestamp(self.0.floor())
     }
 
-    /// The next moment that a double can tell from this one.
+    /// The next representable timestamp.
     pub(crate) fn next_up(self) -> Timestamp {
         Timestamp::saturating(self.0.next_up())
     }
 
-    /// The midnight (UTC) that began this moment's day.
+    /// The beginning of its day (UTC).
     pub fn day(self) -> Timestamp {
         Timestamp::saturating(self.0 - self.0.rem_euclid(DAY))
     }
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_are_not_finite_are_refused_by_name() {
+    fn infinities_and_nan_are_refused_by_name() {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert_eq!(Timestamp::new(value).unwrap_err().what, "a moment");
             assert_eq!(Seconds::new(value).unwrap_err().what, "a span of time");
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_never_leaves_the_finite_numbers() {
+    fn arithmetic_saturates_at_the_finite_range() {
         let far = Timestamp::new(f64::MAX).unwrap();
         assert_eq!(far + Seconds::new(f64::MAX).unwrap(), far);
         assert_eq!(Timestamp::new(f64::MIN).unwrap() - far, Seconds::new(f64::MIN).unwrap());
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_begins_at_its_midnight_even_before_the_epoch() {
+    fn a_day_begins_at_midnight_utc_even_before_the_epoch() {
         assert_eq!(Timestamp::from(86_399).day(), Timestamp::ZERO);
         assert_eq!(Timestamp::from(86_400).day(), Timestamp::from(86_400));
         assert_eq!(Timestamp::from(-1).day(), Timestamp::from(-86_400));

@@ -404,7 +404,7 @@ fn commands_in_one_call(batch: &[Call]) -> usize {
 fn too_large(command: &Command) -> Option<Refusal> {
     let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
     let max = if what == METADATA { METADATA_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
-    Some(Refusal::TooLarge { what, bytes: payload.bytes().len(), max })
+    Some(Refusal::TooLarge { what: what.into(), bytes: payload.bytes().len(), max })
 }
 
 /// The metadata's name in refusals. Its limit is lower than a payload's.

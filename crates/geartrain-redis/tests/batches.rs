@@ -47,7 +47,7 @@ impl Queue {
         let request = Request::Batch(commands.into_iter().map(|command| Call { now, command }).collect());
         let bytes = match self.writing {
             Writing::Ours => request.encode(),
-            Writing::Shortest => wire::encode(&(1, &request)),
+            Writing::Shortest => wire::encode_value(&(1, &request)),
         };
         wire::decode::<Answers>(&self.send(&bytes).unwrap()).unwrap()
     }

@@ -28,7 +28,7 @@ impl Queue {
         Queue { connection, server }
     }
 
-    fn ask<T: serde::de::DeserializeOwned>(&mut self, request: &Request) -> T {
+    fn ask<T: wire::Message>(&mut self, request: &Request) -> T {
         let answer = fcall(&script::library().name, &request.encode(), &mut self.connection).unwrap();
         wire::decode(&answer).unwrap()
     }
@@ -109,7 +109,7 @@ fn with_terms(name: &str, terms: PutOptions) -> Put {
 }
 
 /// The next message of the one channel subscribed to.
-fn message<T: serde::de::DeserializeOwned>(subscription: &mut redis::PubSub<'_>) -> T {
+fn message<T: wire::Message>(subscription: &mut redis::PubSub<'_>) -> T {
     wire::decode(&subscription.get_message().unwrap().get_payload::<Vec<u8>>().unwrap()).unwrap()
 }
 
@@ -205,10 +205,10 @@ fn a_counter_beyond_the_integers_of_a_double_is_refused() {
         matches!(
             &answers[..],
             [
-                Err(Refusal::BadArgument { what: "counter", .. }),
+                Err(Refusal::BadArgument { what: first, .. }),
                 Ok(Reply::AllocateIds(9007199254740991)),
-                Err(Refusal::BadArgument { what: "counter", .. }),
-            ]
+                Err(Refusal::BadArgument { what: last, .. }),
+            ] if first == "counter" && last == "counter"
         ),
         "{answers:?}"
     );

@@ -124,8 +124,8 @@ fn a_malformed_request_is_an_error_and_changes_nothing() {
     let connection = &mut server.connect();
     let library = script::library();
     load(&library.text, connection).unwrap();
-    let unknown = wire::encode(&(1, std::collections::BTreeMap::from([("Dance", 1)])));
-    let other_version = wire::encode(&(2, "Batch"));
+    let unknown = wire::encode_value(&(1, std::collections::BTreeMap::from([("Dance", 1)])));
+    let other_version = wire::encode_value(&(2, "Batch"));
     // A put, followed by an unknown command.
     let mut half = batch(vec![put("a").into(), put("b").into()]);
     let at = half.windows(3).rposition(|bytes| bytes == b"Put").unwrap();

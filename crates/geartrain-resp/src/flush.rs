@@ -91,7 +91,7 @@ fn add(keys: &mut BTreeSet<String>, prefix: &str, jids: Vec<Jid>) -> Result<(), 
     keys.extend(jids.into_iter().map(|jid| format!("{prefix}{jid}")));
     if keys.len() > KEYS_MAX {
         let why = format!("would be more than {KEYS_MAX}, which is too many for one reply");
-        return Err(Refusal::BadArgument { what: "keys", why }.into());
+        return Err(Refusal::BadArgument { what: "keys".into(), why }.into());
     }
     Ok(())
 }
@@ -170,7 +170,7 @@ async fn run(backend: &dyn Backend, commands: Vec<Command>) -> Result<Vec<Answer
 
 async fn one(backend: &dyn Backend, command: impl Into<Command>) -> Result<Reply, BackendError> {
     let answer = run(backend, vec![command.into()]).await?.into_iter().next();
-    let nothing = Refusal::BadArgument { what: "the backend", why: "did not answer".to_owned() };
+    let nothing = Refusal::BadArgument { what: "the backend".into(), why: "did not answer".to_owned() };
     Ok(answer.unwrap_or(Err(nothing))?)
 }
 

@@ -252,8 +252,8 @@ pub(crate) async fn answer(
             Ok(wire::encode(&events))
         }
         _ => Err(Refusal::Unsupported {
-            operation: "execute this request of a newer client",
-            backend: "chosen",
+            operation: "execute this request of a newer client".into(),
+            backend: "chosen".into(),
         }
         .into()),
     }
@@ -285,7 +285,7 @@ impl ParkedPops {
         }
         if self.wanted.len() >= PARKED_MAX {
             let why = format!("of one connection must be at most {PARKED_MAX}");
-            return ParkReply::Refused(Refusal::BadArgument { what: "waits", why });
+            return ParkReply::Refused(Refusal::BadArgument { what: "waits".into(), why });
         }
         let (number, cancelled, backend) = (wait.number, CancellationToken::new(), backend.clone());
         let channel = format!("gt:to:{process}").into();

@@ -179,7 +179,7 @@ impl StreamRegistry {
         let existing = self.open_streams.get(&stream_id);
         if existing.is_some_and(|state| !state.dropped.load(Ordering::Acquire)) {
             return Err(Refusal::BadArgument {
-                what: "front",
+                what: "front".into(),
                 why: format!("{stream_id} is in use by another stream: choose another number"),
             });
         }

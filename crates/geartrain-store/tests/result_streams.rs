@@ -109,7 +109,7 @@ fn a_stream_id_is_in_use_until_its_stream_is_dropped() {
     let backend = in_memory();
     let stream = open_stream(&backend, 1);
     match block_on(backend.open_result_stream(1)).err() {
-        Some(BackendError::Refused(Refusal::BadArgument { what: "front", .. })) => {}
+        Some(BackendError::Refused(Refusal::BadArgument { what, .. })) if what == "front" => {}
         other => panic!("{other:?}"),
     }
     drop(stream);

@@ -19,11 +19,11 @@ fn every_command_and_answer_of_many_traces_is_the_same_either_way() {
             answers.push(answer);
         }
         let request = Request::Batch(calls);
-        let one_by_one = wire::encode(&(wire::VERSION, &request));
+        let one_by_one = wire::encode_value(&(wire::VERSION, &request));
         for bytes in [&request.encode(), &one_by_one] {
             assert_eq!(Request::decode(bytes).expect("it was just written"), request, "seed {seed}");
         }
-        let read = wire::decode::<(u8, Request)>(&one_by_one).expect("serde reads it too");
+        let read = wire::decode_value::<(u8, Request)>(&one_by_one).expect("serde reads it too");
         assert_eq!(read.1, request, "seed {seed}");
 
         let bytes = wire::encode_answers(&answers);

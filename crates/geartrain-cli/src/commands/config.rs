@@ -21,7 +21,7 @@ impl OptionView {
     fn new(key: String, setting: Option<Setting>) -> OptionView {
         let (value, default) = match setting {
             Some(Setting::Chosen(value)) => (Some(value), false),
-            Some(Setting::Default(value)) => (Some(value.to_owned()), true),
+            Some(Setting::Default(value)) => (Some(value.into_owned()), true),
             None => (None, true),
         };
         OptionView { key, value, default }

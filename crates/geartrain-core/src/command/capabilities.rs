@@ -2,87 +2,88 @@
 
 use crate::{Holder, Jid, Klass, Popped, QueueName, Seconds, Timestamp, WorkerName};
 
-/// Gives a job back to the front of its queue, at no price: its worker was interrupted.
+/// Returns a job to the front of its queue without using up a retry, because its worker was interrupted.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Release {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
 }
 
 impl Release {
-    /// Gives back what was just handed out.
+    /// Returns a job that was just popped.
     pub fn of(job: &Popped) -> Release {
         Release { jid: job.jid.clone(), holder: job.holder() }
     }
 }
 
-/// Says that a worker is dead. Each of its jobs is given back at the price of a retry and counts a crash; one that crashed too often, or has no retry left,
-/// fails. What the worker announced no longer counts.
+/// Reports a dead worker. Each of its jobs goes back to its queue, uses up one retry and counts one crash; a
+/// job with too many crashes or no retry left fails. The worker's capabilities are dropped.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerLost {
     /// The worker.
     pub worker: WorkerName,
-    /// What is known of its death.
+    /// Why the worker died, such as an exit status or a signal.
     pub evidence: Option<String>,
 }
 
-/// Says what a worker can do. It counts until the worker is [gone](WorkerLost) or silent for a minute.
+/// Announces capabilities of a worker. They are valid until the worker is [lost](WorkerLost) or silent for a
+/// minute.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announce {
     /// The worker.
     pub worker: WorkerName,
-    /// What it can do.
+    /// The capabilities to add or remove.
     pub change: AnnounceChange,
 }
 
-/// How what a worker can do changes.
+/// A change of capabilities.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum AnnounceChange {
-    /// It can do these as well; at most 1,024 in all.
+    /// Adds capabilities; a worker has at most 1,024.
     Can(Vec<Capability>),
-    /// It cannot do these any more.
+    /// Removes capabilities.
     Cannot(Vec<(QueueName, Option<Klass>)>),
-    /// It can do these and nothing else.
+    /// Replaces all capabilities.
     Only(Vec<Capability>),
 }
 
-/// Counts the workers that can do a job: those that announced this klass, and those that announced any.
+/// Counts the live workers that can run a job: they announced its klass, or any klass.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RollCall {
     /// The queue.
     pub queue: QueueName,
-    /// What is to be done; anything, if not given: then all that announced the queue count.
+    /// The klass; if not given, all workers that announced the queue are counted.
     pub klass: Option<Klass>,
 }
 
-/// Lists what workers have announced.
+/// Lists the announced capabilities of live workers, sorted by worker.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announced {
-    /// Which worker; all of them, if not given.
+    /// The worker; all workers, if not given.
     pub worker: Option<WorkerName>,
 }
 
-/// What a worker can do.
+/// A capability of a worker: the jobs that it can run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Capability {
-    /// The jobs of this queue.
+    /// The queue of the jobs.
     pub queue: QueueName,
-    /// Of this klass; of any, if not given.
+    /// The klass of the jobs; any klass, if not given.
     pub klass: Option<Klass>,
-    /// How long it takes for one at the most.
+    /// The longest time that the worker allows for one attempt.
     pub attempt_max: Option<Seconds>,
 }
 
-/// What one worker has announced.
+/// The capabilities that one worker has announced.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Announcement {
     /// The worker.
     pub worker: WorkerName,
-    /// When it was last seen.
+    /// When the worker was last seen.
     pub seen: Option<Timestamp>,
-    /// What it can do, sorted.
+    /// Its capabilities, sorted.
     #[serde(rename = "abilities")]
     pub capabilities: Vec<Capability>,
 }

@@ -2,124 +2,125 @@
 
 use crate::{Count, Cycles, Jid, Priority, QueueName, Tag, WorkerName};
 
-/// Changes how much a job matters. If it waits, it also goes to the front of that priority.
+/// Changes the priority of a job. A waiting job goes to the front of its new priority.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetPriority {
-    /// The job.
+    /// The job to change.
     pub jid: Jid,
-    /// How much it matters from now on.
+    /// The new priority.
     pub priority: Priority,
 }
 
-/// Changes what a job waits for. Only a job that waits for others can.
+/// Adds or removes dependencies of a job that is in state `depends`; any other state is refused.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Depend {
-    /// The job.
+    /// The dependent job.
     pub jid: Jid,
-    /// What changes.
+    /// The dependencies to add or remove.
     pub change: DependChange,
-    /// Whether the job may be made to wait for itself.
+    /// Whether a new dependency may close a cycle.
     pub cycles: Cycles,
 }
 
-/// What changes about what a job waits for.
+/// A change of dependencies.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum DependChange {
-    /// It waits for these as well. Unknown and complete ones are passed over.
+    /// Adds these jobs. Unknown and complete ones are skipped.
     On(Vec<Jid>),
-    /// It waits for these no longer. If none are left it may run.
+    /// Removes these jobs. The job may run when no dependency is left.
     Off(Vec<Jid>),
-    /// It may run.
+    /// Removes all dependencies, so that the job may run.
     OffAll,
 }
 
-/// Writes something into a job's history.
+/// Appends a message to a job's history.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Log {
-    /// The job.
+    /// The job to write about.
     pub jid: Jid,
-    /// What happened.
+    /// The message, at most 64 KiB.
     pub message: String,
-    /// A JSON object with more about it, kept as it is. Each may have 64 KiB.
+    /// A JSON object with details, stored unchanged; at most 64 KiB.
     pub data: Option<String>,
 }
 
-/// Starts or ends the tracking of a job.
+/// Starts or stops tracking a job. A tracked job publishes its [milestones](crate::Event::Milestone).
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Track {
-    /// The job.
+    /// The job to track.
     pub jid: Jid,
-    /// Starts, or else ends.
+    /// `true` to start, `false` to stop.
     pub on: bool,
 }
 
 /// Adds tags to a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AddTags {
-    /// The job.
+    /// The job to tag.
     pub jid: Jid,
-    /// The tags.
+    /// The tags to add.
     pub tags: Vec<Tag>,
 }
 
 /// Removes tags from a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RemoveTags {
-    /// The job.
+    /// The job to tag.
     pub jid: Jid,
-    /// The tags.
+    /// The tags to remove.
     pub tags: Vec<Tag>,
 }
 
-/// Stops handing out jobs of queues. They need not exist yet.
+/// Pauses queues: pops get none of their jobs. A queue need not exist yet.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Pause {
-    /// The queues, at least one.
+    /// At least one queue.
     pub queues: Vec<QueueName>,
 }
 
-/// Hands out jobs of paused queues again.
+/// Resumes paused queues.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Resume {
-    /// The queues, at least one.
+    /// At least one queue.
     pub queues: Vec<QueueName>,
 }
 
-/// Takes queues off the list of queues.
+/// Removes queues from the list of queues; their jobs stay.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ForgetQueues {
-    /// The queues, at least one.
+    /// At least one queue.
     pub queues: Vec<QueueName>,
 }
 
-/// Takes workers off the list of workers.
+/// Removes workers from the list of workers; their locks stay.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ForgetWorkers {
-    /// The workers, at least one.
+    /// At least one worker.
     pub workers: Vec<WorkerName>,
 }
 
-/// Sets an option. Options that are read as numbers must be numbers.
+/// Sets an option of the queue system. A numeric option takes only numbers.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetConfig {
-    /// Which.
+    /// The name of the option, such as `heartbeat`.
     pub option: String,
-    /// To what.
+    /// Its new value.
     pub value: String,
 }
 
-/// Puts an option back to its default.
+/// Resets an option to its default.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UnsetConfig {
-    /// Which.
+    /// The name of the option.
     pub option: String,
 }
 
-/// Hands out numbers that nobody gets again, also not after a restart: `count` of them, one after the other.
+/// Allocates `count` consecutive numbers of a persistent counter. No number is allocated twice, even after a
+/// restart.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AllocateIds {
-    /// Which counter: 1 to 512 bytes. Each begins at 1, and is there as soon as it is asked.
+    /// The name of the counter, 1 to 512 bytes. A counter starts at 1 and is created on first use.
     pub counter: String,
-    /// How many, and at least one.
+    /// How many numbers; at least 1.
     pub count: Count,
 }

@@ -2,67 +2,69 @@
 
 use crate::{Count, Cycles, Group, Holder, Jid, JobResult, Payload, QueueName, RandomUnit, Seconds};
 
-/// Pushes a lock's deadline back.
+/// Extends the lock of a running job, so that a long attempt does not lose it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Heartbeat {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
-    /// A new payload, if it changed.
+    /// Replaces the payload, if given.
     pub payload: Option<Payload>,
 }
 
-/// Ends an attempt well.
+/// Completes a job, or moves it on to its next queue.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Complete {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
-    /// The queue that the caller thinks it is in; checked if given.
+    /// The queue that the caller expects the job in. Refused if given and wrong.
     pub queue: Option<QueueName>,
-    /// A new payload, if it changed.
+    /// Replaces the payload, if given.
     pub payload: Option<Payload>,
-    /// Where it goes from here; nowhere, if not given.
+    /// The next queue of the job; if not given, the job is done.
     pub next: Option<Next>,
-    /// What came out of it, for those who wait and for those who ask later. Not told to anybody if the job goes on.
+    /// The result, for the job's result streams and for later lookup. Ignored if the job moves on to another
+    /// queue.
     pub result: Option<Box<JobResult>>,
 }
 
 impl Complete {
-    /// Completes a job for good.
+    /// Completes a job without a result and without a next queue.
     pub fn new(jid: Jid, holder: Holder) -> Complete {
         Complete { jid, holder, queue: None, payload: None, next: None, result: None }
     }
 }
 
-/// Where a completed job goes on to.
+/// The next stop of a completed job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Next {
-    /// The queue.
+    /// The next queue.
     pub queue: QueueName,
-    /// How long it may not run there.
+    /// How long to wait there before the job may run.
     pub delay: Seconds,
-    /// Jobs to wait for there. Unknown and complete ones count as done. If all of them are, the delay is dropped.
+    /// Jobs to wait for there. Unknown and complete ones count as done. If jobs are given and all are done,
+    /// the delay is ignored.
     pub depends: Vec<Jid>,
-    /// Whether the job may be made to wait for itself.
+    /// Whether `depends` may close a cycle.
     pub cycles: Cycles,
 }
 
 impl Next {
-    /// On to a queue, at once.
+    /// Moves on to a queue, without delay or dependencies.
     pub fn new(queue: QueueName) -> Next {
         Next { queue, delay: Seconds::ZERO, depends: Vec::new(), cycles: Cycles::Refuse }
     }
 }
 
-/// Where a job went when it was completed.
+/// The state of a job after it was completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum CompleteReply {
-    /// It is done for good.
+    /// It is done.
     Complete,
-    /// It waits in its next queue.
+    /// It is waiting in its next queue.
     Waiting,
     /// It is scheduled in its next queue.
     Scheduled,
@@ -70,78 +72,80 @@ pub enum CompleteReply {
     Depends,
 }
 
-/// Ends an attempt badly.
+/// Fails a job. It stays failed, in its group, until it is requeued, unfailed or cancelled.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Fail {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
-    /// The kind of failure.
+    /// The kind of failure; failed jobs are listed and counted by it.
     pub group: Group,
-    /// What went wrong.
+    /// The error message.
     pub message: String,
-    /// A new payload, if it changed.
+    /// Replaces the payload, if given.
     pub payload: Option<Payload>,
-    /// What came out of it, for those who wait and for those who ask later.
+    /// The result, for the job's result streams and for later lookup.
     pub result: Option<Box<JobResult>>,
 }
 
 impl Fail {
-    /// Fails a job, and leaves its payload as it is.
+    /// Fails a job without a result, and leaves its payload unchanged.
     pub fn new(jid: Jid, holder: Holder, group: Group, message: impl Into<String>) -> Fail {
         Fail { jid, holder, group, message: message.into(), payload: None, result: None }
     }
 }
 
-/// Gives a job back to its queue, at the price of one retry.
+/// Returns a job to its queue and uses up one retry. Without a retry left, the job fails.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Retry {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
-    /// The queue that the caller thinks it is in; checked if given.
+    /// The queue that the caller expects the job in. Refused if given and wrong.
     pub queue: Option<QueueName>,
-    /// How long it may not run.
+    /// How long to wait before the job may run again, unless the backoff applies.
     pub delay: Seconds,
-    /// Waits as the job's backoff says, if it has one, and not for `delay`.
+    /// Applies the job's [`Backoff`](crate::Backoff), if it has one, instead of `delay`. This number, drawn
+    /// by the caller, decides the jitter.
     #[serde(rename = "chance")]
     pub random: Option<RandomUnit>,
-    /// The kind of failure, if that was why; `failed-retries-<queue>` if not given and no retry is left.
+    /// The kind of failure. If no retry is left, the job fails in this group, or in `failed-retries-<queue>`.
     pub group: Option<Group>,
-    /// What went wrong. A failure is written down only if both are given.
+    /// The error message. The failure is recorded only if both `group` and `message` are given.
     pub message: Option<String>,
 }
 
 impl Retry {
-    /// Gives a job back at once, and says nothing about why.
+    /// Returns a job without delay and without recording a failure.
     pub fn new(jid: Jid, holder: Holder) -> Retry {
         Retry { jid, holder, queue: None, delay: Seconds::ZERO, random: None, group: None, message: None }
     }
 }
 
-/// Takes running jobs away from their workers; all of them or, if one is not running, none.
+/// Takes running jobs away from their workers: all of them or, if one is not running, none.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Timeout {
     /// The jobs.
     pub jids: Vec<Jid>,
 }
 
-/// Removes jobs; all of them or, if another job depends on one, none. Complete and unknown ones are passed over.
+/// Cancels jobs: all of them or, if a job that is not cancelled depends on one, none. Skips complete and
+/// unknown jobs.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Cancel {
     /// The jobs.
     pub jids: Vec<Jid>,
 }
 
-/// Moves failed jobs back into a queue.
+/// Moves the oldest failed jobs of a group into a queue.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Unfail {
-    /// Where to.
+    /// The queue to move them into.
     pub queue: QueueName,
-    /// Which kind of failure.
+    /// The kind of failure.
     pub group: Group,
-    /// How many, at most, and at least one.
+    /// How many jobs at most; at least 1.
     pub count: Count,
 }

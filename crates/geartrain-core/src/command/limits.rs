@@ -2,7 +2,7 @@
 
 use crate::{BadArgument, DURATION_MAX, Priority, QueueName, Seconds};
 
-/// Limits a queue; these limits and no others count from then on.
+/// Sets the limits of a queue; they replace its earlier limits.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetLimits {
     /// The queue.
@@ -11,14 +11,15 @@ pub struct SetLimits {
     pub limits: QueueLimits,
 }
 
-/// Shows a queue's limits.
+/// Looks up the limits of a queue.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetLimits {
     /// The queue.
     pub queue: QueueName,
 }
 
-/// How often jobs of a queue may start: `count` every `per`, and up to `burst` at once after a pause.
+/// A rate limit: `count` jobs of a queue may start every `per`, and up to `burst` at once after an idle
+/// period.
 ///
 /// ```
 /// use geartrain_core::{Rate, Seconds};
@@ -35,7 +36,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many every so often. None at all, or none ever, is refused: that is what pausing a queue is for.
+    /// Checks a rate. A rate of zero is refused: pause the queue instead.
     pub fn new(count: u32, per: Seconds, burst: u32) -> Result<Rate, BadArgument> {
         let bad = |why: String| Err(BadArgument::new("rate", why));
         if count == 0 || burst == 0 {
@@ -47,22 +48,22 @@ impl Rate {
         Ok(Rate { count, per, burst })
     }
 
-    /// How many start in that time.
+    /// How many jobs may start within [`per`](Rate::per).
     pub fn count(self) -> u32 {
         self.count
     }
 
-    /// In what time.
+    /// The period of the rate.
     pub fn per(self) -> Seconds {
         self.per
     }
 
-    /// How many may start at once after a pause.
+    /// How many jobs may start at once after an idle period.
     pub fn burst(self) -> u32 {
         self.burst
     }
 
-    /// The time from one start to the next, if all the jobs start as soon as they may.
+    /// The time between two starts at full rate.
     pub fn interval(self) -> Seconds {
         Seconds::saturating(self.per.get() / f64::from(self.count))
     }
@@ -75,13 +76,15 @@ impl TryFrom<(u32, Seconds, u32)> for Rate {
     }
 }
 
-/// What a queue takes and hands out. The default is all of it.
+/// Limits of a queue. The default is no limit.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct QueueLimits {
-    /// The most unfinished jobs.
+    /// The most unfinished jobs; puts beyond it are refused with
+    /// [`Refusal::QueueFull`](crate::Refusal::QueueFull).
     pub jobs_max: Option<u64>,
-    /// The most unfinished jobs for a put of at least this priority, and below the next one listed; for lower ones the lowest listed counts. At most 16.
+    /// The most unfinished jobs by the priority of a put. An entry applies from its priority up to the next
+    /// one listed; the lowest entry applies to all lower priorities too. At most 16 entries.
     pub by_priority: Vec<(Priority, u64)>,
-    /// How often its jobs may start.
+    /// How often jobs may start.
     pub rate: Option<Rate>,
 }

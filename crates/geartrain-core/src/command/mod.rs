@@ -1,5 +1,5 @@
-//! All that can be asked, and how it is answered: each operation is a type with a reply of its own, and
-//! [`Command`] and [`Reply`] are the sums of them.
+//! Commands and replies. Each operation is a struct with a reply type of its own; [`Command`] and [`Reply`]
+//! are enums over all of them. A file per slice, named as in `engine/`: `put`, `pop`, `finish`, `change` …
 
 mod capabilities;
 mod change;
@@ -31,29 +31,35 @@ use std::collections::BTreeMap;
 
 use crate::{BadCount, Group, Jid, Job, LARGE_PAYLOAD_BYTES, Payload, Tag, Timestamp, Token, WorkerName};
 
-/// One thing that can be asked, and the type of its answer.
+/// An operation and the type of its reply. Implemented by every variant of [`Command`].
 pub trait Operation: Into<Command> {
-    /// What comes back.
+    /// The reply, if the backend does not refuse.
     type Reply;
 
-    /// Takes this operation's answer out of a reply; none if the reply answers another one.
+    /// Extracts this operation's reply; `None` if `reply` belongs to another operation.
     fn answer(reply: Reply) -> Option<Self::Reply>;
 }
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident $(as $wire_name:literal)? => $reply:ty,)*) => {
-        /// Any operation.
+        /// Any operation, as a [`Backend`](crate::Backend) executes it.
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub enum Command { $($(#[$doc])* $(#[serde(rename = $wire_name)])? $name($name),)* }
 
-        /// Any operation's answer.
+        /// The reply to any [`Command`].
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
-        pub enum Reply { $(#[doc = concat!("Answers [`Command::", stringify!($name), "`].")] $(#[serde(rename = $wire_name)])? $name($reply),)* }
+        pub enum Reply {
+            $(
+                #[doc = concat!("Reply to [`Command::", stringify!($name), "`].")]
+                $(#[serde(rename = $wire_name)])?
+                $name($reply),
+            )*
+        }
 
         impl Command {
-            /// The operation's name.
+            /// The operation's name, such as `Put`.
             pub fn name(&self) -> &'static str {
                 match self { $(Command::$name(_) => stringify!($name),)* }
             }
@@ -80,8 +86,8 @@ macro_rules! operations {
 }
 
 impl Command {
-    /// The payload that it would give to a job. Those of recurring jobs are kept otherwise, and are not
-    /// meant.
+    /// The payload that this command stores in a job. Templates of recurring jobs do not count: their
+    /// payloads are stored differently.
     pub fn payload(&self) -> Option<&Payload> {
         match self {
             Command::Put(put) => Some(&put.payload),
@@ -92,7 +98,7 @@ impl Command {
         }
     }
 
-    /// The same, to be exchanged.
+    /// Mutable access to [`payload`](Command::payload).
     pub fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Command::Put(put) => Some(&mut put.payload),
@@ -103,8 +109,8 @@ impl Command {
         }
     }
 
-    /// Gives all bytes that an engine would keep memory [of their own](Payload::unshare). Payloads that it
-    /// copies anyway are left as they are.
+    /// Copies all bytes that an engine would retain into [memory of their own](Payload::unshare). Small
+    /// payloads are left alone, because the engine copies them anyway.
     pub fn unshare(&mut self) {
         if let Some(payload) = self.payload_mut()
             && payload.byte_len() > crate::engine::COPIED_BYTES_MAX
@@ -112,8 +118,8 @@ impl Command {
             payload.unshare();
         }
         match self {
-            Command::Put(Put { options: Some(terms), .. }) => {
-                terms.metadata.iter_mut().for_each(Payload::unshare)
+            Command::Put(Put { options: Some(options), .. }) => {
+                options.metadata.iter_mut().for_each(Payload::unshare)
             }
             Command::Complete(Complete { result: Some(result), .. })
             | Command::Fail(Fail { result: Some(result), .. }) => result.bytes.unshare(),
@@ -123,8 +129,8 @@ impl Command {
         }
     }
 
-    /// Whether it carries a payload of [`LARGE_PAYLOAD_BYTES`] or more, so that commands sent later may
-    /// overtake it.
+    /// Whether the command carries a payload of [`LARGE_PAYLOAD_BYTES`] or more, so that commands sent later
+    /// may overtake it.
     pub fn is_large(&self) -> bool {
         self.payload().is_some_and(|payload| payload.byte_len() >= LARGE_PAYLOAD_BYTES)
     }
@@ -137,123 +143,126 @@ operations! {
     Pop => PopReply,
     /// Shows which jobs a pop would hand out.
     Peek => Vec<Job>,
-    /// Pushes a lock's deadline back.
+    /// Extends a lock. Replies with the new deadline.
     Heartbeat => Timestamp,
-    /// Ends an attempt well.
+    /// Completes a job, or moves it on to its next queue.
     Complete => CompleteReply,
-    /// Ends an attempt badly.
+    /// Fails a job.
     Fail => (),
-    /// Gives a job back to its queue, at the price of one retry. Answers how many are left; -1: it failed.
+    /// Returns a job to its queue and uses up one retry. Replies with the retries left; -1 if the job failed.
     Retry => i64,
-    /// Takes running jobs away from their workers, to the very front of their queues.
+    /// Takes running jobs away from their workers and puts them at the front of their queues.
     Timeout => (),
-    /// Removes jobs that are not complete. Answers how many there were.
+    /// Cancels jobs that are not complete. Replies with how many were cancelled.
     Cancel => u64,
-    /// Moves the oldest failed jobs of a group into a queue. Answers how many.
+    /// Moves the oldest failed jobs of a group into a queue. Replies with how many.
     Unfail => u64,
-    /// Changes how much a job matters.
+    /// Changes the priority of a job.
     SetPriority => (),
-    /// Changes what a job waits for.
+    /// Adds or removes dependencies of a job.
     Depend => (),
-    /// Writes something into a job's history.
+    /// Appends a message to a job's history.
     Log => (),
-    /// Starts or ends the tracking of a job. Answers whether that changed anything.
+    /// Starts or stops tracking a job. Replies with whether that changed anything.
     Track => bool,
     /// Lists the tracked jobs.
     Tracked => TrackedReply,
-    /// Adds tags to a job. Answers all that it has then.
+    /// Adds tags to a job. Replies with all of its tags.
     AddTags => Vec<Tag>,
-    /// Removes tags from a job. Answers all that it has then.
+    /// Removes tags from a job. Replies with the remaining tags.
     RemoveTags => Vec<Tag>,
-    /// Lists the jobs that have a tag, in the order in which they got it.
+    /// Lists the jobs that have a tag, in the order in which they were tagged.
     Tagged => Listed,
     /// Lists the tags used at least twice, the most used first.
     TopTags => Vec<Tag>,
-    /// Looks a job up.
+    /// Looks up a job.
     Get => Option<Box<Job>>,
-    /// Looks several jobs up. Unknown ones are left out.
+    /// Looks up several jobs. Unknown ones are left out.
     GetMany => Vec<Job>,
-    /// Counts the jobs of a queue that run, wait or are scheduled.
+    /// Counts the running, waiting and scheduled jobs of a queue.
     Length => u64,
-    /// Lists jobs by where they stand.
+    /// Lists the jobs in a state.
     Jobs => Vec<Jid>,
     /// Counts the failed jobs by group.
     Failures => BTreeMap<Group, u64>,
     /// Lists the failed jobs of one group, newest first.
     Failed => Listed,
-    /// Counts the jobs of one queue, or of each registered one, first seen first. Due jobs become waiting.
+    /// Counts the jobs of one queue, or of each registered queue in order of registration, by state. Makes
+    /// due jobs waiting.
     Queues => Vec<QueueCounts>,
-    /// Counts the jobs of each worker, most recently seen first. Workers not seen for long are forgotten.
+    /// Counts the jobs of each worker, most recently seen first. Forgets workers not seen for
+    /// `max-worker-age` seconds.
     Workers => Vec<WorkerCounts>,
-    /// Lists the jobs of one worker. Workers not seen for long are forgotten.
+    /// Lists the jobs of one worker. Forgets workers not seen for `max-worker-age` seconds.
     WorkerJobs => WorkerJobsReply,
-    /// Tells how one queue did on one day.
+    /// Statistics of one queue for one day.
     Stats => Box<StatsReply>,
-    /// Stops handing out jobs of these queues.
+    /// Pauses queues: pops get none of their jobs.
     Pause => (),
-    /// Hands them out again.
+    /// Resumes paused queues.
     Resume => (),
-    /// Takes queues off the list of queues; their jobs stay.
+    /// Removes queues from the list of queues; their jobs stay.
     ForgetQueues => (),
-    /// Takes workers off the list of workers; their locks stay.
+    /// Removes workers from the list of workers; their locks stay.
     ForgetWorkers => (),
-    /// Looks an option up. None: it is neither set nor known.
+    /// Looks up an option; `None` if it is neither set nor known.
     GetConfig => Option<Setting>,
-    /// Lists the options that are set, and the defaults of those that Qless lists.
+    /// Lists the options that are set, and the defaults that Qless lists.
     AllConfig => BTreeMap<String, Setting>,
     /// Sets an option.
     SetConfig => (),
-    /// Puts an option back to its default.
+    /// Resets an option to its default.
     UnsetConfig => (),
-    /// Makes a recurring job, or replaces it.
+    /// Creates or replaces a recurring job.
     Recur => (),
-    /// Removes a recurring job; what it spawned stays.
+    /// Removes a recurring job; the jobs that it spawned stay.
     Unrecur => (),
-    /// Looks a recurring job up.
+    /// Looks up a recurring job.
     GetRecurring => Option<Box<Recurring>>,
     /// Changes a recurring job.
     UpdateRecurring => (),
-    /// Adds tags to what a recurring job will spawn. Answers all that it has then.
+    /// Adds tags to the jobs that a recurring job will spawn. Replies with all of these tags.
     TagRecurring => Vec<Tag>,
-    /// Removes such tags. Answers all that it has then.
+    /// Removes such tags. Replies with the remaining ones.
     UntagRecurring => Vec<Tag>,
-    /// Waits for a job.
+    /// Attaches a submission to a job, so that its result stream receives the result.
     Attach => AttachReply,
-    /// Waits no longer. Answers how many submissions left.
+    /// Detaches submissions from their jobs. Replies with how many.
     Detach as "Leave" => u64,
-    /// Says how far an attempt has got.
+    /// Reports the progress of an attempt.
     Progress => (),
-    /// Sends something to those who wait for a job. Answers how many were told.
+    /// Sends data or a warning to a job's result streams. Replies with how many submissions receive it.
     Chunk => u64,
-    /// Gives a job back to the front of its queue, at no price.
+    /// Returns a job to the front of its queue without using up a retry.
     Release as "HandBack" => (),
-    /// Says that a worker is dead: its jobs go back to the front of their queues. Answers which, in the order in which they were handed out.
+    /// Reports a dead worker: its jobs go back to the front of their queues. Replies with these jobs, in the
+    /// order in which they were popped.
     WorkerLost as "Gone" => Vec<Jid>,
-    /// Says what a worker can do.
+    /// Announces the capabilities of a worker.
     Announce => (),
-    /// Counts the workers that can do a job.
+    /// Counts the workers that can run a job.
     RollCall => u64,
-    /// Lists what workers have announced, by name.
+    /// Lists the announced capabilities, sorted by worker.
     Announced => Vec<Announcement>,
-    /// Limits a queue.
+    /// Sets a queue's limits.
     SetLimits => (),
-    /// Shows a queue's limits.
+    /// Looks up a queue's limits.
     GetLimits => QueueLimits,
-    /// Looks a result up.
+    /// Looks up a stored result.
     GetResult => Option<Box<StoredResult>>,
-    /// Shows in short how an unfinished job does.
+    /// A short status of an unfinished job; `None` if there is no such job.
     Status => Option<StatusReply>,
-    /// Says why a job does not run.
+    /// Explains why a job is not running.
     Why => Box<WhyReply>,
-    /// Does what is due and what no other command does.
+    /// Does time-driven housekeeping that no other command does.
     Tick => TickReply,
-    /// Hands out numbers that nobody gets again. Answers the first.
+    /// Allocates consecutive numbers that are never allocated again. Replies with the first.
     AllocateIds as "Allot" => u64,
-    /// Counts the waiting jobs of a queue by priority. Due jobs become waiting.
+    /// Counts the waiting jobs of a queue by priority. Makes due jobs waiting.
     PriorityCounts => PriorityCountsReply,
 }
 
-/// How many of something are asked for at once: 0 to 100,000.
+/// A number of items to request at once: 0 to 100,000.
 ///
 /// ```
 /// use geartrain_core::Count;
@@ -269,10 +278,10 @@ pub struct Count(u32);
 impl Count {
     /// One.
     pub const ONE: Count = Count(1);
-    /// The most that can be asked for.
+    /// The largest count.
     pub const MAX: Count = Count(100_000);
 
-    /// Takes a number as a count, unless it is negative or huge.
+    /// Checks that a number is from 0 to [`Count::MAX`].
     pub fn new(value: i64) -> Result<Count, BadCount> {
         match u32::try_from(value) {
             Ok(count) if count <= Count::MAX.0 => Ok(Count(count)),
@@ -280,7 +289,7 @@ impl Count {
         }
     }
 
-    /// The number itself.
+    /// The count as a number.
     pub fn get(self) -> usize {
         self.0 as usize
     }
@@ -293,12 +302,12 @@ impl TryFrom<i64> for Count {
     }
 }
 
-/// Part of a long list.
+/// A page of a long list; the first 25 entries by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
-    /// How many to leave out at its beginning.
+    /// How many entries to skip.
     pub offset: usize,
-    /// How many to show.
+    /// How many entries to return at most.
     pub count: Count,
 }
 
@@ -308,21 +317,21 @@ impl Default for Page {
     }
 }
 
-/// Who says that they hold a job.
+/// The holder of a job's lock, as the caller identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Holder {
-    /// The attempt that got this token when it popped the job.
+    /// The attempt that received this fencing token with the job.
     Token(Token),
-    /// A worker of this name: how Qless callers, who know no tokens, are checked.
+    /// A worker of this name. Qless clients know no tokens and are checked by name.
     Worker(WorkerName),
 }
 
-/// Whether a job may be made to wait for itself, through others or directly.
+/// Whether a dependency may close a cycle, so that a job waits for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Cycles {
-    /// It may not.
+    /// Refuse such a dependency.
     #[default]
     Refuse,
-    /// It may, and then never runs, as in Qless.
+    /// Accept it, as Qless does. The jobs of the cycle never run.
     Accept,
 }

@@ -5,15 +5,15 @@ use crate::{Count, Popped, QueueName, WorkerName};
 /// Hands jobs to a worker.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Pop {
-    /// Where from: 1 to 1,024 queues.
+    /// The queues to pop from, 1 to 1,024.
     pub queues: Vec<QueueName>,
-    /// Who asks.
+    /// The worker that receives the jobs and holds their locks.
     pub worker: WorkerName,
-    /// How many, at most.
+    /// How many jobs at most.
     pub count: Count,
-    /// Which queue's job goes first.
+    /// The order in which the queues are served.
     pub order: PopOrder,
-    /// Whether to answer with the whole job, history and all, or only with what a worker needs.
+    /// Whether to include the whole [`Job`](crate::Job) with its history, and not only what a worker needs.
     pub whole: bool,
 }
 
@@ -24,28 +24,30 @@ impl Pop {
     }
 }
 
-/// Which of several queues a job is taken from.
+/// How a pop chooses among several queues.
 ///
-/// A *turn* is the place in the list of queues to begin at: the worker keeps it from one pop's reply to its next pop.
+/// A *turn* is the index of the queue to begin with. The worker passes it from the reply of one pop to its
+/// next pop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum PopOrder {
-    /// Always the first that has one.
+    /// The first queue that has a job.
     #[default]
     Strict,
-    /// One from each in turn.
+    /// One job from each queue in turn.
     RoundRobin {
-        /// Where to begin.
+        /// The index of the queue to begin with.
         turn: usize,
     },
-    /// The job that matters most, whichever queue it is in; one from each in turn among equals.
+    /// The job with the highest priority in any of the queues; round robin among equals.
     Priority {
-        /// Where to begin.
+        /// The index of the queue to begin with.
         turn: usize,
     },
 }
 
 impl PopOrder {
-    /// Where among so many queues a pop begins, and where the next one does if this one hands out nothing.
+    /// The index of the queue to begin with among `queues` queues. Also the next turn if the pop finds no
+    /// job.
     pub fn turn(self, queues: usize) -> usize {
         match self {
             PopOrder::Strict => 0,
@@ -54,20 +56,20 @@ impl PopOrder {
     }
 }
 
-/// What a pop handed out.
+/// The jobs that a pop handed out.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PopReply {
     /// The jobs, each with its lock.
     pub jobs: Vec<Popped>,
-    /// Where the next pop begins.
+    /// The turn of the next pop, see [`PopOrder`].
     pub turn: usize,
 }
 
-/// Shows which jobs a pop would hand out: those whose lock expired, then those that wait.
+/// Shows which jobs a pop would hand out: first those with an expired lock, then the waiting ones.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Peek {
-    /// Where.
+    /// The queue to look into.
     pub queue: QueueName,
-    /// How many, at most.
+    /// How many jobs at most.
     pub count: Count,
 }

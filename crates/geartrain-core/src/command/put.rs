@@ -15,37 +15,39 @@ use crate::{Cycles, Jid, Klass, Payload, Priority, PutOptions, QueueName, Second
 /// ```
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Put {
-    /// Where to.
+    /// The queue to put it into.
     pub queue: QueueName,
-    /// Its id.
+    /// The job's id.
     pub jid: Jid,
-    /// What code runs it.
+    /// The kind of job: names the code that runs it.
     pub klass: Klass,
-    /// What that code is given.
+    /// The input of that code.
     pub payload: Payload,
-    /// How long it may not run. Negative means not at all.
+    /// How long to wait before the job may run; zero or less for no wait.
     pub delay: Seconds,
-    /// How much it matters; as before, or 0 for a new job, if not given.
+    /// Priority, higher first. Default: unchanged, or 0 for a new job.
     pub priority: Option<Priority>,
-    /// How often it may be tried again; as before, or 5 for a new job, if not given.
+    /// How often the job may be retried. Default: unchanged, or 5 for a new job.
     pub retries: Option<u32>,
-    /// Words to find it by, at most 1,000; as before, or none for a new job, if not given.
+    /// Tags, at most 1,000. Default: unchanged, or none for a new job.
     pub tags: Option<Vec<Tag>>,
-    /// Jobs to wait for. Unknown and complete ones count as done. If any are given they replace those from before.
+    /// Jobs to wait for. Unknown and complete ones count as done. A non-empty list replaces the job's earlier
+    /// dependencies.
     pub depends: Vec<Jid>,
-    /// The worker that puts it: a holder who moves its own job is not told that it lost it.
+    /// The worker that sends the put. If it holds the job itself, no [`LockLost`](crate::Event::LockLost)
+    /// event is published.
     pub caller: Option<WorkerName>,
-    /// What to do about a job that has this id already.
+    /// What to do if a job with this id exists.
     pub existing: Existing,
-    /// Whether the job may be made to wait for itself.
+    /// Whether `depends` may close a cycle.
     pub cycles: Cycles,
-    /// What it asks for beyond Qless. A job that is put again gets these, and keeps those it has if none are given.
+    /// Options beyond Qless. If given, they replace the options of a job that is put again.
     #[serde(rename = "terms")]
     pub options: Option<Box<PutOptions>>,
 }
 
 impl Put {
-    /// A put with everything else left at its default.
+    /// A put with defaults for everything else.
     pub fn new(queue: QueueName, jid: Jid, klass: Klass, payload: impl Into<Payload>) -> Put {
         Put {
             queue,
@@ -65,36 +67,39 @@ impl Put {
     }
 }
 
-/// What a put does about a job that has its id already.
+/// What a put does if a job with its id exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Existing {
-    /// Leaves it alone and says so. That makes it safe to send a put again after a lost reply.
+    /// Leaves the job alone and replies [`PutReply::Existing`]. This makes a put idempotent: it can be sent
+    /// again after a lost reply.
     #[default]
     Keep,
-    /// Puts it again, wherever it stands: Qless's put.
+    /// Puts the job again, whatever its state: Qless's `put`.
     Replace,
-    /// The same, and refuses if there is none: Qless's requeue.
+    /// Puts the job again, and refuses if it does not exist: Qless's `requeue`.
     Require,
 }
 
-/// What a put did.
+/// The outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum PutReply {
     /// The job is new.
     Created,
-    /// The job was there, and was put again.
+    /// The job existed and was put again.
     Replaced,
-    /// The job was there, and was left alone; but if it is unfinished, who was to be attached is.
+    /// The job existed and was left alone. If it is unfinished, the submission of
+    /// [`PutOptions::attach`] is attached to it.
     Existing,
-    /// Another job has the same unique key and is unfinished, and stands for this put as well.
+    /// The put joined an unfinished job with the same unique key.
     Coalesced {
         /// That job.
         jid: Jid,
     },
-    /// The backend chooses jids itself, and this is the job's. It may be new, or another that stands for this put as well: the backend does not say which.
+    /// The backend chooses jids itself, as a Gearman server does. The job may be new, or an unfinished one
+    /// with the same unique key: such a backend does not tell which.
     Named {
-        /// The one it chose.
+        /// The job's id.
         jid: Jid,
     },
 }

@@ -5,19 +5,20 @@ use crate::{BadArgument, Payload, ResultWaiter, Seconds, Timestamp};
 /// The longest unique key, in bytes.
 pub const UNIQUE_BYTES_MAX: usize = 4095;
 
-/// The most that may be carried beside a payload, in bytes.
+/// The most [metadata](PutOptions::metadata) that a job may carry, in bytes.
 pub const METADATA_BYTES_MAX: usize = 4096;
 
-/// The most retries that a job may have, which are as good as without end.
+/// The most retries that a job may have; practically unlimited.
 pub const RETRIES_MAX: u32 = i32::MAX as u32;
 
-/// The longest that an attempt may be allowed to take, that a result may be kept, or that a backoff may wait: ten years.
+/// The longest attempt, result retention and backoff: ten years.
 pub const DURATION_MAX: Seconds = Seconds::from_whole(315_360_000);
 
-/// How long results are kept if nobody says otherwise: 25 hours, so that yesterday's can be asked for today.
+/// Default retention of results: 25 hours, so that results of the same time yesterday are still available.
 pub const RESULT_TTL_DEFAULT: Seconds = Seconds::from_whole(90_000);
 
-/// What makes two submissions one: within a queue, a second put with the key of an unfinished job joins that job. Any bytes, 1 to 4095 of them.
+/// A deduplication key: a put with the key of an unfinished job of the same queue joins that job. 1 to 4095
+/// arbitrary bytes.
 ///
 /// ```
 /// use geartrain_core::UniqueKey;
@@ -30,7 +31,7 @@ pub const RESULT_TTL_DEFAULT: Seconds = Seconds::from_whole(90_000);
 pub struct UniqueKey(Box<[u8]>);
 
 impl UniqueKey {
-    /// Takes bytes as a key, if they may be one.
+    /// Checks the length of a key.
     pub fn new(bytes: impl AsRef<[u8]>) -> Result<UniqueKey, BadArgument> {
         match bytes.as_ref() {
             [] => Err(BadArgument::new("unique key", "needs at least one byte")),
@@ -42,66 +43,80 @@ impl UniqueKey {
         }
     }
 
-    /// The bytes.
+    /// The bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// How long an unfinished job lives.
+/// What happens to an unfinished job that no client waits for any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum OrphanPolicy {
-    /// Until it ended.
+    /// It stays until it ends.
     #[default]
     Always,
-    /// As long as somebody waits for it; once it runs it runs on.
+    /// It is removed, unless it is running: a running attempt goes on.
     WhileAwaited,
 }
 
-/// What becomes of a job that ended.
+/// What happens to a job when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum OnEnd {
-    /// It can be looked up, as in Qless.
+    /// It stays and can be looked up, as in Qless.
     #[default]
     Keep,
-    /// It is forgotten, unless other jobs depend on it.
+    /// It is removed, unless other jobs depend on it.
     Forget,
 }
 
-/// What a put asks for beyond Qless. The default asks for nothing.
+/// Options of a put beyond Qless. The default is plain Qless behaviour.
+///
+/// ```
+/// use geartrain_core::{Jid, Klass, Put, PutOptions, QueueName, Seconds, UniqueKey};
+/// let options = PutOptions {
+///     unique: Some(UniqueKey::new("report-7")?),
+///     attempt_max: Some(Seconds::from(60)),
+///     ..PutOptions::default()
+/// };
+/// let put = Put {
+///     options: Some(Box::new(options)),
+///     ..Put::new(QueueName::new("reports")?, Jid::new("j1")?, Klass::new("report")?, "{}")
+/// };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PutOptions {
-    /// Joins an unfinished job of the same queue with the same key, if there is one.
+    /// Deduplication key: joins an unfinished job of the same queue with this key, if there is one.
     pub unique: Option<UniqueKey>,
-    /// Who waits for it.
+    /// The submission to attach: its result stream receives progress and result.
     pub attach: Option<ResultWaiter>,
-    /// How long it lives unfinished.
+    /// What happens when no client waits for the job any more.
     #[serde(rename = "lives")]
     pub orphan_policy: OrphanPolicy,
-    /// What becomes of it when it ended.
+    /// What happens to the job when it ends.
     #[serde(rename = "afterwards")]
     pub on_end: OnEnd,
-    /// Keeps its result for so long; not at all, if not given.
+    /// How long to store the result; if not given, it is not stored.
     #[serde(rename = "result_for")]
     pub result_ttl: Option<Seconds>,
-    /// Does not start it after this moment.
+    /// The job fails if no attempt has started by this time.
     pub expires: Option<Timestamp>,
-    /// How long one attempt may take, however often its worker sends heartbeats.
+    /// How long one attempt may take, heartbeats or not.
     pub attempt_max: Option<Seconds>,
-    /// How long a retry waits, unless whoever retries says so.
+    /// How long retries wait, unless the retry gives a delay of its own.
     pub backoff: Option<Backoff>,
-    /// How many of its workers may die before it is set aside; as the option `crashes-max` says, if not given.
+    /// How many workers may die while running the job before it fails. Default: the option `crashes-max`.
     pub crashes_max: Option<u32>,
-    /// Refuses the put if no worker has announced that it can do the job.
+    /// Refuses the put if no live worker has announced that it can run the job.
     pub roll_call: bool,
-    /// Bytes that are carried beside the payload, for the worker alone; at most 4,096.
+    /// Bytes for the worker besides the payload; at most [`METADATA_BYTES_MAX`].
     #[serde(default, rename = "aside")]
     pub metadata: Option<Payload>,
 }
 
 impl PutOptions {
-    /// Whether a job that asks for these is gone without a trace as soon as nobody waits for it: it lives no longer than that, is forgotten, and so is
-    /// what came out of it.
+    /// Whether a job with these options is ephemeral: it lives only while a client waits for it, and leaves
+    /// neither a job nor a result behind.
     pub(crate) fn are_ephemeral(&self) -> bool {
         self.orphan_policy == OrphanPolicy::WhileAwaited
             && self.on_end == OnEnd::Forget
@@ -109,16 +124,16 @@ impl PutOptions {
     }
 }
 
-/// A number from 0 to 1, which stands for chance: nothing in core draws lots.
+/// A random number from 0 to 1, drawn by the caller: this crate has no source of randomness.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "f64")]
 pub struct RandomUnit(f64);
 
 impl RandomUnit {
-    /// Neither good nor bad luck.
+    /// 0.5, which leaves a backoff without jitter.
     pub const HALF: RandomUnit = RandomUnit(0.5);
 
-    /// Takes a number from 0 to 1.
+    /// Checks that a number is from 0 to 1.
     pub fn new(value: f64) -> Result<RandomUnit, BadArgument> {
         if (0.0..=1.0).contains(&value) {
             return Ok(RandomUnit(value));
@@ -126,7 +141,7 @@ impl RandomUnit {
         Err(BadArgument::new("chance", format!("must be from 0 to 1, not {value}")))
     }
 
-    /// The number itself.
+    /// The number.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -139,15 +154,15 @@ impl TryFrom<f64> for RandomUnit {
     }
 }
 
-/// How long a job waits before it is tried again.
+/// Exponential backoff with jitter: how long a job waits before a retry.
 ///
 /// ```
 /// use geartrain_core::{Backoff, RandomUnit, Seconds};
 /// let backoff = Backoff::exponential(Seconds::from(2), 3.0, Seconds::from(60), 0.5)?;
-/// assert_eq!(backoff.wait(0, RandomUnit::MIDDLE), Seconds::from(2));
-/// assert_eq!(backoff.wait(2, RandomUnit::MIDDLE), Seconds::from(18));
-/// assert_eq!(backoff.wait(2, RandomUnit::new(0.0)?), Seconds::from(9)); // at the most half of it less
-/// assert_eq!(backoff.wait(9, RandomUnit::MIDDLE), Seconds::from(60));
+/// assert_eq!(backoff.wait(0, RandomUnit::HALF), Seconds::from(2));
+/// assert_eq!(backoff.wait(2, RandomUnit::HALF), Seconds::from(18));
+/// assert_eq!(backoff.wait(2, RandomUnit::new(0.0)?), Seconds::from(9)); // half of it less at most
+/// assert_eq!(backoff.wait(9, RandomUnit::HALF), Seconds::from(60));
 /// assert!(Backoff::constant(Seconds::from(-1)).is_err());
 /// # Ok::<(), geartrain_core::BadArgument>(())
 /// ```
@@ -161,12 +176,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Always so long.
+    /// Always the same wait.
     pub fn constant(wait: Seconds) -> Result<Backoff, BadArgument> {
         Backoff::exponential(wait, 1.0, wait, 0.0)
     }
 
-    /// At first so long, then `factor` times as long each time, up to `max`; and up to `jitter` times that more or less, as chance has it.
+    /// Waits `first` before the first retry and `factor` times as long before each next one, up to `max`. The
+    /// result varies randomly by up to `jitter` times itself, more or less.
     pub fn exponential(
         first: Seconds,
         factor: f64,
@@ -189,14 +205,14 @@ impl Backoff {
         Ok(Backoff { first, factor, max, jitter })
     }
 
-    /// The wait after so many tries that failed before this one.
-    pub fn wait(&self, before: u32, chance: RandomUnit) -> Seconds {
+    /// The wait after an attempt that `before` failed attempts preceded.
+    pub fn wait(&self, before: u32, random: RandomUnit) -> Seconds {
         let power = self.factor.powi(i32::try_from(before).unwrap_or(i32::MAX));
         let wait = Seconds::saturating(self.first.get() * power.min(f64::MAX)).min(self.max);
-        Seconds::saturating(wait.get() * (1.0 + self.jitter * (2.0 * chance.get() - 1.0)))
+        Seconds::saturating(wait.get() * (1.0 + self.jitter * (2.0 * random.get() - 1.0)))
     }
 
-    /// The first wait, the factor, the longest wait and how much chance changes.
+    /// First wait, factor, longest wait and jitter.
     pub fn parts(&self) -> (Seconds, f64, Seconds, f64) {
         (self.first, self.factor, self.max, self.jitter)
     }

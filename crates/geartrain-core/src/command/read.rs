@@ -1,73 +1,74 @@
 //! Commands that look things up: jobs, lists, counts, statistics and options.
 
-use crate::wire::Word;
+use std::borrow::Cow;
+
 use crate::{Group, Jid, Job, Page, QueueName, Tag, Timestamp, WorkerName};
 
-/// Part of a long list of jobs.
+/// A page of a list of jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Listed {
-    /// How many there are in all.
+    /// The length of the whole list.
     pub total: u64,
-    /// Those on this page.
+    /// The jobs on this page.
     pub jids: Vec<Jid>,
 }
 
-/// Lists the tracked jobs, in the order in which somebody last asked to track them.
+/// Lists the tracked jobs, in the order in which tracking was last requested.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tracked;
 
 /// The tracked jobs.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct TrackedReply {
-    /// Those that exist.
+    /// The jobs that exist.
     pub jobs: Vec<Job>,
-    /// Those that are gone.
+    /// Tracked jids whose jobs no longer exist.
     pub expired: Vec<Jid>,
 }
 
-/// Lists the jobs that have a tag.
+/// Lists the jobs with a tag.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tagged {
-    /// The tag.
+    /// The tag to look for.
     pub tag: Tag,
-    /// Which part of the list.
+    /// The page of the list.
     pub page: Page,
 }
 
-/// Lists the tags used at least twice.
+/// Lists the tags used at least twice, most used first.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct TopTags {
-    /// Which part of the list.
+    /// The page of the list.
     pub page: Page,
 }
 
-/// Looks a job up.
+/// Looks up a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Get {
-    /// The job.
+    /// The id of the job.
     pub jid: Jid,
 }
 
-/// Looks several jobs up.
+/// Looks up several jobs.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetMany {
-    /// The jobs.
+    /// The ids of the jobs.
     pub jids: Vec<Jid>,
 }
 
-/// Counts the jobs of a queue that run, wait or are scheduled.
+/// Counts the running, waiting and scheduled jobs of a queue.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Length {
     /// The queue.
     pub queue: QueueName,
 }
 
-/// Lists jobs by where they stand.
+/// Lists the jobs in a state.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Jobs {
-    /// Which.
+    /// The state, and the queue where it applies.
     pub which: Listing,
-    /// Which part of the list.
+    /// The page of the list.
     pub page: Page,
 }
 
@@ -75,19 +76,19 @@ pub struct Jobs {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Listing {
-    /// Complete ones, the latest first.
+    /// Complete jobs, latest first.
     Complete,
-    /// Those of a queue that a pop would find, the next one first.
+    /// Waiting jobs of a queue, in the order in which a pop hands them out.
     Waiting(QueueName),
-    /// Those of a queue whose lock has not expired, the next to expire first.
+    /// Running jobs of a queue whose lock is valid, first to expire first.
     Running(QueueName),
-    /// Those of a queue whose lock has expired, the longest expired first.
+    /// Running jobs of a queue whose lock has expired, longest expired first.
     Stalled(QueueName),
-    /// Those of a queue that are not due, the next one first. Due ones become waiting.
+    /// Scheduled jobs of a queue, first due first. Makes due jobs waiting.
     Scheduled(QueueName),
-    /// Those of a queue that wait for others, the first put first.
+    /// Jobs of a queue that wait for other jobs, first put first.
     Depends(QueueName),
-    /// Recurring ones of a queue, the next to spawn first.
+    /// Recurring jobs of a queue, next to spawn first.
     Recurring(QueueName),
 }
 
@@ -95,31 +96,31 @@ pub enum Listing {
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Failures;
 
-/// Lists the failed jobs of one group.
+/// Lists the failed jobs of one group, newest first.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Failed {
     /// The kind of failure.
     pub group: Group,
-    /// Which part of the list.
+    /// The page of the list.
     pub page: Page,
 }
 
-/// Counts the jobs of queues.
+/// Counts the jobs of one queue, or of each registered queue, by state.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Queues {
-    /// Which one; each registered one, if not given.
+    /// The queue; every registered queue, if not given.
     pub queue: Option<QueueName>,
 }
 
-/// How many jobs of a queue stand where.
+/// Counts the jobs of a queue by state.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs, reason = "the states' names say it")]
 pub struct QueueCounts {
     pub name: QueueName,
     pub waiting: u64,
-    /// Those whose lock has not expired.
+    /// Running jobs whose lock is valid.
     pub running: u64,
-    /// Those whose lock has expired.
+    /// Running jobs whose lock has expired.
     pub stalled: u64,
     pub scheduled: u64,
     pub depends: u64,
@@ -127,92 +128,93 @@ pub struct QueueCounts {
     pub paused: bool,
 }
 
-/// Counts the jobs of workers.
+/// Counts the jobs of each worker, most recently seen worker first.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Workers;
 
-/// How many jobs a worker has.
+/// Counts the jobs of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerCounts {
-    /// Who.
+    /// The worker.
     pub name: WorkerName,
-    /// Those whose lock has not expired.
+    /// Jobs whose lock is valid.
     pub jobs: u64,
-    /// Those whose lock has expired.
+    /// Jobs whose lock has expired.
     pub stalled: u64,
 }
 
 /// Lists the jobs of one worker.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerJobs {
-    /// Who.
+    /// The worker.
     pub worker: WorkerName,
 }
 
-/// The jobs of one worker, the last to expire first.
+/// The jobs of one worker; the lock that expires last comes first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct WorkerJobsReply {
-    /// Those whose lock has not expired.
+    /// Jobs whose lock is valid.
     pub jobs: Vec<Jid>,
-    /// Those whose lock has expired.
+    /// Jobs whose lock has expired.
     pub stalled: Vec<Jid>,
 }
 
-/// Tells how one queue did on one day.
+/// Looks up the statistics of one queue for one day (UTC).
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Stats {
     /// The queue.
     pub queue: QueueName,
-    /// Any moment of that day.
+    /// Any time of that day.
     pub date: Timestamp,
 }
 
-/// How one queue did on one day.
+/// Statistics of one queue for one day.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StatsReply {
-    /// How long jobs popped on that day had waited.
+    /// How long the jobs popped on that day had waited.
     pub wait: Summary,
-    /// How long jobs completed on that day had run.
+    /// How long the jobs completed on that day had run.
     pub run: Summary,
     /// How many locks expired.
     pub retries: i64,
-    /// How many jobs failed on that day and are still failed. Re-puts into another queue can make it negative.
+    /// How many jobs failed on that day and are still failed. Jobs that are put again into another queue can
+    /// make it negative.
     pub failed: i64,
-    /// How many times a job failed.
+    /// How many failures there were.
     pub failures: i64,
 }
 
-/// How long things took.
+/// A distribution of durations.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
-    /// How many there were.
+    /// The number of samples.
     pub count: u64,
-    /// Their mean, in seconds.
+    /// The mean, in seconds.
     pub mean: f64,
-    /// Their standard deviation, in seconds.
+    /// The standard deviation, in seconds.
     pub std: f64,
-    /// How many took that long: seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
+    /// Samples per bucket: seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
     pub histogram: Vec<u64>,
 }
 
-/// Looks an option up.
+/// Looks up an option.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetConfig {
-    /// Which.
+    /// The name of the option.
     pub option: String,
 }
 
-/// Lists options.
+/// Lists the options that are set, and the defaults that Qless lists.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AllConfig;
 
-/// An option's value, and whose choice it is.
+/// The value of an option, and whether it was set.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Setting {
-    /// Somebody set it.
+    /// A value that was set.
     Chosen(String),
-    /// Nobody did.
-    Default(#[serde(deserialize_with = "crate::wire::word")] Word),
+    /// The default.
+    Default(Cow<'static, str>),
 }
 
 /// Counts the waiting jobs of a queue by priority.
@@ -222,13 +224,13 @@ pub struct PriorityCounts {
     pub queue: QueueName,
 }
 
-/// How many waiting jobs of a queue matter how much.
+/// Counts the waiting jobs of a queue by the sign of their priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PriorityCountsReply {
-    /// Those whose priority is above 0.
+    /// Jobs with a priority above 0.
     pub above: u64,
-    /// Those whose priority is 0.
+    /// Jobs with priority 0.
     pub at: u64,
-    /// Those whose priority is below 0.
+    /// Jobs with a priority below 0.
     pub below: u64,
 }

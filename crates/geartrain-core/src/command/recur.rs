@@ -2,33 +2,34 @@
 
 use crate::{Jid, Klass, Payload, Priority, QueueName, Seconds, Tag, Timestamp};
 
-/// Makes a recurring job, or replaces it but for its count.
+/// Creates a recurring job, or replaces one but keeps its count of spawned jobs.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Recur {
-    /// Where its jobs go.
+    /// The queue of the spawned jobs.
     pub queue: QueueName,
-    /// Its id, with room for a number behind it: at most 490 bytes.
+    /// The id of the template, at most 490 bytes: the jobs are named `<jid>-<number>`.
     pub jid: Jid,
-    /// What code runs its jobs.
+    /// The klass of the spawned jobs.
     pub klass: Klass,
-    /// What that code is given.
+    /// The payload of the spawned jobs.
     pub payload: Payload,
-    /// When it makes one after the other.
+    /// When jobs are spawned.
     pub every: Every,
-    /// How long until the first.
+    /// The time until the first job is spawned.
     pub offset: Seconds,
-    /// How much its jobs matter.
+    /// The priority of the spawned jobs.
     pub priority: Priority,
-    /// How often each may be tried again.
+    /// How often each spawned job may be retried.
     pub retries: u32,
-    /// Words to find them by.
+    /// The tags of the spawned jobs.
     pub tags: Vec<Tag>,
-    /// How many missed ones are made up for; 0 for all of them.
+    /// How many missed jobs to catch up on; 0 for all.
     pub backlog: u32,
 }
 
 impl Recur {
-    /// A recurring job with everything else left at its default, which is no retries.
+    /// A recurring job with defaults for everything else: no retries, no offset, and all missed jobs are
+    /// caught up.
     pub fn new(
         queue: QueueName,
         jid: Jid,
@@ -51,78 +52,78 @@ impl Recur {
     }
 }
 
-/// When a recurring job makes one job after the other.
+/// The schedule of a recurring job.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Every {
-    /// So long after the one before; at least a millisecond.
+    /// A fixed interval between jobs; at least a millisecond.
     Interval(Seconds),
 }
 
-/// Removes a recurring job.
+/// Removes a recurring job; the jobs that it spawned stay.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Unrecur {
-    /// Which.
+    /// The id of the recurring job.
     pub jid: Jid,
 }
 
-/// Looks a recurring job up.
+/// Looks up a recurring job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetRecurring {
-    /// Which.
+    /// The id of the recurring job.
     pub jid: Jid,
 }
 
-/// A recurring job: a template, and when it next makes a job.
+/// A recurring job: a template, and the time of the next job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Recurring {
-    /// Its id; its jobs are called `<jid>-<number>`.
+    /// Its id; spawned jobs are named `<jid>-<number>`.
     pub jid: Jid,
-    /// Where its jobs go.
+    /// The queue of the spawned jobs.
     pub queue: QueueName,
-    /// What code runs its jobs.
+    /// The klass of the spawned jobs.
     pub klass: Klass,
-    /// What that code is given.
+    /// The payload of the spawned jobs.
     pub payload: Payload,
-    /// How much its jobs matter.
+    /// The priority of the spawned jobs.
     pub priority: Priority,
-    /// How often each may be tried again.
+    /// How often each spawned job may be retried.
     pub retries: u32,
-    /// Words to find them by.
+    /// The tags of the spawned jobs.
     pub tags: Vec<Tag>,
-    /// When it makes one after the other.
+    /// When jobs are spawned.
     pub every: Every,
-    /// How many missed ones are made up for; 0 for all of them.
+    /// How many missed jobs to catch up on; 0 for all.
     pub backlog: u32,
-    /// How many it has made.
+    /// How many jobs it has spawned.
     pub count: u64,
-    /// When it makes the next one.
+    /// When the next job is spawned.
     pub next: Timestamp,
 }
 
-/// Changes a recurring job: what is given, and nothing else.
+/// Changes the given fields of a recurring job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UpdateRecurring {
-    /// Which.
+    /// The id of the recurring job.
     pub jid: Jid,
-    /// How much its jobs matter.
+    /// The priority of the spawned jobs.
     pub priority: Option<Priority>,
-    /// How often each may be tried again.
+    /// How often each spawned job may be retried.
     pub retries: Option<u32>,
-    /// When it makes one after the other; if only an interval changes, the next one moves by the difference.
+    /// When jobs are spawned. If an interval replaces another, the next job moves by the difference.
     pub every: Option<Every>,
-    /// How many missed ones are made up for; 0 for all of them.
+    /// How many missed jobs to catch up on; 0 for all.
     pub backlog: Option<u32>,
-    /// What its code is given.
+    /// The payload of the spawned jobs.
     pub payload: Option<Payload>,
-    /// What code runs its jobs.
+    /// The klass of the spawned jobs.
     pub klass: Option<Klass>,
-    /// Where its jobs go.
+    /// The queue of the spawned jobs.
     pub queue: Option<QueueName>,
 }
 
 impl UpdateRecurring {
-    /// Changes nothing yet.
+    /// An update that changes nothing yet.
     pub fn new(jid: Jid) -> UpdateRecurring {
         UpdateRecurring {
             jid,
@@ -137,20 +138,20 @@ impl UpdateRecurring {
     }
 }
 
-/// Adds tags to what a recurring job will spawn.
+/// Adds tags to the jobs that a recurring job will spawn.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TagRecurring {
-    /// Which.
+    /// The id of the recurring job.
     pub jid: Jid,
-    /// The tags.
+    /// The tags to add or remove.
     pub tags: Vec<Tag>,
 }
 
-/// Removes tags from what a recurring job will spawn.
+/// Removes tags from the jobs that a recurring job will spawn.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UntagRecurring {
-    /// Which.
+    /// The id of the recurring job.
     pub jid: Jid,
-    /// The tags.
+    /// The tags to add or remove.
     pub tags: Vec<Tag>,
 }

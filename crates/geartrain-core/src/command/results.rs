@@ -4,151 +4,156 @@ use crate::{
     BadArgument, ChunkKind, Group, Holder, Jid, Payload, QueueName, StateName, Timestamp, UniqueKey,
 };
 
-/// Waits for a job.
+/// Attaches a submission to a job: from then on its result stream receives chunks, progress and the result.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Attach {
-    /// Which.
+    /// The job to wait for.
     pub jid: Jid,
-    /// Who waits.
+    /// The submission that waits.
     pub waiter: ResultWaiter,
 }
 
-/// Whether there is anything to wait for.
+/// Whether the submission was attached.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum AttachReply {
-    /// It is unfinished: the waiter is told from here on.
+    /// The job is unfinished, and the submission is attached to it.
     Attached,
-    /// It ended. Nobody is attached.
+    /// The job has ended. The submission is not attached.
     Ended {
-        /// Its state; none if the job is forgotten and only its result is kept.
+        /// The state of the job; `None` if it was removed and only its result is stored.
         state: Option<StateName>,
-        /// Its result, if that is kept.
+        /// The stored result, if there is one.
         #[serde(rename = "kept")]
         result: Option<Box<StoredResult>>,
     },
 }
 
-/// Waits no longer. Jobs that lived only as long as somebody waited are removed, unless they run or others depend on them.
+/// Detaches submissions from their jobs. Unfinished jobs with
+/// [`OrphanPolicy::WhileAwaited`](crate::OrphanPolicy::WhileAwaited) that lose their last submission are
+/// removed, unless they are running or other jobs depend on them.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Detach {
-    /// Who leaves.
+    /// Which submissions to detach.
     #[serde(rename = "who")]
     pub scope: DetachScope,
 }
 
-/// Who waits no longer.
+/// Which submissions a [`Detach`] detaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum DetachScope {
     /// One submission.
     One(ResultWaiter),
-    /// All of one connection.
+    /// All submissions of one connection.
     Connection {
-        /// Its front.
+        /// The result stream of the connection.
         #[serde(rename = "front")]
         stream_id: u64,
-        /// Its number there.
+        /// The number of the connection within that stream.
         connection: u64,
     },
-    /// All of one front.
+    /// All submissions of one result stream.
     #[serde(rename = "Front")]
     Stream(u64),
-    /// Everybody: whoever waited did so through a process that is gone.
+    /// All submissions; sent at start, because all result streams ended with the last process.
     #[serde(rename = "Everyone")]
     All,
 }
 
-/// Says how far an attempt has got.
+/// Reports the progress of an attempt. The latest progress is stored with the job and sent to its result
+/// streams.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Progress {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
-    /// How far.
+    /// How much is done.
     pub progress: Progressed,
-    /// The same in the worker's own words, for those who wait: they are told, and it is kept nowhere.
+    /// A message for the result streams. It is not stored.
     #[serde(default, rename = "said")]
     pub text: Option<Payload>,
 }
 
 impl Progress {
-    /// So far, and not a word more.
+    /// Progress without a message.
     pub fn new(jid: Jid, holder: Holder, progress: Progressed) -> Progress {
         Progress { jid, holder, progress, text: None }
     }
 }
 
-/// Sends something to those who wait for a job. It is not kept.
+/// Sends data or a warning to a job's result streams. It is not stored.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Chunk {
-    /// The job.
+    /// The running job.
     pub jid: Jid,
-    /// Who holds it.
+    /// The holder of its lock.
     pub holder: Holder,
-    /// What kind of thing.
+    /// Partial result or warning.
     pub kind: ChunkKind,
-    /// The thing.
+    /// The data to send.
     pub bytes: Payload,
 }
 
-/// Looks a result up.
+/// Looks up a stored result.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GetResult {
-    /// The job that it came out of.
+    /// The job that produced it.
     pub jid: Jid,
 }
 
-/// Shows in short how an unfinished job does.
+/// Looks up the status of an unfinished job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Status {
-    /// Which.
+    /// Which job.
     pub of: StatusOf,
 }
 
-/// Whose status is asked for.
+/// Identifies the job of a [`Status`] request.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum StatusOf {
-    /// A job's.
+    /// By its id.
     Jid(Jid),
-    /// That of the unfinished job of a queue with this key.
+    /// By its queue and unique key.
     Unique(QueueName, UniqueKey),
 }
 
-/// How an unfinished job does.
+/// The status of an unfinished job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StatusReply {
-    /// The job.
+    /// Its id.
     pub jid: Jid,
     /// Its queue.
     pub queue: QueueName,
-    /// Where it stands.
+    /// Its state.
     pub state: StateName,
-    /// How far the attempt under way has got.
+    /// The progress of the current attempt.
     pub progress: Option<Progressed>,
-    /// How many submissions it stands for.
+    /// How many submissions share the job: the put that created it, and those that joined it.
     pub submissions: u64,
-    /// How many of them wait for it.
+    /// How many of them are attached and wait for the result.
     pub attached: u64,
 }
 
-/// One submission that waits for a job: told of its chunks, its progress and its end. Whoever submits chooses the numbers.
+/// A submission that waits for a job. Its result stream receives the chunks, progress and result of the job.
+/// The client chooses the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ResultWaiter {
-    /// The stream that it is told through, see [`Backend::follow`](crate::Backend::follow).
+    /// The result stream that it receives through, see
+    /// [`Backend::open_result_stream`](crate::Backend::open_result_stream).
     #[serde(rename = "front")]
     pub stream_id: u64,
-    /// Those that leave together.
+    /// The client connection; its submissions can be [detached](DetachScope::Connection) together.
     pub connection: u64,
-    /// Which of those.
+    /// The number of the submission within the connection.
     pub number: u64,
 }
 
-/// How much of an attempt is done: so many of so many.
+/// Progress as a fraction: `part` of `whole`.
 ///
-/// [`Portion::new`] keeps callers from saying what makes no sense. But workers of Gearman say such things, and what they said is
-/// passed on and kept; so what is read back is not checked again.
+/// [`Portion::new`] checks it. Gearman workers may report anything, such as 5 of 4; their numbers are passed
+/// on and stored unchanged, so decoding does not check them either.
 ///
 /// ```
 /// use geartrain_core::Portion;
@@ -167,7 +172,7 @@ pub struct Portion {
 }
 
 impl Portion {
-    /// So many of so many; of nothing, or more than all, is refused.
+    /// Checks that `whole` is at least 1 and `part` at most `whole`.
     pub fn new(part: u64, whole: u64) -> Result<Portion, BadArgument> {
         if whole == 0 {
             return Err(BadArgument::new("progress", "must be out of at least 1"));
@@ -181,50 +186,50 @@ impl Portion {
         Ok(Portion { part, whole })
     }
 
-    /// What a worker of Gearman says, whatever it is.
+    /// Takes the numbers of a Gearman worker without a check.
     pub fn unchecked(part: u32, whole: u32) -> Portion {
         Portion::from((u64::from(part), u64::from(whole)))
     }
 
-    /// How many are done.
+    /// The numerator.
     pub fn part(self) -> u64 {
         self.part
     }
 
-    /// Of how many.
+    /// The denominator.
     pub fn whole(self) -> u64 {
         self.whole
     }
 
-    /// The same in percent, rounded down: 0 of nothing, and 100 of more than all.
+    /// Percentage, rounded down and at most 100; 0 if `whole` is 0.
     pub fn percent(self) -> u8 {
         let percent = (u128::from(self.part) * 100).checked_div(u128::from(self.whole));
         percent.map_or(0, |percent| percent.min(100) as u8)
     }
 }
 
-/// Takes what was said and kept, without a look.
+/// Takes stored numbers without a check.
 impl From<(u64, u64)> for Portion {
     fn from((part, whole): (u64, u64)) -> Portion {
         Portion { part, whole }
     }
 }
 
-/// How far an attempt has got.
+/// Progress of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Progressed {
     /// How much is done.
     pub portion: Portion,
-    /// How many seconds it will still take, as far as the worker knows.
+    /// The worker's estimate of the remaining seconds.
     pub seconds_left: Option<u32>,
 }
 
-/// What came out of a job.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct JobResult {
-    /// A number, 0 for all is well.
+    /// An exit code; 0 means success.
     pub code: i32,
-    /// Bytes that nobody in between looks at.
+    /// Opaque result data.
     pub bytes: Payload,
 }
 
@@ -232,32 +237,32 @@ pub struct JobResult {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum JobEnding {
-    /// It was completed for good.
+    /// It was completed.
     Completed,
     /// It failed.
     Failed {
         /// The kind of failure.
         group: Group,
-        /// What was said about it.
+        /// The error message.
         message: String,
     },
     /// It was cancelled.
     Canceled,
 }
 
-/// A result that is kept.
+/// The stored result of a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StoredResult {
-    /// The job that it came out of.
+    /// The job that produced it.
     pub jid: Jid,
-    /// How that ended.
+    /// How the job ended.
     #[serde(rename = "how")]
     pub ending: JobEnding,
-    /// What came out.
+    /// The result itself.
     #[serde(rename = "outcome")]
     pub result: JobResult,
-    /// When.
+    /// When the job ended.
     pub ended: Timestamp,
-    /// Until when it is kept, unless newer ones need its room.
+    /// When it expires. It may be dropped earlier if newer results need the space.
     pub until: Timestamp,
 }

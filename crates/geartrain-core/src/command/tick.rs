@@ -2,19 +2,20 @@
 
 use crate::{Count, Timestamp};
 
-/// Ends attempts that take too long, fails jobs that were not started in time, drops results that are old, and no longer counts what silent workers announced.
-/// To send it twice, or from several places, does no harm.
+/// Housekeeping: ends attempts past their `attempt_max`, fails jobs that did not start before `expires`,
+/// drops expired results, and drops the capabilities of silent workers. Idempotent, so several processes may
+/// send it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tick {
-    /// How much to do at most.
+    /// How many items to process at most.
     pub count: Count,
 }
 
-/// What a tick did.
+/// The outcome of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TickReply {
-    /// How much.
+    /// How many items were processed.
     pub done: u64,
-    /// When there will be more to do, as far as is known now; that may be at once.
+    /// When the next item is due, as far as known now; possibly in the past.
     pub next: Option<Timestamp>,
 }

@@ -4,120 +4,122 @@ use std::fmt;
 
 use crate::{Group, Jid, Klass, QueueName, Seconds, StateName, Timestamp, WorkerName};
 
-/// Says why a job does not run.
+/// Explains why a job is not running.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Why {
-    /// Which.
+    /// The id of the job.
     pub jid: Jid,
 }
 
-/// Where a job stands, and all that keeps it from running, what weighs most first.
+/// The state of a job and the reasons why it is not running, most important first.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WhyReply {
-    /// The job.
+    /// The id of the job.
     pub jid: Jid,
-    /// Where it stands.
+    /// Its state.
     pub state: StateName,
     /// Its queue; none once it is complete.
     pub queue: Option<QueueName>,
-    /// Why it does not run. At least one.
+    /// At least one reason.
     pub reasons: Vec<Reason>,
 }
 
-/// One reason why a job does not run. As text it is a clause that says what would help.
+/// A reason why a job is not running. Its text is a clause that also says what would help.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It runs.
+    /// It is running.
     Running {
-        /// Who has it.
+        /// The holder of its lock.
         worker: WorkerName,
-        /// Until when its lock is good.
+        /// When its lock expires.
         until: Timestamp,
-        /// Whether its worker was silent and warned: after that moment another may get the job.
+        /// Whether the worker was silent and is in its grace period; after `until` another worker may get the
+        /// job.
         warned: bool,
     },
-    /// Its worker went silent.
+    /// Its lock has expired: the worker went silent.
     Stalled {
-        /// Who has it.
+        /// The holder of its lock.
         worker: WorkerName,
-        /// Since when.
+        /// When the lock expired.
         since: Timestamp,
-        /// How many retries are left.
+        /// Retries left.
         remaining: i64,
-        /// Whether its worker was warned, or gets no warning. Else the next pop only does that.
+        /// Whether the next pop may hand the job out. If not, the next pop only warns the worker and starts
+        /// its grace period.
         warned: bool,
     },
-    /// It is done.
+    /// It is complete.
     Complete {
-        /// Since when.
+        /// Since this time.
         at: Timestamp,
     },
-    /// It failed, and waits for somebody to decide.
+    /// It failed, and stays so until it is requeued, unfailed or cancelled.
     Failed {
         /// The kind of failure.
         group: Group,
-        /// What was said about it.
+        /// The error message.
         message: String,
     },
-    /// Its workers died too often.
+    /// It failed because too many of its workers died.
     SetAside {
-        /// The group that it is in.
+        /// Its failure group.
         group: Group,
-        /// How many died.
+        /// How many workers died.
         crashes: u32,
-        /// What is known of the last one's death.
+        /// Why the last one died, if known.
         evidence: Option<String>,
     },
     /// It waits for other jobs.
     DependsOn {
-        /// One that is not complete, the first by name.
+        /// The first incomplete dependency by jid.
         jid: Jid,
-        /// Where that stands.
+        /// The state of that job.
         state: StateName,
-        /// How many there are.
+        /// The number of incomplete dependencies.
         count: u64,
     },
-    /// It may not run yet.
+    /// It is scheduled for later.
     Scheduled {
-        /// When it may.
+        /// When it may run.
         at: Timestamp,
     },
-    /// It must not start any more, and is about to fail.
+    /// Its time to start has passed; the next tick fails it.
     Expired {
-        /// Since when.
+        /// Since this time.
         at: Timestamp,
     },
     /// Its queue is paused.
     Paused {
-        /// The queue.
+        /// The paused queue.
         queue: QueueName,
     },
-    /// As many jobs of its queue run as may.
+    /// Its queue has reached its concurrency limit.
     Concurrency {
-        /// How many may.
+        /// The limit.
         max: u64,
-        /// Some of those that do, and who has them: the first to expire first, at most five.
+        /// Up to five running jobs and their workers, first to expire first.
         held: Vec<(Jid, WorkerName)>,
     },
-    /// Jobs of its queue have started as often as they may.
+    /// Its queue has reached its rate limit.
     RateLimit {
-        /// When the next one may start.
+        /// When the next job may start.
         until: Timestamp,
     },
-    /// Nobody is there to do it.
+    /// No live worker can run it.
     NoWorker {
-        /// What would have to be done.
+        /// The klass of the job.
         klass: Klass,
-        /// When anybody last asked the queue for a job, to within ten seconds; none if nobody ever did.
+        /// When a worker last popped from the queue, to within ten seconds; `None` if none ever did.
         asked: Option<Timestamp>,
     },
-    /// Others go first.
+    /// Other jobs go first.
     Behind {
-        /// How many.
+        /// How many jobs.
         jobs: u64,
     },
-    /// Nothing: the next worker that asks gets it.
+    /// Nothing blocks it: the next worker that pops gets it.
     Next,
 }
 
@@ -131,7 +133,8 @@ impl fmt::Display for Reason {
             Reason::Stalled { worker, warned: false, .. } => {
                 write!(
                     f,
-                    "its worker {worker} went silent, and is warned when a worker asks for jobs; after the grace period another gets it"
+                    "its worker {worker} went silent, and is warned when a worker asks for jobs; \
+                     after the grace period another gets it"
                 )
             }
             Reason::Stalled { worker, remaining, .. } if *remaining > 0 => {
@@ -140,7 +143,8 @@ impl fmt::Display for Reason {
             Reason::Stalled { worker, .. } => {
                 write!(
                     f,
-                    "its worker {worker} went silent and no retry is left, so it fails when a worker asks for jobs"
+                    "its worker {worker} went silent and no retry is left, \
+                     so it fails when a worker asks for jobs"
                 )
             }
             Reason::Complete { .. } => f.write_str("it is complete; put it again to run it again"),
@@ -184,7 +188,8 @@ impl fmt::Display for Reason {
             Reason::NoWorker { klass, asked: Some(asked) } => {
                 write!(
                     f,
-                    "no live worker: the last one asked at {asked}, and none has announced that it can do {klass}"
+                    "no live worker: the last one asked at {asked}, \
+                     and none has announced that it can do {klass}"
                 )
             }
             Reason::Behind { jobs: 1 } => f.write_str("one job goes before it"),
@@ -194,5 +199,5 @@ impl fmt::Display for Reason {
     }
 }
 
-/// After how long a worker that shows no sign of life no longer counts.
+/// How long a silent worker counts as live.
 pub const WORKER_SILENCE_MAX: Seconds = Seconds::from_whole(60);

@@ -229,7 +229,7 @@ impl Engine {
 
     pub(super) fn set_limits(&mut self, set: SetLimits, fx: &mut Effects) -> Result<(), Refusal> {
         let SetLimits { queue: name, mut limits } = set;
-        let bad = |why: String| Err(Refusal::BadArgument { what: "limit", why });
+        let bad = |why: String| Err(Refusal::BadArgument { what: "limit".into(), why });
         if limits.by_priority.len() > PRIORITIES_MAX {
             return bad(format!("must be for at most {PRIORITIES_MAX} priorities"));
         }

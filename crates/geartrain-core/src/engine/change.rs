@@ -140,7 +140,7 @@ impl Engine {
 
     pub(super) fn allocate_ids(&mut self, allocate: AllocateIds, fx: &mut Effects) -> Result<u64, Refusal> {
         let AllocateIds { counter, count } = allocate;
-        let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
+        let bad = |what: &'static str, why: String| Err(Refusal::BadArgument { what: what.into(), why });
         if !is_counter(&counter) {
             return bad("counter", format!("must have 1 to {NAME_BYTES_MAX} bytes, not {}", counter.len()));
         }

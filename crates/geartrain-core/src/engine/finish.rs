@@ -222,7 +222,7 @@ impl Engine {
         fx: &mut Effects,
     ) -> Result<u64, Refusal> {
         if unfail.count.get() == 0 {
-            return Err(Refusal::BadArgument { what: "count", why: "must be at least 1".into() });
+            return Err(Refusal::BadArgument { what: "count".into(), why: "must be at least 1".into() });
         }
         let Some(group) = self.state.find_group(unfail.group.as_str()) else { return Ok(0) };
         let oldest = self.state.group(group).slice(0..unfail.count.get());

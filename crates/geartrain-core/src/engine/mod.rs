@@ -456,13 +456,13 @@ impl Engine {
 }
 
 fn check_size(what: &'static str, bytes: usize, max: usize) -> Result<(), Refusal> {
-    if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
+    if bytes > max { Err(Refusal::TooLarge { what: what.into(), bytes, max }) } else { Ok(()) }
 }
 
 /// Refuses an empty list.
 fn at_least_one<T>(what: &'static str, list: &[T]) -> Result<(), Refusal> {
     if list.is_empty() {
-        return Err(Refusal::BadArgument { what, why: "must name at least one".into() });
+        return Err(Refusal::BadArgument { what: what.into(), why: "must name at least one".into() });
     }
     Ok(())
 }
@@ -476,7 +476,10 @@ fn check_queues(queues: &[QueueName]) -> Result<(), Refusal> {
 /// Refuses too long a list.
 fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> {
     if count > max {
-        return Err(Refusal::BadArgument { what, why: format!("must be at most {max}, not {count}") });
+        return Err(Refusal::BadArgument {
+            what: what.into(),
+            why: format!("must be at most {max}, not {count}"),
+        });
     }
     Ok(())
 }
@@ -485,7 +488,7 @@ fn at_most(what: &'static str, count: usize, max: usize) -> Result<(), Refusal> 
 fn check_retries(retries: Option<u32>) -> Result<(), Refusal> {
     match retries {
         Some(retries) if retries > RETRIES_MAX => Err(Refusal::BadArgument {
-            what: "retries",
+            what: "retries".into(),
             why: format!("must be at most {RETRIES_MAX}, not {retries}"),
         }),
         _ => Ok(()),

@@ -30,7 +30,9 @@ impl Engine {
             METADATA_BYTES_MAX,
         )?;
         match options.crashes_max {
-            Some(0) => Err(Refusal::BadArgument { what: "crashes_max", why: "must be at least 1".into() }),
+            Some(0) => {
+                Err(Refusal::BadArgument { what: "crashes_max".into(), why: "must be at least 1".into() })
+            }
             _ => Ok(()),
         }
     }
@@ -72,7 +74,7 @@ impl Engine {
         match options.expires {
             Some(expires) if expires <= now => {
                 return Err(Refusal::BadArgument {
-                    what: "expires",
+                    what: "expires".into(),
                     why: format!("must be after {now}, which is now, not {expires}"),
                 });
             }
@@ -129,7 +131,7 @@ impl Engine {
     fn check_waiter(&self, waiter: &ResultWaiter, row: Option<RowId>) -> Result<(), Refusal> {
         match self.state.awaited_by(waiter) {
             Some(other) if Some(other) != row => Err(Refusal::BadArgument {
-                what: "waiter",
+                what: "waiter".into(),
                 why: format!("waits for job {} already", self.state.jid(other)),
             }),
             _ => Ok(()),
@@ -343,7 +345,7 @@ fn without_result(ending: &JobEnding) -> JobResult {
 pub(super) fn check_span(what: &'static str, span: Option<Seconds>) -> Result<(), Refusal> {
     match span {
         Some(span) if span <= Seconds::ZERO || span > DURATION_MAX => Err(Refusal::BadArgument {
-            what,
+            what: what.into(),
             why: format!("must be above 0 seconds and at most ten years, not {span}"),
         }),
         _ => Ok(()),

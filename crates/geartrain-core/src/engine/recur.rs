@@ -20,7 +20,7 @@ impl Engine {
         at_most("tags", recur.tags.len(), TAGS_MAX)?;
         if recur.jid.text_bytes() > NAME_BYTES_MAX - CHILD_BYTES {
             let why = format!("of a recurring job must have at most {} bytes", NAME_BYTES_MAX - CHILD_BYTES);
-            return Err(Refusal::BadArgument { what: "jid", why });
+            return Err(Refusal::BadArgument { what: "jid".into(), why });
         }
         let delta = RecurDelta {
             template: self.state.find_template(&recur.jid),
@@ -190,5 +190,5 @@ fn check_every(every: &Every) -> Result<(), Refusal> {
         return Ok(());
     }
     let why = format!("must be at least {INTERVAL_MIN} s");
-    Err(Refusal::BadArgument { what: "interval", why })
+    Err(Refusal::BadArgument { what: "interval".into(), why })
 }

@@ -1,10 +1,11 @@
-//! What a driver and a queue say to each other: commands and answers as MessagePack. The shapes are told in docs/formats/wire.md.
+//! The wire format: requests of a driver and answers of a queue as MessagePack. docs/formats/wire.md
+//! specifies it.
 //!
 //! ```
-//! use geartrain_core::wire::{self, Request};
+//! use geartrain_core::wire::Request;
 //! use geartrain_core::{Call, Length, QueueName};
-//! let asked = Request::Batch(vec![Call::from(Length { queue: QueueName::new("mail")? })]);
-//! assert_eq!(Request::decode(&asked.encode())?, asked);
+//! let request = Request::Batch(vec![Call::from(Length { queue: QueueName::new("mail")? })]);
+//! assert_eq!(Request::decode(&request.encode())?, request);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -14,166 +15,162 @@ mod msgpack;
 pub use batch::AnswerPieces;
 pub use msgpack::DecodeError;
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
-    Answer, Call, Count, Event, Jid, Payload, Pop, PopReply, QueueName, Refusal, Seconds, Timestamp, Token,
-    UniqueKey,
+    Answer, Call, Count, Delivery, Event, Jid, Payload, Pop, PopReply, QlessState, QueueName, Refusal,
+    Seconds, Timestamp, Token, UniqueKey,
 };
 
-/// The version of these shapes.
+/// The version of the format.
 pub const VERSION: u8 = 1;
 
-/// A word of the program's own, such as an option's default. A type of its own name, because a field that is a plain reference would make whatever is decoded live for ever.
-pub type Word = &'static str;
-
-/// What a driver asks.
+/// A request of a driver, that is a process that uses a queue in another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Request {
-    /// Commands, to be done in order. Answered with a list of [`Answer`]s.
+    /// Commands to execute in order. Answered with [`Answers`].
     Batch(Vec<Call>),
-    /// Pops, or waits for something to pop. Answered with a list of [`Waiting`].
+    /// Pops, and parks the pops that find no job. Answered with a list of [`ParkReply`].
     #[serde(rename = "Wait")]
     Park {
-        /// Which process waits.
+        /// The id of the process whose pops are parked.
         process: String,
-        /// The caller's clock.
+        /// The time by the caller's clock.
         now: Option<Timestamp>,
-        /// What it waits for. One that waits already goes on to.
+        /// The pops. One that is parked already stays parked.
         waits: Vec<ParkedPop>,
-        /// Does what is due first, where nothing moves by itself: on a Redis.
+        /// Whether to run a [`Tick`](crate::Tick) first. Needed on a Redis, which has no background task.
         #[serde(default)]
         tick: bool,
     },
-    /// Waits no longer. Answered with nil.
+    /// Removes a parked pop. Answered with nil.
     #[serde(rename = "Awake")]
     Unpark {
-        /// Which process.
+        /// The id of the process.
         process: String,
-        /// Which of its waits.
+        /// The number of the parked pop.
         number: u64,
     },
-    /// Has events be kept from now on. Answered with the position of the last one.
+    /// Starts to retain events. Answered with the position of the newest event.
     Listen {
-        /// The caller's clock.
+        /// The time by the caller's clock.
         now: Option<Timestamp>,
     },
-    /// Asks for the events after a position. Answered with [`EventLog`].
+    /// Reads the events after a position. Answered with [`EventsReply`].
     Since {
-        /// Which position.
+        /// The position.
         after: u64,
-        /// How many, at most.
+        /// How many events at most.
         count: Count,
     },
 }
 
-/// Something that a process waits for.
+/// A parked pop: a worker that waits for a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParkedPop {
-    /// Its number in that process.
+    /// Its number within the process.
     pub number: u64,
-    /// What is asked for. One that asks for nothing waits only to be told that there is something.
+    /// The pop. With a count of 0 it waits only for a notice that there is a job.
     pub pop: Pop,
-    /// How long it will wait.
+    /// The longest wait.
     pub wait: Seconds,
 }
 
-/// What becomes of a wait.
+/// The reply to a [`ParkedPop`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ParkReply {
-    /// Here is something. Or the pop asked for nothing, and there is something to pop.
+    /// The popped jobs. Empty if the pop has a count of 0 and there is a job to pop.
     Popped(PopReply),
-    /// There is nothing yet.
+    /// There is no job yet: the pop is parked.
     #[serde(rename = "Asleep")]
     Parked {
-        /// When something falls due, if that is known.
+        /// When the next job falls due, if known.
         next: Option<Timestamp>,
     },
-    /// The answer is no.
+    /// The pop was refused.
     Refused(Refusal),
 }
 
-/// What a process that waits is told.
+/// A notice to a process with parked pops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ParkedPopNotice {
-    /// A wait is over.
+    /// A parked pop is served.
     Popped {
-        /// Which.
+        /// The number of the parked pop.
         number: u64,
-        /// What came of it.
+        /// The popped jobs.
         reply: Result<PopReply, Refusal>,
     },
-    /// There may be something in this queue: the first who waits for a job asks again.
+    /// There may be a job in this queue: the first pop parked on it should try again.
     Wake(QueueName),
-    /// The same, for all who wait only to be told.
+    /// There may be a job in this queue: notify all parked pops with a count of 0.
     Ready(QueueName),
 }
 
-/// Events, each with its position; or why there are none.
+/// The reply to [`Request::Since`]: events with their positions.
 pub type EventsReply = Result<Vec<(u64, Event)>, Refusal>;
 
-/// Events as they happen: how many messages on Qless's channels follow, and what happened.
+/// A message with new events: the number of messages on Qless's channels that follow for them, and the events
+/// with their positions.
 pub type EventBatch = (u64, Vec<(u64, Event)>);
 
-/// The answers to a batch.
+/// The answers to a [`Request::Batch`], one per command.
 pub type Answers = Vec<Answer>;
 
-/// Bytes that say nothing, or nothing of this version.
+/// A request or answer that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadWire {
-    /// They are of another version.
-    #[error("this is version {version} of the wire, and version {VERSION} is spoken here")]
+    /// It has another version of the format.
+    #[error("wire format version {version} is not supported, only version {VERSION}")]
     Version {
-        /// Which.
+        /// The version of the message.
         version: u64,
     },
-    /// They cannot be read.
-    #[error("what came cannot be read: {0}")]
+    /// It is malformed.
+    #[error("malformed message: {0}")]
     Unreadable(#[from] DecodeError),
 }
 
 impl Request {
-    /// As bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Request::Batch(calls) => batch::write_batch(calls),
-            other => encode(&(VERSION, other)),
+            other => encode_value(&(VERSION, other)),
         }
     }
 
-    /// From bytes.
+    /// Decodes a request.
     pub fn decode(bytes: &[u8]) -> Result<Request, BadWire> {
         if let Some(calls) = batch::read_batch(bytes).map_err(|why| DecodeError(why.into()))? {
             return Ok(Request::Batch(calls));
         }
-        // The version is looked at first: of another one, nothing else can be read.
+        // The version is checked first: of another version, nothing else can be decoded.
         match bytes {
-            [0x92, VERSION, rest @ ..] => Ok(decode(rest)?),
-            _ => match decode::<(u64, de::IgnoredAny)>(bytes)? {
+            [0x92, VERSION, rest @ ..] => Ok(decode_value(rest)?),
+            _ => match decode_value::<(u64, de::IgnoredAny)>(bytes)? {
                 (version, _) if version != u64::from(VERSION) => Err(BadWire::Version { version }),
-                _ => Ok(decode::<(u64, Request)>(bytes)?.1),
+                _ => Ok(decode_value::<(u64, Request)>(bytes)?.1),
             },
         }
     }
 }
 
-/// The answers to a batch, as bytes.
+/// Encodes the answers to a batch.
 pub fn encode_answers(answers: &[Answer]) -> Vec<u8> {
     batch::write_answers(answers)
 }
 
-/// The answers to a batch, from bytes.
+/// Decodes the answers to a batch.
 pub fn decode_answers(bytes: &[u8]) -> Result<Answers, BadWire> {
     match batch::read_answers(bytes) {
         Some(answers) => Ok(answers),
@@ -181,45 +178,77 @@ pub fn decode_answers(bytes: &[u8]) -> Result<Answers, BadWire> {
     }
 }
 
-/// Anything else as bytes.
-pub fn encode(thing: &impl Serialize) -> Vec<u8> {
+/// A message other than a [`Request`] or the [`Answers`] to a batch.
+///
+/// The implementations are compiled once, in this crate: a generic function would be compiled again in each crate
+/// that sends or receives messages.
+pub trait Message: Sized {
+    /// Encodes the message, see [`encode`].
+    fn encode_message(&self) -> Vec<u8>;
+    /// Decodes a message, see [`decode`].
+    fn decode_message(bytes: &[u8]) -> Result<Self, DecodeError>;
+}
+
+macro_rules! messages {
+    ($($type:ty),* $(,)?) => {
+        $(impl Message for $type {
+            fn encode_message(&self) -> Vec<u8> {
+                encode_value(self)
+            }
+
+            fn decode_message(bytes: &[u8]) -> Result<Self, DecodeError> {
+                decode_value(bytes)
+            }
+        })*
+    };
+}
+
+messages! { (), u64, Answer, Answers, Vec<ParkReply>, ParkedPopNotice, EventsReply, EventBatch, Delivery }
+
+/// Encodes a message.
+pub fn encode(message: &impl Message) -> Vec<u8> {
+    message.encode_message()
+}
+
+/// Decodes a message. Bytes behind it are ignored.
+pub fn decode<T: Message>(bytes: &[u8]) -> Result<T, DecodeError> {
+    T::decode_message(bytes)
+}
+
+/// Encodes any value as serde does. For tests of messages that are not valid.
+#[doc(hidden)]
+pub fn encode_value(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128);
-    write(thing, &mut bytes);
+    write(value, &mut bytes);
     bytes
 }
 
-fn write(thing: &impl Serialize, to: &mut Vec<u8>) {
-    // All of our types are made of numbers, texts and lists of known length, and memory takes any bytes.
-    thing.serialize(&mut rmp_serde::Serializer::new(to)).expect("our own types can be written to memory");
+fn write(value: &impl Serialize, to: &mut Vec<u8>) {
+    // Our types consist of numbers, texts and sequences of known length, and writing to memory cannot fail.
+    value.serialize(&mut rmp_serde::Serializer::new(to)).expect("our own types can be encoded in memory");
 }
 
-/// Anything else from bytes.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+/// Decodes any value as serde does. For tests that compare the batch codec with serde.
+#[doc(hidden)]
+pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     T::deserialize(&mut msgpack::Decoder::new(bytes))
 }
 
-/// Reads a word that another program wrote.
-pub(crate) fn word<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
-    from.deserialize_str(Text(|text: &str| known(text).ok_or("there are too many words")))
+/// Decodes a job's state in Qless's word.
+pub(crate) fn qless_state<'de, D: Deserializer<'de>>(from: D) -> Result<QlessState, D::Error> {
+    from.deserialize_str(Text(|text: &str| match text {
+        "scheduled" => Ok("scheduled"),
+        "depends" => Ok("depends"),
+        "waiting" => Ok("waiting"),
+        "running" => Ok("running"),
+        "stalled" => Ok("stalled"),
+        "complete" => Ok("complete"),
+        "failed" => Ok("failed"),
+        other => Err(format!("{other:?} is not a state of a Qless job")),
+    }))
 }
 
-/// The words met so far live for ever, which is why there may only be so many.
-fn known(text: &str) -> Option<Word> {
-    const WORDS_MAX: usize = 1_000;
-    static WORDS: LazyLock<Mutex<HashSet<Word>>> = LazyLock::new(Mutex::default);
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(word) = words.get(text) {
-        return Some(word);
-    }
-    if words.len() == WORDS_MAX || text.len() > 100 {
-        return None;
-    }
-    let word: Word = String::leak(text.to_owned());
-    words.insert(word);
-    Some(word)
-}
-
-/// Reads a text and makes something of it.
+/// A visitor that parses a text.
 pub(crate) struct Text<F>(pub(crate) F);
 
 impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
@@ -234,7 +263,8 @@ impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F
     }
 }
 
-// Scripts in Redis know texts and no bytes. So a payload is a text here: as in the job's hash, see `Payload::to_json`.
+// Redis scripts handle texts, not bytes. So a payload travels as text, as in the job's hash: see
+// `Payload::to_json`.
 
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -303,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_as_docs_formats_wire_says() {
+    fn a_batch_is_encoded_as_docs_formats_wire_md_says() {
         let bytes =
             Request::Batch(vec![Call { now: Some(Timestamp::from(7)), command: Get { jid: jid() }.into() }])
                 .encode();
@@ -311,17 +341,17 @@ mod tests {
     }
 
     #[test]
-    fn plain_commands_are_written_in_runs() {
+    fn plain_commands_are_encoded_as_runs() {
         let now = Some(Timestamp::from(7));
         let put = Put::new(QueueName::new("q").unwrap(), jid(), Klass::new("k").unwrap(), "[]");
         let complete = Complete::new(jid(), Holder::Token(Token::new(9)));
-        let particular = Put { retries: Some(1), ..put.clone() };
-        let elsewhere = Put { queue: QueueName::new("r").unwrap(), ..put.clone() };
+        let with_retries = Put { retries: Some(1), ..put.clone() };
+        let other_queue = Put { queue: QueueName::new("r").unwrap(), ..put.clone() };
         let commands: [crate::Command; 6] = [
             put.clone().into(),
             put.into(),
-            elsewhere.into(),
-            particular.into(),
+            other_queue.into(),
+            with_retries.into(),
             complete.clone().into(),
             complete.into(),
         ];
@@ -337,20 +367,20 @@ mod tests {
         ];
         assert_eq!(bytes, written.concat());
         assert_eq!(Request::decode(&bytes).unwrap(), Request::Batch(calls.clone()));
-        // However they are written, they are read.
+        // Commands outside runs are decoded too.
         assert_eq!(
-            Request::decode(&encode(&(VERSION, Request::Batch(calls.clone())))).unwrap(),
+            Request::decode(&encode_value(&(VERSION, Request::Batch(calls.clone())))).unwrap(),
             Request::Batch(calls)
         );
     }
 
     #[test]
-    fn answers_are_read_as_a_script_writes_them() {
+    fn answers_of_a_script_with_field_names_are_decoded() {
         let nothing: Answer = Ok(Reply::Get(None));
         assert_eq!(decode::<Answer>(b"\x81\xa2Ok\x81\xa3Get\xc0").unwrap(), nothing);
         let refused: Answer = Err(Refusal::NoSuchJob { jid: jid() });
         assert_eq!(decode::<Answer>(b"\x81\xa3Err\x81\xa9NoSuchJob\x81\xa3jid\xa2j1").unwrap(), refused);
-        // A number that happens to be whole is written as an integer.
+        // A script encodes a whole number as an integer.
         assert_eq!(
             decode::<Answer>(b"\x81\xa2Ok\x81\xa9Heartbeat\x07").unwrap(),
             Ok(Reply::Heartbeat(Timestamp::from(7)))
@@ -358,13 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_is_checked_as_anything_else_that_comes_in() {
+    fn decoded_values_are_validated() {
         let no_name = b"\x92\x01\x81\xa5Batch\x91\x92\xc0\x81\xa3Get\x91\xa0";
         assert!(Request::decode(no_name).unwrap_err().to_string().contains("a jid needs at least one byte"));
         let not_finite = b"\x92\x01\x81\xa5Batch\x91\x92\xcb\x7f\xf0\0\0\0\0\0\0\x81\xa3Get\x91\xa1j";
         assert!(Request::decode(not_finite).unwrap_err().to_string().contains("finite"));
         let next = Request::decode(b"\x92\x02\x81\xa5Dance\x90").unwrap_err();
-        assert_eq!(next.to_string(), "this is version 2 of the wire, and version 1 is spoken here");
+        assert_eq!(next.to_string(), "wire format version 2 is not supported, only version 1");
         assert!(Request::decode(b"\x92\x01\x81\xa5Batch\xdd\xff\xff\xff\xff").is_err());
         for (run, why) in [
             (&b"\x81\xa4Puts\x93\xa1q\xa1k\x92\xa0\xa2[]"[..], "a jid needs at least one byte"),
@@ -383,33 +413,33 @@ mod tests {
     }
 
     #[test]
-    fn what_older_programs_leave_out_at_the_end_is_not_there() {
-        // The terms, the progress and what was told of it, without what is carried aside and what was said.
-        let terms = b"\x9a\xc0\xc0\xa6Always\xa4Keep\xc0\xc0\xc0\xc0\xc0\xc2";
-        assert_eq!(decode::<PutOptions>(terms).unwrap(), PutOptions::default());
+    fn fields_that_older_programs_do_not_send_are_none() {
+        // Put options without metadata, and progress without text.
+        let options = b"\x9a\xc0\xc0\xa6Always\xa4Keep\xc0\xc0\xc0\xc0\xc0\xc2";
+        assert_eq!(decode_value::<PutOptions>(options).unwrap(), PutOptions::default());
         let progressed = Progressed { portion: Portion::unchecked(5, 4), seconds_left: None };
         let progress = Progress::new(jid(), Holder::Token(Token::new(9)), progressed);
-        let bytes = encode(&progress);
+        let bytes = encode_value(&progress);
         let (Some((0x94, rest)), Some(0xc0)) = (bytes.split_first(), bytes.last()) else {
-            panic!("four fields, and the last is nil: {bytes:x?}")
+            panic!("expected four fields, the last nil: {bytes:x?}")
         };
         let older = [&[0x93], &rest[..rest.len() - 1]].concat();
-        assert_eq!(decode::<Progress>(&older).unwrap(), progress);
-        let told = StreamItem::Progress { progress: progressed, text: None };
-        assert_eq!(decode::<StreamItem>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), told);
-        assert_eq!(encode(&told), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
+        assert_eq!(decode_value::<Progress>(&older).unwrap(), progress);
+        let item = StreamItem::Progress { progress: progressed, text: None };
+        assert_eq!(decode_value::<StreamItem>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), item);
+        assert_eq!(encode_value(&item), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
     }
 
     #[test]
-    fn names_of_functions_travel_and_longer_ones_do_not() {
+    fn names_of_gearman_functions_are_decoded_and_longer_ones_refused() {
         let put = |bytes| {
             let (queue, klass) = ("q".repeat(bytes), "k".repeat(bytes));
-            // Written as text, because there is no such name.
+            // Encoded as plain text, because no such name can be constructed.
             let put = (queue, "j1", klass, "{}", 0.0, (), (), (), [(); 0], (), "Keep", "Refuse", ());
             let batch = [((), std::collections::BTreeMap::from([("Put", put)]))];
-            encode(&(VERSION, std::collections::BTreeMap::from([("Batch", batch)])))
+            encode_value(&(VERSION, std::collections::BTreeMap::from([("Batch", batch)])))
         };
-        let Request::Batch(calls) = Request::decode(&put(4096)).unwrap() else { panic!("it is a batch") };
+        let Request::Batch(calls) = Request::decode(&put(4096)).unwrap() else { panic!("not a batch") };
         let long = QueueName::of_function("q".repeat(4096)).unwrap();
         assert!(matches!(&calls[0].command, crate::Command::Put(put) if put.queue == long));
         let again = Request::Batch(calls.clone()).encode();
@@ -419,15 +449,15 @@ mod tests {
     }
 
     #[test]
-    fn payloads_and_keys_are_any_bytes() {
+    fn payloads_and_unique_keys_may_be_any_bytes() {
         let key = UniqueKey::new([0, 255, 7]).unwrap();
-        let terms =
+        let options =
             PutOptions { unique: Some(key), metadata: Some(b"\xff\0".into()), ..PutOptions::default() };
-        assert_eq!(decode::<PutOptions>(&encode(&terms)).unwrap(), terms);
+        assert_eq!(decode_value::<PutOptions>(&encode_value(&options)).unwrap(), options);
         let fail = Fail {
             payload: Some((&[0xff, 0xfe][..]).into()),
             ..Fail::new(jid(), Holder::Token(Token::new(9)), Group::new("g").unwrap(), "m")
         };
-        assert_eq!(decode::<Fail>(&encode(&fail)).unwrap(), fail);
+        assert_eq!(decode_value::<Fail>(&encode_value(&fail)).unwrap(), fail);
     }
 }

@@ -1,12 +1,12 @@
 //! MessagePack decoder: a serde `Deserializer` over a slice.
 //!
-//! It accepts the shapes that `rmp_serde` accepts, as far as the wire uses them: a struct from an array or a map,
-//! an enum from a name or a map of one entry, a double from any number. Extension types and variants by number are
-//! refused; the wire has neither.
+//! It accepts the shapes that `rmp_serde` accepts, as far as the wire uses them: a struct from an array or a
+//! map, an enum from a name or a map of one entry, a double from any number. Extension types and variants by
+//! number are refused; the wire has neither.
 //!
-//! `rmp_serde` compiles its decoder of any value, some 2,000 lines of LLVM IR, once per visitor, which was half of
-//! this crate's code. Here one function that is not generic reads the head of a value, and each request matches only
-//! the heads that it can use. Encoding stays with `rmp_serde`: its code is small.
+//! `rmp_serde` compiles its decoder of any value, some 2,000 lines of LLVM IR, once per visitor, which was
+//! half of this crate's code. Here one function that is not generic reads the head of a value, and each
+//! request matches only the heads that it can use. Encoding stays with `rmp_serde`: its code is small.
 
 use std::fmt;
 
@@ -27,10 +27,12 @@ impl de::Error for DecodeError {
 
 type Result<T, E = DecodeError> = std::result::Result<T, E>;
 
-/// How deep arrays and maps may be nested: decoding recurses, and the sender must not choose how much stack it uses.
+/// How deep arrays and maps may be nested: decoding recurses, and the sender must not choose how much stack
+/// it uses.
 const DEPTH_MAX: u16 = 256;
 
-/// The beginning of a value. Scalars, texts and byte strings are complete; the entries of arrays and maps follow.
+/// The beginning of a value. Scalars, texts and byte strings are complete; the entries of arrays and maps
+/// follow.
 #[derive(Debug, Clone, Copy)]
 enum Head<'de> {
     Nil,

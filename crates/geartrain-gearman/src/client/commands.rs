@@ -26,7 +26,7 @@ impl Shared {
                 Err(ClientError::Refused(refusal)) => answers.push(Err(refusal)),
                 Err(ClientError::Failed(ServerError::Refused { server, said })) => {
                     let why = format!("was refused by the Gearman server at {server}: {said}");
-                    answers.push(Err(Refusal::BadArgument { what: "this", why }));
+                    answers.push(Err(Refusal::BadArgument { what: "this".into(), why }));
                 }
                 Err(ClientError::Failed(trouble)) => {
                     // There are no answers, so nobody will ever report on what was popped.
@@ -216,7 +216,7 @@ impl Shared {
             let (place, handle) = job_ids::locate(&self.servers, jid)?;
             if handle.contains(|char: char| char.is_whitespace() || char.is_control()) {
                 let why = format!("{jid} holds a blank, which no handle does");
-                return Err(Refusal::BadArgument { what: "jid", why }.into());
+                return Err(Refusal::BadArgument { what: "jid".into(), why }.into());
             }
             places.push((jid, place, handle));
         }

@@ -71,5 +71,5 @@ impl From<ServerError> for ClientError {
 
 /// What Gearman has no notion of is refused, and never done by halves.
 pub(crate) fn unsupported(operation: &'static str) -> ClientError {
-    Refusal::Unsupported { operation, backend: NAME }.into()
+    Refusal::Unsupported { operation: operation.into(), backend: NAME.into() }.into()
 }

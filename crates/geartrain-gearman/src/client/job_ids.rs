@@ -33,7 +33,7 @@ pub(crate) fn locate(servers: &Servers, jid: &Jid) -> Result<(usize, String), Re
     }
     let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     Err(Refusal::BadArgument {
-        what: "jid",
+        what: "jid".into(),
         why: format!(
             "must say which server has the job, as in HANDLE@{}; {text} does not",
             names.join(" or @")

@@ -215,7 +215,9 @@ impl Backend for GearmanBackend {
 }
 
 fn refuse<T: Send + 'static>(operation: &'static str) -> Pending<'static, T> {
-    Box::pin(async move { Err(Refusal::Unsupported { operation, backend: NAME }.into()) })
+    Box::pin(
+        async move { Err(Refusal::Unsupported { operation: operation.into(), backend: NAME.into() }.into()) },
+    )
 }
 
 impl Drop for GearmanBackend {

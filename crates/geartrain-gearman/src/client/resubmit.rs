@@ -36,7 +36,7 @@ pub struct Resubmitted {
 impl Shared {
     pub(super) async fn resubmit(&self, which: ResubmitScope) -> Result<Resubmitted, ClientError> {
         let no_record = || Refusal::BadArgument {
-            what: "record",
+            what: "record".into(),
             why: "is missing: name the file, as in gearman://HOST?record=FILE".to_owned(),
         };
         let record = self.record.clone().ok_or_else(no_record)?;

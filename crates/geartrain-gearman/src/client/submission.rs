@@ -37,7 +37,7 @@ pub(crate) fn unique_id(key: &UniqueKey) -> Result<Bytes, ClientError> {
     let bytes = key.as_bytes();
     if bytes.len() > UNIQUE_BYTES_MAX {
         let (bytes, max) = (bytes.len(), UNIQUE_BYTES_MAX);
-        return Err(Refusal::TooLarge { what: "unique key", bytes, max }.into());
+        return Err(Refusal::TooLarge { what: "unique key".into(), bytes, max }.into());
     }
     if bytes.contains(&0) {
         return Err(bad_argument("unique key", "must hold no NUL, which ends it in Gearman".to_owned()));
@@ -52,7 +52,7 @@ pub(crate) fn unique_id(key: &UniqueKey) -> Result<Bytes, ClientError> {
 }
 
 fn bad_argument(what: &'static str, why: String) -> ClientError {
-    Refusal::BadArgument { what, why }.into()
+    Refusal::BadArgument { what: what.into(), why }.into()
 }
 
 fn klass_differs(klass: &Klass, put: &Put) -> bool {
@@ -104,7 +104,7 @@ fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, ClientErr
     Ok(match reducer {
         Some(reducer) if reducer.len() > UNIQUE_BYTES_MAX => {
             let (bytes, max) = (reducer.len(), UNIQUE_BYTES_MAX);
-            return Err(Refusal::TooLarge { what: "aside", bytes, max }.into());
+            return Err(Refusal::TooLarge { what: "aside".into(), bytes, max }.into());
         }
         Some(reducer) if reducer.contains(&0) => {
             return Err(bad_argument("aside", "must hold no NUL, which ends it in Gearman".to_owned()));

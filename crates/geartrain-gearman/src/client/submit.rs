@@ -65,7 +65,7 @@ impl Shared {
         known_as: Option<Jid>,
     ) -> Result<Jid, ClientError> {
         let no_stream =
-            || Refusal::BadArgument { what: "waiter", why: "has no stream to be told through".to_owned() };
+            || Refusal::BadArgument { what: "waiter".into(), why: "has no stream to be told through".to_owned() };
         let to = self.result_streams.sender_for(waiter).ok_or_else(no_stream)?;
         let AwaitedSubmission { submission, record_id: id } = awaited;
         let mut taken = self.submit(&submission, id, &[]).await?;

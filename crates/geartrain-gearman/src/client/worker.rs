@@ -34,7 +34,7 @@ impl Shared {
     ) -> Result<PopReply, ClientError> {
         if !(1..=QUEUES_MAX).contains(&pop.queues.len()) {
             let why = format!("must be 1 to {QUEUES_MAX}, not {}", pop.queues.len());
-            return Err(Refusal::BadArgument { what: "queues", why }.into());
+            return Err(Refusal::BadArgument { what: "queues".into(), why }.into());
         }
         let reply = |jobs| PopReply { jobs, turn: pop.order.turn(pop.queues.len()) };
         let station = self.worker_conns.get_or_create(&pop.worker, &pop.queues, self.servers.len());
@@ -190,7 +190,9 @@ impl Shared {
             ReportBody::Status { .. } | ReportBody::Fail => ("", 0),
         };
         if size.1 > PAYLOAD_BYTES_MAX {
-            return Err(Refusal::TooLarge { what: size.0, bytes: size.1, max: PAYLOAD_BYTES_MAX }.into());
+            return Err(
+                Refusal::TooLarge { what: size.0.into(), bytes: size.1, max: PAYLOAD_BYTES_MAX }.into()
+            );
         }
         let (token, held) = self.held_job(jid, holder).await?;
         if news.is_final() {

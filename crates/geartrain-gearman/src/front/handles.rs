@@ -54,9 +54,11 @@ impl Handles {
                 Some(Ok(Reply::AllocateIds(first))) => *self.numbers() = first..first + count.get() as u64,
                 Some(Err(refusal)) => return Err(refusal.into()),
                 _ => {
-                    return Err(
-                        Refusal::Unsupported { operation: "hand out numbers", backend: "chosen" }.into()
-                    );
+                    return Err(Refusal::Unsupported {
+                        operation: "hand out numbers".into(),
+                        backend: "chosen".into(),
+                    }
+                    .into());
                 }
             }
         }

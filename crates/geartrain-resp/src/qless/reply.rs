@@ -149,7 +149,7 @@ fn write_reply(out: &mut Output, context: &CallContext, reply: Reply) {
         Reply::GetConfig(Some(Setting::Chosen(value))) => out.bulk(value),
         Reply::GetConfig(Some(Setting::Default(value))) => match number::read(value.as_bytes()) {
             Some(number) => out.integer(number::truncated(number)),
-            None => out.bulk(value),
+            None => out.bulk(value.as_bytes()),
         },
         other => {
             let mut text = Vec::with_capacity(1024);

@@ -275,7 +275,7 @@ pub async fn a_payload_over_the_limit_is_refused(system: System) -> Checked {
     furnish(&system).await?;
     let max = 64 << 20;
     let large = Payload::from(vec![b' '; max + 1]);
-    let too_large = || Refusal::TooLarge { what: "payload", bytes: max + 1, max };
+    let too_large = || Refusal::TooLarge { what: "payload".into(), bytes: max + 1, max };
     let payload = Some(large.clone());
     system.refuses(2, Put { payload: large.clone(), ..put("mail", "new") }, too_large()).await?;
     system.refuses(2, Put { payload: large.clone(), ..put_again("mail", "running") }, too_large()).await?;
@@ -300,7 +300,7 @@ pub async fn a_message_over_the_limit_is_refused(system: System) -> Checked {
     furnish(&system).await?;
     let max = 64 << 20;
     let large = " ".repeat(max + 1);
-    let too_large = |what| Refusal::TooLarge { what, bytes: max + 1, max };
+    let too_large = |what: &'static str| Refusal::TooLarge { what: what.into(), bytes: max + 1, max };
     let failing = Fail { message: large.clone(), ..fail("running", "w1", "g") };
     system.refuses(2, failing, too_large("message")).await?;
     let back = Retry { group: Some(group("g")), message: Some(large.clone()), ..retry("running", "w1") };
@@ -308,7 +308,7 @@ pub async fn a_message_over_the_limit_is_refused(system: System) -> Checked {
     // What is logged stays in the job's history, and so has a limit of its own.
     let max = 64 << 10;
     let large = " ".repeat(max + 1);
-    let too_large = |what| Refusal::TooLarge { what, bytes: max + 1, max };
+    let too_large = |what: &'static str| Refusal::TooLarge { what: what.into(), bytes: max + 1, max };
     system.refuses(2, log("waiting", large.clone()), too_large("message")).await?;
     system.refuses(2, Log { data: Some(large), ..log("waiting", "seen") }, too_large("log data")).await?;
     Ok(())

@@ -385,7 +385,7 @@ pub(crate) mod no {
 
     /// A bad argument; only what it is about is compared.
     pub(crate) fn good(what: &'static str) -> Refusal {
-        Refusal::BadArgument { what, why: String::new() }
+        Refusal::BadArgument { what: what.into(), why: String::new() }
     }
 }
 

@@ -23,9 +23,9 @@ pub async fn seven_options_have_defaults(system: System) -> Checked {
         ("jobs-history-count", "50000"),
         ("stats-history", "30"),
     ];
-    assert_eq!(all, expected.map(|(option, value)| (option.to_string(), Setting::Default(value))));
+    assert_eq!(all, expected.map(|(option, value)| (option.to_string(), Setting::Default(value.into()))));
     for (option, value) in expected {
-        assert_eq!(get(&system, option).await?, Some(Setting::Default(value)));
+        assert_eq!(get(&system, option).await?, Some(Setting::Default(value.into())));
     }
     Ok(())
 }
@@ -36,7 +36,7 @@ pub async fn an_option_can_be_set_and_unset(system: System) -> Checked {
     assert_eq!(get(&system, "heartbeat").await?, chosen("1e2"));
     assert_eq!(system.run(0, put("mail", "j1"), "w1").await?.lock.expires, moment(100));
     system.ask(unset("heartbeat")).await?;
-    assert_eq!(get(&system, "heartbeat").await?, Some(Setting::Default("60")));
+    assert_eq!(get(&system, "heartbeat").await?, Some(Setting::Default("60".into())));
     assert_eq!(system.run(0, put("mail", "j2"), "w1").await?.lock.expires, moment(60));
     Ok(())
 }

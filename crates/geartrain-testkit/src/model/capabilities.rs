@@ -32,7 +32,7 @@ pub(super) fn validate(change: &AnnounceChange) -> Result<(), Refusal> {
 
 pub(super) fn validate_evidence(evidence: Option<&str>) -> Result<(), Refusal> {
     let (bytes, max) = (evidence.map_or(0, str::len), EVIDENCE_BYTES_MAX);
-    if bytes > max { Err(Refusal::TooLarge { what: "evidence", bytes, max }) } else { Ok(()) }
+    if bytes > max { Err(Refusal::TooLarge { what: "evidence".into(), bytes, max }) } else { Ok(()) }
 }
 
 impl Model {

@@ -95,7 +95,10 @@ impl Model {
     pub(super) fn setting(&self, option: &str) -> Option<Setting> {
         let chosen = self.options.get(option).map(|value| Setting::Chosen(value.clone()));
         chosen.or_else(|| {
-            LISTED.iter().find(|(name, _)| *name == option).map(|(_, default)| Setting::Default(default))
+            LISTED
+                .iter()
+                .find(|(name, _)| *name == option)
+                .map(|(_, default)| Setting::Default((*default).into()))
         })
     }
 

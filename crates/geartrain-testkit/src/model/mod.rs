@@ -374,7 +374,7 @@ impl Model {
 
     fn fits(&self, what: &'static str, bytes: &[u8]) -> Result<(), Refusal> {
         let (bytes, max) = (bytes.len(), self.limits.payload_bytes_max);
-        if bytes > max { Err(Refusal::TooLarge { what, bytes, max }) } else { Ok(()) }
+        if bytes > max { Err(Refusal::TooLarge { what: what.into(), bytes, max }) } else { Ok(()) }
     }
 
     // Looking jobs up.
@@ -575,7 +575,7 @@ fn at_least_one(what: &'static str, number: usize) -> Result<(), Refusal> {
 
 /// The model does not know how the engine words it.
 fn bad_argument(what: &'static str) -> Refusal {
-    Refusal::BadArgument { what, why: String::new() }
+    Refusal::BadArgument { what: what.into(), why: String::new() }
 }
 
 fn jids<K>(container: Vec<(K, Jid)>) -> Vec<Jid> {

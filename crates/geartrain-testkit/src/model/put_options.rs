@@ -38,7 +38,7 @@ pub(super) fn validate(terms: &PutOptions) -> Result<(), Refusal> {
     validate_span("result_for", terms.result_ttl)?;
     let (bytes, max) = (terms.metadata.as_ref().map_or(0, |aside| aside.bytes().len()), 4_096);
     if bytes > max {
-        return Err(Refusal::TooLarge { what: "aside", bytes, max });
+        return Err(Refusal::TooLarge { what: "aside".into(), bytes, max });
     }
     if terms.crashes_max == Some(0) {
         return Err(bad_argument("crashes_max"));

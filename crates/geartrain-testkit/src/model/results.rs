@@ -20,7 +20,7 @@ impl Model {
         let Some(said) = said else { return Ok(()) };
         let (bytes, max) = (said.bytes.bytes().len(), self.results_bytes().saturating_sub(RESULT_BYTES_MORE));
         if self.jobs[jid].beyond.result_ttl.is_some() && bytes > max {
-            return Err(Refusal::TooLarge { what: "result", bytes, max });
+            return Err(Refusal::TooLarge { what: "result".into(), bytes, max });
         }
         Ok(())
     }

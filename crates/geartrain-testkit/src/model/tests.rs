@@ -274,7 +274,7 @@ fn a_put_with_the_key_of_an_unfinished_job_joins_it() {
     let both = PutOptions { attach: Some(waiter(2)), ..awaited.clone() };
     assert_eq!(
         refused(model, 0.0, put_on("q", "c", both)),
-        Refusal::BadArgument { what: "waiter", why: String::new() }
+        Refusal::BadArgument { what: "waiter".into(), why: String::new() }
     );
     let second = PutOptions { unique: key("k"), attach: Some(waiter(3)), ..PutOptions::default() };
     let (reply, events) = run(model, 0.0, put_on("q", "c", second));
@@ -521,7 +521,7 @@ fn old_results_are_evicted_by_newer_ones_and_not_by_forgotten_jobs() {
     let attach = |id: &str| Attach { jid: jid(id), waiter: waiter(1) };
     assert!(matches!(ask(model, 1.0, attach("b")), AttachReply::Ended { state: None, result: Some(_) }));
     assert_eq!(refused(model, 1.0, attach("a")), Refusal::NoSuchJob { jid: jid("a") });
-    let large = Refusal::TooLarge { what: "result", bytes: 173, max: 172 };
+    let large = Refusal::TooLarge { what: "result".into(), bytes: 173, max: 172 };
     assert_eq!(complete(model, "d", 173), Err(large));
     assert_eq!(get(model, "d").state.name(), StateName::Running);
 }

@@ -1,5 +1,6 @@
 //! Coverage of a run of traces.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -62,7 +63,10 @@ impl Coverage {
             Err(refusal) => {
                 *refused += 1;
                 *self.refusals.entry(name(refusal)).or_default() += 1;
-                if let Refusal::BadArgument { what, .. } | Refusal::TooLarge { what, .. } = refusal {
+                // The engine's own words are static.
+                if let Refusal::BadArgument { what: Cow::Borrowed(what), .. }
+                | Refusal::TooLarge { what: Cow::Borrowed(what), .. } = refusal
+                {
                     *self.refused_things.entry(what).or_default() += 1;
                 }
             }

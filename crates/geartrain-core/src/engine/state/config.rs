@@ -68,7 +68,7 @@ impl Default for Numbers {
 
 /// Refuses an invalid name, or a value that is not a number where one is needed.
 pub(crate) fn check(option: &str, value: Option<&str>) -> Result<(), Refusal> {
-    let bad = |what, why: String| Err(Refusal::BadArgument { what, why });
+    let bad = |what: &'static str, why: String| Err(Refusal::BadArgument { what: what.into(), why });
     if option.is_empty() || option.len() > OPTION_BYTES_MAX || option.contains('\0') {
         return bad("option", format!("must have 1 to {OPTION_BYTES_MAX} bytes and no NUL"));
     }
@@ -114,12 +114,16 @@ impl Config {
     pub(crate) fn get(&self, option: &str) -> Option<Setting> {
         let chosen = self.chosen.get(option).cloned().map(Setting::Chosen);
         chosen.or_else(|| {
-            LISTED.iter().find(|(listed, _)| *listed == option).map(|(_, value)| Setting::Default(value))
+            LISTED
+                .iter()
+                .find(|(listed, _)| *listed == option)
+                .map(|(_, value)| Setting::Default((*value).into()))
         })
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, Setting> {
-        let defaults = LISTED.iter().map(|(option, value)| ((*option).to_owned(), Setting::Default(value)));
+        let defaults =
+            LISTED.iter().map(|(option, value)| ((*option).to_owned(), Setting::Default((*value).into())));
         let chosen =
             self.chosen.iter().map(|(option, value)| (option.clone(), Setting::Chosen(value.clone())));
         defaults.chain(chosen).collect()
