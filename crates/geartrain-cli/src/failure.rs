@@ -186,7 +186,7 @@ mod tests {
         let source = io::Error::other("the directory is locked").into();
         let broken = Error::from(BackendError::Broken { backend: "embedded", source });
         for (error, code, text) in [
-            (refused, 1, "job j1 does not exist; `geartrain jobs` lists those that do"),
+            (refused, 1, "job j1 does not exist; `geartrain jobs` lists the jobs that do"),
             (input, 2, "a queue needs at least one byte"),
             (url, 2, "\"x:\" is not the URL of a queue: no"),
             (broken, 3, "the embedded backend cannot answer: the directory is locked"),

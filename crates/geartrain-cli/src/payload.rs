@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let failure = Source::File("/no/such/file".into()).read().unwrap_err();
-        assert!(failure.to_string().starts_with("/no/such/file cannot be read for the payload: "));
+        assert!(failure.to_string().starts_with("cannot read the payload from /no/such/file: "));
     }
 
     #[test]

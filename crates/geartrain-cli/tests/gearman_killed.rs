@@ -58,12 +58,12 @@ fn background_jobs_survive_a_killed_server() {
     let here = |name: &str| scratch.path().join(name);
     std::fs::write(here("here"), "").unwrap();
     // Its job runs until the end of the test, whatever happens to the worker.
-    let script = "echo >> begun; while [ -e here ]; do sleep 0.02; done";
+    let script = "echo >> started; while [ -e here ]; do sleep 0.02; done";
     let mut command = gearman(server.gearman_port());
     command.args(["-w", "-f", "work", "--", "sh", "-c", script]).current_dir(scratch.path());
     let worker = Tool::start(&mut command);
     let mut handles = vec![submit_background(server.gearman_port(), "one ")];
-    until("the first one has begun", || here("begun").exists());
+    until("the first job is running", || here("started").exists());
     handles.extend(["two ", "three "].map(|data| submit_background(server.gearman_port(), data)));
     assert_eq!(handles, ["H:here:1", "H:here:2", "H:here:3"]);
     // A foreground job: it is removed with its client's connection.

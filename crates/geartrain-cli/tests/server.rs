@@ -72,7 +72,7 @@ fn subscriptions_and_waits_continue_after_a_restart() {
     let mut server = ServerProcess::start(&[]);
     let client = connect(&server.url());
     let mut events = block_on(client.events()).unwrap();
-    let mut heard = move || {
+    let mut next_event = move || {
         let published = block_on(events.next()).unwrap();
         (published.position, Event::clone(&published.event))
     };
@@ -83,7 +83,7 @@ fn subscriptions_and_waits_continue_after_a_restart() {
         let put = asked.put("sums", "add", "[1,1]").jid("sum").keep_result(TIMEOUT);
         block_on(waiter.put_and_wait(put, Some(TIMEOUT)))
     });
-    let (first, event) = heard();
+    let (first, event) = next_event();
     assert!(matches!(event, Event::Put { .. }), "{event:?}");
 
     server.kill();
@@ -97,7 +97,7 @@ fn subscriptions_and_waits_continue_after_a_restart() {
     // No event is missing or duplicated.
     let (mut last, mut completed) = (first, 0);
     loop {
-        let (position, event) = heard();
+        let (position, event) = next_event();
         assert!(position > last, "{event:?}");
         last = position;
         match event {

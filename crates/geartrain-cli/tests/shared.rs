@@ -88,7 +88,7 @@ fn another_process_receives_events() {
     let sandbox = Sandbox::new();
     let owner = open(&sandbox);
     let mut listening = Running::start(&sandbox, &["events", "--json"]);
-    let (lines, heard) = std::sync::mpsc::channel();
+    let (lines, received) = std::sync::mpsc::channel();
     let stdout = BufReader::new(listening.0.stdout.take().unwrap());
     let reading = std::thread::spawn(move || {
         for line in stdout.lines().map_while(Result::ok) {
@@ -103,7 +103,7 @@ fn another_process_receives_events() {
     until("an event is received", || {
         number += 1;
         block_on(owner.put("mail", "k", "{}").jid(&format!("j{number}"))).unwrap();
-        first = heard.recv_timeout(Duration::from_millis(200)).ok();
+        first = received.recv_timeout(Duration::from_millis(200)).ok();
         first.is_some()
     });
     let event: Value = serde_json::from_str(&first.unwrap()).unwrap();

@@ -39,25 +39,25 @@ fn server_and_redis_give_the_same_replies_to_random_calls() {
     };
     // How often each command succeeded.
     let mut done: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-    let observe = seeds.end - seeds.start;
+    let traces = seeds.end - seeds.start;
     let mut calls = 0;
     for seed in seeds {
-        let (trace, lived) = run_random(&redis, seed, |call, reply| {
+        let (trace, outcome) = run_random(&redis, seed, |call, reply| {
             if let (Some(command), false) = (call.words.first(), matches!(reply, Reply::Error(_))) {
                 *done.entry(command.clone()).or_default() += 1;
             }
         });
         calls += trace.len();
-        if let Err(why) = lived {
+        if let Err(why) = outcome {
             report(&redis, seed, trace, &why);
         }
     }
-    println!("{observe} stories, {calls} calls");
-    if observe >= TRACES {
+    println!("{traces} traces, {calls} calls");
+    if traces >= TRACES {
         assert!(calls >= 30_000, "{calls} calls are too few");
         for command in COMMANDS.split(' ') {
             let times = done.get(command.as_bytes()).copied().unwrap_or_default();
-            assert!(times > 20, "{command} was done {times} times only");
+            assert!(times > 20, "{command} succeeded only {times} times");
         }
     }
 }

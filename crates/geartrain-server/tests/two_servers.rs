@@ -75,7 +75,7 @@ fn a_job_put_on_one_server_is_popped_on_the_other() {
     let two = TwoServers::start();
     let (asks, works) = (two.here.clone(), two.there.clone());
     // The pop is parked on one server before the job is put on the other.
-    let sleeping = two.runtime.spawn(async move {
+    let parked_pop = two.runtime.spawn(async move {
         let job = works.pop_wait("sums", "w1", TIMEOUT).await?.expect("there is a job");
         let result = Some(Box::new(JobResult { code: 0, bytes: "42".into() }));
         works.run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) }).await
@@ -83,7 +83,7 @@ fn a_job_put_on_one_server_is_popped_on_the_other() {
     let ended = two.run(asks.put_and_wait(asks.put("sums", "add", "[40,2]"), Some(TIMEOUT)));
     assert!(ended.is_completed());
     assert_eq!(ended.result.bytes.text(), Some("42"));
-    two.runtime.block_on(sleeping).unwrap().unwrap();
+    two.runtime.block_on(parked_pop).unwrap().unwrap();
     drop(asks);
     two.stop();
 }
@@ -103,22 +103,22 @@ fn due_work_is_done_once_although_both_servers_sweep() {
     assert!(held >= 20);
     // Each attempt has timed out and is ended once. Besides the servers' own sweeps, both get a tick at once.
     let count = geartrain::Count::new(1_000).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut lost = std::collections::BTreeMap::<Jid, u32>::new();
     while lost.values().sum::<u32>() < held {
-        assert!(begun.elapsed() < TIMEOUT, "in vain: {lost:?}");
+        assert!(started.elapsed() < TIMEOUT, "in vain: {lost:?}");
         let (here, there) = (two.here.clone(), two.there.clone());
         let (one, other) = two
             .runtime
             .block_on(async move { tokio::join!(here.run(Tick { count }), there.run(Tick { count })) });
         one.unwrap();
         other.unwrap();
-        let (marker, mut heard) = (format!("marker-{:?}", begun.elapsed()), false);
+        let (marker, mut found) = (format!("marker-{:?}", started.elapsed()), false);
         two.run(two.here.put("markers", "k", "{}").jid(&marker).into_future());
-        while !heard {
+        while !found {
             match &*two.runtime.block_on(events.next()).unwrap().event {
                 Event::LockLost { jid, .. } => *lost.entry(jid.clone()).or_default() += 1,
-                Event::Put { jid, .. } => heard = jid.to_string() == marker,
+                Event::Put { jid, .. } => found = jid.to_string() == marker,
                 _ => {}
             }
         }
@@ -185,7 +185,7 @@ fn both_servers_continue_after_their_redis_restarted() {
     let mut two = TwoServers::start();
     let mut events = two.run(two.there.events());
     let (asks, works) = (two.here.clone(), two.there.clone());
-    let sleeping = two.runtime.spawn(async move { works.pop_wait("later", "w1", TIMEOUT).await });
+    let parked_pop = two.runtime.spawn(async move { works.pop_wait("later", "w1", TIMEOUT).await });
     let put = asks.put("sums", "add", "[1,1]").jid("sum").keep_result(TIMEOUT);
     let awaited = two.run(asks.put_and_follow(put));
     let waiting = two.runtime.spawn(awaited.end(Some(TIMEOUT)));
@@ -201,7 +201,7 @@ fn both_servers_continue_after_their_redis_restarted() {
     two.run(two.there.complete(&job));
     two.runtime.block_on(putting).unwrap().unwrap();
     assert!(two.runtime.block_on(waiting).unwrap().unwrap().is_completed());
-    assert_eq!(two.runtime.block_on(sleeping).unwrap().unwrap().unwrap().jid, jid("later"));
+    assert_eq!(two.runtime.block_on(parked_pop).unwrap().unwrap().unwrap().jid, jid("later"));
     let mut seen = std::collections::BTreeSet::new();
     while !(seen.contains("put") && seen.contains("completed")) {
         match &*two.runtime.block_on(events.next()).unwrap().event {

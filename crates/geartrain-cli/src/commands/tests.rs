@@ -213,7 +213,7 @@ fn an_empty_pop_succeeds_and_times_out_with_wait() {
     assert_eq!(shell.json("pop mail"), json!([]));
     let waited = shell.try_run("pop mail --wait 1ms --json", &[]);
     assert_eq!((waited.out.as_str(), waited.code), ("[]\n", 4));
-    assert_eq!(waited.err, "no job came to mail within 1ms; try again, or look at `geartrain queues`");
+    assert_eq!(waited.err, "no job in mail within 1ms; try again, or look at `geartrain queues`");
 }
 
 #[test]
@@ -244,10 +244,10 @@ fn a_worker_that_lost_its_lock_is_refused() {
     shell.run("timeout j1");
     assert_eq!(
         shell.refused(&format!("complete j1 --token {token}")),
-        "the lock on job j1 is lost: the job is waiting; drop it, this attempt is over"
+        "the lock on job j1 is lost: the job is waiting; stop working on it, this attempt is over"
     );
     assert!(shell.refused("heartbeat j1 --worker w1").contains("a worker must pop it first"));
-    assert!(shell.refused("complete j2 --worker w1").contains("`geartrain jobs` lists those that do"));
+    assert!(shell.refused("complete j2 --worker w1").contains("`geartrain jobs` lists the jobs that do"));
     assert!(shell.refused("get j2").contains("job j2 does not exist"));
 }
 
@@ -323,7 +323,7 @@ fn a_job_is_retried_until_no_retries_are_left() {
         json!({ "jid": "j1", "remaining": 0, "failed": false })
     );
     let token = shell.pop("mail");
-    assert_eq!(shell.run(&format!("retry j1 --token {token}")), "no retries were left, so it failed\n");
+    assert_eq!(shell.run(&format!("retry j1 --token {token}")), "no retries left: the job failed\n");
     assert_eq!(shell.json("get j1")["failure"]["group"], "failed-retries-mail");
 }
 
@@ -368,13 +368,13 @@ fn jobs_are_listed_by_state() {
         "{table}"
     );
     assert!(table.ends_with("d1   depends    news   k             0  on 1 job\n"), "{table}");
-    let none = shell.try_run("jobs --tag nobody", &[]);
+    let none = shell.try_run("jobs --tag missing", &[]);
     assert_eq!((none.out.as_str(), none.err.as_str()), ("", "geartrain: no such jobs\n"));
 
     assert_eq!(shell.json("peek mail --count 2").as_array().unwrap().len(), 2);
     assert_eq!(shell.json("workers"), json!([{ "name": "w1", "running": 1, "stalled": 0, "can": [] }]));
     assert_eq!(shell.json("workers w1")[0]["jid"], "r2");
-    assert_eq!(shell.json("workers nobody"), json!([]));
+    assert_eq!(shell.json("workers missing"), json!([]));
 }
 
 #[test]
@@ -396,9 +396,9 @@ fn jobs_can_be_changed() {
         json!({ "jid": "b", "state": "depends", "dependencies": ["a", "c"] })
     );
     assert!(shell.refused("cancel a").contains("job b depends on job a: cancel both or neither"));
-    assert!(shell.refused("depend a b").contains("only a job put with --depends"));
+    assert!(shell.refused("depend a b").contains("only a job submitted with --depends"));
     assert_eq!(shell.json("undepend b a"), json!({ "jid": "b", "state": "depends", "dependencies": ["c"] }));
-    assert_eq!(shell.run("undepend b --all"), "depends on no job; it is waiting\n");
+    assert_eq!(shell.run("undepend b --all"), "depends on no job and is waiting\n");
     let logged = shell.try_run(r#"log a --data {"n":1} --json"#, &["half way"]);
     assert_eq!(logged.out, "{\"jid\":\"a\"}\n");
     let entry = shell.json("get a")["history"][1].clone();
@@ -407,9 +407,9 @@ fn jobs_can_be_changed() {
         (&json!("log"), &json!("half way"), &json!({ "n": 1 }))
     );
 
-    let gone = shell.try_run("cancel a c nobody a --json", &[]);
-    assert_eq!((gone.out.as_str(), gone.code), ("{\"cancelled\":2}\n", 1));
-    assert!(gone.err.starts_with("1 job could not be cancelled"), "{}", gone.err);
+    let partial = shell.try_run("cancel a c missing a --json", &[]);
+    assert_eq!((partial.out.as_str(), partial.code), ("{\"cancelled\":2}\n", 1));
+    assert!(partial.err.starts_with("1 job could not be cancelled"), "{}", partial.err);
     assert_eq!(shell.run("cancel b"), "1 job cancelled\n");
 }
 
@@ -432,7 +432,7 @@ fn requeue_keeps_klass_and_payload() {
         (&job["state"], &job["klass"], &job["queue"]),
         (&json!("scheduled"), &json!("other"), &json!("news"))
     );
-    assert!(shell.refused("requeue nobody").contains("does not exist"));
+    assert!(shell.refused("requeue missing").contains("does not exist"));
 }
 
 #[test]
@@ -477,7 +477,7 @@ fn options_are_shown_set_and_unset() {
             .contains(&json!({ "key": "heartbeat", "value": "90", "default": false }))
     );
     assert_eq!(shell.json("config unset heartbeat"), default);
-    assert!(shell.refused("config get nonsense").contains("`geartrain config get` lists them"));
+    assert!(shell.refused("config get nonsense").contains("`geartrain config get` lists the options"));
     shell.refused("config set heartbeat soon");
 }
 
@@ -509,11 +509,11 @@ fn recurring_jobs_are_created_changed_and_removed() {
         (&json!(7_200), &json!("other"), &json!(["u"]))
     );
     assert_eq!((&edited["payload"], &edited["backlog"]), (&json!(7), &json!(3)));
-    assert!(shell.run("recur get r1").contains("at most 3 missed ones"));
+    assert!(shell.run("recur get r1").contains("at most 3 missed jobs"));
     assert_eq!(shell.json("queues")[0]["recurring"], 2);
 
     assert_eq!(shell.json("recur rm r1 r2"), json!({ "removed": ["r1", "r2"] }));
-    assert!(shell.refused("recur get r1").contains("`geartrain recur ls` lists those that do"));
+    assert!(shell.refused("recur get r1").contains("`geartrain recur ls` lists the ones that do"));
     shell.refused("recur rm r1");
     shell.refused("recur edit r1 --every 5");
     assert_eq!(shell.try_run("recur edit r1", &[]).code, 2);

@@ -49,11 +49,11 @@ fn steps_and_bytes(geartrain: &Geartrain, library: Library) {
     let mut worker = library.worker(geartrain.port(), &["reverse", "steps"]);
     let mut client = library.client(geartrain.port());
     let ended = client.run(&json!({"submit": "steps", "data": ""}));
-    let heard = json!({
+    let expected = json!({
         "ended": "complete", "result": "done",
         "data": ["one", "two"], "warnings": ["careful"], "progress": [[1, 2]],
     });
-    assert_eq!(ended, heard);
+    assert_eq!(ended, expected);
     assert_eq!(worker.took(), "");
     let bytes = every_byte(library);
     let ended = client.run(&json!({"submit": "reverse", "data": bytes, "unique": "every byte"}));

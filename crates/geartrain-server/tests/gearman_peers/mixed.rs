@@ -53,11 +53,11 @@ fn python_and_node_work_for_each_other() {
         let geartrain = Geartrain::start();
         let _worker = of_worker.worker(geartrain.port(), &["steps"]);
         let ended = of_client.client(geartrain.port()).run(&json!({"submit": "steps", "data": "x"}));
-        let heard = json!({
+        let expected = json!({
             "ended": "complete", "result": "done",
             "data": ["one", "two"], "warnings": ["careful"], "progress": [[1, 2]],
         });
-        assert_eq!(ended, heard, "{of_client:?} {of_worker:?}");
+        assert_eq!(ended, expected, "{of_client:?} {of_worker:?}");
     }
 }
 

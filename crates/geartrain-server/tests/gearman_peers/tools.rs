@@ -86,8 +86,8 @@ fn a_client_is_told_that_its_job_failed() {
     let geartrain = Geartrain::start();
     let _worker = worker(geartrain.port(), &["-f", "bad"], &["false"]);
     let output = client(geartrain.port(), &["-f", "bad", "x"], b"");
-    let told = ProgramOutput { code: Some(1), output: Vec::new(), complaints: "Job failed\n".to_owned() };
-    assert_eq!(output, told);
+    let expected = ProgramOutput { code: Some(1), output: Vec::new(), complaints: "Job failed\n".to_owned() };
+    assert_eq!(output, expected);
 }
 
 #[test]
@@ -269,7 +269,7 @@ impl SlowJobs {
 
     /// A worker for the function `hold`, which returns the payload.
     fn worker(&self, port: u16) -> Program {
-        let script = "cat; echo >> begun; until [ -e go ] || [ ! -e here ]; do sleep 0.02; done";
+        let script = "cat; echo >> started; until [ -e go ] || [ ! -e here ]; do sleep 0.02; done";
         std::fs::write(self.file("here"), "").expect("there is room for a file");
         let mut command = gearman(port);
         command.args(["-w", "-f", "hold", "--", "sh", "-c", script]).current_dir(self.scratch.path());
@@ -278,7 +278,7 @@ impl SlowJobs {
 
     /// How many have started.
     fn started(&self) -> usize {
-        std::fs::read(self.file("begun")).map_or(0, |lines| lines.len())
+        std::fs::read(self.file("started")).map_or(0, |lines| lines.len())
     }
 
     fn finish_job(&self) {

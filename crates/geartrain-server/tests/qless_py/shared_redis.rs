@@ -101,7 +101,7 @@ impl SharedRedis {
     /// The next event that `wanted` accepts.
     #[track_caller]
     fn next_event<T>(&self, events: &mut Box<dyn Subscription>, wanted: impl Fn(&Event) -> Option<T>) -> T {
-        let heard = async {
+        let received = async {
             loop {
                 let published = events.next().await.expect("events go on");
                 if let Some(found) = wanted(&published.event) {
@@ -110,8 +110,8 @@ impl SharedRedis {
             }
         };
         self.runtime
-            .block_on(async { tokio::time::timeout(TIMEOUT, heard).await })
-            .expect("it is heard of soon")
+            .block_on(async { tokio::time::timeout(TIMEOUT, received).await })
+            .expect("the event is received")
     }
 
     /// Waits until a subscriber listens on a worker's channel.
@@ -120,14 +120,14 @@ impl SharedRedis {
             .and_then(|client| client.get_connection())
             .expect("it answers");
         let channel = format!("ql:w:{worker}");
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let counted: (String, u64) =
                 redis::cmd("PUBSUB").arg("NUMSUB").arg(&channel).query(&mut connection).expect("it counts");
             if counted.1 > 0 {
                 return;
             }
-            assert!(begun.elapsed() < TIMEOUT, "no subscriber on {channel}");
+            assert!(started.elapsed() < TIMEOUT, "no subscriber on {channel}");
             std::thread::yield_now();
         }
     }
@@ -267,13 +267,13 @@ fn a_qless_worker_runs_the_jobs_of_our_client_which_sees_its_events() {
     redis_and_client.run(dependent.after(&jid("greet")).after(&jid("relay")).into_future());
 
     let mut worker = redis_and_client.worker(&["errands", "goal"]);
-    let mut heard = BTreeMap::<String, Vec<Event>>::new();
+    let mut received = BTreeMap::<String, Vec<Event>>::new();
     let mut ended = 0;
     while ended < 7 {
         let (jid, event) =
             redis_and_client.next_event(&mut events, |event| Some((job_of_event(event)?, event.clone())));
         ended += usize::from(matches!(event, Event::Completed { .. } | Event::Failed { .. }));
-        heard.entry(jid).or_default().push(event);
+        received.entry(jid).or_default().push(event);
     }
     worker.end_input();
     assert_eq!(worker.exit_code(), Some(0));
@@ -281,25 +281,25 @@ fn a_qless_worker_runs_the_jobs_of_our_client_which_sees_its_events() {
     let put = |name: &str| Event::Put { jid: jid(name), queue: queue_name("errands") };
     let completed = |name: &str, queue: &str| Event::Completed { jid: jid(name), queue: queue_name(queue) };
     for name in ["greet", "persist", "dependent"] {
-        assert_eq!(heard[name], [put(name), completed(name, "errands")]);
+        assert_eq!(received[name], [put(name), completed(name, "errands")]);
     }
     let advanced =
         Event::Advanced { jid: jid("relay"), queue: queue_name("errands"), to: queue_name("goal") };
-    assert_eq!(heard["relay"], [put("relay"), advanced, completed("relay", "goal")]);
+    assert_eq!(received["relay"], [put("relay"), advanced, completed("relay", "goal")]);
     for (name, group, message) in [
         ("refuse", "refused", "Not for Ada"),
         ("stumble", "errands-ValueError", "ValueError: Ada is no number"),
         ("unknown", "errands-ModuleNotFoundError", "Failed to import nowhere.Nobody"),
     ] {
-        let Event::Failed { queue, worker, group: heard_group, message: said, by, .. } = &heard[name][1]
+        let Event::Failed { queue, worker, group: failure_group, message: said, by, .. } = &received[name][1]
         else {
-            panic!("{name}: {heard:?}");
+            panic!("{name}: {received:?}");
         };
-        assert_eq!((queue.as_str(), heard_group.as_str(), *by), ("errands", group, FailedBy::Worker));
+        assert_eq!((queue.as_str(), failure_group.as_str(), *by), ("errands", group, FailedBy::Worker));
         assert_eq!(worker.as_ref().map(WorkerName::as_str), Some("peer"));
         // The end of a stack trace.
         assert!(said.trim_end().ends_with(message), "{said}");
-        assert_eq!((heard[name].len(), &heard[name][0]), (2, &put(name)));
+        assert_eq!((received[name].len(), &received[name][0]), (2, &put(name)));
     }
 
     let jids: Vec<&str> = ERRANDS.iter().map(|(name, _)| *name).chain(["dependent"]).collect();

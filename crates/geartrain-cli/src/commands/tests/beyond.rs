@@ -10,7 +10,7 @@ fn a_second_put_with_the_same_key_joins_the_first() {
     assert_eq!((joined.out.as_str(), joined.code), ("a\n", 0));
     assert_eq!(
         joined.err,
-        "geartrain: job a has this key and is unfinished, so it stands for this put too\n"
+        "geartrain: unfinished job a has the same unique key, so no new job was created\n"
     );
     assert_eq!(
         shell.json("put reports monthly --unique 2026-04"),
@@ -110,8 +110,8 @@ fn a_result_is_stored_and_printed_byte_for_byte() {
     shell.run("put q k --jid c");
     let token = shell.pop("q");
     shell.run(&format!("complete c --token {token} --result x"));
-    assert!(shell.refused("result c").contains("a job put with --keep-result has one"));
-    assert!(shell.refused("result nobody").contains("there is no stored result of job nobody"));
+    assert!(shell.refused("result c").contains("submit jobs with --keep-result"));
+    assert!(shell.refused("result missing").contains("there is no stored result of job missing"));
 }
 
 #[test]
@@ -165,7 +165,11 @@ fn a_worker_reports_progress_and_releases_a_job() {
         (&json!("waiting"), &json!(0), &json!("handed-back"), &json!("w1"))
     );
     assert!(shell.run("get a").contains("  released by w1\n"));
-    assert!(shell.refused(&format!("hand-back a --token {token}")).contains("drop it, this attempt is over"));
+    assert!(
+        shell
+            .refused(&format!("release a --token {token}"))
+            .contains("stop working on it, this attempt is over")
+    );
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn the_jobs_of_a_lost_worker_go_to_others_until_the_crash_limit() {
         (&json!(1), &json!("killed by signal 9"))
     );
     let card = shell.run("get a");
-    for line in ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  lost when w1 died\n"] {
+    for line in ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  crashed w1\n"] {
         assert!(card.contains(line), "{line:?} is not in\n{card}");
     }
     shell.pop("q");
@@ -195,7 +199,7 @@ fn the_jobs_of_a_lost_worker_go_to_others_until_the_crash_limit() {
     assert_eq!(
         shell.run("why a"),
         "job a of q failed: it crashed 2 of its workers; `geartrain requeue a` retries it, \
-         `geartrain unfail crashed-q` all of the group\n"
+         `geartrain unfail crashed-q` retries the whole group\n"
     );
 }
 
@@ -231,8 +235,8 @@ fn workers_announce_capabilities() {
         "WORKER  RUNNING  STALLED  CAN\nw1            0        0  mail:welcome (10m) news (10m)\n"
     );
     assert_eq!(shell.json("workers")[0]["can"][1], json!({ "queue": "news", "klass": null, "timeout": 600 }));
-    assert_eq!(shell.run("announce w1 news --cannot"), "w1 can do mail:welcome (10m)\n");
-    assert_eq!(shell.run("announce w1 mail --only"), "w1 can do mail\n");
+    assert_eq!(shell.run("announce w1 news --cannot"), "w1 can run mail:welcome (10m)\n");
+    assert_eq!(shell.run("announce w1 mail --only"), "w1 can run mail\n");
     assert_eq!(shell.run("announce w1 --only"), "w1 can run no jobs\n");
     assert_eq!(shell.try_run("roll-call mail", &[]).code, 1);
 }
@@ -303,10 +307,12 @@ fn why_explains_what_blocks_a_job() {
     );
     shell.run("resume mail");
     shell.pop("mail");
-    assert!(shell.run("why a").starts_with("job a of mail is running: w1 has it, and its lock expires in "));
+    assert!(
+        shell.run("why a").starts_with("job a of mail is running: w1 holds it, and the lock expires in ")
+    );
     assert_eq!(shell.json("why a")["reasons"][0]["worker"], "w1");
     assert_eq!(shell.json("why b")["reasons"], json!([{ "reason": "next" }]));
-    assert!(shell.refused("why nobody").contains("job nobody does not exist"));
+    assert!(shell.refused("why missing").contains("job missing does not exist"));
 }
 
 /// Works on the next job of `q` on another thread, like a worker in another process.
@@ -326,7 +332,7 @@ fn put_wait_prints_the_result() {
     let shell = shell();
     let worker = spawn_worker(&shell, |shell, jid| {
         shell.run(&format!("progress {jid} 1/2 --worker w1"));
-        assert_eq!(shell.run(&format!("chunk {jid} one, --worker w1")), "sent to the one who waits for it\n");
+        assert_eq!(shell.run(&format!("chunk {jid} one, --worker w1")), "sent to 1 client\n");
         shell.run(&format!("chunk {jid} careful --warning --worker w1"));
         shell.run(&format!("complete {jid} --worker w1 --result two"));
     });
@@ -407,7 +413,7 @@ fn put_wait_that_times_out_leaves_its_job() {
     assert_eq!(unknown.code, 1);
     assert_eq!(
         unknown.err,
-        "job b is complete, and what came out of it was not kept; put it with --keep-result to ask later"
+        "job b is complete, and its result was not stored; submit jobs with --keep-result to read it later"
     );
 }
 
@@ -425,20 +431,20 @@ fn put_wait_with_a_unique_key_waits_for_the_joined_job() {
     let waited = shell.try_run("put q k --jid b --unique key --wait 30s", &[]);
     worker.join().unwrap();
     assert_eq!((waited.out.as_str(), waited.code), ("done", 0));
-    assert!(waited.err.starts_with("geartrain: job a has this key"), "{}", waited.err);
+    assert!(waited.err.starts_with("geartrain: unfinished job a has the same unique key"), "{}", waited.err);
 }
 
 #[test]
 fn events_are_printed_and_continued() {
     let shell = shell();
     // Events are retained only after a first subscription.
-    let listener = pollster::block_on(shell.client.events()).unwrap();
+    let subscription = pollster::block_on(shell.client.events()).unwrap();
     shell.run("put q k --jid a");
     shell.run("put q k --jid b");
     let token = shell.pop("q");
     shell.run(&format!("progress a 1/4 --token {token}"));
     let too_old = shell.refused("events --after 0");
-    assert!(too_old.ends_with("the oldest is 2; `geartrain events --after 1` begins there"), "{too_old}");
+    assert!(too_old.ends_with("the oldest is 2; `geartrain events --after 1` starts there"), "{too_old}");
     let two = shell.try_run("events --after 1 --count 2", &[]);
     assert_eq!((two.out.as_str(), two.code), ("2  a was submitted to q\n3  b was submitted to q\n", 0));
     assert_eq!(two.err, "geartrain: continue with `geartrain events --after 3`\n");
@@ -456,7 +462,7 @@ fn events_are_printed_and_continued() {
         shell.refused("events --after 6"),
         "position 6 is beyond the last event, 5; `geartrain events --after` takes a position that was printed"
     );
-    drop(listener);
+    drop(subscription);
 }
 
 #[test]
