@@ -1,4 +1,4 @@
-//! Birthday letters: once a day, whoever starts it. Here the caller waits, and hears of each letter on the way.
+//! Birthday letters: once a day, by a unique key. The caller waits, and receives a chunk for each letter.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ async fn birthdays() -> Result<(), Error> {
     let mut awaited = client.put_and_follow(client.put("bday", "letters", "").unique("2026-11-14")).await?;
 
     // Elsewhere, a worker.
-    let job = client.pop_wait("bday", "birthdays-1", Duration::from_secs(5)).await?.expect("it is today");
+    let job = client.pop_wait("bday", "birthdays-1", Duration::from_secs(5)).await?.expect("there is a job");
     for name in ["ann", "bob"] {
         let (jid, holder) = (job.jid.clone(), job.holder());
         client.run(Chunk { jid, holder, kind: ChunkKind::Data, bytes: name.into() }).await?;
@@ -24,8 +24,8 @@ async fn birthdays() -> Result<(), Error> {
     loop {
         match awaited.next().await? {
             StreamItem::Chunk(_, name) => println!("a letter to {}", name.text().unwrap_or_default()),
-            StreamItem::Ended(how, outcome) => {
-                println!("{how:?}: {}", outcome.bytes.text().unwrap_or_default());
+            StreamItem::Ended(ending, result) => {
+                println!("{ending:?}: {}", result.bytes.text().unwrap_or_default());
                 return Ok(());
             }
             _ => {}

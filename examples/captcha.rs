@@ -1,5 +1,5 @@
-//! Captchas for the next hour: whoever notices that there are few asks for more, and only the first of them counts. If nobody came to it within the hour, the next
-//! hour's job does it.
+//! Captchas for the next hour: every caller that runs low submits the job, and a unique key makes them one.
+//! If it has not started within the hour it expires.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +19,7 @@ async fn captcha() -> Result<(), Error> {
     let job = client.pop("captcha", "painter-1").await?.expect("captchas are needed");
     client.complete(&job).await?;
     assert!(client.pop("captcha", "painter-1").await?.is_none());
-    println!("painted once, though three asked for it");
+    println!("painted once, for three submissions");
     Ok(())
 }
 

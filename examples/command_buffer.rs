@@ -1,4 +1,5 @@
-//! The command buffer: somebody has to tell another site that a user wrote something. Nobody wants to know what came of it, and nothing is kept.
+//! Fire and forget: ping another site after a user wrote something. No result is wanted, and the job is
+//! removed when it ends.
 
 use geartrain::Error;
 
@@ -12,7 +13,7 @@ async fn command_buffer() -> Result<(), Error> {
     // Elsewhere, a worker.
     let job = client.pop("weblogscom", "pinger-1").await?.expect("there is a ping");
     client.complete(&job).await?;
-    println!("done, and there is no trace of it: {:?}", client.get(&jid).await?);
+    println!("done, and the job is removed: {:?}", client.get(&jid).await?);
     Ok(())
 }
 

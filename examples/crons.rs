@@ -1,4 +1,4 @@
-//! A cron job: it comes again by itself, nobody waits for it, and a run that was missed is made up for once.
+//! A cron job: a recurring job that catches up on one missed run.
 
 use std::time::Duration;
 

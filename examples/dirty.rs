@@ -1,5 +1,5 @@
-//! Flushing what is dirty: the key says what, and of whom, so there is nothing to hand over. However often a user's friends change before the worker comes to it, they are
-//! flushed once.
+//! Flushing dirty data: the unique key says what to flush, so there is no payload. However often a user's
+//! friends change before the worker runs, they are flushed once.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ async fn dirty() -> Result<(), Error> {
 
     // Elsewhere, a worker. The key comes with the job.
     while let Some(job) = client.pop("dirty", "flusher-1").await? {
-        let about = job.details.as_ref().expect("it has a key");
+        let about = job.details.as_ref().expect("it has a unique key");
         let key = about.unique.as_ref().map_or(&b""[..], |key| key.as_bytes());
-        println!("flushing {}, which {} asked for", String::from_utf8_lossy(key), about.submissions);
+        println!("flushing {} for {} submissions", String::from_utf8_lossy(key), about.submissions);
         client.complete(&job).await?;
     }
     Ok(())

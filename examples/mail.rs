@@ -1,4 +1,5 @@
-//! Mail: every letter is a job of its own, so there is no dup key. Whoever handed it in keeps the handle and asks later what became of it.
+//! Mail: every letter is its own job, without a unique key. The sender keeps the job id and reads the result
+//! later.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ async fn mail() -> Result<(), Error> {
 
     let letter = "To: ann@example.org\r\nSubject: Welcome\r\n\r\nGood to have you.";
     let handle = client.put("mail", "send", letter).keep_result(Duration::from_secs(3600)).await?;
-    println!("handed in as {handle}");
+    println!("submitted as {handle}");
 
     // Elsewhere, a worker.
     let job = client.pop_wait("mail", "mailer-1", Duration::from_secs(5)).await?.expect("there is a letter");
@@ -20,9 +21,9 @@ async fn mail() -> Result<(), Error> {
         .run(Complete { result: Some(Box::new(receipt)), ..Complete::new(job.jid.clone(), job.holder()) })
         .await?;
 
-    // Later, whoever has the handle.
-    let kept = client.run(GetResult { jid: handle }).await?.expect("it is kept for an hour");
-    println!("the mail server said {:?}", kept.result.bytes.text().unwrap_or_default());
+    // Later, with the job id.
+    let stored = client.run(GetResult { jid: handle }).await?.expect("it is stored for an hour");
+    println!("the mail server said {:?}", stored.result.bytes.text().unwrap_or_default());
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Resizing a gallery: whoever asks for the same gallery in the same size joins the job that is there. The worker says how far it is.
+//! Resizing a gallery: a second submission of the same gallery and size joins the first job. The worker
+//! reports progress.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ async fn resize() -> Result<(), Error> {
         || client.put("resize", "gallery", pictures).unique(&key).keep_result(Duration::from_secs(3600));
     let (first, second) = (put().await?, put().await?);
     assert_eq!(first, second);
-    println!("both submissions are {first}");
+    println!("both submissions are job {first}");
 
     // Elsewhere, a worker.
     let job =

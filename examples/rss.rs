@@ -1,4 +1,4 @@
-//! Fetching feeds: one job for each user. A site that does not answer is asked again, later each time.
+//! Fetching feeds: one job per user. A site that does not answer is retried with a growing backoff.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ async fn rss() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
     let client = geartrain::connect(&url).await?;
 
-    // A second at first, then three times as long each time, at most an hour, and up to a fifth more or less, so that not all come back at once.
+    // From one second, tripled each time up to an hour, with 20 % jitter so that retries spread out.
     let backoff = Backoff::exponential(Seconds::from(1), 3.0, Seconds::from(3600), 0.2)?;
     let put = client.put("rss", "fetch", "").unique("7").retries(10).backoff(backoff);
     let handle = put.keep_result(Duration::from_secs(3600)).await?;
@@ -17,8 +17,8 @@ async fn rss() -> Result<(), Box<dyn std::error::Error>> {
     let job = client.pop("rss", "fetcher-1").await?.expect("there is a feed");
     let retry = Retry { random: Some(RandomUnit::HALF), ..Retry::new(job.jid.clone(), job.holder()) };
     let left = client.run(retry).await?;
-    println!("the site does not answer; {left} tries are left");
-    let job = client.pop_wait("rss", "fetcher-1", Duration::from_secs(30)).await?.expect("it comes back");
+    println!("the site does not answer; {left} retries left");
+    let job = client.pop_wait("rss", "fetcher-1", Duration::from_secs(30)).await?.expect("it is retried");
     client.complete(&job).await?;
     println!("{handle}: fetched at last");
     Ok(())

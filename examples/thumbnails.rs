@@ -1,4 +1,5 @@
-//! Thumbnails made ahead: one job for each picture and size, handed in together. A picture that is asked for again while its job waits costs nothing.
+//! Thumbnails: one job per picture and size, submitted in one batch. A second submission of a picture joins
+//! its job.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ async fn thumbnails() -> Result<(), Box<dyn std::error::Error>> {
 
     let queue = QueueName::new("thumbgen")?;
     let mut calls = Vec::new();
-    // The second upload holds a picture of the first.
+    // The second upload contains a picture of the first.
     for (number, (picture, size)) in [(11, 100), (12, 100), (12, 75), (12, 100)].into_iter().enumerate() {
         let jid = Jid::new(format!("thumb-{number}-{}", std::process::id()))?;
         let mut put =

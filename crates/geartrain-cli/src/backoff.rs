@@ -1,13 +1,13 @@
-//! How long retries wait, as people write it: `30s`, `10s..1h`, `10sx3..1h+-0.2`. No shell needs it in quotes.
+//! Retry backoff as people write it: `30s`, `10s..1h`, `10sx3..1h+-0.2`. It needs no quotes in a shell.
 
 use geartrain::{Backoff, Seconds};
 
 use crate::duration;
 
-/// How much longer each wait is than the one before, if nobody says.
-const FACTOR: f64 = 2.0;
+/// The growth from one delay to the next, unless given.
+const FACTOR_DEFAULT: f64 = 2.0;
 
-/// Reads `FIRST[xFACTOR][..MAX][+-JITTER]`. Without `..MAX` it is always the same wait.
+/// Parses `FIRST[xFACTOR][..MAX][+-JITTER]`. Without `..MAX` the delay is constant.
 pub(crate) fn parse(text: &str) -> Result<Backoff, String> {
     let bad = |why: &str| format!("{text:?} is not a backoff: {why}");
     let (waits, jitter) = match text.split_once("+-") {
@@ -21,12 +21,12 @@ pub(crate) fn parse(text: &str) -> Result<Backoff, String> {
     };
     let (first, factor) = match first.split_once('x') {
         Some(_) if max.is_none() => {
-            return Err(bad("a wait that grows needs a longest one, as in 10sx3..1h"));
+            return Err(bad("a growing delay needs a maximum, as in 10sx3..1h"));
         }
         Some((first, factor)) => (span(first)?, number(factor).ok_or_else(|| bad(EXAMPLES))?),
-        None => (span(first)?, if max.is_some() { FACTOR } else { 1.0 }),
+        None => (span(first)?, if max.is_some() { FACTOR_DEFAULT } else { 1.0 }),
     };
-    // What the type refuses, it names itself.
+    // The type's own errors name the value.
     Backoff::exponential(first, factor, max.unwrap_or(first), jitter).map_err(|error| error.to_string())
 }
 
@@ -37,12 +37,12 @@ fn number(text: &str) -> Option<f64> {
     if plain { text.parse().ok() } else { None }
 }
 
-/// Writes a backoff so that `parse` can read it, its spans rounded as spans are.
+/// Formats a backoff so that `parse` can read it, with rounded durations.
 pub(crate) fn format(backoff: &Backoff) -> String {
     let (first, factor, max, jitter) = backoff.parts();
     let mut text = duration::format(first.get());
     if max > first && factor > 1.0 {
-        if factor != FACTOR {
+        if factor != FACTOR_DEFAULT {
             text.push_str(&format!("x{factor}"));
         }
         text.push_str(&format!("..{}", duration::format(max.get())));
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn backoffs_are_parsed() {
         let seconds = |seconds: i32| Seconds::from(seconds);
         for (text, parts) in [
             ("30s", (seconds(30), 1.0, seconds(30), 0.0)),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_is_wrong() {
+    fn a_bad_backoff_is_refused_with_what_is_wrong() {
         for (text, why) in [
             ("", "write it like 30s, 10s..1h or 10sx3..1h+-0.2"),
             ("soon", "write it like"),
@@ -89,7 +89,7 @@ mod tests {
             ("10s+-", "write it like"),
             ("10s+--1", "write it like"),
             ("-5s", "write it like"),
-            ("10sx3", "a wait that grows needs a longest one"),
+            ("10sx3", "a growing delay needs a maximum"),
             ("10sx0.5..1h", "backoff must grow by a factor of 1 to 1,000,000, not 0.5"),
             ("1h..10s", "backoff must end with 3600 seconds to ten years, not 10"),
             ("10s+-1.5", "backoff must vary by 0 to 1 times itself, not 1.5"),

@@ -1,4 +1,4 @@
-//! Many jobs from lines of JSON, one object each.
+//! `geartrain put --batch`: many jobs from lines of JSON, one object each.
 
 use std::io::BufRead;
 
@@ -9,25 +9,24 @@ use geartrain::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::args::allowed_span;
 use crate::failure::Failure;
-use crate::{backoff, duration, moment, payload, text};
+use crate::values::allowed_span;
+use crate::{backoff, duration, payload, text, timestamp};
 
-/// How many jobs are sent at once: enough that sending costs little, few enough that a full batch is soon done.
-const BATCH_JOBS: usize = 500;
-/// How many bytes are sent at once, about.
-const BATCH_BYTES: u64 = 4 << 20;
-/// How many refused lines are named; the others are only counted.
-const COMPLAINTS_MAX: usize = 10;
+/// Jobs per request: enough that the round trip costs little, few enough that a batch is soon done.
+const BATCH_JOBS_MAX: usize = 500;
+/// Bytes per request, about.
+const BATCH_BYTES_MAX: u64 = 4 << 20;
+/// How many refused lines are reported; the others are only counted.
+const ERRORS_MAX: usize = 10;
 
-/// What holds for lines that do not say otherwise.
+/// The queue and klass of lines without their own.
 #[derive(Debug, Default)]
 pub(crate) struct Defaults {
     pub(crate) queue: Option<QueueName>,
     pub(crate) klass: Option<Klass>,
 }
 
-/// One line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -55,11 +54,11 @@ struct Line {
     keep_result: Option<Keep>,
 }
 
-/// How long a result is kept: `true` for as long as is usual.
+/// How long a result is stored; `true` for the default.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected true, a number or a text")]
 enum Keep {
-    Usual(bool),
+    Default(bool),
     For(NumberOrText),
 }
 
@@ -80,66 +79,66 @@ impl NumberOrText {
         }
     }
 
-    fn moment(self) -> Result<Timestamp, String> {
+    fn time(self) -> Result<Timestamp, String> {
         match self {
             NumberOrText::Number(seconds) => Timestamp::new(seconds).map_err(|error| error.to_string()),
-            NumberOrText::Text(text) => moment::parse(&text),
+            NumberOrText::Text(text) => timestamp::parse(&text),
         }
     }
 
-    fn moment_ahead(self) -> Result<Timestamp, String> {
+    fn future_time(self) -> Result<Timestamp, String> {
         match self {
-            NumberOrText::Text(text) => moment::parse_ahead(&text),
-            number => number.moment(),
+            NumberOrText::Text(text) => timestamp::parse_ahead(&text),
+            number => number.time(),
         }
     }
 }
 
-/// What a line asks for beyond Qless; none if it asks for nothing.
-fn terms(line: &mut Line) -> Result<Option<Box<PutOptions>>, String> {
-    let within = |what: &'static str| move |why: String| format!("{what}: {why}");
-    let span = |given: NumberOrText, what| given.delay().and_then(allowed_span).map_err(within(what));
+/// The put options of a line; none if it has no such keys.
+fn put_options(line: &mut Line) -> Result<Option<Box<PutOptions>>, String> {
+    let in_field = |field: &'static str| move |why: String| format!("{field}: {why}");
+    let span = |given: NumberOrText, field| given.delay().and_then(allowed_span).map_err(in_field(field));
     let unique = match line.unique.take() {
         Some(json) => {
-            let wrong = || "unique is neither a text nor {\"$bytes\":\"<base64>\"}".to_owned();
-            let key = payload::bytes_from_json(&json).ok_or_else(wrong)?;
+            let bad_key = || "unique is neither a text nor {\"$bytes\":\"<base64>\"}".to_owned();
+            let key = payload::bytes_from_json(&json).ok_or_else(bad_key)?;
             Some(UniqueKey::new(key).map_err(|error| error.to_string())?)
         }
         None => None,
     };
-    let result_for = match line.keep_result.take() {
-        None | Some(Keep::Usual(false)) => None,
-        Some(Keep::Usual(true)) => Some(RESULT_TTL_DEFAULT),
+    let result_ttl = match line.keep_result.take() {
+        None | Some(Keep::Default(false)) => None,
+        Some(Keep::Default(true)) => Some(RESULT_TTL_DEFAULT),
         Some(Keep::For(given)) => Some(span(given, "keep_result")?),
     };
     if line.crashes == Some(0) {
         return Err("crashes: it must be at least 1".to_owned());
     }
-    let terms = PutOptions {
+    let options = PutOptions {
         unique,
-        result_ttl: result_for,
-        expires: line.expires.take().map(NumberOrText::moment_ahead).transpose()?,
+        result_ttl,
+        expires: line.expires.take().map(NumberOrText::future_time).transpose()?,
         attempt_max: line.timeout.take().map(|given| span(given, "timeout")).transpose()?,
         backoff: line.backoff.take().map(|text| backoff::parse(&text)).transpose()?,
         crashes_max: line.crashes,
         roll_call: line.roll_call,
         ..PutOptions::default()
     };
-    Ok((terms != PutOptions::default()).then(|| Box::new(terms)))
+    Ok((options != PutOptions::default()).then(|| Box::new(options)))
 }
 
-/// Reads a line as a put.
+/// Parses a line.
 fn read(line: &[u8], defaults: &Defaults, now: Timestamp) -> Result<Put, String> {
-    // Else the parser would take a list too, as the values of all keys in order.
+    // Otherwise serde would also accept an array, as the values of all keys in order.
     if line.trim_ascii_start().first() != Some(&b'{') {
         return Err(r#"it is not a JSON object like {"klass":"welcome"}"#.to_owned());
     }
     let mut line: Line = serde_json::from_slice(line).map_err(|error| in_column(&error))?;
-    let terms = terms(&mut line)?;
+    let options = put_options(&mut line)?;
     let delay = match (line.delay, line.at) {
-        (Some(_), Some(_)) => return Err("in and at are both there: leave one out".to_owned()),
+        (Some(_), Some(_)) => return Err("in and at are both given: leave one out".to_owned()),
         (Some(delay), None) => delay.delay()?,
-        (None, Some(at)) => at.moment()? - now,
+        (None, Some(at)) => at.time()? - now,
         (None, None) => Seconds::ZERO,
     };
     let payload = line.payload.map_or_else(|| Ok(Payload::default()), |json| payload::from_json(&json))?;
@@ -157,7 +156,7 @@ fn read(line: &[u8], defaults: &Defaults, now: Timestamp) -> Result<Put, String>
             tags: line.tags.map(|tags| tags.iter().map(Tag::new).collect()).transpose()?,
             depends: line.depends.iter().map(Jid::new).collect::<Result<_, _>>()?,
             existing: if line.replace { Existing::Replace } else { Existing::Keep },
-            options: terms,
+            options,
             ..Put::new(queue, jid, klass, payload)
         })
     };
@@ -176,25 +175,25 @@ fn given_or<T: Clone>(
     }
 }
 
-/// What is wrong with a line of JSON. The parser counts lines too, but each of ours is its first.
+/// A JSON error without its line number: the parser sees one line at a time.
 fn in_column(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-/// What became of the lines.
+/// The outcome of a batch.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Tally {
-    /// Jobs that were put.
+    /// Jobs submitted.
     pub(crate) put: u64,
-    /// Jobs that were there already and were left alone.
+    /// Jobs that existed already and were left unchanged.
     pub(crate) existing: u64,
-    /// Jobs that joined another with their key.
+    /// Jobs that joined an unfinished one with the same unique key.
     pub(crate) coalesced: u64,
     /// Lines that the queue refused.
     pub(crate) refused: u64,
-    /// Why, for the first of them.
+    /// The reasons, for the first of them.
     #[serde(skip)]
-    pub(crate) complaints: Vec<String>,
+    pub(crate) errors: Vec<String>,
 }
 
 impl Tally {
@@ -205,18 +204,18 @@ impl Tally {
             Ok(_) => self.put += 1,
             Err(refusal) => {
                 self.refused += 1;
-                if self.complaints.len() < COMPLAINTS_MAX {
-                    self.complaints.push(format!("line {line}: {}", Failure::from(refusal)));
+                if self.errors.len() < ERRORS_MAX {
+                    self.errors.push(format!("line {line}: {}", Failure::from(refusal)));
                 }
             }
         }
     }
 }
 
-/// Puts the job of each line, in order, and tells how far it is (in bytes and jobs) now and then.
+/// Submits the job of each line, in order, and reports progress in bytes and jobs.
 ///
-/// A line that makes no sense ends it: the lines before have been put, and neither that line nor any after it.
-/// A line that the queue refuses does not.
+/// An invalid line ends the batch: the lines before it have been submitted, that line and those after it have
+/// not. A line that the queue refuses does not end it.
 pub(crate) async fn put_lines(
     client: &Client,
     mut lines: impl BufRead,
@@ -226,10 +225,10 @@ pub(crate) async fn put_lines(
     let mut tally = Tally::default();
     let (mut bytes, mut number, mut line) = (0, 0, Vec::new());
     loop {
-        // Fill a batch, then send it, also if what ended it was a bad line.
+        // Fill a batch, then send it, even if a bad line ended it.
         let (mut calls, mut numbers, mut end) = (Vec::new(), Vec::new(), None);
-        let (now, start) = (moment::now(), bytes);
-        while calls.len() < BATCH_JOBS && bytes - start < BATCH_BYTES && end.is_none() {
+        let (now, start) = (timestamp::now(), bytes);
+        while calls.len() < BATCH_JOBS_MAX && bytes - start < BATCH_BYTES_MAX && end.is_none() {
             line.clear();
             match lines.read_until(b'\n', &mut line) {
                 Ok(0) => end = Some(None),
@@ -259,7 +258,8 @@ pub(crate) async fn put_lines(
                 }
                 Err(error) => {
                     let failure = Failure::from(error);
-                    let why = format!("{failure}; whether lines {first} to {last} were put is not known");
+                    let why =
+                        format!("{failure}; it is not known whether lines {first} to {last} were submitted");
                     return (tally, Some(Failure::Unreachable(why)));
                 }
             }
@@ -269,13 +269,13 @@ pub(crate) async fn put_lines(
             None => {}
             Some(None) => break,
             Some(Some(why)) => {
-                let advice = "; nothing was put from this line on, so mend it and go on from there";
+                let advice = "; nothing was submitted from this line on: fix it and continue from there";
                 return (tally, Some(Failure::Usage(format!("{why}{advice}"))));
             }
         }
     }
     let failure = (tally.refused > 0).then(|| {
-        Failure::Refused(format!("{} refused, the others were put", text::count(tally.refused, "line")))
+        Failure::Refused(format!("{} refused, the others were submitted", text::count(tally.refused, "line")))
     });
     (tally, failure)
 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_all_that_a_put_can() {
+    fn a_line_can_have_every_key_of_a_put() {
         let put = read_line(
             r#"{"klass":"k","payload":{"a": 1},"priority":2.5,"in":"1m30s","tags":["t"],"depends":["j0"],
                 "retries":3,"jid":"j1","replace":true,"queue":"other"}"#,
@@ -319,9 +319,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_goes_beyond_qless() {
-        let terms = |line| read_line(line).unwrap().options.map(|terms| *terms);
-        assert_eq!(terms(r#"{"klass":"k","roll_call":false,"keep_result":false}"#), None);
+    fn a_line_can_have_the_options_beyond_qless() {
+        let options = |line| read_line(line).unwrap().options.map(|options| *options);
+        assert_eq!(options(r#"{"klass":"k","roll_call":false,"keep_result":false}"#), None);
         let all = r#"{"klass":"k","unique":"key","timeout":"10m","expires":2000,"backoff":"10s..1h","crashes":2,
             "roll_call":true,"keep_result":true}"#;
         let expected = PutOptions {
@@ -334,8 +334,8 @@ mod tests {
             result_ttl: Some(RESULT_TTL_DEFAULT),
             ..PutOptions::default()
         };
-        assert_eq!(terms(all), Some(expected));
-        let bytes = terms(r#"{"klass":"k","unique":{"$bytes":"/wA="},"keep_result":"2h"}"#).unwrap();
+        assert_eq!(options(all), Some(expected));
+        let bytes = options(r#"{"klass":"k","unique":{"$bytes":"/wA="},"keep_result":"2h"}"#).unwrap();
         assert_eq!(bytes.unique.unwrap().as_bytes(), b"\xff\0");
         assert_eq!(bytes.result_ttl, Some(Seconds::from(7_200)));
     }
@@ -352,20 +352,20 @@ mod tests {
             (r#"{"klass":"k","in":"soon"}"#, "\"soon\" is not a duration: write it like 90"),
             (r#"{"klass":"k","in":-1}"#, "-1 is not a duration"),
             (r#"{"klass":"k","in":[]}"#, "expected a number or a text"),
-            (r#"{"klass":"k","at":"soon"}"#, "\"soon\" is not a moment"),
-            (r#"{"klass":"k","in":1,"at":1}"#, "in and at are both there"),
+            (r#"{"klass":"k","at":"soon"}"#, "\"soon\" is not a time"),
+            (r#"{"klass":"k","in":1,"at":1}"#, "in and at are both given"),
             (r#"{"klass":"k","tags":[""]}"#, "a tag needs at least one byte"),
             (r#"{"klass":"k","retries":-1}"#, "invalid value: integer `-1`, expected u32"),
             (r#"{"klass":"k","payload":{"$bytes":"?"}}"#, "the payload's $bytes are not base64"),
             (r#"{"klass":"k","unique":""}"#, "unique key needs at least one byte"),
             (r#"{"klass":"k","unique":7}"#, "unique is neither a text nor {\"$bytes\":\"<base64>\"}"),
             (r#"{"klass":"k","unique":{"$bytes":"?"}}"#, "unique is neither a text nor"),
-            (r#"{"klass":"k","timeout":0}"#, "timeout: it must be more than nothing and at most ten years"),
-            (r#"{"klass":"k","timeout":"574w"}"#, "timeout: it must be more than nothing"),
-            (r#"{"klass":"k","keep_result":0}"#, "keep_result: it must be more than nothing"),
+            (r#"{"klass":"k","timeout":0}"#, "timeout: it must be more than 0 and at most ten years"),
+            (r#"{"klass":"k","timeout":"574w"}"#, "timeout: it must be more than 0"),
+            (r#"{"klass":"k","keep_result":0}"#, "keep_result: it must be more than 0"),
             (r#"{"klass":"k","keep_result":[]}"#, "expected true, a number or a text"),
-            (r#"{"klass":"k","expires":"soon"}"#, "\"soon\" is not a moment"),
-            (r#"{"klass":"k","backoff":"10sx3"}"#, "\"10sx3\" is not a backoff: a wait that grows"),
+            (r#"{"klass":"k","expires":"soon"}"#, "\"soon\" is not a time"),
+            (r#"{"klass":"k","backoff":"10sx3"}"#, "\"10sx3\" is not a backoff: a growing delay"),
             (r#"{"klass":"k","crashes":0}"#, "crashes: it must be at least 1"),
             (r#"{"klass":"k"} x"#, "trailing characters at column 15"),
         ] {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lines_go_in_batches_and_a_bad_one_ends_it() {
+    fn lines_are_sent_in_batches_and_a_bad_line_ends_them() {
         pollster::block_on(async {
             let client = geartrain::connect("memory:").await.unwrap();
             let mut lines = "{\"klass\":\"k\"}\n\n".repeat(1_200);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_line_is_named_and_the_others_are_put() {
+    fn a_refused_line_is_reported_and_the_others_are_submitted() {
         pollster::block_on(async {
             let client = geartrain::connect("memory:").await.unwrap();
             let lines = r#"{"klass":"k","jid":"a"}
@@ -405,9 +405,9 @@ mod tests {
             let (tally, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
             assert_eq!((tally.put, tally.existing, tally.refused), (2, 1, 1));
             assert!(
-                tally.complaints[0].starts_with("line 2: job b would depend on itself"),
+                tally.errors[0].starts_with("line 2: job b would depend on itself"),
                 "{:?}",
-                tally.complaints
+                tally.errors
             );
             assert_eq!(failure.unwrap().exit_code(), 1);
         });

@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `90`, `90s`, `1h30m`, `250ms`.
+//! Durations as people write them: `90`, `90s`, `1h30m`, `250ms`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads a span of time. A bare number is seconds; units go from long to short and each comes at most once.
+/// Parses a duration. A bare number is seconds; units go from long to short, each at most once.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let bad = |why: &str| format!("{text:?} is not a duration: {why}");
     if text.starts_with('-') {
@@ -21,10 +21,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         let (number, tail) = rest.split_at(number_end);
         let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        let place = units.iter().position(|(name, _)| *name == unit).ok_or_else(|| bad(EXAMPLES))?;
+        let index = units.iter().position(|(name, _)| *name == unit).ok_or_else(|| bad(EXAMPLES))?;
         let number: f64 = number.parse().map_err(|_| bad(EXAMPLES))?;
-        seconds += number * units[place].1 as f64 / 1_000.0;
-        units = &units[place + 1..];
+        seconds += number * units[index].1 as f64 / 1_000.0;
+        units = &units[index + 1..];
         rest = tail;
     }
     from_seconds(seconds).ok_or_else(|| bad("it is too long"))
@@ -32,16 +32,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 
 const EXAMPLES: &str = "write it like 90, 90s, 1h30m or 250ms";
 
-/// A number of seconds as a span of time, if it can be one.
+/// None if the number is negative, not finite or too large.
 pub(crate) fn from_seconds(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Writes a span of time with its two largest units, so that `parse` can read it again.
+/// Formats a duration with its two largest units, so that `parse` can read it again.
 pub(crate) fn format(seconds: f64) -> String {
     let sign = if seconds < 0.0 { "-" } else { "" };
     let seconds = seconds.abs();
-    // Under a minute fractions can matter; over it they never do, and neither do seconds over an hour.
+    // Milliseconds only matter below ten seconds.
     let mut left =
         if seconds < 10.0 { (seconds * 1_000.0).round() } else { seconds.round() * 1_000.0 } as u64;
     let mut text = String::from(sign);
@@ -54,7 +54,7 @@ pub(crate) fn format(seconds: f64) -> String {
         } else if parts == 0 {
             continue;
         } else {
-            parts += 1; // a unit that is nought still takes its place: 3d, not 3d 5s
+            parts += 1; // a unit of zero still counts: 3d, not 3d5s
         }
         if parts == 2 {
             break;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn durations_are_parsed() {
         for (text, milliseconds) in [
             ("0", 0),
             ("90", 90_000),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_is_wrong() {
+    fn a_bad_duration_is_refused_with_an_example() {
         for text in
             ["", "s", "h1", "1x", "1.2.3", ".", "1h 30m", "30m1h", "1h1h", "1h30", "5S", "soon", "inf"]
         {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_written_short() {
+    fn durations_are_formatted_short() {
         for (seconds, text) in [
             (0.0, "0s"),
             (0.0001, "0s"),

@@ -6,12 +6,14 @@ mod batch;
 mod commands;
 mod duration;
 mod failure;
-mod moment;
+
+mod job_details;
 mod output;
-mod particulars;
 mod payload;
 mod rate;
 mod text;
+mod timestamp;
+mod values;
 mod view;
 
 use std::ffi::OsString;
@@ -23,8 +25,8 @@ use clap::error::ErrorKind;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What one thread makes, another lets go of: a payload is made by the engine's and dropped by the caller's. The system's allocator has them wait for
-/// each other then.
+/// Payloads are allocated on one thread and freed on another, where the system's allocator makes threads
+/// contend.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,12 +34,12 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let done = match args::parse(&arguments) {
         Ok(cli) => run(cli),
-        // Help that was asked for. If it cannot be written there is nobody to tell.
+        // Requested help. An error of writing it cannot be reported anywhere.
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // Nothing to do was named: help says what there is.
+        // No command was given.
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             return ExitCode::from(2);
@@ -62,14 +64,14 @@ fn run(cli: args::Cli) -> Result<(), Failure> {
     let to_terminal = raw.is_terminal();
     let mut output = Output {
         json: cli.json,
-        now: moment::now(),
+        now: timestamp::now(),
         out: &mut out,
         raw: if to_terminal { None } else { Some(&mut raw) },
         err: &mut err,
         err_is_terminal: std::io::stderr().is_terminal(),
     };
     let done = pollster::block_on(commands::run(cli, &mut output));
-    // What was found out is shown even if something then went wrong; why it did comes after it.
+    // Partial output comes first, then the error.
     let written = out.flush();
     done.and(written.map_err(Failure::from))
 }

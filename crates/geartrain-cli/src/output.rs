@@ -1,4 +1,4 @@
-//! Where answers go, and in which form.
+//! Output: the answer on stdout as JSON or text, remarks on stderr.
 
 use std::io::{self, Write};
 
@@ -7,24 +7,23 @@ use serde::Serialize;
 
 use crate::text::{clean, clean_lines};
 
-/// Where answers go: what was asked for to `out`, remarks to `err`.
 pub(crate) struct Output<'a> {
-    /// Whether `out` gets JSON rather than text for people.
+    /// Whether `out` gets JSON, not text.
     pub(crate) json: bool,
-    /// When the command was given: what relative times are relative to.
+    /// When the command started; relative times refer to it.
     pub(crate) now: Timestamp,
-    /// What was asked for.
+    /// For the answer.
     pub(crate) out: &'a mut dyn Write,
-    /// Where `out` goes, for bytes that must arrive as they are; none if that is a terminal.
+    /// The same stream, for raw bytes; none if it is a terminal.
     pub(crate) raw: Option<&'a mut dyn Write>,
-    /// Remarks.
+    /// For remarks.
     pub(crate) err: &'a mut dyn Write,
-    /// Whether somebody sees remarks as they come.
+    /// Whether a person sees the remarks as they come.
     pub(crate) err_is_terminal: bool,
 }
 
 impl Output<'_> {
-    /// Shows an answer: as one line of JSON, or as `people` writes it.
+    /// Prints an answer: one line of JSON, or what `people` writes.
     pub(crate) fn show(
         &mut self,
         view: &impl Serialize,
@@ -38,12 +37,12 @@ impl Output<'_> {
         }
     }
 
-    /// Shows an answer that fits on a line.
+    /// Prints an answer that fits on one line.
     pub(crate) fn line(&mut self, view: &impl Serialize, people: impl std::fmt::Display) -> io::Result<()> {
         self.show(view, |out| writeln!(out, "{}", clean(&people.to_string())))
     }
 
-    /// Passes bytes on at once: every one as it is, or to a terminal as text that cannot move its cursor.
+    /// Prints raw bytes at once; on a terminal as text that cannot move its cursor.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.flush()?;
         if let Some(raw) = &mut self.raw {
@@ -56,7 +55,7 @@ impl Output<'_> {
         self.out.flush()
     }
 
-    /// Shows a list; if there is nothing in it people are told so, where it is in nobody's way.
+    /// Prints a list; an empty one for people is a remark on stderr.
     pub(crate) fn list<T: Serialize>(
         &mut self,
         list: &[T],
@@ -69,7 +68,7 @@ impl Output<'_> {
         self.show(&list, people)
     }
 
-    /// Says something that was not asked for but is worth knowing.
+    /// Prints a remark for people.
     pub(crate) fn remark(&mut self, text: impl std::fmt::Display) -> io::Result<()> {
         writeln!(self.err, "geartrain: {}", clean(&text.to_string()))
     }

@@ -1,4 +1,4 @@
-//! Payloads: where an argument takes them from, and how JSON shows them.
+//! Payloads: read from an argument, a file or standard input, and shown in JSON.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 
-/// Where a payload comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The argument itself.
@@ -25,7 +24,7 @@ impl FromStr for Source {
     type Err = String;
     fn from_str(text: &str) -> Result<Source, String> {
         match text.strip_prefix('@') {
-            Some("") => Err("@ needs the name of a file behind it".to_owned()),
+            Some("") => Err("@ needs a file name after it".to_owned()),
             Some(file) => Ok(Source::File(file.into())),
             None if text == "-" => Ok(Source::Stdin),
             None => Ok(Source::Text(text.to_owned())),
@@ -34,12 +33,12 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// Reads the payload, every byte as it is.
+    /// Reads the bytes unchanged.
     pub(crate) fn read(&self) -> Result<Payload, Failure> {
         self.read_as("payload")
     }
 
-    /// Reads something else in the same way.
+    /// Like `read`, for something else than the payload.
     pub(crate) fn read_as(&self, what: &str) -> Result<Payload, Failure> {
         match self {
             Source::Text(text) => Ok(Payload::from(text.as_str())),
@@ -48,11 +47,11 @@ impl Source {
                 std::io::stdin()
                     .lock()
                     .read_to_end(&mut bytes)
-                    .map_err(|error| Failure::Usage(format!("standard input cannot be read: {error}")))?;
+                    .map_err(|error| Failure::Usage(format!("cannot read standard input: {error}")))?;
                 Ok(bytes.into())
             }
             Source::File(file) => std::fs::read(file).map(Payload::from).map_err(|error| {
-                Failure::Usage(format!("{} cannot be read for the {what}: {error}", file.display()))
+                Failure::Usage(format!("cannot read the {what} from {}: {error}", file.display()))
             }),
         }
     }
@@ -70,7 +69,8 @@ struct Bytes {
 pub(crate) fn to_json(payload: &Payload) -> Box<RawValue> {
     match payload.text() {
         Some(text) => match serde_json::from_str::<&RawValue>(text) {
-            // Line breaks in JSON stand between its parts, never within a string. Without them a reply stays one line.
+            // Line breaks in JSON stand between tokens, never inside a string. Without them a reply stays on
+            // one line.
             Ok(json) if json.get().contains(['\n', '\r']) => raw(json.get().replace(['\n', '\r'], " ")),
             Ok(json) => json.to_owned(),
             Err(_) => raw(bytes_to_json(text.as_bytes()).to_string()),
@@ -79,7 +79,7 @@ pub(crate) fn to_json(payload: &Payload) -> Box<RawValue> {
     }
 }
 
-/// Shows bytes that mean nothing in JSON: as text, or as `{"$bytes": base64}`.
+/// Shows bytes as a JSON string, or as `{"$bytes": base64}`.
 pub(crate) fn bytes_to_json(bytes: &[u8]) -> serde_json::Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -88,10 +88,11 @@ pub(crate) fn bytes_to_json(bytes: &[u8]) -> serde_json::Value {
 }
 
 fn raw(json: String) -> Box<RawValue> {
-    RawValue::from_string(json).expect("what was just written as JSON is JSON")
+    RawValue::from_string(json).expect("this is serialised JSON")
 }
 
-/// The payload that JSON means: a string's text, the bytes of `{"$bytes": base64}`, and anything else as it is written.
+/// The payload for a JSON value: the text of a string, the bytes of `{"$bytes": base64}`, any other JSON as
+/// written.
 pub(crate) fn from_json(json: &RawValue) -> Result<Payload, String> {
     if let Ok(text) = serde_json::from_str::<String>(json.get()) {
         return Ok(text.into());
@@ -104,7 +105,7 @@ pub(crate) fn from_json(json: &RawValue) -> Result<Payload, String> {
     }
 }
 
-/// The bytes that JSON means where they mean nothing in JSON: a string's text, or the bytes of `{"$bytes": base64}`.
+/// The bytes for a JSON value: the text of a string, or the bytes of `{"$bytes": base64}`.
 pub(crate) fn bytes_from_json(json: &RawValue) -> Option<Vec<u8>> {
     match serde_json::from_str::<String>(json.get()) {
         Ok(text) => Some(text.into_bytes()),
@@ -127,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let failure = Source::File("/no/such/file".into()).read().unwrap_err();
-        assert!(failure.to_string().starts_with("/no/such/file cannot be read for the payload: "));
+        assert!(failure.to_string().starts_with("cannot read the payload from /no/such/file: "));
     }
 
     #[test]
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_shows_comes_back() {
+    fn to_json_and_from_json_round_trip() {
         for bytes in [&b"{\"to\": \"a\"}"[..], b"1.50", b"null", b"hello", b"a\nb", b"", b"\xff\0"] {
             assert_eq!(from_json(&to_json(&bytes.into())), Ok(bytes.into()));
         }

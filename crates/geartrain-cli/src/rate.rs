@@ -1,10 +1,10 @@
-//! How often jobs may start, as people write it: `10/s`, `100/1m`, `100/1m+20`.
+//! Rate limits as people write them: `10/s`, `100/1m`, `100/1m+20`.
 
 use geartrain::{Rate, Seconds};
 
 use crate::duration;
 
-/// Reads `COUNT/SPAN[+BURST]`; a unit alone is one of it.
+/// Parses `COUNT/SPAN[+BURST]`; `s` is `1s`.
 pub(crate) fn parse(text: &str) -> Result<Rate, String> {
     let bad = || format!("{text:?} is not a rate: write it like 10/s, 100/1m or 100/1m+20");
     let (count, span) = text.split_once('/').ok_or_else(bad)?;
@@ -22,7 +22,7 @@ fn whole(text: &str) -> Option<u32> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Writes a rate so that `parse` can read it, its span rounded as spans are.
+/// Formats a rate so that `parse` can read it, with a rounded duration.
 pub(crate) fn format(rate: Rate) -> String {
     let burst = if rate.burst() == 1 { String::new() } else { format!("+{}", rate.burst()) };
     format!("{}/{}{burst}", rate.count(), duration::format(rate.per().get()))
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn rates_are_parsed() {
         for (text, count, per, burst, again) in [
             ("10/s", 10, 1, 1, "10/1s"),
             ("100/1m", 100, 60, 1, "100/1m"),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_is_wrong() {
+    fn a_bad_rate_is_refused_with_what_is_wrong() {
         for text in ["", "10", "/", "10/", "/s", "-1/s", "10/x", "10/s+", "10/s+-1", "1.5/s", "99999999999/s"]
         {
             let error = parse(text).unwrap_err();

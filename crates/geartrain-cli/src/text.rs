@@ -1,4 +1,4 @@
-//! Text for people: aligned tables without boxes, cards, and nothing that could move a terminal's cursor.
+//! Text output: aligned tables, cards, and escaping of terminal control characters.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -6,26 +6,25 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr;
 
-/// How headings look.
 pub(crate) const HEADING: Style = Style::new().bold();
-/// How labels and what matters less look.
+/// For labels and minor details.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BUSY: Style = AnsiColor::Cyan.on_default();
 const LATER: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// Makes text safe to print: what could move the cursor or turn the text around is written as an escape.
+/// Escapes control characters and bidirectional overrides, so that text is safe to print on a terminal.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    escape(text, |c| c.is_control() || turns_around(c))
+    escape(text, |c| c.is_control() || is_bidi_override(c))
 }
 
-/// The same for text that has lines and columns of its own.
+/// Like `clean`, but keeps line breaks and tabs.
 pub(crate) fn clean_lines(text: &str) -> Cow<'_, str> {
-    escape(text, |c| c.is_control() && c != '\n' && c != '\t' || turns_around(c))
+    escape(text, |c| c.is_control() && c != '\n' && c != '\t' || is_bidi_override(c))
 }
 
-fn turns_around(c: char) -> bool {
+fn is_bidi_override(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -54,7 +53,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// One thing in a table or on a card.
+/// A value in a table or on a card.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     text: String,
@@ -67,23 +66,23 @@ impl Cell {
         Cell { text: clean(text).into_owned(), style: Style::new(), right: false }
     }
 
-    /// A number, which stands on the right. Nought is faint, so that the others are seen.
+    /// A right-aligned number. Zero is faint, so that the others stand out.
     pub(crate) fn number(number: u64) -> Cell {
         let style = if number == 0 { FAINT } else { Style::new() };
         Cell { style, right: true, ..Cell::new(&number.to_string()) }
     }
 
-    /// Something that stands on the right.
+    /// A right-aligned value.
     pub(crate) fn right(text: impl ToString) -> Cell {
         Cell { right: true, ..Cell::new(&text.to_string()) }
     }
 
-    /// Something that matters less.
+    /// A minor detail.
     pub(crate) fn faint(text: impl ToString) -> Cell {
         Cell { style: FAINT, ..Cell::new(&text.to_string()) }
     }
 
-    /// The name of a state or of an outcome, in its colour.
+    /// A state or an outcome, in its colour.
     pub(crate) fn state(name: &str) -> Cell {
         let style = match name {
             "complete" | "completed" | "advanced" => GOOD,
@@ -106,7 +105,7 @@ impl<T: ToString> From<T> for Cell {
     }
 }
 
-/// Writes a table: a heading, and rows whose columns line up under it. Nothing is cut off and nothing wrapped.
+/// Writes a table with aligned columns. Nothing is truncated or wrapped.
 pub(crate) fn table<const N: usize>(
     out: &mut dyn Write,
     heading: [&str; N],
@@ -131,7 +130,7 @@ pub(crate) fn table<const N: usize>(
 }
 
 fn write_row(out: &mut dyn Write, row: &[Cell], widths: &[usize]) -> io::Result<()> {
-    // Blanks are held back until something follows them, so that no line ends in any.
+    // Blanks are written only before the next cell, so that no line ends in blanks.
     let mut blanks = 0;
     for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
         let padding = width - cell.width();
@@ -145,7 +144,7 @@ fn write_row(out: &mut dyn Write, row: &[Cell], widths: &[usize]) -> io::Result<
     writeln!(out)
 }
 
-/// Writes a card: a label and what it says on each line.
+/// Writes a card: one label and value per line.
 pub(crate) fn card(out: &mut dyn Write, lines: &[(&str, Cell)]) -> io::Result<()> {
     let width = lines.iter().map(|(label, _)| label.width()).max().unwrap_or(0);
     for (label, cell) in lines {
@@ -182,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{202e}d é"), "a\\u{1b}[2Jb\\nc\\u{202e}d é");
         assert!(matches!(clean("plain"), Cow::Borrowed(_)));
         assert_eq!(clean_lines("a\tb\n\x1b[2J\r"), "a\tb\n\\u{1b}[2J\\r");
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn one_is_singular() {
         assert_eq!((count(1, "job").as_str(), count(0, "job").as_str()), ("1 job", "0 jobs"));
     }
 }

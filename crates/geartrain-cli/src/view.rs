@@ -1,6 +1,7 @@
-//! What `--json` prints. These shapes are documented in docs/cli.md, and scripts rely on them.
+//! JSON output. docs/cli.md documents these shapes, and scripts rely on them.
 //!
-//! Every key is always there, with `null` where there is nothing to say. Times are seconds since the epoch, spans are seconds.
+//! Every key is always present, `null` if it has no value. Times are seconds since the epoch, durations are
+//! seconds.
 
 use geartrain::{
     Every, Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, QueueCounts, Recurring, Seconds,
@@ -9,10 +10,10 @@ use geartrain::{
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::particulars::ParticularsView;
-use crate::{moment, payload};
+use crate::job_details::JobDetailsView;
+use crate::{payload, timestamp};
 
-/// A number that is written without a point if it is whole.
+/// A number, written without a decimal point if it is whole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Number(pub(crate) f64);
 
@@ -28,8 +29,8 @@ impl Serialize for Number {
 }
 
 impl From<Timestamp> for Number {
-    fn from(moment: Timestamp) -> Number {
-        Number(moment.get())
+    fn from(time: Timestamp) -> Number {
+        Number(time.get())
     }
 }
 
@@ -39,12 +40,10 @@ impl From<Seconds> for Number {
     }
 }
 
-/// The texts of some names.
 pub(crate) fn texts<T: ToString>(names: &[T]) -> Vec<String> {
     names.iter().map(T::to_string).collect()
 }
 
-/// A job.
 #[derive(Debug, Serialize)]
 pub(crate) struct JobView {
     jid: String,
@@ -65,7 +64,8 @@ pub(crate) struct JobView {
     dependencies: Vec<String>,
     dependents: Vec<String>,
     spawned_from: Option<String>,
-    particulars: Option<ParticularsView>,
+    #[serde(rename = "particulars")]
+    details: Option<JobDetailsView>,
     history: Vec<HistoryView>,
 }
 
@@ -98,13 +98,13 @@ impl JobView {
             dependencies: texts(job.dependencies()),
             dependents: texts(&job.dependents),
             spawned_from: job.spawned_from.as_ref().map(ToString::to_string),
-            particulars: job.details.as_deref().map(ParticularsView::new),
+            details: job.details.as_deref().map(JobDetailsView::new),
             history: job.history.iter().map(HistoryView::new).collect(),
         }
     }
 }
 
-/// Whether a job runs past its lock.
+/// Whether the lock of a running job has expired.
 pub(crate) fn is_stalled(job: &Job, now: Timestamp) -> bool {
     matches!(&job.state, JobState::Running { lock } if lock.expires <= now)
 }
@@ -149,13 +149,13 @@ impl FailureView {
 struct HistoryView {
     when: Number,
     #[serde(flatten)]
-    what: WhatView,
+    event: HistoryEventView,
 }
 
-/// What happened, with what there is to say about it and no other keys.
+/// A history entry, with the keys that its kind has.
 #[derive(Debug, Serialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-enum WhatView {
+enum HistoryEventView {
     Put { queue: String },
     Popped { worker: String },
     Done,
@@ -169,30 +169,30 @@ enum WhatView {
 
 impl HistoryView {
     fn new(entry: &HistoryEntry) -> HistoryView {
-        let what = match &entry.what {
-            HistoryEvent::Put { queue } => WhatView::Put { queue: queue.to_string() },
-            HistoryEvent::Popped { worker } => WhatView::Popped { worker: worker.to_string() },
-            HistoryEvent::Done => WhatView::Done,
-            HistoryEvent::Failed { worker, group } => WhatView::Failed {
+        let event = match &entry.what {
+            HistoryEvent::Put { queue } => HistoryEventView::Put { queue: queue.to_string() },
+            HistoryEvent::Popped { worker } => HistoryEventView::Popped { worker: worker.to_string() },
+            HistoryEvent::Done => HistoryEventView::Done,
+            HistoryEvent::Failed { worker, group } => HistoryEventView::Failed {
                 worker: worker.as_ref().map(ToString::to_string),
                 group: group.to_string(),
             },
-            HistoryEvent::TimedOut => WhatView::TimedOut,
-            HistoryEvent::Released { worker } => WhatView::HandedBack { worker: worker.to_string() },
-            HistoryEvent::Crashed { worker } => WhatView::Crashed { worker: worker.to_string() },
-            HistoryEvent::Log { message, data } => WhatView::Log {
+            HistoryEvent::TimedOut => HistoryEventView::TimedOut,
+            HistoryEvent::Released { worker } => HistoryEventView::HandedBack { worker: worker.to_string() },
+            HistoryEvent::Crashed { worker } => HistoryEventView::Crashed { worker: worker.to_string() },
+            HistoryEvent::Log { message, data } => HistoryEventView::Log {
                 message: message.clone(),
                 data: data.as_ref().map(|data| {
                     serde_json::from_str(data).unwrap_or_else(|_| serde_json::Value::from(data.as_str()))
                 }),
             },
-            _ => WhatView::Other,
+            _ => HistoryEventView::Other,
         };
-        HistoryView { when: entry.when.into(), what }
+        HistoryView { when: entry.when.into(), event }
     }
 }
 
-/// A job as a worker is handed it, with its lock beside the rest.
+/// A popped job, with its lock.
 #[derive(Debug, Serialize)]
 pub(crate) struct PoppedView {
     jid: String,
@@ -226,7 +226,6 @@ impl PoppedView {
     }
 }
 
-/// How many jobs of a queue stand where.
 #[derive(Debug, Serialize)]
 pub(crate) struct QueueView {
     name: String,
@@ -254,7 +253,6 @@ impl QueueView {
     }
 }
 
-/// How one queue did on one day.
 #[derive(Debug, Serialize)]
 pub(crate) struct StatsView {
     queue: String,
@@ -270,7 +268,7 @@ impl StatsView {
     pub(crate) fn new(queue: &str, day: Timestamp, stats: &StatsReply) -> StatsView {
         StatsView {
             queue: queue.to_owned(),
-            day: moment::format_day(day),
+            day: timestamp::format_day(day),
             wait: SummaryView::new(&stats.wait),
             run: SummaryView::new(&stats.run),
             retries: stats.retries,
@@ -299,7 +297,6 @@ impl SummaryView {
     }
 }
 
-/// A recurring job.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecurringView {
     jid: String,
@@ -333,7 +330,7 @@ impl RecurringView {
     }
 }
 
-/// The seconds between one and the next, if it is always as many.
+/// The seconds between two jobs, if they are constant.
 pub(crate) fn interval(every: &Every) -> Option<f64> {
     match every {
         Every::Interval(seconds) => Some(seconds.get()),
@@ -346,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_have_no_point() {
+    fn whole_numbers_have_no_decimal_point() {
         for (number, text) in [(5.0, "5"), (-2.0, "-2"), (2.7, "2.7"), (0.0, "0"), (1e300, "1e+300")] {
             assert_eq!(serde_json::to_string(&Number(number)).unwrap(), text);
         }

@@ -1,19 +1,20 @@
-//! `geartrain bench`: that it measures everything and leaves nothing behind. How fast anything is, is no matter here.
+//! `geartrain bench` measures everything and leaves nothing behind. The figures themselves do not matter
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A directory of its own for each test, removed after it.
-struct Place(PathBuf);
+/// A temporary directory, removed after the test.
+struct Sandbox(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl Sandbox {
+    fn new() -> Sandbox {
         let directory =
             std::env::temp_dir().join(format!("geartrain-cli-bench-{}", uuid::Uuid::now_v7().simple()));
         std::fs::create_dir(&directory).unwrap();
-        Place(directory)
+        Sandbox(directory)
     }
 
     fn is_empty(&self) -> bool {
@@ -21,7 +22,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -29,7 +30,7 @@ impl Drop for Place {
 
 fn try_geartrain(here: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
-    // One that must not be touched, because nobody named it for this.
+    // A queue that must not be touched, because it was not given with --url.
     command.env("GEARTRAIN_URL", "embedded:in-use").env("TMPDIR", here);
     command.args(arguments).current_dir(here).output().unwrap()
 }
@@ -44,7 +45,7 @@ fn json(here: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&geartrain(here, &[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// Checks that there are figures at these places, and the sync mode beside each.
+/// Checks that the report has these figures, each with its sync mode.
 fn assert_measured(report: &Value, sync: &str, figures: &[&str]) {
     for figure in figures {
         let value = report.pointer(figure).unwrap_or_else(|| panic!("{figure} is missing: {report}"));
@@ -76,8 +77,8 @@ const EVERYWHERE: [&str; 16] = [
 ];
 
 #[test]
-fn everything_is_measured_in_a_directory_that_is_then_gone() {
-    let here = Place::new();
+fn everything_is_measured_in_a_directory_that_is_removed_afterwards() {
+    let here = Sandbox::new();
     let report = json(&here.0, &["bench", "--quick", "--limits"]);
     assert_measured(&report, "always", &EVERYWHERE);
     let limits = [
@@ -101,7 +102,7 @@ fn everything_is_measured_in_a_directory_that_is_then_gone() {
 
 #[test]
 fn a_queue_in_memory_is_measured_without_a_disk() {
-    let here = Place::new();
+    let here = Sandbox::new();
     let report = json(&here.0, &["bench", "--quick", "--url", "memory:"]);
     assert_measured(&report, "none", &EVERYWHERE);
     assert_eq!(report["limits"], Value::Null);
@@ -112,8 +113,8 @@ fn a_queue_in_memory_is_measured_without_a_disk() {
 }
 
 #[test]
-fn a_directory_that_was_named_and_was_not_there_is_gone_too() {
-    let here = Place::new();
+fn a_directory_that_bench_created_is_removed() {
+    let here = Sandbox::new();
     let report =
         json(&here.0, &["bench", "--quick", "--url", "embedded:new?sync=never", "--only", "put,reopen"]);
     assert_measured(&report, "never", &["/put/rate", "/reopen/clean", "/reopen/killed"]);
@@ -125,8 +126,8 @@ fn a_directory_that_was_named_and_was_not_there_is_gone_too() {
 }
 
 #[test]
-fn a_queue_in_use_keeps_its_jobs_and_none_of_ours() {
-    let here = Place::new();
+fn a_queue_in_use_keeps_its_own_jobs_and_no_others() {
+    let here = Sandbox::new();
     let used = ["--url", "embedded:used"];
     geartrain(&here.0, &[&["put", "mail", "welcome", "--jid", "j1"], &used[..]].concat());
     let before = json(&here.0, &[&["queues"], &used[..]].concat());
@@ -139,11 +140,11 @@ fn a_queue_in_use_keeps_its_jobs_and_none_of_ours() {
 }
 
 #[test]
-fn people_get_a_table_with_the_sync_mode_in_every_row() {
-    let here = Place::new();
+fn the_table_has_the_sync_mode_in_every_row() {
+    let here = Sandbox::new();
     let text = geartrain(&here.0, &["bench", "--quick", "--limits", "--in-flight", "7"]);
-    assert!(text.starts_with("Figures only count next to others of the same run.\nembedded:"), "{text}");
-    assert!(text.contains("(made for this, removed afterwards)"), "{text}");
+    assert!(text.starts_with("Compare figures only within the same run.\nembedded:"), "{text}");
+    assert!(text.contains("(temporary, removed afterwards)"), "{text}");
     let rows = text.lines().filter(|line| line.contains("/s ") || line.trim_start().starts_with("7 "));
     for row in rows.filter(|line| !line.starts_with("Lifecycles/s")) {
         assert!(row.contains("always"), "{row}");

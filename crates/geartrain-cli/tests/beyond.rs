@@ -1,21 +1,21 @@
-//! What goes beyond Qless, each step in a process of its own.
+//! Features beyond Qless, each step in its own process.
 
-use crate::place;
+use crate::sandbox;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use place::Place;
+use sandbox::Sandbox;
 use serde_json::{Value, json};
 
-impl Place {
+impl Sandbox {
     fn bytes(&self, arguments: &[&str]) -> Vec<u8> {
         let output = self.command(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}");
         output.stdout
     }
 
-    /// Pops one job, and answers its token.
+    /// Pops one job and returns its token.
     fn pop(&self, queue: &str) -> String {
         let popped = self.json(&["pop", queue, "--worker", "w1"]);
         popped[0]["token"].as_str().unwrap_or_else(|| panic!("there is no job in {queue}")).to_owned()
@@ -23,119 +23,117 @@ impl Place {
 }
 
 #[test]
-fn a_result_outlives_the_process_that_made_it_byte_for_byte() {
-    let place = Place::new();
-    place.run(&["put", "q", "k", "--jid", "a", "--keep-result"]);
-    let token = place.pop("q");
-    let file = place.path("result");
+fn a_stored_result_survives_byte_for_byte() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["put", "q", "k", "--jid", "a", "--keep-result"]);
+    let token = sandbox.pop("q");
+    let file = sandbox.path("result");
     let result = b"\xff\0\x1b[2J\r\n";
     std::fs::write(&file, result).unwrap();
-    place.run(&["complete", "a", "--token", &token, "--result", &format!("@{file}"), "--code", "-2"]);
-    assert_eq!(place.bytes(&["result", "a"]), result);
-    let kept = place.json(&["result", "a"]);
-    assert_eq!((&kept["result"], &kept["code"]), (&json!({ "$bytes": "/wAbWzJKDQo=" }), &json!(-2)));
-    let (out, err, code) = place.try_run(&["result", "b"]);
+    sandbox.run(&["complete", "a", "--token", &token, "--result", &format!("@{file}"), "--code", "-2"]);
+    assert_eq!(sandbox.bytes(&["result", "a"]), result);
+    let stored = sandbox.json(&["result", "a"]);
+    assert_eq!((&stored["result"], &stored["code"]), (&json!({ "$bytes": "/wAbWzJKDQo=" }), &json!(-2)));
+    let (out, err, code) = sandbox.try_run(&["result", "b"]);
     assert_eq!((out.as_str(), code), ("", 1));
-    assert!(err.starts_with("geartrain: no result of job b is kept; "), "{err}");
+    assert!(err.starts_with("geartrain: there is no stored result of job b; "), "{err}");
 }
 
 #[test]
-fn keys_limits_and_crashes_are_kept() {
-    let place = Place::new();
+fn unique_keys_limits_and_crashes_are_stored() {
+    let sandbox = Sandbox::new();
     let put = ["put", "q", "k", "--unique", "key", "--crashes", "2", "--backoff", "10s..1h"];
-    let first = place.run(&put);
-    assert_eq!(place.run(&put), first);
+    let first = sandbox.run(&put);
+    assert_eq!(sandbox.run(&put), first);
     let jid = first.trim_end();
-    place.run(&["limits", "q", "--max", "1", "--rate", "10/s+5"]);
-    assert_eq!(place.run(&["limits", "q"]), "queue  q\nmax    1 unfinished job\nrate   10/1s+5\n");
-    let (_, err, code) = place.try_run(&["put", "q", "k"]);
+    sandbox.run(&["limits", "q", "--max", "1", "--rate", "10/s+5"]);
+    assert_eq!(sandbox.run(&["limits", "q"]), "queue  q\nmax    1 unfinished job\nrate   10/1s+5\n");
+    let (_, err, code) = sandbox.try_run(&["put", "q", "k"]);
     assert_eq!(code, 1);
     assert!(err.contains("queue q has 1 unfinished jobs and takes 1"), "{err}");
 
-    place.pop("q");
-    place.run(&["progress", jid, "1/4", "--worker", "w1"]);
-    assert_eq!(place.json(&["status", "--unique", "key", "q"])["progress"]["percent"], 25);
-    place.run(&["gone", "w1", "--evidence", "killed by signal 9"]);
-    let job = place.json(&["get", jid]);
+    sandbox.pop("q");
+    sandbox.run(&["progress", jid, "1/4", "--worker", "w1"]);
+    assert_eq!(sandbox.json(&["status", "--unique", "key", "q"])["progress"]["percent"], 25);
+    sandbox.run(&["gone", "w1", "--evidence", "killed by signal 9"]);
+    let job = sandbox.json(&["get", jid]);
     assert_eq!((&job["particulars"]["crashes"], &job["particulars"]["submissions"]), (&json!(1), &json!(2)));
     assert_eq!(job["particulars"]["progress"], Value::Null);
-    place.pop("q");
-    place.run(&["hand-back", jid, "--worker", "w1"]);
-    let job = place.json(&["get", jid]);
+    sandbox.pop("q");
+    sandbox.run(&["hand-back", jid, "--worker", "w1"]);
+    let job = sandbox.json(&["get", jid]);
     let what: Vec<&Value> = job["history"].as_array().unwrap().iter().map(|entry| &entry["what"]).collect();
     assert_eq!(what, ["put", "popped", "crashed", "popped", "handed-back"]);
-    let why = place.run(&["why", jid]);
+    let why = sandbox.run(&["why", jid]);
     assert!(why.starts_with(&format!("job {jid} of q is waiting: it is next, ")), "{why}");
-    place.run(&["check"]);
+    sandbox.run(&["check"]);
 }
 
 #[test]
-fn events_are_kept_from_the_first_time_that_somebody_listens() {
-    let place = Place::new();
-    // What it says first, it says when it listens. Then it is ended as Ctrl-C would.
+fn events_are_retained_from_the_first_subscription_on() {
+    let sandbox = Sandbox::new();
+    // Its first remark comes once it has subscribed. Then it is stopped like with Ctrl-C.
     let mut listener =
-        place.command(&["events"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        sandbox.command(&["events"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(listener.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(
-        said,
-        "geartrain: Ctrl-C ends this; --after with the last position printed goes on from there\n"
-    );
+    assert_eq!(said, "geartrain: stop with Ctrl-C; continue with --after and the last position printed\n");
     listener.kill().unwrap();
     listener.wait().unwrap();
 
-    place.run(&["put", "q", "k", "--jid", "a"]);
-    place.run(&["put", "q", "k", "--jid", "b"]);
-    let (out, err, code) = place.try_run(&["events", "--after", "0", "--count", "1"]);
+    sandbox.run(&["put", "q", "k", "--jid", "a"]);
+    sandbox.run(&["put", "q", "k", "--jid", "b"]);
+    let (out, err, code) = sandbox.try_run(&["events", "--after", "0", "--count", "1"]);
     assert_eq!((out.as_str(), code), ("", 1), "{err}");
     let first = err.split("--after ").nth(1).unwrap().split('`').next().unwrap();
-    let (out, err, code) = place.try_run(&["events", "--after", first, "--count", "1"]);
+    let (out, err, code) = sandbox.try_run(&["events", "--after", first, "--count", "1"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.ends_with("  a was put into q\n"), "{out}");
+    assert!(out.ends_with("  a was submitted to q\n"), "{out}");
     let last = out.split(' ').next().unwrap();
-    assert_eq!(err, format!("geartrain: `geartrain events --after {last}` goes on\n"));
-    let on = place.json(&["events", "--after", last, "--count", "1"]);
+    assert_eq!(err, format!("geartrain: continue with `geartrain events --after {last}`\n"));
+    let on = sandbox.json(&["events", "--after", last, "--count", "1"]);
     assert_eq!((&on["event"], &on["jid"]), (&json!("put"), &json!("b")));
 
-    let (out, err, code) = place.try_run(&["events", "--after", "18446744073709551615"]);
+    let (out, err, code) = sandbox.try_run(&["events", "--after", "18446744073709551615"]);
     assert_eq!((out.as_str(), code), ("", 1));
     assert!(err.contains("takes a position that was printed") && err.matches('\n').count() == 1, "{err}");
 }
 
 #[test]
-fn a_wait_that_ends_too_soon_leaves_the_job_to_others() {
-    let place = Place::new();
-    let (out, err, code) = place.try_run(&["put", "q", "k", "--jid", "a", "--wait", "1ms", "--keep-result"]);
+fn a_wait_that_times_out_leaves_the_job() {
+    let sandbox = Sandbox::new();
+    let (out, err, code) =
+        sandbox.try_run(&["put", "q", "k", "--jid", "a", "--wait", "1ms", "--keep-result"]);
     assert_eq!((out.as_str(), code), ("", 4));
-    assert!(err.starts_with("geartrain: job a had not ended after 1ms and goes on without you; "), "{err}");
-    assert_eq!(place.json(&["status", "a"])["attached"], 0);
-    place.pop("q");
-    place.run(&["complete", "a", "--worker", "w1", "--result", "done"]);
-    assert_eq!(place.run(&["put", "q", "k", "--jid", "a", "--wait"]), "done");
+    assert!(err.starts_with("geartrain: job a had not ended after 1ms; it goes on, and "), "{err}");
+    assert_eq!(sandbox.json(&["status", "a"])["attached"], 0);
+    sandbox.pop("q");
+    sandbox.run(&["complete", "a", "--worker", "w1", "--result", "done"]);
+    assert_eq!(sandbox.run(&["put", "q", "k", "--jid", "a", "--wait"]), "done");
 }
 
 #[cfg(unix)]
 #[test]
-fn a_key_may_be_any_bytes() {
+fn a_unique_key_may_be_any_bytes() {
     use std::os::unix::ffi::OsStrExt;
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let key = std::ffi::OsStr::from_bytes(b"\xff1");
-    let put = place.command(&["put", "q", "k", "--jid", "a", "--unique"]).arg(key).output().unwrap();
+    let put = sandbox.command(&["put", "q", "k", "--jid", "a", "--unique"]).arg(key).output().unwrap();
     assert!(put.status.success());
-    assert_eq!(place.json(&["get", "a"])["particulars"]["unique"], json!({ "$bytes": "/zE=" }));
-    let status = place.command(&["status", "q", "--unique"]).arg(key).output().unwrap();
+    assert_eq!(sandbox.json(&["get", "a"])["particulars"]["unique"], json!({ "$bytes": "/zE=" }));
+    let status = sandbox.command(&["status", "q", "--unique"]).arg(key).output().unwrap();
     assert!(status.status.success());
 }
 
 #[test]
-fn a_batch_has_keys_and_terms_too() {
-    let place = Place::new();
+fn a_batch_has_put_options_too() {
+    let sandbox = Sandbox::new();
     let lines = r#"{"klass":"k","jid":"a","unique":{"$bytes":"/zE="},"timeout":"10m","keep_result":true}
 {"klass":"k","jid":"b","unique":{"$bytes":"/zE="}}
 {"klass":"k","jid":"c","backoff":"10sx3..1h","crashes":2,"expires":"1h"}
 {"klass":"k","jid":"d","roll_call":true}
 "#;
-    let mut command = place.command(&["put", "q", "--batch", "-", "--json"]);
+    let mut command = sandbox.command(&["put", "q", "--batch", "-", "--json"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
@@ -147,26 +145,26 @@ fn a_batch_has_keys_and_terms_too() {
         err.starts_with("geartrain: line 4: no worker has announced that it can do k in queue q"),
         "{err}"
     );
-    let about = place.json(&["get", "a"])["particulars"].clone();
+    let about = sandbox.json(&["get", "a"])["particulars"].clone();
     assert_eq!((&about["timeout"], &about["keep_result"]), (&json!(600), &json!(90_000)));
     assert_eq!((&about["unique"], &about["submissions"]), (&json!({ "$bytes": "/zE=" }), &json!(2)));
-    assert_eq!(place.json(&["get", "c"])["particulars"]["backoff"]["factor"], 3);
-    assert_eq!(place.try_run(&["get", "b"]).2, 1);
+    assert_eq!(sandbox.json(&["get", "c"])["particulars"]["backoff"]["factor"], 3);
+    assert_eq!(sandbox.try_run(&["get", "b"]).2, 1);
 }
 
 #[test]
 fn bad_input_is_one_sentence_and_changes_nothing() {
-    let place = Place::new();
-    place.run(&["put", "q", "k", "--jid", "a"]);
-    place.run(&["limits", "q", "--max", "7"]);
-    place.pop("q");
-    let before = (place.json(&["get", "a"]), place.json(&["queues"]), place.json(&["limits", "q"]));
+    let sandbox = Sandbox::new();
+    sandbox.run(&["put", "q", "k", "--jid", "a"]);
+    sandbox.run(&["limits", "q", "--max", "7"]);
+    sandbox.pop("q");
+    let before = (sandbox.json(&["get", "a"]), sandbox.json(&["queues"]), sandbox.json(&["limits", "q"]));
     let long = "x".repeat(4_096);
     for (arguments, code, why) in [
         (&["put", "q", "k", "--unique", ""][..], 2, "unique key needs at least one byte"),
         (&["put", "q", "k", "--unique", &long], 2, "has at most 4095 bytes, this one has 4096"),
-        (&["put", "q", "k", "--timeout", "0"], 2, "it must be more than nothing and at most ten years"),
-        (&["put", "q", "k", "--timeout", "574w"], 2, "it must be more than nothing and at most ten years"),
+        (&["put", "q", "k", "--timeout", "0"], 2, "it must be more than 0 and at most ten years"),
+        (&["put", "q", "k", "--timeout", "574w"], 2, "it must be more than 0 and at most ten years"),
         (&["put", "q", "k", "--expires", "5"], 1, "expires "),
         (&["progress", "a", "1/0", "--worker", "w1"], 2, "progress must be out of at least 1"),
         (&["progress", "a", "5/4", "--worker", "w1"], 2, "progress must be at most 4 of 4, not 5"),
@@ -178,10 +176,13 @@ fn bad_input_is_one_sentence_and_changes_nothing() {
         (&["put", "q", "k", "--timeout", "-5"], 2, "it is negative"),
         (&["limits", "q", "--rate", "1/0"], 2, "must be for a time of up to ten years"),
     ] {
-        let (out, err, found) = place.try_run(arguments);
+        let (out, err, found) = sandbox.try_run(arguments);
         assert_eq!((out.as_str(), found), ("", code), "{arguments:?}: {err}");
         assert!(err.starts_with("geartrain: ") && err.matches('\n').count() == 1, "{err}");
         assert!(err.contains(why), "{arguments:?}: {err}");
     }
-    assert_eq!((place.json(&["get", "a"]), place.json(&["queues"]), place.json(&["limits", "q"])), before);
+    assert_eq!(
+        (sandbox.json(&["get", "a"]), sandbox.json(&["queues"]), sandbox.json(&["limits", "q"])),
+        before
+    );
 }

@@ -1,11 +1,11 @@
-//! The command as scripts and people meet it, where one process is all it takes.
+//! The command line: exit codes, help, payloads and JSON, each test in one process.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// What a process printed, and its exit code.
+/// The output of a process, and its exit code.
 struct Printed {
     out: String,
     err: String,
@@ -21,7 +21,7 @@ fn geartrain_with(arguments: &[&str], input: &[u8]) -> Printed {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A process that reads nothing may be gone before it is written to.
+    // A process that reads nothing may have ended already.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     Printed {
@@ -40,7 +40,7 @@ fn memory(arguments: &[&str]) -> Printed {
 }
 
 #[test]
-fn put_prints_a_jid_alone_on_a_line() {
+fn put_prints_only_the_jid() {
     let put = memory(&["put", "mail", "welcome", "{}"]);
     assert_eq!((put.code, put.err.as_str()), (0, ""));
     let jid = put.out.strip_suffix('\n').unwrap();
@@ -72,7 +72,7 @@ fn the_url_comes_from_the_flag_or_the_environment() {
 }
 
 #[test]
-fn exit_codes_say_what_happened() {
+fn every_kind_of_error_has_its_exit_code() {
     for (arguments, code) in [
         (&["queues"][..], 0),
         (&["pop", "mail"], 0),
@@ -110,10 +110,12 @@ fn exit_codes_say_what_happened() {
         (&["progress", "j1", "1/2", "--worker", "w1"], 1),
         (&["chunk", "j1", "data", "--worker", "w1"], 1),
         (&["hand-back", "j1", "--worker", "w1"], 1),
+        (&["release", "j1", "--worker", "w1"], 1),
         (&["events", "--after", "1000000"], 1),
         (&["put", "mail", "k", "--expires", "5"], 1),
         (&["put", "mail", "k", "--roll-call"], 1),
         (&["gone", "w1", "--evidence", &"x".repeat(65_537)], 1),
+        (&["worker-lost", "w1", "--evidence", &"x".repeat(65_537)], 1),
         (&["limits", "mail", "--max-at", "5=1", "--max-at", "5=2"], 1),
         (&["put", "mail", "k", "--unique", ""], 2),
         (&["put", "mail", "k", "--unique", &"x".repeat(4_096)], 2),
@@ -169,7 +171,7 @@ fn exit_codes_say_what_happened() {
 }
 
 #[test]
-fn usage_errors_say_where_to_look() {
+fn usage_errors_name_the_help() {
     let missing = memory(&["put", "mail"]);
     assert_eq!(
         missing.err,
@@ -182,12 +184,16 @@ fn usage_errors_say_where_to_look() {
 }
 
 #[test]
-fn help_is_grouped_and_has_examples() {
+fn help_has_headings_and_examples() {
     let help = geartrain(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));
-    for line in
-        ["Put work in\n  put ", "Work on it\n  pop ", "Look\n  get ", "Examples:\n", "Exit codes: 0 done, 1 "]
-    {
+    for line in [
+        "Submit jobs\n  put ",
+        "Work on jobs\n  pop ",
+        "Inspect\n  get ",
+        "Examples:\n",
+        "Exit codes: 0 done, 1 ",
+    ] {
         assert!(help.out.contains(line), "{line:?} is not in\n{}", help.out);
     }
     assert!(!help.out.contains('\u{1b}'));
@@ -196,12 +202,12 @@ fn help_is_grouped_and_has_examples() {
         assert!(put.out.contains(text), "{text:?} is not in\n{}", put.out);
     }
     let none = geartrain(&[]);
-    assert!(none.out.is_empty() && none.err.contains("Put work in"), "{}{}", none.out, none.err);
+    assert!(none.out.is_empty() && none.err.contains("Submit jobs"), "{}{}", none.out, none.err);
 }
 
 #[test]
 fn a_payload_comes_from_the_argument_a_file_or_standard_input() {
-    // That every byte arrives is for tests/embedded.rs to see, where a second process can look.
+    // tests/embedded.rs checks the bytes, with a second process.
     let directory = tempdir();
     let file = directory.join("payload");
     std::fs::write(&file, b"\xff\0").unwrap();
@@ -217,10 +223,10 @@ fn a_payload_comes_from_the_argument_a_file_or_standard_input() {
 }
 
 #[test]
-fn a_batch_says_how_many_were_put() {
+fn a_batch_reports_how_many_jobs_were_submitted() {
     let lines = "{\"klass\":\"k\",\"payload\":{\"n\":1}}\n".repeat(1_234);
     let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines.as_bytes());
-    assert_eq!((put.code, put.out.as_str(), put.err.as_str()), (0, "1234 jobs put\n", ""));
+    assert_eq!((put.code, put.out.as_str(), put.err.as_str()), (0, "1234 jobs submitted\n", ""));
 
     let directory = tempdir();
     let file = directory.join("jobs.ndjson");
@@ -236,25 +242,25 @@ fn a_batch_says_how_many_were_put() {
 }
 
 #[test]
-fn a_bad_line_ends_a_batch_and_is_named() {
+fn a_bad_line_ends_a_batch_and_is_reported() {
     let lines = b"{\"klass\":\"k\"}\n{\"klass\":\"k\"}\n{\"klass\":\"k\",\"prio\":1}\n{\"klass\":\"k\"}\n";
     let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines);
-    assert_eq!((put.code, put.out.as_str()), (2, "2 jobs put\n"));
+    assert_eq!((put.code, put.out.as_str()), (2, "2 jobs submitted\n"));
     assert!(
         put.err.starts_with("geartrain: line 3: unknown field `prio`, expected one of `queue`, `klass`"),
         "{}",
         put.err
     );
-    assert!(put.err.contains("nothing was put from this line on"), "{}", put.err);
+    assert!(put.err.contains("nothing was submitted from this line on"), "{}", put.err);
 }
 
 #[test]
-fn refused_lines_are_named_and_the_others_put() {
+fn refused_lines_are_reported_and_the_others_submitted() {
     let lines = b"{\"klass\":\"k\",\"jid\":\"a\",\"depends\":[\"a\"]}\n{\"klass\":\"k\"}\n";
     let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines);
-    assert_eq!((put.code, put.out.as_str()), (1, "1 job put\n"));
+    assert_eq!((put.code, put.out.as_str()), (1, "1 job submitted\n"));
     assert!(put.err.starts_with("geartrain: line 1: job a would depend on itself"), "{}", put.err);
-    assert!(put.err.ends_with("geartrain: 1 line refused, the others were put\n"), "{}", put.err);
+    assert!(put.err.ends_with("geartrain: 1 line refused, the others were submitted\n"), "{}", put.err);
 }
 
 #[test]
@@ -280,7 +286,7 @@ fn lists_are_json_arrays_even_when_empty() {
 }
 
 #[test]
-fn it_says_which_version_it_is_and_helps_shells() {
+fn version_and_completions_are_printed() {
     let version = format!("geartrain {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(geartrain(&["version"]).out, version);
     assert_eq!(geartrain(&["--version"]).out, version);

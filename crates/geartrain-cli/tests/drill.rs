@@ -1,18 +1,19 @@
-//! `geartrain drill` on this machine: the same harness that a user runs, small in `./test` and large in `./test long`.
+//! `geartrain drill` on this machine: the same harness that a user runs, small in `./test` and large in
+//! `./test long`.
 
-use crate::place;
+use crate::sandbox;
 
 use geartrain_testkit::scaled;
-use place::Place;
+use sandbox::Sandbox;
 
 #[test]
-fn a_drill_keeps_every_promise_and_leaves_nothing_behind() {
-    let place = Place::new();
+fn a_drill_loses_nothing_and_leaves_nothing_behind() {
+    let sandbox = Sandbox::new();
     let (kills, full_disks) = (scaled("5", "200"), scaled("1", "10"));
-    let report = place.json(&[
+    let report = sandbox.json(&[
         "drill",
         "--disk",
-        &place.path(""),
+        &sandbox.path(""),
         "--kills",
         kills,
         "--freezes",
@@ -35,30 +36,30 @@ fn a_drill_keeps_every_promise_and_leaves_nothing_behind() {
             "{fault:#}"
         );
     }
-    assert_eq!(std::fs::read_dir(&place.directory).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&sandbox.directory).unwrap().count(), 0);
 }
 
 #[test]
-fn a_drill_that_cannot_be_carried_out_says_why() {
-    let place = Place::new();
+fn a_drill_that_cannot_run_says_why() {
+    let sandbox = Sandbox::new();
     for (arguments, code, said) in [
         (&["--kills", "1", "--disk", "/dev/null"][..], 2, "/dev/null"),
         (&["--kills", "0", "--freezes", "0", "--full-disks", "0", "--clock-jumps", "0"], 2, "--kills"),
         (&["--url", "memory:"], 2, "--disk"),
     ] {
-        let (out, err, exit) = place.try_run(&[&["drill"], arguments].concat());
+        let (out, err, exit) = sandbox.try_run(&[&["drill"], arguments].concat());
         assert_eq!((out.as_str(), exit), ("", code), "{err}");
         assert!(err.contains(said), "{err}");
     }
 }
 
 #[test]
-fn people_see_a_table_and_a_sentence() {
-    let place = Place::new();
-    let shown = place.run(&[
+fn the_text_is_a_table_and_a_sentence() {
+    let sandbox = Sandbox::new();
+    let shown = sandbox.run(&[
         "drill",
         "--disk",
-        &place.path(""),
+        &sandbox.path(""),
         "--kills",
         "1",
         "--freezes",
@@ -69,5 +70,5 @@ fn people_see_a_table_and_a_sentence() {
         "0",
     ]);
     assert!(shown.starts_with("FAULT") && shown.contains("kill -9"), "{shown}");
-    assert!(shown.contains("Nothing acknowledged was lost"), "{shown}");
+    assert!(shown.contains("No acknowledged operation was lost"), "{shown}");
 }

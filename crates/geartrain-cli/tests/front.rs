@@ -1,7 +1,7 @@
-//! What protects a server from its clients: HTTP is not obeyed, connections do not take the store's
-//! descriptors, and clients cannot flood the log.
+//! Protection of a server from its clients: HTTP requests are rejected, connections cannot exhaust the
+//! store's file descriptors, and clients cannot flood the log.
 
-use crate::served;
+use crate::server_process;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use geartrain::{Client, Jid};
 use geartrain_testkit::scaled;
 use pollster::block_on;
-use served::{Served, until};
+use server_process::{ServerProcess, until};
 
-/// How long an answer may take that must come.
-const LONG: Duration = Duration::from_secs(60);
+/// The timeout of answers that must come.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn connect(url: &str) -> Client {
     block_on(geartrain::connect(url)).unwrap()
@@ -21,11 +21,11 @@ fn connect(url: &str) -> Client {
 
 fn open(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
-/// All that comes until the connection ends. It may end with a reset, if not all was read that was sent.
+/// Reads until the connection ends, possibly with a reset, if the peer did not read everything.
 fn rest(mut stream: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -35,7 +35,7 @@ fn rest(mut stream: TcpStream) -> Vec<u8> {
     bytes
 }
 
-fn resp_port(server: &Served) -> u16 {
+fn resp_port(server: &ServerProcess) -> u16 {
     server.address().rsplit(':').next().unwrap().parse().unwrap()
 }
 
@@ -45,7 +45,7 @@ fn submission(function: &str) -> Vec<u8> {
     [&b"\0REQ\0\0\0\x12"[..], &(data.len() as u32).to_be_bytes(), data.as_bytes()].concat()
 }
 
-/// A request as browsers send it for a page's `fetch` or form.
+/// A request as a browser sends it for `fetch` or a form.
 fn http(method: &str, port: u16, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "{method} / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\
@@ -56,8 +56,8 @@ fn http(method: &str, port: u16, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_web_page_cannot_command_either_port() {
-    let server = Served::start(&["--log", "warn", "--allow-flush", "--allow-shutdown"]);
+fn a_web_page_cannot_send_commands_to_either_port() {
+    let server = ServerProcess::start(&["--log", "warn", "--allow-flush", "--allow-shutdown"]);
     let client = connect(&server.url());
     block_on(client.put("kept", "k", "{}").jid("kept").into_future()).unwrap();
     let (resp, gearman) = (resp_port(&server), server.gearman_port());
@@ -69,7 +69,7 @@ fn a_web_page_cannot_command_either_port() {
             stream.write_all(&http(method, port, body)).unwrap();
             rest(stream);
         }
-        // The header alone, in pieces, and in the middle of a connection.
+        // Only the header, in pieces, and in the middle of a connection.
         let request = [b"Host: 127.0.0.1\r\n", &body[..]].concat();
         let mut stream = open(port);
         for byte in &request {
@@ -92,14 +92,14 @@ fn a_web_page_cannot_command_either_port() {
     assert!(server.logged("possible attack").len() < 20, "once a second, and not once for each request");
 }
 
-/// The limit under which this process may open connections, and how many of them.
+/// The descriptor limit of this process, and how many connections it may open.
 fn affordable(wanted: usize) -> (u64, usize) {
     let limit = geartrain_server::raise_descriptor_limit().unwrap();
     (limit, wanted.min(usize::try_from(limit).unwrap().saturating_sub(200)))
 }
 
-/// Jobs that fill several segments of the log, so that files have to be opened.
-fn writes_go_on(client: &Client, round: usize) {
+/// Submits jobs that fill several WAL segments, so that files have to be opened.
+fn assert_writes_work(client: &Client, round: usize) {
     let payload = format!("\"{}\"", "x".repeat(2 << 20));
     for number in 0..scaled(16, 64) {
         let jid = format!("job-{round}-{number}");
@@ -110,11 +110,11 @@ fn writes_go_on(client: &Client, round: usize) {
 #[test]
 fn thousands_of_idle_connections_do_not_stop_writes() {
     let (limit, count) = affordable(scaled(1_500, 12_000));
-    let server = Served::start_under(Some((1_024.min(limit), 16_000.min(limit))), &[]);
+    let server = ServerProcess::start_under(Some((1_024.min(limit), 16_000.min(limit))), &[]);
     let ports = [resp_port(&server), server.gearman_port()];
     let mut idle: Vec<TcpStream> = (0..count).map(|number| open(ports[number % 2])).collect();
     let client = connect(&server.url());
-    writes_go_on(&client, 0);
+    assert_writes_work(&client, 0);
     // None of them was refused.
     for (number, stream) in idle.iter_mut().enumerate() {
         let (asked, expected): (&[u8], &[u8]) = match number % 2 {
@@ -126,20 +126,20 @@ fn thousands_of_idle_connections_do_not_stop_writes() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer, expected);
     }
-    writes_go_on(&client, 1);
+    assert_writes_work(&client, 1);
 }
 
 #[test]
-fn connections_beyond_the_limit_are_refused_and_writes_go_on() {
+fn connections_beyond_the_limit_are_refused_and_writes_still_work() {
     let (limit, count) = affordable(1_500);
     let hard = 1_024.min(limit);
-    let server = Served::start_under(Some((hard, hard)), &["--log", "warn"]);
+    let server = ServerProcess::start_under(Some((hard, hard)), &["--log", "warn"]);
     let ports = [resp_port(&server), server.gearman_port()];
     let client = connect(&server.url());
-    writes_go_on(&client, 0);
+    assert_writes_work(&client, 0);
     let idle: Vec<TcpStream> = (0..count).map(|number| open(ports[number % 2])).collect();
-    writes_go_on(&client, 1);
-    // A connection is accepted in its turn, so whether one is refused is known when a later one is.
+    assert_writes_work(&client, 1);
+    // Connections are accepted in order: once a later one is refused, the earlier ones are decided.
     let mut last = open(ports[0]);
     let mut text = String::new();
     last.read_to_string(&mut text).unwrap();
@@ -151,7 +151,7 @@ fn connections_beyond_the_limit_are_refused_and_writes_go_on() {
     );
     assert!((1..30).contains(&server.logged("connection is refused").len()));
     drop(idle);
-    // There is room again as soon as the server has noticed.
+    // New connections are accepted once the server has noticed the closed ones.
     until("room for a new connection", || {
         let mut stream = open(ports[0]);
         let mut answer = [0; 7];
@@ -159,24 +159,24 @@ fn connections_beyond_the_limit_are_refused_and_writes_go_on() {
             && stream.read_exact(&mut answer).is_ok()
             && answer == *b"+PONG\r\n"
     });
-    writes_go_on(&client, 2);
+    assert_writes_work(&client, 2);
 }
 
 #[test]
-fn connections_that_never_say_the_password_keep_nobody_out() {
+fn unauthenticated_connections_do_not_block_others() {
     let (limit, count) = affordable(1_500);
     let hard = 1_024.min(limit);
     let arguments = ["--password", "secret", "--gearman", "off", "--log", "warn"];
-    let server = Served::start_under(Some((hard, hard)), &arguments);
+    let server = ServerProcess::start_under(Some((hard, hard)), &arguments);
     let port = resp_port(&server);
     let strangers: Vec<TcpStream> = (0..count).map(|_| open(port)).collect();
     let client = connect(&format!("redis://:secret@{}", server.address()));
-    writes_go_on(&client, 0);
-    // The oldest are closed, whether or not their time is over.
+    assert_writes_work(&client, 0);
+    // The oldest are closed, even before their timeout.
     let first = strangers.into_iter().next().unwrap();
     assert!(rest(first).is_empty());
     assert!(server.logged("cannot be accepted").is_empty());
-    // Wrong passwords are logged, but not one by one.
+    // Wrong passwords are logged, but rate limited.
     let mut guesser = open(port);
     guesser.write_all(&b"AUTH guess\r\n".repeat(8)).unwrap();
     let mut answers =

@@ -1,25 +1,25 @@
-//! The result log of a server that is killed again and again, and how the command reads it.
+//! The result log of a server that is killed repeatedly, and `geartrain log`.
 
-use crate::place;
-use crate::served;
+use crate::sandbox;
+use crate::server_process;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use geartrain::log::{Ending, Entry, Query, ResultLog};
+use geartrain::results::{Ending, Entry, Query, ResultLog};
 use geartrain::{Backend, GetMany, HistoryEvent, Jid, Job, JobState, Reply};
 use geartrain_drill::LoadClients;
-use place::Place;
 use pollster::block_on;
+use sandbox::Sandbox;
 use serde_json::{Value, json};
-use served::{Served, try_start, until};
+use server_process::{ServerProcess, try_start, until};
 
-/// How many clients there are at once, and how many jobs they complete between one blow and the next.
+/// The number of clients, and how many jobs they complete between two kills.
 const CLIENTS: usize = 8;
 const JOBS: usize = 150;
 
-fn log_in(place: &Place) -> String {
-    format!("sqlite:{}", place.path("results.db"))
+fn log_in(sandbox: &Sandbox) -> String {
+    format!("sqlite:{}", sandbox.path("results.db"))
 }
 
 fn backend(url: &str) -> Arc<dyn Backend> {
@@ -37,22 +37,22 @@ fn jobs(backend: &dyn Backend, jids: &[Jid]) -> Vec<Job> {
 }
 
 #[test]
-fn a_server_that_is_killed_again_and_again_logs_every_attempt_once() {
-    let place = Place::new();
-    let log = log_in(&place);
-    let mut server = Served::start(&["--result-log", &log]);
+fn a_server_killed_repeatedly_logs_every_attempt_once() {
+    let sandbox = Sandbox::new();
+    let log = log_in(&sandbox);
+    let mut server = ServerProcess::start(&["--result-log", &log]);
     let clients = LoadClients::start(CLIENTS, "load", || Ok(backend(&server.url()))).unwrap();
     for _ in 0..6 {
         clients.wait_for_completed(JOBS).unwrap();
         server.kill();
-        server.start_again();
+        server.restart();
     }
     clients.wait_for_completed(JOBS).unwrap();
     let ledger = clients.finish();
     let backend = backend(&server.url());
     ledger.verify(&*backend).unwrap().assert_kept();
 
-    // Every job has ended. What the queue's own histories tell is what the log has to have.
+    // Every job has ended. The log must agree with the queue's own histories.
     let jids: Vec<Jid> = ledger.put.iter().cloned().collect();
     let jobs = jobs(&*backend, &jids);
     let read = ResultLog::open(&log).unwrap();
@@ -68,7 +68,7 @@ fn a_server_that_is_killed_again_and_again_logs_every_attempt_once() {
         }
         by_jid
     };
-    until("the log has heard of all of it", || {
+    until("the log has every attempt", || {
         let by_jid = by_jid();
         let entries = jobs.iter().filter_map(|job| by_jid.get(&job.jid.to_string())).flatten();
         entries.filter(|entry| entry.ending.is_some()).count() >= expected
@@ -98,12 +98,12 @@ fn a_server_that_is_killed_again_and_again_logs_every_attempt_once() {
 }
 
 #[test]
-fn the_log_is_read_as_people_and_scripts_like_it() {
-    let place = Place::new();
-    let log = log_in(&place);
-    let server = Served::start(&["--result-log", &log]);
+fn the_log_is_printed_as_a_table_and_as_json() {
+    let sandbox = Sandbox::new();
+    let log = log_in(&sandbox);
+    let server = ServerProcess::start(&["--result-log", &log]);
     let url = server.url();
-    let on = |line: &[&str]| place.json(&[line, &["--url", &url]].concat());
+    let on = |line: &[&str]| sandbox.json(&[line, &["--url", &url]].concat());
     let token = |queue: &str| on(&["pop", queue, "--worker", "w1"])[0]["token"].as_str().unwrap().to_owned();
     on(&["put", "mail", "welcome", "--jid", "good", "--keep-result"]);
     on(&["complete", "good", "--token", &token("mail"), "--result", r#"{"sent":2}"#]);
@@ -112,8 +112,8 @@ fn the_log_is_read_as_people_and_scripts_like_it() {
     on(&["put", "other", "welcome", "--jid", "busy"]);
     token("other");
 
-    let read = |line: &[&str]| place.json(&[&["log", "--result-log", &log], line].concat());
-    until("the log has all of it", || {
+    let read = |line: &[&str]| sandbox.json(&[&["log", "--result-log", &log], line].concat());
+    until("the log has every attempt", || {
         let all = read(&[])["attempts"].as_array().unwrap().clone();
         all.len() == 3 && all.iter().any(|entry| entry["result"] == json!({ "sent": 2 }))
     });
@@ -161,24 +161,24 @@ fn the_log_is_read_as_people_and_scripts_like_it() {
     assert_eq!((&busy["outcome"], &busy["ended"]), (&json!("running"), &Value::Null));
     assert_eq!(all["gaps"], json!([]));
 
-    let text = place.run(&["log", "--result-log", &log]);
+    let text = sandbox.run(&["log", "--result-log", &log]);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("TIME") && lines[0].ends_with("RESULT"), "{text}");
     assert!(lines[1].contains("completed") && lines[1].ends_with(r#"{"sent":2}"#), "{text}");
     assert!(lines[2].ends_with("smtp: it said 451"), "{text}");
     assert!(lines[3].ends_with("running"), "{text}");
 
-    // By the environment too; and nothing of the kind is no mistake.
-    let mut command = place.command(&["log", "--queue", "nobody"]);
+    // Also with the environment variable; an empty result is no error.
+    let mut command = sandbox.command(&["log", "--queue", "missing"]);
     let output = command.env("GEARTRAIN_RESULT_LOG", &log).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "geartrain: the log has nothing of the kind\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "geartrain: no such attempts in the result log\n");
 }
 
 #[test]
-fn a_log_that_is_none_is_refused_in_a_sentence() {
-    let place = Place::new();
-    let (letter, none) = (place.path("letter"), place.path("none"));
+fn a_file_that_is_no_result_log_is_refused_in_one_sentence() {
+    let sandbox = Sandbox::new();
+    let (letter, none) = (sandbox.path("letter"), sandbox.path("none"));
     std::fs::write(&letter, "not a database, but a letter that is long enough to be taken for one").unwrap();
     let (letter, none) = (format!("sqlite:{letter}"), format!("sqlite:{none}"));
     for (arguments, code, says) in [
@@ -191,7 +191,7 @@ fn a_log_that_is_none_is_refused_in_a_sentence() {
         (&["log", "j1", "hello", "--failed"], 2, "--failed"),
         (&["server", "--result-log", "mysql://host"], 2, "sqlite:./results.db"),
     ] {
-        let (out, err, exit) = place.try_run(arguments);
+        let (out, err, exit) = sandbox.try_run(arguments);
         assert_eq!((out.as_str(), exit), ("", code), "{arguments:?}: {err}");
         assert!(err.starts_with("geartrain: ") && err.matches('\n').count() == 1, "{err}");
         assert!(err.contains(says), "{err}");
@@ -199,33 +199,33 @@ fn a_log_that_is_none_is_refused_in_a_sentence() {
     let (err, code) = try_start(&["--result-log", &letter]).err().expect("it does not start");
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("is not a result log"), "{err}");
-    let nowhere = format!("sqlite:{}", place.path("no/such/directory/results.db"));
+    let nowhere = format!("sqlite:{}", sandbox.path("no/such/directory/results.db"));
     let (err, code) = try_start(&["--result-log", &nowhere]).err().expect("it does not start");
     assert_eq!(code, 3, "{err}");
 }
 
 #[test]
-fn a_log_removes_what_ended_too_long_ago_and_says_how_large_it_is() {
-    let place = Place::new();
-    let log = log_in(&place);
-    let server = Served::start(&["--result-log", &log, "--result-log-keep", "1s"]);
+fn a_log_removes_old_attempts_and_shows_its_size() {
+    let sandbox = Sandbox::new();
+    let log = log_in(&sandbox);
+    let server = ServerProcess::start(&["--result-log", &log, "--result-log-keep", "1s"]);
     let client = block_on(geartrain::connect(&server.url())).unwrap();
     block_on(client.put("mail", "k", "{}").jid("done")).unwrap();
     let done = block_on(client.pop("mail", "w1")).unwrap().unwrap();
     block_on(client.complete(&done)).unwrap();
     block_on(client.put("mail", "k", "{}").jid("running")).unwrap();
     block_on(client.pop("mail", "w1")).unwrap().unwrap();
-    // The second began after the first had ended, so if it is in the log, the first was.
-    until("only what is under way is left", || {
-        let shown = place.json(&["log", "--result-log", &log]);
+    // The second started after the first had ended, so if it is in the log, the first was.
+    until("only the running attempt is left", || {
+        let shown = sandbox.json(&["log", "--result-log", &log]);
         let jids: Vec<&str> =
             shown["attempts"].as_array().unwrap().iter().flat_map(|it| it["jid"].as_str()).collect();
         jids == ["running"]
     });
-    let size = place.json(&["log", "--size", "--result-log", &log]);
+    let size = sandbox.json(&["log", "--size", "--result-log", &log]);
     assert!(size["bytes"].as_u64().unwrap() > 0 && size["oldest"].as_f64().unwrap() > 0.0, "{size}");
     assert!(size["free_bytes"].is_u64(), "{size}");
-    let text = place.run(&["log", "--size", "--result-log", &log]);
+    let text = sandbox.run(&["log", "--size", "--result-log", &log]);
     assert!(text.trim_start().starts_with("SIZE") && text.lines().count() == 2, "{text}");
     let (said, code) = try_start(&["--result-log", &log, "--result-log-keep", "0"]).err().unwrap();
     assert_eq!(code, 2, "{said}");

@@ -1,7 +1,7 @@
-//! The server as a process: killed, stopped, not there, or not letting everybody in. Nothing that it acknowledged is lost by any of it.
+//! The server as a process: killed, stopped, unreachable, or with a password. No acknowledged job is lost.
 
-use crate::place;
-use crate::served;
+use crate::sandbox;
+use crate::server_process;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,17 +13,17 @@ use geartrain::{
 };
 use geartrain_drill::LoadClients;
 use geartrain_testkit::peers::Scratch;
-use place::Place;
 use pollster::block_on;
+use sandbox::Sandbox;
 use serde_json::Value;
-use served::{Served, try_start, until};
+use server_process::{ServerProcess, try_start, until};
 
-/// How many clients there are at once, and how many jobs they complete between one blow and the next.
+/// The number of clients, and how many jobs they complete between two kills.
 const CLIENTS: usize = 8;
 const JOBS: usize = 60;
 
-/// How long a wait may take that must not: the tests do not depend on it.
-const LONG: Duration = Duration::from_secs(60);
+/// A timeout that must not be reached: the tests do not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn connect(url: &str) -> Client {
     block_on(geartrain::connect(url)).unwrap()
@@ -34,13 +34,13 @@ fn backend(url: &str) -> Arc<dyn Backend> {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
-    let mut server = Served::start(&[]);
+fn no_acknowledged_job_is_lost_when_the_server_is_killed_repeatedly() {
+    let mut server = ServerProcess::start(&[]);
     let clients = LoadClients::start(CLIENTS, "load", || Ok(backend(&server.url()))).unwrap();
     for _ in 0..4 {
         clients.wait_for_completed(JOBS).unwrap();
         server.kill();
-        server.start_again();
+        server.restart();
     }
     clients.wait_for_completed(JOBS).unwrap();
     let ledger = clients.finish();
@@ -49,16 +49,16 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_answers_and_leaves_nothing_behind() {
-    let mut server = Served::start(&[]);
+fn sigterm_answers_pending_requests_and_releases_the_directory() {
+    let mut server = ServerProcess::start(&[]);
     let clients = LoadClients::start(CLIENTS, "load", || Ok(backend(&server.url()))).unwrap();
     for _ in 0..2 {
         clients.wait_for_completed(JOBS).unwrap();
         assert_eq!(server.terminate(), Some(0));
         assert!(!server.data().join("geartrain.sock").exists());
-        // Nobody else has the directory, and all of it is there.
+        // The directory is released, and every job is there.
         geartrain::check(&server.data()).unwrap();
-        server.start_again();
+        server.restart();
     }
     clients.wait_for_completed(JOBS).unwrap();
     let ledger = clients.finish();
@@ -68,36 +68,36 @@ fn a_server_that_is_told_to_stop_answers_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_listens_or_waits_does_so_still_after_a_restart() {
-    let mut server = Served::start(&[]);
+fn subscriptions_and_waits_continue_after_a_restart() {
+    let mut server = ServerProcess::start(&[]);
     let client = connect(&server.url());
     let mut events = block_on(client.events()).unwrap();
-    let mut heard = move || {
+    let mut next_event = move || {
         let published = block_on(events.next()).unwrap();
         (published.position, Event::clone(&published.event))
     };
-    let sleeper = client.clone();
-    let sleeping = std::thread::spawn(move || block_on(sleeper.pop_wait("later", "w1", LONG)));
+    let popping_client = client.clone();
+    let parked_pop = std::thread::spawn(move || block_on(popping_client.pop_wait("later", "w1", TIMEOUT)));
     let (asked, waiter) = (client.clone(), client.clone());
     let waiting = std::thread::spawn(move || {
-        let put = asked.put("sums", "add", "[1,1]").jid("sum").keep_result(LONG);
-        block_on(waiter.put_and_wait(put, Some(LONG)))
+        let put = asked.put("sums", "add", "[1,1]").jid("sum").keep_result(TIMEOUT);
+        block_on(waiter.put_and_wait(put, Some(TIMEOUT)))
     });
-    let (first, event) = heard();
+    let (first, event) = next_event();
     assert!(matches!(event, Event::Put { .. }), "{event:?}");
 
     server.kill();
-    server.start_again();
+    server.restart();
 
     let job = block_on(client.pop("sums", "w2")).unwrap().unwrap();
     block_on(client.complete(&job)).unwrap();
     block_on(client.put("later", "k", "{}").jid("later")).unwrap();
     assert!(waiting.join().unwrap().unwrap().is_completed());
-    assert_eq!(sleeping.join().unwrap().unwrap().unwrap().jid.to_string(), "later");
-    // Nothing is left out and nothing comes twice.
+    assert_eq!(parked_pop.join().unwrap().unwrap().unwrap().jid.to_string(), "later");
+    // No event is missing or duplicated.
     let (mut last, mut completed) = (first, 0);
     loop {
-        let (position, event) = heard();
+        let (position, event) = next_event();
         assert!(position > last, "{event:?}");
         last = position;
         match event {
@@ -109,7 +109,7 @@ fn whoever_listens_or_waits_does_so_still_after_a_restart() {
     assert_eq!(completed, 1);
 }
 
-/// A process of the command, ended with the test however that ends.
+/// A process, killed when dropped.
 struct Running(std::process::Child);
 
 impl Running {
@@ -126,21 +126,21 @@ impl Drop for Running {
     }
 }
 
-/// The server restarts, the worker completes, and only then the client that waits is attached again.
+/// The server restarts, the worker completes, and only then the waiting client is attached again.
 #[test]
-fn put_wait_gets_its_result_although_the_job_ended_before_the_wait_went_on() {
-    let mut server = Served::start(&[]);
-    let (place, url) = (Place::new(), server.url());
-    let mut put = place.command(&["put", "sums", "add", "[1,1]", "--jid", "sum", "--url", &url, "--wait"]);
+fn put_wait_gets_a_result_that_came_while_it_was_disconnected() {
+    let mut server = ServerProcess::start(&[]);
+    let (sandbox, url) = (Sandbox::new(), server.url());
+    let mut put = sandbox.command(&["put", "sums", "add", "[1,1]", "--jid", "sum", "--url", &url, "--wait"]);
     let mut waiting = Running(put.stdout(std::process::Stdio::piped()).spawn().unwrap());
     let client = connect(&url);
     let of = || StatusOf::Jid(Jid::new("sum").unwrap());
     let attached = || block_on(client.run(Status { of: of() })).unwrap().map_or(0, |status| status.attached);
-    until("somebody waits for the job", || attached() == 1);
+    until("the client waits for the job", || attached() == 1);
     waiting.signal("-STOP");
 
     server.kill();
-    server.start_again();
+    server.restart();
 
     let job = block_on(client.pop("sums", "w1")).unwrap().unwrap();
     let result = Some(Box::new(JobResult { code: 0, bytes: "2".into() }));
@@ -152,45 +152,47 @@ fn put_wait_gets_its_result_although_the_job_ended_before_the_wait_went_on() {
 }
 
 #[test]
-fn a_client_gives_up_when_its_patience_is_over() {
-    let mut server = Served::start(&[]);
+fn a_client_gives_up_when_its_retry_budget_is_used_up() {
+    let mut server = ServerProcess::start(&[]);
     let client = connect(&format!("{}?patience=1", server.url()));
     block_on(client.put("mail", "k", "{}").jid("j1")).unwrap();
-    let sleeper = client.clone();
-    let sleeping = std::thread::spawn(move || block_on(sleeper.pop_wait("empty", "w1", LONG)));
+    let popping_client = client.clone();
+    let parked_pop = std::thread::spawn(move || block_on(popping_client.pop_wait("empty", "w1", TIMEOUT)));
     server.kill();
     for error in [
         block_on(client.put("mail", "k", "{}")).unwrap_err(),
         block_on(client.events()).err().unwrap(),
         block_on(client.put_and_wait(client.put("mail", "k", "{}"), None)).unwrap_err(),
-        sleeping.join().unwrap().unwrap_err(),
+        parked_pop.join().unwrap().unwrap_err(),
     ] {
         assert!(matches!(error, Error::Backend(_)), "{error:?}");
     }
-    server.start_again();
+    server.restart();
     let jid = geartrain::Jid::new("j1").unwrap();
     assert_eq!(block_on(client.run(Get { jid })).unwrap().unwrap().state.name(), StateName::Waiting);
 }
 
 #[test]
-fn only_who_knows_the_password_is_let_in() {
-    let server = Served::start(&["--password", "secret"]);
-    let place = Place::new();
+fn a_password_is_required() {
+    let server = ServerProcess::start(&["--password", "secret"]);
+    let sandbox = Sandbox::new();
     let at = |credentials: &str| format!("redis://{credentials}{}", server.address());
-    assert!(place.run(&["put", "mail", "k", "--jid", "j1", "--url", &at(":secret@")]).contains("j1"));
-    assert!(place.run(&["put", "mail", "k", "--jid", "j2", "--url", &at("default:secret@")]).contains("j2"));
+    assert!(sandbox.run(&["put", "mail", "k", "--jid", "j1", "--url", &at(":secret@")]).contains("j1"));
+    assert!(
+        sandbox.run(&["put", "mail", "k", "--jid", "j2", "--url", &at("default:secret@")]).contains("j2")
+    );
     for credentials in ["", ":wrong@", ":secre@", "ann:secret@"] {
-        let (out, err, code) = place.try_run(&["queues", "--url", &at(credentials)]);
+        let (out, err, code) = sandbox.try_run(&["queues", "--url", &at(credentials)]);
         assert_eq!((out.as_str(), code), ("", 3), "{credentials}: {err}");
         assert!(err.starts_with("geartrain: ") && err.matches('\n').count() == 1, "{err}");
         assert!(!err.contains("secret@") && !err.contains("wrong"), "a password is never repeated: {err}");
     }
-    let found = place.json(&["queues", "mail", "--url", &at(":secret@")]);
+    let found = sandbox.json(&["queues", "mail", "--url", &at(":secret@")]);
     assert_eq!(found[0]["waiting"], 2);
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_a_password() {
+fn a_public_address_needs_a_password() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let (err, code) = try_start(&["--resp", address]).err().expect("it does not start");
         assert_eq!(code, 2, "{err}");
@@ -204,29 +206,29 @@ fn an_address_that_others_can_reach_needs_a_password() {
 }
 
 #[test]
-fn two_servers_do_not_share_an_address_or_a_directory() {
-    let server = Served::start(&[]);
+fn two_servers_cannot_share_an_address_or_a_directory() {
+    let server = ServerProcess::start(&[]);
     let (err, code) = try_start(&["--resp", &server.address()]).err().expect("it does not start");
     assert_eq!(code, 3, "{err}");
     assert!(err.contains(&server.address()) && err.contains("--resp"), "{err}");
 }
 
 #[test]
-fn a_demonstration_has_something_to_look_at() {
-    let mut server = Served::start(&["--demo"]);
-    let place = Place::new();
+fn a_demonstration_runs_sample_jobs() {
+    let mut server = ServerProcess::start(&["--demo"]);
+    let sandbox = Sandbox::new();
     let url = server.url();
-    let jobs = |state: &str| match place.json(&["jobs", "--state", state, "--url", &url]) {
+    let jobs = |state: &str| match sandbox.json(&["jobs", "--state", state, "--url", &url]) {
         Value::Array(jobs) => jobs.len(),
         other => panic!("{other}"),
     };
     until("a sample job is complete", || jobs("complete") > 0);
-    assert!(place.json(&["workers", "--url", &url]).as_array().is_some_and(|workers| !workers.is_empty()));
+    assert!(sandbox.json(&["workers", "--url", &url]).as_array().is_some_and(|workers| !workers.is_empty()));
     assert_eq!(server.terminate(), Some(0));
 }
 
 #[test]
-fn a_server_whose_log_cannot_be_written_goes_on() {
+fn a_server_whose_log_cannot_be_written_keeps_running() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let scratch = Scratch::new("unwritable-log");
     let mut child = Command::new(env!("CARGO_BIN_EXE_geartrain"))

@@ -1,4 +1,4 @@
-//! The drill: one fault after the other against a server of its own, under load.
+//! Fault injection: one kind of fault after another against a server under load.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,18 +14,19 @@ use crate::{LoadClients, ServerError, ServerProcess, Stalled, Verdict};
 
 /// How many jobs the clients complete between two faults, at most.
 const JOBS_MAX: usize = 60;
-/// A fault comes up to this long after the last of these jobs, so that it meets the server in the middle of anything.
-const MOMENT_MAX: Duration = Duration::from_millis(30);
+/// A fault comes up to this long after the last of these jobs, so that it hits the server at any point of its
+/// work.
+const DELAY_MAX: Duration = Duration::from_millis(30);
 /// How long a server stays frozen.
 const FROZEN: Duration = Duration::from_secs(2);
-/// How far a clock jumps, forth or back, in seconds.
+/// How far a clock jumps, forward or back, in seconds.
 const JUMP_MAX: i64 = 3_600;
 /// The size of the file system that is filled.
 const SMALL_DISK_BYTES: u64 = 96 << 20;
 /// How many calls must have failed before a full disk is given its space back.
 const REFUSED_MIN: u64 = 50;
 
-/// What can be done to a server.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
@@ -35,7 +36,7 @@ pub enum Fault {
     Freeze,
     /// No space left on a small file system, and then space again.
     FullDisk,
-    /// The server's clock jumps up to an hour forth or back; the machine's clock is not touched.
+    /// The server's clock jumps up to an hour forward or back; the machine's clock is not touched.
     ClockJump,
 }
 
@@ -64,11 +65,11 @@ pub struct Plan {
     pub clock_jumps: u32,
     /// Clients at work at once.
     pub clients: usize,
-    /// Seed of the moments at which faults come.
+    /// Seed of the timing of the faults.
     pub seed: u64,
 }
 
-/// What came of one kind of fault.
+/// The result of one kind of fault.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct FaultReport {
     /// The fault.
@@ -98,20 +99,20 @@ impl FaultReport {
     }
 }
 
-/// Why a drill could not be carried out.
+/// Why a drill could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DrillError {
-    /// The server did not do what it was told.
+    /// The server process failed.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The clients stopped making progress.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// The server cannot be asked.
-    #[error("the drilled server cannot be asked: {}", chain(.0))]
+    /// The server does not answer.
+    #[error("the server does not answer: {}", chain(.0))]
     Backend(#[from] BackendError),
     /// The directory of the drill cannot be used.
-    #[error("{} cannot be used: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     Directory {
         /// The directory or file.
         path: PathBuf,
@@ -140,7 +141,7 @@ pub struct Drill<'a> {
     pub plan: Plan,
     /// Connects a client.
     pub connect: Connect<'a>,
-    /// Told before each round: the fault, the round, and how many there will be.
+    /// Called before each round with the fault, the round and the number of rounds.
     pub progress: &'a dyn Fn(Fault, u32, u32),
 }
 
@@ -154,12 +155,12 @@ impl Drill<'_> {
             Fault::FullDisk => plan.full_disks,
             Fault::ClockJump => plan.clock_jumps,
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let scratch = Scratch::new(&self.directory, fault)?;
         let small_disk = match fault {
             Fault::FullDisk => match SmallDisk::mount(&scratch.path.join("disk")) {
                 Ok(disk) => Some(disk),
-                Err(why) => return Ok(report(fault, 0, Verdict::default(), Some(why), begun)),
+                Err(why) => return Ok(report(fault, 0, Verdict::default(), Some(why), started)),
             },
             Fault::Kill | Fault::Freeze | Fault::ClockJump => None,
         };
@@ -174,7 +175,7 @@ impl Drill<'_> {
             // The evidence outlives the drill.
             disk.keep();
         }
-        Ok(report(fault, rounds, verdict, None, begun))
+        Ok(report(fault, rounds, verdict, None, started))
     }
 
     fn inject(
@@ -184,13 +185,13 @@ impl Drill<'_> {
         mut server: ServerProcess,
         small_disk: Option<&SmallDisk>,
     ) -> Result<Verdict, DrillError> {
-        let mut moments = fastrand::Rng::with_seed(self.plan.seed ^ fault as u64);
+        let mut timing = fastrand::Rng::with_seed(self.plan.seed ^ fault as u64);
         let url = server.url();
         let clients = LoadClients::start(self.plan.clients, "drill", || (self.connect)(&url))?;
         for round in 0..rounds {
             (self.progress)(fault, round, rounds);
-            clients.wait_for_completed(moments.usize(1..=JOBS_MAX))?;
-            std::thread::sleep(MOMENT_MAX.mul_f64(moments.f64()));
+            clients.wait_for_completed(timing.usize(1..=JOBS_MAX))?;
+            std::thread::sleep(DELAY_MAX.mul_f64(timing.f64()));
             match fault {
                 Fault::Kill => {
                     server.kill();
@@ -207,7 +208,7 @@ impl Drill<'_> {
                     clients.wait_for_errors(REFUSED_MIN)?;
                     drop(ballast);
                 }
-                Fault::ClockJump => server.set_clock_offset(moments.i64(-JUMP_MAX..=JUMP_MAX))?,
+                Fault::ClockJump => server.set_clock_offset(timing.i64(-JUMP_MAX..=JUMP_MAX))?,
             }
         }
         clients.wait_for_completed(JOBS_MAX)?;
@@ -217,7 +218,7 @@ impl Drill<'_> {
         Ok(verdict)
     }
 
-    /// Stops the server and checks the directory: what is wrong with either.
+    /// Stops the server and checks the directory; returns the error of either.
     fn close(&self, server: &mut ServerProcess) -> Result<Option<String>, DrillError> {
         match server.terminate()? {
             Some(0) => {}
@@ -229,8 +230,8 @@ impl Drill<'_> {
             .stdin(Stdio::null())
             .output()
             .map_err(|source| DrillError::Directory { path: server.data().to_owned(), source })?;
-        let said = String::from_utf8_lossy(&checked.stderr).trim().to_owned();
-        Ok((!checked.status.success()).then_some(said))
+        let error = String::from_utf8_lossy(&checked.stderr).trim().to_owned();
+        Ok((!checked.status.success()).then_some(error))
     }
 }
 
@@ -239,9 +240,10 @@ fn report(
     rounds: u32,
     verdict: Verdict,
     skipped: Option<String>,
-    begun: Instant,
+    started: Instant,
 ) -> FaultReport {
-    // A server that does not stop, or a directory that `check` refuses, is a loss even if every job was found.
+    // A server that does not stop, or a directory that `check` refuses, is a loss even if every job was
+    // found.
     let lost = verdict.lost.max(u64::from(!verdict.violations.is_empty() && verdict.doubled == 0));
     FaultReport {
         fault,
@@ -252,7 +254,7 @@ fn report(
         doubled: verdict.doubled,
         violations: verdict.violations,
         skipped,
-        seconds: begun.elapsed().as_secs_f64(),
+        seconds: started.elapsed().as_secs_f64(),
     }
 }
 
@@ -272,7 +274,7 @@ impl Scratch {
     }
 
     fn remove(self) {
-        // What is left behind costs space and nothing else.
+        // A directory left behind only costs space.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -284,10 +286,10 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts it, or says why that cannot be done here.
+    /// Mounts it, or returns the reason why that is not possible here.
     fn mount(path: &Path) -> Result<SmallDisk, String> {
         let why = |error: &dyn std::fmt::Display| {
-            format!("a small file system cannot be mounted ({error}): run the drill as root")
+            format!("cannot mount a small file system ({error}): run the drill as root")
         };
         fs::create_dir_all(path).map_err(|error| why(&error))?;
         let size = std::ffi::CString::new(format!("size={SMALL_DISK_BYTES},mode=0700"));
@@ -297,7 +299,7 @@ impl SmallDisk {
         Ok(SmallDisk { path: path.to_owned(), is_kept: false })
     }
 
-    /// Takes all the space that is left.
+    /// Uses up all free space.
     fn fill(&self) -> Result<Ballast, DrillError> {
         let ballast = Ballast { path: self.path.join("ballast") };
         let failed = |source| DrillError::Directory { path: ballast.path.clone(), source };

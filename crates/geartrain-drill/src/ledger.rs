@@ -1,4 +1,4 @@
-//! What the clients were promised, and whether it was kept.
+//! The ledger of acknowledgements, and its verification.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use geartrain_core::{
 };
 use pollster::block_on;
 
-/// How many violations and error texts are kept word for word; the rest is only counted.
+/// How many violations and error texts are stored; the rest is only counted.
 const TEXTS_MAX: usize = 20;
 /// How many jobs are read or completed per batch of the verification.
-const BATCH: usize = 500;
+const BATCH_JOBS: usize = 500;
 
 /// Every acknowledgement that the clients of one run received.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Ledger {
     refused: Violations,
 }
 
-/// Violations of one kind: how many, and the first of them in words.
+/// Violations of one kind: the count, and the first texts.
 #[derive(Debug, Default, Clone)]
 struct Violations {
     count: u64,
@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a client gives its lock up, whatever the answer will be.
+    /// Records that a client releases its lock, whatever the answer will be.
     pub(crate) fn released(&mut self, jid: &Jid) {
         self.held.remove(jid);
     }
@@ -100,25 +100,25 @@ impl Ledger {
         self.completed.contains(jid) || self.failed.contains(jid)
     }
 
-    /// Compares the ledger with what the backend has, then takes every lock away and completes all jobs that are left:
-    /// each must come to its end.
+    /// Compares the ledger with what the backend has, then takes every lock away and completes all jobs that
+    /// are left: each must come to its end.
     pub fn verify(&self, backend: &dyn Backend) -> Result<Verdict, BackendError> {
         let mut lost = Violations::default();
         // A put whose reply was lost may have been executed; then its completion is a promise all the same.
         let ended = self.completed.union(&self.failed).filter(|jid| !self.put.contains(*jid));
         let jids: Vec<&Jid> = self.put.iter().chain(ended).collect();
-        for jids in jids.chunks(BATCH) {
+        for jids in jids.chunks(BATCH_JOBS) {
             let found = jobs(backend, jids)?;
             for jid in jids {
                 match found.get(*jid) {
-                    None => lost.add(format!("{jid} was put and is gone")),
+                    None => lost.add(format!("{jid} was put and is missing")),
                     Some(job) => self.compare(jid, job, &mut lost),
                 }
             }
         }
         drain(backend)?;
         let mut stuck = Violations::default();
-        for jids in jids.chunks(BATCH) {
+        for jids in jids.chunks(BATCH_JOBS) {
             for (jid, job) in jobs(backend, jids)? {
                 let state = job.state.name();
                 if !matches!(state, StateName::Complete | StateName::Failed) {
@@ -160,7 +160,7 @@ impl Ledger {
     }
 }
 
-/// What became of the promises.
+/// The result of the verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Acknowledged operations.
@@ -169,7 +169,7 @@ pub struct Verdict {
     pub lost: u64,
     /// Jobs handed out while another client held them, or after their end.
     pub doubled: u64,
-    /// The violations in words, at most 20 of each kind.
+    /// The texts of the violations, at most 20 of each kind.
     pub violations: Vec<String>,
 }
 
@@ -181,8 +181,8 @@ impl Verdict {
     }
 }
 
-/// The payload of a job: a function of its jid, so that the verification can tell whether it is the one that was put.
-/// Most are a few bytes, one of sixteen has 2 KiB, one of a thousand 200 KiB.
+/// The payload of a job: a function of its jid, so that the verification can tell whether it is the one that
+/// was put. Most are a few bytes, one of sixteen has 2 KiB, one of a thousand 200 KiB.
 pub(crate) fn payload_of(jid: &Jid) -> Payload {
     let text = jid.to_string();
     let sum = text.bytes().fold(17_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
@@ -208,7 +208,7 @@ fn jobs(backend: &dyn Backend, jids: &[&Jid]) -> Result<HashMap<Jid, Job>, Backe
 
 /// Ends every lock, then pops and completes until the queue is empty.
 fn drain(backend: &dyn Backend) -> Result<(), BackendError> {
-    let count = Count::new(BATCH as i64).expect("the count is valid");
+    let count = Count::new(BATCH_JOBS as i64).expect("the count is valid");
     let page = Page { offset: 0, count };
     loop {
         match run(backend, Jobs { which: Listing::Running(queue()), page })? {

@@ -1,6 +1,6 @@
 //! Clients that put, pop and report jobs, each on a thread and with a connection of its own.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,19 @@ use geartrain_core::{
     Answer, Backend, BackendError, Call, Command, Complete, Fail, Group, Holder, Jid, Klass, Pop, Popped,
     Put, Release, Reply, Seconds, SetConfig, WorkerName,
 };
+use parking_lot::{Condvar, Mutex};
 use pollster::block_on;
 
 use crate::ledger::{Ledger, payload_of, queue, run};
 
 /// How long the clients may make no progress before the run counts as stalled.
 const STALL_MAX: Duration = Duration::from_secs(120);
-/// How long a client waits after an error. A refused call returns at once, and a loop of them would only fill the ledger.
+/// How long a client waits after an error. A refused call returns at once, and a loop of them would only fill
+/// the ledger.
 const ERROR_PAUSE: Duration = Duration::from_millis(20);
 
-/// Options that the run needs: locks that outlast it, so that a lock held is a lock valid, and every finished job kept,
-/// so that the verification finds it.
+/// Options that the run needs: locks that outlast it, so that a lock held is a lock valid, and every finished
+/// job kept, so that the verification finds it.
 const OPTIONS: [(&str, &str); 3] =
     [("heartbeat", "360000"), ("jobs-history", "31536000"), ("jobs-history-count", "100000000")];
 
@@ -49,19 +51,15 @@ pub struct Stalled {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn record<T>(&self, change: impl FnOnce(&mut Ledger) -> T) {
-        change(&mut self.state().ledger);
+        change(&mut self.state.lock().ledger);
         self.changed.notify_all();
     }
 }
 
 impl LoadClients {
-    /// Sets the options of the run and starts `count` clients. `name` begins the jids and worker names, so that several
-    /// runs can share one backend.
+    /// Sets the options of the run and starts `count` clients. `name` begins the jids and worker names, so
+    /// that several runs can share one backend.
     pub fn start(
         count: usize,
         name: &str,
@@ -82,27 +80,26 @@ impl LoadClients {
 
     /// Waits until `more` further jobs are completed.
     pub fn wait_for_completed(&self, more: usize) -> Result<(), Stalled> {
-        let until = self.shared.state().ledger.completed.len() + more;
+        let until = self.shared.state.lock().ledger.completed.len() + more;
         self.wait_for(|ledger| ledger.completed.len() >= until)
     }
 
     /// Waits until `more` further calls have ended with an error.
     pub fn wait_for_errors(&self, more: u64) -> Result<(), Stalled> {
-        let until = self.shared.state().ledger.unanswered + more;
+        let until = self.shared.state.lock().ledger.unanswered + more;
         self.wait_for(|ledger| ledger.unanswered >= until)
     }
 
     fn wait_for(&self, is_reached: impl Fn(&Ledger) -> bool) -> Result<(), Stalled> {
         let deadline = Instant::now() + STALL_MAX;
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         while !is_reached(&state.ledger) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let error = state.ledger.errors.last().cloned();
                 return Err(Stalled { error: error.unwrap_or_else(|| "none".to_owned()) });
             }
-            let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.changed.wait_for(&mut state, left);
         }
         Ok(())
     }
@@ -110,13 +107,13 @@ impl LoadClients {
     /// Stops the clients and returns their ledger.
     pub fn finish(mut self) -> Ledger {
         self.stop();
-        std::mem::take(&mut self.shared.state().ledger)
+        std::mem::take(&mut self.shared.state.lock().ledger)
     }
 
     fn stop(&mut self) {
-        self.shared.state().stop = true;
+        self.shared.state.lock().stop = true;
         for thread in self.threads.drain(..) {
-            // A client that panicked has said so on standard error, and its jobs are verified all the same.
+            // A panic was printed by its hook, and the jobs of that client are verified all the same.
             let _ = thread.join();
         }
     }
@@ -132,7 +129,7 @@ fn work(name: &str, backend: &dyn Backend, shared: &Shared) {
     let worker = WorkerName::new(name).expect("the name is valid");
     let klass = Klass::new("drill").expect("the name is valid");
     for turn in 0_u64.. {
-        if shared.state().stop {
+        if shared.state.lock().stop {
             return;
         }
         let jid = Jid::new(format!("{name}-{turn}")).expect("the name is valid");
@@ -161,8 +158,8 @@ fn work(name: &str, backend: &dyn Backend, shared: &Shared) {
 fn report(backend: &dyn Backend, shared: &Shared, job: &Popped, turn: u64) {
     let (jid, holder) = (job.jid.clone(), Holder::Token(job.lock.token));
     if turn % 5 == 4 {
-        // Recorded first: as soon as the release is executed another client may be handed the job. A release that the
-        // driver repeats because its reply was lost is refused, which is as good.
+        // Recorded first: as soon as the release is executed another client may be handed the job. A release
+        // that the driver repeats because its reply was lost is refused, which is as good.
         shared.record(|ledger| ledger.released(&jid));
         ask(backend, shared, Release { jid, holder });
         return;

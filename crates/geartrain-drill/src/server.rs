@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server process with a data directory. It ends when this value is dropped, and when the process that started it dies:
-/// with `--drill` a server stops at the end of its standard input.
+/// A server process with a data directory. It ends when this value is dropped, and when the process that
+/// started it dies: with `--drill` a server stops at the end of its standard input.
 #[derive(Debug)]
 pub struct ServerProcess {
     program: PathBuf,
@@ -21,7 +21,7 @@ pub struct ServerProcess {
     stdout: BufReader<ChildStdout>,
 }
 
-/// Why there is no server, or why it did not do what it was told.
+/// Why the server process failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The process cannot be started, or its pipes failed.
@@ -44,7 +44,8 @@ pub enum ServerError {
 }
 
 impl ServerProcess {
-    /// Starts a server on a free port of the loopback interface. Its standard error is appended to the file `log`.
+    /// Starts a server on a free port of the loopback interface. Its standard error is appended to the file
+    /// `log`.
     pub fn start(program: &Path, data: &Path, log: &Path) -> Result<ServerProcess, ServerError> {
         let (child, stdout, address) = spawn(program, data, log, "127.0.0.1:0")?;
         let (program, data, log) = (program.to_owned(), data.to_owned(), log.to_owned());

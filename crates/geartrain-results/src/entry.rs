@@ -1,45 +1,45 @@
-//! What the log says of one attempt, and what can be asked of it.
+//! Entries of the result log, and queries.
 
 use geartrain_core::{JobResult, Timestamp};
 
-/// One attempt at a job; or how a job ended that was not being worked on.
+/// One attempt at a job, or the end of a job that no worker held.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The job.
+    /// The job id.
     pub jid: String,
-    /// Which attempt at it this is, counted from 1 by the log; none if nobody had the job when it ended.
+    /// The number of the attempt, counted from 1 by the log; none if no worker held the job when it ended.
     pub attempt: Option<u64>,
-    /// Its queue, as far as the log knows.
+    /// The queue, if known.
     pub queue: Option<String>,
-    /// What code it was for, as far as the log knows.
+    /// The kind of job, if known.
     pub klass: Option<String>,
-    /// Who had it.
+    /// The worker that held it.
     pub worker: Option<String>,
-    /// When it began.
+    /// When the attempt started.
     pub started: Option<Timestamp>,
-    /// When it ended; none if it is under way.
+    /// When it ended; none while it is running.
     pub ended: Option<Timestamp>,
-    /// How it ended; none if it is under way.
+    /// How it ended; none while it is running.
     pub ending: Option<Ending>,
-    /// The kind of failure.
+    /// The failure group.
     pub group: Option<String>,
-    /// What was said about the failure.
+    /// The message of the failure.
     pub message: Option<String>,
-    /// What came out, as much of it as is kept.
+    /// The result, cut off at [`RESULT_BYTES_MAX`](crate::RESULT_BYTES_MAX).
     pub outcome: Option<JobResult>,
-    /// How many bytes came out. If there are fewer in the outcome, the rest was cut off.
+    /// The full length of the result in bytes.
     pub result_bytes: u64,
-    /// Whether both moments are the queue's. If not, one of them is when the log heard of it.
+    /// Whether both times are the queue's. If not, one of them is when the log received the event.
     pub exact: bool,
 }
 
 impl Entry {
-    /// How many seconds it took.
+    /// The duration in seconds.
     pub fn took(&self) -> Option<f64> {
         Some((self.ended? - self.started?).get())
     }
 
-    /// Whether not all of the result is kept.
+    /// Whether the result was cut off.
     pub fn is_cut(&self) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| (outcome.bytes.bytes().len() as u64) < self.result_bytes)
     }
@@ -49,32 +49,32 @@ impl Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The job was completed for good.
+    /// The job was completed.
     Completed,
-    /// It was completed, and the job went on to another queue.
+    /// The job moved on to another queue.
     Advanced,
     /// The job failed.
     Failed,
-    /// The worker gave the job back, to be tried again.
+    /// The worker returned the job to be retried.
     Retried,
-    /// The worker gave the job back because it was interrupted.
+    /// The worker released the job without using up a retry.
     HandedBack,
-    /// The worker was silent too long, or the job was taken away from it.
+    /// The lock expired, or the job was taken away from the worker.
     Lost,
-    /// It took longer than it may.
+    /// The attempt exceeded its timeout.
     TimedOut,
-    /// The worker died.
+    /// The worker was lost.
     Crashed,
     /// The job was cancelled.
     Canceled,
     /// The job was not started in time.
     Expired,
-    /// Nobody waited for the job any more.
+    /// The ephemeral job was removed: no client waited for it any more.
     Abandoned,
 }
 
 impl Ending {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Ending; 11] = [
         Ending::Completed,
         Ending::Advanced,
@@ -89,7 +89,7 @@ impl Ending {
         Ending::Abandoned,
     ];
 
-    /// The word for it, in the file and where it is printed.
+    /// The name in the database and in output.
     pub fn as_str(self) -> &'static str {
         match self {
             Ending::Completed => "completed",
@@ -106,7 +106,7 @@ impl Ending {
         }
     }
 
-    /// Whether something went wrong, for whoever looks for failures.
+    /// Whether the attempt went wrong.
     pub fn is_failure(self) -> bool {
         match self {
             Ending::Failed
@@ -123,25 +123,25 @@ impl Ending {
         }
     }
 
-    pub(crate) fn of(word: &str) -> Option<Ending> {
-        Ending::ALL.into_iter().find(|ending| ending.as_str() == word)
+    pub(crate) fn of(name: &str) -> Option<Ending> {
+        Ending::ALL.into_iter().find(|ending| ending.as_str() == name)
     }
 }
 
-/// Which entries to read: all that are asked for must be so. The newest ones are read, and come oldest first.
+/// A query for entries; every given condition must hold. Returns the newest entries, oldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// Only of this queue.
+    /// Only this queue.
     pub queue: Option<String>,
-    /// Only for this code.
+    /// Only this kind of job.
     pub klass: Option<String>,
-    /// Only of this job.
+    /// Only this job.
     pub jid: Option<String>,
-    /// Only those that ended, or began if they are under way, at this moment or later.
+    /// Only entries that ended, or started if still running, at this time or later.
     pub since: Option<Timestamp>,
-    /// Only those that went [wrong](Ending::is_failure).
+    /// Only [failures](Ending::is_failure).
     pub failed: bool,
-    /// At most so many.
+    /// The maximum number of entries.
     pub limit: u64,
 }
 

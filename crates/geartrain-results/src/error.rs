@@ -1,92 +1,92 @@
-//! Why a log cannot be used.
+//! Errors of the result log.
 
 use rusqlite::ErrorCode;
 
-/// Why a log cannot be written or read.
+/// Why a result log cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The URL names no log.
+    /// Not the URL of a result log.
     #[error("{url:?} is not a result log: name a file, as in sqlite:./results.db")]
     Url {
-        /// The URL.
+        /// The URL as given.
         url: String,
     },
     /// There is no such file.
-    #[error("there is no result log {file}: a server makes one with --result-log sqlite:{file}")]
+    #[error("there is no result log {file}: a server creates one with --result-log sqlite:{file}")]
     Missing {
-        /// Which.
+        /// The file.
         file: String,
     },
-    /// The file holds something else.
-    #[error("{file} is not a result log, and was left alone: name another file")]
+    /// The file is something else.
+    #[error("{file} is not a result log, and was not changed: name another file")]
     NotALog {
-        /// Which.
+        /// The file.
         file: String,
     },
-    /// A later version of this program made it.
+    /// A later version of geartrain wrote it.
     #[error(
-        "the result log {file} has version {version}, and this program knows versions up to {known}: use a newer geartrain"
+        "the result log {file} has version {version}, but this geartrain reads versions up to {known}: use a newer one"
     )]
     Newer {
-        /// Which.
+        /// The file.
         file: String,
         /// Its version.
         version: i64,
-        /// The last version that this program knows.
+        /// The latest version that this program reads.
         known: i64,
     },
-    /// Another program is writing there.
-    #[error("another program has locked the result log {file}: try again when it is done")]
+    /// Another process has locked it for too long.
+    #[error("another process has locked the result log {file}: try again later")]
     Busy {
-        /// Which.
+        /// The file.
         file: String,
     },
     /// Another server writes this log.
     #[error("another server writes the result log {file}: stop it, or name another file")]
     InUse {
-        /// Which.
+        /// The file.
         file: String,
     },
-    /// It waits for the database, and there is no more room to wait in.
-    #[error("{file} is full: it holds {bytes} bytes that wait for the result log")]
+    /// The spool has reached its limit.
+    #[error("the spool {file} is full: {bytes} bytes wait for the database of the result log")]
     Full {
-        /// Which.
+        /// The file.
         file: String,
-        /// How many.
+        /// Bytes in the spool.
         bytes: u64,
     },
-    /// What should wait for the database cannot be written down.
-    #[error("what should wait in {file} for the result log cannot be written down")]
+    /// A batch cannot be encoded for the spool.
+    #[error("cannot encode a batch for the spool {file} of the result log")]
     Packing {
-        /// Which.
+        /// The file.
         file: String,
-        /// Why.
+        /// What failed.
         #[source]
         source: rmp_serde::encode::Error,
     },
-    /// What waits for the database cannot be read.
-    #[error("what waits in {file} for the result log cannot be read")]
+    /// A batch in the spool cannot be decoded.
+    #[error("cannot decode a batch in the spool {file} of the result log")]
     Damaged {
-        /// Which.
+        /// The file.
         file: String,
-        /// Why.
+        /// What failed.
         #[source]
         source: rmp_serde::decode::Error,
     },
-    /// The database does not do what it is asked.
-    #[error("the result log {file} cannot be used")]
+    /// SQLite reports an error.
+    #[error("cannot use the result log {file}")]
     Broken {
-        /// Which.
+        /// The file.
         file: String,
-        /// Why.
+        /// What failed.
         #[source]
         source: rusqlite::Error,
     },
 }
 
 impl LogError {
-    /// What an error of the database means for a file.
+    /// Maps an error of SQLite, for this file.
     pub(crate) fn of(file: &str) -> impl Fn(rusqlite::Error) -> LogError + '_ {
         move |source| {
             let file = file.to_owned();

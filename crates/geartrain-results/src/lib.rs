@@ -1,29 +1,29 @@
-//! The long-term log of what became of jobs: a row for each attempt, in a database, for whoever asks later whether the work was done.
+//! The long-term result log: a row for each attempt at a job, in a database.
 //!
-//! A [`Recorder`] writes what a server hears of its queue: [`changes`] says in the log's words what events tell, and a [`Ledger`] keeps it. Workers that
-//! would rather write themselves use a [`ResultLog`], and so does whoever reads. What is in the file: docs/formats/result-log.md.
+//! A server writes it with a [`Recorder`]: [`changes`] turns events into rows. Workers that write it
+//! themselves, and readers, use a [`ResultLog`]. The file format: docs/formats/result-log.md.
 
 mod batch;
 mod entry;
 mod error;
-mod heard;
-mod place;
+mod from_events;
 mod recorder;
 mod result_log;
 mod size;
 mod spool;
 mod sqlite;
+mod target;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Batch, Change, Ended, Gap, Gotten, Ledger, Started};
+pub use batch::{Batch, Change, Ended, Gap, ResultRecord, Started};
 pub use entry::{Ending, Entry, Query};
 pub use error::LogError;
-pub use heard::{Heard, changes, job_of, result_of};
-pub use place::LogPlace;
-pub use recorder::{Opened, Recorder};
+pub use from_events::{ReceivedEvent, changes, job_of, result_of};
+pub use recorder::{OpenedLog, Recorder};
 pub use result_log::ResultLog;
 pub use size::LogSize;
+pub use target::LogTarget;
 
-/// How many bytes of a result, or of what was said about a failure, are kept. The rest is cut off.
+/// How many bytes of a result, or of the message of a failure, are stored. The rest is cut off.
 pub const RESULT_BYTES_MAX: usize = 64 << 10;

@@ -1,4 +1,5 @@
-//! The thread that writes a log. Nobody waits for its database: what the database does not take at once waits in a file.
+//! The thread that writes the result log. The server never waits for the database: a batch that cannot be
+//! written at once goes to the spool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,50 +10,49 @@ use flume::{Receiver, RecvTimeoutError, Sender};
 
 use crate::spool::Spool;
 use crate::sqlite::{Sqlite, spool_of};
-use crate::{Batch, Ledger, LogError, LogPlace, LogSize};
+use crate::{Batch, LogError, LogSize, LogTarget};
 
-/// How many batches may wait in memory, before whoever brings them waits.
-const IN_HAND_MAX: usize = 2;
-/// How long the database may be locked before a batch goes to the file instead.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// How often to try a database that was away.
-const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// How often to say that it still is.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// How many batches may wait in memory before `write` waits (back-pressure).
+const BATCHES_MAX: usize = 2;
+/// How long the database may be locked before a batch goes to the spool.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
+/// How often to retry a database that failed.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
+/// How often to log that it still fails.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// How often to look for rows that are too old; more often if they are kept for less than that.
+/// How often to remove old rows; more often if the retention is shorter than that.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// How many of them are removed in one transaction, and how long that may go on before batches are written
-/// again.
-const PRUNE_ROWS: usize = 500;
-const PRUNE_TIME: Duration = Duration::from_millis(50);
+/// How many rows are removed per transaction, and for how long before batches are written again.
+const PRUNE_ROWS_MAX: usize = 500;
+const PRUNE_TIME_MAX: Duration = Duration::from_millis(50);
 
-/// Writes a log, on a thread of its own.
+/// Writes a result log on its own thread.
 pub struct Recorder {
     batches: Option<Sender<Batch>>,
-    kept: Arc<AtomicU64>,
+    durable: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Recorder {
-    /// Opens a log, or makes it, and answers up to which position it knows the queue's events. If it knows of none, [`begin_after`](Opened::begin_after) says
-    /// where it begins.
-    pub fn open(place: &LogPlace) -> Result<(Opened, Option<u64>), LogError> {
-        let mut ledger = Sqlite::open(place.file(), PATIENCE)?;
+    /// Opens or creates a log, and returns the position up to which it has the queue's events. A new log has
+    /// none: [`begin_after`](OpenedLog::begin_after) sets it.
+    pub fn open(target: &LogTarget) -> Result<(OpenedLog, Option<u64>), LogError> {
+        let mut database = Sqlite::open(target.file(), BUSY_TIMEOUT)?;
         let in_use = |error| match error {
-            LogError::Busy { .. } => LogError::InUse { file: place.file().display().to_string() },
+            LogError::Busy { .. } => LogError::InUse { file: target.file().display().to_string() },
             other => other,
         };
-        let spool = Spool::open(&spool_of(place.file())).map_err(in_use)?;
-        // What waits is newer than what is written.
+        let spool = Spool::open(&spool_of(target.file())).map_err(in_use)?;
+        // The spool is newer than the database.
         let position = match spool.position()? {
             Some(position) => Some(position),
-            None => ledger.position()?,
+            None => database.position()?,
         };
-        Ok((Opened { ledger: Box::new(ledger), spool, retention: None }, position))
+        Ok((OpenedLog { database, spool, retention: None }, position))
     }
 
-    /// Takes a batch. It waits for whoever takes it: do so where waiting hurts nobody. False if the thread is no longer there.
+    /// Hands a batch to the thread; waits while too many are pending. False if the thread has ended.
     pub async fn write(&self, batch: Batch) -> bool {
         match &self.batches {
             Some(batches) => batches.send_async(batch).await.is_ok(),
@@ -60,12 +60,12 @@ impl Recorder {
         }
     }
 
-    /// The position up to which everything is kept, in the database or in the file where it waits for it.
-    pub fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Acquire)
+    /// The position up to which everything is durable, in the database or in the spool.
+    pub fn durable_position(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
     }
 
-    /// Writes what is at hand, and ends. What the database does not take now waits for the next time.
+    /// Writes the pending batches and ends. What the database does not accept now stays in the spool.
     pub fn close(mut self) {
         self.end();
     }
@@ -86,80 +86,78 @@ impl Drop for Recorder {
     }
 }
 
-/// A log that is open, and not yet written.
-pub struct Opened {
-    ledger: Box<dyn Ledger>,
+/// An open log, before its thread starts.
+pub struct OpenedLog {
+    database: Sqlite,
     spool: Spool,
     retention: Option<Duration>,
 }
 
-impl Opened {
-    /// Begins a log that knows no events yet after a position.
+impl OpenedLog {
+    /// Sets the position after which a new log begins.
     pub fn begin_after(&mut self, position: u64) -> Result<(), LogError> {
-        self.ledger.write(&Batch { changes: Vec::new(), position })
+        self.database.write(&Batch { changes: Vec::new(), position })
     }
 
-    /// Removes attempts that ended longer ago than this; without it, none are removed.
+    /// How long ago an attempt may have ended before it is removed; without it, none is removed.
     pub fn set_retention(&mut self, retention: Option<Duration>) {
         self.retention = retention;
     }
 
-    /// How large the log is.
-    pub fn size(&mut self) -> Result<LogSize, LogError> {
-        self.ledger.size()
+    /// The size of the log.
+    pub fn size(&self) -> Result<LogSize, LogError> {
+        self.database.size()
     }
 
     #[cfg(test)]
-    pub(crate) fn limit_waiting(&mut self, bytes_max: u64) {
+    pub(crate) fn limit_spool(&mut self, bytes_max: u64) {
         self.spool.limit(bytes_max);
     }
 
     /// Starts to write.
-    pub fn record(self) -> std::io::Result<Recorder> {
-        let (sender, batches) = flume::bounded(IN_HAND_MAX);
-        let kept = Arc::new(AtomicU64::new(0));
-        let writing = Writing {
-            ledger: self.ledger,
+    pub fn start(self) -> std::io::Result<Recorder> {
+        let (sender, batches) = flume::bounded(BATCHES_MAX);
+        let durable = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            database: self.database,
             spool: self.spool,
             batches,
-            kept: kept.clone(),
-            away: None,
-            again: Instant::now(),
-            said: None,
+            durable: durable.clone(),
+            failing_since: None,
+            retry_at: Instant::now(),
+            warned_at: None,
             retention: self.retention,
             prune_at: self.retention.map(|_| Instant::now()),
         };
-        let thread =
-            std::thread::Builder::new().name("result-log".to_owned()).spawn(move || writing.run())?;
-        Ok(Recorder { batches: Some(sender), kept, thread: Some(thread) })
+        let thread = std::thread::Builder::new().name("result-log".to_owned()).spawn(move || writer.run())?;
+        Ok(Recorder { batches: Some(sender), durable, thread: Some(thread) })
     }
 }
 
-struct Writing {
-    ledger: Box<dyn Ledger>,
+struct Writer {
+    database: Sqlite,
     spool: Spool,
     batches: Receiver<Batch>,
-    kept: Arc<AtomicU64>,
-    /// Since when the database does not take what it is given.
-    away: Option<Instant>,
-    /// When to try it again.
-    again: Instant,
-    /// When that was last said.
-    said: Option<Instant>,
+    durable: Arc<AtomicU64>,
+    /// Since when the database fails.
+    failing_since: Option<Instant>,
+    retry_at: Instant,
+    /// When that was last logged.
+    warned_at: Option<Instant>,
     retention: Option<Duration>,
-    /// When to look for rows that are too old; never, without retention.
+    /// When to remove old rows; never, without retention.
     prune_at: Option<Instant>,
 }
 
-impl Writing {
+impl Writer {
     fn run(mut self) {
         loop {
             match self.next() {
-                Ok(batch) => self.take(batch),
+                Ok(batch) => self.store(batch),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.spool.len() > 0 && Instant::now() >= self.again {
+            if self.spool.len() > 0 && Instant::now() >= self.retry_at {
                 self.catch_up();
             }
             if self.prune_at.is_some_and(|at| at <= Instant::now()) {
@@ -170,38 +168,38 @@ impl Writing {
         self.spool.close();
     }
 
-    /// The next batch; or nothing, when it is time to see to those that wait.
+    /// The next batch; a timeout when the spool or the pruning is due.
     fn next(&self) -> Result<Batch, RecvTimeoutError> {
-        let again = (self.spool.len() > 0).then_some(self.again);
-        match again.into_iter().chain(self.prune_at).min() {
+        let retry_at = (self.spool.len() > 0).then_some(self.retry_at);
+        match retry_at.into_iter().chain(self.prune_at).min() {
             None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(moment) => self.batches.recv_deadline(moment),
+            Some(deadline) => self.batches.recv_deadline(deadline),
         }
     }
 
-    /// Removes rows that are too old, for a while. What is left then has its turn after the next batch.
+    /// Removes old rows for a limited time; the rest follows after the next batch.
     fn prune(&mut self) {
         let Some(retention) = self.retention else { return };
-        let begun = Instant::now();
-        // What waits for the database comes first.
+        let started = Instant::now();
+        // The spool comes first.
         if self.spool.len() > 0 {
-            self.prune_at = Some(begun + PRUNE_EVERY);
+            self.prune_at = Some(started + PRUNE_EVERY);
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let before = now.as_secs_f64() - retention.as_secs_f64();
         let mut pause = PRUNE_EVERY.min(retention);
         loop {
-            match self.ledger.prune(before, PRUNE_ROWS) {
-                Ok(removed) if removed < PRUNE_ROWS => break,
-                Ok(_) if begun.elapsed() < PRUNE_TIME => {}
-                // There are more. Others that want to write, workers say, get a chance in between.
+            match self.database.prune(before, PRUNE_ROWS_MAX) {
+                Ok(removed) if removed < PRUNE_ROWS_MAX => break,
+                Ok(_) if started.elapsed() < PRUNE_TIME_MAX => {}
+                // There are more. Other writers, such as workers, get a chance in between.
                 Ok(_) => {
-                    pause = PRUNE_TIME;
+                    pause = PRUNE_TIME_MAX;
                     break;
                 }
                 Err(error) => {
-                    self.complain(&error, "old rows of the result log cannot be removed now");
+                    self.warn(&error, "cannot remove old rows of the result log, trying again");
                     break;
                 }
             }
@@ -209,73 +207,74 @@ impl Writing {
         self.prune_at = Some(Instant::now() + pause);
     }
 
-    /// Keeps a batch, here or there. If there is room in neither place it waits, and so do those behind it, down to the queue itself.
-    fn take(&mut self, batch: Batch) {
+    /// Stores a batch in the database or the spool. If both fail it is retried, and back-pressure reaches the
+    /// queue's event log.
+    fn store(&mut self, batch: Batch) {
         loop {
-            match self.keep(&batch) {
-                Ok(()) => break self.kept.store(batch.position, Ordering::Release),
-                Err(error) => self.complain(
+            match self.try_store(&batch) {
+                Ok(()) => break self.durable.store(batch.position, Ordering::Release),
+                Err(error) => self.warn(
                     &error,
-                    "the result log cannot go on: what happens waits in the queue, as long as that keeps it",
+                    "the result log cannot be written: events wait in the queue, as long as it retains them",
                 ),
             }
-            // Whoever stops the server does not wait for a disk that is full: the queue keeps the events.
+            // A server that stops does not wait for a full disk: the queue retains the events.
             if self.batches.is_disconnected() {
                 return;
             }
-            std::thread::sleep(TRY_AGAIN);
+            std::thread::sleep(RETRY_EVERY);
             while self.spool.len() > 0 && self.catch_up() {}
         }
     }
 
-    fn keep(&mut self, batch: &Batch) -> Result<(), LogError> {
+    fn try_store(&mut self, batch: &Batch) -> Result<(), LogError> {
         if self.spool.len() == 0 {
-            match self.ledger.write(batch) {
+            match self.database.write(batch) {
                 Ok(()) => return Ok(()),
-                Err(error) => self.is_away(&error),
+                Err(error) => self.database_failed(&error),
             }
         }
         self.spool.add(batch)
     }
 
-    /// Writes the batch that has waited longest. False if it waits still.
+    /// Moves the oldest batch from the spool to the database. False if that fails.
     fn catch_up(&mut self) -> bool {
         let done = match self.spool.first() {
-            Ok(Some((id, batch))) => self.ledger.write(&batch).and_then(|()| self.spool.remove(id)),
+            Ok(Some((id, batch))) => self.database.write(&batch).and_then(|()| self.spool.remove(id)),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
         match done {
             Ok(()) => {
                 if self.spool.len() == 0
-                    && let Some(since) = self.away.take()
+                    && let Some(since) = self.failing_since.take()
                 {
-                    self.said = None;
-                    tracing::info!(away = ?since.elapsed(), "the result log has caught up");
+                    self.warned_at = None;
+                    tracing::info!(after = ?since.elapsed(), "the result log has caught up: its spool is empty");
                 }
                 true
             }
             Err(error) => {
-                self.is_away(&error);
+                self.database_failed(&error);
                 false
             }
         }
     }
 
-    fn is_away(&mut self, error: &LogError) {
-        self.again = Instant::now() + TRY_AGAIN;
-        self.away.get_or_insert_with(Instant::now);
-        self.complain(
+    fn database_failed(&mut self, error: &LogError) {
+        self.retry_at = Instant::now() + RETRY_EVERY;
+        self.failing_since.get_or_insert_with(Instant::now);
+        self.warn(
             error,
-            "the database of the result log is away: what happens waits for it in a file beside it",
+            "cannot write to the database of the result log: batches go to the spool file beside it",
         );
     }
 
-    /// Says what is wrong, but not all the time.
-    fn complain(&mut self, error: &LogError, what: &str) {
-        if self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
-            self.said = Some(Instant::now());
-            tracing::warn!(%error, batches = self.spool.len(), "{what}");
+    /// Logs a problem, at most once per [`WARN_EVERY`].
+    fn warn(&mut self, error: &LogError, message: &str) {
+        if self.warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            self.warned_at = Some(Instant::now());
+            tracing::warn!(%error, batches = self.spool.len(), "{message}");
         }
     }
 }

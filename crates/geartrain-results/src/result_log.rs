@@ -1,29 +1,29 @@
-//! A log as workers write it, and as people read it.
+//! The result log for workers that write it themselves, and for readers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{JobResult, Payload, Popped, Timestamp};
+use parking_lot::Mutex;
 use rusqlite::{Row, named_params, params};
 
 use crate::batch::{cut, cut_text};
 use crate::sqlite::{NEXT_ATTEMPT, Sqlite, failures};
-use crate::{Ending, Entry, Gap, Ledger, LogError, LogPlace, LogSize, Query};
+use crate::{Ending, Entry, Gap, LogError, LogSize, LogTarget, Query};
 
-/// How long somebody else may have the file locked.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long another process may have the file locked.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A log, for workers that write down themselves what they do, and for whoever reads it.
+/// An open result log.
 ///
-/// A server that was started with a result log writes it too, and knows of every attempt; but what came out of a job it only knows if the queue keeps that. A worker
-/// on the same machine may add it: there is one row for each attempt, whoever writes. Every call waits for the disk, and for others that write, up to 5
-/// seconds; in an async program it belongs on a thread that may wait.
+/// A server with `--result-log` writes every attempt, but has the result of a job only if the queue stores
+/// it. A worker on the same machine may add it: both write to the same row of the attempt. Every call blocks
+/// on the disk, and on other writers up to 5 seconds; in an async program it belongs on a blocking thread.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
-/// # let place = std::env::temp_dir().join(format!("geartrain-results-doc-{}", std::process::id()));
-/// # std::fs::create_dir_all(&place)?;
-/// # let url = format!("sqlite:{}", place.join("results.db").display());
+/// # let directory = std::env::temp_dir().join(format!("geartrain-results-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// # let url = format!("sqlite:{}", directory.join("results.db").display());
 /// use geartrain_results::{Ending, Query, ResultLog};
 /// let client = geartrain::connect("memory:").await?;
 /// let log = ResultLog::open(&url)?; // such as sqlite:./results.db
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// let entries = log.entries(&Query { queue: Some("sums".to_owned()), ..Query::default() })?;
 /// assert_eq!((entries[0].jid.as_str(), entries[0].ending), ("j1", Some(Ending::Completed)));
 /// # drop(log);
-/// # std::fs::remove_dir_all(place)?;
+/// # std::fs::remove_dir_all(directory)?;
 /// # Ok(()) }) }
 /// ```
 pub struct ResultLog {
@@ -45,46 +45,46 @@ pub struct ResultLog {
 }
 
 impl ResultLog {
-    /// Opens a log to write and read it, and makes it if there is none.
+    /// Opens a log to write and read it, and creates it if it is missing.
     pub fn open(url: &str) -> Result<ResultLog, LogError> {
-        let place: LogPlace = url.parse()?;
-        Ok(ResultLog::of(Sqlite::open(place.file(), PATIENCE)?))
+        let target: LogTarget = url.parse()?;
+        Ok(ResultLog::of(Sqlite::open(target.file(), BUSY_TIMEOUT)?))
     }
 
-    /// Opens a log that is there.
-    pub fn open_existing(place: &LogPlace) -> Result<ResultLog, LogError> {
-        Ok(ResultLog::of(Sqlite::open_existing(place.file(), PATIENCE)?))
+    /// Opens an existing log.
+    pub fn open_existing(target: &LogTarget) -> Result<ResultLog, LogError> {
+        Ok(ResultLog::of(Sqlite::open_existing(target.file(), BUSY_TIMEOUT)?))
     }
 
     fn of(sqlite: Sqlite) -> ResultLog {
         ResultLog { sqlite: Mutex::new(sqlite) }
     }
 
-    /// Writes down that a worker begins a job, now. Once more changes nothing.
+    /// Records that a worker starts a job now. Idempotent.
     pub fn start(&self, job: &Popped) -> Result<(), LogError> {
         self.upsert(job, Report::Started)
     }
 
-    /// Writes down that a worker has done a job, now, and what came out.
+    /// Records that a worker completed a job now, with its result.
     pub fn completed(&self, job: &Popped, result: &[u8]) -> Result<(), LogError> {
         self.upsert(job, Report::Completed(result))
     }
 
-    /// Writes down that a job failed in the hands of a worker, now, and why.
+    /// Records that a worker failed a job now.
     pub fn failed(&self, job: &Popped, group: &str, message: &str) -> Result<(), LogError> {
         self.upsert(job, Report::Failed(group, message))
     }
 
     fn upsert(&self, job: &Popped, report: Report<'_>) -> Result<(), LogError> {
-        let mut sqlite = self.sqlite();
+        let mut sqlite = self.sqlite.lock();
         let Sqlite { connection, file } = &mut *sqlite;
         write(connection, job, report).map_err(LogError::of(file))
     }
 
-    /// What the log says, oldest first; if that is more than may be, the newest of it.
+    /// The newest entries that match a query, oldest first.
     pub fn entries(&self, query: &Query) -> Result<Vec<Entry>, LogError> {
-        let sqlite = self.sqlite();
-        let wrong = LogError::of(&sqlite.file);
+        let sqlite = self.sqlite.lock();
+        let failed_read = LogError::of(&sqlite.file);
         let failed = if query.failed { format!("AND outcome IN ({})", failures()) } else { String::new() };
         let read = || {
             let mut select = sqlite.connection.prepare(&format!(
@@ -105,14 +105,14 @@ impl ResultLog {
             )?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         };
-        let mut entries = read().map_err(wrong)?;
+        let mut entries = read().map_err(failed_read)?;
         entries.reverse();
         Ok(entries)
     }
 
-    /// Where events were missed, noticed at a moment or later, the oldest first.
+    /// Gaps noticed since a time, oldest first.
     pub fn gaps(&self, since: Option<Timestamp>) -> Result<Vec<Gap>, LogError> {
-        let sqlite = self.sqlite();
+        let sqlite = self.sqlite.lock();
         let read = || {
             let mut select = sqlite.connection.prepare(
                 "SELECT after_position, before_position, noticed FROM gaps WHERE noticed >= ? ORDER BY id",
@@ -126,18 +126,12 @@ impl ResultLog {
         read().map_err(LogError::of(&sqlite.file))
     }
 
-    /// How large the log is. It takes no longer if it is larger.
+    /// The size of the log, in constant time.
     pub fn size(&self) -> Result<LogSize, LogError> {
-        self.sqlite().size()
-    }
-
-    fn sqlite(&self) -> MutexGuard<'_, Sqlite> {
-        // A transaction that panicked was rolled back.
-        self.sqlite.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sqlite.lock().size()
     }
 }
 
-/// What a worker says.
 enum Report<'a> {
     Started,
     Completed(&'a [u8]),
@@ -148,7 +142,7 @@ fn write(connection: &mut rusqlite::Connection, job: &Popped, report: Report<'_>
     let write = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let (jid, worker) = (job.jid.to_string(), job.lock.worker.as_str());
     let (token, now) = (job.lock.token.number() as i64, now());
-    // A server that writes the same log may have been faster, and may not know the token.
+    // The server may have written the row first, without the token.
     let known = write.prepare_cached(
         "UPDATE attempts SET token = ?3 WHERE id = (SELECT id FROM attempts WHERE jid = ?1 AND worker = ?2
              AND attempt IS NOT NULL AND (token = ?3 OR token IS NULL) ORDER BY token IS NULL, attempt DESC LIMIT 1)",
@@ -168,7 +162,7 @@ fn write(connection: &mut rusqlite::Connection, job: &Popped, report: Report<'_>
                 matches!(report, Report::Started).then_some(now),
             ])?;
     }
-    // How it ended the server knows better, if it said so.
+    // The ending that the server wrote, if any, wins.
     let (ending, group, message) = match report {
         Report::Started => return write.commit(),
         Report::Completed(_) => (Ending::Completed, None, None),
@@ -193,8 +187,8 @@ fn now() -> f64 {
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
-    let moment = |place: usize| -> rusqlite::Result<Option<Timestamp>> {
-        Ok(row.get::<_, Option<f64>>(place)?.and_then(|at| Timestamp::new(at).ok()))
+    let time = |column: usize| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<f64>>(column)?.and_then(|at| Timestamp::new(at).ok()))
     };
     let outcome = match row.get::<_, Option<Vec<u8>>>(11)? {
         Some(bytes) => {
@@ -208,8 +202,8 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         queue: row.get(2)?,
         klass: row.get(3)?,
         worker: row.get(4)?,
-        started: moment(5)?,
-        ended: moment(6)?,
+        started: time(5)?,
+        ended: time(6)?,
         ending: row.get::<_, Option<String>>(7)?.as_deref().and_then(Ending::of),
         group: row.get(8)?,
         message: row.get(9)?,

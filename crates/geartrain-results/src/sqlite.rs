@@ -1,4 +1,4 @@
-//! A log in a file of SQLite.
+//! The result log in SQLite: schema, writes and pruning.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use geartrain_core::Timestamp;
 use rusqlite::{CachedStatement, Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
-use crate::size::{beside, bytes_of, create_private};
-use crate::{Batch, Change, Ended, Ending, Gap, Gotten, Ledger, LogError, LogSize, Started};
+use crate::size::{bytes_of, create_private, with_suffix};
+use crate::{Batch, Change, Ended, Ending, Gap, LogError, LogSize, ResultRecord, Started};
 
-/// What says that a file is a log of this kind: `gtrl`.
+/// Identifies the file as a result log: `gtrl`.
 const APPLICATION: i64 = 0x6774_726c;
-/// The version of what is in it.
+/// The version of the schema.
 const VERSION: i64 = 1;
 
 const SCHEMA: &str = "
@@ -49,61 +49,62 @@ CREATE TABLE cursor (
 );
 ";
 
-/// A log in a file of SQLite.
 pub(crate) struct Sqlite {
     pub(crate) connection: Connection,
     pub(crate) file: String,
 }
 
 impl Sqlite {
-    /// Opens a log to write it, and makes it if there is none. Whoever has it locked is waited for so long, each time.
-    pub(crate) fn open(file: &Path, patience: Duration) -> Result<Sqlite, LogError> {
+    /// Opens a log to write, and creates it if it is missing. Each operation waits up to `busy_timeout` for a
+    /// lock.
+    pub(crate) fn open(file: &Path, busy_timeout: Duration) -> Result<Sqlite, LogError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        // If it cannot be made, the database says why.
+        // If this fails, SQLite reports the reason.
         let _ = create_private(file);
-        let mut log = Sqlite::connect(file, flags, patience)?;
+        let mut log = Sqlite::connect(file, flags, busy_timeout)?;
         if !log.is_known()? {
             log.create()?;
         }
-        // Readers and the writer do not wait for each other, and what is committed survives a power cut.
+        // Readers and the writer do not block each other, and commits survive a power cut.
         for (pragma, value) in [("journal_mode", "WAL"), ("synchronous", "FULL")] {
             log.connection.pragma_update(None, pragma, value).map_err(LogError::of(&log.file))?;
         }
         Ok(log)
     }
 
-    /// Opens a log that is there, to read it.
-    pub(crate) fn open_existing(file: &Path, patience: Duration) -> Result<Sqlite, LogError> {
+    /// Opens an existing log to read it.
+    pub(crate) fn open_existing(file: &Path, busy_timeout: Duration) -> Result<Sqlite, LogError> {
         let shown = file.display().to_string();
         if !file.exists() {
             return Err(LogError::Missing { file: shown });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let log = Sqlite::connect(file, flags, patience)?;
+        let log = Sqlite::connect(file, flags, busy_timeout)?;
         if log.is_known()? { Ok(log) } else { Err(LogError::NotALog { file: shown }) }
     }
 
-    fn connect(file: &Path, flags: OpenFlags, patience: Duration) -> Result<Sqlite, LogError> {
+    fn connect(file: &Path, flags: OpenFlags, busy_timeout: Duration) -> Result<Sqlite, LogError> {
         let shown = file.display().to_string();
         let connection = Connection::open_with_flags(file, flags).map_err(LogError::of(&shown))?;
-        connection.busy_timeout(patience).map_err(LogError::of(&shown))?;
+        connection.busy_timeout(busy_timeout).map_err(LogError::of(&shown))?;
         connection.set_prepared_statement_cache_capacity(32);
         Ok(Sqlite { connection, file: shown })
     }
 
-    /// Whether this is a log that this program knows; an error if it is anything but that or an empty file.
+    /// Whether this is a result log of a known version; false if the file is empty, an error if it is
+    /// anything else.
     fn is_known(&self) -> Result<bool, LogError> {
-        let wrong = LogError::of(&self.file);
+        let failed = LogError::of(&self.file);
         let number =
             |pragma: &str| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
         let (application, version) =
-            (number("application_id").map_err(&wrong)?, number("user_version").map_err(&wrong)?);
+            (number("application_id").map_err(&failed)?, number("user_version").map_err(&failed)?);
         let tables: i64 = self
             .connection
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-            .map_err(&wrong)?;
+            .map_err(&failed)?;
         match (application, version) {
             (APPLICATION, VERSION) => Ok(true),
             (APPLICATION, version) if version > VERSION => {
@@ -116,40 +117,46 @@ impl Sqlite {
 
     fn create(&mut self) -> Result<(), LogError> {
         let file = self.file.clone();
-        let wrong = LogError::of(&file);
-        // So that the file can shrink when rows were removed. It only counts before the first table is made.
-        self.connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(&wrong)?;
+        let failed = LogError::of(&file);
+        // So that the file can shrink after rows were removed. It only takes effect before the first table is
+        // created.
+        self.connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(&failed)?;
         let create =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&wrong)?;
-        // Another process may have been faster.
-        let made: i64 =
-            create.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(&wrong)?;
-        if made == 0 {
-            create.execute_batch(SCHEMA).map_err(&wrong)?;
-            create.pragma_update(None, "application_id", APPLICATION).map_err(&wrong)?;
-            create.pragma_update(None, "user_version", VERSION).map_err(&wrong)?;
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&failed)?;
+        // Another process may have created it meanwhile.
+        let tables: i64 =
+            create.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(&failed)?;
+        if tables == 0 {
+            create.execute_batch(SCHEMA).map_err(&failed)?;
+            create.pragma_update(None, "application_id", APPLICATION).map_err(&failed)?;
+            create.pragma_update(None, "user_version", VERSION).map_err(&failed)?;
         }
-        create.commit().map_err(&wrong)?;
+        create.commit().map_err(&failed)?;
         self.is_known().map(|_| ())
     }
 }
 
-impl Ledger for Sqlite {
-    fn position(&mut self) -> Result<Option<u64>, LogError> {
+impl Sqlite {
+    /// The position up to which the log has the queue's events; none if it is new.
+    pub(crate) fn position(&mut self) -> Result<Option<u64>, LogError> {
         position(&self.connection).map_err(LogError::of(&self.file))
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<(), LogError> {
+    /// Adds a batch and its position in one transaction. Changes that are already stored are skipped, so that
+    /// a batch may be written twice.
+    pub(crate) fn write(&mut self, batch: &Batch) -> Result<(), LogError> {
         let Sqlite { connection, file } = self;
         write(connection, batch).map_err(LogError::of(file))
     }
 
-    fn prune(&mut self, before: f64, rows_max: usize) -> Result<usize, LogError> {
+    /// Removes attempts that ended, and gaps noticed, before a time in seconds since the epoch: the oldest
+    /// first and at most `rows_max`, so that writes do not wait long. Returns how many were removed.
+    pub(crate) fn prune(&mut self, before: f64, rows_max: usize) -> Result<usize, LogError> {
         let Sqlite { connection, file } = self;
         prune(connection, before, rows_max).map_err(LogError::of(file))
     }
 
-    fn size(&mut self) -> Result<LogSize, LogError> {
+    pub(crate) fn size(&self) -> Result<LogSize, LogError> {
         let number = |pragma| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
         let read = || -> rusqlite::Result<(i64, Option<f64>)> {
             let oldest = self.connection.query_row(
@@ -169,12 +176,12 @@ impl Ledger for Sqlite {
     }
 }
 
-/// How many pages are given back to the file system after each batch of removed rows.
-const PAGES_RELEASED: usize = 1_000;
+/// How many pages are returned to the file system after each batch of removed rows.
+const PAGES_RELEASED_MAX: usize = 1_000;
 
 fn prune(connection: &mut Connection, before: f64, rows_max: usize) -> rusqlite::Result<usize> {
     let all = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // An attempt that is under way stays, however long ago it began.
+    // A running attempt stays, however long ago it started.
     let attempts = all
         .prepare_cached(
             "DELETE FROM attempts WHERE id IN (SELECT id FROM attempts
@@ -187,8 +194,9 @@ fn prune(connection: &mut Connection, before: f64, rows_max: usize) -> rusqlite:
         .execute(params![before, rows_max.saturating_sub(attempts) as i64])?;
     all.commit()?;
     if attempts > 0 {
-        // Does nothing for a log that an earlier version made: there the room is used again, and no more.
-        connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_RELEASED})"))?.query([]).and_then(
+        // Has no effect on a log created by an earlier version: there the space is reused, but the file does
+        // not shrink.
+        connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_RELEASED_MAX})"))?.query([]).and_then(
             |mut pages| {
                 while pages.next()?.is_some() {}
                 Ok(())
@@ -213,7 +221,7 @@ fn write(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<()> {
         for change in &batch.changes {
             let position = match change {
                 Change::Gap(gap) => {
-                    // A gap that was noted before begins somewhere else than where the log stands now.
+                    // A gap that is already stored does not begin at the current position.
                     if at == Some(gap.after) {
                         statements.gap(gap)?;
                         at = Some(gap.before.saturating_sub(1));
@@ -222,7 +230,7 @@ fn write(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<()> {
                 }
                 Change::Started(started) => started.position,
                 Change::Ended(ended) => ended.position,
-                Change::Gotten(gotten) => gotten.position,
+                Change::Result(result) => result.position,
             };
             if at.is_some_and(|at| position <= at) {
                 continue;
@@ -231,7 +239,7 @@ fn write(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<()> {
                 Change::Started(started) => statements.started(started)?,
                 Change::Ended(ended) if ended.attempted => statements.ended(ended)?,
                 Change::Ended(ended) => statements.ended_unattempted(ended)?,
-                Change::Gotten(gotten) => statements.gotten(gotten)?,
+                Change::Result(result) => statements.set_result(result)?,
                 Change::Gap(_) => {}
             }
         }
@@ -246,7 +254,6 @@ fn write(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<()> {
     all.commit()
 }
 
-/// What is done for each change.
 struct Statements<'a> {
     known: CachedStatement<'a>,
     settle: CachedStatement<'a>,
@@ -267,13 +274,14 @@ impl<'a> Statements<'a> {
         let prepare = |sql: &str| connection.prepare_cached(sql);
         Ok(Statements {
             known: prepare("SELECT 1 FROM attempts WHERE jid = ?1 LIMIT 1")?,
-            // Whoever has the job now, nobody else has: an attempt of which no end was heard was lost.
+            // Only one worker holds a job, so an earlier attempt without an end was lost.
             settle: prepare(
                 "UPDATE attempts SET outcome = 'lost', ended = max(coalesce(ended, ?2), coalesce(started, 0)),
                      ended_position = ?3
                  WHERE jid = ?1 AND started_position IS NOT NULL AND ended_position IS NULL",
             )?,
-            // The worker has written of this attempt itself: it has its token; or, if that is not known, wrote at about the same time.
+            // The worker wrote this attempt itself: same token, or, if that is not known, started at about
+            // the same time.
             adopt: prepare(
                 "UPDATE attempts SET started_position = ?3, queue = ?4, klass = coalesce(klass, ?5)
                  WHERE id = (SELECT id FROM attempts WHERE jid = ?1 AND worker = ?2 AND attempt IS NOT NULL
@@ -317,7 +325,7 @@ impl<'a> Statements<'a> {
         let (worker, queue) = (started.worker.as_str(), started.queue.as_str());
         let (position, token) = (started.position as i64, started.token.map(|token| token as i64));
         let klass = started.klass.as_ref().map(|klass| klass.as_str());
-        // Most jobs are done at the first attempt, and there is nothing to settle.
+        // Most jobs complete at the first attempt, with nothing to settle.
         let mut adopted = 0;
         if self.known.exists([&jid])? {
             self.settle.execute(params![jid, started.at, position])?;
@@ -360,7 +368,7 @@ impl<'a> Statements<'a> {
         if found == 0 { self.insert_ended(ended) } else { Ok(()) }
     }
 
-    /// The job ended while nobody had it.
+    /// The job ended while no worker held it.
     fn ended_unattempted(&mut self, ended: &Ended) -> rusqlite::Result<()> {
         self.settle.execute(params![ended.jid.to_string(), ended.at, ended.position as i64])?;
         self.insert_ended(ended)
@@ -384,9 +392,9 @@ impl<'a> Statements<'a> {
         Ok(())
     }
 
-    fn gotten(&mut self, gotten: &Gotten) -> rusqlite::Result<()> {
-        let jid = gotten.jid.to_string();
-        self.result.execute(params![jid, gotten.code, gotten.bytes, gotten.length as i64])?;
+    fn set_result(&mut self, result: &ResultRecord) -> rusqlite::Result<()> {
+        let jid = result.jid.to_string();
+        self.result.execute(params![jid, result.code, result.bytes, result.length as i64])?;
         Ok(())
     }
 
@@ -396,13 +404,13 @@ impl<'a> Statements<'a> {
     }
 }
 
-/// The words for what went wrong, as SQL lists them.
+/// The endings that are failures, as an SQL list.
 pub(crate) fn failures() -> String {
-    let words = Ending::ALL.into_iter().filter(|ending| ending.is_failure());
-    words.map(|ending| format!("'{}'", ending.as_str())).collect::<Vec<_>>().join(", ")
+    let endings = Ending::ALL.into_iter().filter(|ending| ending.is_failure());
+    endings.map(|ending| format!("'{}'", ending.as_str())).collect::<Vec<_>>().join(", ")
 }
 
-/// The file where batches wait for a log.
+/// The spool file of a log.
 pub(crate) fn spool_of(file: &Path) -> PathBuf {
-    beside(file, "-spool")
+    with_suffix(file, "-spool")
 }

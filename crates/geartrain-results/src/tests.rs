@@ -1,6 +1,6 @@
-//! A log that is written, held up, broken off and read again.
+//! The result log: writing, a locked database, retention, and reading.
 
-#![allow(clippy::unwrap_used, reason = "in a test, that is how to fail")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,21 +15,21 @@ use pollster::block_on;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{
-    Batch, Change, Ended, Ending, Entry, Gap, Heard, Ledger, LogError, LogPlace, Query, RESULT_BYTES_MAX,
-    Recorder, ResultLog, Started, changes, sqlite::Sqlite,
+    Batch, Change, Ended, Ending, Entry, Gap, LogError, LogTarget, Query, RESULT_BYTES_MAX, ReceivedEvent,
+    Recorder, ResultLog, ResultRecord, Started, changes, sqlite::Sqlite,
 };
 
 fn file(scratch: &Scratch) -> PathBuf {
     scratch.path().join("results.db")
 }
 
-fn place(scratch: &Scratch) -> LogPlace {
+fn target(scratch: &Scratch) -> LogTarget {
     format!("sqlite:{}", file(scratch).display()).parse().unwrap()
 }
 
 fn entries(scratch: &Scratch) -> Vec<Entry> {
     let query = Query { limit: 1_000_000, ..Query::default() };
-    ResultLog::open_existing(&place(scratch)).unwrap().entries(&query).unwrap()
+    ResultLog::open_existing(&target(scratch)).unwrap().entries(&query).unwrap()
 }
 
 fn jid(number: u64) -> Jid {
@@ -78,14 +78,14 @@ fn open(scratch: &Scratch) -> Sqlite {
 }
 
 #[test]
-fn what_comes_again_is_not_written_again() {
+fn a_repeated_batch_is_not_written_twice() {
     let scratch = Scratch::new("log");
     let mut log = open(&scratch);
     assert_eq!(log.position().unwrap(), None);
     for _ in 0..2 {
         (1..=3).for_each(|number| log.write(&attempt(number)).unwrap());
     }
-    // A batch of which a part is known already.
+    // A batch that is partly stored already.
     let both = Batch { changes: [attempt(3).changes, attempt(4).changes].concat(), position: 9 };
     log.write(&both).unwrap();
     assert_eq!(log.position().unwrap(), Some(9));
@@ -100,7 +100,7 @@ fn what_comes_again_is_not_written_again() {
 }
 
 #[test]
-fn an_attempt_of_which_no_end_was_heard_is_lost_when_the_next_begins() {
+fn an_attempt_without_an_end_is_lost_when_the_next_one_starts() {
     let scratch = Scratch::new("log");
     let mut log = open(&scratch);
     let warned = match ended(2, 1, Ending::Lost) {
@@ -109,7 +109,7 @@ fn an_attempt_of_which_no_end_was_heard_is_lost_when_the_next_begins() {
         }
         other => other,
     };
-    // Warned, but back in time; then silent for good; then done.
+    // Warned, but back in time; then lost; then completed.
     let changes = vec![
         started(1, 1),
         warned,
@@ -127,7 +127,7 @@ fn an_attempt_of_which_no_end_was_heard_is_lost_when_the_next_begins() {
 }
 
 #[test]
-fn a_gap_is_written_once_and_the_log_goes_on_behind_it() {
+fn a_gap_is_written_once_and_the_log_continues_after_it() {
     let scratch = Scratch::new("log");
     let mut log = open(&scratch);
     log.write(&attempt(10)).unwrap();
@@ -139,14 +139,14 @@ fn a_gap_is_written_once_and_the_log_goes_on_behind_it() {
     (0..2).for_each(|_| log.write(&forwards).unwrap());
     assert_eq!(log.position().unwrap(), Some(39));
     log.write(&attempt(20)).unwrap();
-    // To a queue that was emptied, and counts from the beginning.
+    // A queue that was emptied counts from the beginning.
     let backwards = gap(41, 2);
     log.write(&backwards).unwrap();
     assert_eq!(log.position().unwrap(), Some(1));
     log.write(&attempt(1)).unwrap();
     log.write(&backwards).unwrap();
     log.write(&attempt(1)).unwrap();
-    let read = ResultLog::open_existing(&place(&scratch)).unwrap();
+    let read = ResultLog::open_existing(&target(&scratch)).unwrap();
     let missing: Vec<_> = read.gaps(None).unwrap().iter().map(Gap::missing_max).collect();
     assert_eq!(missing, [Some(18), None]);
     assert_eq!(read.gaps(Some(Timestamp::new(6.0).unwrap())).unwrap(), []);
@@ -154,106 +154,106 @@ fn a_gap_is_written_once_and_the_log_goes_on_behind_it() {
 }
 
 #[test]
-fn what_the_database_does_not_take_waits_and_survives() {
+fn batches_survive_in_the_spool_while_the_database_is_locked() {
     let scratch = Scratch::new("log");
-    let (mut opened, known) = Recorder::open(&place(&scratch)).unwrap();
+    let (mut opened, known) = Recorder::open(&target(&scratch)).unwrap();
     assert_eq!(known, None);
     opened.begin_after(1).unwrap();
     let mut lock = Connection::open(file(&scratch)).unwrap();
     let held = lock.transaction_with_behavior(TransactionBehavior::Exclusive).unwrap();
-    let recorder = opened.record().unwrap();
+    let recorder = opened.start().unwrap();
     for number in 1..=50 {
         assert!(block_on(recorder.write(attempt(number))));
     }
-    until("all of it is kept", || recorder.kept() == 101);
+    until("every batch is durable", || recorder.durable_position() == 101);
     recorder.close();
     assert_eq!(entries(&scratch), []);
 
-    let (opened, known) = Recorder::open(&place(&scratch)).unwrap();
+    let (opened, known) = Recorder::open(&target(&scratch)).unwrap();
     assert_eq!(known, Some(101));
-    let recorder = opened.record().unwrap();
+    let recorder = opened.start().unwrap();
     assert!(block_on(recorder.write(attempt(51))));
     held.rollback().unwrap();
-    until("all of it is written", || entries(&scratch).len() == 51);
+    until("every batch is written", || entries(&scratch).len() == 51);
     recorder.close();
     assert!(!scratch.path().join("results.db-spool").exists());
     assert!(entries(&scratch).iter().all(|entry| entry.attempt == Some(1)));
 }
 
 #[test]
-fn when_no_more_can_wait_nothing_is_lost_either() {
+fn a_full_spool_applies_back_pressure_and_loses_nothing() {
     let scratch = Scratch::new("log");
-    let (mut opened, _) = Recorder::open(&place(&scratch)).unwrap();
-    opened.limit_waiting(1_000);
+    let (mut opened, _) = Recorder::open(&target(&scratch)).unwrap();
+    opened.limit_spool(1_000);
     let mut lock = Connection::open(file(&scratch)).unwrap();
     let held = lock.transaction_with_behavior(TransactionBehavior::Exclusive).unwrap();
-    let recorder = Arc::new(opened.record().unwrap());
+    let recorder = Arc::new(opened.start().unwrap());
     let writer = recorder.clone();
     let writing = std::thread::spawn(move || (1..=50).all(|number| block_on(writer.write(attempt(number)))));
-    until("some of it waits", || recorder.kept() > 0);
-    // Whoever brings more waits themselves.
-    assert!(!writing.is_finished() && recorder.kept() < 101);
+    until("some batches are in the spool", || recorder.durable_position() > 0);
+    // The caller waits.
+    assert!(!writing.is_finished() && recorder.durable_position() < 101);
     held.rollback().unwrap();
     assert!(writing.join().unwrap());
-    until("all of it is written", || entries(&scratch).len() == 50);
+    until("every batch is written", || entries(&scratch).len() == 50);
 }
 
 #[test]
-fn a_log_has_one_recorder() {
+fn a_second_recorder_is_refused() {
     let scratch = Scratch::new("log");
-    let first = Recorder::open(&place(&scratch)).unwrap();
-    assert!(matches!(Recorder::open(&place(&scratch)), Err(LogError::InUse { .. })));
+    let first = Recorder::open(&target(&scratch)).unwrap();
+    assert!(matches!(Recorder::open(&target(&scratch)), Err(LogError::InUse { .. })));
     drop(first);
-    assert!(Recorder::open(&place(&scratch)).is_ok());
+    assert!(Recorder::open(&target(&scratch)).is_ok());
 }
 
 #[test]
-fn what_is_not_a_log_is_left_alone() {
+fn a_file_that_is_no_result_log_is_not_changed() {
     let scratch = Scratch::new("log");
-    let missing = ResultLog::open_existing(&place(&scratch)).err().unwrap();
+    let missing = ResultLog::open_existing(&target(&scratch)).err().unwrap();
     assert!(matches!(missing, LogError::Missing { .. }), "{missing}");
     assert!(!file(&scratch).exists());
 
     std::fs::write(file(&scratch), "this is a letter, and no database of any kind at all").unwrap();
-    let letter = ResultLog::open(&place(&scratch).to_string()).err().unwrap();
+    let letter = ResultLog::open(&target(&scratch).to_string()).err().unwrap();
     assert!(matches!(letter, LogError::NotALog { .. }), "{letter}");
     std::fs::remove_file(file(&scratch)).unwrap();
 
     Connection::open(file(&scratch)).unwrap().execute_batch("CREATE TABLE letters (text)").unwrap();
     let before = std::fs::read(file(&scratch)).unwrap();
-    let other = ResultLog::open(&place(&scratch).to_string()).err().unwrap();
+    let other = ResultLog::open(&target(&scratch).to_string()).err().unwrap();
     assert!(matches!(other, LogError::NotALog { .. }), "{other}");
     assert_eq!(std::fs::read(file(&scratch)).unwrap(), before);
     std::fs::remove_file(file(&scratch)).unwrap();
 
     drop(open(&scratch));
     Connection::open(file(&scratch)).unwrap().pragma_update(None, "user_version", 2).unwrap();
-    let newer = ResultLog::open_existing(&place(&scratch)).err().unwrap();
+    let newer = ResultLog::open_existing(&target(&scratch)).err().unwrap();
     assert!(matches!(newer, LogError::Newer { version: 2, .. }), "{newer}");
 
     for url in ["", "results.db", "sqlite:", "postgres://host/db", "sqlite://host/x"] {
-        assert!(matches!(url.parse::<LogPlace>(), Err(LogError::Url { .. })), "{url}");
+        assert!(matches!(url.parse::<LogTarget>(), Err(LogError::Url { .. })), "{url}");
     }
 }
 
 #[test]
-fn workers_write_themselves_and_everybody_finds_what_they_look_for() {
+fn workers_write_attempts_and_queries_find_them() {
     let scratch = Scratch::new("log");
-    let log = ResultLog::open(&place(&scratch).to_string()).unwrap();
+    let log = ResultLog::open(&target(&scratch).to_string()).unwrap();
     let client = block_on(geartrain::connect("memory:")).unwrap();
     let pop = |queue: &str, number: u64| -> Popped {
         block_on(async { client.put(queue, "welcome", "{}").jid(&jid(number).to_string()).await }).unwrap();
         block_on(client.pop(queue, "w1")).unwrap().unwrap()
     };
-    let (done, wrong, under_way) = (pop("mail", 1), pop("mail", 2), pop("other", 3));
-    for job in [&done, &wrong, &under_way] {
+    let (completed, failed, running) = (pop("mail", 1), pop("mail", 2), pop("other", 3));
+    for job in [&completed, &failed, &running] {
         log.start(job).unwrap();
     }
-    log.completed(&done, &vec![7; RESULT_BYTES_MAX + 1]).unwrap();
-    log.failed(&wrong, "smtp", "it said 451").unwrap();
-    // Who never said that they began.
-    let unsaid = pop("mail", 4);
-    log.completed(&unsaid, b"42").unwrap();
+    log.completed(&completed, &vec![7; RESULT_BYTES_MAX + 1]).unwrap();
+    log.failed(&failed, "smtp", "it said 451").unwrap();
+    // Its start was not recorded.
+    let not_started = pop("mail", 4);
+    log.completed(&not_started, b"42").unwrap();
 
     let find = |query: Query| -> Vec<String> {
         log.entries(&query).unwrap().into_iter().map(|entry| entry.jid).collect()
@@ -280,7 +280,7 @@ fn workers_write_themselves_and_everybody_finds_what_they_look_for() {
 }
 
 #[test]
-fn a_moment_is_as_exact_as_the_history_and_the_log_together_know() {
+fn a_time_combines_the_history_and_the_receive_time() {
     let at = |seconds: f64| Timestamp::new(seconds).unwrap();
     let (queue, worker) = (QueueName::new("mail").unwrap(), WorkerName::new("w1").unwrap());
     let client = block_on(geartrain::connect("memory:")).unwrap();
@@ -288,33 +288,34 @@ fn a_moment_is_as_exact_as_the_history_and_the_log_together_know() {
     let job = block_on(client.get(&jid(1))).unwrap().unwrap();
     let popped =
         |when: f64| HistoryEntry { when: at(when), what: HistoryEvent::Popped { worker: worker.clone() } };
-    let heard = |position, at| Heard {
+    let received = |position, at| ReceivedEvent {
         published: Published {
             position,
             event: Arc::new(Event::Popped { jid: jid(1), queue: queue.clone(), worker: worker.clone() }),
         },
         at,
     };
-    let moments = |history: Vec<HistoryEntry>, heard: &[Heard]| -> Vec<(f64, bool)> {
+    let times = |history: Vec<HistoryEntry>, events: &[ReceivedEvent]| -> Vec<(f64, bool)> {
         let jobs = HashMap::from([(jid(1), Job { history, ..job.clone() })]);
-        let batch = changes(heard, &jobs, &HashMap::new());
-        let moments = batch.changes.iter().map(|change| match change {
+        let batch = changes(events, &jobs, &HashMap::new());
+        let times = batch.changes.iter().map(|change| match change {
             Change::Started(started) => (started.at, started.exact),
             other => panic!("{other:?}"),
         });
-        moments.collect()
+        times.collect()
     };
-    // In the same second it is known more exactly; later, only to the second; without a history, only when it was heard.
-    assert_eq!(moments(vec![popped(10.0)], &[heard(1, at(10.7))]), [(10.7, true)]);
-    assert_eq!(moments(vec![popped(10.0)], &[heard(1, at(95.5))]), [(10.0, true)]);
-    assert_eq!(moments(vec![], &[heard(1, at(95.5))]), [(95.5, false)]);
-    // What is older than the log stands at the beginning of a history, and is passed over.
+    // In the same second, the receive time; later, the second of the history; without a history, the receive
+    // time.
+    assert_eq!(times(vec![popped(10.0)], &[received(1, at(10.7))]), [(10.7, true)]);
+    assert_eq!(times(vec![popped(10.0)], &[received(1, at(95.5))]), [(10.0, true)]);
+    assert_eq!(times(vec![], &[received(1, at(95.5))]), [(95.5, false)]);
+    // Entries older than the log are at the beginning of a history, and are skipped.
     let history = vec![popped(5.0), popped(10.0), popped(20.0)];
-    assert_eq!(moments(history, &[heard(1, at(95.5)), heard(2, at(95.6))]), [(10.0, true), (20.0, true)]);
+    assert_eq!(times(history, &[received(1, at(95.5)), received(2, at(95.6))]), [(10.0, true), (20.0, true)]);
 }
 
-/// A log with so many attempts that ended an hour ago, as many that ended just now, and one that began an
-/// hour ago and is under way.
+/// A log with `rows` attempts that ended an hour ago, as many that ended just now, and one that started an
+/// hour ago and is still running.
 fn filled(scratch: &Scratch, rows: u64) -> f64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let mut log = Sqlite::open(&file(scratch), Duration::from_secs(5)).unwrap();
@@ -334,7 +335,7 @@ fn filled(scratch: &Scratch, rows: u64) -> f64 {
 }
 
 #[test]
-fn attempts_that_ended_too_long_ago_are_removed_few_at_a_time() {
+fn old_attempts_are_removed_in_small_transactions() {
     let scratch = Scratch::new("pruned");
     let rows = geartrain_testkit::scaled(2_000, 200_000);
     let now = filled(&scratch, rows);
@@ -350,8 +351,7 @@ fn attempts_that_ended_too_long_ago_are_removed_few_at_a_time() {
     }
     assert_eq!(removed.iter().sum::<u64>(), rows);
     assert!(removed.iter().all(|few| *few <= 300), "{removed:?}");
-    // What is left is newer, or under way; and the room of the rest is the file system's, or will be used
-    // again.
+    // The rest is newer, or running; the space of the removed rows is returned or reused.
     let left = entries(&scratch);
     assert_eq!(left.len() as u64, rows + 1);
     assert!(left.iter().all(|entry| entry.ending.is_none() || entry.ended.unwrap().get() > now - 60.0));
@@ -362,26 +362,26 @@ fn attempts_that_ended_too_long_ago_are_removed_few_at_a_time() {
 }
 
 #[test]
-fn a_server_that_keeps_attempts_for_a_while_removes_the_others_beside_its_writing() {
+fn a_recorder_with_retention_removes_old_attempts_while_it_writes() {
     let scratch = Scratch::new("retention");
     let rows = 2_000;
     filled(&scratch, rows);
-    let (mut opened, _) = Recorder::open(&place(&scratch)).unwrap();
+    let (mut opened, _) = Recorder::open(&target(&scratch)).unwrap();
     opened.set_retention(Some(Duration::from_secs(600)));
-    let recorder = opened.record().unwrap();
+    let recorder = opened.start().unwrap();
     let position = 2 * rows + 10;
     let changes = vec![started(position, 9_999_999)];
     assert!(block_on(recorder.write(Batch { changes, position })));
     until("the old attempts are removed", || entries(&scratch).len() as u64 == rows + 2);
-    assert_eq!(recorder.kept(), position);
+    assert_eq!(recorder.durable_position(), position);
     recorder.close();
 }
 
 #[test]
-fn only_its_owner_reads_a_log() {
+fn only_the_owner_may_read_a_log() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("private");
-    let (mut opened, _) = Recorder::open(&place(&scratch)).unwrap();
+    let (mut opened, _) = Recorder::open(&target(&scratch)).unwrap();
     opened.begin_after(7).unwrap();
     let mut files: Vec<(String, u32)> = std::fs::read_dir(scratch.path())
         .unwrap()
@@ -396,10 +396,19 @@ fn only_its_owner_reads_a_log() {
     assert!(names.contains(&"results.db-wal") && names.contains(&"results.db-shm"), "{names:?}");
     assert!(names.contains(&"results.db-spool"), "{names:?}");
     assert!(files.iter().all(|(_, mode)| *mode == 0o600), "{files:?}");
-    // A log that exists keeps the mode that its owner gave it.
+    // An existing log keeps its mode.
     drop(opened);
     let shared = std::fs::Permissions::from_mode(0o640);
     std::fs::set_permissions(file(&scratch), shared).unwrap();
-    drop(Recorder::open(&place(&scratch)).unwrap());
+    drop(Recorder::open(&target(&scratch)).unwrap());
     assert_eq!(std::fs::metadata(file(&scratch)).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+/// The spool stores variant names, so a batch of an earlier version must still decode.
+#[test]
+fn a_result_keeps_its_name_in_the_spool() {
+    let record = ResultRecord { position: 1, jid: jid(1), code: 0, bytes: b"42".to_vec(), length: 2 };
+    let encoded = rmp_serde::to_vec_named(&Change::Result(record.clone())).unwrap();
+    assert!(encoded.windows(6).any(|bytes| bytes == b"Gotten"));
+    assert_eq!(rmp_serde::from_slice::<Change>(&encoded).unwrap(), Change::Result(record));
 }

@@ -1,4 +1,4 @@
-//! Sample jobs and workers, so that there is something to look at.
+//! `geartrain server --demo`: sample jobs and workers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use geartrain::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Queue, klass, a payload, and about how long one takes.
+/// Queue, klass, payload, and the duration in milliseconds.
 const WORK: [(&str, &str, &str, u64); 4] = [
     ("demo-mail", "welcome", r#"{"to":"ann@example.org"}"#, 120),
     ("demo-mail", "receipt", r#"{"order":4711}"#, 80),
@@ -17,7 +17,7 @@ const WORK: [(&str, &str, &str, u64); 4] = [
     ("demo-reports", "daily", r#"{"region":"north"}"#, 2_500),
 ];
 
-/// Starts what puts and what works.
+/// Starts one producer and three workers.
 pub(crate) fn start(client: &Client, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
     for (name, queues) in [
         ("demo-1", &["demo-mail"][..]),
@@ -32,20 +32,20 @@ pub(crate) fn start(client: &Client, stop: &CancellationToken, tasks: &mut JoinS
 fn spawn(
     tasks: &mut JoinSet<()>,
     stop: &CancellationToken,
-    what: impl Future<Output = Result<(), Error>> + Send + 'static,
+    task: impl Future<Output = Result<(), Error>> + Send + 'static,
 ) {
     let stop = stop.clone();
     tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            done = what => if let Err(error) = done {
-                tracing::warn!(%error, "a part of the demonstration ended");
+            done = task => if let Err(error) = done {
+                tracing::warn!(%error, "a task of the demonstration ended");
             }
         }
     });
 }
 
-/// Puts a job now and then, one of which waits for others and one of which is for later.
+/// Submits a job now and then, some of them delayed, and a recurring one.
 async fn put(client: Client) -> Result<(), Error> {
     let recur = Recur {
         every: Every::Interval(Seconds::from(15)),
@@ -72,7 +72,7 @@ async fn put(client: Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Works on whatever comes, and fails at some of it.
+/// Works on jobs, and fails or retries some of them.
 async fn work(client: Client, name: &str, queues: &[&str]) -> Result<(), Error> {
     let worker = WorkerName::new(name)?;
     let mut can = Vec::new();
@@ -83,10 +83,10 @@ async fn work(client: Client, name: &str, queues: &[&str]) -> Result<(), Error> 
     for turn in 0u64.. {
         let queue = queues[turn as usize % queues.len()];
         let Some(job) = client.pop_wait(queue, name, Duration::from_millis(500)).await? else { continue };
-        let took = WORK.iter().find(|work| work.1 == job.klass.as_str()).map_or(300, |work| work.3);
+        let milliseconds = WORK.iter().find(|work| work.1 == job.klass.as_str()).map_or(300, |work| work.3);
         for part in 1..=4 {
-            tokio::time::sleep(Duration::from_millis(took / 4)).await;
-            tell(&client, &job, part).await?;
+            tokio::time::sleep(Duration::from_millis(milliseconds / 4)).await;
+            report_progress(&client, &job, part).await?;
         }
         match turn % 13 {
             6 => client.fail(&job, "demo-failure", "every thirteenth job of a demonstration fails").await?,
@@ -97,7 +97,7 @@ async fn work(client: Client, name: &str, queues: &[&str]) -> Result<(), Error> 
     Ok(())
 }
 
-async fn tell(client: &Client, job: &Popped, part: u64) -> Result<(), Error> {
+async fn report_progress(client: &Client, job: &Popped, part: u64) -> Result<(), Error> {
     let progress = Progressed { portion: Portion::new(part, 4)?, seconds_left: None };
     client.run(Progress::new(job.jid.clone(), job.holder(), progress)).await
 }

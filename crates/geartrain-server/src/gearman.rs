@@ -1,4 +1,4 @@
-//! The Gearman front-end, as a server has it.
+//! The Gearman front-end of a server: settings, TLS and start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,27 +17,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::StartError;
 
-/// How Gearman is spoken.
+/// The settings of the Gearman front-end.
 #[derive(Debug, Clone)]
 pub struct GearmanSettings {
-    /// Where. Port 0 takes one that is free.
+    /// The address. Port 0 picks a free port.
     pub address: SocketAddr,
-    /// The host that handles name; this machine's name, if not given.
+    /// The host name in job handles; this machine's name, if not given.
     pub host: Option<String>,
-    /// How many attempts a job has; without end, if not given.
+    /// How many attempts a job gets; no limit, if not given.
     pub attempts_max: Option<u32>,
-    /// How many sleeping workers a job wakes at first; all of them, if 0.
+    /// How many idle workers a new job wakes up at first; all of them, if 0.
     pub wake: usize,
-    /// Whether all clients are told why jobs fail, and not only those who ask for it.
+    /// Whether all clients receive exceptions, not only those that ask for them.
     pub exceptions: bool,
-    /// Whether administrators can stop the server with a word.
+    /// Whether administrators can stop the server with `shutdown`.
     pub shutdown: bool,
-    /// How TLS is spoken, and then nothing else.
+    /// TLS; required, if given.
     pub tls: Option<TlsFiles>,
 }
 
 impl GearmanSettings {
-    /// Everything as it is without a word about it.
+    /// The defaults.
     pub fn new(address: SocketAddr) -> GearmanSettings {
         GearmanSettings {
             address,
@@ -51,37 +51,37 @@ impl GearmanSettings {
     }
 }
 
-/// The files that TLS needs, all in PEM.
+/// The files for TLS, all in PEM.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// The server's certificate, and those between it and its root.
+    /// The server's certificate chain.
     pub certificate: PathBuf,
-    /// The certificate's key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// Those who sign the certificates that clients must have; if there are none, clients need none.
+    /// The authorities that must have signed the client certificates; without it, clients need none.
     pub authorities: Option<PathBuf>,
 }
 
-/// A front that is not at work yet.
-pub(crate) struct Prepared {
+/// A front-end that listens and does not serve yet.
+pub(crate) struct Listening {
     listener: TcpListener,
     address: SocketAddr,
     options: Options,
 }
 
-/// Listens, so that whoever connects early waits.
-pub(crate) async fn prepare(
+/// Binds the address. Early connections wait in the backlog.
+pub(crate) async fn bind(
     settings: &GearmanSettings,
     insecure: bool,
     quit: &CancellationToken,
-) -> Result<Prepared, StartError> {
+) -> Result<Listening, StartError> {
     let address = settings.address;
-    let asks = settings.tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
-    if !address.ip().is_loopback() && !asks && !insecure {
-        let question = "for a certificate: give --gearman-tls-cert, --gearman-tls-key and --gearman-tls-ca";
-        return Err(StartError::Open { address, question });
+    let authenticates = settings.tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
+    if !address.ip().is_loopback() && !authenticates && !insecure {
+        let missing = "certificate: give --gearman-tls-cert, --gearman-tls-key and --gearman-tls-ca";
+        return Err(StartError::Open { address, missing });
     }
-    let tls = settings.tls.as_ref().map(configure).transpose()?;
+    let tls = settings.tls.as_ref().map(tls_config).transpose()?;
     let (listener, address) = crate::listen(address, "--gearman").await?;
     let host = settings.host.clone();
     let options = Options {
@@ -93,25 +93,25 @@ pub(crate) async fn prepare(
         tls,
         ..Options::default()
     };
-    Ok(Prepared { listener, address, options })
+    Ok(Listening { listener, address, options })
 }
 
-/// Begins to serve. Answers where.
+/// Starts serving and returns the bound address.
 pub(crate) fn serve(
-    prepared: Prepared,
+    listening: Listening,
     alone: bool,
     backend: Arc<dyn Backend>,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> SocketAddr {
-    let Prepared { listener, address, options } = prepared;
+    let Listening { listener, address, options } = listening;
     let front = Front::new(backend, Arc::new(SystemClock), Options { sole_server: alone, ..options });
     let stop = stop.clone();
     tasks.spawn(async move { front.serve(listener, stop).await });
     address
 }
 
-fn configure(files: &TlsFiles) -> Result<Arc<ServerConfig>, StartError> {
+fn tls_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, StartError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = certificates("the certificate", &files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| bad("the key", &files.key, error))?;
@@ -141,7 +141,7 @@ fn certificates(what: &'static str, file: &PathBuf) -> Result<Vec<CertificateDer
     let read = CertificateDer::pem_file_iter(file).and_then(|all| all.collect::<Result<Vec<_>, _>>());
     let found = read.map_err(|error| bad(what, file, error))?;
     if found.is_empty() {
-        return Err(bad(what, file, "there is no certificate in it"));
+        return Err(bad(what, file, "it contains no certificate"));
     }
     Ok(found)
 }

@@ -1,8 +1,8 @@
-//! Joins one backend to the front-ends.
+//! The server: joins one backend to the RESP and Gearman front-ends.
 
 mod demo;
-mod follow;
 mod gearman;
+mod result_recorder;
 mod sweep;
 
 use std::net::SocketAddr;
@@ -13,44 +13,44 @@ use geartrain::{Client, Target};
 use geartrain_core::SystemClock;
 use geartrain_front::Admission;
 use geartrain_resp::{Front, Options};
-use geartrain_results::{LogError, LogPlace};
+use geartrain_results::{LogError, LogTarget};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::follow::Follower;
+use crate::result_recorder::ResultRecorder;
 
-/// How long connections may take to end: longer than each of them is given.
+/// How long shutdown waits for connections: longer than each of them may take.
 const STOP_MAX: Duration = Duration::from_secs(15);
 
-/// What a server is to do.
+/// The settings of a server.
 #[derive(Clone)]
 pub struct Settings {
-    /// The URL of the queue that it serves.
+    /// The URL of the queue to serve.
     pub store: String,
-    /// Where RESP is spoken. Port 0 takes one that is free.
+    /// The address for RESP. Port 0 picks a free port.
     pub resp: SocketAddr,
-    /// How Gearman is spoken; not at all, if not given.
+    /// The Gearman front-end, if any.
     pub gearman: Option<GearmanSettings>,
-    /// What clients must say to be let in.
+    /// The password that clients must send.
     pub password: Option<String>,
-    /// Lets everybody in who can reach the address, although it is not this machine's own.
+    /// Allows an address that other machines can reach without a password.
     pub insecure: bool,
-    /// Lets clients remove everything.
+    /// Allows clients to delete everything.
     pub allow_flush: bool,
-    /// Makes jobs and works on them, so that there is something to look at.
+    /// Submits sample jobs and works on them.
     pub demo: bool,
-    /// Where to write down what becomes of every job, if anywhere.
-    pub result_log: Option<LogPlace>,
-    /// How long ago attempts may have ended before they are removed from there; they never are, if not given.
+    /// The result log to write, if any.
+    pub result_log: Option<LogTarget>,
+    /// How long the result log keeps an attempt after it ended; for ever, if not given.
     pub result_log_keep: Option<Duration>,
 }
 
 pub use gearman::{GearmanSettings, TlsFiles};
-// A limit of the process, so the program raises it, and not the server in it.
+// A limit of the process, so the program raises it, and not the server.
 pub use geartrain_front::raise_descriptor_limit;
 
-/// Why there is no server.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -60,62 +60,60 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: is another server running? Choose another address with {flag}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// What it is chosen with.
+        /// The command line flag of the address.
         flag: &'static str,
-        /// Why.
+        /// What failed.
         #[source]
         source: std::io::Error,
     },
-    /// Somebody else has the directory.
-    #[error("another process has {directory}: stop it, or name another directory with --data")]
+    /// Another process owns the directory.
+    #[error("another process uses {directory}: stop it, or choose another directory with --data")]
     InUse {
-        /// Which.
+        /// The data directory.
         directory: String,
     },
     /// The result log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// There is no thread to write it.
-    #[error("the result log cannot be written")]
+    /// The thread of the result log cannot be started.
+    #[error("cannot start the thread that writes the result log")]
     LogThread(#[source] std::io::Error),
-    /// Anybody could come in.
-    #[error(
-        "{address} can be reached from other machines, and nobody is asked {question}, or say --insecure"
-    )]
+    /// Other machines could connect without authentication.
+    #[error("{address} can be reached from other machines, and clients need no {missing}, or --insecure")]
     Open {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// For what, and how that is changed.
-        question: &'static str,
+        /// What is missing, and the flags that add it.
+        missing: &'static str,
     },
-    /// TLS cannot be spoken.
-    #[error("{what} {file} cannot be used: {why}")]
+    /// A TLS file cannot be used.
+    #[error("cannot use {what} {file}: {why}")]
     Tls {
-        /// What the file was to be.
+        /// What the file is for.
         what: &'static str,
-        /// The file.
+        /// The path.
         file: String,
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// A server at work.
+/// A running server.
 pub struct Server {
     client: Client,
-    place: Target,
+    target: Target,
     resp: SocketAddr,
     gearman: Option<SocketAddr>,
     stop: CancellationToken,
-    /// Cancelled when an administrator asks for the end.
+    /// Cancelled when an administrator sends `shutdown`.
     quit: CancellationToken,
-    /// Stopped after the front-ends, because it uses what they do not.
+    /// The front-ends, the sweep and the demonstration.
     tasks: JoinSet<()>,
-    /// Writes the result log, and ends after all that could have something to say.
-    follower: JoinSet<()>,
-    stop_follower: CancellationToken,
+    /// Stopped after everything that may cause events.
+    recorder: JoinSet<()>,
+    stop_recorder: CancellationToken,
 }
 
 impl Server {
@@ -123,40 +121,41 @@ impl Server {
     pub async fn start(settings: &Settings) -> Result<Server, StartError> {
         let address = settings.resp;
         if !address.ip().is_loopback() && settings.password.is_none() && !settings.insecure {
-            let question = "for a password: give one with --password";
-            return Err(StartError::Open { address, question });
+            let missing = "password: give --password";
+            return Err(StartError::Open { address, missing });
         }
         let (listener, resp) = listen(address, "--resp").await?;
         let quit = CancellationToken::new();
         let gearman = match &settings.gearman {
-            Some(gearman) => Some(gearman::prepare(gearman, settings.insecure, &quit).await?),
+            Some(gearman) => Some(gearman::bind(gearman, settings.insecure, &quit).await?),
             None => None,
         };
-        let place = Target::of(&settings.store)?;
-        if let Target::Gearman(url) = &place {
-            let why = "a server keeps its jobs itself or on a Redis; to Gearman servers connect directly";
+        let target = Target::of(&settings.store)?;
+        if let Target::Gearman(url) = &target {
+            let why = "a server stores its jobs itself or in a Redis; connect to Gearman servers directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
         let client = match settings.result_log {
-            Some(_) => geartrain::connect_to_follow(&settings.store).await?,
+            Some(_) => geartrain::connect_as_consumer(&settings.store).await?,
             None => geartrain::connect(&settings.store).await?,
         };
-        // It could be reached through the process that has it, but then there would be two servers of which one is of no use.
-        if matches!(place, Target::Directory { .. }) && !client.is_own_directory() {
-            return Err(StartError::InUse { directory: place.to_string() });
+        // It could be used through the socket of its owner, but a server in front of another server is of no
+        // use.
+        if matches!(target, Target::Directory { .. }) && !client.is_own_directory() {
+            return Err(StartError::InUse { directory: target.to_string() });
         }
-        // Before anybody is let in, so that nothing of what they do is missed.
-        let (stop_follower, mut follower) = (CancellationToken::new(), JoinSet::new());
+        // Before clients can connect, so that no event is missed.
+        let (stop_recorder, mut recorder) = (CancellationToken::new(), JoinSet::new());
         if let Some(log) = &settings.result_log {
-            follower.spawn(
-                Follower::attach(client.clone(), log, settings.result_log_keep)
+            recorder.spawn(
+                ResultRecorder::attach(client.clone(), log, settings.result_log_keep)
                     .await?
-                    .follow(stop_follower.clone()),
+                    .run(stop_recorder.clone()),
             );
         }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        // An engine in this process does what is due by itself.
-        if let Target::Redis(_) = place {
+        // The embedded engine processes due jobs by itself.
+        if let Target::Redis(_) = target {
             tasks.spawn(sweep::sweep(client.clone(), stop.clone()));
         }
         if settings.demo {
@@ -170,56 +169,57 @@ impl Server {
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
         tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
-        let gearman = gearman.map(|prepared| {
-            let alone = !matches!(place, Target::Redis(_));
-            gearman::serve(prepared, alone, client.backend().clone(), &stop, &mut tasks)
+        let gearman = gearman.map(|listening| {
+            let alone = !matches!(target, Target::Redis(_));
+            gearman::serve(listening, alone, client.backend().clone(), &stop, &mut tasks)
         });
         let connections_max = Admission::of_process().connections_max();
         match gearman {
-            Some(gearman) => tracing::info!(store = %place, %resp, %gearman, connections_max, "ready"),
-            None => tracing::info!(store = %place, %resp, connections_max, "ready"),
+            Some(gearman) => tracing::info!(store = %target, %resp, %gearman, connections_max, "ready"),
+            None => tracing::info!(store = %target, %resp, connections_max, "ready"),
         }
-        Ok(Server { client, place, resp, gearman, stop, quit, tasks, follower, stop_follower })
+        Ok(Server { client, target, resp, gearman, stop, quit, tasks, recorder, stop_recorder })
     }
 
-    /// Where RESP is spoken.
+    /// The address for RESP.
     pub fn resp(&self) -> SocketAddr {
         self.resp
     }
 
-    /// Where Gearman is spoken.
+    /// The address for Gearman.
     pub fn gearman(&self) -> Option<SocketAddr> {
         self.gearman
     }
 
-    /// Returns when an administrator has asked for the end.
-    pub async fn asked_to_end(&self) {
+    /// Returns when an administrator has sent `shutdown`.
+    pub async fn shutdown_requested(&self) {
         self.quit.cancelled().await;
     }
 
-    /// Where the queue is.
-    pub fn place(&self) -> &Target {
-        &self.place
+    /// The queue that is served.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
-    /// Takes no more connections, answers what was read, has it kept, and closes the queue.
+    /// Graceful shutdown: accepts no more connections, answers the requests that were read, and closes the
+    /// queue.
     pub async fn stop(mut self) {
         tracing::info!("stopping");
         self.stop.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        // A backend that answers nobody is not waited for for ever.
+        // Bounded, because a backend may never answer.
         if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
-            tracing::warn!("some connections did not end in time");
+            tracing::warn!("some connections did not end in time and were closed");
             self.tasks.abort_all();
         }
-        self.stop_follower.cancel();
-        let ended = async { while self.follower.join_next().await.is_some() {} };
+        self.stop_recorder.cancel();
+        let ended = async { while self.recorder.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_MAX, ended).await.is_err() {
-            tracing::warn!("the result log did not end in time: next time it goes on from where it was");
-            self.follower.abort_all();
+            tracing::warn!("the result log did not end in time: it will continue from where it was");
+            self.recorder.abort_all();
         }
         let client = self.client;
-        // Closing waits for the disk.
+        // Closing blocks on the disk.
         let _ = tokio::task::spawn_blocking(move || drop(client)).await;
         tracing::info!("stopped");
     }

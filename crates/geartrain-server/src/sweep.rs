@@ -1,25 +1,25 @@
-//! Does what falls due on a Redis, where nothing moves by itself; waiters of servers that died are detached
-//! by this too.
+//! Periodic ticks on a Redis, where nothing happens by itself: timeouts, expired jobs, old results, and the
+//! detachment of clients whose server died.
 
 use std::time::Duration;
 
 use geartrain::{Client, Count, Tick, TickReply};
 use tokio_util::sync::CancellationToken;
 
-/// How often to look. Several servers may: whoever comes first does it.
-const EVERY: Duration = Duration::from_secs(1);
+/// How often to send a tick. Several servers may do so: the first one does the work.
+const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// Sends ticks until it is stopped.
+/// Sends ticks until stopped.
 pub(crate) async fn sweep(client: Client, stop: CancellationToken) {
     let count = Count::new(1_000).unwrap_or(Count::MAX);
-    let mut look = tokio::time::interval(EVERY);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut interval = tokio::time::interval(TICK_EVERY);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = look.tick() => {}
+            _ = interval.tick() => {}
         }
-        // As long as there is more than fits, it goes on at once.
+        // While a tick is full, the next one follows at once.
         loop {
             let ticked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -29,7 +29,7 @@ pub(crate) async fn sweep(client: Client, stop: CancellationToken) {
                 Ok(TickReply { done, .. }) if done >= count.get() as u64 && !stop.is_cancelled() => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "what is due cannot be done now");
+                    tracing::warn!(%error, "cannot process what is due, trying again");
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! A geartrain server obeys every rule, seen through the driver.
+//! The conformance suite against a geartrain server, through the Redis driver.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -12,15 +12,15 @@ use geartrain_store::StoreBackend;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// The driver, and the server that it talks to.
-struct Served {
+/// A driver and its server.
+struct ServerAndDriver {
     driver: Option<RedisBackend>,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Served {
-    fn start(clock: Arc<dyn Clock>) -> Served {
+impl ServerAndDriver {
+    fn start(clock: Arc<dyn Clock>) -> ServerAndDriver {
         let stop = CancellationToken::new();
         let (address, addresses) = mpsc::channel();
         let (stopped, its_clock) = (stop.clone(), clock.clone());
@@ -37,7 +37,7 @@ impl Served {
         let address: SocketAddr = addresses.recv().expect("the server starts");
         let url: RedisUrl = format!("redis://{address}").parse().expect("it is a URL");
         let driver = pollster::block_on(RedisBackend::with_clock(url, clock)).expect("the server is there");
-        Served { driver: Some(driver), stop, thread: Some(thread) }
+        ServerAndDriver { driver: Some(driver), stop, thread: Some(thread) }
     }
 
     fn driver(&self) -> &RedisBackend {
@@ -45,7 +45,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServerAndDriver {
     fn drop(&mut self) {
         self.driver = None;
         self.stop.cancel();
@@ -55,7 +55,7 @@ impl Drop for Served {
     }
 }
 
-impl Backend for Served {
+impl Backend for ServerAndDriver {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         self.driver().execute(batch)
     }
@@ -71,9 +71,9 @@ impl Backend for Served {
     fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         self.driver().subscribe_from(after)
     }
-    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
-        self.driver().open_result_stream(front)
+    fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        self.driver().open_result_stream(stream_id)
     }
 }
 
-geartrain_testkit::conformance!(|clock| Arc::new(Served::start(clock)));
+geartrain_testkit::conformance!(|clock| Arc::new(ServerAndDriver::start(clock)));

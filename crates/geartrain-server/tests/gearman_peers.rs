@@ -1,6 +1,7 @@
-//! Real Gearman clients, workers and administrators, unchanged, on a geartrain server: Debian's tools, two libraries for Python and one for Node.
+//! Unmodified Gearman clients, workers and admin tools against a geartrain server: Debian's tools, two
+//! libraries for Python and one for Node.
 //!
-//! The programs that are made with the libraries are in peers/gearman-py and peers/gearman-node.
+//! The programs that use the libraries are in peers/gearman-py and peers/gearman-node.
 
 mod libraries;
 mod mixed;

@@ -1,4 +1,4 @@
-//! Gearman with TLS: who is let in, and who is not.
+//! Gearman with TLS and client certificates.
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// An authority, and what it has signed.
+/// A certificate authority.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -30,7 +30,7 @@ impl Authority {
         (about.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// Somebody who trusts this authority, with a certificate of another, if any.
+    /// A client that trusts this authority, with a certificate signed by another one, if given.
     fn client(&self, signed_by: Option<&Authority>) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
@@ -71,7 +71,7 @@ fn write(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
     file
 }
 
-/// What a server answers to `version`, if it answers.
+/// The reply to `version`, if there is one.
 async fn version(connector: &TlsConnector, server: &Server) -> Option<String> {
     let stream = TcpStream::connect(server.gearman().unwrap()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
@@ -85,7 +85,7 @@ async fn version(connector: &TlsConnector, server: &Server) -> Option<String> {
 }
 
 #[tokio::test]
-async fn only_those_with_a_certificate_of_the_authority_are_let_in() {
+async fn a_client_certificate_of_the_authority_is_required() {
     let (authority, stranger, scratch) = (Authority::new(), Authority::new(), Scratch::new("tls"));
     let (certificate, key) = authority.sign("localhost");
     let files = TlsFiles {
@@ -99,7 +99,7 @@ async fn only_those_with_a_certificate_of_the_authority_are_let_in() {
     assert!(answer.starts_with("OK 1.1.20-geartrain-"), "{answer}");
     assert_eq!(version(&authority.client(Some(&stranger)), &server).await, None);
     assert_eq!(version(&authority.client(None), &server).await, None);
-    // Nothing but TLS is spoken.
+    // Plain text is refused.
     let mut plain = TcpStream::connect(server.gearman().unwrap()).await.unwrap();
     plain.write_all(b"version\n").await.unwrap();
     let mut answer = Vec::new();
@@ -107,7 +107,7 @@ async fn only_those_with_a_certificate_of_the_authority_are_let_in() {
     assert_eq!(answer, b"");
     server.stop().await;
 
-    // Without authorities anybody is let in who speaks TLS.
+    // Without authorities every TLS client is accepted.
     let open = TlsFiles { authorities: None, ..files.clone() };
     let server = Server::start(&settings(Some(open), local)).await.unwrap();
     assert!(version(&authority.client(None), &server).await.is_some());
@@ -115,7 +115,7 @@ async fn only_those_with_a_certificate_of_the_authority_are_let_in() {
 }
 
 #[tokio::test]
-async fn a_public_address_takes_certificates_and_files_that_are_no_good_are_named() {
+async fn a_public_address_needs_client_certificates_and_bad_files_are_named() {
     let everywhere = (Ipv4Addr::UNSPECIFIED, 0).into();
     let Err(StartError::Open { .. }) = Server::start(&settings(None, everywhere)).await else {
         panic!("anybody could come in");

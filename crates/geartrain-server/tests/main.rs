@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
-mod faces;
+
 mod gearman_peers;
 mod gearman_tls;
+mod parity;
 mod qless_py;
 mod result_log;
-mod two;
+mod two_servers;

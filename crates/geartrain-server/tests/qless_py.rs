@@ -1,8 +1,9 @@
-//! Programs with the real Qless client for Python see the same, whoever answers at the port.
+//! The real Qless client for Python sees the same with Qless on Redis, our script on Redis, and a geartrain
+//! server.
 //!
-//! The programs, and what they have to print, are in peers/qless-py.
+//! The programs and their expected output are in peers/qless-py.
 
-mod beside;
+mod shared_redis;
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use geartrain_server::{Server, Settings};
 use geartrain_testkit::peers::RedisServer;
 use tokio::runtime::Runtime;
 
-/// All that the client can do, with times moved by hand.
+/// Every operation of the client, with times set by hand.
 #[test]
 fn a_client_sees_what_it_sees_on_redis() {
     on_each_peer(|port| {
@@ -22,13 +23,13 @@ fn a_client_sees_what_it_sees_on_redis() {
     });
 }
 
-/// The client's own worker class at its jobs: done, handed on, given back, failed, and waited for by another.
+/// The client's own worker class: jobs that complete, advance, retry, fail, and depend on each other.
 #[test]
 fn a_worker_does_its_jobs() {
     on_each_peer(|port| errands(port, port, port));
 }
 
-/// On one Redis, what was put with Qless's own script is worked on with ours, and the other way round.
+/// On one Redis, jobs put with Qless's own script are worked on with ours, and the other way round.
 #[test]
 fn jobs_flow_both_ways_between_two_scripts_on_one_redis() {
     let redis = RedisServer::start(&[]);
@@ -39,22 +40,22 @@ fn jobs_flow_both_ways_between_two_scripts_on_one_redis() {
     errands(redis.port(), geartrain.port(), redis.port());
 }
 
-/// What a worker does with one script is heard of where the other one answers.
+/// Events of a worker with one script reach subscribers of the other.
 #[test]
-fn news_flows_both_ways_between_two_scripts_on_one_redis() {
+fn events_flow_both_ways_between_two_scripts_on_one_redis() {
     let redis = RedisServer::start(&[]);
     let geartrain = Geartrain::start(&redis.url());
     errands(redis.port(), geartrain.port(), geartrain.port());
     let redis = RedisServer::start(&[]);
     let geartrain = Geartrain::start(&redis.url());
     errands(geartrain.port(), redis.port(), geartrain.port());
-    // And everything at one side, but for the ear.
+    // And everything on one side, except the subscriber.
     let redis = RedisServer::start(&[]);
     let geartrain = Geartrain::start(&redis.url());
     errands(redis.port(), redis.port(), geartrain.port());
 }
 
-/// A worker at one port does what is put at another, and it is heard of at a third.
+/// A worker on one port, a client on another, and a subscriber on a third.
 fn errands(worker_port: u16, client_port: u16, listener_port: u16) {
     let queues = ["--name", "peer", "--queue", "errands", "--queue", "goal"];
     let mut worker = Program::start("worker.py", worker_port, &queues);
@@ -67,9 +68,9 @@ fn errands(worker_port: u16, client_port: u16, listener_port: u16) {
     assert_eq!(worker.exit_code(), Some(0));
 }
 
-/// A worker is told on its channel that the job it is at was taken away, and stops working on it.
+/// A worker gets a message on its channel that its job was taken away, and stops working on it.
 #[test]
-fn a_worker_hears_that_its_job_was_taken_away() {
+fn a_worker_is_notified_when_its_job_is_taken() {
     on_each_peer(|port| {
         for how in WAYS_TO_TAKE {
             take_away(port, port, how);
@@ -77,9 +78,9 @@ fn a_worker_hears_that_its_job_was_taken_away() {
     });
 }
 
-/// It is told as well if whoever took the job away used the other script on the same Redis.
+/// Also if the job was taken away with the other script on the same Redis.
 #[test]
-fn a_worker_hears_that_its_job_was_taken_away_with_another_script() {
+fn a_worker_is_notified_when_another_script_takes_its_job() {
     let redis = RedisServer::start(&[]);
     let geartrain = Geartrain::start(&redis.url());
     for how in WAYS_TO_TAKE {
@@ -90,15 +91,15 @@ fn a_worker_hears_that_its_job_was_taken_away_with_another_script() {
 
 const WAYS_TO_TAKE: [&str; 3] = ["cancel", "timeout", "put"];
 
-/// A worker at one port, and somebody at another who takes its jobs away until it has noticed.
+/// A worker on one port, and a client on another that takes its jobs away until it has noticed.
 fn take_away(worker_port: u16, taker_port: u16, how: &str) {
-    // A queue for each, in which nothing is left by the one before.
+    // A new queue for each, so that no jobs are left over.
     let queue = format!("{how}-{worker_port}");
     let mut worker = Program::start("worker.py", worker_port, &["--name", "peer", "--queue", &queue]);
     assert_eq!(worker.line().as_deref(), Some("ready"));
     let mut taker = Program::start("take_away.py", taker_port, &["--queue", &queue, "--by", how]);
-    // Should the taker give up, the worker is told to stop, and then has not said that it lost anything.
-    let mut taker_printed = taker.printed.take().expect("nobody has read it");
+    // If the taker gives up, the worker is stopped without having lost a job, and the test fails.
+    let mut taker_printed = taker.printed.take().expect("it was not read yet");
     let worker_input = worker.input.take();
     let watch = std::thread::spawn(move || {
         let end = taker_printed.next();
@@ -112,9 +113,9 @@ fn take_away(worker_port: u16, taker_port: u16, how: &str) {
     watch.join().expect("the watch saw nothing wrong");
 }
 
-/// Runs it against everyone who has to pass for a Qless.
+/// Runs a check against every implementation of the Qless API.
 fn on_each_peer(check: impl Fn(u16)) {
-    // First where the client runs its own script, which shows that what is expected is what Qless does.
+    // First with the client's own script, which shows that the expected output is Qless's.
     check(RedisServer::start(&[]).port());
     check(Geartrain::start("memory:").port());
     let redis = RedisServer::start(&[]);
@@ -133,7 +134,7 @@ fn assert_same_lines(printed: &str, expected: &str) {
     );
 }
 
-/// One of the programs in peers/qless-py, while it runs. It is ended with this.
+/// A running program of peers/qless-py, killed when dropped.
 struct Program {
     name: String,
     child: Child,
@@ -148,7 +149,7 @@ impl Program {
             .arg("--port")
             .arg(port.to_string())
             .args(arguments)
-            // Nothing is written beside the programs, nor left outside the target directory.
+            // Nothing is written outside the target directory.
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("TMPDIR", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::piped())
@@ -160,9 +161,9 @@ impl Program {
         Program { name: name.to_owned(), child, input, printed }
     }
 
-    /// The next line that it prints; nothing when it has ended.
+    /// Its next line; none when it has ended.
     fn line(&mut self) -> Option<String> {
-        let printed = self.printed.as_mut().expect("nobody else reads it");
+        let printed = self.printed.as_mut().expect("it is read here only");
         printed.next().transpose().expect("it prints text")
     }
 
@@ -174,7 +175,7 @@ impl Program {
         self.child.wait().expect("it was started here").code()
     }
 
-    /// All that it prints, when it has ended well.
+    /// Its output, after it has ended with success.
     fn output(mut self) -> String {
         let mut output = String::new();
         while let Some(line) = self.line() {
@@ -202,7 +203,7 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers/qless-py")
 }
 
-/// The interpreter that has the client, which is installed into the target directory first if it is not there yet.
+/// The interpreter with the client, installed into the target directory on first use.
 fn python() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../qless-py");
     let setup = Command::new(programs().join("setup")).arg(directory).stderr(Stdio::inherit()).output();
@@ -211,7 +212,7 @@ fn python() -> PathBuf {
     PathBuf::from(String::from_utf8(setup.stdout).expect("its path is text").trim_end())
 }
 
-/// A geartrain server, which is stopped with this.
+/// A geartrain server, stopped when dropped.
 struct Geartrain {
     runtime: Runtime,
     server: Option<Server>,

@@ -1,4 +1,4 @@
-//! A server that writes a result log: a row for each attempt, however it ends, whatever the database does meanwhile.
+//! The result log of a server: a row for each attempt, however it ends, even while the database is locked.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,37 +8,37 @@ use geartrain::{
     PutOptions, QueueName, Release, Reply, Seconds, Timeout, WorkerLost, WorkerName,
 };
 use geartrain_core::SystemClock;
-use geartrain_results::{Ending, Entry, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
+use geartrain_results::{Ending, Entry, LogTarget, Query, RESULT_BYTES_MAX, ResultLog};
 use geartrain_server::{Server, Settings, StartError};
 use geartrain_testkit::peers::{RedisServer, Scratch, until};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 
-/// A server with a log, and a client of it.
-struct Logged {
+/// A server with a result log, and a client.
+struct LoggedServer {
     server: Option<Server>,
     client: Client,
     settings: Settings,
     runtime: Runtime,
     scratch: Scratch,
-    /// Behind all of it, if that is where the queue is.
+    /// The Redis that stores the queue, if any.
     redis: Option<RedisServer>,
 }
 
-impl Logged {
-    fn start() -> Logged {
+impl LoggedServer {
+    fn start() -> LoggedServer {
         let scratch = Scratch::new("logged");
         let store = format!("embedded:{}", scratch.path().join("data").display());
-        Logged::on(store, scratch, None)
+        LoggedServer::on(store, scratch, None)
     }
 
-    fn on_redis() -> Logged {
-        // It has on its disk whatever it has answered.
+    fn on_redis() -> LoggedServer {
+        // It syncs before it answers.
         let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
-        Logged::on(redis.url(), Scratch::new("logged"), Some(redis))
+        LoggedServer::on(redis.url(), Scratch::new("logged"), Some(redis))
     }
 
-    fn on(store: String, scratch: Scratch, redis: Option<RedisServer>) -> Logged {
+    fn on(store: String, scratch: Scratch, redis: Option<RedisServer>) -> LoggedServer {
         let settings = Settings {
             gearman: None,
             store,
@@ -53,7 +53,7 @@ impl Logged {
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(Server::start(&settings)).unwrap();
         let client = connect(&runtime, &server);
-        Logged { server: Some(server), client, settings, runtime, scratch, redis }
+        LoggedServer { server: Some(server), client, settings, runtime, scratch, redis }
     }
 
     fn run<T>(&self, what: impl Future<Output = Result<T, geartrain::Error>>) -> T {
@@ -66,7 +66,7 @@ impl Logged {
         }
     }
 
-    fn start_again(&mut self) {
+    fn restart(&mut self) {
         self.stop();
         let server = self.runtime.block_on(Server::start(&self.settings)).unwrap();
         self.client = connect(&self.runtime, &server);
@@ -85,11 +85,11 @@ impl Logged {
         ResultLog::open_existing(&log_in(&self.scratch)).unwrap()
     }
 
-    /// What the log says of a job, once it says so much and the last attempt is over.
+    /// The rows of a job, once there are this many and the last attempt has ended.
     fn ended(&self, jid: &str, rows: usize) -> Vec<Entry> {
         let log = self.log();
         let query = Query { jid: Some(jid.to_owned()), ..Query::default() };
-        until("the log has it", || {
+        until("the log has the rows", || {
             let entries = log.entries(&query).unwrap();
             entries.len() == rows && entries.iter().all(|entry| entry.ending.is_some())
         });
@@ -108,7 +108,7 @@ impl Logged {
         count as u64
     }
 
-    /// Puts and completes jobs, a hundred at a time.
+    /// Submits and completes jobs, a hundred at a time.
     fn lifecycles(&self, first: usize, count: usize) {
         let (mail, welcome) = (QueueName::new("mail").unwrap(), geartrain::Klass::new("welcome").unwrap());
         let pop =
@@ -130,13 +130,13 @@ impl Logged {
     }
 }
 
-impl Drop for Logged {
+impl Drop for LoggedServer {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn log_in(scratch: &Scratch) -> LogPlace {
+fn log_in(scratch: &Scratch) -> LogTarget {
     format!("sqlite:{}", scratch.path().join("results.db").display()).parse().unwrap()
 }
 
@@ -148,10 +148,10 @@ fn endings(entries: &[Entry]) -> Vec<Ending> {
     entries.iter().map(|entry| entry.ending.unwrap()).collect()
 }
 
-/// Every way in which an attempt can end, on a queue of our own and on a Redis.
-fn every_attempt_has_its_row(logged: &Logged) {
+/// Every way in which an attempt can end, on an embedded queue and on a Redis.
+fn check_every_ending(logged: &LoggedServer) {
     let client = &logged.client;
-    // Given back, then done.
+    // Retried, then completed.
     logged.put("done");
     let job = logged.pop("w1");
     logged.run(client.retry(&job, Duration::ZERO));
@@ -166,7 +166,7 @@ fn every_attempt_has_its_row(logged: &Logged) {
     }
     assert!(entries[1].exact && entries[1].outcome.is_none());
 
-    // Failed, put back to work, and cancelled while a worker has it.
+    // Failed, requeued, and cancelled while running.
     logged.put("failed");
     let job = logged.pop("w1");
     logged.run(client.fail(&job, "smtp", "it said 451"));
@@ -182,7 +182,7 @@ fn every_attempt_has_its_row(logged: &Logged) {
     let said = (entries[0].group.as_deref(), entries[0].message.as_deref());
     assert_eq!(said, (Some("smtp"), Some("it said 451")));
 
-    // Handed back by a worker that was interrupted, and then by one that died.
+    // Released by its worker, and then lost with another one.
     logged.put("handed");
     let job = logged.pop("w1");
     logged.run(client.run(Release { jid: job.jid.clone(), holder: job.holder() }));
@@ -195,7 +195,7 @@ fn every_attempt_has_its_row(logged: &Logged) {
     assert_eq!(endings(&entries), [Ending::HandedBack, Ending::Crashed, Ending::Advanced]);
     assert_eq!(entries[1].message.as_deref(), Some("killed by signal 9"));
 
-    // Taken away, and given to another.
+    // Taken away, and popped by another worker.
     logged.put("taken");
     let job = logged.pop("w1");
     logged.run(client.run(Timeout { jids: vec![job.jid] }));
@@ -203,7 +203,8 @@ fn every_attempt_has_its_row(logged: &Logged) {
     logged.run(client.complete(&job));
     assert_eq!(endings(&logged.ended("taken", 2)), [Ending::Lost, Ending::Completed]);
 
-    // Silent until its lock ran out: the first who asks has it warned, and another gets it when its grace is over.
+    // The lock expired: the next pop warns the worker, and another worker gets the job after the grace
+    // period.
     logged.put("silent");
     logged.pop("w1");
     let mail = QueueName::new("mail").unwrap();
@@ -220,24 +221,24 @@ fn every_attempt_has_its_row(logged: &Logged) {
     logged.run(client.complete(&job));
     assert_eq!(endings(&logged.ended("silent", 2)), [Ending::Lost, Ending::Completed]);
 
-    // Not begun in time.
+    // Expired before it started.
     let soon = std::time::SystemTime::now() + Duration::from_millis(100);
     logged.run(async { client.put("unworked", "welcome", "{}").jid("stale").expires(soon).await });
     let entry = logged.ended("stale", 1).remove(0);
     assert_eq!((entry.ending, entry.attempt, entry.started), (Some(Ending::Expired), None, None));
     assert_eq!(entry.group.as_deref(), Some("expired-unworked"));
 
-    // Longer than it may take, twice.
+    // Timed out, twice.
     logged.run(async {
         client.put("mail", "welcome", "{}").jid("late").retries(1).timeout(Duration::from_millis(1)).await
     });
     logged.pop("w1");
-    until("it is there again", || logged.run(client.pop("mail", "w2")).is_some());
+    until("the job is in the queue again", || logged.run(client.pop("mail", "w2")).is_some());
     let entries = logged.ended("late", 2);
     assert_eq!(endings(&entries), [Ending::TimedOut, Ending::TimedOut]);
     assert_eq!(entries[1].group.as_deref(), Some("timed-out-mail"));
 
-    // Never begun.
+    // Never started.
     let jid = logged.put("unbegun");
     assert!(logged.run(client.cancel(&jid)));
     let entries = logged.ended("unbegun", 1);
@@ -246,7 +247,7 @@ fn every_attempt_has_its_row(logged: &Logged) {
         (Some(Ending::Canceled), None, None)
     );
 
-    // What went wrong is found by that alone.
+    // The query for failures finds exactly these.
     let wrong = logged.log().entries(&Query { failed: true, ..Query::default() }).unwrap();
     assert_eq!(
         wrong.iter().map(|entry| (entry.jid.as_str(), entry.ending.unwrap())).collect::<Vec<_>>(),
@@ -267,17 +268,17 @@ fn every_attempt_has_its_row(logged: &Logged) {
 
 #[test]
 fn every_attempt_has_its_row_however_it_ended() {
-    every_attempt_has_its_row(&Logged::start());
+    check_every_ending(&LoggedServer::start());
 }
 
 #[test]
 fn every_attempt_has_its_row_however_it_ended_on_a_redis() {
-    every_attempt_has_its_row(&Logged::on_redis());
+    check_every_ending(&LoggedServer::on_redis());
 }
 
 #[test]
-fn a_result_that_the_queue_keeps_is_in_the_log_up_to_a_size() {
-    let logged = Logged::start();
+fn a_stored_result_is_in_the_log_up_to_a_size() {
+    let logged = LoggedServer::start();
     for (jid, bytes, code) in
         [("small", b"42".to_vec(), 0), ("large", vec![7; RESULT_BYTES_MAX + 1], 3), ("none", Vec::new(), 0)]
     {
@@ -288,14 +289,14 @@ fn a_result_that_the_queue_keeps_is_in_the_log_up_to_a_size() {
         let complete = Complete { result, ..Complete::new(job.jid.clone(), job.holder()) };
         logged.run(logged.client.run(complete));
         logged.ended(jid, 1);
-        until("the result is there", || logged.ended(jid, 1)[0].outcome.is_some());
+        until("the log has the result", || logged.ended(jid, 1)[0].outcome.is_some());
         let entry = logged.ended(jid, 1).remove(0);
         let kept = entry.outcome.as_ref().unwrap();
         assert_eq!((kept.code, entry.result_bytes), (code, bytes.len() as u64), "{jid}");
         assert_eq!(kept.bytes.bytes(), &bytes[..bytes.len().min(RESULT_BYTES_MAX)], "{jid}");
         assert_eq!(entry.is_cut(), jid == "large");
     }
-    // What was said about a failure is cut too, and not in the middle of a character.
+    // The message of a failure is cut off too, at a character boundary.
     logged.put("said");
     let job = logged.pop("w1");
     let message = "ä".repeat(RESULT_BYTES_MAX);
@@ -306,8 +307,8 @@ fn a_result_that_the_queue_keeps_is_in_the_log_up_to_a_size() {
 }
 
 #[test]
-fn a_job_that_is_forgotten_at_once_has_a_row_with_what_its_events_say() {
-    let logged = Logged::start();
+fn a_job_removed_at_its_end_has_a_row_from_its_events() {
+    let logged = LoggedServer::start();
     let (queue, jid) = (QueueName::new("mail").unwrap(), Jid::new("gone").unwrap());
     let terms = Some(Box::new(PutOptions { on_end: OnEnd::Forget, ..PutOptions::default() }));
     let put = Put { options: terms, ..Put::new(queue, jid, geartrain::Klass::new("welcome").unwrap(), "{}") };
@@ -320,17 +321,17 @@ fn a_job_that_is_forgotten_at_once_has_a_row_with_what_its_events_say() {
 }
 
 #[test]
-fn an_attempt_that_began_before_the_log_has_a_row_when_it_ends() {
-    let mut logged = Logged::start();
+fn an_attempt_that_started_before_the_log_has_a_row_when_it_ends() {
+    let mut logged = LoggedServer::start();
     logged.stop();
     std::fs::remove_file(log_in(&logged.scratch).file()).unwrap();
     let with_log = logged.settings.clone();
     logged.settings.result_log = None;
-    logged.start_again();
+    logged.restart();
     logged.put("early");
     let job = logged.pop("w1");
     logged.settings = with_log;
-    logged.start_again();
+    logged.restart();
     let complete = Complete::new(job.jid.clone(), Holder::Token(job.lock.token));
     logged.run(logged.client.run(complete));
     let entry = logged.ended("early", 1).remove(0);
@@ -339,24 +340,24 @@ fn an_attempt_that_began_before_the_log_has_a_row_when_it_ends() {
 }
 
 #[test]
-fn a_worker_that_writes_itself_and_the_server_write_one_row() {
-    let logged = Logged::start();
+fn a_worker_and_the_server_write_the_same_row() {
+    let logged = LoggedServer::start();
     let own = logged.log();
     for (number, first) in [true, false].into_iter().enumerate() {
         let jid = format!("own-{number}");
         logged.put(&jid);
         let job = logged.pop("w1");
         if !first {
-            // The server's row is there before the worker's.
+            // The server's row comes first.
             let query = Query { jid: Some(jid.clone()), ..Query::default() };
-            until("the server has written", || own.entries(&query).unwrap().len() == 1);
+            until("the server has written the row", || own.entries(&query).unwrap().len() == 1);
         }
         own.start(&job).unwrap();
         own.start(&job).unwrap();
         own.completed(&job, b"nobody else knows this").unwrap();
         logged.run(logged.client.complete(&job));
         let position = "SELECT count(*) FROM attempts WHERE jid = ? AND ended_position IS NOT NULL";
-        until("the server has written that it ended", || {
+        until("the server has written the end", || {
             logged.database().query_row(position, [&jid], |row| row.get::<_, i64>(0)).unwrap() == 1
         });
         let entry = logged.ended(&jid, 1).remove(0);
@@ -365,16 +366,16 @@ fn a_worker_that_writes_itself_and_the_server_write_one_row() {
     }
 }
 
-/// The queue answers while the database is locked, and all of it is there afterwards.
-fn a_locked_database_loses_nothing(logged: &mut Logged) {
+/// The queue answers while the database is locked, and every row is there afterwards.
+fn a_locked_database_loses_nothing(logged: &mut LoggedServer) {
     const JOBS: usize = 4_000;
     logged.lifecycles(0, 100);
-    until("the log goes on", || logged.count() == 100);
+    until("the log has the first rows", || logged.count() == 100);
     let mut lock = logged.database();
     let held = lock.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive).unwrap();
     logged.lifecycles(100, JOBS);
-    // All of it waits beside the database, so the server may even end meanwhile.
-    logged.start_again();
+    // The spool is durable, so the server may even restart meanwhile.
+    logged.restart();
     logged.lifecycles(100 + JOBS, JOBS);
     assert_eq!(logged.count(), 100);
     held.rollback().unwrap();
@@ -389,7 +390,7 @@ fn a_locked_database_loses_nothing(logged: &mut Logged) {
         .unwrap();
     assert_eq!(doubled, 0);
     assert_eq!(logged.log().gaps(None).unwrap(), []);
-    // Nothing is left beside it.
+    // The spool file is removed.
     logged.stop();
     let files = std::fs::read_dir(logged.scratch.path()).unwrap();
     let left: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
@@ -397,27 +398,27 @@ fn a_locked_database_loses_nothing(logged: &mut Logged) {
 }
 
 #[test]
-fn a_locked_database_holds_nobody_up_and_loses_nothing() {
-    a_locked_database_loses_nothing(&mut Logged::start());
+fn a_locked_database_neither_blocks_the_queue_nor_loses_rows() {
+    a_locked_database_loses_nothing(&mut LoggedServer::start());
 }
 
 #[test]
-fn a_locked_database_holds_nobody_up_and_loses_nothing_on_a_redis() {
-    a_locked_database_loses_nothing(&mut Logged::on_redis());
+fn a_locked_database_neither_blocks_the_queue_nor_loses_rows_on_a_redis() {
+    a_locked_database_loses_nothing(&mut LoggedServer::on_redis());
 }
 
 #[test]
-fn what_was_missed_is_written_down_as_a_gap() {
-    let mut logged = Logged::on_redis();
+fn missed_events_are_recorded_as_a_gap() {
+    let mut logged = LoggedServer::on_redis();
     logged.lifecycles(0, 100);
-    until("the log goes on", || logged.count() == 100);
-    // Nobody holds events there, and without a log more happens than is kept for everybody.
+    until("the log has the first rows", || logged.count() == 100);
+    // On a Redis no events are held for the log, and without it more happen than are retained.
     let with_log = logged.settings.clone();
     logged.settings.result_log = None;
-    logged.start_again();
+    logged.restart();
     logged.lifecycles(100, 5_000);
     logged.settings = with_log;
-    logged.start_again();
+    logged.restart();
     logged.put("after");
     let job = logged.pop("w1");
     logged.run(logged.client.complete(&job));
@@ -425,32 +426,32 @@ fn what_was_missed_is_written_down_as_a_gap() {
     let gaps = logged.log().gaps(None).unwrap();
     assert_eq!(gaps.len(), 1);
     assert!(gaps[0].missing_max().unwrap() >= 5_000, "{gaps:?}");
-    // What was still kept is there.
+    // The events still retained are there.
     assert!((3_000..5_100).contains(&logged.count()), "{}", logged.count());
 
-    // It happens once: who starts again has nothing to add.
-    logged.start_again();
+    // The gap is recorded once: a restart adds nothing.
+    logged.restart();
     assert_eq!(logged.log().gaps(None).unwrap().len(), 1);
 }
 
 #[test]
-fn what_happens_while_a_directory_is_served_without_its_log_is_found_if_it_is_still_there() {
-    let mut logged = Logged::start();
+fn events_of_a_time_without_the_log_are_caught_up_on_if_retained() {
+    let mut logged = LoggedServer::start();
     logged.lifecycles(0, 100);
-    until("the log goes on", || logged.count() == 100);
+    until("the log has the first rows", || logged.count() == 100);
     let with_log = logged.settings.clone();
     logged.settings.result_log = None;
-    logged.start_again();
+    logged.restart();
     logged.lifecycles(100, 1_000);
     logged.settings = with_log;
-    logged.start_again();
+    logged.restart();
     until("the log has caught up", || logged.count() == 1_100);
     assert_eq!(logged.log().gaps(None).unwrap(), []);
 }
 
 #[test]
-fn a_redis_that_is_killed_and_started_again_costs_the_log_nothing() {
-    let mut logged = Logged::on_redis();
+fn a_restarted_redis_loses_no_rows() {
+    let mut logged = LoggedServer::on_redis();
     for round in 0..3 {
         logged.lifecycles(round * 500, 500);
         let redis = logged.redis.as_mut().unwrap();
@@ -463,14 +464,14 @@ fn a_redis_that_is_killed_and_started_again_costs_the_log_nothing() {
 }
 
 #[test]
-fn a_queue_that_was_emptied_is_a_gap_too() {
-    let mut logged = Logged::start();
-    logged.start_again();
+fn an_emptied_queue_is_a_gap() {
+    let mut logged = LoggedServer::start();
+    logged.restart();
     logged.lifecycles(0, 100);
-    until("the log goes on", || logged.count() == 100);
+    until("the log has the first rows", || logged.count() == 100);
     logged.stop();
     std::fs::remove_dir_all(logged.scratch.path().join("data")).unwrap();
-    logged.start_again();
+    logged.restart();
     logged.put("anew");
     let job = logged.pop("w1");
     logged.run(logged.client.complete(&job));
@@ -480,8 +481,8 @@ fn a_queue_that_was_emptied_is_a_gap_too() {
 }
 
 #[test]
-fn a_log_belongs_to_one_server() {
-    let logged = Logged::start();
+fn a_second_server_cannot_use_the_same_log() {
+    let logged = LoggedServer::start();
     let store = format!("embedded:{}", logged.scratch.path().join("other").display());
     let other = Settings { store, ..logged.settings.clone() };
     let error = logged.runtime.block_on(Server::start(&other)).err().expect("it does not start");

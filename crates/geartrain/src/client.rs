@@ -1,25 +1,30 @@
-//! What a program does with a queue.
+//! The client: one method per everyday operation, and [`Client::run`] for the others.
 
+#[cfg(feature = "embedded")]
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain_store::StoreBackend;
+#[cfg(feature = "embedded")]
+use geartrain_store::{BackedUp, OpenError, StoreBackend};
 
-use crate::serving::Serving;
+#[cfg(feature = "socket")]
+use crate::socket::SocketServer;
 use crate::{
-    Answer, Awaited, BackedUp, Backend, Call, Cancel, Complete, CompleteReply, Ended, Error, Fail, Get,
-    Group, Heartbeat, Jid, Job, Next, OpenError, Operation, Payload, Pop, PopReply, Popped, Put, PutRequest,
-    QueueCounts, QueueName, Queues, ResultStream, Retry, Subscription, Timestamp, WorkerName,
+    Answer, Awaited, Backend, Call, Cancel, Complete, CompleteReply, Ended, Error, Fail, Get, Group,
+    Heartbeat, Jid, Job, Next, Operation, Payload, Pop, PopReply, Popped, Put, PutRequest, QueueCounts,
+    QueueName, Queues, ResultStream, Retry, Subscription, Timestamp, WorkerName,
 };
 
-/// A queue, as a program uses it. Clones share the same one.
+/// A connection to a queue. Clones share it.
 #[derive(Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
-    /// Lets other processes in, if the queue is in a directory of this one. Before the store, because it ends first.
-    _serving: Option<Arc<Serving>>,
-    /// The same backend, if it is in this process.
+    /// Shares the directory that this process owns. Declared before the store, so that it stops first.
+    #[cfg(feature = "socket")]
+    _socket: Option<Arc<SocketServer>>,
+    /// The same backend, if this process owns the directory.
+    #[cfg(feature = "embedded")]
     store: Option<Arc<StoreBackend>>,
 }
 
@@ -30,33 +35,48 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of a backend.
+    /// Wraps a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Client {
-        Client { backend, _serving: None, store: None }
+        Client {
+            backend,
+            #[cfg(feature = "socket")]
+            _socket: None,
+            #[cfg(feature = "embedded")]
+            store: None,
+        }
     }
 
+    #[cfg(feature = "embedded")]
+    #[cfg_attr(not(feature = "socket"), allow(unused_variables, reason = "the directory is not shared"))]
     pub(crate) fn of_store(store: Arc<StoreBackend>, directory: &Path) -> Client {
-        let serving = Serving::start(store.clone(), directory).map(Arc::new);
-        Client { backend: store.clone(), _serving: serving, store: Some(store) }
+        Client {
+            backend: store.clone(),
+            #[cfg(feature = "socket")]
+            _socket: SocketServer::start(store.clone(), directory).map(Arc::new),
+            store: Some(store),
+        }
     }
 
-    /// Whether the queue is in a directory of this process.
+    /// Whether this process owns the queue's directory.
     pub fn is_own_directory(&self) -> bool {
-        self.store.is_some()
+        #[cfg(feature = "embedded")]
+        return self.store.is_some();
+        #[cfg(not(feature = "embedded"))]
+        false
     }
 
-    /// What carries out the commands.
+    /// The backend that executes the commands.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// Copies all that the queue keeps into a directory, which must be empty or not there, while work goes on. The copy opens like the original, and
-    /// all that was acknowledged before the call is in it. Only an `embedded:` queue can be copied so.
+    /// Copies an `embedded:` queue into a directory, which must be empty or missing, while work goes on. The
+    /// copy opens like the original and has everything that was acknowledged before the call.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
-    /// # let place = std::env::temp_dir().join(format!("geartrain-backup-doc-{}", std::process::id()));
-    /// # let (data, copy) = (place.join("data"), place.join("copy"));
+    /// # let root = std::env::temp_dir().join(format!("geartrain-backup-doc-{}", std::process::id()));
+    /// # let (data, copy) = (root.join("data"), root.join("copy"));
     /// let client = geartrain::connect(&format!("embedded:{}", data.display())).await?;
     /// let jid = client.put("mail", "welcome", "{}").await?;
     /// client.backup(&copy).await?;
@@ -64,16 +84,17 @@ impl Client {
     /// let other = geartrain::connect(&format!("embedded:{}", copy.display())).await?;
     /// assert!(other.get(&jid).await?.is_some());
     /// # drop((client, other));
-    /// # std::fs::remove_dir_all(place)?;
+    /// # std::fs::remove_dir_all(root)?;
     /// # Ok(()) }) }
     /// ```
+    #[cfg(feature = "embedded")]
     pub async fn backup(&self, to: &Path) -> Result<BackedUp, Error> {
-        let why = "only the process that has an embedded: directory can copy it, and this one has none";
+        let why = "only the process that owns an embedded: directory can copy it, and this one does not";
         let store = self.store.as_ref().ok_or(Error::Backup(OpenError::NothingKept { why }))?;
         store.backup(to).await.map_err(Error::Backup)
     }
 
-    /// Asks for any operation.
+    /// Runs any operation.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -90,7 +111,8 @@ impl Client {
         reply.ok_or(Error::WrongAnswer)
     }
 
-    /// Asks for several operations at once, which is much faster than one after the other. One may be refused and the next one done.
+    /// Runs several operations in one batch, which is much faster than one at a time. A refused operation
+    /// does not stop the next one.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -108,37 +130,37 @@ impl Client {
         Ok(self.backend.execute(calls).await?)
     }
 
-    /// Puts a job into a queue, for the code that `klass` names, with a payload that nobody but that code looks at.
+    /// Submits a job to a queue. `klass` names the code that runs it, and the payload is opaque to the queue.
     pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest {
         PutRequest::new(self.clone(), queue, klass, payload.into())
     }
 
-    /// The same for a put that is written already.
+    /// Submits a job that is already built as a [`Put`].
     pub fn request(&self, put: Put) -> PutRequest {
         PutRequest::of(self.clone(), put)
     }
 
-    /// Puts a job and waits until it has ended, but no longer than so if a time is given. If that is over, the error is
-    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), nobody waits any more, and the job goes on.
+    /// Submits a job and waits for its result, at most for `wait` if given. After that the error is
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), and the job goes on without this client.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
     /// use std::time::Duration;
-    /// use geartrain::{Complete, Error, Holder, Outcome, WaitError};
+    /// use geartrain::{Complete, Error, Holder, JobResult, WaitError};
     /// let client = geartrain::connect("memory:").await?;
     ///
     /// let worker = client.clone();
     /// let at_work = std::thread::spawn(move || pollster::block_on(async {
     ///     let job = worker.pop_wait("sums", "worker-1", Duration::from_secs(30)).await?.expect("there is a job");
-    ///     let result = Some(Box::new(Outcome { code: 0, bytes: "42".into() }));
+    ///     let result = Some(Box::new(JobResult { code: 0, bytes: "42".into() }));
     ///     worker.run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) }).await
     /// }));
     /// let ended = client.put_and_wait(client.put("sums", "add", "[40,2]"), None).await?;
     /// assert!(ended.is_completed());
-    /// assert_eq!(ended.outcome.bytes.text(), Some("42"));
+    /// assert_eq!(ended.result.bytes.text(), Some("42"));
     /// # at_work.join().expect("it does not panic")?;
     ///
-    /// let put = client.put("nobody-works-here", "add", "[1,1]").while_awaited();
+    /// let put = client.put("no-workers", "add", "[1,1]").while_awaited();
     /// let late = client.put_and_wait(put, Some(Duration::from_millis(1))).await;
     /// assert!(matches!(late, Err(Error::Wait(WaitError::TimedOut { .. }))));
     /// # Ok(()) }) }
@@ -147,13 +169,14 @@ impl Client {
         self.put_and_follow(put).await?.end(wait).await
     }
 
-    /// Puts a job, to hear what its worker says while it works and how it ends.
+    /// Submits a job and opens its result stream: chunks, warnings and progress while it runs, then its
+    /// result.
     pub async fn put_and_follow(&self, put: PutRequest) -> Result<Awaited, Error> {
         Awaited::put(self, put).await
     }
 
-    /// Waits until a job has ended, but no longer than so if a time is given. If it ended before, the answer is the result that was kept, and without
-    /// one the error is [`WaitError::Unknown`](crate::WaitError::Unknown).
+    /// Waits for the result of a job, at most for `wait` if given. If the job has ended already this is its
+    /// stored result, and without one the error is [`WaitError::Unknown`](crate::WaitError::Unknown).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -161,7 +184,7 @@ impl Client {
     /// let client = geartrain::connect("memory:").await?;
     /// let jid = client.put("mail", "welcome", "{}").keep_result(Duration::from_secs(3_600)).await?;
     /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
-    /// client.fail(&job, "no-such-user", "nobody of that name").await?;
+    /// client.fail(&job, "no-such-user", "there is no such user").await?;
     /// assert!(!client.wait_for(&jid, None).await?.is_completed());
     /// # Ok(()) }) }
     /// ```
@@ -169,22 +192,22 @@ impl Client {
         self.follow_job(jid).await?.end(wait).await
     }
 
-    /// Waits for a job that is there, to hear what its worker says from now on and how it ends.
+    /// Opens the result stream of an existing job, from now on.
     pub async fn follow_job(&self, jid: &Jid) -> Result<Awaited, Error> {
         Awaited::existing(self, jid).await
     }
 
-    pub(crate) async fn follow(&self, front: u64) -> Result<Box<dyn ResultStream>, Error> {
-        Ok(self.backend.open_result_stream(front).await?)
+    pub(crate) async fn follow(&self, stream_id: u64) -> Result<Box<dyn ResultStream>, Error> {
+        Ok(self.backend.open_result_stream(stream_id).await?)
     }
 
-    /// Takes the next job of a queue, if there is one.
+    /// Takes the next job of a queue, if there is one, for this worker.
     pub async fn pop(&self, queue: &str, worker: &str) -> Result<Option<Popped>, Error> {
         let reply = self.run(Pop::new(QueueName::new(queue)?, WorkerName::new(worker)?)).await?;
         Ok(reply.jobs.into_iter().next())
     }
 
-    /// Takes the next job of a queue, and if there is none waits for one, but no longer than so.
+    /// Takes the next job of a queue; if there is none, waits for one up to `wait`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -200,7 +223,8 @@ impl Client {
         Ok(self.pop_any(pop, wait).await?.jobs.into_iter().next())
     }
 
-    /// Takes jobs from any of several queues, many at once, in any order, and if there are none waits for one.
+    /// Takes several jobs from several queues in the given order; if there are none, waits for one up to
+    /// `wait`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -218,24 +242,24 @@ impl Client {
     /// };
     /// let reply = client.pop_any(pop, Duration::from_secs(30)).await?;
     /// assert_eq!(reply.jobs[1].queue.as_str(), "thumbnails");
-    /// assert_eq!(reply.turn, 0); // where the next pop should begin
+    /// assert_eq!(reply.turn, 0); // the queue that the next pop should begin with
     /// # Ok(()) }) }
     /// ```
     pub async fn pop_any(&self, pop: Pop, wait: Duration) -> Result<PopReply, Error> {
         Ok(self.backend.pop_or_wait(pop, wait.into()).await?)
     }
 
-    /// Says that a job is still being worked on. Answers until when it is held.
+    /// Renews the lock of a running job. Returns when the new lock expires.
     pub async fn heartbeat(&self, job: &Popped) -> Result<Timestamp, Error> {
         self.run(Heartbeat { jid: job.jid.clone(), holder: job.holder(), payload: None }).await
     }
 
-    /// Says that a job is done.
+    /// Completes a job.
     pub async fn complete(&self, job: &Popped) -> Result<CompleteReply, Error> {
         self.run(Complete::new(job.jid.clone(), job.holder())).await
     }
 
-    /// Says that a job is done here, and sends it on to another queue.
+    /// Completes a job and moves it to another queue.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -251,23 +275,24 @@ impl Client {
         self.run(Complete { next, ..Complete::new(job.jid.clone(), job.holder()) }).await
     }
 
-    /// Says that a job failed, and sets it aside under a kind of failure.
+    /// Fails a job. It stays in this failure group until it is requeued or cancelled.
     pub async fn fail(&self, job: &Popped, group: &str, message: &str) -> Result<(), Error> {
         self.run(Fail::new(job.jid.clone(), job.holder(), Group::new(group)?, message)).await
     }
 
-    /// Gives a job back to be tried again, at the price of one retry. Answers how many are left; -1: none were, and it failed.
+    /// Returns a job to its queue to be tried again, which uses up one retry. Returns how many are left; -1
+    /// if there was none, and the job failed.
     pub async fn retry(&self, job: &Popped, delay: Duration) -> Result<i64, Error> {
         let delay = delay.into();
         self.run(Retry { delay, ..Retry::new(job.jid.clone(), job.holder()) }).await
     }
 
-    /// Removes a job, unless it is complete or another one waits for it. Answers whether there was one to remove.
+    /// Removes a job, unless it is complete or another job depends on it. Returns whether it was removed.
     pub async fn cancel(&self, jid: &Jid) -> Result<bool, Error> {
         Ok(self.run(Cancel { jids: vec![jid.clone()] }).await? > 0)
     }
 
-    /// Looks a job up.
+    /// Looks up a job.
     pub async fn get(&self, jid: &Jid) -> Result<Option<Job>, Error> {
         Ok(self.run(Get { jid: jid.clone() }).await?.map(|job| *job))
     }
@@ -277,7 +302,7 @@ impl Client {
         self.run(Queues::default()).await
     }
 
-    /// Listens to what happens from now on.
+    /// Subscribes to events from now on.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -292,8 +317,9 @@ impl Client {
         Ok(self.backend.subscribe().await?)
     }
 
-    /// Listens to what happened after a position, and goes on with what happens: nothing is left out and nothing comes twice. Events are kept from
-    /// the first subscription on, on a disk across restarts, and not for ever: a position that is too old is refused.
+    /// Subscribes to events after a position: first those retained, then live ones, with no gap and no
+    /// duplicate. Events are retained from the first subscription on, in a directory also across restarts,
+    /// but not for ever: a position that is too old is refused.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {

@@ -16,34 +16,52 @@
 //! # Ok(()) }) }
 //! ```
 //!
-//! Whatever has no method of its own on [`Client`] is an operation that [`Client::run`] takes, such as
-//! [`Recur`], [`Depend`] or [`Stats`].
+//! Operations without a method of their own on [`Client`], such as [`Recur`], [`Depend`] or [`Stats`], go
+//! through [`Client::run`].
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `embedded` (default) | `memory:` and `embedded:DIR`: the queue in this process |
+//! | `socket` (default) | shares an embedded directory with other processes through a socket file; brings tokio |
+//! | `redis` | `redis://HOST:PORT`: a geartrain server, a Redis or a Valkey; brings the Redis driver and rustls |
+//! | `gearman` | `gearman://HOST:PORT`: Gearman servers; brings rustls |
+//! | `results` | the module `results`: the long-term result log; brings SQLite |
+//! | `full` | all of these |
 
 mod client;
 mod connect;
+#[cfg(feature = "embedded")]
+mod embedded;
 mod put;
-mod serving;
+#[cfg(feature = "socket")]
+mod socket;
 mod timer;
 mod wait;
 
 pub use client::Client;
-pub use connect::{Target, connect, connect_to_follow};
+pub use connect::{Target, connect, connect_as_consumer};
 pub use geartrain_core::engine::MemoryReport;
 pub use geartrain_core::*;
+#[cfg(feature = "gearman")]
 pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, Resubmitted};
+#[cfg(feature = "redis")]
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
+#[cfg(feature = "embedded")]
 pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
 pub use put::PutRequest;
 pub use wait::{Awaited, Ended, WaitError};
 
-/// The long-term log of what became of jobs, for workers that write it themselves and for whoever reads it. A server writes it with `--result-log`.
+/// The long-term result log: how every attempt ended, in a database. For workers that write it themselves,
+/// and for readers. A server writes it with `--result-log`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
-/// # let place = std::env::temp_dir().join(format!("geartrain-facade-doc-{}", std::process::id()));
-/// # std::fs::create_dir_all(&place)?;
-/// # let url = format!("sqlite:{}", place.join("results.db").display());
-/// use geartrain::log::{Query, ResultLog};
+/// # let directory = std::env::temp_dir().join(format!("geartrain-results-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// # let url = format!("sqlite:{}", directory.join("results.db").display());
+/// use geartrain::results::{Query, ResultLog};
 /// let client = geartrain::connect("memory:").await?;
 /// let log = ResultLog::open(&url)?; // such as sqlite:./results.db
 ///
@@ -53,71 +71,94 @@ pub use wait::{Awaited, Ended, WaitError};
 /// client.fail(&job, "smtp", "it said 451").await?;
 /// log.failed(&job, "smtp", "it said 451")?;
 ///
-/// let wrong = log.entries(&Query { failed: true, ..Query::default() })?;
-/// assert_eq!(wrong[0].message.as_deref(), Some("it said 451"));
+/// let failed = log.entries(&Query { failed: true, ..Query::default() })?;
+/// assert_eq!(failed[0].message.as_deref(), Some("it said 451"));
 /// # drop(log);
-/// # std::fs::remove_dir_all(place)?;
+/// # std::fs::remove_dir_all(directory)?;
 /// # Ok(()) }) }
 /// ```
-#[cfg(feature = "log")]
-pub mod log {
-    pub use geartrain_results::{Ending, Entry, Gap, LogError, LogPlace, Query, RESULT_BYTES_MAX, ResultLog};
+#[cfg(feature = "results")]
+pub mod results {
+    pub use geartrain_results::{
+        Ending, Entry, Gap, LogError, LogTarget, Query, RESULT_BYTES_MAX, ResultLog,
+    };
 }
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was given makes no sense.
+    /// An argument is invalid.
     #[error(transparent)]
     Input(#[from] BadInput),
-    /// The queue said no, and nothing changed.
+    /// The queue refused the operation. Nothing changed.
     #[error(transparent)]
     Refused(Refusal),
-    /// There is no answer.
+    /// The backend failed. Whether the operation was done is not known.
     #[error(transparent)]
     Backend(BackendError),
-    /// A wait for a job came to nothing.
+    /// Waiting for a job gave no result.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The backend answered something else than it was asked.
-    #[error("the backend's answer is not to the question")]
+    /// The backend sent a reply of the wrong type.
+    #[error("the backend's reply does not match the request")]
     WrongAnswer,
     /// The directory cannot be opened.
+    #[cfg(feature = "embedded")]
     #[error("cannot open the queue in {directory}")]
     Open {
-        /// Which.
+        /// The data directory.
         directory: String,
-        /// Why.
+        /// What failed.
         #[source]
-        source: geartrain_store::OpenError,
+        source: OpenError,
     },
-    /// The machine's clock stands before 1970. Ids of version 7 begin with the time since then, so no job
-    /// could get one.
+    /// Another process owns the directory, and this one was built without the feature that connects to it.
+    #[cfg(all(feature = "embedded", not(feature = "redis")))]
+    #[error(
+        "another process uses the queue in {directory}: stop it, or enable the crate feature `redis` to connect to it"
+    )]
+    InUse {
+        /// The data directory.
+        directory: String,
+    },
+    /// The machine's clock is before 1970. Job ids are UUIDs of version 7, which begin with the time since
+    /// then.
     #[error("this machine's clock is {seconds} s before 1970: set it, and try again")]
     Clock {
         /// By how much.
         seconds: u64,
     },
-    /// Nobody answers there.
+    /// The queue cannot be reached.
     #[error("cannot reach the queue at {url}")]
     Connect {
-        /// Where.
+        /// The URL, without its password.
         url: String,
-        /// Why.
+        /// What failed.
         #[source]
         source: BackendError,
     },
-    /// There is no copy.
-    #[error("cannot make a copy")]
+    /// The backup failed.
+    #[cfg(feature = "embedded")]
+    #[error("cannot make a backup")]
     Backup(#[source] OpenError),
     /// The URL names no backend.
     #[error("{url:?} is not the URL of a queue: {why}")]
     Url {
-        /// The URL.
+        /// The URL, without its password.
         url: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// The URL names a backend whose crate feature is disabled.
+    #[error(
+        "{url:?} needs the crate feature `{feature}`: write features = [\"{feature}\"] for geartrain in Cargo.toml"
+    )]
+    FeatureDisabled {
+        /// The URL, without its password.
+        url: String,
+        /// The feature to enable.
+        feature: &'static str,
     },
 }
 

@@ -1,4 +1,4 @@
-//! A put that is being written.
+//! The builder of a put.
 
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,9 +8,9 @@ use crate::{
     PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag, Timestamp, UniqueKey,
 };
 
-/// A put that is being written: add what you like, then await it for the job's id.
+/// A put under construction: add options, then await it for the job's id.
 ///
-/// Nothing is sent until then, and a name or number that makes no sense is an error then.
+/// Nothing is sent until then, and invalid names or numbers are reported then.
 #[must_use = "nothing is put until it is awaited"]
 #[derive(Debug)]
 pub struct PutRequest {
@@ -36,7 +36,8 @@ impl PutRequest {
         self
     }
 
-    /// Names the job. If a job of that name exists, it is left alone, and that is no error: so a put may be sent again.
+    /// Sets the job id. An existing job with this id is left unchanged, and that is no error: puts are
+    /// idempotent.
     pub fn jid(self, jid: &str) -> PutRequest {
         self.with(|put| {
             put.jid = Jid::new(jid)?;
@@ -44,7 +45,7 @@ impl PutRequest {
         })
     }
 
-    /// Says how much the job matters: higher goes first, and 0 is usual.
+    /// Sets the priority: higher runs first; 0 by default.
     pub fn priority(self, priority: f64) -> PutRequest {
         self.with(|put| {
             put.priority = Some(Priority::new(priority)?);
@@ -52,7 +53,7 @@ impl PutRequest {
         })
     }
 
-    /// Holds the job back for so long.
+    /// Delays the job.
     pub fn delay(self, delay: Duration) -> PutRequest {
         self.with(|put| {
             put.delay = delay.into();
@@ -60,7 +61,7 @@ impl PutRequest {
         })
     }
 
-    /// Says how often the job may be tried again; 5 times is usual.
+    /// Sets how many times the job may be retried; 5 by default.
     pub fn retries(self, retries: u32) -> PutRequest {
         self.with(|put| {
             put.retries = Some(retries);
@@ -68,7 +69,7 @@ impl PutRequest {
         })
     }
 
-    /// Adds a word to find the job by.
+    /// Adds a tag to find the job by.
     pub fn tag(self, tag: &str) -> PutRequest {
         self.with(|put| {
             put.tags.get_or_insert_default().push(Tag::new(tag)?);
@@ -76,7 +77,7 @@ impl PutRequest {
         })
     }
 
-    /// Lets the job wait until another is complete.
+    /// Makes the job depend on another: it runs after that one is complete.
     pub fn after(self, jid: &Jid) -> PutRequest {
         self.with(|put| {
             put.depends.push(jid.clone());
@@ -84,7 +85,7 @@ impl PutRequest {
         })
     }
 
-    /// Puts the job again if it exists, wherever it stands, rather than leaving it alone.
+    /// Submits an existing job again, whatever its state, instead of leaving it unchanged.
     pub fn replace(self) -> PutRequest {
         self.with(|put| {
             put.existing = Existing::Replace;
@@ -92,11 +93,12 @@ impl PutRequest {
         })
     }
 
-    fn ask(self, change: impl FnOnce(&mut PutOptions) -> Result<(), BadInput>) -> PutRequest {
+    fn with_options(self, change: impl FnOnce(&mut PutOptions) -> Result<(), BadInput>) -> PutRequest {
         self.with(|put| change(put.options.get_or_insert_default()))
     }
 
-    /// Joins an unfinished job of the queue with the same key, if there is one, instead of putting another. The id that comes back is then that job's.
+    /// Deduplicates: joins an unfinished job of the queue with the same key, if there is one. The returned id
+    /// is then that job's.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -107,84 +109,85 @@ impl PutRequest {
     /// # Ok(()) }) }
     /// ```
     pub fn unique(self, key: impl AsRef<[u8]>) -> PutRequest {
-        self.ask(|terms| {
-            terms.unique = Some(UniqueKey::new(key)?);
+        self.with_options(|options| {
+            options.unique = Some(UniqueKey::new(key)?);
             Ok(())
         })
     }
 
-    /// Says how long one attempt may take, however often its worker sends heartbeats. Then it is retried, or fails if no retry is left.
+    /// Limits the duration of one attempt, regardless of heartbeats. After that it is retried, or fails if no
+    /// retry is left.
     pub fn timeout(self, attempt_max: Duration) -> PutRequest {
-        self.ask(|terms| {
-            terms.attempt_max = Some(attempt_max.into());
+        self.with_options(|options| {
+            options.attempt_max = Some(attempt_max.into());
             Ok(())
         })
     }
 
-    /// Fails the job if it is not started by this moment.
+    /// Fails the job if it has not started by this time.
     pub fn expires(self, at: SystemTime) -> PutRequest {
-        self.ask(|terms| {
-            terms.expires = Some(moment(at));
+        self.with_options(|options| {
+            options.expires = Some(timestamp(at));
             Ok(())
         })
     }
 
-    /// Says how long a retry waits, unless whoever retries says so.
+    /// Sets the delay before retries, unless the worker gives one.
     pub fn backoff(self, backoff: Backoff) -> PutRequest {
-        self.ask(|terms| {
-            terms.backoff = Some(backoff);
+        self.with_options(|options| {
+            options.backoff = Some(backoff);
             Ok(())
         })
     }
 
-    /// Says how many of its workers may die before the job is set aside; as the option `crashes-max` says, if not given.
+    /// Fails the job after it was lost with this many workers; the option `crashes-max` is the default.
     pub fn crashes_max(self, crashes: u32) -> PutRequest {
-        self.ask(|terms| {
-            terms.crashes_max = Some(crashes);
+        self.with_options(|options| {
+            options.crashes_max = Some(crashes);
             Ok(())
         })
     }
 
-    /// Refuses the put if no worker has announced that it can do the job.
+    /// Refuses the put if no live worker has announced that it can run the job.
     pub fn roll_call(self) -> PutRequest {
-        self.ask(|terms| {
-            terms.roll_call = true;
+        self.with_options(|options| {
+            options.roll_call = true;
             Ok(())
         })
     }
 
-    /// Keeps what comes out of the job for so long after it ended, for those who ask later.
+    /// Stores the result of the job for this long after it ended.
     pub fn keep_result(self, span: Duration) -> PutRequest {
-        self.ask(|terms| {
-            terms.result_ttl = Some(span.into());
+        self.with_options(|options| {
+            options.result_ttl = Some(span.into());
             Ok(())
         })
     }
 
-    /// Removes the job when nobody waits for it any more and it does not run: it is only worth doing for those who [wait](Client::put_and_wait).
+    /// Makes the job ephemeral: it is removed when no client [waits](Client::put_and_wait) for it and it is
+    /// not running.
     pub fn while_awaited(self) -> PutRequest {
-        self.ask(|terms| {
-            terms.orphan_policy = OrphanPolicy::WhileAwaited;
+        self.with_options(|options| {
+            options.orphan_policy = OrphanPolicy::WhileAwaited;
             Ok(())
         })
     }
 
-    /// Forgets the job when it has ended, unless other jobs depend on it.
+    /// Removes the job when it ends, unless other jobs depend on it.
     pub fn forget(self) -> PutRequest {
-        self.ask(|terms| {
-            terms.on_end = OnEnd::Forget;
+        self.with_options(|options| {
+            options.on_end = OnEnd::Forget;
             Ok(())
         })
     }
 
     pub(crate) fn attach(self, waiter: ResultWaiter) -> PutRequest {
-        self.ask(|terms| {
-            terms.attach = Some(waiter);
+        self.with_options(|options| {
+            options.attach = Some(waiter);
             Ok(())
         })
     }
 
-    /// What is sent.
     pub(crate) fn into_put(self) -> Result<Put, BadInput> {
         self.put
     }
@@ -206,8 +209,8 @@ impl IntoFuture for PutRequest {
     }
 }
 
-/// A moment of the system's clock. One so far away that it cannot be told is as far as can be.
-fn moment(at: SystemTime) -> Timestamp {
+/// Saturates at the limits of a timestamp.
+fn timestamp(at: SystemTime) -> Timestamp {
     match at.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp::ZERO + Seconds::from(since),
         Err(before) => Timestamp::ZERO - Seconds::from(before.duration()),

@@ -1,4 +1,4 @@
-//! The end of a wait, whatever runs the program's futures: one thread that sleeps for all who wait.
+//! Timeouts without an async runtime: one thread with a queue of deadlines, for any executor.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -6,54 +6,54 @@ use std::time::{Duration, Instant};
 
 use flume::{Receiver, RecvTimeoutError, Sender};
 
-/// With fewer than this it is not worth looking for those who no longer wait.
-const LOOK_AT_LEAST: usize = 64;
+/// Below this many timeouts it is not worth removing the cancelled ones.
+const CLEANUP_AT_LEAST: usize = 64;
 
-/// Somebody who waits: until when, and where to say that it is over.
-type Sleeper = (Instant, Sender<()>);
+/// A deadline, and the channel whose end reports it.
+type Timeout = (Instant, Sender<()>);
 
-/// The thread, which is there from the first wait on.
-static TIMER: LazyLock<Sender<Sleeper>> = LazyLock::new(|| {
-    let (sleepers, inbox) = flume::unbounded();
+/// The thread starts with the first timeout.
+static TIMER: LazyLock<Sender<Timeout>> = LazyLock::new(|| {
+    let (timeouts, inbox) = flume::unbounded();
     let thread = std::thread::Builder::new().name("geartrain-timer".into());
-    // Without a thread the inbox is gone, and then every wait is over at once rather than never.
+    // If the thread cannot be started the inbox is dropped, and every timeout ends at once rather than never.
     let _ = thread.spawn(move || run(&inbox));
-    sleepers
+    timeouts
 });
 
-/// Over after so long; never, if that is longer than time can be told.
+/// Completes after `wait`; never, if that is later than an `Instant` can hold.
 pub(crate) fn after(wait: Duration) -> impl Future<Output = ()> + Send + 'static {
-    let sleeping = Instant::now().checked_add(wait).map(|until| {
-        let (slot, over) = flume::bounded(1);
-        let _ = TIMER.send((until, slot));
+    let timeout = Instant::now().checked_add(wait).map(|deadline| {
+        let (sender, over) = flume::bounded(1);
+        let _ = TIMER.send((deadline, sender));
         over
     });
     async move {
-        match sleeping {
+        match timeout {
             Some(over) => drop(over.recv_async().await),
             None => std::future::pending().await,
         }
     }
 }
 
-fn run(inbox: &Receiver<Sleeper>) {
-    let mut sleepers: BTreeMap<(Instant, u64), Sender<()>> = BTreeMap::new();
-    let mut look_at = LOOK_AT_LEAST;
+fn run(inbox: &Receiver<Timeout>) {
+    let mut timeouts: BTreeMap<(Instant, u64), Sender<()>> = BTreeMap::new();
+    let mut cleanup_at = CLEANUP_AT_LEAST;
     for number in 0.. {
-        let next = sleepers.first_key_value().map(|((until, _), _)| *until);
-        let came = match next {
+        let next = timeouts.first_key_value().map(|((deadline, _), _)| *deadline);
+        let received = match next {
             None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(until) => inbox.recv_deadline(until),
+            Some(deadline) => inbox.recv_deadline(deadline),
         };
-        match came {
-            Ok((until, slot)) => drop(sleepers.insert((until, number), slot)),
+        match received {
+            Ok((deadline, sender)) => drop(timeouts.insert((deadline, number), sender)),
             Err(RecvTimeoutError::Disconnected) => return,
-            // Dropping it ends the wait.
-            Err(RecvTimeoutError::Timeout) => drop(sleepers.pop_first()),
+            // Dropping the sender completes the timeout.
+            Err(RecvTimeoutError::Timeout) => drop(timeouts.pop_first()),
         }
-        if sleepers.len() >= look_at {
-            sleepers.retain(|_, slot| !slot.is_disconnected());
-            look_at = LOOK_AT_LEAST.max(2 * sleepers.len());
+        if timeouts.len() >= cleanup_at {
+            timeouts.retain(|_, sender| !sender.is_disconnected());
+            cleanup_at = CLEANUP_AT_LEAST.max(2 * timeouts.len());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for what comes out of a job.
+//! Waiting for the result of a job.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -10,54 +10,54 @@ use crate::{
     ResultWaiter, Seconds, StateName, StoredResult, StreamItem, timer,
 };
 
-/// How a job ended, and what came out of it.
+/// The end of a job, with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The job: another than the one that was put, if that joined one with the same unique key.
+    /// The job id: another than the one submitted, if the put joined a job with the same unique key.
     pub jid: Jid,
-    /// How it ended.
-    pub how: JobEnding,
-    /// What came out.
-    pub outcome: JobResult,
+    /// Completed, failed or cancelled.
+    pub ending: JobEnding,
+    /// What the worker sent.
+    pub result: JobResult,
 }
 
 impl Ended {
-    /// Whether it was completed.
+    /// Whether the job was completed.
     pub fn is_completed(&self) -> bool {
-        self.how == JobEnding::Completed
+        self.ending == JobEnding::Completed
     }
 }
 
-/// Why a wait came to nothing. The job is where it is; only this program does not know how it ended.
+/// Why a wait gave no result. It does not affect the job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It took too long. Nobody waits any more, and unless the job lived only as long as somebody did, it goes on.
-    #[error("job {jid} has not ended within {wait:?}; nobody waits for it any more")]
+    /// The wait timed out. The job goes on, unless it is ephemeral.
+    #[error("job {jid} has not ended within {wait:?}; it goes on without this client")]
     TimedOut {
-        /// The job.
+        /// The job id.
         jid: Jid,
-        /// How long somebody waited.
+        /// How long the client waited.
         wait: Duration,
     },
-    /// It ended while nobody could be told, and what came out of it was not kept.
+    /// The job ended while this client was disconnected, and its result was not stored.
     #[error(
-        "what came out of job {jid} is not known: it {}; put it with keep_result() to be able to ask later",
-        .state.map_or("ended and was forgotten, or was removed".to_owned(), |state| format!("is {state}"))
+        "the result of job {jid} is not known: it {}; submit it with keep_result() to read the result later",
+        .state.map_or("has ended or was removed".to_owned(), |state| format!("is {state}"))
     )]
     Unknown {
-        /// The job.
+        /// The job id.
         jid: Jid,
-        /// Where it stands; none if there is no such job any more.
+        /// Its state; none if the job no longer exists.
         state: Option<StateName>,
     },
 }
 
-/// A job that somebody waits for. Dropping it ends the wait.
+/// A job that this client waits for: its result stream. Dropping it ends the wait.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
-/// use geartrain::{Chunk, ChunkKind, Holder, Told};
+/// use geartrain::{Chunk, ChunkKind, Holder, StreamItem};
 /// let client = geartrain::connect("memory:").await?;
 /// let mut awaited = client.put_and_follow(client.put("reports", "render", "{}")).await?;
 ///
@@ -66,7 +66,7 @@ pub enum WaitError {
 /// client.run(Chunk { jid: job.jid.clone(), holder, kind: ChunkKind::Data, bytes: "page 1".into() }).await?;
 /// client.complete(&job).await?;
 ///
-/// assert!(matches!(awaited.next().await?, Told::Chunk(ChunkKind::Data, page) if page.bytes() == b"page 1"));
+/// assert!(matches!(awaited.next().await?, StreamItem::Chunk(ChunkKind::Data, page) if page.bytes() == b"page 1"));
 /// assert!(awaited.end(None).await?.is_completed());
 /// # Ok(()) }) }
 /// ```
@@ -75,9 +75,8 @@ pub struct Awaited {
     jid: Jid,
     waiter: ResultWaiter,
     stream: Box<dyn ResultStream>,
-    /// Whether another job stands for the one that was put.
     joined: bool,
-    /// What is known if nothing more is told: it has ended.
+    /// How it ended, once known. Items still in the stream come first.
     known: Option<Result<StreamItem, WaitError>>,
 }
 
@@ -88,13 +87,13 @@ impl std::fmt::Debug for Awaited {
 }
 
 impl Awaited {
-    /// Puts a job and waits for it.
+    /// Submits a job and attaches to it.
     pub(crate) async fn put(client: &Client, put: PutRequest) -> Result<Awaited, Error> {
         let (waiter, stream) = follow(client).await?;
         let mut put = put.attach(waiter).into_put()?;
         let jid = put.jid.clone();
         let mut awaited = Awaited { client: client.clone(), jid, waiter, stream, joined: false, known: None };
-        let plain = keep_result_for_a_while(&mut put);
+        let plain = add_result_ttl(&mut put);
         let reply = match (client.run(put).await, plain) {
             // A backend without stored results: then the result stream is all there is.
             (Err(Error::Refused(Refusal::Unsupported { .. })), Some(plain)) => client.run(plain).await?,
@@ -103,14 +102,14 @@ impl Awaited {
         match reply {
             PutReply::Coalesced { jid } => (awaited.jid, awaited.joined) = (jid, true),
             PutReply::Named { jid } => awaited.jid = jid,
-            // It may have ended long ago, and then nobody is attached.
+            // It may have ended long ago, and then this client is not attached.
             PutReply::Existing => awaited.attach().await?,
             _ => {}
         }
         Ok(awaited)
     }
 
-    /// Waits for a job that is there.
+    /// Attaches to an existing job.
     pub(crate) async fn existing(client: &Client, jid: &Jid) -> Result<Awaited, Error> {
         let (waiter, stream) = follow(client).await?;
         let mut awaited =
@@ -119,52 +118,55 @@ impl Awaited {
         Ok(awaited)
     }
 
-    /// The job: another than the one that was put, if that joined one with the same unique key, or if the backend chooses jids itself.
+    /// The job id: another than the one submitted, if the put joined a job with the same unique key, or if
+    /// the backend chooses ids itself.
     pub fn jid(&self) -> &Jid {
         &self.jid
     }
 
-    /// Whether that which was put joined an unfinished job with the same unique key, as far as the backend says.
+    /// Whether the put joined an unfinished job with the same unique key, as far as the backend reports it.
     pub fn joined(&self) -> bool {
         self.joined
     }
 
-    /// What the worker says next: a chunk, how far it got, or, at last, how the job ended.
+    /// The next item of the result stream: a chunk, progress, or at last the end of the job.
     ///
-    /// Whoever asks on hears again how it ended. If the backend had to be started again, chunks and progress may be missing, and if the job ended meanwhile its result is that which was kept.
+    /// After the end, it returns the end again. If the backend restarted, chunks and progress may be missing,
+    /// and if the job ended meanwhile its result is the stored one.
     pub async fn next(&mut self) -> Result<StreamItem, Error> {
         loop {
             let next = {
                 let mut next = self.stream.next();
-                let mut look = pin!(timer::after(if self.client.is_own_directory() {
+                let mut poll = pin!(timer::after(if self.client.is_own_directory() {
                     Duration::MAX
                 } else {
-                    LOOK_AGAIN
+                    POLL_EVERY
                 }));
                 std::future::poll_fn(|context| match next.as_mut().poll(context) {
-                    Poll::Ready(told) => Poll::Ready(Next::Told(told)),
-                    // All that was told is heard first.
+                    Poll::Ready(item) => Poll::Ready(Next::Item(item)),
+                    // Items in the stream come before the known end.
                     Poll::Pending if self.known.is_some() => Poll::Ready(Next::Nothing),
-                    Poll::Pending => look.as_mut().poll(context).map(|()| Next::Look),
+                    Poll::Pending => poll.as_mut().poll(context).map(|()| Next::Poll),
                 })
                 .await
             };
             match (next, &self.known) {
-                (Next::Look, None) => self.look().await?,
-                (Next::Told(Ok(delivery)), _) => {
+                (Next::Poll, None) => self.poll_end().await?,
+                (Next::Item(Ok(delivery)), _) => {
                     if let StreamItem::Ended(..) = &delivery.item {
                         self.known = Some(Ok(delivery.item.clone()));
                     }
                     return Ok(delivery.item);
                 }
                 (_, Some(known)) => return Ok(known.clone()?),
-                (_, None) => self.again().await?,
+                (_, None) => self.reconnect().await?,
             }
         }
     }
 
-    /// Looks whether the job has ended and nobody said so: on a Redis foreign scripts complete jobs, and know nothing of us.
-    async fn look(&mut self) -> Result<(), Error> {
+    /// Checks whether the job has ended without a message: on a Redis, Qless's own script completes jobs
+    /// without our result streams.
+    async fn poll_end(&mut self) -> Result<(), Error> {
         match self.attach().await {
             Err(Error::Refused(Refusal::NoSuchJob { jid })) => {
                 self.known = Some(Err(WaitError::Unknown { jid, state: None }));
@@ -177,7 +179,7 @@ impl Awaited {
         Ok(())
     }
 
-    /// Waits for the end, but no longer than so if a time is given. Chunks and progress are passed over.
+    /// Waits for the end, at most for `wait` if given. Skips chunks and progress.
     pub async fn end(mut self, wait: Option<Duration>) -> Result<Ended, Error> {
         let Some(wait) = wait else { return self.ended().await };
         let in_time = {
@@ -190,30 +192,31 @@ impl Awaited {
         };
         match in_time {
             Some(ended) => ended,
-            None => self.leave(wait).await,
+            None => self.detach(wait).await,
         }
     }
 
     async fn ended(&mut self) -> Result<Ended, Error> {
         loop {
-            if let StreamItem::Ended(how, outcome) = self.next().await? {
-                return Ok(Ended { jid: self.jid.clone(), how, outcome });
+            if let StreamItem::Ended(ending, result) = self.next().await? {
+                return Ok(Ended { jid: self.jid.clone(), ending, result });
             }
         }
     }
 
-    /// Waits no longer; but what was told until now counts.
-    async fn leave(mut self, wait: Duration) -> Result<Ended, Error> {
+    /// Stops waiting. An end that arrived until now still counts.
+    async fn detach(mut self, wait: Duration) -> Result<Ended, Error> {
         self.client.run(Detach { scope: DetachScope::One(self.waiter) }).await?;
         self.known = Some(Err(WaitError::TimedOut { jid: self.jid.clone(), wait }));
         self.ended().await
     }
 
-    /// Waits through another stream, because this one has ended. The job may have ended as well.
-    async fn again(&mut self) -> Result<(), Error> {
+    /// Opens a new stream after this one has ended. The job may have ended as well.
+    async fn reconnect(&mut self) -> Result<(), Error> {
         let (waiter, stream) = follow(&self.client).await?;
         self.waiter = waiter;
-        // Let go of only then, because the job may live no longer than somebody waits for it.
+        // Dropped only after attaching again, because an ephemeral job is removed when no client waits for
+        // it.
         let _until_attached = std::mem::replace(&mut self.stream, stream);
         match self.attach().await {
             Err(Error::Refused(Refusal::NoSuchJob { jid })) => {
@@ -226,11 +229,11 @@ impl Awaited {
 
     async fn attach(&mut self) -> Result<(), Error> {
         let attach = Attach { jid: self.jid.clone(), waiter: self.waiter };
-        if let AttachReply::Ended { state, result: kept } = self.client.run(attach).await? {
-            self.known = Some(match kept {
-                Some(kept) => {
-                    let StoredResult { ending: how, result: outcome, .. } = *kept;
-                    Ok(StreamItem::Ended(how, outcome))
+        if let AttachReply::Ended { state, result: stored } = self.client.run(attach).await? {
+            self.known = Some(match stored {
+                Some(stored) => {
+                    let StoredResult { ending, result, .. } = *stored;
+                    Ok(StreamItem::Ended(ending, result))
                 }
                 None => Err(WaitError::Unknown { jid: self.jid.clone(), state }),
             });
@@ -239,42 +242,41 @@ impl Awaited {
     }
 }
 
-/// How many seconds the result of a job is kept whose put waits for it. Longer than a driver tries to connect
-/// again, if its URL does not say how long.
-const KEPT_WHILE_AWAITED: i32 = 120;
+/// How many seconds the result of a job is stored if its put waits for it: longer than the default time for
+/// which a driver tries to reconnect.
+const AWAITED_RESULT_TTL_SECONDS: i32 = 120;
 
-/// Has the result of a job kept for a while, and answers the put as it was; none if nothing was changed.
+/// Adds a short result TTL to a put, and returns the original; none if nothing was changed.
 ///
-/// A result stream ends with its connection. If a server restarts, a worker may connect again and complete
-/// the job before this client is attached again; then the client finds the kept result. A job that lives only
-/// while a client waits for it is gone by then, and its result with it.
-fn keep_result_for_a_while(put: &mut Put) -> Option<Put> {
+/// A result stream ends with its connection. If a server restarts, a worker may reconnect and complete the
+/// job before this client is attached again; then the client finds the stored result. An ephemeral job is
+/// removed by then, and its result with it.
+fn add_result_ttl(put: &mut Put) -> Option<Put> {
     let is_changed =
-        |terms: &PutOptions| terms.orphan_policy == OrphanPolicy::Always && terms.result_ttl.is_none();
+        |options: &PutOptions| options.orphan_policy == OrphanPolicy::Always && options.result_ttl.is_none();
     if !put.options.as_deref().is_some_and(is_changed) {
         return None;
     }
     let plain = put.clone();
-    put.options.get_or_insert_default().result_ttl = Some(Seconds::from(KEPT_WHILE_AWAITED));
+    put.options.get_or_insert_default().result_ttl = Some(Seconds::from(AWAITED_RESULT_TTL_SECONDS));
     Some(plain)
 }
 
-/// How often to look whether a job has ended that somebody else may have ended.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How often to check for an end that came without a message.
+const POLL_EVERY: Duration = Duration::from_secs(5);
 
-/// What comes first.
 enum Next {
-    Told(Result<Delivery, ResultStreamEnd>),
+    Item(Result<Delivery, ResultStreamEnd>),
     Nothing,
-    Look,
+    Poll,
 }
 
-/// A stream of its own, and who waits through it.
+/// Opens a result stream with an id of its own.
 async fn follow(client: &Client) -> Result<(ResultWaiter, Box<dyn ResultStream>), Error> {
-    // Half of it is chance, and the other half differs from one to the next.
-    let front = uuid::Uuid::now_v7().as_u64_pair().1;
-    let stream = client.follow(front).await?;
-    Ok((ResultWaiter { stream_id: front, connection: 0, number: 0 }, stream))
+    // The second half of a UUID is random.
+    let stream_id = uuid::Uuid::now_v7().as_u64_pair().1;
+    let stream = client.follow(stream_id).await?;
+    Ok((ResultWaiter { stream_id, connection: 0, number: 0 }, stream))
 }
 
 #[cfg(test)]
@@ -282,20 +284,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waited_in_vain_is_told_what_to_do() {
+    fn an_error_of_a_wait_says_what_to_do() {
         let jid = Jid::new("j1").expect("a good name");
         let unknown = |state| WaitError::Unknown { jid: jid.clone(), state }.to_string();
         assert_eq!(
             unknown(Some(StateName::Complete)),
-            "what came out of job j1 is not known: it is complete; put it with keep_result() to be able to ask later"
+            "the result of job j1 is not known: it is complete; submit it with keep_result() to read the result later"
         );
-        assert!(unknown(None).contains("it ended and was forgotten, or was removed"));
+        assert!(unknown(None).contains("it has ended or was removed"));
         let late = WaitError::TimedOut { jid, wait: Duration::from_secs(3) };
-        assert_eq!(late.to_string(), "job j1 has not ended within 3s; nobody waits for it any more");
+        assert_eq!(late.to_string(), "job j1 has not ended within 3s; it goes on without this client");
     }
 
     #[test]
-    fn a_wait_ends_in_time_whoever_else_waits_longer() {
+    fn a_timeout_ends_in_time_while_longer_ones_are_pending() {
         let _long = timer::after(Duration::from_secs(3_600));
         let _for_ever = timer::after(Duration::MAX);
         pollster::block_on(timer::after(Duration::from_millis(1)));

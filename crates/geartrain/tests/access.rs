@@ -1,11 +1,11 @@
-//! Who may use the socket file of a data directory.
+//! The permissions of the socket file of a data directory.
 
 use std::os::unix::fs::PermissionsExt;
 
 use pollster::block_on;
 
 #[test]
-fn the_socket_file_of_a_directory_is_for_its_owner_alone() {
+fn only_the_owner_may_use_the_socket_file_of_a_directory() {
     let data = std::env::temp_dir().join(format!("geartrain-access-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&data);
     let client = block_on(geartrain::connect(&format!("embedded:{}", data.display()))).unwrap();

@@ -1,4 +1,5 @@
-//! Whoever waits for a job hears how it ended, or that nobody can say, even if the backend has to start again meanwhile.
+//! A wait for a job returns its result, or an error that says why not, even if the backend restarts
+//! meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ fn open(disk: &SimDisk) -> Client {
     Client::new(Arc::new(StoreBackend::open_on(Arc::new(disk.clone()), options, ManualClock::new()).unwrap()))
 }
 
-/// Works the only job there is, and says what came out.
+/// Pops the only job and completes it with a result.
 async fn work(client: &Client, result: &str) {
     let job = client.pop("sums", "w1").await.unwrap().unwrap();
     let result = Some(Box::new(JobResult { code: 3, bytes: result.into() }));
@@ -24,34 +25,35 @@ async fn work(client: &Client, result: &str) {
     client.run(complete).await.unwrap();
 }
 
-/// Something goes wrong with the disk, and all streams end.
-async fn trouble(client: &Client, disk: &SimDisk) {
+/// Makes the disk fail, which ends all result streams.
+async fn break_disk(client: &Client, disk: &SimDisk) {
     disk.fail_after(0);
     client.put("elsewhere", "unlucky", "").await.unwrap_err();
 }
 
 #[test]
-fn a_wait_goes_on_when_the_backend_had_to_start_again() {
+fn a_wait_continues_after_the_backend_restarted() {
     block_on(async {
         let disk = SimDisk::new(1);
         let client = open(&disk);
         let awaited = client.put_and_follow(client.put("sums", "add", "[1,2]")).await.unwrap();
         let jid = awaited.jid().clone();
-        trouble(&client, &disk).await;
+        break_disk(&client, &disk).await;
         // Both the wait and the work go on at the same time, in either order.
         let ended = std::thread::spawn(move || block_on(awaited.end(Some(AN_HOUR))));
         while client.run(Status { of: StatusOf::Jid(jid.clone()) }).await.unwrap().unwrap().attached == 0 {
             std::thread::yield_now();
         }
         work(&client, "3").await;
-        let outcome = JobResult { code: 3, bytes: "3".into() };
-        assert_eq!(ended.join().unwrap().unwrap(), Ended { jid, how: JobEnding::Completed, outcome });
+        let result = JobResult { code: 3, bytes: "3".into() };
+        assert_eq!(ended.join().unwrap().unwrap(), Ended { jid, ending: JobEnding::Completed, result });
     });
 }
 
-/// Whichever way the put asked, the result of a job that ended before its client was attached again is known.
+/// With and without keep_result(): the result of a job that ended before its client was attached again is
+/// known.
 #[test]
-fn the_result_of_a_put_that_waits_is_kept_until_the_wait_goes_on() {
+fn the_result_of_a_put_that_waits_survives_a_reconnect() {
     block_on(async {
         for keep in [true, false] {
             let disk = SimDisk::new(1);
@@ -59,9 +61,9 @@ fn the_result_of_a_put_that_waits_is_kept_until_the_wait_goes_on() {
             let put = client.put("sums", "add", "[1,2]").jid("j1");
             let put = if keep { put.keep_result(AN_HOUR) } else { put };
             let awaited = client.put_and_follow(put).await.unwrap();
-            trouble(&client, &disk).await;
+            break_disk(&client, &disk).await;
             work(&client, "3").await;
-            assert_eq!(awaited.end(None).await.unwrap().outcome.bytes.text(), Some("3"));
+            assert_eq!(awaited.end(None).await.unwrap().result.bytes.text(), Some("3"));
         }
     });
 }
@@ -73,7 +75,7 @@ fn a_wait_for_a_job_whose_put_did_not_wait_may_find_no_result() {
         let client = open(&disk);
         let jid = client.put("sums", "add", "[1,2]").await.unwrap();
         let awaited = client.follow_job(&jid).await.unwrap();
-        trouble(&client, &disk).await;
+        break_disk(&client, &disk).await;
         work(&client, "3").await;
         let end = awaited.end(None).await;
         let state = Some(StateName::Complete);
@@ -82,20 +84,20 @@ fn a_wait_for_a_job_whose_put_did_not_wait_may_find_no_result() {
 }
 
 #[test]
-fn a_job_that_lived_while_somebody_waited_does_not_survive_that_nobody_could() {
+fn an_ephemeral_job_does_not_survive_a_restart_of_the_backend() {
     block_on(async {
         let disk = SimDisk::new(1);
         let client = open(&disk);
         let awaited =
             client.put_and_follow(client.put("sums", "add", "[1,2]").while_awaited()).await.unwrap();
-        trouble(&client, &disk).await;
+        break_disk(&client, &disk).await;
         let end = awaited.end(None).await;
         assert!(matches!(end, Err(Error::Wait(WaitError::Unknown { state: None, .. }))), "{end:?}");
     });
 }
 
 #[test]
-fn whoever_was_too_slow_to_hear_all_of_it_still_hears_the_end() {
+fn a_client_that_fell_behind_still_gets_the_result() {
     block_on(async {
         let client = connect("memory:").await.unwrap();
         let put = client.put("sums", "add", "[1,2]").while_awaited().keep_result(AN_HOUR);
@@ -104,37 +106,37 @@ fn whoever_was_too_slow_to_hear_all_of_it_still_hears_the_end() {
         let holder = Holder::Token(job.lock.token);
         let chunk = Chunk { jid: job.jid.clone(), holder, kind: ChunkKind::Data, bytes: "x".into() };
         client.batch((0..20_000).map(|_| chunk.clone().into()).collect()).await.unwrap();
-        let hand_back = Release { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) };
-        client.run(hand_back).await.unwrap();
+        let release = Release { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) };
+        client.run(release).await.unwrap();
         let ended = std::thread::spawn(move || block_on(awaited.end(Some(AN_HOUR))));
         work(&client, "3").await;
-        assert_eq!(ended.join().unwrap().unwrap().outcome.code, 3);
+        assert_eq!(ended.join().unwrap().unwrap().result.code, 3);
     });
 }
 
 #[test]
-fn whoever_asks_on_hears_the_end_again() {
+fn the_end_is_returned_again_after_it_was_read() {
     block_on(async {
         let client = connect("memory:").await.unwrap();
         let mut awaited = client.put_and_follow(client.put("sums", "add", "[1,2]")).await.unwrap();
         work(&client, "3").await;
-        let told = awaited.next().await.unwrap();
-        assert!(matches!(told, StreamItem::Ended(JobEnding::Completed, _)));
-        assert_eq!(awaited.next().await.unwrap(), told);
+        let end = awaited.next().await.unwrap();
+        assert!(matches!(end, StreamItem::Ended(JobEnding::Completed, _)));
+        assert_eq!(awaited.next().await.unwrap(), end);
         assert!(awaited.end(None).await.unwrap().is_completed());
     });
 }
 
 #[test]
-fn whoever_waits_too_long_leaves_and_the_job_goes_on() {
+fn a_wait_that_times_out_detaches_and_the_job_goes_on() {
     block_on(async {
         let client = connect("memory:").await.unwrap();
         let put = client.put("sums", "add", "[1,2]").jid("j1");
         let late = client.put_and_wait(put, Some(Duration::ZERO)).await;
         let jid = Jid::new("j1").unwrap();
         match late {
-            Err(Error::Wait(WaitError::TimedOut { jid: which, wait: Duration::ZERO })) => {
-                assert_eq!(which, jid)
+            Err(Error::Wait(WaitError::TimedOut { jid: awaited, wait: Duration::ZERO })) => {
+                assert_eq!(awaited, jid)
             }
             other => panic!("{other:?}"),
         }
@@ -144,7 +146,7 @@ fn whoever_waits_too_long_leaves_and_the_job_goes_on() {
 }
 
 #[test]
-fn a_put_that_joins_a_job_or_finds_it_waits_for_that_one() {
+fn a_put_that_joins_or_repeats_a_job_waits_for_that_job() {
     block_on(async {
         let client = connect("memory:").await.unwrap();
         let keyed = |jid: &str| client.put("sums", "add", "[1,2]").jid(jid).unique("k").keep_result(AN_HOUR);
@@ -156,17 +158,17 @@ fn a_put_that_joins_a_job_or_finds_it_waits_for_that_one() {
         work(&client, "3").await;
         for awaited in [joined, found, by_name] {
             let ended = awaited.end(None).await.unwrap();
-            assert_eq!((ended.jid.to_string(), ended.outcome.code), ("j1".into(), 3));
+            assert_eq!((ended.jid.to_string(), ended.result.code), ("j1".into(), 3));
         }
-        // It has ended long ago, and its result is kept.
-        assert_eq!(client.put_and_wait(keyed("j1"), None).await.unwrap().outcome.code, 3);
-        let nobody = client.wait_for(&Jid::new("nobody").unwrap(), None).await;
-        assert!(matches!(nobody, Err(Error::Refused(Refusal::NoSuchJob { .. }))), "{nobody:?}");
+        // It has ended long ago, and its result is stored.
+        assert_eq!(client.put_and_wait(keyed("j1"), None).await.unwrap().result.code, 3);
+        let missing = client.wait_for(&Jid::new("missing").unwrap(), None).await;
+        assert!(matches!(missing, Err(Error::Refused(Refusal::NoSuchJob { .. }))), "{missing:?}");
     });
 }
 
 #[test]
-fn a_wait_ends_with_an_error_when_the_backend_is_gone() {
+fn a_wait_ends_with_an_error_when_the_backend_shuts_down() {
     block_on(async {
         let backend = Arc::new(StoreBackend::in_memory(ManualClock::new()).unwrap());
         let client = Client::new(backend.clone());

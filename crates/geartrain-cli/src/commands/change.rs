@@ -1,4 +1,4 @@
-//! Changing jobs that are there.
+//! Commands that change existing jobs.
 
 use geartrain::{
     AddTags, Cancel, Client, Cycles, Depend, DependChange, Existing, HistoryEvent, Jid, Job, Log, Put,
@@ -7,28 +7,93 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
-use super::list::{find, so_many};
+use super::list::{find, jobs_done};
 use super::put::outcome;
-use crate::args::{DependArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
+use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::payload::Source;
 use crate::text::count;
+use crate::values;
 use crate::view::{Number, texts};
+use clap::Args;
+use geartrain::{Klass, Priority};
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A running job is taken away from its worker. A complete job runs again, in the queue it was in last."
+)]
+pub(crate) struct RequeueArgs {
+    /// The job id
+    jid: Jid,
+    /// Another queue
+    #[arg(long)]
+    queue: Option<QueueName>,
+    /// Delay the job by this long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    delay: Option<Duration>,
+    /// Another klass
+    #[arg(long)]
+    klass: Option<Klass>,
+    /// Another payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    payload: Option<Source>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PriorityArgs {
+    /// The job id
+    jid: Jid,
+    /// The new priority: higher runs first
+    #[arg(value_name = "N", value_parser = values::priority, allow_negative_numbers = true)]
+    priority: Priority,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TagArgs {
+    /// The job id
+    jid: Jid,
+    /// The tags
+    #[arg(required = true, value_name = "TAG")]
+    tags: Vec<Tag>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DependArgs {
+    /// The job that waits
+    jid: Jid,
+    /// The jobs it waits for
+    #[arg(required = true, value_name = "ON")]
+    on: Vec<Jid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndependArgs {
+    /// The job that waits
+    jid: Jid,
+    /// The jobs it no longer waits for
+    #[arg(required_unless_present = "all", value_name = "ON")]
+    on: Vec<Jid>,
+    /// Remove all dependencies
+    #[arg(long, conflicts_with = "on")]
+    all: bool,
+}
 
 pub(super) async fn cancel(client: &Client, mut jids: Vec<Jid>, out: &mut Output<'_>) -> Done {
     jids.sort_unstable();
     jids.dedup();
-    let asked = jids.len() as u64;
+    let requested = jids.len() as u64;
     let cancelled = client.run(Cancel { jids }).await?;
-    let missing = asked.saturating_sub(cancelled);
+    let missing = requested.saturating_sub(cancelled);
     if cancelled > 0 || out.json {
-        out.line(&json!({ "cancelled": cancelled }), so_many(cancelled, "cancelled"))?;
+        out.line(&json!({ "cancelled": cancelled }), jobs_done(cancelled, "cancelled"))?;
     }
     if missing == 0 {
         return Ok(());
     }
     Err(Failure::Refused(format!(
-        "{} could not be cancelled: not there, or complete; `geartrain get JID` tells",
+        "{} could not be cancelled: missing or complete; see `geartrain get JID`",
         count(missing, "job")
     )))
 }
@@ -38,7 +103,7 @@ pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output
     let Some(queue) = args.queue.or_else(|| last_queue(&job)) else {
         let jid = &args.jid;
         return Err(Failure::Refused(format!(
-            "which queue job {jid} was in is forgotten; give one with --queue"
+            "the last queue of job {jid} is not known any more; give one with --queue"
         )));
     };
     let payload = args.payload.map_or(Ok(job.payload), |source| source.read())?;
@@ -49,10 +114,10 @@ pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output
     };
     let reply = client.run(put).await?;
     let view = json!({ "jid": args.jid.to_string(), "queue": queue.as_str(), "outcome": outcome(&reply) });
-    Ok(out.line(&view, format_args!("put into {queue}"))?)
+    Ok(out.line(&view, format_args!("submitted to {queue}"))?)
 }
 
-/// Where a job is, or was last.
+/// The queue that a job is in, or was in last.
 fn last_queue(job: &Job) -> Option<QueueName> {
     job.queue.clone().or_else(|| {
         job.history.iter().rev().find_map(|entry| match &entry.what {
@@ -64,7 +129,7 @@ fn last_queue(job: &Job) -> Option<QueueName> {
 
 pub(super) async fn timeout(client: &Client, jids: Vec<Jid>, out: &mut Output<'_>) -> Done {
     client.run(Timeout { jids: jids.clone() }).await?;
-    Ok(out.line(&json!({ "jids": texts(&jids) }), so_many(jids.len() as u64, "taken away"))?)
+    Ok(out.line(&json!({ "jids": texts(&jids) }), jobs_done(jids.len() as u64, "taken from their workers"))?)
 }
 
 pub(super) async fn priority(client: &Client, args: PriorityArgs, out: &mut Output<'_>) -> Done {
@@ -95,7 +160,7 @@ pub(super) async fn track(client: &Client, jid: Jid, on: bool, out: &mut Output<
     let people = match (on, changed) {
         (true, true) => "tracked",
         (true, false) => "tracked, as before",
-        (false, true) => "not tracked any more",
+        (false, true) => "no longer tracked",
         (false, false) => "not tracked, as before",
     };
     Ok(out.line(&view, people)?)
@@ -115,7 +180,7 @@ async fn change_dependencies(client: &Client, jid: Jid, change: DependChange, ou
     let job = find(client, &jid).await?;
     let dependencies = texts(job.dependencies());
     let people = if dependencies.is_empty() {
-        format!("depends on no job; it is {}", job.state.name())
+        format!("depends on no job and is {}", job.state.name())
     } else {
         format!("depends on {}", dependencies.join(" "))
     };
@@ -132,5 +197,5 @@ pub(super) async fn log(
     out: &mut Output<'_>,
 ) -> Done {
     client.run(Log { jid: jid.clone(), message, data }).await?;
-    Ok(out.line(&json!({ "jid": jid.to_string() }), "written down")?)
+    Ok(out.line(&json!({ "jid": jid.to_string() }), "added to the history")?)
 }

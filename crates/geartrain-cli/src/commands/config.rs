@@ -1,15 +1,39 @@
-//! Options.
+//! `geartrain config`: show and change options.
 
 use geartrain::{AllConfig, Client, GetConfig, SetConfig, Setting, UnsetConfig};
 use serde::Serialize;
 
 use super::Done;
-use crate::args::ConfigVerb;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, table};
+use clap::Subcommand;
 
-/// An option, its value, and whether nobody chose it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print one option, or all of them
+    Get {
+        /// The name of the option
+        key: Option<String>,
+    },
+    /// Set an option
+    #[command(
+        after_help = "Examples:\n  geartrain config set heartbeat 120\n  geartrain config set mail-max-concurrency 4"
+    )]
+    Set {
+        /// The name of the option
+        key: String,
+        /// The new value
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+    /// Reset an option to its default
+    Unset {
+        /// The name of the option
+        key: String,
+    },
+}
+
 #[derive(Debug, Serialize)]
 struct OptionView {
     key: String,
@@ -52,7 +76,7 @@ pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'
         ConfigVerb::Get { key: Some(key) } => {
             let Some(setting) = client.run(GetConfig { option: key.clone() }).await? else {
                 return Err(Failure::Refused(format!(
-                    "option {key} is neither set nor known; `geartrain config get` lists them"
+                    "there is no option {key}; `geartrain config get` lists the options"
                 )));
             };
             let view = OptionView::new(key, Some(setting));

@@ -1,4 +1,4 @@
-//! `geartrain drill`: faults against a server on this machine, and what it kept.
+//! `geartrain drill`: inject faults into a server on this machine, and count what it lost.
 
 use std::sync::Arc;
 
@@ -8,12 +8,53 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde_json::json;
 
 use super::Done;
-use crate::args::DrillArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, clean, table};
+use clap::Args;
+use std::path::PathBuf;
 
-/// Runs every fault that was asked for, and shows what came of it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain drill
+  geartrain drill --kills 200 --disk /var/lib
+  geartrain drill --kills 0 --freezes 0 --clock-jumps 0 --full-disks 5 --json
+
+For each fault it starts a server in its own directory under --disk, runs clients that submit and work on
+jobs, injects the fault again and again, and then compares every acknowledgement with what the server stored.
+The machine's clock is not changed, and --url is not used. A full disk needs a small file system, which only
+root can mount. The exit code is 1 if anything acknowledged was lost or handed out twice; then the directory
+stays as evidence.")]
+pub(crate) struct DrillArgs {
+    /// How many times the server is killed with SIGKILL and restarted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    kills: u32,
+    /// How many times it is stopped with SIGSTOP for two seconds
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    freezes: u32,
+    /// How many times its disk is filled
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    full_disks: u32,
+    /// How many times its clock jumps, by up to an hour
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    clock_jumps: u32,
+    /// How many clients run at once
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=1_000)
+    )]
+    clients: u16,
+    /// A directory on the disk to test [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    disk: Option<PathBuf>,
+    /// Repeat the timing of the faults of an earlier drill, by the seed that it printed
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+}
+
+/// Runs the chosen faults and reports the result of each.
 pub(super) fn drill(args: DrillArgs, out: &mut Output<'_>) -> Done {
     let seed = args.seed.unwrap_or_else(|| u64::from(uuid::Uuid::now_v7().as_fields().1));
     let plan = Plan {
@@ -33,7 +74,7 @@ pub(super) fn drill(args: DrillArgs, out: &mut Output<'_>) -> Done {
     let faults: Vec<Fault> =
         faults.into_iter().filter(|(_, rounds)| *rounds > 0).map(|(fault, _)| fault).collect();
     if faults.is_empty() {
-        return Err(Failure::Usage("every fault is asked for 0 times: give --kills or another one".into()));
+        return Err(Failure::Usage("every fault has 0 rounds: give --kills or another one".into()));
     }
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     bar.set_style(
@@ -67,7 +108,7 @@ pub(super) fn drill(args: DrillArgs, out: &mut Output<'_>) -> Done {
         table(out, ["FAULT", "TIMES", "PROMISED", "KEPT", "LOST", "DOUBLED", "SECONDS"], &rows)?;
         for report in &reports {
             if let Some(why) = &report.skipped {
-                writeln!(out, "\n{} was not tried: {}", report.fault.name(), clean(why))?;
+                writeln!(out, "\n{} was skipped: {}", report.fault.name(), clean(why))?;
             }
             for violation in &report.violations {
                 writeln!(out, "\n{}: {}", report.fault.name(), clean(violation))?;
@@ -75,14 +116,14 @@ pub(super) fn drill(args: DrillArgs, out: &mut Output<'_>) -> Done {
         }
         let disk = directory.display().to_string();
         if lost == 0 && doubled == 0 {
-            writeln!(out, "\nNothing acknowledged was lost on {}. Seed {seed}.", clean(&disk))?;
+            writeln!(out, "\nNo acknowledged operation was lost on {}. Seed {seed}.", clean(&disk))?;
         }
         Ok(())
     })?;
     if lost > 0 || doubled > 0 {
         return Err(Failure::Refused(format!(
             "{lost} acknowledged operations were lost and {doubled} jobs handed out twice; the evidence is in \
-             geartrain-drill-{}-* in {}, and --seed {seed} chooses the same moments again",
+             geartrain-drill-{}-* in {}, and --seed {seed} repeats the same timing",
             std::process::id(),
             directory.display(),
         )));
@@ -106,7 +147,7 @@ fn row(report: &FaultReport) -> [Cell; 7] {
     ]
 }
 
-/// A client that waits through every fault: none lasts as long as its patience.
+/// A client that retries through every fault: none lasts as long as its retry budget.
 fn connect(url: &str) -> Result<Arc<dyn Backend>, BackendError> {
     let client = pollster::block_on(geartrain::connect(&format!("{url}?patience=60")));
     client.map(|client| client.backend().clone()).map_err(|error| match error {

@@ -1,14 +1,31 @@
-//! What happens, as it happens.
+//! `geartrain events`: print events as they happen.
 
 use geartrain::{Client, Event, FailedBy, Milestone, Published, Subscription, SubscriptionEnd};
 use serde::Serialize;
 
 use super::Done;
-use crate::args::EventsArgs;
 use crate::failure::Failure;
+use crate::job_details::{ProgressView, progress_text};
 use crate::output::Output;
-use crate::particulars::{ProgressView, progress_text};
 use crate::text::{clean, count};
+use crate::values::limit;
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain events
+  geartrain events --after 41 --count 10 --json
+
+Prints one line per event, its position first. Stop it with Ctrl-C, and continue with --after and the last position
+printed: events are retained from the first subscription on.")]
+pub(crate) struct EventsArgs {
+    /// Start after this position, if it is still retained [default: with new events]
+    #[arg(long, value_name = "POSITION", allow_negative_numbers = true)]
+    after: Option<u64>,
+    /// Stop after this many events [default: never]
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
+    count: Option<u64>,
+}
 
 pub(super) async fn events(client: &Client, args: EventsArgs, out: &mut Output<'_>) -> Done {
     let events = match args.after {
@@ -16,15 +33,15 @@ pub(super) async fn events(client: &Client, args: EventsArgs, out: &mut Output<'
         None => client.events().await?,
     };
     if args.count.is_none() && !out.json {
-        out.remark("Ctrl-C ends this; --after with the last position printed goes on from there")?;
+        out.remark("stop with Ctrl-C; continue with --after and the last position printed")?;
     }
     print(events, args.count, out).await
 }
 
-/// Prints so many events, each as soon as it comes.
+/// Prints events as they arrive, at most `count_max`.
 async fn print(mut events: Box<dyn Subscription>, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
     let (mut printed, mut last) = (0, None);
-    while count_max.is_none_or(|most| printed < most) {
+    while count_max.is_none_or(|max| printed < max) {
         let Published { position, event } = events.next().await.map_err(|end| ended(&end, last))?;
         out.show(&PublishedView { position: position.to_string(), event: EventView::new(&event) }, |out| {
             writeln!(out, "{position}  {}", clean(&text(&event)))
@@ -33,19 +50,21 @@ async fn print(mut events: Box<dyn Subscription>, count_max: Option<u64>, out: &
         (printed, last) = (printed + 1, Some(position));
     }
     match last {
-        Some(last) if !out.json => Ok(out.remark(format_args!("`geartrain events --after {last}` goes on"))?),
+        Some(last) if !out.json => {
+            Ok(out.remark(format_args!("continue with `geartrain events --after {last}`"))?)
+        }
         _ => Ok(()),
     }
 }
 
-/// Why no more events come, and how to go on.
+/// Why the subscription ended, and how to continue.
 fn ended(end: &SubscriptionEnd, last: Option<u64>) -> Failure {
-    let on = match (end, last) {
+    let resume_after = match (end, last) {
         (SubscriptionEnd::Lagged { missed }, _) => Some(missed.saturating_sub(1)),
         (_, last) => last,
     };
-    let advice = match on {
-        Some(after) => format!("; `geartrain events --after {after}` goes on"),
+    let advice = match resume_after {
+        Some(after) => format!("; continue with `geartrain events --after {after}`"),
         None => "; try again".to_owned(),
     };
     Failure::Unreachable(format!("{end}{advice}"))
@@ -53,13 +72,13 @@ fn ended(end: &SubscriptionEnd, last: Option<u64>) -> Failure {
 
 #[derive(Debug, Serialize)]
 struct PublishedView {
-    /// A text, because many programs take numbers for doubles, and these grow large.
+    /// A string, because many JSON parsers read numbers as doubles, and positions grow large.
     position: String,
     #[serde(flatten)]
     event: EventView,
 }
 
-/// What happened, with what there is to say about it and no other keys.
+/// An event, with the keys that its kind has.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum EventView {
@@ -247,45 +266,45 @@ fn milestone(what: Milestone) -> &'static str {
     }
 }
 
-/// What happened, in a few words.
+/// An event in one line for people.
 fn text(event: &Event) -> String {
     match event {
-        Event::Put { jid, queue } => format!("{jid} was put into {queue}"),
+        Event::Put { jid, queue } => format!("{jid} was submitted to {queue}"),
         Event::Popped { jid, queue, worker } => format!("{jid} of {queue} was popped by {worker}"),
         Event::Completed { jid, queue } => format!("{jid} of {queue} is complete"),
-        Event::Advanced { jid, queue, to } => format!("{jid} went on from {queue} to {to}"),
-        Event::Retried { jid, queue } => format!("{jid} of {queue} is to be tried again"),
+        Event::Advanced { jid, queue, to } => format!("{jid} moved on from {queue} to {to}"),
+        Event::Retried { jid, queue } => format!("{jid} of {queue} will be retried"),
         Event::Failed { jid, queue, worker, group, message, .. } => {
             let worker = worker.as_ref().map(|worker| format!(" at {worker}")).unwrap_or_default();
             format!("{jid} of {queue} failed{worker} in {group}: {message}")
         }
         Event::Canceled { jid, was } => {
             let holder = was.as_ref().and_then(|(_, worker)| worker.as_ref());
-            let holder = holder.map(|worker| format!(", which {worker} held")).unwrap_or_default();
+            let holder = holder.map(|worker| format!(" while {worker} held it")).unwrap_or_default();
             format!("{jid} was cancelled{holder}")
         }
         Event::LockLost { jid, worker } => format!("{worker} lost its lock on {jid}"),
-        Event::ConfigSet { option, value } => format!("option {option} is {value}"),
-        Event::ConfigUnset { option } => format!("option {option} has its default"),
+        Event::ConfigSet { option, value } => format!("option {option} was set to {value}"),
+        Event::ConfigUnset { option } => format!("option {option} was reset to its default"),
         Event::Track { jid } => format!("{jid} is tracked"),
-        Event::Untrack { jid } => format!("{jid} is not tracked any more"),
+        Event::Untrack { jid } => format!("{jid} is no longer tracked"),
         Event::Coalesced { jid, queue, submissions } => {
-            format!("{jid} of {queue} stands for {} now", count(*submissions, "submission"))
+            format!("{jid} of {queue} now stands for {}", count(*submissions, "submission"))
         }
-        Event::Abandoned { jid, queue } => format!("{jid} of {queue} is gone, since nobody waits for it"),
-        Event::Progress { jid, progress } => format!("{jid} got to {}", progress_text(*progress)),
-        Event::ResultStored { jid } => format!("the result of {jid} is kept"),
+        Event::Abandoned { jid, queue } => format!("{jid} of {queue} was removed: no client waits for it"),
+        Event::Progress { jid, progress } => format!("{jid} is at {}", progress_text(*progress)),
+        Event::ResultStored { jid } => format!("the result of {jid} was stored"),
         Event::Released { jid, queue, worker, crashed: false } => {
-            format!("{jid} was handed back to {queue} by {worker}")
+            format!("{jid} was released to {queue} by {worker}")
         }
         Event::Released { jid, queue, worker, crashed: true } => {
-            format!("{jid} went back to {queue}, since {worker} died")
+            format!("{jid} returned to {queue}: {worker} was lost")
         }
-        Event::Announced { worker } => format!("{worker} said what it can do"),
-        Event::WorkerLost { worker } => format!("{worker} is gone"),
-        Event::LimitsSet { queue } => format!("{queue} has other limits"),
-        Event::Milestone { jid, what } => format!("{jid} is tracked and was {}", milestone(*what)),
-        _ => "something that this version does not know".to_owned(),
+        Event::Announced { worker } => format!("{worker} announced its capabilities"),
+        Event::WorkerLost { worker } => format!("{worker} was lost"),
+        Event::LimitsSet { queue } => format!("the limits of {queue} changed"),
+        Event::Milestone { jid, what } => format!("tracked job {jid} was {}", milestone(*what)),
+        _ => "an event that this version does not know".to_owned(),
     }
 }
 
@@ -297,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_named_and_says_what_there_is() {
+    fn an_event_has_the_keys_of_its_kind() {
         let (jid, queue) = (Jid::new("j1").unwrap(), QueueName::new("mail").unwrap());
         let failed = Event::Failed {
             jid: jid.clone(),
@@ -311,7 +330,7 @@ mod tests {
         for (event, people, view) in [
             (
                 Event::Put { jid: jid.clone(), queue },
-                "j1 was put into mail",
+                "j1 was submitted to mail",
                 json!({ "position": "7", "event": "put", "jid": "j1", "queue": "mail" }),
             ),
             (
@@ -322,7 +341,7 @@ mod tests {
             ),
             (
                 Event::Progress { jid: jid.clone(), progress },
-                "j1 got to 25% (1 of 4)",
+                "j1 is at 25% (1 of 4)",
                 json!({ "position": "7", "event": "progress", "jid": "j1",
                     "progress": { "part": 1, "whole": 4, "percent": 25, "left": null } }),
             ),
@@ -333,7 +352,7 @@ mod tests {
             ),
             (
                 Event::ResultStored { jid },
-                "the result of j1 is kept",
+                "the result of j1 was stored",
                 json!({ "position": "7", "event": "result-kept", "jid": "j1" }),
             ),
         ] {
@@ -346,11 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn when_events_end_it_says_how_to_go_on() {
+    fn the_end_of_a_subscription_says_how_to_continue() {
         let lagged = ended(&SubscriptionEnd::Lagged { missed: 42 }, Some(7));
         assert_eq!(lagged.exit_code(), 3);
-        assert!(lagged.to_string().ends_with("; `geartrain events --after 41` goes on"), "{lagged}");
-        assert!(ended(&SubscriptionEnd::Closed, Some(7)).to_string().ends_with("--after 7` goes on"));
+        assert!(lagged.to_string().ends_with("; continue with `geartrain events --after 41`"), "{lagged}");
+        assert!(ended(&SubscriptionEnd::Closed, Some(7)).to_string().ends_with("--after 7`"));
         assert!(ended(&SubscriptionEnd::Closed, None).to_string().ends_with("; try again"));
     }
 }

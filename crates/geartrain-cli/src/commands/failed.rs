@@ -1,4 +1,4 @@
-//! Failed jobs: counted, listed, and put back to work.
+//! Failed jobs (dead letters): count, list, and retry them.
 
 use geartrain::{
     Call, Client, Count, Existing, Failed, Failures, GetMany, Group, Page, Put, QueueName, Unfail,
@@ -6,14 +6,35 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
-use super::list::{failed_jobs, show_jobs, so_many};
-use crate::args::{FailedArgs, UnfailArgs};
+use super::PageArgs;
+use super::list::{failed_jobs, jobs_done, show_jobs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, table};
+use clap::Args;
 
-/// How many jobs go back at once.
-const STEP: u64 = 500;
+#[derive(Debug, Args)]
+pub(crate) struct FailedArgs {
+    /// List the jobs of this group, the latest first
+    group: Option<Group>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnfailArgs {
+    /// The group of failures
+    group: Group,
+    /// The queue to put the jobs into [default: the one each was in]
+    #[arg(long)]
+    queue: Option<QueueName>,
+    /// How many jobs at most, oldest failures first [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+/// How many jobs are requeued per batch.
+const BATCH_JOBS: u64 = 500;
 
 pub(super) async fn failed(client: &Client, args: FailedArgs, out: &mut Output<'_>) -> Done {
     if let Some(group) = args.group {
@@ -33,21 +54,21 @@ pub(super) async fn failed(client: &Client, args: FailedArgs, out: &mut Output<'
 }
 
 pub(super) async fn unfail(client: &Client, args: UnfailArgs, out: &mut Output<'_>) -> Done {
-    let there = client.run(Failures).await?.get(&args.group).copied().unwrap_or(0);
-    if there == 0 {
+    let available = client.run(Failures).await?.get(&args.group).copied().unwrap_or(0);
+    if available == 0 {
         let group = args.group;
         return Err(Failure::Refused(format!(
             "no job failed in {group}; `geartrain failed` lists the groups"
         )));
     }
-    // Those that fail while we are at it are left for another time, or this might never end.
-    let wanted = args.count.unwrap_or(there).min(there);
+    // Jobs that fail meanwhile are left alone, or this might never end.
+    let wanted = args.count.unwrap_or(available).min(available);
     let moved = match args.queue {
         Some(queue) => into_one_queue(client, &args.group, &queue, wanted).await?,
         None => into_their_queues(client, &args.group, wanted).await?,
     };
     let view = json!({ "group": args.group.as_str(), "moved": moved });
-    Ok(out.line(&view, so_many(moved, "back at work"))?)
+    Ok(out.line(&view, jobs_done(moved, "requeued"))?)
 }
 
 async fn into_one_queue(
@@ -58,7 +79,8 @@ async fn into_one_queue(
 ) -> Result<u64, Failure> {
     let mut moved = 0;
     while moved < wanted {
-        let unfail = Unfail { queue: queue.clone(), group: group.clone(), count: step(wanted - moved)? };
+        let unfail =
+            Unfail { queue: queue.clone(), group: group.clone(), count: batch_count(wanted - moved)? };
         match client.run(unfail).await? {
             0 => break,
             some => moved += some,
@@ -67,11 +89,11 @@ async fn into_one_queue(
     Ok(moved)
 }
 
-/// Puts each job again where it was. The list is newest first, so the oldest are at its end.
+/// Requeues each job where it was. The list is newest first, so the oldest are at its end.
 async fn into_their_queues(client: &Client, group: &Group, wanted: u64) -> Result<u64, Failure> {
     let mut moved = 0;
     while moved < wanted {
-        let count = step(wanted - moved)?;
+        let count = batch_count(wanted - moved)?;
         let first = Failed { group: group.clone(), page: Page { offset: 0, count: Count::ONE } };
         let total = client.run(first).await?.total as usize;
         let page = Page { offset: total.saturating_sub(count.get()), count };
@@ -83,7 +105,7 @@ async fn into_their_queues(client: &Client, group: &Group, wanted: u64) -> Resul
             Some(Call::from(Put { existing: Existing::Require, ..put }))
         });
         let answers = client.batch(puts.collect()).await?;
-        // One that was cancelled just now is refused, and that is as well.
+        // A job that was cancelled meanwhile is refused, which is fine.
         let put = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
         if put == 0 {
             break;
@@ -93,6 +115,6 @@ async fn into_their_queues(client: &Client, group: &Group, wanted: u64) -> Resul
     Ok(moved)
 }
 
-fn step(left: u64) -> Result<Count, Failure> {
-    Ok(Count::new(left.min(STEP) as i64).map_err(geartrain::Error::from)?)
+fn batch_count(left: u64) -> Result<Count, Failure> {
+    Ok(Count::new(left.min(BATCH_JOBS) as i64).map_err(geartrain::Error::from)?)
 }

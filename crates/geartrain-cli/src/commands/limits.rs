@@ -1,14 +1,50 @@
-//! What a queue takes and hands out.
+//! `geartrain limits`: the length and rate limits of a queue.
 
 use geartrain::{Client, GetLimits, QueueLimits, QueueName, SetLimits};
 use serde_json::json;
 
 use super::Done;
-use crate::args::LimitsArgs;
 use crate::output::Output;
 use crate::rate;
 use crate::text::{Cell, card, count};
+use crate::values::{limit, priority};
 use crate::view::Number;
+use clap::Args;
+use geartrain::{Priority, Rate};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain limits mail
+  geartrain limits mail --max 10000 --rate 100/1m+20
+  geartrain limits mail --max-at 0=10000 --max-at 10=12000
+  geartrain limits mail --none
+
+A put into a full queue is refused. Setting limits replaces all previous ones.
+A put is held to the highest --max-at that is not above its priority, or else the lowest, so that there is room
+for urgent jobs; with --max too, the smaller limit counts.")]
+pub(crate) struct LimitsArgs {
+    /// The queue
+    queue: QueueName,
+    /// The maximum number of unfinished jobs
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
+    max: Option<u64>,
+    /// The maximum number of unfinished jobs for puts of at least this priority; may be repeated
+    #[arg(long, value_name = "PRIORITY=N", value_parser = level, allow_hyphen_values = true)]
+    max_at: Vec<(Priority, u64)>,
+    /// Rate limit for starting jobs: 10/s, 100/1m; 100/1m+20 allows a burst of 20
+    #[arg(long, value_name = "N/DURATION[+BURST]", value_parser = rate::parse, allow_hyphen_values = true)]
+    rate: Option<Rate>,
+    /// Remove all limits
+    #[arg(long, conflicts_with_all = ["max", "max_at", "rate"])]
+    none: bool,
+}
+
+/// Parses a limit for a priority: `10=12000`.
+fn level(text: &str) -> Result<(Priority, u64), String> {
+    let bad = || format!("{text:?} is not a limit of at least 1 for a priority: write it like 10=12000");
+    let (at, max) = text.split_once('=').ok_or_else(bad)?;
+    Ok((priority(at).map_err(|_| bad())?, limit(max).map_err(|_| bad())?))
+}
 
 pub(super) async fn limits(client: &Client, args: LimitsArgs, out: &mut Output<'_>) -> Done {
     let queue = args.queue;

@@ -1,4 +1,4 @@
-//! Looking jobs up, and listing them.
+//! Look up and list jobs.
 
 use geartrain::{
     Client, Count, Error, Failed, Failures, GetMany, Group, Jid, Job, Jobs, Listing, Page, Peek, QueueName,
@@ -7,15 +7,58 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
-use super::show::{job_card, job_table};
-use crate::args::{JobsArgs, PageArgs, PeekArgs, StateArg};
+use super::PageArgs;
+use super::render::{job_card, job_table};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::count;
+use crate::values::at_least_one;
 use crate::view::{JobView, is_stalled, texts};
+use clap::{Args, ValueEnum};
 
-/// How many jobs are looked up at once.
-const LOOK_UP: usize = 500;
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain jobs --state scheduled --queue mail
+  geartrain jobs --tag new --limit 100
+
+Without --state the order is running, stalled (lock expired), waiting, scheduled, depends, failed, complete;
+with --tag, the order in which jobs were tagged.")]
+pub(crate) struct JobsArgs {
+    /// Only jobs in this state
+    #[arg(long, value_enum)]
+    state: Option<StateArg>,
+    /// Only jobs in this queue; complete jobs are in none
+    #[arg(long)]
+    queue: Option<QueueName>,
+    /// Only jobs with this tag
+    #[arg(long)]
+    tag: Option<Tag>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StateArg {
+    Running,
+    Stalled,
+    Waiting,
+    Scheduled,
+    Depends,
+    Failed,
+    Complete,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PeekArgs {
+    /// The queue
+    queue: QueueName,
+    /// How many jobs to show at most
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
+    count: Count,
+}
+
+/// How many jobs are looked up per request.
+const LOOK_UP_JOBS: usize = 500;
 
 pub(super) async fn get(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Done {
     let job = find(client, jid).await?;
@@ -23,7 +66,7 @@ pub(super) async fn get(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Don
     Ok(out.show(&JobView::new(&job, now), |out| job_card(out, &job, now))?)
 }
 
-/// Looks a job up that must be there.
+/// Looks up a job that must exist.
 pub(super) async fn find(client: &Client, jid: &Jid) -> Result<Job, Failure> {
     match client.get(jid).await? {
         Some(job) => Ok(job),
@@ -33,7 +76,7 @@ pub(super) async fn find(client: &Client, jid: &Jid) -> Result<Job, Failure> {
 
 pub(super) async fn peek(client: &Client, args: PeekArgs, out: &mut Output<'_>) -> Done {
     let jobs = client.run(Peek { queue: args.queue.clone(), count: args.count }).await?;
-    show_jobs(&jobs, &format!("no job waits in {}", args.queue), out)
+    show_jobs(&jobs, &format!("no job is waiting in {}", args.queue), out)
 }
 
 pub(super) async fn tracked(client: &Client, out: &mut Output<'_>) -> Done {
@@ -51,12 +94,11 @@ pub(super) async fn tracked(client: &Client, out: &mut Output<'_>) -> Done {
     }
     if !reply.expired.is_empty() {
         let gone = texts(&reply.expired).join(" ");
-        out.remark(format_args!("tracked, but gone: {}", gone))?;
+        out.remark(format_args!("tracked, but removed: {}", gone))?;
     }
     Ok(())
 }
 
-/// Shows a list of jobs.
 pub(super) fn show_jobs(jobs: &[Job], none: &str, out: &mut Output<'_>) -> Done {
     let now = out.now;
     let views: Vec<JobView> = jobs.iter().map(|job| JobView::new(job, now)).collect();
@@ -65,17 +107,17 @@ pub(super) fn show_jobs(jobs: &[Job], none: &str, out: &mut Output<'_>) -> Done 
 
 pub(super) async fn jobs(client: &Client, args: JobsArgs, out: &mut Output<'_>) -> Done {
     if args.queue.is_some() && args.state == Some(StateArg::Complete) {
-        return Err(Failure::Usage("a complete job is in no queue: leave --queue out".to_owned()));
+        return Err(Failure::Usage("complete jobs are in no queue: leave out --queue".to_owned()));
     }
-    let (places, filter) = match args.tag {
-        Some(tag) => (vec![Place::Tag(tag)], Filter { state: args.state, queue: args.queue }),
-        // The places were chosen by state, and all but the failures by queue.
+    let (sources, filter) = match args.tag {
+        Some(tag) => (vec![JobSource::Tag(tag)], Filter { state: args.state, queue: args.queue }),
+        // The sources are chosen by state and, except for failures, by queue.
         None => {
-            let places = places(client, args.state, args.queue.as_ref()).await?;
-            (places, Filter { state: None, queue: args.queue })
+            let sources = sources(client, args.state, args.queue.as_ref()).await?;
+            (sources, Filter { state: None, queue: args.queue })
         }
     };
-    let found = gather(client, places, &filter, &args.page, out.now).await?;
+    let found = gather(client, sources, &filter, &args.page, out.now).await?;
     show_jobs(&found, "no such jobs", out)
 }
 
@@ -86,32 +128,32 @@ pub(super) async fn failed_jobs(
     page: &PageArgs,
     now: Timestamp,
 ) -> Result<Vec<Job>, Error> {
-    gather(client, vec![Place::Failed(group)], &Filter::default(), page, now).await
+    gather(client, vec![JobSource::Failed(group)], &Filter::default(), page, now).await
 }
 
-/// Somewhere that jobs can be listed.
-enum Place {
+/// A listing of jobs.
+enum JobSource {
     Listing(Listing),
     Failed(Group),
     Tag(Tag),
 }
 
-impl Place {
+impl JobSource {
     async fn list(&self, client: &Client, page: Page) -> Result<Vec<Jid>, Error> {
         match self {
-            Place::Listing(which) => client.run(Jobs { which: which.clone(), page }).await,
-            Place::Failed(group) => Ok(client.run(Failed { group: group.clone(), page }).await?.jids),
-            Place::Tag(tag) => Ok(client.run(Tagged { tag: tag.clone(), page }).await?.jids),
+            JobSource::Listing(which) => client.run(Jobs { which: which.clone(), page }).await,
+            JobSource::Failed(group) => Ok(client.run(Failed { group: group.clone(), page }).await?.jids),
+            JobSource::Tag(tag) => Ok(client.run(Tagged { tag: tag.clone(), page }).await?.jids),
         }
     }
 }
 
-/// Every place where jobs of that state and queue are.
-async fn places(
+/// The listings that have the jobs of a state and a queue.
+async fn sources(
     client: &Client,
     state: Option<StateArg>,
     queue: Option<&QueueName>,
-) -> Result<Vec<Place>, Error> {
+) -> Result<Vec<JobSource>, Error> {
     let in_queue = |listing: fn(QueueName) -> Listing| Some(listing);
     let queues = match queue {
         Some(queue) => vec![queue.clone()],
@@ -129,7 +171,7 @@ async fn places(
             StateArg::Complete,
         ],
     };
-    let mut places = Vec::new();
+    let mut sources = Vec::new();
     for state in states {
         let listing = match state {
             StateArg::Running => in_queue(Listing::Running),
@@ -138,24 +180,23 @@ async fn places(
             StateArg::Scheduled => in_queue(Listing::Scheduled),
             StateArg::Depends => in_queue(Listing::Depends),
             StateArg::Failed => {
-                places.extend(client.run(Failures).await?.into_keys().map(Place::Failed));
+                sources.extend(client.run(Failures).await?.into_keys().map(JobSource::Failed));
                 None
             }
             StateArg::Complete => {
                 if queue.is_none() {
-                    places.push(Place::Listing(Listing::Complete));
+                    sources.push(JobSource::Listing(Listing::Complete));
                 }
                 None
             }
         };
         if let Some(listing) = listing {
-            places.extend(queues.iter().map(|queue| Place::Listing(listing(queue.clone()))));
+            sources.extend(queues.iter().map(|queue| JobSource::Listing(listing(queue.clone()))));
         }
     }
-    Ok(places)
+    Ok(sources)
 }
 
-/// Which of the listed jobs are meant.
 #[derive(Default)]
 struct Filter {
     state: Option<StateArg>,
@@ -163,11 +204,11 @@ struct Filter {
 }
 
 impl Filter {
-    fn takes_all(&self) -> bool {
+    fn accepts_all(&self) -> bool {
         self.state.is_none() && self.queue.is_none()
     }
 
-    fn takes(&self, job: &Job, now: Timestamp) -> bool {
+    fn accepts(&self, job: &Job, now: Timestamp) -> bool {
         let stalled = is_stalled(job, now);
         let state = match self.state {
             None => true,
@@ -183,39 +224,39 @@ impl Filter {
     }
 }
 
-/// Looks through one place after the other until there are as many jobs as were asked for.
+/// Reads one listing after another until the page is full.
 async fn gather(
     client: &Client,
-    places: Vec<Place>,
+    sources: Vec<JobSource>,
     filter: &Filter,
     wanted: &PageArgs,
     now: Timestamp,
 ) -> Result<Vec<Job>, Error> {
     let (mut skip, limit) = (wanted.offset, wanted.limit.get());
     let mut found = Vec::new();
-    for place in places {
+    for source in sources {
         // A listing has only jobs of the state and queue that it was chosen for.
-        let all = filter.takes_all() || matches!(place, Place::Listing(_));
+        let all = filter.accepts_all() || matches!(source, JobSource::Listing(_));
         let mut offset = 0;
         while found.len() < limit {
-            // Where every job counts, those to be left out need not be looked at, only counted.
-            let step = if all && skip == 0 { (limit - found.len()).min(LOOK_UP) } else { LOOK_UP };
+            // If every job counts, those before the page are skipped without looking them up.
+            let step = if all && skip == 0 { (limit - found.len()).min(LOOK_UP_JOBS) } else { LOOK_UP_JOBS };
             let page = Page { offset, count: Count::new(step as i64)? };
-            let mut jids = place.list(client, page).await?;
+            let mut jids = source.list(client, page).await?;
             let listed = jids.len();
             offset += listed;
             if all {
-                let left_out = skip.min(listed);
-                jids.drain(..left_out);
-                skip -= left_out;
+                let skipped = skip.min(listed);
+                jids.drain(..skipped);
+                skip -= skipped;
             }
             if !jids.is_empty() {
                 let mut jobs = client.run(GetMany { jids }).await?;
                 if !all {
-                    jobs.retain(|job| filter.takes(job, now));
-                    let left_out = skip.min(jobs.len());
-                    jobs.drain(..left_out);
-                    skip -= left_out;
+                    jobs.retain(|job| filter.accepts(job, now));
+                    let skipped = skip.min(jobs.len());
+                    jobs.drain(..skipped);
+                    skip -= skipped;
                 }
                 found.append(&mut jobs);
             }
@@ -228,7 +269,7 @@ async fn gather(
     Ok(found)
 }
 
-/// Says how many jobs something was done to.
-pub(super) fn so_many(number: u64, done: &str) -> String {
+/// `3 jobs cancelled`.
+pub(super) fn jobs_done(number: u64, done: &str) -> String {
     format!("{} {done}", count(number, "job"))
 }

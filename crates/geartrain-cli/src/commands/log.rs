@@ -1,34 +1,92 @@
-//! The result log: what became of every attempt.
+//! `geartrain log`: read the result log.
 
-use geartrain::log::{Entry, Gap, LogPlace, Query, ResultLog};
+use geartrain::results::{Entry, Gap, LogTarget, Query, ResultLog};
 use geartrain::{Timestamp, base64};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Done;
-use crate::args::LogArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{self, Cell, table};
+use crate::values::count;
 use crate::view::Number;
-use crate::{duration, moment, payload};
+use crate::{duration, payload, timestamp};
+use clap::Args;
+use geartrain::{Count, Jid, Klass, QueueName};
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "geartrain log [OPTIONS]\n       geartrain log <JID> <MESSAGE> [--data <JSON>]",
+    after_help = "Examples:
+  geartrain log --since 2h --failed
+  geartrain log --queue mail --since 2026-04-01T00:00:00Z --limit 1000 --json
+  geartrain log JID 'half way' --data '{\"page\":7}'
+
+`geartrain server --result-log sqlite:FILE` writes the result log: every attempt at every job, when it started and
+ended, how, and its result. Prints the newest attempts, the latest last."
+)]
+pub(crate) struct LogArgs {
+    /// The job whose history to add a message to
+    #[arg(requires = "message")]
+    pub(super) jid: Option<Jid>,
+    /// The message
+    #[arg(requires = "jid")]
+    pub(super) message: Option<String>,
+    /// A JSON object to store with the message
+    #[arg(long, value_name = "JSON", value_parser = json_object, requires = "jid")]
+    pub(super) data: Option<String>,
+    /// Only attempts in this queue
+    #[arg(long, conflicts_with = "jid")]
+    queue: Option<QueueName>,
+    /// Only attempts at jobs of this klass
+    #[arg(long, conflicts_with = "jid")]
+    klass: Option<Klass>,
+    /// Only attempts at this job
+    #[arg(long = "jid", value_name = "JID", conflicts_with = "jid")]
+    only: Option<Jid>,
+    /// Only attempts that ended, or started, since a time, or within a duration like 2h
+    #[arg(long, value_name = "WHEN", value_parser = timestamp::parse_ago, conflicts_with = "jid")]
+    since: Option<Timestamp>,
+    /// Only attempts that failed, were retried, lost their lock, timed out, crashed, or expired
+    #[arg(long, conflicts_with = "jid")]
+    failed: bool,
+    /// How many attempts to show
+    #[arg(long, value_name = "N", value_parser = count, default_value = "25", conflicts_with = "jid")]
+    limit: Count,
+    /// Show only the size of the log
+    #[arg(long, conflicts_with_all = ["jid", "queue", "klass", "only", "since", "failed"])]
+    size: bool,
+    /// The result log: sqlite:FILE
+    #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
+    result_log: Option<String>,
+}
+
+fn json_object(text: &str) -> Result<String, String> {
+    match serde_json::from_str(text) {
+        Ok(serde_json::Value::Object(_)) => Ok(text.to_owned()),
+        Ok(_) => Err("it is JSON, but not an object like {\"key\":\"value\"}".to_owned()),
+        Err(error) => Err(format!("it is not JSON: {error}")),
+    }
+}
 
 /// How many characters of a result a table shows.
 const PREVIEW_MAX: usize = 60;
 
-/// The log that somebody named, if they did. An empty name, as of a variable that was not set, is none.
-pub(super) fn place(url: Option<String>) -> Result<Option<LogPlace>, Failure> {
+/// The result log of an option. An empty URL, as from an empty environment variable, is none.
+pub(super) fn log_target(url: Option<String>) -> Result<Option<LogTarget>, Failure> {
     Ok(url.filter(|url| !url.is_empty()).map(|url| url.parse()).transpose()?)
 }
 
-/// Shows what the log says.
+/// Shows attempts, and gaps between them.
 pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
-    let place = place(args.result_log)?.ok_or_else(|| {
+    let target = log_target(args.result_log)?.ok_or_else(|| {
         Failure::Usage(
-            "which result log? Name it with --result-log sqlite:FILE or GEARTRAIN_RESULT_LOG, as the server's".to_owned(),
+            "no result log given: use the server's --result-log sqlite:FILE, or GEARTRAIN_RESULT_LOG"
+                .to_owned(),
         )
     })?;
-    let log = ResultLog::open_existing(&place)?;
+    let log = ResultLog::open_existing(&target)?;
     if args.size {
         return size(&log, out);
     }
@@ -41,19 +99,19 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         failed: args.failed,
         limit,
     })?;
-    // Where the list begins later than was asked for, what is missing before that is of no interest.
+    // If the limit cuts the list off, gaps before its first entry are of no interest.
     let whole = (entries.len() as u64) < limit;
-    let since = if whole { args.since } else { entries.first().and_then(last_moment) };
+    let since = if whole { args.since } else { entries.first().and_then(last_time) };
     let gaps = log.gaps(since)?;
     if entries.is_empty() && gaps.is_empty() && !out.json {
-        return Ok(out.remark("the log has nothing of the kind")?);
+        return Ok(out.remark("no such attempts in the result log")?);
     }
     let view = LogView {
         attempts: entries.iter().map(EntryView::new).collect(),
         gaps: gaps.iter().map(GapView::new).collect(),
     };
     Ok(out.show(&view, |out| {
-        let attempts = entries.iter().map(|entry| (last_moment(entry), entry_row(entry)));
+        let attempts = entries.iter().map(|entry| (last_time(entry), entry_row(entry)));
         let gaps = gaps.iter().map(|gap| (Timestamp::new(gap.noticed).ok(), gap_row(gap)));
         let mut rows: Vec<_> = attempts.chain(gaps).collect();
         rows.sort_by(|(one, _), (other, _)| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
@@ -70,12 +128,12 @@ fn size(log: &ResultLog, out: &mut Output<'_>) -> Done {
         SizeView { bytes: size.bytes, free_bytes: size.free_bytes, oldest: size.oldest.map(Number::from) };
     Ok(out.show(&view, |out| {
         let (all, free) = (text::size(size.bytes), text::size(size.free_bytes));
-        let oldest = size.oldest.map(moment::format).unwrap_or_default();
+        let oldest = size.oldest.map(timestamp::format).unwrap_or_default();
         table(out, ["SIZE", "FREE", "OLDEST"], &[[Cell::right(all), Cell::right(free), Cell::from(oldest)]])
     })?)
 }
 
-fn last_moment(entry: &Entry) -> Option<Timestamp> {
+fn last_time(entry: &Entry) -> Option<Timestamp> {
     entry.ended.or(entry.started)
 }
 
@@ -83,7 +141,7 @@ fn entry_row(entry: &Entry) -> [Cell; 9] {
     let text = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or(""));
     let outcome = entry.ending.map_or("running", |ending| ending.as_str());
     [
-        Cell::from(entry.started.or(entry.ended).map(moment::format).unwrap_or_default()),
+        Cell::from(entry.started.or(entry.ended).map(timestamp::format).unwrap_or_default()),
         text(&entry.queue),
         text(&entry.klass),
         Cell::from(&entry.jid),
@@ -97,40 +155,40 @@ fn entry_row(entry: &Entry) -> [Cell; 9] {
 
 fn gap_row(gap: &Gap) -> [Cell; 9] {
     let missing = match gap.missing_max() {
-        Some(_) => format!("events between positions {} and {} were missed", gap.after, gap.before),
+        Some(_) => format!("events between positions {} and {} are missing", gap.after, gap.before),
         None => {
-            format!("the queue knew nothing of position {}: it is another one, or was emptied", gap.after)
+            format!("the queue did not know position {}: it is another queue, or was emptied", gap.after)
         }
     };
-    let time = Timestamp::new(gap.noticed).map(moment::format).unwrap_or_default();
+    let time = Timestamp::new(gap.noticed).map(timestamp::format).unwrap_or_default();
     let [queue, klass, jid, worker] = [(); 4].map(|()| Cell::from(""));
     let [attempt, took] = [(); 2].map(|()| Cell::right(""));
     [Cell::from(time), queue, klass, jid, attempt, worker, took, Cell::state("gap"), Cell::from(missing)]
 }
 
-/// What came out, or what went wrong, on one line and not too long.
+/// The result or the failure, shortened to one line.
 fn preview(entry: &Entry) -> String {
-    let said = match (&entry.group, &entry.message, &entry.outcome) {
+    let text = match (&entry.group, &entry.message, &entry.outcome) {
         (Some(group), message, _) => format!("{group}: {}", message.as_deref().unwrap_or("")),
         (None, Some(message), _) => message.clone(),
         (None, None, Some(outcome)) => {
             let bytes = outcome.bytes.bytes();
-            let text = match outcome.bytes.text() {
+            let result = match outcome.bytes.text() {
                 Some(text) => text.to_owned(),
                 None => base64::encode(&bytes[..bytes.len().min(PREVIEW_MAX)]),
             };
-            if outcome.code == 0 { text } else { format!("({}) {text}", outcome.code) }
+            if outcome.code == 0 { result } else { format!("({}) {result}", outcome.code) }
         }
         (None, None, None) => String::new(),
     };
-    let mut shown: String = said.chars().take(PREVIEW_MAX).collect();
-    if shown.len() < said.len() || entry.is_cut() {
+    let mut shown: String = text.chars().take(PREVIEW_MAX).collect();
+    if shown.len() < text.len() || entry.is_cut() {
         shown.push('…');
     }
     shown
 }
 
-/// The log. These shapes are documented in docs/cli.md.
+/// The reply. docs/cli.md documents these shapes.
 #[derive(Debug, Serialize)]
 struct LogView {
     attempts: Vec<EntryView>,
@@ -188,7 +246,7 @@ impl EntryView {
     }
 }
 
-/// Positions are texts, because they may be more than a double can count.
+/// Positions are strings, because they may exceed what a double holds exactly.
 #[derive(Debug, Serialize)]
 struct GapView {
     after: String,

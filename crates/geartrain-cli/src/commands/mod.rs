@@ -1,40 +1,72 @@
-//! What each command does.
+//! The commands: a file for each group, with the arguments, their help and the code.
 
-mod bench;
-mod care;
-mod change;
-mod config;
-mod crew;
-mod drill;
-mod events;
-mod failed;
-mod limits;
-mod list;
-mod log;
-mod put;
-mod queue;
-mod recur;
+pub(crate) mod bench;
+pub(crate) mod change;
+pub(crate) mod config;
+pub(crate) mod drill;
+pub(crate) mod events;
+pub(crate) mod failed;
+pub(crate) mod limits;
+pub(crate) mod list;
+pub(crate) mod log;
+pub(crate) mod maintenance;
+pub(crate) mod put;
+pub(crate) mod queue;
+pub(crate) mod recur;
+mod render;
 mod resubmit;
-mod server;
-mod show;
-mod status;
+pub(crate) mod server;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 mod wait;
 mod why;
-mod work;
+pub(crate) mod work;
+pub(crate) mod workers;
 
-use geartrain::{Client, Jid, Seconds, Timestamp};
+use clap::Args;
+use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
 
-use crate::args::{Cli, LogArgs, Verb};
+use crate::args::{Cli, Verb};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::{args, moment};
+use crate::{args, timestamp, values};
+use log::LogArgs;
 
-/// How a command ends.
+#[derive(Debug, Args)]
+pub(crate) struct JidArg {
+    /// The job id
+    jid: Jid,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JidsArg {
+    /// The job ids
+    #[arg(required = true, value_name = "JID")]
+    jids: Vec<Jid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QueuesArg {
+    /// The queues
+    #[arg(required = true, value_name = "QUEUE")]
+    queues: Vec<QueueName>,
+}
+
+/// A part of a list.
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    /// How many to show
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "25")]
+    limit: Count,
+    /// How many to skip first
+    #[arg(long, value_name = "N", default_value = "0")]
+    offset: usize,
+}
+
 type Done = Result<(), Failure>;
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
     match cli.verb {
         Verb::Version => Ok(out.line(
@@ -42,22 +74,21 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             concat!("geartrain ", env!("CARGO_PKG_VERSION")),
         )?),
         Verb::Completions { shell } => {
-            // Written at once, because clap panics where it cannot write.
+            // Into a buffer first, because clap panics if it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut args::command(), "geartrain", &mut script);
             Ok(out.out.write_all(&script)?)
         }
-        Verb::Server(_) if cli.url_given => Err(Failure::Usage(
-            "a server is not a client of --url: name the queue that it serves with --store".to_owned(),
-        )),
+        Verb::Server(_) if cli.url_given => {
+            Err(Failure::Usage("--url is for clients: name the queue to serve with --store".to_owned()))
+        }
         Verb::Server(args) => server::server(args, out),
         Verb::Lua(args) => server::lua(args, out),
-        Verb::Check(args) => care::check(&cli.url, args, out),
-        Verb::Backup(args) => care::backup(&cli.url, args, out).await,
+        Verb::Check(args) => maintenance::check(&cli.url, args, out),
+        Verb::Backup(args) => maintenance::backup(&cli.url, args, out).await,
         Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
         Verb::Drill(_) if cli.url_given => Err(Failure::Usage(
-            "a drill starts servers of its own: choose the disk with --disk, not a queue with --url"
-                .to_owned(),
+            "a drill starts its own servers: choose the disk with --disk, not a queue with --url".to_owned(),
         )),
         Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
@@ -69,7 +100,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
     }
 }
 
-/// Does what a verb says, on a queue.
+/// Runs a command that needs a queue.
 async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
     match verb {
         Verb::Put(args) => put::put(client, args, out).await,
@@ -81,13 +112,13 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Heartbeat(args) => work::heartbeat(client, args, out).await,
         Verb::Progress(args) => work::progress(client, args, out).await,
         Verb::Chunk(args) => work::chunk(client, args, out).await,
-        Verb::HandBack(args) => work::hand_back(client, args, out).await,
-        Verb::Announce(args) => crew::announce(client, args, out).await,
+        Verb::Release(args) => work::release(client, args, out).await,
+        Verb::Announce(args) => workers::announce(client, args, out).await,
         Verb::Status(args) => status::status(client, args, out).await,
         Verb::Why(args) => why::why(client, args.jid, out).await,
         Verb::Result(args) => status::result(client, args.jid, out).await,
-        Verb::RollCall(args) => crew::roll_call(client, args, out).await,
-        Verb::Gone(args) => crew::gone(client, args, out).await,
+        Verb::RollCall(args) => workers::roll_call(client, args, out).await,
+        Verb::WorkerLost(args) => workers::worker_lost(client, args, out).await,
         Verb::Events(args) => events::events(client, args, out).await,
         Verb::Limits(args) => limits::limits(client, args, out).await,
         Verb::Tick(args) => queue::tick(client, args, out).await,
@@ -96,7 +127,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Peek(args) => list::peek(client, args, out).await,
         Verb::Tracked => list::tracked(client, out).await,
         Verb::Queues(args) => queue::queues(client, args, out).await,
-        Verb::Workers(args) => crew::workers(client, args, out).await,
+        Verb::Workers(args) => workers::workers(client, args, out).await,
         Verb::Stats(args) => queue::stats(client, args, out).await,
         Verb::Pause(args) => queue::pause(client, args.queues, out).await,
         Verb::Resume(args) => queue::resume(client, args.queues, out).await,
@@ -129,12 +160,11 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
     }
 }
 
-/// A jid that nobody has yet.
 fn new_jid() -> Jid {
     Jid::from_uuid(uuid::Uuid::now_v7().into_bytes())
 }
 
-/// How long it is until then, by this machine's clock.
+/// The time from now until `then`, by this machine's clock.
 fn until(then: Timestamp) -> Seconds {
-    then - moment::now()
+    then - timestamp::now()
 }

@@ -1,4 +1,4 @@
-//! Putting jobs: one, many, or one after another.
+//! `geartrain put`: submit one job, many, or a recurring one.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,15 +12,194 @@ use serde_json::json;
 
 use super::wait::put_and_wait;
 use super::{Done, new_jid, until};
-use crate::args::{PutArgs, TermsArgs};
 use crate::batch::{self, Defaults};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::payload::Source;
 use crate::text;
+use crate::values::{priority, span, unique_key};
+use crate::{backoff, duration, timestamp};
+use clap::Args;
+use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Timestamp, UniqueKey};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// How often a job may be tried again if nobody says; the engine says the same of a new job, but not of what a recurring one makes.
-pub(super) const RETRIES: u32 = 5;
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "geartrain put [OPTIONS] <QUEUE> <KLASS> [PAYLOAD]
+       geartrain put [QUEUE] [KLASS] --batch <FILE>
+       geartrain put --resubmit [--all] --record <FILE>",
+    after_help = r#"Examples:
+  geartrain put mail welcome '{"to":"a"}' --priority 5 --tag new
+  geartrain put mail welcome @letter.json --in 1h30m
+  geartrain put reports nightly --every 1d --at 2026-04-01T03:00:00Z
+  geartrain put mail --batch jobs.ndjson
+  geartrain put reports monthly --unique 2026-04 --timeout 10m --backoff 10s..1h --keep-result
+  geartrain put thumbnails make @cat.jpg --wait 30s > cat-small.jpg
+  geartrain put --resubmit --record jobs.record --url gearman://a,b    # a is lost: its jobs go to b
+
+To submit a payload that begins with @, or is just -, pass it through standard input.
+
+A backoff is a fixed delay like 30s, or a range: 10s..1h doubles from 10s up to 1h. 10sx3..1h triples. A suffix
++-0.2 adds jitter: each delay is up to a fifth longer or shorter, at random.
+
+--batch takes one JSON object per line. Every key but klass is optional, and so is klass if KLASS is given:
+  {"klass":"welcome","payload":{"to":"a"},"priority":5,"in":"1h","tags":["new"],"jid":"j1"}
+  keys: queue klass payload priority in at tags depends retries jid replace
+        unique timeout expires backoff crashes roll_call keep_result
+A payload that is a JSON string is stored as its text, {"$bytes":"<base64>"} as those bytes,
+and any other JSON as it is written."#
+)]
+pub(crate) struct PutArgs {
+    /// The queue to submit to
+    #[arg(required_unless_present_any = ["batch", "resubmit"])]
+    queue: Option<QueueName>,
+    /// The kind of job: the name of the code that runs it
+    #[arg(required_unless_present_any = ["batch", "resubmit"])]
+    klass: Option<Klass>,
+    /// The payload: text, @FILE, or - for standard input [default: empty]
+    #[arg(conflicts_with = "batch", allow_negative_numbers = true)]
+    payload: Option<Source>,
+    #[command(flatten)]
+    when: WhenArgs,
+    /// Submit a recurring job, at this interval; prints its jid
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        conflicts_with_all = ["batch", "depends", "replace"]
+    )]
+    every: Option<Duration>,
+    /// Priority: higher runs first [default: 0]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = priority,
+        allow_negative_numbers = true,
+        conflicts_with = "batch"
+    )]
+    priority: Option<Priority>,
+    /// A tag to find the job by; may be repeated
+    #[arg(long = "tag", value_name = "TAG", conflicts_with = "batch")]
+    tags: Vec<Tag>,
+    /// A job that must be complete before this one runs; may be repeated
+    #[arg(long, value_name = "JID", conflicts_with = "batch")]
+    depends: Vec<Jid>,
+    /// How many times the job may be retried [default: 5]
+    #[arg(long, value_name = "N", conflicts_with = "batch")]
+    retries: Option<u32>,
+    /// The job id; an existing job with this id is left unchanged [default: a new id]
+    #[arg(long, conflicts_with = "batch")]
+    jid: Option<Jid>,
+    /// With --jid: submit an existing job again, whatever its state
+    #[arg(long, requires = "jid", conflicts_with = "batch")]
+    replace: bool,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// Wait for the result and print it; without a duration, wait for ever
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        num_args = 0..=1,
+        conflicts_with_all = ["batch", "every"]
+    )]
+    wait: Option<Option<Duration>>,
+    /// Submit many jobs: one JSON object per line of FILE, or of standard input if FILE is -
+    #[arg(long, value_name = "FILE")]
+    batch: Option<PathBuf>,
+    /// Record each job in FILE before it is sent, until it is known to be done
+    #[arg(long, value_name = "FILE", help_heading = "Gearman servers")]
+    pub(super) record: Option<PathBuf>,
+    /// Resubmit the recorded jobs that were lost with their server
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "queue", "klass", "payload", "batch", "every", "wait", "jid", "delay", "at", "priority",
+            "tags", "depends", "retries", "unique", "timeout", "expires", "backoff", "crashes",
+            "roll_call", "keep_result"
+        ],
+        help_heading = "Gearman servers"
+    )]
+    pub(super) resubmit: bool,
+    /// With --resubmit: also jobs that a reachable server does not know
+    #[arg(long, requires = "resubmit", help_heading = "Gearman servers")]
+    pub(super) all: bool,
+}
+
+/// Put options beyond Qless.
+#[derive(Debug, Default, Args)]
+struct OptionArgs {
+    /// Deduplicate: join the unfinished job of the queue that has this key, if there is one
+    #[arg(long, value_name = "KEY", value_parser = unique_key(), conflicts_with_all = ["batch", "every"])]
+    unique: Option<UniqueKey>,
+    /// How long one attempt may take, regardless of heartbeats
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = span,
+        allow_negative_numbers = true,
+        conflicts_with_all = ["batch", "every"]
+    )]
+    timeout: Option<Seconds>,
+    /// Fail the job if it has not started by then: 1h from now, or a time as in --at
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = timestamp::parse_ahead,
+        allow_negative_numbers = true,
+        conflicts_with_all = ["batch", "every"]
+    )]
+    expires: Option<Timestamp>,
+    /// The delay before a retry: 30s, or growing as in 10s..1h [default: none]
+    #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
+    backoff: Option<Backoff>,
+    /// Fail the job after it was lost with this many workers [default: 3, or the option crashes-max]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["batch", "every"]
+    )]
+    crashes: Option<u32>,
+    /// Refuse the job if no live worker has announced that it can run it
+    #[arg(long, conflicts_with_all = ["batch", "every"])]
+    roll_call: bool,
+    /// Keep the result for `geartrain result`; without a duration, for 25h
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = span,
+        allow_negative_numbers = true,
+        num_args = 0..=1,
+        conflicts_with_all = ["batch", "every"]
+    )]
+    keep_result: Option<Option<Seconds>>,
+}
+
+#[derive(Debug, Args)]
+struct WhenArgs {
+    /// Delay the job by this long: 90, 90s, 1h30m, 250ms
+    #[arg(
+        long = "in",
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        conflicts_with_all = ["at", "batch"]
+    )]
+    delay: Option<Duration>,
+    /// Schedule the job for a time: 2026-04-01T12:00:00Z, or seconds since the epoch
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = timestamp::parse,
+        allow_negative_numbers = true,
+        conflicts_with = "batch"
+    )]
+    at: Option<Timestamp>,
+}
+
+/// The default for retries. The engine has the same one for a new job, but not for those of a recurring job.
+pub(super) const RETRIES_DEFAULT: u32 = 5;
 
 pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) -> Done {
     if let Some(file) = &args.batch {
@@ -29,7 +208,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     let (Some(queue), Some(klass)) = (args.queue, args.klass) else {
         return Err(Failure::Usage("put needs a queue and a klass; see `geartrain put --help`".to_owned()));
     };
-    let payload = read(args.payload.as_ref())?;
+    let payload = read_payload(args.payload.as_ref())?;
     let jid = args.jid.unwrap_or_else(new_jid);
     let delay = match (args.when.delay, args.when.at) {
         (Some(delay), _) => delay.into(),
@@ -41,7 +220,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         let recur = Recur {
             offset: delay,
             priority: args.priority.unwrap_or_default(),
-            retries: args.retries.unwrap_or(RETRIES),
+            retries: args.retries.unwrap_or(RETRIES_DEFAULT),
             tags: args.tags,
             ..Recur::new(queue, jid.clone(), klass, payload, every.into())
         };
@@ -57,7 +236,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         tags: (!args.tags.is_empty()).then_some(args.tags),
         depends: args.depends,
         existing: if args.replace { Existing::Replace } else { Existing::Keep },
-        options: terms(args.terms),
+        options: put_options(args.options),
         ..Put::new(queue, jid.clone(), klass, payload)
     };
     if let Some(wait) = args.wait {
@@ -70,9 +249,9 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     Ok(out.line(&view, jid)?)
 }
 
-/// What the flags ask for beyond Qless; none if they ask for nothing.
-fn terms(args: TermsArgs) -> Option<Box<PutOptions>> {
-    let terms = PutOptions {
+/// None if no such option is given.
+fn put_options(args: OptionArgs) -> Option<Box<PutOptions>> {
+    let options = PutOptions {
         unique: args.unique,
         result_ttl: args.keep_result.map(|span| span.unwrap_or(RESULT_TTL_DEFAULT)),
         expires: args.expires,
@@ -82,17 +261,18 @@ fn terms(args: TermsArgs) -> Option<Box<PutOptions>> {
         roll_call: args.roll_call,
         ..PutOptions::default()
     };
-    (terms != PutOptions::default()).then(|| Box::new(terms))
+    (options != PutOptions::default()).then(|| Box::new(options))
 }
 
-/// Tells people what a put did if it is not what they might think, and answers which job stands for it.
+/// Remarks on a put that created no job, and returns the job that stands for it.
 fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Result<&'a Jid, Failure> {
     let (jid, remark) = match reply {
         PutReply::Coalesced { jid } => (jid, joined(jid)),
         PutReply::Named { jid } => return Ok(jid),
-        PutReply::Existing => {
-            (jid, format!("job {jid} was there already and was left alone; --replace puts it again"))
-        }
+        PutReply::Existing => (
+            jid,
+            format!("job {jid} exists already and was left unchanged; use --replace to submit it again"),
+        ),
         _ => return Ok(jid),
     };
     if !out.json {
@@ -101,12 +281,12 @@ fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Res
     Ok(jid)
 }
 
-/// That another job stands for a put.
+/// The remark on a put that joined another job.
 pub(super) fn joined(jid: &Jid) -> String {
-    format!("job {jid} has this key and is unfinished, so it stands for this put too")
+    format!("unfinished job {jid} has the same unique key, so no new job was created")
 }
 
-/// What a put did, in a word.
+/// The outcome of a put, for JSON.
 pub(super) fn outcome(reply: &PutReply) -> &'static str {
     match reply {
         PutReply::Created => "created",
@@ -118,13 +298,13 @@ pub(super) fn outcome(reply: &PutReply) -> &'static str {
     }
 }
 
-/// The payload that was given, or none, which is no bytes.
-pub(super) fn read(source: Option<&Source>) -> Result<Payload, Failure> {
+/// The given payload, or an empty one.
+pub(super) fn read_payload(source: Option<&Source>) -> Result<Payload, Failure> {
     source.map_or_else(|| Ok(Payload::default()), Source::read)
 }
 
 async fn put_batch(client: &Client, file: &Path, defaults: Defaults, out: &mut Output<'_>) -> Done {
-    // On standard error, and only if that is a terminal: the bar sees to it.
+    // The bar is drawn on standard error, and only if that is a terminal.
     let bar = ProgressBar::no_length();
     let lines: Box<dyn BufRead> = if file == Path::new("-") {
         Box::new(std::io::stdin().lock())
@@ -134,7 +314,7 @@ async fn put_batch(client: &Client, file: &Path, defaults: Defaults, out: &mut O
         bar.set_length(file.metadata().map_or(0, |about| about.len()));
         Box::new(BufReader::with_capacity(1 << 16, file))
     };
-    bar.set_style(style(bar.length().is_some_and(|length| length > 0)));
+    bar.set_style(progress_style(bar.length().is_some_and(|length| length > 0)));
 
     let (tally, failure) = batch::put_lines(client, lines, &defaults, |bytes, jobs| {
         bar.set_position(bytes);
@@ -145,24 +325,21 @@ async fn put_batch(client: &Client, file: &Path, defaults: Defaults, out: &mut O
 
     let already = match tally.existing {
         0 => String::new(),
-        existing => format!(", {} there already and left alone", existing),
+        existing => format!(", {existing} existed already"),
     };
     let joined = match tally.coalesced {
         0 => String::new(),
-        coalesced => format!(", {coalesced} joined unfinished ones with their key"),
+        coalesced => format!(", {coalesced} joined an unfinished job with the same key"),
     };
-    out.line(&tally, format_args!("{} put{already}{joined}", text::count(tally.put, "job")))?;
-    for complaint in &tally.complaints {
-        out.remark(complaint)?;
+    out.line(&tally, format_args!("{} submitted{already}{joined}", text::count(tally.put, "job")))?;
+    for error in &tally.errors {
+        out.remark(error)?;
     }
     failure.map_or(Ok(()), Err)
 }
 
-fn style(of_known_length: bool) -> ProgressStyle {
-    let template = if of_known_length {
-        "{bar:40} {percent:>3}%  {msg}  {eta} left"
-    } else {
-        "{spinner} {msg}  {elapsed}"
-    };
+fn progress_style(known_length: bool) -> ProgressStyle {
+    let template =
+        if known_length { "{bar:40} {percent:>3}%  {msg}  {eta} left" } else { "{spinner} {msg}  {elapsed}" };
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

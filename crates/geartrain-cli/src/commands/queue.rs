@@ -1,4 +1,4 @@
-//! Queues, and how they do.
+//! Queues: counts, statistics, pausing, and what is due.
 
 use geartrain::{
     Client, ForgetQueues, ForgetWorkers, Pause, QueueName, Queues, Resume, Stats, Summary, Tick,
@@ -6,17 +6,55 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
-use crate::args::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
-use crate::moment::when;
+use super::QueuesArg;
 use crate::output::Output;
 use crate::text::{Cell, HEADING, clean, count, table};
+use crate::timestamp::when;
+use crate::values::at_least_one;
 use crate::view::{Number, QueueView, StatsView, texts};
-use crate::{duration, moment};
+use crate::{duration, timestamp};
+use clap::{Args, Subcommand};
+use geartrain::{Count, Timestamp, WorkerName};
+
+#[derive(Debug, Args)]
+pub(crate) struct QueuesArgs {
+    /// Only this queue
+    queue: Option<QueueName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// The queue
+    queue: QueueName,
+    /// The day, in UTC: 2026-04-01, today or yesterday
+    #[arg(value_parser = timestamp::parse_day, default_value = "today")]
+    day: Timestamp,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ForgetVerb {
+    /// Remove queues from the list; their jobs stay
+    Queue(QueuesArg),
+    /// Remove workers from the list; their locks stay
+    Worker {
+        /// The names of the workers
+        #[arg(required = true, value_name = "WORKER")]
+        workers: Vec<WorkerName>,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "An open queue does this by itself. Running it more often does no harm.")]
+pub(crate) struct TickArgs {
+    /// How many steps to do at most
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1000")]
+    count: Count,
+}
 
 pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'_>) -> Done {
     let queues = client.run(Queues { queue: args.queue }).await?;
     let views: Vec<QueueView> = queues.iter().map(QueueView::new).collect();
-    Ok(out.list(&views, "no queues yet; `geartrain put` makes the first", |out| {
+    Ok(out.list(&views, "no queues yet; `geartrain put` creates the first", |out| {
         let rows: Vec<_> = queues
             .iter()
             .map(|queue| {
@@ -40,7 +78,7 @@ pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'
 pub(super) async fn stats(client: &Client, args: StatsArgs, out: &mut Output<'_>) -> Done {
     let stats = client.run(Stats { queue: args.queue.clone(), date: args.day }).await?;
     Ok(out.show(&StatsView::new(args.queue.as_str(), args.day, &stats), |out| {
-        let (queue, day) = (clean(args.queue.as_str()), moment::format_day(args.day));
+        let (queue, day) = (clean(args.queue.as_str()), timestamp::format_day(args.day));
         writeln!(out, "{HEADING}{queue} on {day}{HEADING:#}\n")?;
         let row = |what: &str, summary: &Summary| {
             let span = |seconds| {
@@ -99,5 +137,5 @@ pub(super) async fn tick(client: &Client, args: TickArgs, out: &mut Output<'_>) 
         None => "nothing more is due".to_owned(),
     };
     let view = json!({ "done": reply.done, "next": reply.next.map(Number::from) });
-    Ok(out.line(&view, format_args!("{} done; {next}", count(reply.done, "thing")))?)
+    Ok(out.line(&view, format_args!("{} done; {next}", count(reply.done, "step")))?)
 }

@@ -1,4 +1,4 @@
-//! Recurring jobs.
+//! `geartrain recur`: create, list, change and remove recurring jobs.
 
 use geartrain::{
     Call, Client, Count, Every, GetRecurring, Jid, Jobs, Listing, Page, QueueName, Queues, Recur, Recurring,
@@ -6,16 +6,111 @@ use geartrain::{
 };
 use serde_json::json;
 
-use super::put::{RETRIES, read};
-use super::show::payload_text;
+use super::put::{RETRIES_DEFAULT, read_payload};
+use super::render::payload_text;
 use super::{Done, new_jid, until};
-use crate::args::{PageArgs, RecurAddArgs, RecurEditArgs, RecurVerb};
+use super::{JidArg, JidsArg, PageArgs};
 use crate::duration;
 use crate::failure::Failure;
-use crate::moment::{self, when};
 use crate::output::Output;
+use crate::payload::Source;
 use crate::text::{Cell, card, count, table};
+use crate::timestamp::{self, when};
+use crate::values::priority;
 use crate::view::{RecurringView, interval, texts};
+use clap::{Args, Subcommand};
+use geartrain::{Klass, Priority, Tag, Timestamp};
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecurVerb {
+    /// Create a recurring job, or replace the one with that --jid
+    #[command(after_help = "Example:
+  geartrain recur add reports nightly --every 1d --at 2026-04-01T03:00:00Z --jid nightly")]
+    Add(RecurAddArgs),
+    /// List the recurring jobs
+    Ls {
+        /// Only those of this queue
+        #[arg(long)]
+        queue: Option<QueueName>,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Show a recurring job
+    Get(JidArg),
+    /// Change a recurring job: only what you give
+    Edit(RecurEditArgs),
+    /// Remove recurring jobs; jobs already submitted by them stay
+    Rm(JidsArg),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecurAddArgs {
+    /// The queue to submit jobs to
+    queue: QueueName,
+    /// The kind of job: the name of the code that runs it
+    klass: Klass,
+    /// The payload: text, @FILE, or - for standard input [default: empty]
+    #[arg(allow_negative_numbers = true)]
+    payload: Option<Source>,
+    /// The interval between jobs
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    every: Duration,
+    /// Delay the first job by this long [default: none]
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, conflicts_with = "at")]
+    delay: Option<Duration>,
+    /// The time of the first job: 2026-04-01T12:00:00Z, or seconds since the epoch
+    #[arg(long, value_name = "WHEN", value_parser = timestamp::parse, allow_negative_numbers = true)]
+    at: Option<Timestamp>,
+    /// Priority: higher runs first [default: 0]
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
+    priority: Option<Priority>,
+    /// A tag to find the jobs by; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<Tag>,
+    /// How many times each job may be retried [default: 5]
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+    /// How many missed jobs to catch up on; 0 for all of them
+    #[arg(long, value_name = "N", default_value = "0")]
+    backlog: u32,
+    /// The id of the recurring job; its jobs are named <JID>-<number> [default: a new id]
+    #[arg(long)]
+    jid: Option<Jid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecurEditArgs {
+    /// The id of the recurring job
+    jid: Jid,
+    /// The interval between jobs; the next job moves by the difference
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    every: Option<Duration>,
+    /// The queue to submit jobs to
+    #[arg(long)]
+    queue: Option<QueueName>,
+    /// The kind of job
+    #[arg(long)]
+    klass: Option<Klass>,
+    /// The payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    payload: Option<Source>,
+    /// Priority: higher runs first
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
+    priority: Option<Priority>,
+    /// Add a tag; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<Tag>,
+    /// Remove a tag; may be repeated
+    #[arg(long = "untag", value_name = "TAG")]
+    untags: Vec<Tag>,
+    /// How many times each job may be retried
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+    /// How many missed jobs to catch up on; 0 for all of them
+    #[arg(long, value_name = "N")]
+    backlog: Option<u32>,
+}
 
 pub(super) async fn recur(client: &Client, verb: RecurVerb, out: &mut Output<'_>) -> Done {
     match verb {
@@ -36,10 +131,16 @@ async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done 
             (None, None) => Seconds::ZERO,
         },
         priority: args.priority.unwrap_or_default(),
-        retries: args.retries.unwrap_or(RETRIES),
+        retries: args.retries.unwrap_or(RETRIES_DEFAULT),
         tags: args.tags,
         backlog: args.backlog,
-        ..Recur::new(args.queue, jid.clone(), args.klass, read(args.payload.as_ref())?, args.every.into())
+        ..Recur::new(
+            args.queue,
+            jid.clone(),
+            args.klass,
+            read_payload(args.payload.as_ref())?,
+            args.every.into(),
+        )
     };
     client.run(recur).await?;
     Ok(out.line(&json!({ "jid": jid.to_string(), "outcome": "recurring" }), jid)?)
@@ -83,7 +184,7 @@ async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &
                     Cell::from(&job.klass),
                     Cell::right(every_text(&job.every)),
                     Cell::number(job.count),
-                    Cell::from(moment::relative(job.next, now)),
+                    Cell::from(timestamp::relative(job.next, now)),
                 ]
             })
             .collect();
@@ -92,7 +193,7 @@ async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &
 }
 
 fn every_text(every: &Every) -> String {
-    interval(every).map_or_else(|| "otherwise".to_owned(), duration::format)
+    interval(every).map_or_else(|| "other".to_owned(), duration::format)
 }
 
 async fn find(client: &Client, jid: &Jid) -> Result<Recurring, Failure> {
@@ -107,8 +208,8 @@ async fn show(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Done {
     let now = out.now;
     Ok(out.show(&RecurringView::new(&job), |out| {
         let backlog = match job.backlog {
-            0 => "every missed one is made up for".to_owned(),
-            most => format!("at most {most} missed ones are made up for"),
+            0 => "catches up on every missed job".to_owned(),
+            max => format!("catches up on at most {max} missed jobs"),
         };
         card(
             out,
@@ -142,8 +243,8 @@ async fn edit(client: &Client, args: RecurEditArgs, out: &mut Output<'_>) -> Don
         ..UpdateRecurring::new(jid.clone())
     };
     if update == UpdateRecurring::new(jid.clone()) && args.tags.is_empty() && args.untags.is_empty() {
-        let advice = "say what to change, with --every for instance; see `geartrain recur edit --help`";
-        return Err(Failure::Usage(advice.to_owned()));
+        let why = "nothing to change: give --every or another option; see `geartrain recur edit --help`";
+        return Err(Failure::Usage(why.to_owned()));
     }
     client.run(update).await?;
     if !args.tags.is_empty() {

@@ -1,4 +1,5 @@
-//! Jobs on Gearman servers that are written down before they are put, and put again if their server is lost.
+//! `geartrain put --record` and `--resubmit`: a client-side record of the jobs on Gearman servers, which may
+//! lose them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,22 +8,23 @@ use geartrain::{BackendError, Client, Error, GearmanBackend, GearmanUrl, Resubmi
 use serde_json::json;
 
 use super::Done;
-use crate::args::PutArgs;
+use super::put::PutArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::count;
 use crate::view::texts;
 
-/// Servers whose jobs are written down in a file.
+/// The servers, with the file that records their jobs.
 fn servers(url: &str, record: Option<PathBuf>) -> Result<GearmanUrl, Failure> {
     let Target::Gearman(url) = Target::of(url)? else {
-        let why = "--record and --resubmit are for Gearman servers, other queues keep what is put: give --url gearman://HOST:PORT";
+        let why = "--record and --resubmit are for Gearman servers (other queues are durable): \
+                   give --url gearman://HOST:PORT";
         return Err(Failure::Usage(why.to_owned()));
     };
     match record {
         Some(record) => Ok(url.with_record(record)),
         None if url.has_record() => Ok(url),
-        None => Err(Failure::Usage("say where jobs are written down: give --record FILE".to_owned())),
+        None => Err(Failure::Usage("give --record FILE, the record of the jobs".to_owned())),
     }
 }
 
@@ -31,7 +33,7 @@ async fn connect(url: GearmanUrl) -> Result<GearmanBackend, Failure> {
     connected.map_err(|source| Error::Connect { url: url.to_string(), source }.into())
 }
 
-/// A queue on Gearman servers, whose jobs are written down.
+/// Connects to Gearman servers, with a record of their jobs.
 pub(super) async fn recorded(url: &str, record: Option<PathBuf>) -> Result<Client, Failure> {
     Ok(Client::new(Arc::new(connect(servers(url, record)?).await?)))
 }
@@ -47,20 +49,22 @@ pub(super) async fn resubmit(url: &str, args: PutArgs, out: &mut Output<'_>) -> 
     out.show(&view, |out| again.iter().try_for_each(|jid| writeln!(out, "{jid}")))?;
     if !out.json {
         out.remark(format_args!(
-            "{} put again, {} still with a server",
+            "{} resubmitted, {} still on a server",
             count(done.resubmitted.len() as u64, "job"),
             done.known
         ))?;
         if done.unknown > 0 {
             out.remark(format_args!(
-                "{} left alone that no server knows: done, or lost when a server was restarted; --all puts them again",
+                "{} unknown to every server and not resubmitted: done, or lost when a server restarted; \
+                 use --all to resubmit them",
                 count(done.unknown, "job")
             ))?;
         }
     }
     if done.not_accepted > 0 {
         return Err(Failure::Unreachable(format!(
-            "{} could not be put again, because no other server takes them; name one with --url gearman://LOST,OTHER",
+            "{} could not be resubmitted: no other server is reachable; \
+             name one with --url gearman://LOST,OTHER",
             count(done.not_accepted, "job")
         )));
     }

@@ -1,4 +1,4 @@
-//! How an unfinished job does, and what came out of one that ended.
+//! `geartrain status` of an unfinished job, and `geartrain result` of one that ended.
 
 use geartrain::{Client, GetResult, Jid, JobEnding, JobResult, QueueName, Status, StatusOf, StoredResult};
 use serde::Serialize;
@@ -6,13 +6,29 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Done;
-use crate::args::StatusArgs;
 use crate::failure::Failure;
+use crate::job_details::{ProgressView, key_text, progress_text};
 use crate::output::Output;
-use crate::particulars::{ProgressView, key_text, progress_text};
 use crate::payload;
 use crate::text::{Cell, card, count};
+use crate::values::unique_key;
 use crate::view::Number;
+use clap::Args;
+use geartrain::UniqueKey;
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "geartrain status [OPTIONS] <JID>\n       geartrain status [OPTIONS] --unique <KEY> <QUEUE>",
+    after_help = "Examples:\n  geartrain status JID\n  geartrain status --unique 2026-04 reports"
+)]
+pub(crate) struct StatusArgs {
+    /// The job id; with --unique, the queue
+    #[arg(value_name = "JID|QUEUE")]
+    name: String,
+    /// The unfinished job of the queue that has this key
+    #[arg(long, value_name = "KEY", value_parser = unique_key())]
+    unique: Option<UniqueKey>,
+}
 
 pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'_>) -> Done {
     let bad = |error: geartrain::BadName| Failure::Usage(format!("{error}; see `geartrain status --help`"));
@@ -24,7 +40,7 @@ pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'
         }
         None => {
             let jid = Jid::new(args.name).map_err(bad)?;
-            let none = format!("job {jid} is not there, or it ended; `geartrain get {jid}` tells");
+            let none = format!("job {jid} does not exist, or has ended; see `geartrain get {jid}`");
             (StatusOf::Jid(jid), none)
         }
     };
@@ -42,9 +58,9 @@ pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'
         ];
         lines.extend(status.progress.map(|progress| ("progress", Cell::from(progress_text(progress)))));
         let awaited = match status.attached {
-            0 => "and nobody waits for it".to_owned(),
-            1 => "one of which waits for it".to_owned(),
-            attached => format!("{attached} of which wait for it"),
+            0 => "no client waits for it".to_owned(),
+            1 => "1 client waits for it".to_owned(),
+            attached => format!("{attached} clients wait for it"),
         };
         let stands_for = format!("{}, {awaited}", count(status.submissions, "submission"));
         lines.push(("stands for", stands_for.into()));
@@ -53,24 +69,23 @@ pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'
 }
 
 pub(super) async fn result(client: &Client, jid: Jid, out: &mut Output<'_>) -> Done {
-    let Some(kept) = client.run(GetResult { jid: jid.clone() }).await? else {
+    let Some(stored) = client.run(GetResult { jid: jid.clone() }).await? else {
         return Err(Failure::Refused(format!(
-            "no result of job {jid} is kept; a job put with --keep-result has one for a while after it ended"
+            "there is no stored result of job {jid}; submit jobs with --keep-result to have one"
         )));
     };
     if out.json {
-        return Ok(out.line(&KeptView::new(&kept), "")?);
+        return Ok(out.line(&StoredResultView::new(&stored), "")?);
     }
-    out.bytes(kept.result.bytes.bytes())?;
-    match ended_badly(&jid, &kept.ending) {
+    out.bytes(stored.result.bytes.bytes())?;
+    match ending_error(&jid, &stored.ending) {
         Some(why) => Ok(out.remark(why)?),
         None => Ok(()),
     }
 }
 
-/// A result that is kept.
 #[derive(Debug, Serialize)]
-struct KeptView {
+struct StoredResultView {
     jid: String,
     #[serde(flatten)]
     ended: EndedView,
@@ -79,9 +94,9 @@ struct KeptView {
     until: Number,
 }
 
-impl KeptView {
-    fn new(kept: &StoredResult) -> KeptView {
-        KeptView {
+impl StoredResultView {
+    fn new(kept: &StoredResult) -> StoredResultView {
+        StoredResultView {
             jid: kept.jid.to_string(),
             ended: EndedView::new(&kept.ending, &kept.result),
             when: kept.ended.into(),
@@ -90,7 +105,7 @@ impl KeptView {
     }
 }
 
-/// How a job ended, and what came out of it; all `null` for one that has not.
+/// How a job ended, and its result; all `null` for one that has not ended.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct EndedView {
     how: Option<&'static str>,
@@ -115,13 +130,15 @@ impl EndedView {
     }
 }
 
-/// What there is to say about a job that did not end well.
-pub(super) fn ended_badly(jid: &Jid, how: &JobEnding) -> Option<String> {
+/// The error for a job that did not complete.
+pub(super) fn ending_error(jid: &Jid, how: &JobEnding) -> Option<String> {
     match how {
-        JobEnding::Failed { group, message } => Some(format!(
-            "job {jid} failed in {group}: {message}; `geartrain requeue {jid}` puts it back to work"
-        )),
-        JobEnding::Canceled => Some(format!("job {jid} was cancelled; put it again if it is still wanted")),
+        JobEnding::Failed { group, message } => {
+            Some(format!("job {jid} failed in {group}: {message}; `geartrain requeue {jid}` retries it"))
+        }
+        JobEnding::Canceled => {
+            Some(format!("job {jid} was cancelled; submit it again if it is still wanted"))
+        }
         _ => None,
     }
 }
@@ -134,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_result_in_json_has_every_key() {
-        let kept = StoredResult {
+        let stored = StoredResult {
             jid: Jid::new("j1").unwrap(),
             ending: JobEnding::Failed {
                 group: Group::new("smtp").unwrap(),
@@ -148,9 +165,10 @@ mod tests {
             "jid": "j1", "how": "failed", "group": "smtp", "message": "it said 451", "code": 3,
             "result": { "$bytes": "/wA=" }, "ended": 100, "until": 200,
         });
-        assert_eq!(json!(KeptView::new(&kept)), expected);
+        assert_eq!(json!(StoredResultView::new(&stored)), expected);
         let long = JobResult { code: 0, bytes: "1.000000000000000000001".into() };
-        let shown = serde_json::to_string(&KeptView::new(&StoredResult { result: long, ..kept })).unwrap();
+        let shown =
+            serde_json::to_string(&StoredResultView::new(&StoredResult { result: long, ..stored })).unwrap();
         assert!(shown.contains("\"result\":1.000000000000000000001,"), "{shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! Stories told in commands, all on one queue in this process: what several processes would do on a durable one.
+//! Scenarios of several commands, on one queue in this process.
 
 mod beyond;
 
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use super::run_on;
 use crate::args;
-use crate::moment;
 use crate::output::Output;
+use crate::timestamp;
 
-/// A shell with a queue in memory.
+/// Runs commands on a queue in memory.
 struct Shell {
     client: Client,
 }
 
-/// What a command printed, and its exit code.
+/// The output of a command, and its exit code.
 struct Printed {
     out: String,
     err: String,
@@ -27,7 +27,7 @@ fn shell() -> Shell {
 }
 
 impl Shell {
-    /// Runs a command. Its arguments are what stands between blanks; those that hold blanks come after.
+    /// Runs a command. `line` is split at blanks; arguments with blanks follow in `more`.
     fn try_run(&self, line: &str, more: &[&str]) -> Printed {
         let arguments = ["geartrain"].into_iter().chain(line.split_whitespace()).chain(more.iter().copied());
         let cli = args::parse(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -36,7 +36,7 @@ impl Shell {
         let mut raw = Vec::new();
         let mut output = Output {
             json: cli.json,
-            now: moment::now(),
+            now: timestamp::now(),
             out: &mut stripped,
             raw: Some(&mut raw),
             err: &mut err,
@@ -52,28 +52,28 @@ impl Shell {
         Printed { out: String::from_utf8(out).unwrap(), err, code }
     }
 
-    /// Runs a command that must be done.
+    /// Runs a command that must succeed.
     fn run(&self, line: &str) -> String {
         let printed = self.try_run(line, &[]);
         assert_eq!(printed.code, 0, "{line}: {}", printed.err);
         printed.out
     }
 
-    /// Runs a command for its JSON, which must be one line.
+    /// Runs a command with --json and parses the one line.
     fn json(&self, line: &str) -> Value {
         let out = self.run(&format!("{line} --json"));
         assert_eq!(out.matches('\n').count(), 1, "{line}: {out}");
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{line}: {error}: {out}"))
     }
 
-    /// Runs a command that must be refused, and says why it was.
+    /// Runs a command that must be refused, and returns the error.
     fn refused(&self, line: &str) -> String {
         let printed = self.try_run(line, &[]);
         assert_eq!(printed.code, 1, "{line}: {}{}", printed.out, printed.err);
         printed.err
     }
 
-    /// Pops one job, and answers its token.
+    /// Pops one job and returns its token.
     fn pop(&self, queue: &str) -> String {
         let popped = self.json(&format!("pop {queue} --worker w1"));
         popped[0]["token"].as_str().unwrap_or_else(|| panic!("there is no job in {queue}")).to_owned()
@@ -115,7 +115,7 @@ fn a_job_goes_from_put_to_complete() {
     let token = popped[0]["token"].as_str().unwrap();
 
     let beat = shell.json(&format!("heartbeat j1 --token {token}"));
-    assert!(beat["expires"].as_f64().unwrap() > moment::now().get());
+    assert!(beat["expires"].as_f64().unwrap() > timestamp::now().get());
     assert_eq!(
         shell.json(&format!("complete j1 --token {token}")),
         json!({ "jid": "j1", "state": "complete", "queue": null })
@@ -168,7 +168,7 @@ fn a_job_goes_from_put_to_complete() {
 }
 
 #[test]
-fn a_put_may_be_sent_again_and_replace_puts_it_again() {
+fn a_put_is_idempotent_and_replace_submits_again() {
     let shell = shell();
     assert_eq!(
         shell.json("put mail a 1 --jid j1"),
@@ -180,7 +180,7 @@ fn a_put_may_be_sent_again_and_replace_puts_it_again() {
     );
     let again = shell.try_run("put mail b 2 --jid j1", &[]);
     assert_eq!((again.out.as_str(), again.code), ("j1\n", 0));
-    assert!(again.err.contains("left alone; --replace puts it again"), "{}", again.err);
+    assert!(again.err.contains("left unchanged; use --replace to submit it again"), "{}", again.err);
     assert_eq!(shell.json("get j1")["klass"], "a");
     assert_eq!(
         shell.json("put mail b 2 --jid j1 --replace"),
@@ -190,14 +190,14 @@ fn a_put_may_be_sent_again_and_replace_puts_it_again() {
 }
 
 #[test]
-fn a_put_says_when() {
+fn a_put_can_be_delayed_or_scheduled() {
     let shell = shell();
     shell.run("put mail k --jid in --in 1h30m");
     shell.run("put mail k --jid at --at 4102444800");
     shell.run("put mail k --jid rfc --at 2100-01-01T00:00:00Z");
     shell.run("put mail k --jid past --at 5");
     let due = |jid: &str| shell.json(&format!("get {jid}"))["due"].as_f64().unwrap();
-    assert!((due("in") - moment::now().get() - 5_400.0).abs() < 60.0);
+    assert!((due("in") - timestamp::now().get() - 5_400.0).abs() < 60.0);
     assert!((due("at") - 4_102_444_800.0).abs() < 60.0);
     assert!((due("rfc") - 4_102_444_800.0).abs() < 60.0);
     assert_eq!(shell.json("get past")["state"], "waiting");
@@ -206,18 +206,18 @@ fn a_put_says_when() {
 }
 
 #[test]
-fn pop_finds_nothing_in_two_ways() {
+fn an_empty_pop_succeeds_and_times_out_with_wait() {
     let shell = shell();
     let nothing = shell.try_run("pop mail", &[]);
     assert_eq!((nothing.out.as_str(), nothing.err.as_str(), nothing.code), ("", "", 0));
     assert_eq!(shell.json("pop mail"), json!([]));
     let waited = shell.try_run("pop mail --wait 1ms --json", &[]);
     assert_eq!((waited.out.as_str(), waited.code), ("[]\n", 4));
-    assert_eq!(waited.err, "no job came to mail within 1ms; try again, or look at `geartrain queues`");
+    assert_eq!(waited.err, "no job in mail within 1ms; try again, or look at `geartrain queues`");
 }
 
 #[test]
-fn pop_takes_many_in_any_order() {
+fn pop_takes_many_jobs_in_each_order() {
     let filled = || {
         let shell = shell();
         for (queue, jid, priority) in [("a", "a1", 1), ("a", "a2", 1), ("b", "b1", 9), ("b", "b2", 0)] {
@@ -236,7 +236,7 @@ fn pop_takes_many_in_any_order() {
 }
 
 #[test]
-fn a_late_worker_is_told_so() {
+fn a_worker_that_lost_its_lock_is_refused() {
     let shell = shell();
     shell.run("put mail k --jid j1");
     let token = shell.pop("mail");
@@ -244,15 +244,15 @@ fn a_late_worker_is_told_so() {
     shell.run("timeout j1");
     assert_eq!(
         shell.refused(&format!("complete j1 --token {token}")),
-        "the lock on job j1 is lost: the job is waiting; drop it, this attempt is over"
+        "the lock on job j1 is lost: the job is waiting; stop working on it, this attempt is over"
     );
     assert!(shell.refused("heartbeat j1 --worker w1").contains("a worker must pop it first"));
-    assert!(shell.refused("complete j2 --worker w1").contains("`geartrain jobs` lists those that do"));
+    assert!(shell.refused("complete j2 --worker w1").contains("`geartrain jobs` lists the jobs that do"));
     assert!(shell.refused("get j2").contains("job j2 does not exist"));
 }
 
 #[test]
-fn a_job_goes_on_to_another_queue() {
+fn complete_moves_a_job_to_another_queue() {
     let shell = shell();
     shell.run("put render video --jid j1");
     let token = shell.pop("render");
@@ -262,7 +262,7 @@ fn a_job_goes_on_to_another_queue() {
 }
 
 #[test]
-fn a_job_fails_and_comes_back() {
+fn a_failed_job_is_listed_and_requeued() {
     let shell = shell();
     for (jid, queue) in [("j1", "mail"), ("j2", "news"), ("j3", "mail")] {
         shell.run(&format!("put {queue} k {jid} --jid {jid} --retries 0 --tag t"));
@@ -280,7 +280,7 @@ fn a_job_fails_and_comes_back() {
 
     assert_eq!(shell.json("unfail smtp --count 1 --queue other"), json!({ "group": "smtp", "moved": 1 }));
     assert_eq!(shell.json("get j1")["queue"], "other");
-    assert_eq!(shell.run("unfail smtp"), "2 jobs back at work\n");
+    assert_eq!(shell.run("unfail smtp"), "2 jobs requeued\n");
     for (jid, queue) in [("j2", "news"), ("j3", "mail")] {
         let job = shell.json(&format!("get {jid}"));
         assert_eq!((&job["queue"], &job["state"]), (&json!(queue), &json!("waiting")));
@@ -291,7 +291,7 @@ fn a_job_fails_and_comes_back() {
 }
 
 #[test]
-fn more_jobs_than_are_moved_or_listed_at_once() {
+fn unfail_and_lists_work_in_batches() {
     let shell = shell();
     pollster::block_on(async {
         for n in 0..1_100 {
@@ -305,7 +305,7 @@ fn more_jobs_than_are_moved_or_listed_at_once() {
     assert_eq!(listed.as_array().unwrap().len(), 1_100);
     assert_eq!(shell.json("jobs --state failed --queue odd --limit 2000").as_array().unwrap().len(), 550);
     assert_eq!(shell.json("jobs --tag t --queue odd --offset 549")[0]["jid"], "j1099");
-    // Those that failed first go first, each to its own queue and in the order in which they failed.
+    // The oldest failures go first, each to its own queue.
     assert_eq!(shell.json("unfail smtp --count 700")["moved"], 700);
     assert_eq!(shell.json("failed")[0]["count"], 400);
     assert_eq!(shell.json("jobs --state waiting --queue even --offset 349 --limit 9")[0]["jid"], "j698");
@@ -314,7 +314,7 @@ fn more_jobs_than_are_moved_or_listed_at_once() {
 }
 
 #[test]
-fn a_job_is_tried_again_until_it_may_not_be() {
+fn a_job_is_retried_until_no_retries_are_left() {
     let shell = shell();
     shell.run("put mail k --jid j1 --retries 1");
     let token = shell.pop("mail");
@@ -323,12 +323,12 @@ fn a_job_is_tried_again_until_it_may_not_be() {
         json!({ "jid": "j1", "remaining": 0, "failed": false })
     );
     let token = shell.pop("mail");
-    assert_eq!(shell.run(&format!("retry j1 --token {token}")), "no retries were left, so it failed\n");
+    assert_eq!(shell.run(&format!("retry j1 --token {token}")), "no retries left: the job failed\n");
     assert_eq!(shell.json("get j1")["failure"]["group"], "failed-retries-mail");
 }
 
 #[test]
-fn jobs_are_listed_by_where_they_stand() {
+fn jobs_are_listed_by_state() {
     let shell = shell();
     for jid in ["w1", "w2", "w3"] {
         shell.run(&format!("put mail k --jid {jid} --tag t"));
@@ -368,13 +368,13 @@ fn jobs_are_listed_by_where_they_stand() {
         "{table}"
     );
     assert!(table.ends_with("d1   depends    news   k             0  on 1 job\n"), "{table}");
-    let none = shell.try_run("jobs --tag nobody", &[]);
+    let none = shell.try_run("jobs --tag missing", &[]);
     assert_eq!((none.out.as_str(), none.err.as_str()), ("", "geartrain: no such jobs\n"));
 
     assert_eq!(shell.json("peek mail --count 2").as_array().unwrap().len(), 2);
     assert_eq!(shell.json("workers"), json!([{ "name": "w1", "running": 1, "stalled": 0, "can": [] }]));
     assert_eq!(shell.json("workers w1")[0]["jid"], "r2");
-    assert_eq!(shell.json("workers nobody"), json!([]));
+    assert_eq!(shell.json("workers missing"), json!([]));
 }
 
 #[test]
@@ -396,9 +396,9 @@ fn jobs_can_be_changed() {
         json!({ "jid": "b", "state": "depends", "dependencies": ["a", "c"] })
     );
     assert!(shell.refused("cancel a").contains("job b depends on job a: cancel both or neither"));
-    assert!(shell.refused("depend a b").contains("only a job put with --depends"));
+    assert!(shell.refused("depend a b").contains("only a job submitted with --depends"));
     assert_eq!(shell.json("undepend b a"), json!({ "jid": "b", "state": "depends", "dependencies": ["c"] }));
-    assert_eq!(shell.run("undepend b --all"), "depends on no job; it is waiting\n");
+    assert_eq!(shell.run("undepend b --all"), "depends on no job and is waiting\n");
     let logged = shell.try_run(r#"log a --data {"n":1} --json"#, &["half way"]);
     assert_eq!(logged.out, "{\"jid\":\"a\"}\n");
     let entry = shell.json("get a")["history"][1].clone();
@@ -407,14 +407,14 @@ fn jobs_can_be_changed() {
         (&json!("log"), &json!("half way"), &json!({ "n": 1 }))
     );
 
-    let gone = shell.try_run("cancel a c nobody a --json", &[]);
-    assert_eq!((gone.out.as_str(), gone.code), ("{\"cancelled\":2}\n", 1));
-    assert!(gone.err.starts_with("1 job could not be cancelled"), "{}", gone.err);
+    let partial = shell.try_run("cancel a c missing a --json", &[]);
+    assert_eq!((partial.out.as_str(), partial.code), ("{\"cancelled\":2}\n", 1));
+    assert!(partial.err.starts_with("1 job could not be cancelled"), "{}", partial.err);
     assert_eq!(shell.run("cancel b"), "1 job cancelled\n");
 }
 
 #[test]
-fn a_job_is_requeued_as_it_was() {
+fn requeue_keeps_klass_and_payload() {
     let shell = shell();
     shell.run("put mail k [1] --jid a --tag t --priority 3");
     let token = shell.pop("mail");
@@ -432,11 +432,11 @@ fn a_job_is_requeued_as_it_was() {
         (&job["state"], &job["klass"], &job["queue"]),
         (&json!("scheduled"), &json!("other"), &json!("news"))
     );
-    assert!(shell.refused("requeue nobody").contains("does not exist"));
+    assert!(shell.refused("requeue missing").contains("does not exist"));
 }
 
 #[test]
-fn queues_are_paused_resumed_measured_and_forgotten() {
+fn queues_are_paused_resumed_counted_and_forgotten() {
     let shell = shell();
     shell.run("put mail k --jid a");
     assert_eq!(shell.json("pause mail"), json!({ "queues": ["mail"], "paused": true }));
@@ -460,7 +460,7 @@ fn queues_are_paused_resumed_measured_and_forgotten() {
 }
 
 #[test]
-fn options_are_read_set_and_unset() {
+fn options_are_shown_set_and_unset() {
     let shell = shell();
     let default = shell.json("config get heartbeat");
     assert_eq!(default, json!({ "key": "heartbeat", "value": "60", "default": true }));
@@ -477,12 +477,12 @@ fn options_are_read_set_and_unset() {
             .contains(&json!({ "key": "heartbeat", "value": "90", "default": false }))
     );
     assert_eq!(shell.json("config unset heartbeat"), default);
-    assert!(shell.refused("config get nonsense").contains("`geartrain config get` lists them"));
+    assert!(shell.refused("config get nonsense").contains("`geartrain config get` lists the options"));
     shell.refused("config set heartbeat soon");
 }
 
 #[test]
-fn recurring_jobs_come_and_go() {
+fn recurring_jobs_are_created_changed_and_removed() {
     let shell = shell();
     assert_eq!(shell.run("recur add reports nightly {} --every 1d --in 1h --jid r1 --tag t"), "r1\n");
     assert_eq!(
@@ -509,11 +509,11 @@ fn recurring_jobs_come_and_go() {
         (&json!(7_200), &json!("other"), &json!(["u"]))
     );
     assert_eq!((&edited["payload"], &edited["backlog"]), (&json!(7), &json!(3)));
-    assert!(shell.run("recur get r1").contains("at most 3 missed ones"));
+    assert!(shell.run("recur get r1").contains("at most 3 missed jobs"));
     assert_eq!(shell.json("queues")[0]["recurring"], 2);
 
     assert_eq!(shell.json("recur rm r1 r2"), json!({ "removed": ["r1", "r2"] }));
-    assert!(shell.refused("recur get r1").contains("`geartrain recur ls` lists those that do"));
+    assert!(shell.refused("recur get r1").contains("`geartrain recur ls` lists the ones that do"));
     shell.refused("recur rm r1");
     shell.refused("recur edit r1 --every 5");
     assert_eq!(shell.try_run("recur edit r1", &[]).code, 2);
@@ -522,7 +522,7 @@ fn recurring_jobs_come_and_go() {
 }
 
 #[test]
-fn what_people_see_cannot_move_the_cursor() {
+fn control_characters_in_output_are_escaped() {
     let shell = shell();
     let printed = shell.try_run("put mail --jid j1", &["k\u{1b}[2J", "a\nb\u{1b}c"]);
     assert_eq!(printed.code, 0, "{}", printed.err);

@@ -1,4 +1,4 @@
-//! Waiting for a job that was just put, and passing on what comes out of it.
+//! `geartrain put --wait`: wait for a job, and print its result stream.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use serde_json::value::RawValue;
 
 use super::Done;
 use super::put::joined;
-use super::status::{EndedView, ended_badly};
+use super::status::{EndedView, ending_error};
 use crate::failure::Failure;
+use crate::job_details::progress_text;
 use crate::output::Output;
-use crate::particulars::progress_text;
 use crate::payload;
 
-/// Puts a job, and waits until it ended or the time is up.
+/// Submits a job and waits for its result, or until the timeout.
 pub(super) async fn put_and_wait(
     client: &Client,
     put: Put,
     wait: Option<Duration>,
     out: &mut Output<'_>,
 ) -> Done {
-    // A wait too long to be told from one for ever is one.
-    let until = wait.and_then(|wait| Instant::now().checked_add(wait));
+    // A timeout too far away for an `Instant` is none.
+    let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
     let awaited = client.put_and_follow(client.request(put)).await?;
     let coalesced = awaited.joined();
     let jid = awaited.jid().clone();
@@ -35,29 +35,29 @@ pub(super) async fn put_and_wait(
     } else if out.err_is_terminal && !out.json {
         out.remark(format_args!("waiting for job {jid}"))?;
     }
-    let mut heard = Heard { jid: jid.to_string(), coalesced, ..Heard::default() };
-    let ended = match listen(awaited, until, &mut heard, out).await {
+    let mut received = Received { jid: jid.to_string(), coalesced, ..Received::default() };
+    let ended = match print_stream(awaited, deadline, &mut received, out).await {
         Ok(ended) => {
-            heard.ended = EndedView::new(&ended.how, &ended.outcome);
+            received.ended = EndedView::new(&ended.ending, &ended.result);
             Ok(ended)
         }
-        // It only knows how long it waited in the end.
+        // The stream only knows its own last wait, not the timeout.
         Err(Failure::TimedOut(_)) => Err(WaitError::TimedOut { jid, wait: wait.unwrap_or_default() }.into()),
         Err(failure) => Err(failure),
     };
     if out.json {
-        out.line(&heard, "")?;
+        out.line(&received, "")?;
     }
     let ended = ended?;
     if !out.json {
-        out.bytes(ended.outcome.bytes.bytes())?;
+        out.bytes(ended.result.bytes.bytes())?;
     }
-    ended_badly(&ended.jid, &ended.how).map_or(Ok(()), |why| Err(Failure::Refused(why)))
+    ending_error(&ended.jid, &ended.ending).map_or(Ok(()), |why| Err(Failure::Refused(why)))
 }
 
-/// What was heard of a job, for `--json`.
+/// The result stream of a job, for `--json`.
 #[derive(Debug, Default, Serialize)]
-struct Heard {
+struct Received {
     jid: String,
     coalesced: bool,
     data: Vec<Box<RawValue>>,
@@ -66,8 +66,8 @@ struct Heard {
     ended: EndedView,
 }
 
-impl Heard {
-    /// Keeps what the worker sent, or passes it on.
+impl Received {
+    /// Collects a chunk for JSON, or prints it at once.
     fn chunk(&mut self, kind: ChunkKind, bytes: &Payload, out: &mut Output<'_>) -> Done {
         match kind {
             ChunkKind::Data if out.json => self.data.push(payload::to_json(bytes)),
@@ -81,31 +81,33 @@ impl Heard {
     }
 }
 
-/// Passes on what comes until the job ended, or the time is up.
-async fn listen(
+/// Prints the result stream until the job ends or the deadline passes.
+async fn print_stream(
     mut awaited: Awaited,
-    until: Option<Instant>,
-    heard: &mut Heard,
+    deadline: Option<Instant>,
+    received: &mut Received,
     out: &mut Output<'_>,
 ) -> Result<Ended, Failure> {
-    while let Some(told) = by(until, awaited.next()) {
-        match told? {
-            StreamItem::Chunk(kind, bytes) => heard.chunk(kind, &bytes, out)?,
+    while let Some(item) = block_until(deadline, awaited.next()) {
+        match item? {
+            StreamItem::Chunk(kind, bytes) => received.chunk(kind, &bytes, out)?,
             StreamItem::Progress { progress, .. } if out.err_is_terminal && !out.json => {
                 out.remark(progress_text(progress))?;
             }
-            StreamItem::Ended(how, outcome) => return Ok(Ended { jid: awaited.jid().clone(), how, outcome }),
+            StreamItem::Ended(ending, result) => {
+                return Ok(Ended { jid: awaited.jid().clone(), ending, result });
+            }
             _ => {}
         }
     }
-    // Leaves; and if the job ended in that instant, it has ended.
+    // Stops waiting; a result that arrived in this instant still counts.
     Ok(awaited.end(Some(Duration::ZERO)).await?)
 }
 
-/// Waits for a future, but not past a moment; none if it was not ready by then.
+/// Blocks on a future until a deadline; none if it is not ready by then.
 ///
-/// The command has one thread and nothing else to do with it, so the thread may sleep.
-fn by<F: Future>(until: Option<Instant>, future: F) -> Option<F::Output> {
+/// The command has one thread and nothing else to do, so blocking it is fine.
+fn block_until<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Unpark>) {
@@ -118,7 +120,7 @@ fn by<F: Future>(until: Option<Instant>, future: F) -> Option<F::Output> {
         if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(done);
         }
-        match until.map(|until| until.saturating_duration_since(Instant::now())) {
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => return None,
             Some(left) => std::thread::park_timeout(left),
             None => std::thread::park(),
@@ -131,11 +133,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_when_it_is_time_and_not_before_it_must() {
-        assert_eq!(by(None, std::future::ready(7)), Some(7));
-        assert_eq!(by(Some(Instant::now()), std::future::ready(7)), Some(7));
+    fn a_wait_ends_at_its_deadline_and_not_before() {
+        assert_eq!(block_until(None, std::future::ready(7)), Some(7));
+        assert_eq!(block_until(Some(Instant::now()), std::future::ready(7)), Some(7));
         let soon = Instant::now() + Duration::from_millis(5);
-        assert_eq!(by(Some(soon), std::future::pending::<()>()), None);
+        assert_eq!(block_until(Some(soon), std::future::pending::<()>()), None);
         assert!(Instant::now() >= soon);
     }
 }

@@ -1,11 +1,11 @@
-//! Why a job does not run, in one sentence.
+//! `geartrain why`: explain in one sentence why a job is not running.
 
 use geartrain::{Client, Jid, Reason, StateName, Timestamp, Why, WhyReply};
 use serde::Serialize;
 
 use super::Done;
-use crate::moment::{self, when};
 use crate::output::Output;
+use crate::timestamp::{self, when};
 use crate::view::Number;
 
 pub(super) async fn why(client: &Client, jid: Jid, out: &mut Output<'_>) -> Done {
@@ -33,7 +33,7 @@ impl WhyView {
     }
 }
 
-/// A reason, with what there is to say about it and no other keys.
+/// A reason, with the keys that its kind has.
 #[derive(Debug, Serialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 enum ReasonView {
@@ -105,13 +105,13 @@ impl ReasonView {
     }
 }
 
-/// The job, where it stands, the reasons, and what would help against them.
+/// The job, its state, the reasons, and a command that helps.
 fn sentence(reply: &WhyReply, now: Timestamp) -> String {
     let job = match &reply.queue {
         Some(queue) => format!("job {} of {queue}", reply.jid),
         None => format!("job {}", reply.jid),
     };
-    let stands = match reply.state {
+    let state = match reply.state {
         StateName::Scheduled => "is scheduled",
         StateName::Depends => "depends on others",
         StateName::Waiting => "is waiting",
@@ -123,40 +123,43 @@ fn sentence(reply: &WhyReply, now: Timestamp) -> String {
     let joined = match clauses.pop() {
         Some(last) if clauses.is_empty() => last,
         Some(last) => format!("{}, and {last}", clauses.join(", ")),
-        None => "it is not known why".to_owned(),
+        None => "the reason is not known".to_owned(),
     };
-    // The first reason weighs most, so what helps against it comes first, and one remedy at a time is enough.
+    // The first reason weighs most. One remedy at a time is enough.
     let remedy = reply.reasons.iter().find_map(|reason| remedy(reason, reply));
     let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-    format!("{job} {stands}: {joined}{remedy}")
+    format!("{job} {state}: {joined}{remedy}")
 }
 
 fn clause(reason: &Reason, now: Timestamp) -> String {
     match reason {
         Reason::Running { worker, until, warned: false } => {
-            format!("{worker} has it, and its lock expires {}", when(*until, now))
+            format!("{worker} holds it, and the lock expires {}", when(*until, now))
         }
         Reason::Running { worker, until, .. } => {
             format!(
-                "its worker {worker} went silent and was warned, and another may get it {}",
+                "its worker {worker} stopped sending heartbeats and was warned; another worker may get it {}",
                 when(*until, now)
             )
         }
         Reason::Stalled { worker, since, remaining, warned } => {
             let next = match (warned, *remaining > 0) {
                 (false, _) => {
-                    "it is warned when a worker asks for jobs and has the grace period to come back"
+                    "the worker will be warned at the next pop, and then has the grace period to come back"
                 }
-                (true, true) => "another worker gets it when one asks",
-                (true, false) => "no retry is left, so that it fails when a worker asks",
+                (true, true) => "the next pop by another worker gets it",
+                (true, false) => "no retry is left, so it fails at the next pop",
             };
-            format!("its worker {worker} went silent, its lock expired {}, and {next}", when(*since, now))
+            format!(
+                "its worker {worker} stopped sending heartbeats, the lock expired {}, and {next}",
+                when(*since, now)
+            )
         }
-        Reason::Complete { at } => format!("it was done {}", when(*at, now)),
+        Reason::Complete { at } => format!("it was completed {}", when(*at, now)),
         Reason::Failed { group, message } => format!("it is in group {group}, with the message {message:?}"),
         Reason::SetAside { crashes, evidence, .. } => {
             let evidence = evidence.as_ref().map(|evidence| format!(" ({evidence})")).unwrap_or_default();
-            format!("it was set aside after {crashes} of its workers died{evidence}")
+            format!("it crashed {crashes} of its workers{evidence}")
         }
         Reason::DependsOn { jid, state, count: 1 } => format!("it waits for job {jid}, {}", which_is(*state)),
         Reason::DependsOn { jid, state, count } => {
@@ -164,43 +167,40 @@ fn clause(reason: &Reason, now: Timestamp) -> String {
         }
         Reason::Scheduled { at } => format!("it may start {}", when(*at, now)),
         Reason::Expired { at } => {
-            let (at, ago) = (moment::format(*at), moment::relative(*at, now));
-            format!("it was not to start after {at} ({ago}), and is about to fail")
+            let (at, ago) = (timestamp::format(*at), timestamp::relative(*at, now));
+            format!("it had to start by {at} ({ago}), so it is about to fail")
         }
         Reason::Paused { queue } => format!("queue {queue} is paused"),
         Reason::Concurrency { max, held } => {
             let such_as = match held.first() {
-                Some((jid, worker)) => format!(", such as {jid} held by {worker}"),
+                Some((jid, worker)) => format!(" (for example {jid}, held by {worker})"),
                 None => String::new(),
             };
-            format!("{max} of the {max} jobs of its queue that may run at once are running{such_as}")
+            format!("its queue is at its concurrency limit of {max}{such_as}")
         }
         Reason::RateLimit { until } => {
-            format!(
-                "its queue has started as many jobs as it may, and starts the next one {}",
-                when(*until, now)
-            )
+            format!("its queue is at its rate limit and starts the next job {}", when(*until, now))
         }
         Reason::NoWorker { klass, asked: None } => {
-            format!("no worker ever asked its queue for jobs or announced that it can do {klass}")
+            format!("no worker has ever popped from its queue or announced that it can run {klass}")
         }
         Reason::NoWorker { klass, asked: Some(asked) } => {
             let asked = when(*asked, now);
             format!(
-                "no worker is there: the last one asked {asked}, and none has announced that it can do {klass}"
+                "there is no live worker: the last pop was {asked}, and none has announced that it can run {klass}"
             )
         }
-        Reason::Behind { jobs: 1 } => "1 job goes before it".to_owned(),
-        Reason::Behind { jobs } => format!("{jobs} jobs go before it"),
-        Reason::Next => "it is next, and the first worker that asks gets it".to_owned(),
+        Reason::Behind { jobs: 1 } => "1 job is ahead of it".to_owned(),
+        Reason::Behind { jobs } => format!("{jobs} jobs are ahead of it"),
+        Reason::Next => "it is next, and the next pop gets it".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// Where another job stands, as part of a sentence.
+/// The state of another job, as part of a sentence.
 fn which_is(state: StateName) -> String {
     match state {
-        StateName::Depends => "which waits for others itself".to_owned(),
+        StateName::Depends => "which depends on other jobs itself".to_owned(),
         StateName::Failed => "which failed".to_owned(),
         state => format!("which is {state}"),
     }
@@ -211,13 +211,13 @@ fn remedy(reason: &Reason, reply: &WhyReply) -> Option<String> {
     match reason {
         Reason::Complete { .. } => Some(format!("`geartrain requeue {}` runs it again", reply.jid)),
         Reason::Failed { group, .. } | Reason::SetAside { group, .. } => Some(format!(
-            "`geartrain requeue {}` puts it back to work, `geartrain unfail {group}` all of the group",
+            "`geartrain requeue {}` retries it, `geartrain unfail {group}` retries the whole group",
             reply.jid
         )),
-        Reason::DependsOn { jid, .. } => Some(format!("`geartrain why {jid}` says more")),
-        Reason::Paused { queue } => Some(format!("`geartrain resume {queue}` hands its jobs out again")),
+        Reason::DependsOn { jid, .. } => Some(format!("`geartrain why {jid}` explains that one")),
+        Reason::Paused { queue } => Some(format!("`geartrain resume {queue}` resumes it")),
         Reason::RateLimit { .. } => {
-            reply.queue.as_ref().map(|queue| format!("`geartrain limits {queue}` shows how often that is"))
+            reply.queue.as_ref().map(|queue| format!("`geartrain limits {queue}` shows the limit"))
         }
         _ => None,
     }
@@ -252,7 +252,7 @@ mod tests {
             (
                 StateName::Running,
                 vec![Reason::Running { worker: worker(), until: at(160), warned: false }],
-                "job j1 of mail is running: w1 has it, and its lock expires in 1m (1970-01-01T00:02:40Z)",
+                "job j1 of mail is running: w1 holds it, and the lock expires in 1m (1970-01-01T00:02:40Z)",
             ),
             (
                 StateName::Running,
@@ -260,20 +260,21 @@ mod tests {
                     Reason::Stalled { worker: worker(), since: at(90), remaining: 2, warned: true },
                     paused(),
                 ],
-                "job j1 of mail is running: its worker w1 went silent, its lock expired 10s ago (1970-01-01T00:01:30Z), \
-                 and another worker gets it when one asks, and queue mail is paused; `geartrain resume mail` hands its \
-                 jobs out again",
+                "job j1 of mail is running: its worker w1 stopped sending heartbeats, the lock expired 10s ago \
+                 (1970-01-01T00:01:30Z), and the next pop by another worker gets it, and queue mail is paused; \
+                 `geartrain resume mail` resumes it",
             ),
             (
                 StateName::Complete,
                 vec![Reason::Complete { at: at(40) }],
-                "job j1 is complete: it was done 1m ago (1970-01-01T00:00:40Z); `geartrain requeue j1` runs it again",
+                "job j1 is complete: it was completed 1m ago (1970-01-01T00:00:40Z); \
+                 `geartrain requeue j1` runs it again",
             ),
             (
                 StateName::Failed,
                 vec![Reason::Failed { group: group("smtp"), message: "it said 451".to_owned() }],
                 "job j1 of mail failed: it is in group smtp, with the message \"it said 451\"; `geartrain requeue j1` \
-                 puts it back to work, `geartrain unfail smtp` all of the group",
+                 retries it, `geartrain unfail smtp` retries the whole group",
             ),
             (
                 StateName::Failed,
@@ -282,8 +283,8 @@ mod tests {
                     crashes: 3,
                     evidence: Some("signal 9".to_owned()),
                 }],
-                "job j1 of mail failed: it was set aside after 3 of its workers died (signal 9); \
-                 `geartrain requeue j1` puts it back to work, `geartrain unfail crashed-mail` all of the group",
+                "job j1 of mail failed: it crashed 3 of its workers (signal 9); \
+                 `geartrain requeue j1` retries it, `geartrain unfail crashed-mail` retries the whole group",
             ),
             (
                 StateName::Depends,
@@ -293,7 +294,7 @@ mod tests {
                     paused(),
                 ],
                 "job j1 of mail depends on others: it waits for job j0, which failed, it may start \
-                 in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` says more",
+                 in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` explains that one",
             ),
             (
                 StateName::Scheduled,
@@ -308,10 +309,10 @@ mod tests {
                     Reason::NoWorker { klass: klass(), asked: None },
                     Reason::Behind { jobs: 3 },
                 ],
-                "job j1 of mail is waiting: 2 of the 2 jobs of its queue that may run at once are running, such as j7 \
-                 held by w1, its queue has started as many jobs as it may, and starts the next one in 5s \
-                 (1970-01-01T00:01:45Z), no worker ever asked its queue for jobs or announced that it can do welcome, \
-                 and 3 jobs go before it; `geartrain limits mail` shows how often that is",
+                "job j1 of mail is waiting: its queue is at its concurrency limit of 2 (for example j7, held by w1), \
+                 its queue is at its rate limit and starts the next job in 5s (1970-01-01T00:01:45Z), \
+                 no worker has ever popped from its queue or announced that it can run welcome, \
+                 and 3 jobs are ahead of it; `geartrain limits mail` shows the limit",
             ),
             (
                 StateName::Waiting,
@@ -319,20 +320,20 @@ mod tests {
                     Reason::Expired { at: at(90) },
                     Reason::NoWorker { klass: klass(), asked: Some(at(40)) },
                 ],
-                "job j1 of mail is waiting: it was not to start after 1970-01-01T00:01:30Z (10s ago), \
-                 and is about to fail, and no worker is there: the last one asked 1m ago \
-                 (1970-01-01T00:00:40Z), and none has announced that it can do welcome",
+                "job j1 of mail is waiting: it had to start by 1970-01-01T00:01:30Z (10s ago), \
+                 so it is about to fail, and there is no live worker: the last pop was 1m ago \
+                 (1970-01-01T00:00:40Z), and none has announced that it can run welcome",
             ),
             (
                 StateName::Waiting,
                 vec![Reason::Next],
-                "job j1 of mail is waiting: it is next, and the first worker that asks gets it",
+                "job j1 of mail is waiting: it is next, and the next pop gets it",
             ),
         ]
     }
 
     #[test]
-    fn people_read_one_sentence() {
+    fn every_reason_gives_one_sentence() {
         for (state, reasons, text) in all() {
             assert_eq!(sentence(&reply(state, reasons), at(100)), text);
         }

@@ -1,4 +1,4 @@
-//! What workers do: pop, and report.
+//! Commands for workers: pop, and report about the job.
 
 use geartrain::{
     Chunk, ChunkKind, Client, Complete, CompleteReply, Fail, Heartbeat, Holder, JobResult, Next, Payload,
@@ -7,22 +7,212 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
-use super::show::payload_text;
-use crate::args::{
-    ChunkArgs, CompleteArgs, FailArgs, HandBackArgs, HeartbeatArgs, HolderArgs, OrderArg, PopArgs,
-    ProgressArgs, RetryArgs,
-};
+use super::render::payload_text;
 use crate::duration;
 use crate::failure::Failure;
-use crate::moment::when;
+use crate::job_details::{ProgressView, progress_text};
 use crate::output::Output;
-use crate::particulars::{ProgressView, progress_text};
 use crate::payload::Source;
 use crate::text::{Cell, card};
+use crate::timestamp::when;
+use crate::values::at_least_one;
 use crate::view::{Number, PoppedView};
+use clap::{Args, ValueEnum};
+use geartrain::{Count, Group, Jid, Portion, QueueName, Token};
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain pop mail
+  geartrain pop mail thumbnails --worker w1 --count 10 --order round-robin --wait 30s
+  geartrain pop mail --json | jq -r '.[0].token'
+
+An empty queue is no error: nothing is printed (with --json, an empty list) and the exit code is 0.
+With --wait it is 4, so that a script can tell.")]
+pub(crate) struct PopArgs {
+    /// The queues to take jobs from
+    #[arg(required = true, value_name = "QUEUE")]
+    queues: Vec<QueueName>,
+    /// The name of the worker [default: <hostname>-<pid>]
+    #[arg(long)]
+    worker: Option<WorkerName>,
+    /// How many jobs to take at most
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
+    count: Count,
+    /// If there is no job, wait this long for one
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// Which queue's jobs come first
+    #[arg(long, value_enum, default_value_t = OrderArg::Strict)]
+    order: OrderArg,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OrderArg {
+    /// From the first queue that has any
+    Strict,
+    /// One from each queue in turn
+    RoundRobin,
+    /// The highest priority of all queues
+    Priority,
+}
+
+/// Proof that the caller holds the job's lock.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct HolderArgs {
+    /// The token that pop printed with the job
+    #[arg(long)]
+    token: Option<Token>,
+    /// The worker that popped the job, instead of the token
+    #[arg(long)]
+    worker: Option<WorkerName>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = r#"Examples:
+  geartrain complete JID --token 1.0
+  geartrain complete JID --token 1.0 --result '{"sent":true}'
+  geartrain complete JID --token 1.0 --next upload --delay 5m
+
+The result is sent to the clients that wait for the job, and stored if it was submitted with --keep-result."#)]
+pub(crate) struct CompleteArgs {
+    /// The job id
+    jid: Jid,
+    #[command(flatten)]
+    holder: HolderArgs,
+    /// A new payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    payload: Option<Source>,
+    /// The queue that the job moves on to
+    #[arg(long, value_name = "QUEUE")]
+    next: Option<QueueName>,
+    /// With --next: delay the job there by this long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "next")]
+    delay: Option<Duration>,
+    /// With --next: a job that must be complete before this one runs there; may be repeated
+    #[arg(long, value_name = "JID", requires = "next")]
+    depends: Vec<Jid>,
+    /// The result: text, @FILE, or - for standard input [default: empty]
+    #[arg(long, conflicts_with = "next")]
+    result: Option<Source>,
+    /// A status code for the result [default: 0]
+    #[arg(long, value_name = "N", conflicts_with = "next", allow_negative_numbers = true)]
+    code: Option<i32>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  geartrain fail JID smtp 'the server said 451' --token 1.0
+
+The job stays in its group, like in a dead letter queue, until `geartrain requeue`, `unfail` or `cancel`.")]
+pub(crate) struct FailArgs {
+    /// The job id
+    jid: Jid,
+    /// The kind of failure, shared by many jobs
+    group: Group,
+    /// What went wrong this time
+    message: String,
+    #[command(flatten)]
+    holder: HolderArgs,
+    /// A new payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    payload: Option<Source>,
+    /// A result despite the failure: text, @FILE, or - for standard input [default: empty]
+    #[arg(long)]
+    result: Option<Source>,
+    /// A status code for the result [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    code: Option<i32>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  geartrain retry JID --token 1.0 --delay 5m --group smtp --message 'the server said 451'"
+)]
+pub(crate) struct RetryArgs {
+    /// The job id
+    jid: Jid,
+    #[command(flatten)]
+    holder: HolderArgs,
+    /// Delay the retry by this long [default: the job's backoff, or none]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    delay: Option<Duration>,
+    /// The kind of failure, if one is the reason
+    #[arg(long, requires = "message")]
+    group: Option<Group>,
+    /// What went wrong this time
+    #[arg(long, requires = "group")]
+    message: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HeartbeatArgs {
+    /// The job id
+    jid: Jid,
+    #[command(flatten)]
+    holder: HolderArgs,
+    /// A new payload: text, @FILE, or - for standard input
+    #[arg(long)]
+    payload: Option<Source>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain progress JID 3/10 --token 1.0 --left 90
+
+Clients that wait for the job receive it, and `geartrain status` shows it. It does not renew the lock.")]
+pub(crate) struct ProgressArgs {
+    /// The job id
+    jid: Jid,
+    /// How much is done, of how much: 3/10
+    #[arg(value_name = "N/M", value_parser = portion)]
+    portion: Portion,
+    #[command(flatten)]
+    holder: HolderArgs,
+    /// How many seconds are left, estimated
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    left: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain chunk JID @part-1 --token 1.0
+
+A chunk is not stored: only clients that wait at that moment receive it. It does not renew the lock.")]
+pub(crate) struct ChunkArgs {
+    /// The job id
+    jid: Jid,
+    /// A part of the result: text, @FILE, or - for standard input
+    #[arg(allow_negative_numbers = true)]
+    data: Source,
+    /// Send a warning, not a part of the result
+    #[arg(long)]
+    warning: bool,
+    #[command(flatten)]
+    holder: HolderArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "For a worker that shuts down: no retry is used up. If the work went wrong, use `geartrain retry`."
+)]
+pub(crate) struct ReleaseArgs {
+    /// The job id
+    jid: Jid,
+    #[command(flatten)]
+    holder: HolderArgs,
+}
+
+/// Parses `3/10`.
+fn portion(text: &str) -> Result<Portion, String> {
+    let numbers =
+        text.split_once('/').and_then(|(part, whole)| Some((part.parse().ok()?, whole.parse().ok()?)));
+    let (part, whole) = numbers.ok_or_else(|| format!("{text:?} is not a fraction: write it like 3/10"))?;
+    Portion::new(part, whole).map_err(|error| error.to_string())
+}
 
 pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) -> Done {
-    let worker = args.worker.map_or_else(this_worker, Ok)?;
+    let worker = args.worker.map_or_else(default_worker, Ok)?;
     let order = match args.order {
         OrderArg::Strict => PopOrder::Strict,
         OrderArg::RoundRobin => PopOrder::RoundRobin { turn: 0 },
@@ -38,8 +228,8 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
     let views: Vec<PoppedView> = jobs.iter().map(PoppedView::new).collect();
     let now = out.now;
     out.show(&views, |out| {
-        for (place, job) in jobs.iter().enumerate() {
-            if place > 0 {
+        for (index, job) in jobs.iter().enumerate() {
+            if index > 0 {
                 writeln!(out)?;
             }
             card(out, &popped_card(job, now))?;
@@ -48,7 +238,7 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
     })?;
     match args.wait {
         Some(wait) if jobs.is_empty() => Err(Failure::TimedOut(format!(
-            "no job came to {} within {}; try again, or look at `geartrain queues`",
+            "no job in {} within {}; try again, or look at `geartrain queues`",
             names,
             duration::format(wait.as_secs_f64())
         ))),
@@ -56,8 +246,8 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
     }
 }
 
-/// The name of a worker that was given none.
-fn this_worker() -> Result<WorkerName, Failure> {
+/// `<hostname>-<pid>`.
+fn default_worker() -> Result<WorkerName, Failure> {
     let host = gethostname::gethostname();
     let name = format!("{}-{}", host.to_string_lossy(), std::process::id());
     WorkerName::new(name).map_err(|error| Failure::Usage(format!("{error}; give a name with --worker")))
@@ -84,7 +274,9 @@ fn holder(args: HolderArgs) -> Result<Holder, Failure> {
     match (args.token, args.worker) {
         (Some(token), _) => Ok(Holder::Token(token)),
         (None, Some(worker)) => Ok(Holder::Worker(worker)),
-        (None, None) => Err(Failure::Usage("say who holds the job, with --token or --worker".to_owned())),
+        (None, None) => {
+            Err(Failure::Usage("give --token or --worker: the holder of the job's lock".to_owned()))
+        }
     }
 }
 
@@ -92,12 +284,12 @@ fn new_payload(source: Option<&Source>) -> Result<Option<Payload>, Failure> {
     source.map(Source::read).transpose()
 }
 
-/// A new payload and what came out, if they were given.
+/// The new payload and the result, if they were given.
 fn payload_and_result(
     payload: Option<&Source>,
     result: Option<&Source>,
     code: Option<i32>,
-    usual_code: i32,
+    default_code: i32,
 ) -> Result<(Option<Payload>, Option<Box<JobResult>>), Failure> {
     if payload == Some(&Source::Stdin) && result == Some(&Source::Stdin) {
         let why = "standard input can only be read once: give the payload or the result in a file, as @FILE";
@@ -105,16 +297,18 @@ fn payload_and_result(
     }
     let payload = new_payload(payload)?;
     let bytes = result.map(|source| source.read_as("result")).transpose()?;
-    let outcome = (bytes.is_some() || code.is_some())
-        .then(|| Box::new(JobResult { code: code.unwrap_or(usual_code), bytes: bytes.unwrap_or_default() }));
-    Ok((payload, outcome))
+    let result = (bytes.is_some() || code.is_some()).then(|| {
+        Box::new(JobResult { code: code.unwrap_or(default_code), bytes: bytes.unwrap_or_default() })
+    });
+    Ok((payload, result))
 }
 
-/// A number from 0 to 1 that nobody can foresee.
-fn chance() -> Result<RandomUnit, Failure> {
-    // The last bits of such an id are drawn by lot, whatever its first ones say about the time.
-    let drawn = uuid::Uuid::now_v7().as_u128() as u32;
-    RandomUnit::new(f64::from(drawn) / f64::from(u32::MAX)).map_err(|error| Failure::Usage(error.to_string()))
+/// A random number from 0 to 1, for the jitter of a backoff.
+fn random_unit() -> Result<RandomUnit, Failure> {
+    // The last bits of a UUID of version 7 are random; only its first ones are the time.
+    let random = uuid::Uuid::now_v7().as_u128() as u32;
+    RandomUnit::new(f64::from(random) / f64::from(u32::MAX))
+        .map_err(|error| Failure::Usage(error.to_string()))
 }
 
 pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Output<'_>) -> Done {
@@ -152,8 +346,8 @@ pub(super) async fn fail(client: &Client, args: FailArgs, out: &mut Output<'_>) 
 pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>) -> Done {
     let retry = Retry {
         delay: args.delay.map_or(Seconds::ZERO, Seconds::from),
-        // Whoever says how long it waits is not asking its backoff.
-        random: if args.delay.is_some() { None } else { Some(chance()?) },
+        // An explicit delay overrides the backoff.
+        random: if args.delay.is_some() { None } else { Some(random_unit()?) },
         group: args.group,
         message: args.message,
         ..Retry::new(args.jid.clone(), holder(args.holder)?)
@@ -163,7 +357,7 @@ pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>
     let people = match u64::try_from(remaining) {
         Ok(1) => "1 retry left".to_owned(),
         Ok(left) => format!("{left} retries left"),
-        Err(_) => "no retries were left, so it failed".to_owned(),
+        Err(_) => "no retries left: the job failed".to_owned(),
     };
     let view = json!({ "jid": args.jid.to_string(), "remaining": remaining, "failed": failed });
     Ok(out.line(&view, people)?)
@@ -175,7 +369,7 @@ pub(super) async fn heartbeat(client: &Client, args: HeartbeatArgs, out: &mut Ou
     let expires = client.run(heartbeat).await?;
     let view = json!({ "jid": args.jid.to_string(), "expires": Number::from(expires) });
     let now = out.now;
-    Ok(out.line(&view, format_args!("held until {}", when(expires, now)))?)
+    Ok(out.line(&view, format_args!("lock expires {}", when(expires, now)))?)
 }
 
 pub(super) async fn progress(client: &Client, args: ProgressArgs, out: &mut Output<'_>) -> Done {
@@ -190,14 +384,14 @@ pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>
     let (holder, bytes) = (holder(args.holder)?, args.data.read_as("chunk")?);
     let told = client.run(Chunk { jid: args.jid.clone(), holder, kind, bytes }).await?;
     let people = match told {
-        0 => "nobody waits for it, so nobody was told".to_owned(),
-        1 => "sent to the one who waits for it".to_owned(),
-        told => format!("sent to the {told} who wait for it"),
+        0 => "not sent: no client waits for this job".to_owned(),
+        1 => "sent to 1 client".to_owned(),
+        told => format!("sent to {told} clients"),
     };
     Ok(out.line(&json!({ "jid": args.jid.to_string(), "told": told }), people)?)
 }
 
-pub(super) async fn hand_back(client: &Client, args: HandBackArgs, out: &mut Output<'_>) -> Done {
+pub(super) async fn release(client: &Client, args: ReleaseArgs, out: &mut Output<'_>) -> Done {
     client.run(Release { jid: args.jid.clone(), holder: holder(args.holder)? }).await?;
-    Ok(out.line(&json!({ "jid": args.jid.to_string() }), "handed back")?)
+    Ok(out.line(&json!({ "jid": args.jid.to_string() }), "released")?)
 }

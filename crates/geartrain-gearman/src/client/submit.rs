@@ -64,8 +64,10 @@ impl Shared {
         waiter: ResultWaiter,
         known_as: Option<Jid>,
     ) -> Result<Jid, ClientError> {
-        let no_stream =
-            || Refusal::BadArgument { what: "waiter".into(), why: "has no stream to be told through".to_owned() };
+        let no_stream = || Refusal::BadArgument {
+            what: "waiter".into(),
+            why: "has no stream to be told through".to_owned(),
+        };
         let to = self.result_streams.sender_for(waiter).ok_or_else(no_stream)?;
         let AwaitedSubmission { submission, record_id: id } = awaited;
         let mut taken = self.submit(&submission, id, &[]).await?;

@@ -1,4 +1,4 @@
-//! Clients and workers that are made with different things, and some that speak no Gearman at all.
+//! Clients and workers of different libraries, and our own clients and workers.
 
 use std::time::Duration;
 
@@ -13,25 +13,29 @@ use crate::gearman_peers::tools;
 const WAIT: Duration = Duration::from_secs(30);
 
 #[test]
-fn debians_client_has_workers_of_every_library() {
+fn debians_client_works_with_workers_of_every_library() {
     for library in [Library::Gear, Library::Python3Gearman, Library::Gearmanode] {
         let geartrain = Geartrain::start();
         let _worker = library.worker(geartrain.port(), &["reverse", "steps", "fail", "raise"]);
         let client = |arguments: &[&str]| tools::client(geartrain.port(), arguments, b"");
         assert_eq!(client(&["-f", "reverse", "abc"]).text(), "cba", "{library:?}");
-        // Data and result are one after the other here, and a warning is a complaint. How far it was is kept for the end.
-        let came = client(&["-f", "steps", "x"]);
-        assert_eq!((came.code, came.text()), (Some(0), "onetwodone50% Complete\n"), "{library:?}: {came:?}");
-        assert!(came.complaints.contains("careful"), "{library:?}: {came:?}");
+        // The tool prints data and result in sequence, warnings to stderr, and the progress at the end.
+        let output = client(&["-f", "steps", "x"]);
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(0), "onetwodone50% Complete\n"),
+            "{library:?}: {output:?}"
+        );
+        assert!(output.complaints.contains("careful"), "{library:?}: {output:?}");
         for function in ["fail", "raise"] {
-            let came = client(&["-f", function, "x"]);
-            assert_eq!((came.code, &*came.complaints), (Some(1), "Job failed\n"), "{library:?}");
+            let output = client(&["-f", function, "x"]);
+            assert_eq!((output.code, &*output.complaints), (Some(1), "Job failed\n"), "{library:?}");
         }
     }
 }
 
 #[test]
-fn clients_of_every_library_have_debians_worker() {
+fn clients_of_every_library_work_with_debians_worker() {
     for library in [Library::Gear, Library::Python3Gearman, Library::Gearmanode] {
         let geartrain = Geartrain::start();
         let _worker = tools::worker(geartrain.port(), &["-f", "rev"], &["rev"]);
@@ -49,17 +53,17 @@ fn python_and_node_work_for_each_other() {
         let geartrain = Geartrain::start();
         let _worker = of_worker.worker(geartrain.port(), &["steps"]);
         let ended = of_client.client(geartrain.port()).run(&json!({"submit": "steps", "data": "x"}));
-        let heard = json!({
+        let expected = json!({
             "ended": "complete", "result": "done",
             "data": ["one", "two"], "warnings": ["careful"], "progress": [[1, 2]],
         });
-        assert_eq!(ended, heard, "{of_client:?} {of_worker:?}");
+        assert_eq!(ended, expected, "{of_client:?} {of_worker:?}");
     }
 }
 
-/// Every byte there is reaches a worker for Node, and a client for Node. Only what its workers answer is text, whatever they are given.
+/// Workers and clients for Node receive every byte. Only the results of its workers are text.
 #[test]
-fn node_gets_every_byte() {
+fn node_receives_every_byte() {
     let geartrain = Geartrain::start();
     let bytes: String = (0..=0xff).rev().map(char::from).collect();
     let job = |function: &str| json!({"submit": function, "data": bytes});
@@ -67,12 +71,12 @@ fn node_gets_every_byte() {
     let ended = Library::Gearmanode.client(geartrain.port()).run(&job("echo"));
     assert_eq!(ended["result"], *bytes);
     let mut worker = Library::Gearmanode.worker(geartrain.port(), &["hold"]);
-    Library::Gear.client(geartrain.port()).leave(job("hold"));
+    Library::Gear.client(geartrain.port()).submit_background(job("hold"));
     assert_eq!(worker.took(), bytes.chars().take(100).collect::<String>());
 }
 
 #[test]
-fn a_worker_of_our_own_does_the_job_of_a_gearman_client() {
+fn our_worker_runs_the_job_of_a_gearman_client() {
     let geartrain = Geartrain::start();
     let ours = geartrain.client();
     let mut client = Library::Gear.client(geartrain.port());
@@ -86,30 +90,30 @@ fn a_worker_of_our_own_does_the_job_of_a_gearman_client() {
         let complete = Complete { result: Some(Box::new(result)), ..Complete::new(job.jid, holder) };
         ours.run(complete).await.unwrap();
     });
-    assert_eq!(client.said()["result"], "sent");
+    assert_eq!(client.read_json()["result"], "sent");
 }
 
 #[test]
-fn a_gearman_worker_does_a_job_of_our_own() {
+fn a_gearman_worker_runs_our_job() {
     let geartrain = Geartrain::start();
     let ours = geartrain.client();
     let mut worker = Library::Gearmanode.worker(geartrain.port(), &["reverse", "raise"]);
     let ended = geartrain.runtime.block_on(ours.put_and_wait(ours.put("reverse", "any", "abc"), Some(WAIT)));
     let ended = ended.unwrap();
-    assert_eq!((ended.is_completed(), ended.outcome.bytes.bytes()), (true, &b"cba"[..]));
+    assert_eq!((ended.is_completed(), ended.result.bytes.bytes()), (true, &b"cba"[..]));
     assert_eq!(worker.took(), "abc");
     let ended = geartrain.runtime.block_on(ours.put_and_wait(ours.put("raise", "any", "oops"), Some(WAIT)));
     let ended = ended.unwrap();
-    assert_eq!((ended.is_completed(), ended.outcome.bytes.bytes()), (false, &b"oops"[..]));
+    assert_eq!((ended.is_completed(), ended.result.bytes.bytes()), (false, &b"oops"[..]));
 }
 
-/// A handle is a jid, and a function a queue: whatever shows jobs shows these.
+/// A handle is a jid, and a function is a queue: our commands show Gearman jobs too.
 #[test]
-fn jobs_of_gearman_are_jobs_like_any_others() {
+fn gearman_jobs_are_visible_to_our_commands() {
     let geartrain = Geartrain::start();
     let ours = geartrain.client();
     let mut client = Library::Gear.client(geartrain.port());
-    let handle = client.leave(json!({"submit": "hold", "data": "slow", "priority": "high"}));
+    let handle = client.submit_background(json!({"submit": "hold", "data": "slow", "priority": "high"}));
     let (jid, queue) = (Jid::new(&*handle).unwrap(), QueueName::new("hold").unwrap());
     let why = |jid: &Jid| geartrain.runtime.block_on(ours.run(Why { jid: jid.clone() })).unwrap();
     let list = |which: Listing| {
@@ -126,7 +130,7 @@ fn jobs_of_gearman_are_jobs_like_any_others() {
     let reasons = why(&jid).reasons;
     let [Reason::Running { worker: holder, .. }] = &reasons[..] else { panic!("{reasons:?}") };
     assert!(holder.as_str().starts_with("gearman-"), "{holder}");
-    // Taken away with a word of ours, it is gone for Gearman too.
+    // Cancelled with our command, it is removed for Gearman too.
     assert!(geartrain.runtime.block_on(ours.cancel(&jid)).unwrap());
     let status = client.answer(&json!({"status": handle}));
     assert_eq!(status, json!({"known": false, "running": false, "progress": [0, 0]}));

@@ -1,4 +1,4 @@
-//! A program of somebody else's, while it runs, and the server that it talks to.
+//! Running third-party programs, and the server that they use.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use geartrain_server::{GearmanSettings, Server, Settings};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// How long a program may take to say what it has to say.
+/// How long a program may take to print a line.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// A program while it runs. It is ended with this.
+/// A running program, killed when dropped.
 pub(crate) struct Program {
     name: String,
     child: Child,
@@ -36,18 +36,18 @@ impl Program {
         let (line, lines) = channel();
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|said| line.send(said)));
-        // Read as it comes, so that the program never waits for a reader; shown if the test fails.
+        // Read as it comes, so that the program never blocks; shown if the test fails.
         let complaints = Arc::new(Mutex::new(String::new()));
         let (kept, errors) = (complaints.clone(), BufReader::new(child.stderr.take().expect("it was piped")));
         std::thread::spawn(move || {
             for complaint in errors.lines().map_while(Result::ok) {
-                kept.lock().expect("nobody fails with it").push_str(&format!("{complaint}\n"));
+                kept.lock().expect("no thread panics with it").push_str(&format!("{complaint}\n"));
             }
         });
         Program { name, child, input, lines, complaints }
     }
 
-    /// The next line that it prints.
+    /// Its next line.
     #[track_caller]
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(WAIT) {
@@ -56,36 +56,36 @@ impl Program {
         }
     }
 
-    /// The next line, which is JSON.
+    /// Its next line, parsed as JSON.
     #[track_caller]
-    pub(crate) fn said(&mut self) -> Value {
+    pub(crate) fn read_json(&mut self) -> Value {
         let line = self.line();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{} said {line:?}: {error}", self.name))
     }
 
-    /// Asks for something without waiting for an answer.
+    /// Sends a request without waiting for a reply.
     #[track_caller]
-    pub(crate) fn ask(&mut self, request: &Value) {
+    pub(crate) fn send(&mut self, request: &Value) {
         let input = self.input.as_mut().expect("its input is open");
         writeln!(input, "{request}").unwrap_or_else(|error| panic!("{} does not listen: {error}", self.name));
     }
 
-    /// Asks for something, and answers what is said next.
+    /// Sends a request and returns the next reply.
     #[track_caller]
     pub(crate) fn answer(&mut self, request: &Value) -> Value {
-        self.ask(request);
-        self.said()
+        self.send(request);
+        self.read_json()
     }
 
-    /// Has a job done in the background, and answers its handle.
+    /// Submits a background job and returns its handle.
     #[track_caller]
-    pub(crate) fn leave(&mut self, request: Value) -> String {
+    pub(crate) fn submit_background(&mut self, request: Value) -> String {
         let mut request = request;
         request["background"] = json!(true);
         self.created(&request)
     }
 
-    /// Hands a job in, and answers its handle.
+    /// Submits a job and returns its handle.
     #[track_caller]
     pub(crate) fn created(&mut self, request: &Value) -> String {
         let said = self.answer(request);
@@ -93,28 +93,28 @@ impl Program {
         handle.unwrap_or_else(|| panic!("{} said {said} to {request}", self.name)).to_owned()
     }
 
-    /// Hands a job in, and answers how it ended.
+    /// Submits a job and returns its end.
     #[track_caller]
     pub(crate) fn run(&mut self, request: &Value) -> Value {
         self.created(request);
-        self.said()
+        self.read_json()
     }
 
-    /// The payload of the next job that it says it has.
+    /// The payload of the next job that the worker reports.
     #[track_caller]
     pub(crate) fn took(&mut self) -> String {
-        let said = self.said();
+        let said = self.read_json();
         let took = said["took"].as_str();
         took.unwrap_or_else(|| panic!("{} said {said}", self.name)).to_owned()
     }
 
-    /// Lets a worker that holds a job finish it.
-    pub(crate) fn go_on(&mut self) {
+    /// Lets a worker finish the job that it holds.
+    pub(crate) fn finish_job(&mut self) {
         let input = self.input.as_mut().expect("its input is open");
         input.write_all(b"go on\n").expect("it listens");
     }
 
-    /// Ends it with `kill -9`.
+    /// SIGKILL.
     pub(crate) fn kill(mut self) {
         self.end();
     }
@@ -135,21 +135,21 @@ impl Drop for Program {
     }
 }
 
-/// What a program that ends by itself came to.
+/// The output and the exit code of a program.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Came {
+pub(crate) struct ProgramOutput {
     pub(crate) code: Option<i32>,
     pub(crate) output: Vec<u8>,
     pub(crate) complaints: String,
 }
 
-impl Came {
+impl ProgramOutput {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.output).expect("it prints text")
     }
 }
 
-/// A program that runs to its end while the test goes on. It is ended with this.
+/// A program that runs to its end in the background, killed when dropped.
 pub(crate) struct Running {
     name: String,
     child: Child,
@@ -158,7 +158,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it with an input that ends.
+    /// Starts it with this standard input.
     pub(crate) fn start(command: &mut Command, input: &[u8]) -> Running {
         let name = format!("{command:?}");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -167,7 +167,7 @@ impl Running {
         });
         let mut writer = child.stdin.take().expect("it was piped");
         let input = input.to_vec();
-        // Whoever does not want all of it may leave it.
+        // A program need not read all of it.
         std::thread::spawn(move || drop(writer.write_all(&input)));
         let (mut reader, mut errors) =
             (child.stdout.take().expect("it is piped"), child.stderr.take().expect("it is piped"));
@@ -186,14 +186,14 @@ impl Running {
 
     /// Waits for its end.
     #[track_caller]
-    pub(crate) fn came(mut self) -> Came {
+    pub(crate) fn output(mut self) -> ProgramOutput {
         geartrain_testkit::peers::until(&format!("{} ends", self.name), || {
             self.child.try_wait().expect("it was started here").is_some()
         });
         let code = self.child.wait().expect("it was started here").code();
         let output = self.output.take().map(|output| output.join().expect("it was read"));
         let complaints = self.complaints.take().map(|said| said.join().expect("it was read"));
-        Came { code, output: output.unwrap_or_default(), complaints: complaints.unwrap_or_default() }
+        ProgramOutput { code, output: output.unwrap_or_default(), complaints: complaints.unwrap_or_default() }
     }
 }
 
@@ -204,7 +204,7 @@ impl Drop for Running {
     }
 }
 
-/// A library that some of the programs in peers/ are made with.
+/// A Gearman library, used by programs in peers/.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Library {
     Gear,
@@ -215,7 +215,7 @@ pub(crate) enum Library {
 impl Library {
     pub(crate) fn worker(self, port: u16, functions: &[&str]) -> Program {
         let mut worker = Program::start(self.command("worker", port).args(functions));
-        assert_eq!(worker.said(), json!({"ready": true}));
+        assert_eq!(worker.read_json(), json!({"ready": true}));
         worker
     }
 
@@ -241,12 +241,12 @@ impl Library {
 
 fn python(program: &str) -> Command {
     let mut command = Command::new(&*PYTHON);
-    // Nothing is written beside the programs.
+    // No bytecode files beside the programs.
     command.arg(peers().join("gearman-py").join(program)).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
-/// The interpreter that has the libraries, and the directory that Node finds one in. Both are installed first if they are not there.
+/// The interpreter with the libraries, and the module directory for Node. Installed on first use.
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| set_up("gearman-py"));
 static NODE: LazyLock<PathBuf> = LazyLock::new(|| set_up("gearman-node"));
 
@@ -263,14 +263,14 @@ fn set_up(name: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(setup.stdout).expect("its path is text").trim_end())
 }
 
-/// A geartrain server, which is stopped with this.
+/// A geartrain server, stopped when dropped.
 pub(crate) struct Geartrain {
     pub(crate) runtime: Runtime,
     server: Option<Server>,
 }
 
 impl Geartrain {
-    /// One that keeps nothing.
+    /// A server in memory.
     pub(crate) fn start() -> Geartrain {
         Geartrain::with("memory:", |_| {})
     }
@@ -300,19 +300,19 @@ impl Geartrain {
         self.server.as_ref().expect("it runs until the end")
     }
 
-    /// Where Gearman is spoken.
+    /// The Gearman port.
     pub(crate) fn port(&self) -> u16 {
         self.server().gearman().expect("it speaks Gearman").port()
     }
 
-    /// Returns when an administrator has asked it to end.
+    /// Waits until an administrator has sent `shutdown`.
     #[track_caller]
-    pub(crate) fn is_asked_to_end(&self) {
-        let asked = async { tokio::time::timeout(WAIT, self.server().asked_to_end()).await };
+    pub(crate) fn is_shutdown_requested(&self) {
+        let asked = async { tokio::time::timeout(WAIT, self.server().shutdown_requested()).await };
         self.runtime.block_on(asked).expect("it is asked to end");
     }
 
-    /// A client of our own, over the server's other port.
+    /// Our client, on the RESP port.
     pub(crate) fn client(&self) -> geartrain::Client {
         let url = format!("redis://{}", self.server().resp());
         self.runtime.block_on(geartrain::connect(&url)).expect("the server is there")

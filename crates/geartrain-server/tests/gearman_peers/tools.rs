@@ -7,40 +7,40 @@ use std::process::Command;
 
 use geartrain_testkit::peers::{Scratch, until};
 
-use crate::gearman_peers::program::{Came, Geartrain, Program, Running};
+use crate::gearman_peers::program::{Geartrain, Program, ProgramOutput, Running};
 
 const LARGE_BYTES: usize = 1 << 20;
 const MANY: usize = 500;
 
 #[test]
-fn a_client_prints_what_a_worker_made_of_its_job() {
+fn a_client_prints_the_result_of_its_job() {
     on_each_store(|port| {
         let _worker = worker(port, &["-f", "rev"], &["rev"]);
-        let came = client(port, &["-f", "rev", "abc"], b"");
-        assert_eq!((came.code, came.text()), (Some(0), "cba"), "{came:?}");
-        // As data for each line. The tool keeps the first one for the result as well, and says it twice.
+        let output = client(port, &["-f", "rev", "abc"], b"");
+        assert_eq!((output.code, output.text()), (Some(0), "cba"), "{output:?}");
+        // Each line as data. The tool uses the first one for the result as well, and prints it twice.
         let _worker = worker(port, &["-n", "-f", "lines"], &["cat"]);
-        let came = client(port, &["-f", "lines"], b"one\ntwo\n");
-        assert_eq!((came.code, came.text()), (Some(0), "one\none\ntwo\n"), "{came:?}");
+        let output = client(port, &["-f", "lines"], b"one\ntwo\n");
+        assert_eq!((output.code, output.text()), (Some(0), "one\none\ntwo\n"), "{output:?}");
     });
 }
 
 #[test]
-fn bytes_of_all_kinds_and_many_of_them_go_there_and_back() {
+fn large_binary_payloads_make_the_round_trip() {
     let geartrain = Geartrain::start();
-    // The tool reads nothing from the command before it has written everything to it, so the command has to take all of it first.
+    // The tool writes everything to the command before it reads, so the command has to read all input first.
     let scratch = Scratch::new("bytes");
     let mut command = gearman(geartrain.port());
     command.args(["-w", "-f", "cat", "--", "sh", "-c", "cat > all; cat all"]).current_dir(scratch.path());
     let _worker = Program::start(&mut command);
     let every_byte: Vec<u8> = (0..=255).cycle().take(LARGE_BYTES).collect();
-    let came = client(geartrain.port(), &["-f", "cat"], &every_byte);
-    assert_eq!(came.code, Some(0), "{}", came.complaints);
-    assert!(came.output == every_byte, "{} bytes came back as something else", came.output.len());
+    let output = client(geartrain.port(), &["-f", "cat"], &every_byte);
+    assert_eq!(output.code, Some(0), "{}", output.complaints);
+    assert!(output.output == every_byte, "{} bytes output back as something else", output.output.len());
 }
 
 #[test]
-fn jobs_in_the_background_are_done_by_priority() {
+fn background_jobs_run_by_priority() {
     let geartrain = Geartrain::start();
     let port = geartrain.port();
     for (number, (data, priority)) in
@@ -51,110 +51,110 @@ fn jobs_in_the_background_are_done_by_priority() {
         let mut arguments = vec!["-v", "-b", "-f", "later"];
         arguments.extend(priority);
         arguments.push(data);
-        let came = client(port, &arguments, b"");
+        let output = client(port, &arguments, b"");
         let created = format!("Task created: H:here:{}\n", number + 1);
-        assert_eq!((came.code, came.text()), (Some(0), &*created), "{came:?}");
+        assert_eq!((output.code, output.text()), (Some(0), &*created), "{output:?}");
     }
     assert_eq!(administer(port, &["--priority-status"]), "later\t2\t2\t2\t0\n.\n");
-    // Without a command it prints what it gets, and it ends after as many jobs as it is told.
+    // Without a command it prints the payloads, and ends after the given number of jobs.
     let worker = Running::start(gearman(port).args(["-w", "-f", "later", "-c", "6"]), b"");
-    let came = worker.came();
-    assert_eq!((came.code, came.text()), (Some(0), "123456"), "{came:?}");
+    let output = worker.output();
+    assert_eq!((output.code, output.text()), (Some(0), "123456"), "{output:?}");
     assert_eq!(administer(port, &["--status"]), "later\t0\t0\t0\n.\n");
 }
 
 #[test]
 fn two_clients_share_a_job_by_its_unique_id() {
     let geartrain = Geartrain::start();
-    let (port, slow) = (geartrain.port(), Slow::new());
+    let (port, slow) = (geartrain.port(), SlowJobs::new());
     let _worker = slow.worker(port);
     let hold = |data: &str| Running::start(gearman(port).args(["-f", "hold", "-u", "same", data]), b"");
     let one = hold("first");
-    until("the job has begun", || slow.begun() == 1);
+    until("the job is running", || slow.started() == 1);
     let other = hold("second");
-    until("both wait for it", || said(port, "jobs").ends_with("\t2\n"));
-    slow.go_on();
+    until("both clients wait for it", || admin_line(port, "jobs").ends_with("\t2\n"));
+    slow.finish_job();
     for client in [one, other] {
-        let came = client.came();
-        assert_eq!((came.code, came.text()), (Some(0), "first"), "{came:?}");
+        let output = client.output();
+        assert_eq!((output.code, output.text()), (Some(0), "first"), "{output:?}");
     }
-    assert_eq!(slow.begun(), 1);
+    assert_eq!(slow.started(), 1);
 }
 
 #[test]
 fn a_client_is_told_that_its_job_failed() {
     let geartrain = Geartrain::start();
     let _worker = worker(geartrain.port(), &["-f", "bad"], &["false"]);
-    let came = client(geartrain.port(), &["-f", "bad", "x"], b"");
-    let told = Came { code: Some(1), output: Vec::new(), complaints: "Job failed\n".to_owned() };
-    assert_eq!(came, told);
+    let output = client(geartrain.port(), &["-f", "bad", "x"], b"");
+    let expected = ProgramOutput { code: Some(1), output: Vec::new(), complaints: "Job failed\n".to_owned() };
+    assert_eq!(output, expected);
 }
 
 #[test]
 fn a_client_is_told_that_a_queue_is_full() {
     let geartrain = Geartrain::start();
     let port = geartrain.port();
-    assert_eq!(said(port, "maxqueue little 1"), "OK\n");
+    assert_eq!(admin_line(port, "maxqueue little 1"), "OK\n");
     assert_eq!(client(port, &["-b", "-f", "little", "x"], b"").code, Some(0));
-    let came = client(port, &["-b", "-f", "little", "y"], b"");
-    // It ends well all the same.
-    assert_eq!(came.code, Some(0));
-    assert!(came.complaints.contains("QUEUE_ERROR:Job queue is full"), "{came:?}");
+    let output = client(port, &["-b", "-f", "little", "y"], b"");
+    // Its exit code is 0 all the same.
+    assert_eq!(output.code, Some(0));
+    assert!(output.complaints.contains("QUEUE_ERROR:Job queue is full"), "{output:?}");
     assert_eq!(administer(port, &["--status"]), "little\t1\t0\t0\n.\n");
 }
 
 #[test]
 fn another_worker_gets_the_job_of_one_that_was_killed() {
     let geartrain = Geartrain::start();
-    let (port, slow) = (geartrain.port(), Slow::new());
+    let (port, slow) = (geartrain.port(), SlowJobs::new());
     let killed = slow.worker(port);
     let client = Running::start(gearman(port).args(["-f", "hold", "twice"]), b"");
-    until("the job has begun", || slow.begun() == 1);
+    until("the job is running", || slow.started() == 1);
     let _next = slow.worker(port);
     killed.kill();
-    until("the job has begun again", || slow.begun() == 2);
-    slow.go_on();
-    let came = client.came();
-    assert_eq!((came.code, came.text()), (Some(0), "twice"), "{came:?}");
+    until("the job is running again", || slow.started() == 2);
+    slow.finish_job();
+    let output = client.output();
+    assert_eq!((output.code, output.text()), (Some(0), "twice"), "{output:?}");
 }
 
 #[test]
-fn one_worker_does_five_hundred_jobs_in_their_order() {
+fn one_worker_runs_five_hundred_jobs_in_order() {
     let geartrain = Geartrain::start();
     let count = MANY.to_string();
     let worker = Running::start(gearman(geartrain.port()).args(["-w", "-f", "many", "-c", &count]), b"");
     let lines: String = (0..MANY).map(|number| format!("{number}\n")).collect();
-    // A job for each line.
-    let came = client(geartrain.port(), &["-b", "-n", "-f", "many"], lines.as_bytes());
-    assert_eq!(came.code, Some(0), "{came:?}");
-    assert_eq!(worker.came().text(), lines);
+    // One job per line.
+    let output = client(geartrain.port(), &["-b", "-n", "-f", "many"], lines.as_bytes());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(worker.output().text(), lines);
 }
 
 #[test]
-fn an_administrator_cancels_jobs_that_wait_and_that_run() {
+fn an_administrator_cancels_waiting_and_running_jobs() {
     let geartrain = Geartrain::start();
-    let (port, slow) = (geartrain.port(), Slow::new());
+    let (port, slow) = (geartrain.port(), SlowJobs::new());
     let waiting = Running::start(gearman(port).args(["-f", "hold", "x"]), b"");
-    until("it is there", || administer(port, &["--status"]) == "hold\t1\t0\t0\n.\n");
+    until("the job is in the queue", || administer(port, &["--status"]) == "hold\t1\t0\t0\n.\n");
     assert_eq!(administer(port, &["--show-jobs"]), "H:here:1\t0\t0\t0\n.\n");
     assert_eq!(administer(port, &["--cancel-job", "H:here:1"]), "OK\n");
-    assert_eq!(waiting.came().complaints, "Job failed\n");
+    assert_eq!(waiting.output().complaints, "Job failed\n");
     let _worker = slow.worker(port);
     let running = Running::start(gearman(port).args(["-f", "hold", "y"]), b"");
-    until("the job has begun", || slow.begun() == 1);
+    until("the job is running", || slow.started() == 1);
     assert_eq!(administer(port, &["--cancel-job", "H:here:2"]), "OK\n");
-    assert_eq!(running.came().complaints, "Job failed\n");
-    slow.go_on();
-    // What the worker says of it later is nobody's business, and the worker goes on.
+    assert_eq!(running.output().complaints, "Job failed\n");
+    slow.finish_job();
+    // The worker's later report is ignored, and the worker continues.
     let next = client(port, &["-f", "hold", "z"], b"");
     assert_eq!((next.code, next.text()), (Some(0), "z"), "{next:?}");
 }
 
-/// Every command that it has, with every word of what it prints.
+/// Every command of gearadmin, with its full output.
 #[test]
-fn gearadmin_prints_what_it_is_told() {
+fn gearadmin_prints_every_reply() {
     let geartrain = Geartrain::start();
-    let (port, slow) = (geartrain.port(), Slow::new());
+    let (port, slow) = (geartrain.port(), SlowJobs::new());
     assert_eq!(administer(port, &["--status"]), ".\n");
     assert_eq!(administer(port, &["--show-jobs"]), ".\n");
     let _worker = slow.worker(port);
@@ -164,8 +164,8 @@ fn gearadmin_prints_what_it_is_told() {
         arguments.extend(priority);
         arguments.push(data);
         assert_eq!(client(port, &arguments, b"").code, Some(0));
-        // The first of them runs before there are others.
-        until("the first job has begun", || slow.begun() == 1);
+        // The first one is running before the others are submitted.
+        until("the first job is running", || slow.started() == 1);
     }
     assert_eq!(administer(port, &["--create-function", "new"]), "OK\n");
     assert_eq!(administer(port, &["--create-function", "new"]), "OK\n");
@@ -185,17 +185,17 @@ fn gearadmin_prints_what_it_is_told() {
     assert_eq!(administer(port, &["--server-verbose"]), "INFO\n");
     assert_eq!(administer(port, &["--cancel-job", "H:here:3"]), "OK\n");
     assert_eq!(administer(port, &["--drop-function", "new"]), "OK\n");
-    // It ends well whatever it is told.
+    // Its exit code is 0 whatever the reply.
     for (arguments, error) in [
         (["--cancel-job", "H:here:3"], "Error: UNKNOWN_JOB\r\n"),
         (["--drop-function", "new"], "Error: function not found\r\n"),
         (["--drop-function", "hold"], "Error: there are still connected workers or executing clients\r\n"),
     ] {
-        let came = Running::start(gearadmin(port).args(arguments), b"").came();
-        assert_eq!(came, Came { code: Some(0), output: Vec::new(), complaints: error.to_owned() });
+        let output = Running::start(gearadmin(port).args(arguments), b"").output();
+        assert_eq!(output, ProgramOutput { code: Some(0), output: Vec::new(), complaints: error.to_owned() });
     }
     assert_eq!(administer(port, &["--status"]), "hold\t2\t1\t1\n.\n");
-    // Several at once are asked for on one connection.
+    // Several commands on one connection.
     let all = administer(port, &["--getpid", "--server-verbose"]);
     let mut lines: Vec<&str> = all.lines().collect();
     lines.sort_unstable();
@@ -221,27 +221,27 @@ fn gearadmin(port: u16) -> Command {
     command
 }
 
-/// Hands a job in, and answers what came of it.
+/// Submits a job and returns the output of the client.
 #[track_caller]
-pub(crate) fn client(port: u16, arguments: &[&str], input: &[u8]) -> Came {
-    Running::start(gearman(port).args(arguments), input).came()
+pub(crate) fn client(port: u16, arguments: &[&str], input: &[u8]) -> ProgramOutput {
+    Running::start(gearman(port).args(arguments), input).output()
 }
 
-/// A worker that has a command do its jobs.
+/// A worker that runs a command for each job.
 pub(crate) fn worker(port: u16, options: &[&str], command: &[&str]) -> Program {
     Program::start(gearman(port).arg("-w").args(options).arg("--").args(command))
 }
 
-/// What `gearadmin` prints.
+/// The output of `gearadmin`.
 #[track_caller]
 fn administer(port: u16, arguments: &[&str]) -> String {
-    let came = Running::start(gearadmin(port).args(arguments), b"").came();
-    assert_eq!((came.code, &*came.complaints), (Some(0), ""), "{arguments:?}");
-    came.text().to_owned()
+    let output = Running::start(gearadmin(port).args(arguments), b"").output();
+    assert_eq!((output.code, &*output.complaints), (Some(0), ""), "{arguments:?}");
+    output.text().to_owned()
 }
 
-/// What is answered to a line: another line, or a list without its end.
-fn said(port: u16, line: &str) -> String {
+/// The reply to an admin line: one line, or a list without its end.
+fn admin_line(port: u16, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server is there");
     writeln!(stream, "{line}").expect("it listens");
     let mut answer = String::new();
@@ -257,31 +257,31 @@ fn said(port: u16, line: &str) -> String {
     answer
 }
 
-/// Jobs that take until they are told to end. They end as well when the test does, whatever became of their worker.
-struct Slow {
+/// Jobs that run until they are told to end, or until the test ends.
+struct SlowJobs {
     scratch: Scratch,
 }
 
-impl Slow {
-    fn new() -> Slow {
-        Slow { scratch: Scratch::new("slow") }
+impl SlowJobs {
+    fn new() -> SlowJobs {
+        SlowJobs { scratch: Scratch::new("slow") }
     }
 
-    /// A worker for the function `hold`, which answers the payload.
+    /// A worker for the function `hold`, which returns the payload.
     fn worker(&self, port: u16) -> Program {
-        let script = "cat; echo >> begun; until [ -e go ] || [ ! -e here ]; do sleep 0.02; done";
+        let script = "cat; echo >> started; until [ -e go ] || [ ! -e here ]; do sleep 0.02; done";
         std::fs::write(self.file("here"), "").expect("there is room for a file");
         let mut command = gearman(port);
         command.args(["-w", "-f", "hold", "--", "sh", "-c", script]).current_dir(self.scratch.path());
         Program::start(&mut command)
     }
 
-    /// How many were begun.
-    fn begun(&self) -> usize {
-        std::fs::read(self.file("begun")).map_or(0, |lines| lines.len())
+    /// How many have started.
+    fn started(&self) -> usize {
+        std::fs::read(self.file("started")).map_or(0, |lines| lines.len())
     }
 
-    fn go_on(&self) {
+    fn finish_job(&self) {
         std::fs::write(self.file("go"), "").expect("there is room for a file");
     }
 

@@ -1,4 +1,4 @@
-//! What the disk could do without a queue: nothing that keeps its promises is faster than this.
+//! Limits of the disk without a queue: the upper bound for every durable queue on it.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -16,15 +16,15 @@ use super::COMMANDS_PER_LIFECYCLE;
 use super::load::{self, Load};
 use crate::failure::Failure;
 
-/// How much the disk is asked to keep at least, in the measure of its flushes.
-const BLOCK: usize = 4096;
-/// How long the file is that is overwritten again and again.
+/// The size of one write, for the flush rate.
+const BLOCK_BYTES: usize = 4096;
+/// The size of the file that is overwritten repeatedly.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// A directory for what is measured without a queue. It goes when it is dropped.
+/// A directory for the measurements without a queue, removed when dropped.
 pub(super) struct Scratch {
     directory: PathBuf,
-    /// Written once, so that a commit only has to overwrite.
+    /// Preallocated, so that a commit only overwrites.
     file: File,
     file_bytes: u64,
     log: Wal,
@@ -43,19 +43,20 @@ impl Scratch {
         Ok(Scratch { directory, file, file_bytes, log })
     }
 
-    /// How often the disk makes a block durable, per second.
+    /// Durable block writes per second.
     pub(super) fn flushes(&self, window: Duration) -> Result<f64, Failure> {
         let failed = |error| cannot_write(&self.directory, error);
-        let (block, mut offset) = ([b'x'; BLOCK], 0);
+        let (block, mut offset) = ([b'x'; BLOCK_BYTES], 0);
         load::rate(window, u64::MAX, || {
             self.file.write_all_at(&block, offset % self.file_bytes).map_err(failed)?;
             self.file.sync_data().map_err(failed)?;
-            offset += BLOCK as u64;
+            offset += BLOCK_BYTES as u64;
             Ok(1)
         })
     }
 
-    /// How many lifecycles per second the log alone keeps, one batch and one flush for so many commands; three of them are a lifecycle.
+    /// Lifecycles per second of the bare WAL: one batch and one flush for `in_flight` commands, three per
+    /// lifecycle.
     pub(super) fn bare_log(
         &mut self,
         in_flight: u32,
@@ -66,8 +67,8 @@ impl Scratch {
         let batch = vec![b'x'; (lifecycles * lifecycle_bytes).ceil() as usize];
         let Scratch { directory, log, .. } = self;
         let batches = load::rate(window, u64::MAX, || {
-            let kept = log.append(&batch).and_then(|_| log.sync()).and_then(|()| log.release(log.end()));
-            kept.map(|()| 1).map_err(|error| cannot_write(directory, error))
+            let written = log.append(&batch).and_then(|_| log.sync()).and_then(|()| log.release(log.end()));
+            written.map(|()| 1).map_err(|error| cannot_write(directory, error))
         })?;
         Ok(batches * lifecycles)
     }
@@ -75,7 +76,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // If it cannot be removed, whoever removes what it is in says so.
+        // If this fails, removing the parent directory reports it.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -94,7 +95,7 @@ fn cannot_write(directory: &Path, error: impl Display) -> Failure {
     Failure::Unreachable(format!("cannot write in {}: {error}", directory.display()))
 }
 
-/// How many bytes a lifecycle makes the engine write down, once so many jobs were completed before it.
+/// WAL bytes per lifecycle, after `before` jobs were completed.
 pub(super) fn lifecycle_bytes(load: &Load, before: u32) -> Result<f64, Failure> {
     const COUNTED: u32 = 1_000;
     let mut load = load.clone();

@@ -1,4 +1,4 @@
-//! Work for a queue: jobs of no use, put, popped and completed as fast as it lets us.
+//! Load generation: jobs that are put, popped and completed as fast as possible.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,34 +16,34 @@ use pollster::block_on;
 
 use crate::failure::Failure;
 
-/// How many bytes a payload has.
 pub(super) const PAYLOAD_BYTES: usize = 100;
-/// How many jobs are put or popped at a time where nobody said otherwise.
+/// Jobs per batch, unless given.
 pub(super) const BATCH_JOBS: u32 = 100;
-/// How many commands a batch has at least, and how many batches there are at most, where one caller keeps many commands in flight.
+/// The minimum size of a batch, and the maximum number of batches, if one caller keeps many commands in
+/// flight.
 const BATCH_COMMANDS_MIN: u32 = 250;
 const BATCHES_MAX: u32 = 4;
-/// How long a run-up is: such a part of what is measured.
-const RUN_UP: u32 = 4;
-/// How many at a time before anything is measured.
-const WARM_UP_BATCH: u32 = 1_000;
-/// How many threads put, and how many work, where both happen at once.
+/// The warm-up before each measurement: this fraction of it.
+const WARM_UP_FRACTION: u32 = 4;
+/// Jobs per batch before anything is measured.
+const WARM_UP_BATCH_JOBS: u32 = 1_000;
+/// The number of producer threads, and of worker threads.
 pub(super) const THREADS: u64 = 2;
-/// How many jobs a queue is given at the most while only puts are measured.
+/// The maximum number of jobs while only puts are measured.
 const PUT_JOBS_MAX: u64 = 3_000_000;
-/// How many jobs may wait while producers and workers run at once.
+/// The maximum backlog while producers and workers run at once.
 const BACKLOG_MAX: u64 = 20_000;
-/// How often the latency is measured at the most.
+/// The maximum number of latency samples.
 const SAMPLES_MAX: usize = 100_000;
-/// How long a thread that has nothing to do waits before it looks again.
+/// How long an idle thread sleeps.
 const PAUSE: Duration = Duration::from_micros(100);
-/// How long the queue is left idle between one put and the next, and how long a worker waits at a time.
+/// The idle time between two puts, and the timeout of a parked pop.
 const IDLE: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_millis(200);
-/// How long a job that was put may take to arrive before nobody waits for it any more.
+/// How long a job may take to arrive before the measurement fails.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Whoever puts jobs into one queue and works on them.
+/// A producer and worker on one queue.
 #[derive(Clone)]
 pub(super) struct Load {
     pub(super) client: Client,
@@ -52,7 +52,7 @@ pub(super) struct Load {
     worker: WorkerName,
     payload: Payload,
     jids: Jids,
-    /// The longest that a batch took, so far.
+    /// The duration of the slowest batch so far.
     pub(super) longest: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Load {
         Ok(Load { client, queue, klass, worker, payload, jids: Jids::new(), longest: Duration::ZERO })
     }
 
-    /// The same work, by somebody else.
+    /// The same load with ids of its own.
     fn another(&self) -> Load {
         Load { jids: Jids::new(), ..self.clone() }
     }
@@ -83,7 +83,7 @@ impl Load {
         Pop::new(self.queue.clone(), self.worker.clone())
     }
 
-    /// Sends a batch and waits for its answers.
+    /// Sends a batch and waits for its replies.
     async fn send(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Failure> {
         let start = Instant::now();
         let answers = self.client.batch(calls).await?;
@@ -91,7 +91,7 @@ impl Load {
         Ok(answers)
     }
 
-    /// The same, and counts the answers, none of which may be a refusal.
+    /// Sends a batch and counts the replies, none of which may be a refusal.
     async fn count(&mut self, calls: Vec<Call>) -> Result<u64, Failure> {
         let answers = self.send(calls).await?;
         let count = answers.len() as u64;
@@ -99,20 +99,21 @@ impl Load {
         Ok(count)
     }
 
-    /// Puts so many jobs with one batch.
+    /// Puts jobs in one batch.
     pub(super) async fn put(&mut self, jobs: u32) -> Result<u64, Failure> {
         let calls = (0..jobs).map(|_| self.next_put().into()).collect();
         self.count(calls).await
     }
 
-    /// Takes up to so many jobs with one pop and completes them with one batch. Answers how many there were.
+    /// Pops up to `jobs` jobs and completes them in one batch. Returns how many there were.
     pub(super) async fn work(&mut self, jobs: u32) -> Result<u64, Failure> {
         let count = Count::new(jobs.into()).map_err(Error::from)?;
         let popped = self.send(vec![Pop { count, ..self.next_pop() }.into()]).await?;
         self.complete(popped).await
     }
 
-    /// Completes what is held and takes up to so many more, with one batch. Answers how to complete those.
+    /// Completes the held jobs and pops up to `jobs` more, in one batch. Returns the commands that complete
+    /// those.
     async fn complete_and_pop(&mut self, held: Vec<Call>, jobs: u32) -> Result<Vec<Call>, Failure> {
         let count = Count::new(jobs.into()).map_err(Error::from)?;
         let mut calls = held;
@@ -126,22 +127,22 @@ impl Load {
         Ok(completes)
     }
 
-    /// Carries so many jobs through their whole life: that many puts at once, then pops, then completes.
+    /// Runs the lifecycles of `jobs` jobs: a batch of puts, then of pops, then of completes.
     async fn lifecycles(&mut self, jobs: u32) -> Result<u64, Failure> {
         self.put(jobs).await?;
         let pops = (0..jobs).map(|_| self.next_pop().into()).collect();
         let popped = self.send(pops).await?;
         match self.complete(popped).await? {
             done if done == u64::from(jobs) => Ok(done),
-            _ => Err(nothing_there()),
+            _ => Err(job_missing()),
         }
     }
 
-    /// Carries so many jobs through before anything is measured.
+    /// Runs lifecycles before anything is measured.
     pub(super) fn warm_up(&mut self, jobs: u32) -> Result<(), Failure> {
         let mut left = jobs;
         while left > 0 {
-            let batch = left.min(WARM_UP_BATCH);
+            let batch = left.min(WARM_UP_BATCH_JOBS);
             block_on(self.lifecycles(batch))?;
             left -= batch;
         }
@@ -167,7 +168,7 @@ pub(super) fn completed(job: Popped) -> Complete {
     Complete::new(job.jid, holder)
 }
 
-/// What a pop found, in the reply to it.
+/// The job in the reply to a pop.
 pub(super) fn popped(answer: Answer) -> Option<Popped> {
     match answer {
         Ok(Reply::Pop(reply)) => reply.jobs.into_iter().next(),
@@ -175,54 +176,56 @@ pub(super) fn popped(answer: Answer) -> Option<Popped> {
     }
 }
 
-fn nothing_there() -> Failure {
+fn job_missing() -> Failure {
     Failure::Unreachable(
-        "a job that was put was not there to be popped; does another worker use these queues?".into(),
+        "a job that was put could not be popped; does another worker use these queues?".into(),
     )
 }
 
-/// Counts what is done in a stretch of time. The first part of it only counts as a run-up: a core that was idle, or did something else, is slow at first.
+/// Measures a rate over a window. A warm-up comes first, because a core that was idle or did something else
+/// is slow at first.
 struct Meter {
     start: Instant,
-    run_up: Duration,
+    warm_up: Duration,
     window: Duration,
-    /// Since when it counts, how much was done since, and whether the run-up is over. What ends earlier counts from its beginning.
+    /// The start of the count, the count, and whether the warm-up is over. A measurement that ends earlier
+    /// counts from its beginning.
     counted: Cell<(Instant, u64, bool)>,
 }
 
 impl Meter {
     fn new(window: Duration) -> Meter {
         let start = Instant::now();
-        Meter { start, run_up: window / RUN_UP, window, counted: Cell::new((start, 0, false)) }
+        Meter { start, warm_up: window / WARM_UP_FRACTION, window, counted: Cell::new((start, 0, false)) }
     }
 
     fn is_over(&self) -> bool {
-        self.start.elapsed() >= self.run_up + self.window
+        self.start.elapsed() >= self.warm_up + self.window
     }
 
     fn add(&self, more: u64) {
-        let (since, done, is_run_up) = self.counted.get();
-        self.counted.set(match is_run_up || self.start.elapsed() < self.run_up {
-            true => (since, done + more, is_run_up),
+        let (since, done, is_warm) = self.counted.get();
+        self.counted.set(match is_warm || self.start.elapsed() < self.warm_up {
+            true => (since, done + more, is_warm),
             false => (Instant::now(), 0, true),
         });
     }
 
-    /// How much was done per second.
     fn rate(&self) -> f64 {
         let (since, done, _) = self.counted.get();
         done as f64 / since.elapsed().as_secs_f64()
     }
 }
 
-/// Does a step again and again until the time is over, or a step finds nothing to do, or so much is done. Answers how much was done per second.
+/// Repeats a step until the window is over, a step does nothing, or `count_max` is reached. Returns the rate
+/// per second.
 pub(super) fn rate(
     window: Duration,
-    most: u64,
+    count_max: u64,
     mut step: impl FnMut() -> Result<u64, Failure>,
 ) -> Result<f64, Failure> {
     let (meter, mut done) = (Meter::new(window), 0);
-    while !meter.is_over() && done < most {
+    while !meter.is_over() && done < count_max {
         match step()? {
             0 => break,
             more => {
@@ -234,8 +237,8 @@ pub(super) fn rate(
     Ok(meter.rate())
 }
 
-/// Lifecycles per second of one caller that keeps so many commands in flight. If they are many they are in several batches: one is made, and another
-/// answered, while the rest are worked on.
+/// Lifecycles per second of one caller with `in_flight` commands. Many commands are split into several
+/// batches, so that one is built and another answered while the rest are executed.
 pub(super) fn batched(load: &mut Load, in_flight: u32, window: Duration) -> Result<f64, Failure> {
     let batches = (in_flight / BATCH_COMMANDS_MIN).clamp(1, BATCHES_MAX);
     let (meter, longest) = (Meter::new(window), Cell::new(load.longest));
@@ -251,13 +254,13 @@ pub(super) fn batched(load: &mut Load, in_flight: u32, window: Duration) -> Resu
             Ok(())
         }
     };
-    all((0..batches).map(batch))?;
+    join_all((0..batches).map(batch))?;
     load.longest = longest.get();
     Ok(meter.rate())
 }
 
-/// Does several things at once, on this thread, until the last is done or one fails.
-fn all(futures: impl Iterator<Item: Future<Output = Result<(), Failure>>>) -> Result<(), Failure> {
+/// Runs futures concurrently on this thread until all are done or one fails.
+fn join_all(futures: impl Iterator<Item: Future<Output = Result<(), Failure>>>) -> Result<(), Failure> {
     let mut futures: FuturesUnordered<_> = futures.collect();
     block_on(async {
         while let Some(ended) = futures.next().await {
@@ -267,8 +270,8 @@ fn all(futures: impl Iterator<Item: Future<Output = Result<(), Failure>>>) -> Re
     })
 }
 
-/// Lifecycles per second of so many callers, each of which sends one command at a time and waits for its answer. All are on one thread, because
-/// what they cost is then one thread's time, however many there are.
+/// Lifecycles per second of `in_flight` callers, each with one command at a time. All run on one thread, so
+/// that their cost is that of one thread, however many there are.
 pub(super) fn independent(load: &Load, in_flight: u32, window: Duration) -> Result<f64, Failure> {
     let meter = Meter::new(window);
     let jids = RefCell::new(Jids::new());
@@ -277,33 +280,34 @@ pub(super) fn independent(load: &Load, in_flight: u32, window: Duration) -> Resu
             let jid = jids.borrow_mut().next();
             load.client.run(load.put_of(jid)).await?;
             let popped = load.client.run(load.next_pop()).await?;
-            let job = popped.jobs.into_iter().next().ok_or_else(nothing_there)?;
+            let job = popped.jobs.into_iter().next().ok_or_else(job_missing)?;
             load.client.run(completed(job)).await?;
             meter.add(1);
         }
         Ok(())
     };
-    all((0..in_flight).map(caller))?;
+    join_all((0..in_flight).map(caller))?;
     Ok(meter.rate())
 }
 
-/// Jobs put per second in batches of one caller.
+/// Puts per second, in batches of one caller.
 pub(super) fn put_only(load: &mut Load, window: Duration) -> Result<f64, Failure> {
     rate(window, PUT_JOBS_MAX, || block_on(load.put(BATCH_JOBS)))
 }
 
-/// Jobs popped and completed per second in batches of one caller, until there are none or twice the time is over.
+/// Pops and completes per second, in batches of one caller, until the queue is empty or twice the window is
+/// over.
 pub(super) fn drain_only(load: &mut Load, window: Duration) -> Result<f64, Failure> {
     rate(2 * window, u64::MAX, || block_on(load.work(BATCH_JOBS)))
 }
 
-/// Jobs completed per second while some threads put and as many work.
+/// Jobs completed per second with producer and worker threads.
 pub(super) fn together(load: &Load, window: Duration) -> Result<f64, Failure> {
     let (start, put, done) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
     let is_over = || start.elapsed() >= window;
     let produce = || {
         let mut load = load.another();
-        // However short the time is, there is something to do.
+        // At least one put, however short the window.
         loop {
             let backlog = put.load(Ordering::Relaxed).saturating_sub(done.load(Ordering::Relaxed));
             if backlog < BACKLOG_MAX {
@@ -342,10 +346,10 @@ pub(super) fn together(load: &Load, window: Duration) -> Result<f64, Failure> {
 }
 
 fn panicked() -> Failure {
-    Failure::Unreachable("a thread that measured ended early".to_owned())
+    Failure::Unreachable("a thread of the benchmark panicked".to_owned())
 }
 
-/// How long it takes from before a put to a waiting worker having the job, on a queue where nothing else happens; the shortest first.
+/// Latencies from a put to its parked pop on an idle queue, sorted.
 pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, Failure> {
     let stop = AtomicBool::new(false);
     let (report, reports) = mpsc::channel();
@@ -355,7 +359,7 @@ pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, 
             let popped = Instant::now();
             if let Some(job) = reply.jobs.into_iter().next() {
                 block_on(load.client.run(completed(job)))?;
-                // If nobody listens any more, the loop ends.
+                // Fails only after the measurement has ended.
                 let _ = report.send(popped);
             }
         }
@@ -369,7 +373,7 @@ pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, 
             thread::sleep(IDLE);
             let put = Instant::now();
             block_on(load.put(1))?;
-            // The worker lets go of its end if it fails, and says why when it is joined.
+            // If the worker fails it drops its sender, and its error comes from join.
             Ok::<_, Failure>(
                 reports.recv_timeout(ANSWER_MAX).ok().map(|popped| popped.saturating_duration_since(put)),
             )
@@ -379,7 +383,7 @@ pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, 
             match sample() {
                 Ok(Some(latency)) => samples.push(latency),
                 other => {
-                    failed = other.and(Err(nothing_there()));
+                    failed = other.and(Err(job_missing()));
                     break;
                 }
             }
@@ -392,7 +396,8 @@ pub(super) fn latencies(load: &Load, window: Duration) -> Result<Vec<Duration>, 
     })
 }
 
-/// UUIDs of version 7. Ours, because the crate's ask the system for randomness each time, and it is not the system that is measured.
+/// Fast UUIDs of version 7: the crate's generator makes a system call for each one, which would be measured
+/// too.
 #[derive(Clone)]
 pub(super) struct Jids {
     milliseconds: u64,
@@ -413,7 +418,7 @@ impl Jids {
         Jid::from_uuid(uuid.into_bytes())
     }
 
-    /// SplitMix64: fast, and all 2^64 of them differ.
+    /// SplitMix64: fast, with a period of 2^64.
     fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,6 +1,6 @@
-//! Many jobs in one queue: what each takes in memory, whether they slow anything down, and how long it takes to open that again.
+//! Many queued jobs: memory per job, the effect on throughput, and the time to reopen.
 //!
-//! Another process queues them, so that nothing else is in its memory, and so that it can be killed.
+//! A child process queues them, so that nothing else is in its memory, and so that it can be killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -12,50 +12,50 @@ use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
 use super::load::{self, Load};
-use super::place::{self, Place};
 use super::report::{Queued, Reopen};
+use super::target::{self, BenchTarget};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How many jobs are few, and how many commands are in flight.
-const FEW: u64 = 1_000;
+/// The size of the short queue, and the commands in flight.
+const FEW_JOBS: u64 = 1_000;
 const IN_FLIGHT: u32 = 1_000;
 
-/// What it took to queue the jobs.
+/// The report of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Filled {
-    /// How much the process grew; not known where there is no /proc.
+    /// Growth of the process; unknown without /proc.
     resident_bytes: Option<u64>,
-    /// The longest that a batch took, in seconds.
+    /// The duration of the slowest batch, in seconds.
     longest_wait: f64,
 }
 
-/// Measures with few jobs queued and with many, in turns.
+/// Measures with few and with many jobs queued, in turns.
 pub(super) fn measure(
-    place: &Place,
+    target: &BenchTarget,
     jobs: u64,
     window: Duration,
     warm_up: u32,
     rounds: u32,
-    say: &dyn Fn(&str),
+    show_step: &dyn Fn(&str),
 ) -> Result<(Queued, Reopen), Failure> {
-    let (part, few_jobs) = ("queued", FEW.min(jobs));
-    let queue = place.queue(part)?;
-    say("queueing many jobs in a process that is then killed at work");
-    let filled = fill_and_kill(&place.url(part), &queue, jobs, window)?;
-    let keeps = place.directory().is_some();
-    say("opening again after kill -9");
-    let (client, killed) = open(place, part)?;
+    let (part, few_jobs) = ("queued", FEW_JOBS.min(jobs));
+    let queue = target.queue(part)?;
+    show_step("queueing many jobs in a process that is then killed");
+    let filled = fill_and_kill(&target.url(part), &queue, jobs, window)?;
+    let durable = target.directory().is_some();
+    show_step("reopening after kill -9");
+    let (client, killed) = open(target, part)?;
     let mut many = Load::new(client, queue)?;
-    if !keeps {
-        say("queueing many jobs");
+    if !durable {
+        show_step("queueing many jobs");
         fill(&mut many, jobs)?;
     }
-    say("lifecycles with few and with many jobs queued");
-    let few_queue = place.queue("few")?;
-    // If there is but one place, both queues are in it.
-    let apart = place.url("few") != place.url(part);
-    let client = if apart { place.connect("few")? } else { many.client.clone() };
+    show_step("lifecycles with few and with many jobs queued");
+    let few_queue = target.queue("few")?;
+    // An existing queue holds both.
+    let apart = target.url("few") != target.url(part);
+    let client = if apart { target.connect("few")? } else { many.client.clone() };
     let mut few = Load::new(client, few_queue.clone())?;
     fill(&mut few, few_jobs)?;
     few.warm_up(warm_up)?;
@@ -69,12 +69,12 @@ pub(super) fn measure(
     let (few_rate, rate) =
         (super::median(few_rates).unwrap_or_default(), super::median(rates).unwrap_or_default());
     let longest_wait = many.longest.as_secs_f64().max(filled.longest_wait);
-    place::clear(&few.client, &few_queue)?;
+    target::clear(&few.client, &few_queue)?;
     drop((few, many));
-    say("opening again after a clean stop");
-    let clean = if keeps { Some(open(place, part)?.1) } else { None };
+    show_step("reopening after a clean stop");
+    let clean = if durable { Some(open(target, part)?.1) } else { None };
 
-    let sync = place.sync();
+    let sync = target.sync();
     let queued = Queued {
         jobs,
         bytes_per_job: filled.resident_bytes.map(|bytes| bytes as f64 / jobs as f64),
@@ -86,13 +86,13 @@ pub(super) fn measure(
         longest_wait,
         sync: sync.clone(),
     };
-    Ok((queued, Reopen { jobs, clean, killed: keeps.then_some(killed), sync }))
+    Ok((queued, Reopen { jobs, clean, killed: durable.then_some(killed), sync }))
 }
 
-/// Opens what is kept, and says how many seconds that took.
-fn open(place: &Place, part: &str) -> Result<(Client, f64), Failure> {
+/// Reopens the queue and returns the seconds that took.
+fn open(target: &BenchTarget, part: &str) -> Result<(Client, f64), Failure> {
     let start = Instant::now();
-    let client = place.connect(part)?;
+    let client = target.connect(part)?;
     Ok((client, start.elapsed().as_secs_f64()))
 }
 
@@ -106,19 +106,19 @@ fn fill(load: &mut Load, jobs: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has another process queue jobs and then carry more of them through, and kills it in the midst of that.
+/// Starts a child process that queues jobs and then runs lifecycles, and kills it during that.
 fn fill_and_kill(url: &str, queue: &QueueName, jobs: u64, window: Duration) -> Result<Filled, Failure> {
-    let broken = |why: String| Failure::Unreachable(format!("the process that was to queue jobs {why}"));
+    let broken = |why: String| Failure::Unreachable(format!("the child process that queues jobs {why}"));
     let this = std::env::current_exe().map_err(|error| broken(format!("cannot be found: {error}")))?;
     let mut command = Command::new(this);
     command.args(["bench", "--url", url, "--queued", &jobs.to_string(), "--fill", queue.as_str()]);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = Killed(child.map_err(|error| broken(format!("cannot be started: {error}")))?);
+    let mut child = KillOnDrop(child.map_err(|error| broken(format!("cannot be started: {error}")))?);
     let mut line = String::new();
     if let Some(out) = child.0.stdout.take() {
         BufReader::new(out)
             .read_line(&mut line)
-            .map_err(|error| broken(format!("cannot be heard: {error}")))?;
+            .map_err(|error| broken(format!("cannot be read from: {error}")))?;
     }
     let filled = serde_json::from_str(&line).map_err(|_| broken("ended early".to_owned()))?;
     thread::sleep(window);
@@ -128,19 +128,24 @@ fn fill_and_kill(url: &str, queue: &QueueName, jobs: u64, window: Duration) -> R
     }
 }
 
-/// A process that ends at the latest when nobody needs it any more.
-struct Killed(Child);
+/// A child process, killed when dropped.
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // If it is gone already, that is what was wanted.
+        // Fails only if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What the other process does: queues jobs, says what that took, and works until it is killed, or whoever started it has ended.
-pub(super) fn be_filled(url: &str, queue: QueueName, jobs: u64, out: &mut Output<'_>) -> Result<(), Failure> {
+/// The child process: queues jobs, reports, and runs lifecycles until it is killed or its parent has ended.
+pub(super) fn run_filler(
+    url: &str,
+    queue: QueueName,
+    jobs: u64,
+    out: &mut Output<'_>,
+) -> Result<(), Failure> {
     let mut load = Load::new(block_on(geartrain::connect(url))?, queue)?;
     let before = resident_bytes();
     fill(&mut load, jobs)?;
@@ -156,7 +161,7 @@ pub(super) fn be_filled(url: &str, queue: QueueName, jobs: u64, out: &mut Output
     Ok(())
 }
 
-/// How much memory this process has, where the system says so.
+/// The resident memory of this process, from /proc.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

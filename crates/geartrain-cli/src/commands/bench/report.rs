@@ -1,4 +1,4 @@
-//! What was measured, for scripts and for people.
+//! The report of a benchmark, as JSON and as tables.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::load::{BATCH_JOBS, PAYLOAD_BYTES, THREADS};
 use crate::text::{Cell, clean, table};
 
-/// Everything that was measured. What was not is `null`.
+/// Every measurement; `null` if it was not taken.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) url: String,
@@ -25,7 +25,7 @@ pub(super) struct Report {
     pub(super) limits: Option<Limits>,
 }
 
-/// Lifecycles per second, with so many commands in flight.
+/// Lifecycles per second, by commands in flight.
 #[derive(Debug, Serialize)]
 pub(super) struct Lifecycles {
     pub(super) in_flight: u32,
@@ -53,7 +53,7 @@ pub(super) struct Latency {
     pub(super) sync: String,
 }
 
-/// What many queued jobs take, and what they cost.
+/// Memory and speed with many queued jobs.
 #[derive(Debug, Serialize)]
 pub(super) struct Queued {
     pub(super) jobs: u64,
@@ -68,7 +68,7 @@ pub(super) struct Queued {
     pub(super) sync: String,
 }
 
-/// Seconds until a queue is open again.
+/// Seconds to reopen a queue.
 #[derive(Debug, Serialize)]
 pub(super) struct Reopen {
     pub(super) jobs: u64,
@@ -77,23 +77,23 @@ pub(super) struct Reopen {
     pub(super) sync: String,
 }
 
-/// What the disk could do.
+/// Limits of the disk.
 #[derive(Debug, Serialize)]
 pub(super) struct Limits {
     pub(super) flushes: f64,
     pub(super) lifecycle_bytes: f64,
-    /// How many flushes one caller waits for in a second, of all that the disk could do.
+    /// Flushes that one caller waits for per second, as a share of the flush rate of the disk.
     pub(super) one_caller_of_flushes: Option<f64>,
-    /// The same for all its commands, whether or not they wait for one.
+    /// Commands of one caller per second, as a share of the flush rate.
     pub(super) one_caller_commands_of_flushes: Option<f64>,
 }
 
 impl Report {
-    /// Writes it for people.
-    pub(super) fn write(&self, place: &str, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "Figures only count next to others of the same run.")?;
+    /// Writes the tables.
+    pub(super) fn write(&self, target: &str, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "Compare figures only within the same run.")?;
         let seconds = crate::duration::format(self.seconds);
-        writeln!(out, "{}; {PAYLOAD_BYTES}-byte payloads; {seconds} for each measurement", clean(place))?;
+        writeln!(out, "{}; {PAYLOAD_BYTES}-byte payloads; {seconds} for each measurement", clean(target))?;
         if let Some(rows) = &self.lifecycles {
             writeln!(out)?;
             write_lifecycles(rows, out)?;
@@ -133,7 +133,7 @@ impl Report {
             let (many, few) = (whole(queued.jobs as f64), whole(queued.few as f64));
             let in_flight = whole(queued.in_flight.into());
             let sync = &queued.sync;
-            let known = queued.bytes_per_job.map_or("not known here".into(), whole);
+            let known = queued.bytes_per_job.map_or("unknown".into(), whole);
             row(format!("memory per job, {many} queued"), known, "bytes", sync);
             let what = |queued| format!("lifecycles, {queued} queued, {in_flight} in flight");
             row(what(&few), whole(queued.few_rate), "lifecycles/s", sync);
@@ -144,7 +144,7 @@ impl Report {
         if let Some(Reopen { jobs, clean, killed, sync }) = &self.reopen {
             for (what, seconds) in [("a clean stop", clean), ("kill -9", killed)] {
                 if let Some(seconds) = seconds {
-                    let what = format!("open again after {what}, {} queued", whole(*jobs as f64));
+                    let what = format!("reopen after {what}, {} queued", whole(*jobs as f64));
                     row(what, whole(seconds * 1e3), "ms", sync);
                 }
             }
@@ -153,7 +153,7 @@ impl Report {
             row("limit: overwrite 4 KiB and fdatasync".into(), whole(limits.flushes), "flushes/s", "always");
             row("bytes logged per lifecycle".into(), whole(limits.lifecycle_bytes), "bytes", &self.sync);
             for (what, share) in [
-                ("flushes that it waits for", limits.one_caller_of_flushes),
+                ("flushes it waits for", limits.one_caller_of_flushes),
                 ("commands", limits.one_caller_commands_of_flushes),
             ] {
                 if let Some(share) = share {
@@ -191,8 +191,8 @@ fn write_lifecycles(rows: &[Lifecycles], out: &mut dyn Write) -> io::Result<()> 
 fn whole(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
             text.push(',');
         }
         text.push(digit);

@@ -1,4 +1,4 @@
-//! Stories of what goes beyond Qless.
+//! Scenarios of features beyond Qless.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_second_put_with_the_same_key_joins_the_first() {
     assert_eq!((joined.out.as_str(), joined.code), ("a\n", 0));
     assert_eq!(
         joined.err,
-        "geartrain: job a has this key and is unfinished, so it stands for this put too\n"
+        "geartrain: unfinished job a has the same unique key, so no new job was created\n"
     );
     assert_eq!(
         shell.json("put reports monthly --unique 2026-04"),
@@ -21,7 +21,7 @@ fn a_second_put_with_the_same_key_joins_the_first() {
     });
     assert_eq!(shell.json("status a"), expected);
     assert_eq!(shell.json("status --unique 2026-04 reports"), expected);
-    assert!(shell.run("status a").ends_with("stands for  3 submissions, and nobody waits for it\n"));
+    assert!(shell.run("status a").ends_with("stands for  3 submissions, no client waits for it\n"));
     assert_eq!(
         shell.refused("status --unique other reports"),
         "no unfinished job of reports has the key other"
@@ -36,17 +36,17 @@ fn a_second_put_with_the_same_key_joins_the_first() {
     let token = shell.pop("reports");
     shell.run(&format!("complete a --token {token}"));
     assert_eq!(shell.json("put reports monthly --unique 2026-04 --jid c")["outcome"], "created");
-    assert!(shell.refused("status a").contains("`geartrain get a` tells"));
+    assert!(shell.refused("status a").contains("see `geartrain get a`"));
 }
 
 #[test]
-fn what_a_put_asked_for_is_shown() {
+fn the_options_of_a_put_are_shown() {
     let shell = shell();
     shell.run(
         "put q k --jid a --unique key --timeout 10m --expires 1h --backoff 10sx3..1h+-0.2 --crashes 2 --keep-result 2h",
     );
     let about = shell.json("get a")["particulars"].clone();
-    let expires = about["expires"].as_f64().unwrap() - moment::now().get();
+    let expires = about["expires"].as_f64().unwrap() - timestamp::now().get();
     assert!((3_590.0..3_601.0).contains(&expires), "{expires}");
     for (key, value) in [
         ("unique", json!("key")),
@@ -70,17 +70,17 @@ fn what_a_put_asked_for_is_shown() {
         assert!(card.contains(line), "{line:?} is not in\n{card}");
     }
     let popped = shell.json("pop q --worker w1");
-    let deadline = popped[0]["deadline"].as_f64().unwrap() - moment::now().get();
+    let deadline = popped[0]["deadline"].as_f64().unwrap() - timestamp::now().get();
     assert!((590.0..601.0).contains(&deadline), "{deadline}");
     assert!(shell.run("get a").contains("\ndeadline  in "));
-    // A job that asks for nothing has nothing to show.
+    // A job without options has no details.
     shell.run("put q k --jid b");
     assert_eq!(shell.json("get b")["particulars"], json!(null));
     assert_eq!(shell.json("pop q --worker w1")[0]["deadline"], json!(null));
 }
 
 #[test]
-fn a_result_is_kept_and_printed_byte_for_byte() {
+fn a_result_is_stored_and_printed_byte_for_byte() {
     let shell = shell();
     shell.run("put q k --jid a --keep-result");
     let token = shell.pop("q");
@@ -110,15 +110,15 @@ fn a_result_is_kept_and_printed_byte_for_byte() {
     shell.run("put q k --jid c");
     let token = shell.pop("q");
     shell.run(&format!("complete c --token {token} --result x"));
-    assert!(shell.refused("result c").contains("a job put with --keep-result has one"));
-    assert!(shell.refused("result nobody").contains("no result of job nobody is kept"));
+    assert!(shell.refused("result c").contains("submit jobs with --keep-result"));
+    assert!(shell.refused("result missing").contains("there is no stored result of job missing"));
 }
 
 #[test]
-fn a_retry_waits_as_the_backoff_says_unless_told_otherwise() {
+fn a_retry_uses_the_backoff_unless_a_delay_is_given() {
     let shell = shell();
     let due =
-        |jid: &str| shell.json(&format!("get {jid}"))["due"].as_f64().map(|due| due - moment::now().get());
+        |jid: &str| shell.json(&format!("get {jid}"))["due"].as_f64().map(|due| due - timestamp::now().get());
     shell.run("put q k --jid a --backoff 1h..10h");
     for (retry, wait) in [("retry a --worker w1", 3_600.0), ("retry a --worker w1 --delay 5m", 300.0)] {
         shell.pop("q");
@@ -128,7 +128,7 @@ fn a_retry_waits_as_the_backoff_says_unless_told_otherwise() {
         shell.run("requeue a");
     }
     shell.run("cancel a");
-    // With half of it left to chance, it is somewhere around; without a backoff, at once.
+    // With jitter it is within a range; without a backoff there is no delay.
     shell.run("put q k --jid b --backoff 1h+-0.5");
     shell.pop("q");
     shell.run("retry b --worker w1");
@@ -140,7 +140,7 @@ fn a_retry_waits_as_the_backoff_says_unless_told_otherwise() {
 }
 
 #[test]
-fn a_worker_says_how_far_it_is_and_gives_back_what_it_cannot_finish() {
+fn a_worker_reports_progress_and_releases_a_job() {
     let shell = shell();
     shell.run("put q k --jid a --retries 0");
     let token = shell.pop("q");
@@ -154,7 +154,7 @@ fn a_worker_says_how_far_it_is_and_gives_back_what_it_cannot_finish() {
     assert_eq!(shell.json(&format!("chunk a part --token {token}")), json!({ "jid": "a", "told": 0 }));
     assert_eq!(
         shell.run("chunk a careful --warning --worker w1"),
-        "nobody waits for it, so nobody was told\n"
+        "not sent: no client waits for this job\n"
     );
     assert!(shell.refused("progress a 1/4 --worker w2").contains("held by w1, not by w2"));
 
@@ -164,12 +164,16 @@ fn a_worker_says_how_far_it_is_and_gives_back_what_it_cannot_finish() {
         (&job["state"], &job["remaining"], &job["history"][2]["what"], &job["history"][2]["worker"]),
         (&json!("waiting"), &json!(0), &json!("handed-back"), &json!("w1"))
     );
-    assert!(shell.run("get a").contains("  handed back by w1\n"));
-    assert!(shell.refused(&format!("hand-back a --token {token}")).contains("drop it, this attempt is over"));
+    assert!(shell.run("get a").contains("  released by w1\n"));
+    assert!(
+        shell
+            .refused(&format!("release a --token {token}"))
+            .contains("stop working on it, this attempt is over")
+    );
 }
 
 #[test]
-fn a_dead_workers_jobs_go_to_others_until_there_were_too_many() {
+fn the_jobs_of_a_lost_worker_go_to_others_until_the_crash_limit() {
     let shell = shell();
     shell.run("put q k --jid a --crashes 2");
     shell.pop("q");
@@ -185,29 +189,29 @@ fn a_dead_workers_jobs_go_to_others_until_there_were_too_many() {
         (&json!(1), &json!("killed by signal 9"))
     );
     let card = shell.run("get a");
-    for line in ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  lost when w1 died\n"] {
+    for line in ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  crashed w1\n"] {
         assert!(card.contains(line), "{line:?} is not in\n{card}");
     }
     shell.pop("q");
-    assert_eq!(shell.run("gone w1"), "w1 is gone; it held 1 job: a\n");
-    assert_eq!(shell.run("gone w1"), "w1 is gone; it held no job\n");
+    assert_eq!(shell.run("gone w1"), "w1 is lost; it held 1 job: a\n");
+    assert_eq!(shell.run("worker-lost w1"), "w1 is lost; it held no job\n");
     assert_eq!(shell.json("get a")["failure"]["group"], "crashed-q");
     assert_eq!(
         shell.run("why a"),
-        "job a of q failed: it was set aside after 2 of its workers died; `geartrain requeue a` puts it back to work, \
-         `geartrain unfail crashed-q` all of the group\n"
+        "job a of q failed: it crashed 2 of its workers; `geartrain requeue a` retries it, \
+         `geartrain unfail crashed-q` retries the whole group\n"
     );
 }
 
 #[test]
-fn workers_announce_what_they_can_do() {
+fn workers_announce_capabilities() {
     let shell = shell();
-    let nobody = shell.try_run("roll-call mail", &[]);
-    assert_eq!((nobody.out.as_str(), nobody.code), ("0\n", 1));
+    let none = shell.try_run("roll-call mail", &[]);
+    assert_eq!((none.out.as_str(), none.code), ("0\n", 1));
     assert!(
-        nobody.err.starts_with("no live worker has announced that it can do jobs of mail; "),
+        none.err.starts_with("no live worker has announced that it can run jobs of mail; "),
         "{}",
-        nobody.err
+        none.err
     );
     assert!(shell.refused("put mail welcome --roll-call").contains("start one, or put without roll call"));
 
@@ -231,14 +235,14 @@ fn workers_announce_what_they_can_do() {
         "WORKER  RUNNING  STALLED  CAN\nw1            0        0  mail:welcome (10m) news (10m)\n"
     );
     assert_eq!(shell.json("workers")[0]["can"][1], json!({ "queue": "news", "klass": null, "timeout": 600 }));
-    assert_eq!(shell.run("announce w1 news --cannot"), "w1 can do mail:welcome (10m)\n");
-    assert_eq!(shell.run("announce w1 mail --only"), "w1 can do mail\n");
-    assert_eq!(shell.run("announce w1 --only"), "w1 can do nothing\n");
+    assert_eq!(shell.run("announce w1 news --cannot"), "w1 can run mail:welcome (10m)\n");
+    assert_eq!(shell.run("announce w1 mail --only"), "w1 can run mail\n");
+    assert_eq!(shell.run("announce w1 --only"), "w1 can run no jobs\n");
     assert_eq!(shell.try_run("roll-call mail", &[]).code, 1);
 }
 
 #[test]
-fn a_queue_is_limited() {
+fn limits_of_a_queue_are_set_and_enforced() {
     let shell = shell();
     assert_eq!(shell.run("limits mail"), "mail has no limits\n");
     assert_eq!(
@@ -265,7 +269,7 @@ rate   100/1m+20
     shell.run("put mail k --jid a");
     assert!(shell.refused("put mail k --jid b").contains("try again later, or raise the limit"));
     shell.run("put mail k --priority 10 --jid c");
-    // Nothing that is refused changes anything, and what is set replaces all that was.
+    // A refused change has no effect, and new limits replace all old ones.
     assert!(shell.refused("limits mail --max-at 5=1 --max-at 5=2").starts_with("limit "));
     assert_eq!(shell.json("limits mail")["max"], 10);
     assert_eq!(shell.run("limits mail --rate 1/1h"), "queue  mail\nrate   1/1h\n");
@@ -273,7 +277,9 @@ rate   100/1m+20
     assert_eq!(shell.json("pop mail"), json!([]));
     let why = shell.run("why a");
     assert!(
-        why.starts_with("job a of mail is waiting: its queue has started as many jobs as it may, and starts the next one in "),
+        why.starts_with(
+            "job a of mail is waiting: its queue is at its rate limit and starts the next job in "
+        ),
         "{why}"
     );
     assert_eq!(shell.run("limits mail --none"), "mail has no limits\n");
@@ -281,7 +287,7 @@ rate   100/1m+20
 }
 
 #[test]
-fn why_says_what_keeps_a_job() {
+fn why_explains_what_blocks_a_job() {
     let shell = shell();
     shell.run("put mail k --jid a");
     shell.run("put mail k --jid b");
@@ -296,19 +302,24 @@ fn why_says_what_keeps_a_job() {
     );
     assert_eq!(
         shell.run("why b"),
-        "job b of mail is waiting: queue mail is paused, no worker ever asked its queue for jobs or announced that it \
-         can do k, and 1 job goes before it; `geartrain resume mail` hands its jobs out again\n"
+        "job b of mail is waiting: queue mail is paused, no worker has ever popped from its queue or announced that \
+         it can run k, and 1 job is ahead of it; `geartrain resume mail` resumes it\n"
     );
     shell.run("resume mail");
     shell.pop("mail");
-    assert!(shell.run("why a").starts_with("job a of mail is running: w1 has it, and its lock expires in "));
+    assert!(
+        shell.run("why a").starts_with("job a of mail is running: w1 holds it, and the lock expires in ")
+    );
     assert_eq!(shell.json("why a")["reasons"][0]["worker"], "w1");
     assert_eq!(shell.json("why b")["reasons"], json!([{ "reason": "next" }]));
-    assert!(shell.refused("why nobody").contains("job nobody does not exist"));
+    assert!(shell.refused("why missing").contains("job missing does not exist"));
 }
 
-/// Does the next job of `q` on another thread, as a worker in another process would.
-fn at_work(shell: &Shell, work: impl FnOnce(Shell, String) + Send + 'static) -> std::thread::JoinHandle<()> {
+/// Works on the next job of `q` on another thread, like a worker in another process.
+fn spawn_worker(
+    shell: &Shell,
+    work: impl FnOnce(Shell, String) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
     let shell = Shell { client: shell.client.clone() };
     std::thread::spawn(move || {
         let popped = shell.json("pop q --worker w1 --wait 30s");
@@ -317,23 +328,23 @@ fn at_work(shell: &Shell, work: impl FnOnce(Shell, String) + Send + 'static) -> 
 }
 
 #[test]
-fn a_put_waits_for_what_comes_out() {
+fn put_wait_prints_the_result() {
     let shell = shell();
-    let worker = at_work(&shell, |shell, jid| {
+    let worker = spawn_worker(&shell, |shell, jid| {
         shell.run(&format!("progress {jid} 1/2 --worker w1"));
-        assert_eq!(shell.run(&format!("chunk {jid} one, --worker w1")), "sent to the one who waits for it\n");
+        assert_eq!(shell.run(&format!("chunk {jid} one, --worker w1")), "sent to 1 client\n");
         shell.run(&format!("chunk {jid} careful --warning --worker w1"));
         shell.run(&format!("complete {jid} --worker w1 --result two"));
     });
     let waited = shell.try_run("put q k --wait 30s", &[]);
     worker.join().unwrap();
-    // No line break behind it, and no progress where nobody sees it come.
+    // No line break is added, and progress is only shown on a terminal.
     assert_eq!(
         (waited.out.as_str(), waited.err.as_str(), waited.code),
         ("one,two", "geartrain: warning: careful\n", 0)
     );
 
-    let worker = at_work(&shell, |shell, jid| {
+    let worker = spawn_worker(&shell, |shell, jid| {
         shell.run(&format!("chunk {jid} {{\"n\":1}} --worker w1"));
         shell.run(&format!("chunk {jid} careful --warning --worker w1"));
         shell.run(&format!("complete {jid} --worker w1 --result [2] --code 7"));
@@ -349,17 +360,17 @@ fn a_put_waits_for_what_comes_out() {
 }
 
 #[test]
-fn a_put_that_waits_is_told_of_a_bad_end() {
+fn put_wait_reports_a_failure() {
     let shell = shell();
-    let worker = at_work(&shell, |shell, jid| {
+    let worker = spawn_worker(&shell, |shell, jid| {
         shell.run(&format!("fail {jid} smtp 451 --worker w1 --result why"));
     });
     let failed = shell.try_run("put q k --jid a --wait 30s", &[]);
     worker.join().unwrap();
     assert_eq!((failed.out.as_str(), failed.code), ("why", 1));
-    assert_eq!(failed.err, "job a failed in smtp: 451; `geartrain requeue a` puts it back to work");
+    assert_eq!(failed.err, "job a failed in smtp: 451; `geartrain requeue a` retries it");
 
-    let worker = at_work(&shell, |shell, jid| {
+    let worker = spawn_worker(&shell, |shell, jid| {
         shell.run(&format!("cancel {jid}"));
     });
     let cancelled = shell.try_run("put q k --jid b --wait 30s --json", &[]);
@@ -370,15 +381,12 @@ fn a_put_that_waits_is_told_of_a_bad_end() {
 }
 
 #[test]
-fn a_put_that_waited_in_vain_leaves_its_job_behind() {
+fn put_wait_that_times_out_leaves_its_job() {
     let shell = shell();
     let late =
         shell.try_run("put q k --jid a --wait 1ms --keep-result --timeout 10m --tag t --priority 5", &[]);
     assert_eq!((late.out.as_str(), late.code), ("", 4));
-    assert_eq!(
-        late.err,
-        "job a had not ended after 1ms and goes on without you; `geartrain why a` says how it does"
-    );
+    assert_eq!(late.err, "job a had not ended after 1ms; it goes on, and `geartrain why a` shows its state");
     let job = shell.json("get a");
     assert_eq!(
         (&job["state"], &job["tags"], &job["priority"]),
@@ -393,7 +401,7 @@ fn a_put_that_waited_in_vain_leaves_its_job_behind() {
     assert_eq!(late.code, 4);
     assert_eq!(serde_json::from_str::<Value>(&late.out).unwrap()["how"], json!(null));
 
-    // Who puts it again waits for the same one, also when it has ended.
+    // The same put again waits for the same job, also after it has ended.
     let token = shell.pop("q");
     shell.run(&format!("complete a --token {token} --result done"));
     let again = shell.try_run("put q k --jid a --wait 30s", &[]);
@@ -405,16 +413,16 @@ fn a_put_that_waited_in_vain_leaves_its_job_behind() {
     assert_eq!(unknown.code, 1);
     assert_eq!(
         unknown.err,
-        "job b is complete, and what came out of it was not kept; put it with --keep-result to ask later"
+        "job b is complete, and its result was not stored; submit jobs with --keep-result to read it later"
     );
 }
 
 #[test]
-fn a_put_that_joins_waits_for_the_one_it_joined() {
+fn put_wait_with_a_unique_key_waits_for_the_joined_job() {
     let shell = shell();
     shell.run("put q k --jid a --unique key");
-    let worker = at_work(&shell, |shell, jid| {
-        // It is handed out before anybody waits: hold it until somebody does.
+    let worker = spawn_worker(&shell, |shell, jid| {
+        // It is popped before the client waits: hold it until the client does.
         while shell.json("status a")["attached"] == 0 {
             std::thread::yield_now();
         }
@@ -423,23 +431,23 @@ fn a_put_that_joins_waits_for_the_one_it_joined() {
     let waited = shell.try_run("put q k --jid b --unique key --wait 30s", &[]);
     worker.join().unwrap();
     assert_eq!((waited.out.as_str(), waited.code), ("done", 0));
-    assert!(waited.err.starts_with("geartrain: job a has this key"), "{}", waited.err);
+    assert!(waited.err.starts_with("geartrain: unfinished job a has the same unique key"), "{}", waited.err);
 }
 
 #[test]
-fn events_are_printed_and_can_be_read_on() {
+fn events_are_printed_and_continued() {
     let shell = shell();
-    // Somebody must listen for events to be kept.
-    let listener = pollster::block_on(shell.client.events()).unwrap();
+    // Events are retained only after a first subscription.
+    let subscription = pollster::block_on(shell.client.events()).unwrap();
     shell.run("put q k --jid a");
     shell.run("put q k --jid b");
     let token = shell.pop("q");
     shell.run(&format!("progress a 1/4 --token {token}"));
     let too_old = shell.refused("events --after 0");
-    assert!(too_old.ends_with("the oldest is 2; `geartrain events --after 1` begins there"), "{too_old}");
+    assert!(too_old.ends_with("the oldest is 2; `geartrain events --after 1` starts there"), "{too_old}");
     let two = shell.try_run("events --after 1 --count 2", &[]);
-    assert_eq!((two.out.as_str(), two.code), ("2  a was put into q\n3  b was put into q\n", 0));
-    assert_eq!(two.err, "geartrain: `geartrain events --after 3` goes on\n");
+    assert_eq!((two.out.as_str(), two.code), ("2  a was submitted to q\n3  b was submitted to q\n", 0));
+    assert_eq!(two.err, "geartrain: continue with `geartrain events --after 3`\n");
     let on = shell.run("events --after 3 --count 2 --json");
     let lines: Vec<Value> = on.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
@@ -454,26 +462,26 @@ fn events_are_printed_and_can_be_read_on() {
         shell.refused("events --after 6"),
         "position 6 is beyond the last event, 5; `geartrain events --after` takes a position that was printed"
     );
-    drop(listener);
+    drop(subscription);
 }
 
 #[test]
-fn tick_does_what_is_due() {
+fn tick_processes_what_is_due() {
     let shell = shell();
     assert_eq!(shell.json("tick"), json!({ "done": 0, "next": null }));
-    assert_eq!(shell.run("tick --count 5"), "0 things done; nothing more is due\n");
+    assert_eq!(shell.run("tick --count 5"), "0 steps done; nothing more is due\n");
     shell.run("put q k --jid a --expires 1h");
-    let next = shell.json("tick")["next"].as_f64().unwrap() - moment::now().get();
+    let next = shell.json("tick")["next"].as_f64().unwrap() - timestamp::now().get();
     assert!((3_590.0..3_602.0).contains(&next), "{next}");
-    assert!(shell.run("tick").starts_with("0 things done; more is due in "));
+    assert!(shell.run("tick").starts_with("0 steps done; more is due in "));
 }
 
 #[test]
-fn what_makes_no_sense_changes_nothing() {
+fn an_invalid_put_changes_nothing() {
     let shell = shell();
     assert_eq!(
         shell.refused("put q k --expires 5 --jid a"),
-        "expires is a moment that has passed: give a later one, or 1h for an hour from now"
+        "expires is in the past: give a later time, or 1h for an hour from now"
     );
     shell.refused("get a");
     shell.run("put q k --jid a");

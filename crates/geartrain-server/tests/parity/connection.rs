@@ -1,4 +1,4 @@
-//! One of the two that are asked the same: its connection, and the server behind it.
+//! A RESP3 connection that collects replies and messages, and a geartrain server in memory.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,27 +12,27 @@ use geartrain_testkit::clock::ManualClock;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// What a server says, in RESP3.
+/// A RESP3 value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Reply {
     Nil,
     Status(String),
     Error(String),
     Number(i64),
     Bulk(Vec<u8>),
-    List(Vec<Said>),
-    Push(Vec<Said>),
+    List(Vec<Reply>),
+    Push(Vec<Reply>),
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::Nil => write!(f, "nil"),
-            Said::Status(text) => write!(f, "+{text}"),
-            Said::Error(text) => write!(f, "error {text}"),
-            Said::Number(number) => write!(f, "{number}"),
-            Said::Bulk(bytes) => write!(f, "{}", String::from_utf8_lossy(bytes)),
-            Said::List(list) | Said::Push(list) => {
+            Reply::Nil => write!(f, "nil"),
+            Reply::Status(text) => write!(f, "+{text}"),
+            Reply::Error(text) => write!(f, "error {text}"),
+            Reply::Number(number) => write!(f, "{number}"),
+            Reply::Bulk(bytes) => write!(f, "{}", String::from_utf8_lossy(bytes)),
+            Reply::List(list) | Reply::Push(list) => {
                 f.write_str("[")?;
                 list.iter().try_for_each(|said| write!(f, "{said}, "))?;
                 f.write_str("]")
@@ -41,14 +41,14 @@ impl fmt::Display for Said {
     }
 }
 
-/// What one call came to: its reply, and each message that it published, with the channel before it.
+/// The result of a call: its reply, and the messages that it published, with their channels.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Came {
-    pub(crate) reply: Said,
-    pub(crate) heard: Vec<(Vec<u8>, Vec<u8>)>,
+pub(crate) struct CallResult {
+    pub(crate) reply: Reply,
+    pub(crate) messages: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A connection that asks and listens at once, which RESP3 allows.
+/// A connection for calls and subscriptions at once, which RESP3 allows.
 pub(crate) struct Connection {
     reader: BufReader<TcpStream>,
 }
@@ -58,11 +58,11 @@ impl Connection {
         let stream = TcpStream::connect(address).expect("the server is there");
         stream.set_nodelay(true).expect("a socket takes options");
         let mut connection = Connection { reader: BufReader::new(stream) };
-        // HELLO answers a map, of whatever length.
+        // HELLO returns a map of any length.
         connection.send(&[&[&b"HELLO"[..], b"3"]]);
         connection.read();
         let load: [&[u8]; 3] = [b"SCRIPT", b"LOAD", script::script().text.as_bytes()];
-        assert_eq!(connection.ask(&load).reply, Said::Bulk(script::script().sha.clone().into_bytes()));
+        assert_eq!(connection.call(&load).reply, Reply::Bulk(script::script().sha.clone().into_bytes()));
         connection.send(&[&[&b"PSUBSCRIBE"[..], b"ql:*"]]);
         connection.read();
         connection
@@ -81,31 +81,31 @@ impl Connection {
         self.reader.get_mut().write_all(&bytes).expect("the server listens");
     }
 
-    /// Sends a request, with another behind it whose reply says that all which the first one published is there: a Redis sends its own caller's messages
-    /// behind the reply, a geartrain server before it.
+    /// Sends a request, and a second one whose reply marks the end of the messages of the first: a Redis
+    /// sends the caller's own messages after the reply, a geartrain server before it.
     pub(crate) fn begin(&mut self, request: &[&[u8]]) {
         self.send(&[request, &[b"PING"]]);
     }
 
-    /// What the request came to.
-    pub(crate) fn end(&mut self) -> Came {
-        let (mut replies, mut heard) = (Vec::new(), Vec::new());
+    /// Reads the result of the request.
+    pub(crate) fn end(&mut self) -> CallResult {
+        let (mut replies, mut messages) = (Vec::new(), Vec::new());
         while replies.len() < 2 {
             match self.read() {
-                Said::Push(parts) => heard.push(message(parts)),
+                Reply::Push(parts) => messages.push(message(parts)),
                 reply => replies.push(reply),
             }
         }
-        assert_eq!(replies.pop(), Some(Said::Status("PONG".into())));
-        Came { reply: replies.remove(0), heard }
+        assert_eq!(replies.pop(), Some(Reply::Status("PONG".into())));
+        CallResult { reply: replies.remove(0), messages }
     }
 
-    pub(crate) fn ask(&mut self, request: &[&[u8]]) -> Came {
+    pub(crate) fn call(&mut self, request: &[&[u8]]) -> CallResult {
         self.begin(request);
         self.end()
     }
 
-    fn read(&mut self) -> Said {
+    fn read(&mut self) -> Reply {
         let mut line = Vec::new();
         self.reader.read_until(b'\n', &mut line).expect("the server answers");
         line.truncate(line.len().saturating_sub(2));
@@ -114,41 +114,41 @@ impl Connection {
         let number = || text().parse::<i64>().unwrap_or_else(|_| panic!("{} is no number", text()));
         let length = || usize::try_from(number()).expect("RESP3 has no negative lengths");
         match kind {
-            b'+' => Said::Status(text()),
-            b'-' => Said::Error(text()),
-            b':' => Said::Number(number()),
-            b'_' => Said::Nil,
+            b'+' => Reply::Status(text()),
+            b'-' => Reply::Error(text()),
+            b':' => Reply::Number(number()),
+            b'_' => Reply::Nil,
             b'$' => {
                 let mut bytes = vec![0; length() + 2];
                 self.reader.read_exact(&mut bytes).expect("a whole reply comes");
                 bytes.truncate(bytes.len() - 2);
-                Said::Bulk(bytes)
+                Reply::Bulk(bytes)
             }
-            b'*' => Said::List((0..length()).map(|_| self.read()).collect()),
-            b'>' => Said::Push((0..length()).map(|_| self.read()).collect()),
-            b'%' => Said::List((0..2 * length()).map(|_| self.read()).collect()),
-            other => panic!("nobody should answer with {:?}", char::from(*other)),
+            b'*' => Reply::List((0..length()).map(|_| self.read()).collect()),
+            b'>' => Reply::Push((0..length()).map(|_| self.read()).collect()),
+            b'%' => Reply::List((0..2 * length()).map(|_| self.read()).collect()),
+            other => panic!("unexpected type byte {:?}", char::from(*other)),
         }
     }
 }
 
-/// Channel and text of a message to somebody who listens to a pattern.
-fn message(parts: Vec<Said>) -> (Vec<u8>, Vec<u8>) {
-    match <[Said; 4]>::try_from(parts) {
-        Ok([Said::Bulk(_), Said::Bulk(_), Said::Bulk(channel), Said::Bulk(text)]) => (channel, text),
+/// Channel and text of a message for a pattern subscription.
+fn message(parts: Vec<Reply>) -> (Vec<u8>, Vec<u8>) {
+    match <[Reply; 4]>::try_from(parts) {
+        Ok([Reply::Bulk(_), Reply::Bulk(_), Reply::Bulk(channel), Reply::Bulk(text)]) => (channel, text),
         other => panic!("{other:?} is no message"),
     }
 }
 
-/// A geartrain server over an engine in memory, as long as this is held.
-pub(crate) struct Served {
+/// A geartrain server in memory, stopped when dropped.
+pub(crate) struct MemoryServer {
     pub(crate) address: SocketAddr,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Served {
-    pub(crate) fn start() -> Served {
+impl MemoryServer {
+    pub(crate) fn start() -> MemoryServer {
         let stop = CancellationToken::new();
         let (address, addresses) = mpsc::channel();
         let stopped = stop.clone();
@@ -163,11 +163,11 @@ impl Served {
                 Front::new(Arc::new(store), clock, Options::default()).serve_tcp(listener, stopped).await;
             });
         });
-        Served { address: addresses.recv().expect("the server starts"), stop, thread: Some(thread) }
+        MemoryServer { address: addresses.recv().expect("the server starts"), stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Served {
+impl Drop for MemoryServer {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {

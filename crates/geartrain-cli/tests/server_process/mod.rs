@@ -1,4 +1,4 @@
-//! `geartrain server` as a process of its own, ended with the test however that ends.
+//! `geartrain server` as a child process, killed when dropped.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -11,11 +11,11 @@ use geartrain_testkit::peers::Scratch;
 pub(crate) use geartrain_testkit::peers::until;
 use serde_json::Value;
 
-/// A server at work, with a directory of its own.
-pub(crate) struct Served {
+/// A running server with a temporary data directory.
+pub(crate) struct ServerProcess {
     child: Child,
     address: String,
-    /// Where Gearman is spoken. Another port each time, unless the test chose one.
+    /// The Gearman address; another port after a restart, unless the test chose one.
     gearman: Option<String>,
     arguments: Vec<String>,
     limits: Option<DescriptorLimits>,
@@ -26,15 +26,18 @@ pub(crate) struct Served {
 /// Soft and hard limit of the server's descriptors.
 pub(crate) type DescriptorLimits = (u64, u64);
 
-/// What the server logs.
+/// The log of the server.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Starts a server with a directory of its own; or says what it said, and its exit code.
-pub(crate) fn try_start(arguments: &[&str]) -> Result<Served, (String, i32)> {
+/// Starts a server; on failure returns its error and its exit code.
+pub(crate) fn try_start(arguments: &[&str]) -> Result<ServerProcess, (String, i32)> {
     try_start_under(None, arguments)
 }
 
-fn try_start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> Result<Served, (String, i32)> {
+fn try_start_under(
+    limits: Option<DescriptorLimits>,
+    arguments: &[&str],
+) -> Result<ServerProcess, (String, i32)> {
     let scratch = Scratch::new("server");
     let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     if !arguments.iter().any(|argument| argument == "--resp") {
@@ -45,10 +48,10 @@ fn try_start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> Resu
     }
     let log = Log::default();
     let (child, address, gearman) = spawn(&scratch, limits, &arguments, &log)?;
-    Ok(Served { child, address, gearman, arguments, limits, log, scratch })
+    Ok(ServerProcess { child, address, gearman, arguments, limits, log, scratch })
 }
 
-/// A process, and where it speaks RESP and Gearman.
+/// A process, with its RESP and Gearman addresses.
 type Spawned = (Child, String, Option<String>);
 
 fn spawn(
@@ -77,11 +80,11 @@ fn spawn(
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let mut stderr = child.stderr.take().unwrap();
     if line.is_empty() {
-        let mut said = String::new();
-        stderr.read_to_string(&mut said).unwrap();
-        return Err((said, child.wait().unwrap().code().unwrap_or(-1)));
+        let mut error = String::new();
+        stderr.read_to_string(&mut error).unwrap();
+        return Err((error, child.wait().unwrap().code().unwrap_or(-1)));
     }
-    // What it says from now on is shown if the test fails, and never waited for.
+    // The log is shown if the test fails, and never blocks the server.
     let log = log.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -94,29 +97,29 @@ fn spawn(
     Ok((child, address("resp").unwrap(), address("gearman")))
 }
 
-impl Served {
-    pub(crate) fn start(arguments: &[&str]) -> Served {
-        Served::start_under(None, arguments)
+impl ServerProcess {
+    pub(crate) fn start(arguments: &[&str]) -> ServerProcess {
+        ServerProcess::start_under(None, arguments)
     }
 
-    /// The same with limits of descriptors.
-    pub(crate) fn start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> Served {
+    /// Like `start`, with descriptor limits.
+    pub(crate) fn start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> ServerProcess {
         let started = try_start_under(limits, arguments);
-        let mut served = started.unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
-        // Whoever starts it again finds it at the same address.
-        if let Some(place) = served.arguments.iter().position(|argument| argument == "--resp") {
-            served.arguments[place + 1] = served.address.clone();
+        let mut server = started.unwrap_or_else(|(error, code)| panic!("{code}: {error}"));
+        // A restart uses the same address.
+        if let Some(index) = server.arguments.iter().position(|argument| argument == "--resp") {
+            server.arguments[index + 1] = server.address.clone();
         }
-        served
+        server
     }
 
     pub(crate) fn address(&self) -> String {
         self.address.clone()
     }
 
-    /// The port that speaks Gearman.
+    /// The Gearman port.
     pub(crate) fn gearman_port(&self) -> u16 {
-        let address = self.gearman.as_ref().expect("it speaks Gearman");
+        let address = self.gearman.as_ref().expect("the Gearman front-end is on");
         address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address ends with a port")
     }
 
@@ -124,41 +127,41 @@ impl Served {
         format!("redis://{}", self.address)
     }
 
-    /// What it has logged so far that contains this text.
+    /// The log lines so far that contain a text.
     pub(crate) fn logged(&self, text: &str) -> Vec<String> {
         self.log.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
     }
 
-    /// Where its jobs are.
+    /// The data directory.
     pub(crate) fn data(&self) -> PathBuf {
         self.scratch.path().join("data")
     }
 
-    /// Ends it with `kill -9`.
+    /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end, and answers its exit code.
+    /// SIGTERM; returns the exit code.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         self.child.wait().unwrap().code()
     }
 
-    /// Starts it again with what it kept, at the same address.
-    pub(crate) fn start_again(&mut self) {
+    /// Restarts it with the same data and address.
+    pub(crate) fn restart(&mut self) {
         self.kill();
         let (child, address, gearman) = spawn(&self.scratch, self.limits, &self.arguments, &self.log)
-            .unwrap_or_else(|(said, code)| panic!("{code}: {said}"));
+            .unwrap_or_else(|(error, code)| panic!("{code}: {error}"));
         assert_eq!(address, self.address);
         self.child = child;
         self.gearman = gearman;
     }
 }
 
-impl Drop for Served {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -1,13 +1,13 @@
-//! How jobs look to people.
+//! Rendering jobs for people: tables, cards and history.
 
 use std::io::{self, Write};
 
 use geartrain::{Failure, HistoryEntry, HistoryEvent, Job, JobState, Payload, Timestamp, base64};
 
-use crate::moment::when;
 use crate::text::{Cell, FAINT, HEADING, card, clean, count, table};
+use crate::timestamp::when;
 use crate::view::{is_stalled, texts};
-use crate::{duration, moment, particulars};
+use crate::{duration, job_details, timestamp};
 
 /// A payload on one line: its text, or its bytes in base64.
 pub(super) fn payload_text(payload: &Payload) -> String {
@@ -25,7 +25,6 @@ fn state(job: &Job, now: Timestamp) -> &'static str {
     if is_stalled(job, now) { "stalled" } else { job.state.name().as_str() }
 }
 
-/// Lists jobs.
 pub(super) fn job_table(out: &mut dyn Write, jobs: &[Job], now: Timestamp) -> io::Result<()> {
     let rows: Vec<[Cell; 6]> = jobs
         .iter()
@@ -43,24 +42,26 @@ pub(super) fn job_table(out: &mut dyn Write, jobs: &[Job], now: Timestamp) -> io
     table(out, ["JID", "STATE", "QUEUE", "KLASS", "PRIORITY", "NOTE"], &rows)
 }
 
-/// What is worth knowing about where a job stands.
+/// A remark on the state of a job.
 fn note(job: &Job, now: Timestamp) -> String {
     match &job.state {
-        JobState::Scheduled { due } => moment::relative(*due, now),
+        JobState::Scheduled { due } => timestamp::relative(*due, now),
         JobState::Depends { on, .. } => format!("on {}", count(on.len() as u64, "job")),
         JobState::Waiting => String::new(),
         JobState::Running { lock } if lock.expires <= now => {
-            format!("{}, lock expired {}", lock.worker, moment::relative(lock.expires, now))
+            format!("{}, lock expired {}", lock.worker, timestamp::relative(lock.expires, now))
         }
         JobState::Running { lock } => {
             format!("{}, for {}", lock.worker, duration::format((lock.expires - now).get().round()))
         }
-        JobState::Complete { at } => moment::relative(*at, now),
-        JobState::Failed { failure } => format!("{}, {}", failure.group, moment::relative(failure.when, now)),
+        JobState::Complete { at } => timestamp::relative(*at, now),
+        JobState::Failed { failure } => {
+            format!("{}, {}", failure.group, timestamp::relative(failure.when, now))
+        }
     }
 }
 
-/// Shows all there is to know about a job.
+/// Everything about a job.
 pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Result<()> {
     let mut lines = vec![("jid", Cell::from(&job.jid)), ("state", Cell::state(state(job, now)))];
     match &job.state {
@@ -93,7 +94,7 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
     lines.extend(job.spawned_from.as_ref().map(|from| ("made by", Cell::from(from))));
     lines.extend(job.failure().map(|failure| ("failure", failure_text(failure, now).into())));
     if let Some(about) = &job.details {
-        lines.extend(particulars::lines(about, now));
+        lines.extend(job_details::lines(about, now));
     }
     lines.push(("payload", payload_text(&job.payload).into()));
     card(out, &lines)?;
@@ -101,32 +102,32 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
     if !job.history.is_empty() {
         writeln!(out, "\n{HEADING}History{HEADING:#}")?;
     }
-    let ago: Vec<String> = job.history.iter().map(|entry| moment::relative(entry.when, now)).collect();
+    let ago: Vec<String> = job.history.iter().map(|entry| timestamp::relative(entry.when, now)).collect();
     let width = ago.iter().map(String::len).max().unwrap_or(0);
     for (entry, ago) in job.history.iter().zip(&ago) {
-        let exact = moment::format(entry.when);
-        writeln!(out, "{FAINT}{exact}  {ago:>width$}{FAINT:#}  {}", clean(&what_text(entry)))?;
+        let exact = timestamp::format(entry.when);
+        writeln!(out, "{FAINT}{exact}  {ago:>width$}{FAINT:#}  {}", clean(&history_text(entry)))?;
     }
     Ok(())
 }
 
 fn failure_text(failure: &Failure, now: Timestamp) -> String {
     let worker = failure.worker.as_ref().map(|worker| format!(", {worker}")).unwrap_or_default();
-    format!("{}: {} ({}{worker})", failure.group, failure.message, moment::relative(failure.when, now))
+    format!("{}: {} ({}{worker})", failure.group, failure.message, timestamp::relative(failure.when, now))
 }
 
-fn what_text(entry: &HistoryEntry) -> String {
+fn history_text(entry: &HistoryEntry) -> String {
     match &entry.what {
-        HistoryEvent::Put { queue } => format!("put into {queue}"),
+        HistoryEvent::Put { queue } => format!("submitted to {queue}"),
         HistoryEvent::Popped { worker } => format!("popped by {worker}"),
         HistoryEvent::Done => "completed".to_owned(),
-        HistoryEvent::Failed { worker: Some(worker), group } => format!("failed in {group}, said {worker}"),
+        HistoryEvent::Failed { worker: Some(worker), group } => format!("failed in {group} at {worker}"),
         HistoryEvent::Failed { worker: None, group } => format!("failed in {group}"),
         HistoryEvent::TimedOut => "timed out".to_owned(),
-        HistoryEvent::Released { worker } => format!("handed back by {worker}"),
-        HistoryEvent::Crashed { worker } => format!("lost when {worker} died"),
+        HistoryEvent::Released { worker } => format!("released by {worker}"),
+        HistoryEvent::Crashed { worker } => format!("crashed {worker}"),
         HistoryEvent::Log { message, data: Some(data) } => format!("{message} {data}"),
         HistoryEvent::Log { message, data: None } => message.clone(),
-        _ => "something this version does not know".to_owned(),
+        _ => "an entry that this version does not know".to_owned(),
     }
 }

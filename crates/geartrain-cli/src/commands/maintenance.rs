@@ -1,4 +1,4 @@
-//! Looking after what a queue keeps: checking it, saving what can be saved, and copying it.
+//! Maintenance of a data directory: check, salvage and backup.
 
 use std::path::PathBuf;
 
@@ -6,33 +6,58 @@ use geartrain::{Report, Salvaged, Target};
 use serde_json::{Value, json};
 
 use super::Done;
-use crate::args::{BackupArgs, CheckArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, clean, count, size, table};
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain --url embedded:./geartrain-data backup /mnt/backup/2026-04-01
+
+The copy is a queue like the original: open it with --url embedded:DIR.
+While another process has the directory open, only that process can back it up.")]
+pub(crate) struct BackupArgs {
+    /// Where to write the copy: an empty or new directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain check --url embedded:./geartrain-data
+  geartrain --url embedded:./geartrain-data check --salvage ./saved
+
+No other process may have the directory open. Nothing in it is changed.
+If it is damaged the exit code is 1, and the error says where.")]
+pub(crate) struct CheckArgs {
+    /// Write what can be recovered into this directory, which must be empty or new
+    #[arg(long, value_name = "OUT")]
+    salvage: Option<PathBuf>,
+}
 
 pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
     let directory = directory_of(url)?;
     if let Some(to) = args.salvage {
         let salvaged = geartrain::salvage(&directory, &to)?;
-        return show_salvaged(&salvaged, &to.display().to_string(), out);
+        return print_salvaged(&salvaged, &to.display().to_string(), out);
     }
     let report = geartrain::check(&directory)?;
     let name = directory.display().to_string();
     let mut view = view(&report);
     view["directory"] = name.clone().into();
     Ok(out.show(&view, |out| {
-        writeln!(out, "{} is sound\n", clean(&name))?;
-        table(out, ["FOUND", "HOW MUCH"], &rows(&report))?;
+        writeln!(out, "{} is not damaged\n", clean(&name))?;
+        table(out, ["FOUND", "AMOUNT"], &rows(&report))?;
         for checkpoint in &report.damaged_checkpoints {
             writeln!(
                 out,
-                "\nnot needed: {}; the previous one and the log have all of it",
+                "\nnot needed: {}; the previous checkpoint and the log have everything",
                 clean(checkpoint)
             )?;
         }
         if let Some(torn) = &report.torn_tail {
-            writeln!(out, "\nto be cut off: {}", clean(&torn.to_string()))?;
+            writeln!(out, "\nwill be cut off: {}", clean(&torn.to_string()))?;
         }
         Ok(())
     })?)
@@ -40,9 +65,10 @@ pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
 
 pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) -> Done {
     let directory = directory_of(url)?;
-    // Opening it would make it, and the copy would be one of nothing.
+    // Opening a missing directory would create an empty queue, and back that up.
     if !directory.is_dir() {
-        let why = format!("there is no directory {}; --url says where the queue is", directory.display());
+        let why =
+            format!("there is no directory {}; name the queue with --url embedded:DIR", directory.display());
         return Err(Failure::Unreachable(why));
     }
     let copied = geartrain::connect(url).await?.backup(&args.directory).await?;
@@ -56,14 +82,14 @@ pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) ->
         "payload_file_bytes": copied.payload_file_bytes,
     });
     let bytes = size(copied.checkpoint_bytes + copied.log_bytes + copied.payload_file_bytes);
-    Ok(out.line(&view, format!("copied {bytes} to {to}"))?)
+    Ok(out.line(&view, format!("backed up {bytes} to {to}"))?)
 }
 
-/// The directory that a URL names. Other queues have none that could be looked after.
+/// The data directory that a URL names. Other queues have none.
 fn directory_of(url: &str) -> Result<PathBuf, Failure> {
     match Target::of(url)? {
         Target::Directory { directory, .. } => Ok(directory),
-        _ => Err(Failure::Usage(format!("{url:?} keeps no files; give --url embedded:DIR"))),
+        _ => Err(Failure::Usage(format!("{url:?} is not a data directory; give --url embedded:DIR"))),
     }
 }
 
@@ -108,13 +134,13 @@ fn rows(report: &Report) -> Vec<[Cell; 2]> {
     rows.push(number("recurring jobs", census.recurring));
     rows.push([Cell::from("checkpoint"), Cell::right(size(report.checkpoint_bytes))]);
     rows.push([Cell::from("log"), Cell::right(size(report.log_bytes))]);
-    rows.push(number("segments of it", report.log_segments));
+    rows.push(number("log segments", report.log_segments));
     rows.push(number("changes read", report.changes));
     rows.push([Cell::from("payload files"), Cell::right(size(report.payload_file_bytes))]);
     rows
 }
 
-fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
+fn print_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
     let damage = salvaged.damage.as_ref().map(ToString::to_string);
     let view = json!({
         "directory": to,
@@ -132,19 +158,19 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
     });
     Ok(out.show(&view, |out| {
         writeln!(out, "saved into {}\n", clean(to))?;
-        table(out, ["SAVED", "HOW MUCH"], &rows(&salvaged.saved))?;
+        table(out, ["SAVED", "AMOUNT"], &rows(&salvaged.saved))?;
         writeln!(out)?;
         if let Some(torn) = &salvaged.torn_tail {
             writeln!(out, "cut off: {}", clean(&torn.to_string()))?;
         }
         if salvaged.is_whole() && salvaged.checkpoints.is_empty() {
-            return writeln!(out, "nothing is damaged, and all of it was copied");
+            return writeln!(out, "nothing is damaged, and everything was copied");
         }
         for checkpoint in &salvaged.checkpoints {
             writeln!(out, "damaged: {}", clean(checkpoint))?;
         }
         if salvaged.is_whole() {
-            return writeln!(out, "nothing is lost: all of it is in the copy");
+            return writeln!(out, "nothing is lost: everything is in the copy");
         }
         if salvaged.lost_bytes > 0 {
             let (bytes, jobs) = (size(salvaged.lost_bytes), count(salvaged.nameless_jobs, "job"));
@@ -160,6 +186,6 @@ fn show_salvaged(salvaged: &Salvaged, to: &str, out: &mut Output<'_>) -> Done {
         let Some(damage) = damage else { return Ok(()) };
         let left = count(salvaged.left_batches, "good batch").replace("batchs", "batches");
         writeln!(out, "the copy ends where {}", clean(&damage))?;
-        writeln!(out, "not used: {left} behind it with {}", size(salvaged.left_bytes))
+        writeln!(out, "not used: {left} after it with {}", size(salvaged.left_bytes))
     })?)
 }

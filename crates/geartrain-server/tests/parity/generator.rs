@@ -1,8 +1,8 @@
-//! Makes up what Qless's callers might say, in a small world, right and wrong.
+//! Random generator of Qless calls, valid and invalid, over a small set of names.
 
 use std::fmt;
 
-/// One call: the words behind the number of keys.
+/// One call: the arguments after the number of keys.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) words: Vec<Vec<u8>>,
@@ -12,7 +12,7 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for word in &self.words {
             let text = String::from_utf8_lossy(word);
-            // Deep JSON and long names are known by how they begin.
+            // Deep JSON and long names are cut off.
             let short: String = text.chars().take(60).collect();
             write!(f, "{short:?}{} ", if short.len() < text.len() { "…" } else { "" })?;
         }
@@ -28,7 +28,8 @@ const TAGS: [&str; 4] = ["red", "7", "blue/ish", "x\"y"];
 const GROUPS: [&str; 4] = ["oops", "timeout", "failed-retries-q", "failed-retries-r"];
 const LISTINGS: [&str; 7] =
     ["running", "stalled", "scheduled", "depends", "recurring", "complete", "waiting"];
-/// One recurs at whole seconds, the other never does: two that are due at one moment go in another order on a Redis.
+/// One recurs at whole seconds, the other never does: a Redis orders two that are due at the same time
+/// differently.
 const RECURRING: [(&str, &[&str]); 2] =
     [("night", &["60", "7", "0x10"]), ("day", &["0.25", "30.75", "7.5e-1"])];
 const DATA: [&str; 13] = [
@@ -63,8 +64,8 @@ const OPTIONS: [(&str, &[&str]); 14] = [
     ("colour", &["blue", "7", "\"\n"]),
 ];
 
-/// What may stand anywhere and mostly should not. Fractions are such that no two moments become one.
-fn wrong(rng: &mut fastrand::Rng) -> Vec<u8> {
+/// An argument that is mostly invalid anywhere. Fractions are chosen so that no two times become equal.
+fn invalid(rng: &mut fastrand::Rng) -> Vec<u8> {
     const TEXTS: [&str; 47] = [
         "",
         " ",
@@ -126,24 +127,24 @@ fn wrong(rng: &mut fastrand::Rng) -> Vec<u8> {
     }
 }
 
-/// A job that somebody was handed.
+/// A job held by a worker.
 struct Held {
     jid: String,
     queue: String,
     worker: String,
 }
 
-/// Tells a story, call by call.
-pub(crate) struct Teller {
+/// Generates a trace, call by call.
+pub(crate) struct Generator {
     rng: fastrand::Rng,
     now: f64,
     number: usize,
-    /// The last pop: from which queue, by whom.
+    /// The queue and worker of the last pop.
     popped: Option<(String, String)>,
     held: Vec<Held>,
 }
 
-/// How many jobs the teller knows to be held. Those before may have been forgotten by the queue too.
+/// How many held jobs the generator remembers. The queue may have dropped older ones too.
 const HELD_MAX: usize = 6;
 
 type Words = Vec<String>;
@@ -156,12 +157,12 @@ fn list(entries: &[&str]) -> String {
     serde_json::to_string(entries).expect("texts are JSON")
 }
 
-impl Teller {
-    pub(crate) fn new(seed: u64) -> Teller {
-        Teller { rng: fastrand::Rng::with_seed(seed), now: 0.0, number: 0, popped: None, held: Vec::new() }
+impl Generator {
+    pub(crate) fn new(seed: u64) -> Generator {
+        Generator { rng: fastrand::Rng::with_seed(seed), now: 0.0, number: 0, popped: None, held: Vec::new() }
     }
 
-    /// Learns who holds what, so that some of those who report on jobs hold them.
+    /// Records the holder of a popped job, so that some reports come from the holder.
     pub(crate) fn learn(&mut self, reply: &[u8]) {
         let Some((queue, worker)) = self.popped.take() else { return };
         let documents: serde_json::Value = serde_json::from_slice(reply).unwrap_or_default();
@@ -186,8 +187,8 @@ impl Teller {
         self.rng.u8(..10) < of_ten
     }
 
-    /// A moment that no other call has, whatever whole number of seconds is added to either.
-    fn moment(&mut self) -> f64 {
+    /// A time whose fraction no other call has, so that adding whole seconds never makes two equal.
+    fn time(&mut self) -> f64 {
         let step = match self.rng.u8(..20) {
             0 => -30,
             1 => -2,
@@ -204,8 +205,8 @@ impl Teller {
 
     /// The next call.
     pub(crate) fn call(&mut self) -> Call {
-        let now = self.moment();
-        let mut words = self.good();
+        let now = self.time();
+        let mut words = self.valid();
         let now = match self.rng.u8(..30) {
             0 => format!(" {now}\t"),
             1 => format!("{now:e}"),
@@ -215,13 +216,13 @@ impl Teller {
         words.insert(1, now);
         let mut words: Vec<Vec<u8>> = words.into_iter().map(String::into_bytes).collect();
         if self.rng.u8(..6) == 0 {
-            self.spoil(&mut words);
+            self.corrupt(&mut words);
         }
         Call { words }
     }
 
-    fn spoil(&mut self, words: &mut Vec<Vec<u8>>) {
-        let wrong = wrong(&mut self.rng);
+    fn corrupt(&mut self, words: &mut Vec<Vec<u8>>) {
+        let wrong = invalid(&mut self.rng);
         match self.rng.u8(..20) {
             0..5 => words.truncate(self.rng.usize(2..=words.len())),
             5..15 if words.len() > 2 => {
@@ -234,7 +235,7 @@ impl Teller {
             19 => words[0] = self.one(&["", "PUT", "dance", "put ", "recur.", "Ä"]).into(),
             _ => words.truncate(self.rng.usize(..=words.len())),
         }
-        // Jobs that are popped, or made by a recurring one, at one moment go in another order on a Redis.
+        // A Redis orders jobs that are popped or created at the same time differently.
         let count = match words.first().map(Vec::as_slice) {
             Some(b"pop") => words.get_mut(4),
             Some(b"peek") => words.get_mut(3),
@@ -248,7 +249,7 @@ impl Teller {
         }
     }
 
-    fn good(&mut self) -> Words {
+    fn valid(&mut self) -> Words {
         match self.rng.u32(..1000) {
             0..190 => self.put("put"),
             190..210 => self.put("requeue"),
@@ -306,7 +307,7 @@ impl Teller {
     fn put(&mut self, command: &str) -> Words {
         let (jid, queue) = (self.one(&JIDS), self.one(&QUEUES));
         let mut all = words(&[command]);
-        // The older form does not say who puts.
+        // The older form has no worker argument.
         if command == "requeue" || self.often(7) {
             all.push(if self.often(2) { String::new() } else { self.one(&WORKERS).to_owned() });
         }
@@ -341,7 +342,7 @@ impl Teller {
         words(&["pop", queue, worker, count])
     }
 
-    /// Somebody who reports on a job: mostly its holder, who is not if the report ends that.
+    /// A reporter of a job: mostly its holder, which is forgotten if the report ends the attempt.
     fn held(&mut self, ends: bool) -> Held {
         if self.held.is_empty() || self.rng.u8(..8) == 0 {
             let [jid, queue, worker] =
@@ -502,7 +503,7 @@ impl Teller {
         }
     }
 
-    /// All that can be read, and then what comes out of the queues.
+    /// All read commands, and then pops until the queues are empty.
     pub(crate) fn readings(&mut self) -> Vec<Call> {
         let mut all: Vec<Words> = vec![[words(&["multiget"]), words(&JIDS)].concat()];
         for queue in QUEUES {
@@ -525,7 +526,7 @@ impl Teller {
         }
         all.into_iter()
             .map(|mut words| {
-                words.insert(1, self.moment().to_string());
+                words.insert(1, self.time().to_string());
                 Call { words: words.into_iter().map(String::into_bytes).collect() }
             })
             .collect()

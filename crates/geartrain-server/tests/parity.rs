@@ -1,61 +1,63 @@
-//! A geartrain server and a Redis with our script answer the same Qless calls in the same way: replies, errors and messages.
+//! Parity: a geartrain server and a Redis with our script give the same replies, errors and messages for
+//! random Qless calls.
 //!
-//! Where Redis orders equals by jid, as docs/formats/redis.md says, the two differ, and so no two calls of a story have one moment, and one job is popped
-//! at a time. `GEARTRAIN_SEED=7041` replays one story, `GEARTRAIN_STORIES=100` tells that many.
+//! They differ where Redis orders equal scores by jid (docs/formats/redis.md). So no two calls of a trace
+//! have the same time, and jobs are popped one at a time. `GEARTRAIN_SEED=7041` replays one trace,
+//! `GEARTRAIN_STORIES=100` runs that many.
 
-pub(crate) mod face;
-pub(crate) mod teller;
+pub(crate) mod connection;
+pub(crate) mod generator;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::faces::face::{Came, Connection, Said, Served};
-use crate::faces::teller::{Call, Teller};
+use crate::parity::connection::{CallResult, Connection, MemoryServer, Reply};
+use crate::parity::generator::{Call, Generator};
 use geartrain_redis::script;
 use geartrain_testkit::peers::RedisServer;
 use geartrain_testkit::trace::shrink;
 use serde_json::Value as Json;
 
-const STORIES: u64 = 104;
-const CALLS: usize = 220;
+const TRACES: u64 = 104;
+const TRACE_CALLS: usize = 220;
 
-/// What goes before the message of every error.
+/// The prefix of every error message.
 const PREFIX: &str = "ERR user_script:1: ";
 
-/// All of Qless's.
+/// All commands of Qless.
 const COMMANDS: &str = "cancel complete config.get config.set config.unset depends fail failed get heartbeat jobs \
     length log multiget pause peek pop priority put queue.forget queues recur recur.get recur.tag \
     recur.untag recur.update requeue retry stats tag timeout track unfail unpause unrecur \
     worker.deregister workers";
 
 #[test]
-fn both_faces_answer_the_same_whatever_they_are_asked() {
+fn server_and_redis_give_the_same_replies_to_random_calls() {
     let redis = RedisServer::start(&[]);
     let seeds = match number_from("GEARTRAIN_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number_from("GEARTRAIN_STORIES").unwrap_or(STORIES),
+        None => 0..number_from("GEARTRAIN_STORIES").unwrap_or(TRACES),
     };
-    // How often each command was done.
+    // How often each command succeeded.
     let mut done: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-    let told = seeds.end - seeds.start;
+    let traces = seeds.end - seeds.start;
     let mut calls = 0;
     for seed in seeds {
-        let (story, lived) = live(&redis, seed, |call, reply| {
-            if let (Some(command), false) = (call.words.first(), matches!(reply, Said::Error(_))) {
+        let (trace, outcome) = run_random(&redis, seed, |call, reply| {
+            if let (Some(command), false) = (call.words.first(), matches!(reply, Reply::Error(_))) {
                 *done.entry(command.clone()).or_default() += 1;
             }
         });
-        calls += story.len();
-        if let Err(why) = lived {
-            report(&redis, seed, story, &why);
+        calls += trace.len();
+        if let Err(why) = outcome {
+            report(&redis, seed, trace, &why);
         }
     }
-    println!("{told} stories, {calls} calls");
-    if told >= STORIES {
+    println!("{traces} traces, {calls} calls");
+    if traces >= TRACES {
         assert!(calls >= 30_000, "{calls} calls are too few");
         for command in COMMANDS.split(' ') {
             let times = done.get(command.as_bytes()).copied().unwrap_or_default();
-            assert!(times > 20, "{command} was done {times} times only");
+            assert!(times > 20, "{command} succeeded only {times} times");
         }
     }
 }
@@ -65,102 +67,103 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
 }
 
-fn report(redis: &RedisServer, seed: u64, story: Vec<Call>, why: &str) -> ! {
-    let short = shrink(story, |calls| live_through(redis, calls).is_err());
+fn report(redis: &RedisServer, seed: u64, trace: Vec<Call>, why: &str) -> ! {
+    let short = shrink(trace, |calls| run_trace(redis, calls).is_err());
     let calls: Vec<String> = short.iter().map(Call::to_string).collect();
-    let short_why = live_through(redis, &short).err().unwrap_or_default();
+    let short_why = run_trace(redis, &short).err().unwrap_or_default();
     panic!("GEARTRAIN_SEED={seed} goes wrong: {why}\n\nCut short:\n\n{}\n\n{short_why}\n", calls.join("\n"));
 }
 
-/// Both, with nothing in them.
+/// An empty server and an empty Redis.
 struct Pair {
     server: Connection,
     redis: Connection,
-    _served: Served,
+    _served: MemoryServer,
 }
 
 impl Pair {
     fn new(redis: &RedisServer) -> Pair {
-        let served = Served::start();
+        let served = MemoryServer::start();
         let server = Connection::open(served.address);
         let mut redis = Connection::open(SocketAddr::from(([127, 0, 0, 1], redis.port())));
-        redis.ask(&[b"FLUSHALL"]);
+        redis.call(&[b"FLUSHALL"]);
         Pair { server, redis, _served: served }
     }
 
-    /// Makes a call to both, and answers what it came to, unless that differs.
-    fn ask(&mut self, call: &Call) -> Result<Came, String> {
+    /// Sends a call to both and returns the result, unless they differ.
+    fn call(&mut self, call: &Call) -> Result<CallResult, String> {
         let mut request: Vec<&[u8]> = vec![b"EVALSHA", script::script().sha.as_bytes(), b"0"];
         request.extend(call.words.iter().map(Vec::as_slice));
         self.server.begin(&request);
         self.redis.begin(&request);
         let (server, redis) = (self.server.end(), self.redis.end());
-        if is_same(&server.reply, &redis.reply) && server.heard == redis.heard {
+        if is_same(&server.reply, &redis.reply) && server.messages == redis.messages {
             return Ok(redis);
         }
-        Err(format!("{call}\n--- server\n{}\n--- redis\n{}", shown(&server), shown(&redis)))
+        Err(format!("{call}\n--- server\n{}\n--- redis\n{}", show(&server), show(&redis)))
     }
 }
 
-/// Makes up a story while it is lived. The calls, and where the two differed.
-fn live(
+/// Generates and runs a trace. Returns the calls, and the first difference.
+fn run_random(
     redis: &RedisServer,
     seed: u64,
-    mut told: impl FnMut(&Call, &Said),
+    mut observe: impl FnMut(&Call, &Reply),
 ) -> (Vec<Call>, Result<(), String>) {
-    let (mut pair, mut teller, mut story) = (Pair::new(redis), Teller::new(seed), Vec::new());
-    for _ in 0..CALLS {
-        let call = teller.call();
-        story.push(call.clone());
-        match pair.ask(&call) {
-            Ok(came) => {
-                if let Said::Bulk(reply) = &came.reply {
-                    teller.learn(reply);
+    let (mut pair, mut generator, mut trace) = (Pair::new(redis), Generator::new(seed), Vec::new());
+    for _ in 0..TRACE_CALLS {
+        let call = generator.call();
+        trace.push(call.clone());
+        match pair.call(&call) {
+            Ok(result) => {
+                if let Reply::Bulk(reply) = &result.reply {
+                    generator.learn(reply);
                 }
-                told(&call, &came.reply);
+                observe(&call, &result.reply);
             }
-            Err(why) => return (story, Err(why)),
+            Err(why) => return (trace, Err(why)),
         }
     }
-    for call in teller.readings() {
-        story.push(call.clone());
-        match pair.ask(&call) {
-            Ok(came) => told(&call, &came.reply),
-            Err(why) => return (story, Err(why)),
+    for call in generator.readings() {
+        trace.push(call.clone());
+        match pair.call(&call) {
+            Ok(result) => observe(&call, &result.reply),
+            Err(why) => return (trace, Err(why)),
         }
     }
-    (story, Ok(()))
+    (trace, Ok(()))
 }
 
-/// Lives through a story that was made up before.
-fn live_through(redis: &RedisServer, story: &[Call]) -> Result<(), String> {
+/// Runs a given trace.
+fn run_trace(redis: &RedisServer, trace: &[Call]) -> Result<(), String> {
     let mut pair = Pair::new(redis);
-    story.iter().try_for_each(|call| pair.ask(call).map(drop))
+    trace.iter().try_for_each(|call| pair.call(call).map(drop))
 }
 
-fn shown(came: &Came) -> String {
-    let heard = came.heard.iter().map(|(channel, text)| {
+fn show(result: &CallResult) -> String {
+    let messages = result.messages.iter().map(|(channel, text)| {
         format!("\n  {} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(text))
     });
-    format!("{}{}", came.reply, heard.collect::<String>())
+    format!("{}{}", result.reply, messages.collect::<String>())
 }
 
-/// Whether two replies say the same. In JSON the order of keys is free.
-fn is_same(server: &Said, redis: &Said) -> bool {
+/// Whether two replies are equal, up to the order of keys in JSON.
+fn is_same(server: &Reply, redis: &Reply) -> bool {
     match (server, redis) {
-        (Said::Error(server), Said::Error(redis)) => {
+        (Reply::Error(server), Reply::Error(redis)) => {
             match (server.strip_prefix(PREFIX), redis.strip_prefix(PREFIX)) {
-                // In which words JSON is malformed is everybody's own affair.
+                // The texts for malformed JSON may differ.
                 (Some(server), Some(redis)) => {
                     server == redis || is_about_json(server) && is_about_json(redis)
                 }
                 _ => false,
             }
         }
-        (Said::Bulk(server), Said::Bulk(redis)) => {
+        (Reply::Bulk(server), Reply::Bulk(redis)) => {
             match (serde_json::from_slice(server), serde_json::from_slice(redis)) {
                 (Ok(server), Ok(redis)) => comparable(server) == comparable(redis),
-                // Not JSON, or nested deeper than this test can read. With the keys in another order, it is made of the same bytes.
+                // Not JSON, or nested too deeply to parse. With another order of keys the sorted bytes are
+                // still equal.
                 _ => sorted(server) == sorted(redis),
             }
         }
@@ -185,7 +188,7 @@ fn is_about_json(message: &str) -> bool {
     begins.iter().any(|beginning| message.starts_with(beginning))
 }
 
-/// JSON in which `data`, which may have been written again and is JSON in a text, does not hang on the order of keys either.
+/// Normalises JSON. `data` is JSON in a string and may have been re-encoded, so its keys are normalised too.
 fn comparable(json: Json) -> Json {
     match json {
         Json::Array(list) => Json::Array(list.into_iter().map(comparable).collect()),
@@ -205,99 +208,99 @@ fn comparable(json: Json) -> Json {
     }
 }
 
-/// A call whose words are separated by blanks.
-fn said(words: &str) -> Call {
+/// A call from words separated by blanks.
+fn call_of(words: &str) -> Call {
     Call { words: words.split(' ').map(|word| word.as_bytes().to_vec()).collect() }
 }
 
-/// A call of whatever words.
-fn of(words: &[&[u8]]) -> Call {
+/// A call from raw words.
+fn raw_call(words: &[&[u8]]) -> Call {
     Call { words: words.iter().map(|word| word.to_vec()).collect() }
 }
 
 impl Pair {
-    /// Both say this, and what they say.
+    /// Sends a call to both, which must agree, and returns the result.
     #[track_caller]
-    fn both(&mut self, call: &Call) -> Came {
-        self.ask(call).unwrap_or_else(|why| panic!("{why}"))
+    fn both(&mut self, call: &Call) -> CallResult {
+        self.call(call).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same for a call whose words are separated by blanks.
+    /// Like `both`, from words separated by blanks.
     #[track_caller]
-    fn say(&mut self, words: &str) -> Came {
-        self.both(&said(words))
+    fn say(&mut self, words: &str) -> CallResult {
+        self.both(&call_of(words))
     }
 }
 
-fn bulk(text: &str) -> Said {
-    Said::Bulk(text.into())
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.into())
 }
 
 #[test]
-fn the_worked_trace_of_the_specification_is_the_same_on_both_faces() {
+fn the_example_trace_of_the_specification_is_the_same_on_both() {
     let redis = RedisServer::start(&[]);
     let mut pair = Pair::new(&redis);
     let lost = r#"{"jid":"a","event":"lock_lost","worker":"w1"}"#;
-    let held = Said::Error(format!("{PREFIX}Heartbeat(): Job a given out to another worker: w2"));
-    let heard = |messages: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {
+    let held = Reply::Error(format!("{PREFIX}Heartbeat(): Job a given out to another worker: w2"));
+    let messages = |messages: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {
         messages.iter().map(|(channel, text)| ((*channel).into(), (*text).into())).collect()
     };
-    // A reply that is not here is a document, of which both have the same.
+    // Where no reply is given it is a JSON document, and both must agree.
     for (words, reply, messages) in [
         (
             r#"put 0 w1 q a k {"x":[]} 0 priority 5 tags ["t"]"#,
             Some(bulk("a")),
-            heard(&[("ql:log", r#"{"jid":"a","event":"put","queue":"q"}"#)]),
+            messages(&[("ql:log", r#"{"jid":"a","event":"put","queue":"q"}"#)]),
         ),
-        ("pop 10 q w1 1", None, heard(&[])),
-        ("pop 70 q w2 1", Some(bulk("{}")), heard(&[("ql:w:w1", lost), ("ql:log", lost)])),
-        ("heartbeat 75 a w1", Some(Said::Number(135)), heard(&[])),
-        ("pop 135 q w2 1", None, heard(&[])),
-        ("heartbeat 136 a w1", Some(held), heard(&[])),
+        ("pop 10 q w1 1", None, messages(&[])),
+        ("pop 70 q w2 1", Some(bulk("{}")), messages(&[("ql:w:w1", lost), ("ql:log", lost)])),
+        ("heartbeat 75 a w1", Some(Reply::Number(135)), messages(&[])),
+        ("pop 135 q w2 1", None, messages(&[])),
+        ("heartbeat 136 a w1", Some(held), messages(&[])),
         (
             "complete 140 a w2 q [] next r delay 5",
             Some(bulk("scheduled")),
-            heard(&[("ql:log", r#"{"jid":"a","to":"r","event":"advanced","queue":"q"}"#)]),
+            messages(&[("ql:log", r#"{"jid":"a","to":"r","event":"advanced","queue":"q"}"#)]),
         ),
-        ("get 140 a", None, heard(&[])),
-        ("pop 146 r w3 1", None, heard(&[])),
+        ("get 140 a", None, messages(&[])),
+        ("pop 146 r w3 1", None, messages(&[])),
         (
             "fail 147.8 a w3 g oops",
             Some(bulk("a")),
-            heard(&[(
+            messages(&[(
                 "ql:log",
                 r#"{"message":"oops","jid":"a","group":"g","event":"failed","worker":"w3"}"#,
             )]),
         ),
-        ("get 148 a", None, heard(&[])),
-        ("failed 150", Some(bulk(r#"{"g":1}"#)), heard(&[])),
+        ("get 148 a", None, messages(&[])),
+        ("failed 150", Some(bulk(r#"{"g":1}"#)), messages(&[])),
         (
             "cancel 151 a",
-            Some(Said::List(vec![bulk("a")])),
-            heard(&[("ql:log", r#"{"jid":"a","queue":"r","event":"canceled","worker":""}"#)]),
+            Some(Reply::List(vec![bulk("a")])),
+            messages(&[("ql:log", r#"{"jid":"a","queue":"r","event":"canceled","worker":""}"#)]),
         ),
-        ("get 152 a", Some(Said::Nil), heard(&[])),
-        ("stats 152 q 0", None, heard(&[])),
-        ("stats 152 r 0", None, heard(&[])),
-        ("queues 152", None, heard(&[])),
-        ("workers 152", None, heard(&[])),
-        ("tag 152 top", Some(bulk("{}")), heard(&[])),
+        ("get 152 a", Some(Reply::Nil), messages(&[])),
+        ("stats 152 q 0", None, messages(&[])),
+        ("stats 152 r 0", None, messages(&[])),
+        ("queues 152", None, messages(&[])),
+        ("workers 152", None, messages(&[])),
+        ("tag 152 top", Some(bulk("{}")), messages(&[])),
     ] {
-        let came = pair.say(words);
+        let result = pair.say(words);
         if let Some(reply) = reply {
-            assert_eq!(came.reply, reply, "{words}");
+            assert_eq!(result.reply, reply, "{words}");
         }
-        assert_eq!(came.heard, messages, "{words}");
+        assert_eq!(result.messages, messages, "{words}");
     }
 }
 
 #[test]
-fn what_is_not_quite_a_call_is_refused_by_both() {
+fn malformed_calls_are_refused_by_both() {
     let redis = RedisServer::start(&[]);
     let mut pair = Pair::new(&redis);
     let sha = script::script().sha.as_bytes();
     let unknown = [b'0'; 40];
-    // None where the words are a Redis's own, or our driver's, and only that it is refused counts.
+    // None where the text is Redis's own, or our driver's, and only the refusal counts.
     for (request, message) in [
         (vec![&b"EVALSHA"[..], sha, b"0"], Some("ERR user_script:1: Must provide a command")),
         (
@@ -323,17 +326,17 @@ fn what_is_not_quite_a_call_is_refused_by_both() {
             Some("NOSCRIPT No matching script. Please use EVAL."),
         ),
     ] {
-        let replies = [pair.server.ask(&request).reply, pair.redis.ask(&request).reply];
+        let replies = [pair.server.call(&request).reply, pair.redis.call(&request).reply];
         let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
         for reply in replies {
-            let Said::Error(text) = reply else { panic!("{shown:?} is answered {reply}") };
+            let Reply::Error(text) = reply else { panic!("{shown:?} is answered {reply}") };
             assert!(message.is_none_or(|message| text == message), "{shown:?}: {text}");
         }
     }
 }
 
 #[test]
-fn both_take_the_same_for_json() {
+fn both_accept_the_same_json() {
     let redis = RedisServer::start(&[]);
     let mut pair = Pair::new(&redis);
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
@@ -438,7 +441,7 @@ fn both_take_the_same_for_json() {
 }
 
 #[test]
-fn both_take_the_same_for_a_number_and_a_name() {
+fn both_accept_the_same_numbers_and_names() {
     let redis = RedisServer::start(&[]);
     let mut pair = Pair::new(&redis);
     let long = "x".repeat(513);
@@ -508,7 +511,7 @@ fn both_take_the_same_for_a_number_and_a_name() {
             let mut all = words.to_vec();
             let moment = now.to_string();
             all.insert(1, moment.as_bytes());
-            pair.both(&of(&all))
+            pair.both(&raw_call(&all))
         };
         for bytes in [text.as_bytes(), &[text.as_bytes(), b"\xff"].concat()] {
             call(&[b"put", b"w", b"q", b"j", b"k", b"{}", bytes]);
@@ -531,19 +534,19 @@ fn both_take_the_same_for_a_number_and_a_name() {
             call(&[b"failed", b"g", b"0", bytes]);
             call(&[b"tag", b"top", bytes]);
             call(&[b"stats", b"q", bytes]);
-            for option in [&b"heartbeat"[..], b"max-job-history", b"q-max-concurrency", b"colour"] {
+            for option in [&b"heartbeat"[..], b"max-job-hitrace", b"q-max-concurrency", b"colour"] {
                 call(&[b"config.set", option, bytes]);
                 call(&[b"config.get", option]);
             }
             call(&[b"pop", b"q", b"w", b"1"]);
             call(&[b"heartbeat", b"j", b"w"]);
             call(&[b"retry", b"j", b"q", b"w", bytes]);
-            for option in [&b"heartbeat"[..], b"max-job-history", b"q-max-concurrency"] {
+            for option in [&b"heartbeat"[..], b"max-job-hitrace", b"q-max-concurrency"] {
                 call(&[b"config.unset", option]);
             }
             call(&[b"get", b"j"]);
             call(&[b"cancel", b"j"]);
-            // And the same as names.
+            // The same texts as names.
             call(&[b"put", bytes, b"q", b"j", b"k", b"{}", b"0"]);
             call(&[b"put", b"w", bytes, b"j", b"k", b"{}", b"0"]);
             call(&[b"put", b"w", b"q", bytes, b"k", b"{}", b"0"]);
@@ -633,24 +636,24 @@ fn both_have_the_same_limits() {
     pair.say("cancel 10 j j");
 }
 
-/// docs/resp.md lists these. Whoever makes them the same takes them off the list.
+/// The differences that docs/resp.md lists. A change that removes one must update the list.
 #[test]
-fn what_differs_is_what_the_documents_say() {
+fn the_documented_differences_exist() {
     let redis = RedisServer::start(&[]);
     let mut pair = Pair::new(&redis);
-    let not_utf8 = of(&[b"put", b"0", b"w", b"q", b"j", b"k", b"\"\xff\"", b"0"]);
-    assert!(pair.ask(&not_utf8).is_err());
-    let blanks = of(&[b"put", b"1", b"w", b"q", b"b", b"k", b"{ \"$bytes\" : \"aGk=\" }", b"0"]);
+    let not_utf8 = raw_call(&[b"put", b"0", b"w", b"q", b"j", b"k", b"\"\xff\"", b"0"]);
+    assert!(pair.call(&not_utf8).is_err());
+    let blanks = raw_call(&[b"put", b"1", b"w", b"q", b"b", b"k", b"{ \"$bytes\" : \"aGk=\" }", b"0"]);
     pair.both(&blanks);
-    let data = |came: Came| {
-        let Said::Bulk(bytes) = came.reply else { panic!("{}", came.reply) };
+    let data = |result: CallResult| {
+        let Reply::Bulk(bytes) = result.reply else { panic!("{}", result.reply) };
         serde_json::from_slice::<Json>(&bytes).expect("a document is JSON")["data"].clone()
     };
     let get: [&[u8]; 6] = [b"EVALSHA", script::script().sha.as_bytes(), b"0", b"get", b"2", b"b"];
-    assert_eq!(data(pair.server.ask(&get)), "{\"$bytes\":\"aGk=\"}");
-    assert_eq!(data(pair.redis.ask(&get)), "{ \"$bytes\" : \"aGk=\" }");
-    // Put at one moment, due at one moment: by arrival here, by jid there.
+    assert_eq!(data(pair.server.call(&get)), "{\"$bytes\":\"aGk=\"}");
+    assert_eq!(data(pair.redis.call(&get)), "{ \"$bytes\" : \"aGk=\" }");
+    // Same put time and due time: ordered by arrival here, by jid there.
     pair.say("put 3 w r second k {} 5");
     pair.say("put 3 w r first k {} 5");
-    assert!(pair.ask(&said("jobs 4 scheduled r")).is_err());
+    assert!(pair.call(&call_of("jobs 4 scheduled r")).is_err());
 }

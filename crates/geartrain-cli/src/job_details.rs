@@ -1,18 +1,17 @@
-//! What is true of a job beyond Qless, as JSON and for people.
+//! The details of a job beyond Qless, as JSON and for people.
 
 use geartrain::{Backoff, JobDetails, OnEnd, OrphanPolicy, Progressed, Timestamp, UniqueKey, base64};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::moment::when;
 use crate::payload::bytes_to_json;
 use crate::text::{Cell, count};
+use crate::timestamp::when;
 use crate::view::Number;
 use crate::{backoff, duration};
 
-/// What is true of a job beyond Qless.
 #[derive(Debug, Serialize)]
-pub(crate) struct ParticularsView {
+pub(crate) struct JobDetailsView {
     unique: Option<Value>,
     submissions: u64,
     attached: u64,
@@ -29,9 +28,9 @@ pub(crate) struct ParticularsView {
     progress: Option<ProgressView>,
 }
 
-impl ParticularsView {
-    pub(crate) fn new(about: &JobDetails) -> ParticularsView {
-        ParticularsView {
+impl JobDetailsView {
+    pub(crate) fn new(about: &JobDetails) -> JobDetailsView {
+        JobDetailsView {
             unique: about.unique.as_ref().map(|key| bytes_to_json(key.as_bytes())),
             submissions: about.submissions,
             attached: about.attached,
@@ -71,7 +70,6 @@ impl BackoffView {
     }
 }
 
-/// How far an attempt has got.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressView {
     part: u64,
@@ -92,7 +90,7 @@ impl ProgressView {
     }
 }
 
-/// How far an attempt has got: `30% (3 of 10), 1m30s left`.
+/// `30% (3 of 10), 1m30s left`.
 pub(crate) fn progress_text(progress: Progressed) -> String {
     let portion = progress.portion;
     let left = match progress.seconds_left {
@@ -102,7 +100,7 @@ pub(crate) fn progress_text(progress: Progressed) -> String {
     format!("{}% ({} of {}){left}", portion.percent(), portion.part(), portion.whole())
 }
 
-/// A key on one line: its text, or its bytes in base64.
+/// A unique key on one line: its text, or its bytes in base64.
 pub(crate) fn key_text(key: &UniqueKey) -> String {
     match std::str::from_utf8(key.as_bytes()) {
         Ok(text) => text.to_owned(),
@@ -113,50 +111,50 @@ pub(crate) fn key_text(key: &UniqueKey) -> String {
     }
 }
 
-/// The lines of a job's card that say what is true of it beyond Qless, where anything is.
+/// The lines of a job's card for the details that it has.
 pub(crate) fn lines(about: &JobDetails, now: Timestamp) -> Vec<(&'static str, Cell)> {
     let mut lines: Vec<(&'static str, Cell)> = Vec::new();
-    let mut say = |label, text: String| lines.push((label, text.into()));
+    let mut add = |label, text: String| lines.push((label, text.into()));
     if let Some(key) = &about.unique {
-        say("unique", key_text(key));
+        add("unique", key_text(key));
     }
     if about.submissions > 1 {
-        say("stands for", count(about.submissions, "submission"));
+        add("stands for", count(about.submissions, "submission"));
     }
     if about.attached > 0 {
-        say("awaited by", about.attached.to_string());
+        add("awaited by", about.attached.to_string());
     }
     if about.orphan_policy == OrphanPolicy::WhileAwaited {
-        say("lives", "as long as somebody waits for it".to_owned());
+        add("lives", "while a client waits for it".to_owned());
     }
     if about.on_end == OnEnd::Forget {
-        say("afterwards", "it is forgotten".to_owned());
+        add("afterwards", "removed when it ends".to_owned());
     }
     if let Some(span) = about.result_ttl {
-        say("result", format!("kept for {}", duration::format(span.get())));
+        add("result", format!("stored for {}", duration::format(span.get())));
     }
     if let Some(expires) = about.expires {
-        say("start by", when(expires, now));
+        add("start by", when(expires, now));
     }
     if let Some(span) = about.attempt_max {
-        say("timeout", duration::format(span.get()));
+        add("timeout", duration::format(span.get()));
     }
     if let Some(deadline) = about.deadline {
-        say("deadline", when(deadline, now));
+        add("deadline", when(deadline, now));
     }
     if let Some(progress) = about.progress {
-        say("progress", progress_text(progress));
+        add("progress", progress_text(progress));
     }
     if let Some(spec) = &about.backoff {
-        say("backoff", backoff::format(spec));
+        add("backoff", backoff::format(spec));
     }
     match (about.crashes, about.crashes_max) {
         (0, None) => {}
-        (crashes, Some(max)) => say("crashes", format!("{crashes} of {max}")),
-        (crashes, None) => say("crashes", crashes.to_string()),
+        (crashes, Some(max)) => add("crashes", format!("{crashes} of {max}")),
+        (crashes, None) => add("crashes", crashes.to_string()),
     }
     if let Some(evidence) = &about.evidence {
-        say("evidence", evidence.clone());
+        add("evidence", evidence.clone());
     }
     lines
 }
@@ -192,7 +190,7 @@ mod tests {
     #[test]
     fn json_has_every_key() {
         assert_eq!(
-            json!(ParticularsView::new(&everything())),
+            json!(JobDetailsView::new(&everything())),
             json!({
                 "unique": { "$bytes": "/wA=" }, "submissions": 3, "attached": 2, "lives": "while-awaited",
                 "afterwards": "forget", "keep_result": 90_000, "expires": 3_600, "timeout": 90, "deadline": 60,
@@ -202,11 +200,11 @@ mod tests {
             })
         );
         let text = JobDetails { unique: Some(UniqueKey::new("7").unwrap()), ..JobDetails::default() };
-        assert_eq!(json!(ParticularsView::new(&text))["unique"], "7");
+        assert_eq!(json!(JobDetailsView::new(&text))["unique"], "7");
     }
 
     #[test]
-    fn people_are_told_what_there_is_and_nothing_else() {
+    fn the_card_shows_only_what_a_job_has() {
         let shown = |about: &JobDetails| {
             let mut bytes = Vec::new();
             let lines = lines(about, Timestamp::ZERO);
@@ -219,9 +217,9 @@ mod tests {
             "unique      /wA= (base64 of 2 bytes)
 stands for  3 submissions
 awaited by  2
-lives       as long as somebody waits for it
-afterwards  it is forgotten
-result      kept for 1d1h
+lives       while a client waits for it
+afterwards  removed when it ends
+result      stored for 1d1h
 start by    in 1h (1970-01-01T01:00:00Z)
 timeout     1m30s
 deadline    in 1m (1970-01-01T00:01:00Z)

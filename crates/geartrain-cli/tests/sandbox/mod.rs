@@ -1,23 +1,23 @@
-//! Where the command is tried: a queue in a directory, which outlives the processes that use it.
+//! A temporary directory with a queue, in which tests run the command.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// A directory of its own for each test, removed after it.
-pub(crate) struct Place {
+/// Removed after the test.
+pub(crate) struct Sandbox {
     pub(crate) directory: PathBuf,
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
+impl Sandbox {
+    pub(crate) fn new() -> Sandbox {
         let directory = std::env::temp_dir().join(format!("geartrain-cli-{}", uuid::Uuid::now_v7().simple()));
         std::fs::create_dir(&directory).unwrap();
-        Place { directory }
+        Sandbox { directory }
     }
 
-    /// The URL of a queue in this place.
+    /// The URL of a queue in the sandbox.
     pub(crate) fn url(&self, name: &str) -> String {
         format!("embedded:{}", self.path(name))
     }
@@ -32,14 +32,14 @@ impl Place {
         command
     }
 
-    /// Runs a command, and answers what it printed, its remarks, and its exit code.
+    /// Runs a command, and returns its stdout, its stderr and its exit code.
     pub(crate) fn try_run(&self, arguments: &[&str]) -> (String, String, i32) {
         let output = self.command(arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (text(output.stdout), text(output.stderr), output.status.code().unwrap())
     }
 
-    /// Runs a command that must be done.
+    /// Runs a command that must succeed.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let (out, err, code) = self.try_run(arguments);
         assert_eq!(code, 0, "{arguments:?}: {err}");
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }

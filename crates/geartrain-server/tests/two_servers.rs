@@ -1,4 +1,5 @@
-//! Two servers on one Redis are one queue: whoever waits at one is served by what happens at the other, and nothing is done twice.
+//! Two servers on one Redis are one queue: parked pops and waits on one are served by the other, and nothing
+//! is done twice.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -10,11 +11,11 @@ use geartrain_server::{Server, Settings};
 use geartrain_testkit::peers::{RedisServer, until};
 use tokio::runtime::Runtime;
 
-/// How long a wait may take that must not: the tests do not depend on it.
-const LONG: Duration = Duration::from_secs(60);
+/// A timeout that must not be reached: the tests do not depend on it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Two servers, a client of each, and the Redis behind both.
-struct Two {
+/// Two servers, a client of each, and their Redis.
+struct TwoServers {
     servers: Vec<Server>,
     here: Client,
     there: Client,
@@ -22,9 +23,9 @@ struct Two {
     runtime: Runtime,
 }
 
-impl Two {
-    fn start() -> Two {
-        // It has on its disk whatever it has answered.
+impl TwoServers {
+    fn start() -> TwoServers {
+        // It syncs before it answers.
         let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
         let runtime = Runtime::new().unwrap();
         let settings = Settings {
@@ -44,14 +45,14 @@ impl Two {
             runtime.block_on(geartrain::connect(&format!("redis://{}", server.resp()))).unwrap()
         };
         let (here, there) = (client(&servers[0]), client(&servers[1]));
-        Two { servers, here, there, redis, runtime }
+        TwoServers { servers, here, there, redis, runtime }
     }
 
     fn run<T>(&self, what: impl Future<Output = Result<T, geartrain::Error>>) -> T {
         self.runtime.block_on(what).unwrap()
     }
 
-    /// What somebody does at the Redis who knows nothing of us.
+    /// Runs a command of a foreign client on the Redis.
     fn foreign(&self, words: &[&str]) {
         let mut connection = redis::Client::open(self.redis.url()).unwrap().get_connection().unwrap();
         redis::cmd(words[0]).arg(&words[1..]).exec(&mut connection).unwrap();
@@ -70,26 +71,26 @@ fn jid(name: &str) -> Jid {
 }
 
 #[test]
-fn what_is_put_at_one_server_is_worked_on_at_the_other() {
-    let two = Two::start();
+fn a_job_put_on_one_server_is_popped_on_the_other() {
+    let two = TwoServers::start();
     let (asks, works) = (two.here.clone(), two.there.clone());
-    // The sleeper is at one server before the job is put at the other.
-    let sleeping = two.runtime.spawn(async move {
-        let job = works.pop_wait("sums", "w1", LONG).await?.expect("there is a job");
+    // The pop is parked on one server before the job is put on the other.
+    let parked_pop = two.runtime.spawn(async move {
+        let job = works.pop_wait("sums", "w1", TIMEOUT).await?.expect("there is a job");
         let result = Some(Box::new(JobResult { code: 0, bytes: "42".into() }));
         works.run(Complete { result, ..Complete::new(job.jid, Holder::Token(job.lock.token)) }).await
     });
-    let ended = two.run(asks.put_and_wait(asks.put("sums", "add", "[40,2]"), Some(LONG)));
+    let ended = two.run(asks.put_and_wait(asks.put("sums", "add", "[40,2]"), Some(TIMEOUT)));
     assert!(ended.is_completed());
-    assert_eq!(ended.outcome.bytes.text(), Some("42"));
-    two.runtime.block_on(sleeping).unwrap().unwrap();
+    assert_eq!(ended.result.bytes.text(), Some("42"));
+    two.runtime.block_on(parked_pop).unwrap().unwrap();
     drop(asks);
     two.stop();
 }
 
 #[test]
-fn what_is_due_is_done_once_though_both_servers_look() {
-    let two = Two::start();
+fn due_work_is_done_once_although_both_servers_sweep() {
+    let two = TwoServers::start();
     let mut events = two.run(two.here.events());
     for number in 0..20 {
         let put = two.here.put("mail", "k", "{}").jid(&format!("j{number}")).retries(2);
@@ -100,24 +101,24 @@ fn what_is_due_is_done_once_though_both_servers_look() {
         held += 1;
     }
     assert!(held >= 20);
-    // Each attempt has run out of time, and is ended once. Besides the servers' own, both are asked by hand at once.
+    // Each attempt has timed out and is ended once. Besides the servers' own sweeps, both get a tick at once.
     let count = geartrain::Count::new(1_000).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut lost = std::collections::BTreeMap::<Jid, u32>::new();
     while lost.values().sum::<u32>() < held {
-        assert!(begun.elapsed() < LONG, "in vain: {lost:?}");
+        assert!(started.elapsed() < TIMEOUT, "in vain: {lost:?}");
         let (here, there) = (two.here.clone(), two.there.clone());
         let (one, other) = two
             .runtime
             .block_on(async move { tokio::join!(here.run(Tick { count }), there.run(Tick { count })) });
         one.unwrap();
         other.unwrap();
-        let (marker, mut heard) = (format!("marker-{:?}", begun.elapsed()), false);
+        let (marker, mut found) = (format!("marker-{:?}", started.elapsed()), false);
         two.run(two.here.put("markers", "k", "{}").jid(&marker).into_future());
-        while !heard {
+        while !found {
             match &*two.runtime.block_on(events.next()).unwrap().event {
                 Event::LockLost { jid, .. } => *lost.entry(jid.clone()).or_default() += 1,
-                Event::Put { jid, .. } => heard = jid.to_string() == marker,
+                Event::Put { jid, .. } => found = jid.to_string() == marker,
                 _ => {}
             }
         }
@@ -132,8 +133,8 @@ fn what_is_due_is_done_once_though_both_servers_look() {
 }
 
 #[test]
-fn a_key_whose_job_somebody_else_ended_is_free() {
-    let two = Two::start();
+fn a_unique_key_is_free_after_a_foreign_script_ended_its_job() {
+    let two = TwoServers::start();
     let put = |name: &str| Put {
         options: Some(Box::new(PutOptions { unique: UniqueKey::new(b"key").ok(), ..PutOptions::default() })),
         ..Put::new(
@@ -146,7 +147,7 @@ fn a_key_whose_job_somebody_else_ended_is_free() {
     assert_eq!(two.run(two.here.run(put("a"))), PutReply::Created);
     assert_eq!(two.run(two.there.run(put("b"))), PutReply::Coalesced { jid: jid("a") });
 
-    // Popped and completed by a worker of Qless, whose script writes what the specification says and nothing else.
+    // Popped and completed by a Qless worker, whose script writes only what the specification says.
     two.foreign(&["ZREM", "ql:q:mail-work", "a"]);
     two.foreign(&["HSET", "ql:j:a", "state", "complete", "worker", "", "queue", "", "expires", "0"]);
     two.foreign(&["ZADD", "ql:completed", "1", "a"]);
@@ -165,33 +166,33 @@ fn a_key_whose_job_somebody_else_ended_is_free() {
 }
 
 #[test]
-fn whoever_waits_for_a_job_that_somebody_else_completes_hears_no_lie() {
-    let two = Two::start();
+fn a_wait_for_a_job_completed_by_a_foreign_script_reports_the_truth() {
+    let two = TwoServers::start();
     let awaited = two.run(two.here.put_and_follow(two.here.put("mail", "k", "{}").jid("a")));
     two.foreign(&["ZREM", "ql:q:mail-work", "a"]);
     two.foreign(&["HSET", "ql:j:a", "state", "complete", "worker", "", "queue", "", "expires", "0"]);
     two.foreign(&["ZADD", "ql:completed", "1", "a"]);
-    // Nobody told us, so that the wait ends when it is time; asked again, what is so is said.
+    // No message came, so the wait times out; the next one reports the state.
     let late = two.runtime.block_on(awaited.end(Some(Duration::from_millis(50))));
     assert!(late.is_err(), "{late:?}");
-    let again = two.runtime.block_on(two.here.wait_for(&jid("a"), Some(LONG))).unwrap_err();
+    let again = two.runtime.block_on(two.here.wait_for(&jid("a"), Some(TIMEOUT))).unwrap_err();
     assert!(again.to_string().contains("is complete"), "{again}");
     two.stop();
 }
 
 #[test]
-fn both_go_on_when_their_redis_was_away() {
-    let mut two = Two::start();
+fn both_servers_continue_after_their_redis_restarted() {
+    let mut two = TwoServers::start();
     let mut events = two.run(two.there.events());
     let (asks, works) = (two.here.clone(), two.there.clone());
-    let sleeping = two.runtime.spawn(async move { works.pop_wait("later", "w1", LONG).await });
-    let put = asks.put("sums", "add", "[1,1]").jid("sum").keep_result(LONG);
+    let parked_pop = two.runtime.spawn(async move { works.pop_wait("later", "w1", TIMEOUT).await });
+    let put = asks.put("sums", "add", "[1,1]").jid("sum").keep_result(TIMEOUT);
     let awaited = two.run(asks.put_and_follow(put));
-    let waiting = two.runtime.spawn(awaited.end(Some(LONG)));
+    let waiting = two.runtime.spawn(awaited.end(Some(TIMEOUT)));
 
     two.redis.kill();
     let (late, puts) = (two.here.clone(), two.there.clone());
-    // Asked while it is away: answered when it is back.
+    // Requested while Redis is down, answered when it is back.
     let popping = two.runtime.spawn(async move { late.pop("sums", "w2").await });
     let putting = two.runtime.spawn(async move { puts.put("later", "k", "{}").jid("later").await });
     two.redis.start_again();
@@ -200,7 +201,7 @@ fn both_go_on_when_their_redis_was_away() {
     two.run(two.there.complete(&job));
     two.runtime.block_on(putting).unwrap().unwrap();
     assert!(two.runtime.block_on(waiting).unwrap().unwrap().is_completed());
-    assert_eq!(two.runtime.block_on(sleeping).unwrap().unwrap().unwrap().jid, jid("later"));
+    assert_eq!(two.runtime.block_on(parked_pop).unwrap().unwrap().unwrap().jid, jid("later"));
     let mut seen = std::collections::BTreeSet::new();
     while !(seen.contains("put") && seen.contains("completed")) {
         match &*two.runtime.block_on(events.next()).unwrap().event {
@@ -213,25 +214,25 @@ fn both_go_on_when_their_redis_was_away() {
     two.stop();
 }
 
-/// Events of foreign scripts have no positions of their own, and come between ours however many they are.
+/// Events of foreign scripts have no positions of their own, and fit between ours however many there are.
 #[test]
-fn nothing_of_ours_is_missed_after_many_events_of_foreign_scripts() {
-    let two = Two::start();
+fn no_event_is_missed_after_many_events_of_foreign_scripts() {
+    let two = TwoServers::start();
     let mut events = two.run(two.here.events());
     two.run(two.here.put("mail", "k", "{}").jid("before").into_future());
     let mut connection = redis::Client::open(two.redis.url()).unwrap().get_connection().unwrap();
     let mut foreign = redis::pipe();
-    for number in 0..FOREIGN {
+    for number in 0..FOREIGN_EVENTS {
         foreign.publish("ql:log", format!(r#"{{"jid":"f{number}","event":"put","queue":"mail"}}"#)).ignore();
     }
     foreign.exec(&mut connection).unwrap();
     two.run(two.there.put("mail", "k", "{}").jid("after").into_future());
 
-    let names = (0..FOREIGN).map(|number| format!("f{number}"));
+    let names = (0..FOREIGN_EVENTS).map(|number| format!("f{number}"));
     let mut last = 0;
     for name in ["before".to_owned()].into_iter().chain(names).chain(["after".to_owned()]) {
-        let next = two.runtime.block_on(async { tokio::time::timeout(LONG, events.next()).await });
-        let published = next.unwrap_or_else(|_| panic!("{name} is heard of")).unwrap();
+        let next = two.runtime.block_on(async { tokio::time::timeout(TIMEOUT, events.next()).await });
+        let published = next.unwrap_or_else(|_| panic!("{name} is received")).unwrap();
         assert!(
             matches!(&*published.event, Event::Put { jid, .. } if jid.to_string() == name),
             "{published:?}"
@@ -239,7 +240,7 @@ fn nothing_of_ours_is_missed_after_many_events_of_foreign_scripts() {
         assert!(published.position >= last, "{last} {published:?}");
         last = published.position;
     }
-    // From the last of them on, what comes is what comes after it.
+    // A subscription after the last of them starts with the next event.
     drop(events);
     let mut events = two.run(two.here.events_after(last));
     two.run(two.there.put("mail", "k", "{}").jid("later").into_future());
@@ -249,26 +250,26 @@ fn nothing_of_ours_is_missed_after_many_events_of_foreign_scripts() {
     two.stop();
 }
 
-/// More than there is room for between two positions.
-const FOREIGN: usize = 3_000;
+/// More than fit between two positions.
+const FOREIGN_EVENTS: usize = 3_000;
 
-/// A foreign script tells nobody of ours that it completed a job; whoever waits finds out all the same.
+/// A foreign script sends no message when it completes a job; a waiting client notices by polling.
 #[test]
-fn whoever_waits_finds_out_that_a_foreign_script_completed_the_job() {
-    let two = Two::start();
+fn a_wait_notices_that_a_foreign_script_completed_the_job() {
+    let two = TwoServers::start();
     two.runtime.block_on(async {
         let awaited = two.here.put_and_follow(two.here.put("mail", "welcome", "{}").jid("a")).await.unwrap();
         two.foreign(&["ZREM", "ql:q:mail-work", "a"]);
         two.foreign(&["HSET", "ql:j:a", "state", "complete", "worker", "", "queue", "", "expires", "0"]);
         two.foreign(&["ZADD", "ql:completed", "1", "a"]);
-        assert!(awaited.end(Some(LONG)).await.unwrap().is_completed());
+        assert!(awaited.end(Some(TIMEOUT)).await.unwrap().is_completed());
     });
 }
 
-/// Once a wait is over, nothing is left of it: neither a server nor the Redis goes on telling anybody.
+/// After a wait nothing is left of it: no subscription on a server or on the Redis.
 #[test]
-fn nobody_listens_for_a_job_that_was_waited_for() {
-    let two = Two::start();
+fn a_finished_wait_leaves_no_subscription() {
+    let two = TwoServers::start();
     let listeners = || {
         let client = redis::Client::open(two.redis.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
@@ -280,7 +281,7 @@ fn nobody_listens_for_a_job_that_was_waited_for() {
     assert_eq!(listeners(), 1);
     let job = two.run(two.there.pop("mail", "w1")).unwrap();
     two.run(two.there.complete(&job));
-    assert!(two.run(awaited.end(Some(LONG))).is_completed());
-    until("everybody has stopped listening", || listeners() == 0);
+    assert!(two.run(awaited.end(Some(TIMEOUT))).is_completed());
+    until("all subscriptions have ended", || listeners() == 0);
     two.stop();
 }

@@ -1,4 +1,4 @@
-//! Where it is measured, and leaving that place as it was.
+//! The queue to measure, and cleaning up after it.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -11,73 +11,75 @@ use pollster::block_on;
 
 use crate::failure::Failure;
 
-/// What every queue and worker of every run is called, at the beginning.
+/// The prefix of all queues and workers of a benchmark.
 const PREFIX: &str = "geartrain-bench-";
-/// How many jobs are cancelled at a time.
-const CANCEL_JOBS: i64 = 10_000;
+/// How many jobs are cancelled per request.
+const CANCEL_JOBS_MAX: i64 = 10_000;
 
-/// A place to measure in. Dropping it leaves the place as it was.
-pub(super) struct Place {
+/// A queue to measure, cleaned up when dropped.
+pub(super) struct BenchTarget {
     kind: Kind,
     /// Like `geartrain-bench-<this run>-`.
     prefix: String,
 }
 
 enum Kind {
-    /// A directory that was not there before, and what stands behind it in the URL.
-    Made { directory: PathBuf, query: String },
-    /// A queue that others may use too.
+    /// A directory created for the benchmark, and the options of its URL.
+    Created { directory: PathBuf, query: String },
+    /// An existing queue that others may use too.
     Given { url: String },
 }
 
-impl Place {
-    /// The place that a URL names, or a new directory.
-    pub(super) fn find(url: Option<String>) -> Result<Place, Failure> {
+impl BenchTarget {
+    /// The queue that a URL names, or a new directory.
+    pub(super) fn open(url: Option<String>) -> Result<BenchTarget, Failure> {
         let run = uuid::Uuid::now_v7().simple().to_string();
         let prefix = format!("{PREFIX}{}-", &run[run.len() - 12..]);
         let (directory, query) = match &url {
             None => {
-                let target = Path::new("target");
-                let parent = if target.is_dir() { target.to_owned() } else { std::env::temp_dir() };
+                let build = Path::new("target");
+                let parent = if build.is_dir() { build.to_owned() } else { std::env::temp_dir() };
                 (parent.join(prefix.trim_end_matches('-')), String::new())
             }
             Some(url) => match directory_of(url) {
                 Some((directory, query)) => (directory.to_owned(), query.to_owned()),
-                None => return Ok(Place { kind: Kind::Given { url: url.clone() }, prefix }),
+                None => return Ok(BenchTarget { kind: Kind::Given { url: url.clone() }, prefix }),
             },
         };
-        // Whoever makes a directory may remove it, and nobody else.
+        // Only a directory that this run creates may be removed.
         match (fs::create_dir(&directory), url) {
-            (Ok(()), _) => Ok(Place { kind: Kind::Made { directory, query }, prefix }),
+            (Ok(()), _) => Ok(BenchTarget { kind: Kind::Created { directory, query }, prefix }),
             (Err(error), Some(url)) if error.kind() == ErrorKind::AlreadyExists => {
-                Ok(Place { kind: Kind::Given { url }, prefix })
+                Ok(BenchTarget { kind: Kind::Given { url }, prefix })
             }
             (Err(error), _) => Err(Failure::Unreachable(format!(
-                "cannot make the directory {}: {error}",
+                "cannot create the directory {}: {error}",
                 directory.display()
             ))),
         }
     }
 
-    /// The URL for one part of the run. Parts have a directory each if that is possible.
+    /// The URL for one part of the run: a directory of its own, if possible.
     pub(super) fn url(&self, part: &str) -> String {
         match &self.kind {
-            Kind::Made { directory, query } => format!("embedded:{}{query}", directory.join(part).display()),
-            Kind::Given { url } => url.clone(),
-        }
-    }
-
-    /// The place, and what becomes of it.
-    pub(super) fn describe(&self) -> String {
-        match &self.kind {
-            Kind::Made { directory, query } => {
-                format!("embedded:{}{query} (made for this, removed afterwards)", directory.display())
+            Kind::Created { directory, query } => {
+                format!("embedded:{}{query}", directory.join(part).display())
             }
             Kind::Given { url } => url.clone(),
         }
     }
 
-    /// Opens it for one part of the run.
+    /// For the report.
+    pub(super) fn describe(&self) -> String {
+        match &self.kind {
+            Kind::Created { directory, query } => {
+                format!("embedded:{}{query} (temporary, removed afterwards)", directory.display())
+            }
+            Kind::Given { url } => url.clone(),
+        }
+    }
+
+    /// Connects for one part of the run.
     pub(super) fn connect(&self, part: &str) -> Result<Client, Failure> {
         Ok(block_on(geartrain::connect(&self.url(part)))?)
     }
@@ -87,18 +89,18 @@ impl Place {
         Ok(QueueName::new(format!("{}{part}", self.prefix)).map_err(geartrain::Error::from)?)
     }
 
-    /// The directory where the data is, if it is in one.
+    /// The data directory, if there is one.
     pub(super) fn directory(&self) -> Option<&Path> {
         match &self.kind {
-            Kind::Made { directory, .. } => Some(directory),
+            Kind::Created { directory, .. } => Some(directory),
             Kind::Given { url } => directory_of(url).map(|(directory, _)| directory),
         }
     }
 
-    /// When what was done is forced to the disk.
+    /// The sync mode.
     pub(super) fn sync(&self) -> String {
         let query = match &self.kind {
-            Kind::Made { query, .. } => query.as_str(),
+            Kind::Created { query, .. } => query.as_str(),
             Kind::Given { url } if url == "memory:" => return "none".to_owned(),
             Kind::Given { url } => directory_of(url).map_or("", |(_, query)| query),
         };
@@ -108,7 +110,7 @@ impl Place {
 
     fn clean(&self) -> Result<(), Failure> {
         match &self.kind {
-            Kind::Made { directory, .. } => fs::remove_dir_all(directory).map_err(|error| {
+            Kind::Created { directory, .. } => fs::remove_dir_all(directory).map_err(|error| {
                 Failure::Unreachable(format!("cannot remove the directory {}: {error}", directory.display()))
             }),
             Kind::Given { url } if url == "memory:" => Ok(()),
@@ -129,23 +131,22 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BenchTarget {
     fn drop(&mut self) {
         if let Err(failure) = self.clean() {
-            let _ =
-                writeln!(anstream::stderr(), "geartrain: what was measured with is left behind: {failure}");
+            let _ = writeln!(anstream::stderr(), "geartrain: cannot clean up after the benchmark: {failure}");
         }
     }
 }
 
-/// Removes the jobs of a queue that are not complete.
+/// Cancels the unfinished jobs of a queue.
 pub(super) fn clear(client: &Client, queue: &QueueName) -> Result<(), Failure> {
-    let count = Count::new(CANCEL_JOBS).unwrap_or(Count::ONE);
+    let count = Count::new(CANCEL_JOBS_MAX).unwrap_or(Count::ONE);
     for listing in [Listing::Running, Listing::Stalled, Listing::Waiting] {
         loop {
             let page = Page { offset: 0, count };
             let jids = block_on(client.run(Jobs { which: listing(queue.clone()), page }))?;
-            // None were cancelled if somebody else works on them: then they are no longer ours to remove.
+            // If none could be cancelled, other workers hold them.
             if jids.is_empty() || block_on(client.run(Cancel { jids }))? == 0 {
                 break;
             }
@@ -154,14 +155,14 @@ pub(super) fn clear(client: &Client, queue: &QueueName) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The directory that a URL names, and what stands behind it, if it names one.
+/// The directory and the options of an embedded URL.
 fn directory_of(url: &str) -> Option<(&Path, &str)> {
-    let place = match url.strip_prefix("embedded:") {
-        Some(place) => place,
+    let text = match url.strip_prefix("embedded:") {
+        Some(text) => text,
         None if url.contains('/') && !url.contains("://") => url,
         None => return None,
     };
-    let (directory, query) = place.split_at(place.find('?').unwrap_or(place.len()));
+    let (directory, query) = text.split_at(text.find('?').unwrap_or(text.len()));
     (!directory.is_empty()).then_some((Path::new(directory), query))
 }
 
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_where_the_data_is_and_how_it_is_synced() {
+    fn a_url_names_the_directory_and_the_sync_mode() {
         for (url, directory, sync) in [
             ("memory:", None, "none"),
             ("embedded:a/b", Some("a/b"), "always"),
@@ -179,8 +180,12 @@ mod tests {
             ("embedded:a?memory=1gb&sync=50ms", Some("a"), "50ms"),
         ] {
             let kind = Kind::Given { url: url.to_owned() };
-            let place = std::mem::ManuallyDrop::new(Place { kind, prefix: PREFIX.to_owned() });
-            assert_eq!((place.directory(), place.sync().as_str()), (directory.map(Path::new), sync), "{url}");
+            let target = std::mem::ManuallyDrop::new(BenchTarget { kind, prefix: PREFIX.to_owned() });
+            assert_eq!(
+                (target.directory(), target.sync().as_str()),
+                (directory.map(Path::new), sync),
+                "{url}"
+            );
         }
     }
 }

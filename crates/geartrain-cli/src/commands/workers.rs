@@ -1,0 +1,222 @@
+//! Workers: their jobs, the capabilities they announced, and reporting a lost one.
+
+use std::collections::BTreeMap;
+
+use geartrain::{
+    Announce, AnnounceChange, Announced, Announcement, Capability, Client, Error, GetMany, Refusal, RollCall,
+    WorkerJobs, WorkerLost, WorkerName, Workers,
+};
+use serde::Serialize;
+use serde_json::json;
+
+use super::Done;
+use super::PageArgs;
+use super::list::show_jobs;
+use crate::duration;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::text::{Cell, count, table};
+use crate::values::span;
+use crate::view::{Number, texts};
+use clap::Args;
+use geartrain::{Klass, QueueName, Seconds};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain announce w1 mail thumbnails:make
+  geartrain announce w1 reports --timeout 10m --only
+  geartrain announce w1 mail --cannot
+
+An announcement holds until the worker is reported lost, or has given no sign of life for a minute.")]
+pub(crate) struct AnnounceArgs {
+    /// The name of the worker
+    worker: WorkerName,
+    /// A queue whose jobs it can run, or one klass of them
+    #[arg(value_name = "QUEUE[:KLASS]", value_parser = capability, required_unless_present = "only")]
+    capabilities: Vec<Capability>,
+    /// Replace everything that it announced before
+    #[arg(long)]
+    only: bool,
+    /// Withdraw these
+    #[arg(long, conflicts_with_all = ["only", "timeout"])]
+    cannot: bool,
+    /// How long one attempt takes the worker at most
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    timeout: Option<Seconds>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "The exit code is 1 if there are none.")]
+pub(crate) struct RollCallArgs {
+    /// The queue
+    queue: QueueName,
+    /// The kind of job [default: any]
+    klass: Option<Klass>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain worker-lost w1 --evidence 'killed by signal 9'
+
+Each job that the worker holds returns to the front of its queue, which uses up a retry and counts as a crash. A
+job that crashed too many of its workers fails, in the group crashed-QUEUE.")]
+pub(crate) struct WorkerLostArgs {
+    /// The name of the worker
+    worker: WorkerName,
+    /// How it died; `geartrain get` and `geartrain why` show it
+    #[arg(long, value_name = "TEXT")]
+    evidence: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkersArgs {
+    /// List the jobs of this worker
+    name: Option<WorkerName>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// Parses `mail` or `mail:welcome`.
+fn capability(text: &str) -> Result<Capability, String> {
+    let (queue, klass) = match text.split_once(':') {
+        Some((queue, klass)) => (queue, Some(klass)),
+        None => (text, None),
+    };
+    let klass = klass.map(Klass::new).transpose().map_err(|error| error.to_string())?;
+    let queue = QueueName::new(queue).map_err(|error| error.to_string())?;
+    Ok(Capability { queue, klass, attempt_max: None })
+}
+
+#[derive(Debug, Serialize)]
+struct WorkerView {
+    name: String,
+    running: u64,
+    stalled: u64,
+    can: Vec<CapabilityView>,
+}
+
+#[derive(Debug, Serialize)]
+struct CapabilityView {
+    queue: String,
+    klass: Option<String>,
+    timeout: Option<Number>,
+}
+
+impl CapabilityView {
+    fn new(capability: &Capability) -> CapabilityView {
+        CapabilityView {
+            queue: capability.queue.to_string(),
+            klass: capability.klass.as_ref().map(ToString::to_string),
+            timeout: capability.attempt_max.map(Number::from),
+        }
+    }
+}
+
+/// Capabilities as `announce` parses them: `mail thumbnails:make (10m)`.
+fn capabilities_text(capabilities: &[Capability]) -> String {
+    let each = capabilities.iter().map(|capability| {
+        let klass = capability.klass.as_ref().map(|klass| format!(":{klass}")).unwrap_or_default();
+        let timeout = capability.attempt_max.map(|span| format!(" ({})", duration::format(span.get())));
+        format!("{}{klass}{}", capability.queue, timeout.unwrap_or_default())
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output<'_>) -> Done {
+    if let Some(worker) = args.name {
+        let none = format!("{worker} has no jobs");
+        let reply = client.run(WorkerJobs { worker }).await?;
+        let jids = reply.jobs.into_iter().chain(reply.stalled);
+        let jids = jids.skip(args.page.offset).take(args.page.limit.get()).collect();
+        let jobs = client.run(GetMany { jids }).await?;
+        return show_jobs(&jobs, &none, out);
+    }
+    let workers = client.run(Workers).await?.into_iter();
+    let workers: Vec<_> = workers.skip(args.page.offset).take(args.page.limit.get()).collect();
+    let announced = announced(client).await?;
+    let can =
+        |name: &WorkerName| announced.get(name).map_or(&[][..], |announcement| &announcement.capabilities);
+    let views: Vec<WorkerView> = workers
+        .iter()
+        .map(|worker| WorkerView {
+            name: worker.name.to_string(),
+            running: worker.jobs,
+            stalled: worker.stalled,
+            can: can(&worker.name).iter().map(CapabilityView::new).collect(),
+        })
+        .collect();
+    Ok(out.list(&views, "no workers have been seen lately", |out| {
+        let rows: Vec<_> = workers
+            .iter()
+            .map(|worker| {
+                [
+                    Cell::from(&worker.name),
+                    Cell::number(worker.jobs),
+                    Cell::number(worker.stalled),
+                    Cell::from(capabilities_text(can(&worker.name))),
+                ]
+            })
+            .collect();
+        table(out, ["WORKER", "RUNNING", "STALLED", "CAN"], &rows)
+    })?)
+}
+
+/// The announcements of all workers; none on a backend without announcements.
+async fn announced(client: &Client) -> Result<BTreeMap<WorkerName, Announcement>, Error> {
+    match client.run(Announced { worker: None }).await {
+        Ok(all) => {
+            Ok(all.into_iter().map(|announcement| (announcement.worker.clone(), announcement)).collect())
+        }
+        Err(Error::Refused(Refusal::Unsupported { .. })) => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn announce(client: &Client, args: AnnounceArgs, out: &mut Output<'_>) -> Done {
+    let worker = args.worker;
+    let capabilities = args
+        .capabilities
+        .into_iter()
+        .map(|capability| Capability { attempt_max: args.timeout, ..capability });
+    let change = if args.cannot {
+        AnnounceChange::Cannot(capabilities.map(|capability| (capability.queue, capability.klass)).collect())
+    } else if args.only {
+        AnnounceChange::Only(capabilities.collect())
+    } else {
+        AnnounceChange::Can(capabilities.collect())
+    };
+    client.run(Announce { worker: worker.clone(), change }).await?;
+    let announcement = client.run(Announced { worker: Some(worker.clone()) }).await?.pop();
+    let can = announcement.map(|announcement| announcement.capabilities).unwrap_or_default();
+    let people = match can.as_slice() {
+        [] => format!("{worker} can run no jobs"),
+        can => format!("{worker} can run {}", capabilities_text(can)),
+    };
+    let can: Vec<CapabilityView> = can.iter().map(CapabilityView::new).collect();
+    Ok(out.line(&json!({ "worker": worker.to_string(), "can": can }), people)?)
+}
+
+pub(super) async fn roll_call(client: &Client, args: RollCallArgs, out: &mut Output<'_>) -> Done {
+    let (queue, klass) = (args.queue, args.klass);
+    let workers = client.run(RollCall { queue: queue.clone(), klass: klass.clone() }).await?;
+    let name = klass.as_ref().map(ToString::to_string);
+    out.line(&json!({ "queue": queue.to_string(), "klass": name, "workers": workers }), workers)?;
+    if workers > 0 {
+        return Ok(());
+    }
+    let what = name.map_or_else(|| "jobs".to_owned(), |klass| format!("{klass} jobs"));
+    Err(Failure::Refused(format!(
+        "no live worker has announced that it can run {what} of {queue}; see `geartrain announce --help`"
+    )))
+}
+
+pub(super) async fn worker_lost(client: &Client, args: WorkerLostArgs, out: &mut Output<'_>) -> Done {
+    let worker = args.worker;
+    let jids = client.run(WorkerLost { worker: worker.clone(), evidence: args.evidence }).await?;
+    let names = texts(&jids);
+    let people = match jids.len() as u64 {
+        0 => format!("{worker} is lost; it held no job"),
+        held => format!("{worker} is lost; it held {}: {}", count(held, "job"), names.join(" ")),
+    };
+    Ok(out.line(&json!({ "worker": worker.to_string(), "jids": names }), people)?)
+}

@@ -1,0 +1,46 @@
+//! Value parsers that several commands share.
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use geartrain::{Count, DURATION_MAX, Priority, Seconds, UniqueKey};
+
+use crate::duration;
+
+pub(crate) fn priority(text: &str) -> Result<Priority, String> {
+    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    Priority::new(number).map_err(|error| error.to_string())
+}
+
+pub(crate) fn count(text: &str) -> Result<Count, String> {
+    let number: i64 = text.parse().map_err(|_| "it is not a whole number".to_owned())?;
+    Count::new(number).map_err(|error| error.to_string())
+}
+
+pub(crate) fn at_least_one(text: &str) -> Result<Count, String> {
+    let count = count(text)?;
+    if count.get() == 0 { Err("it must be at least 1".to_owned()) } else { Ok(count) }
+}
+
+/// A duration above zero and up to ten years.
+pub(crate) fn span(text: &str) -> Result<Seconds, String> {
+    allowed_span(duration::parse(text)?.into())
+}
+
+pub(crate) fn allowed_span(span: Seconds) -> Result<Seconds, String> {
+    if span > Seconds::ZERO && span <= DURATION_MAX {
+        return Ok(span);
+    }
+    Err("it must be more than 0 and at most ten years".to_owned())
+}
+
+/// A limit of at least 1.
+pub(crate) fn limit(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(limit) if limit > 0 => Ok(limit),
+        _ => Err("it must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// A unique key: any bytes.
+pub(crate) fn unique_key() -> impl TypedValueParser<Value = UniqueKey> {
+    OsStringValueParser::new().try_map(|text| UniqueKey::new(text.as_encoded_bytes()))
+}
