@@ -1,4 +1,4 @@
-//! The draft of 2005: fourteen packets with a header of nine bytes, and one more that says what went wrong.
+//! The draft of 2005: fourteen packet types with a header of nine bytes, and one more for errors.
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -37,19 +37,19 @@ const JOB_COMPLETE_REQ: u8 = 0x0c;
 pub(crate) const JOB_COMPLETE_RES: u8 = 0x0d;
 pub(crate) const ERROR: u8 = 0x0e;
 
-/// The four bytes that every packet of the draft begins with. It left them open; by default they are `\0GRM`.
+/// The magic of the draft's packets. The draft left its four bytes open; by default they are `\0GRM`.
 ///
 /// ```
 /// use geartrain_gearman::draft::Magic;
 /// assert_eq!(Magic::default().bytes(), *b"\0GRM");
 /// assert!(Magic::new([0x80, 1, 2, 3]).is_ok());
-/// assert!(Magic::new(*b"\0REQ").is_err(), "today's packets begin so");
-/// assert!(Magic::new(*b"GRM1").is_err(), "a line of text may begin so");
+/// assert!(Magic::new(*b"\0REQ").is_err(), "the magic of the current protocol");
+/// assert!(Magic::new(*b"GRM1").is_err(), "a line of text may begin with it");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Magic([u8; 4]);
 
-/// Four bytes that cannot tell the draft from the other languages.
+/// Four bytes that do not distinguish the draft from the other protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the magic of the draft's packets begins with 00 or with 80 hex or more, and is neither \"\\0REQ\" nor \"\\0RES\""
@@ -57,7 +57,7 @@ pub struct Magic([u8; 4]);
 pub struct BadMagic;
 
 impl Magic {
-    /// Takes four bytes that nothing else begins with.
+    /// Checks that neither lines nor the current protocol begin with these bytes.
     pub fn new(bytes: [u8; 4]) -> Result<Magic, BadMagic> {
         let text = (0x01..0x80).contains(&bytes[0]);
         if text || bytes == REQUEST || bytes == RESPONSE { Err(BadMagic) } else { Ok(Magic(bytes)) }
@@ -79,61 +79,62 @@ impl Default for Magic {
     }
 }
 
-/// A packet as it came, not yet understood.
+/// A packet that is framed but not decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The number of its type.
     pub kind: u8,
-    /// What follows the header: a slice of what was read.
+    /// What follows the header: a slice of the read buffer.
     pub data: Bytes,
 }
 
 /// A packet to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<B = Bytes> {
-    /// noop: nothing, to keep the connection alive.
+    /// noop: keeps the connection alive.
     Noop,
-    /// worker_connect: all that a worker can do.
+    /// worker_connect: the functions that a worker offers.
     WorkerConnect {
-        /// Job names with a NUL between them, which [`names`] takes apart. They are not a list, which would take many times their memory.
+        /// Function names with NULs between them, for [`names`] to split. Not a list, which would take many
+        /// times the memory.
         names: B,
     },
     /// worker_disconnect.
     WorkerDisconnect,
-    /// worker_sleep: it waits to be woken.
+    /// worker_sleep: the worker is idle and waits for a noop.
     WorkerSleep,
     /// job_create_req.
     JobCreate {
-        /// What is to be done.
+        /// The function to run.
         name: B,
-        /// What makes it the same job as another of this name, unless it is empty.
+        /// Unique key of the job within its function; empty for none.
         dupkey: B,
-        /// Means nothing yet.
+        /// Unused.
         flags: u8,
-        /// What is to become of the result.
+        /// What happens with the result.
         kind: JobType,
-        /// What it is to be done with.
+        /// The job's payload.
         args: B,
     },
     /// job_assign_req: a worker asks for a job.
     JobAssign,
-    /// job_status_announce: how far a worker is with its job.
+    /// job_status_announce: progress of the worker's job.
     AnnounceStatus(Progress),
-    /// job_status_req: how far is it?
+    /// job_status_req: asks for a job's progress.
     JobStatus {
-        /// Which job.
+        /// The job's handle.
         handle: B,
     },
-    /// job_complete_announce: a worker's job has ended.
+    /// job_complete_announce: the worker's job has ended.
     AnnounceComplete {
         /// 0 is success.
         result: u8,
-        /// What came out.
+        /// The job's output.
         data: B,
     },
-    /// job_complete_req: has it ended?
+    /// job_complete_req: asks for a job's result.
     JobComplete {
-        /// Which job.
+        /// The job's handle.
         handle: B,
     },
 }
@@ -145,14 +146,14 @@ pub enum Response<B = Bytes> {
     Noop,
     /// job_create_res.
     JobCreate {
-        /// Which job it is, or empty where none was asked for.
+        /// The job's handle; empty if none was asked for.
         handle: B,
     },
     /// job_assign_res with a job.
     JobAssign {
-        /// What is to be done.
+        /// The function to run.
         name: B,
-        /// What it is to be done with.
+        /// The job's payload.
         args: B,
     },
     /// job_assign_res without one.
@@ -161,60 +162,60 @@ pub enum Response<B = Bytes> {
     JobStatus(Progress),
     /// job_complete_res.
     JobComplete {
-        /// 0 while it has not ended; then how many seconds it took, at least 1.
+        /// 0 while the job has not ended; then the seconds that it took, at least 1.
         state: u32,
         /// 0 is success.
         result: u8,
-        /// What came out.
+        /// The job's output.
         data: B,
     },
     /// error. A server writes an [`Error`] instead.
     Error {
-        /// The type of the packet that it answers.
+        /// The type of the packet that caused it.
         kind: u8,
-        /// What a program may look at: a [`Code`].
+        /// A [`Code`], for programs.
         code: u8,
-        /// What is for people.
+        /// A text for people.
         text: B,
     },
 }
 
-/// What is to become of a job's result.
+/// What happens with a job's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobType {
-    /// The application waits for it.
+    /// The client waits for it.
     Wait = 0,
-    /// The application asks for it by handle.
+    /// The client asks for it by handle.
     Handle = 1,
-    /// It is thrown away.
+    /// It is discarded.
     ThrowAway = 2,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Progress {
-    /// What is done.
+    /// Units done.
     pub numerator: u32,
-    /// Of how much.
+    /// Units in total.
     pub denominator: u32,
-    /// How long the rest will take; 0 is unknown.
+    /// Estimated rest in seconds; 0 is unknown.
     pub seconds_left: u32,
 }
 
-/// What went wrong with a packet. Its text is what the error packet says.
+/// An error packet. Its `Display` is the packet's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Error {
-    /// The type of the packet; 0 for one whose magic was wrong already.
+    /// The type of the packet that caused it; 0 if its magic was wrong.
     pub kind: u8,
-    /// What it was.
+    /// What was wrong.
     pub code: Code,
 }
 
-/// The ways in which a packet can be wrong.
+/// Error codes of the draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// Not the magic of the first packet. The connection ends.
+    /// Another magic than that of the first packet. The connection ends.
     BadMagic = 0x01,
     /// A type that does not exist. The connection ends.
     UnknownType = 0x02,
@@ -222,19 +223,19 @@ pub enum Code {
     TooLarge = 0x03,
     /// A type that only the other side sends.
     WrongDirection = 0x04,
-    /// Data that do not belong into such a packet.
+    /// Data that does not fit the packet's type.
     BadPayload = 0x05,
-    /// A report of a worker that has no job.
+    /// A report from a worker without a job.
     NoCurrentJob = 0x06,
     /// A worker that has a job asks for another.
     Busy = 0x07,
     /// A job type that does not exist.
     BadJobType = 0x08,
-    /// A name that no job can have.
+    /// An invalid function name.
     BadName = 0x09,
     /// The queue's limit is reached.
     QueueFull = 0x0a,
-    /// The server stops, and takes no more jobs.
+    /// The server is shutting down and accepts no more jobs.
     GoingDown = 0x0b,
 }
 
@@ -249,7 +250,7 @@ pub fn names(data: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Request {
-    /// Understands a packet.
+    /// Decodes a packet.
     pub fn decode(packet: Packet) -> Result<Request, Error> {
         let Packet { kind, mut data } = packet;
         let wrong = |code| Error { kind, code };
@@ -301,7 +302,7 @@ impl Request {
 }
 
 impl<B: AsRef<[u8]>> Request<B> {
-    /// Appends the packet. What cannot be said in one leaves the buffer as it was.
+    /// Appends the packet. On an error the buffer is left as it was.
     pub fn encode(&self, magic: Magic, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
             Request::Noop => magic.begin(NOOP, out).finish(),
@@ -327,7 +328,7 @@ impl<B: AsRef<[u8]>> Request<B> {
 }
 
 impl Response {
-    /// Understands a packet. What goes wrong here is the server's doing.
+    /// Decodes a packet. An error is the server's fault.
     pub fn decode(packet: Packet) -> Result<Response, Error> {
         let Packet { kind, mut data } = packet;
         let wrong = |code| Error { kind, code };
@@ -353,7 +354,7 @@ impl Response {
 }
 
 impl<B: AsRef<[u8]>> Response<B> {
-    /// Appends the packet. What cannot be said in one leaves the buffer as it was.
+    /// Appends the packet. On an error the buffer is left as it was.
     pub fn encode(&self, magic: Magic, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
             Response::Noop => magic.begin(NOOP, out).finish(),
@@ -376,7 +377,7 @@ impl<B: AsRef<[u8]>> Response<B> {
 impl Error {
     /// Appends the error packet.
     pub fn encode(&self, magic: Magic, out: &mut BytesMut) {
-        // Only a text of 4 GiB could fail.
+        // Fails only for a text of 4 GiB.
         let _ = magic.begin(ERROR, out).raw(&[self.kind, self.code as u8]).finish_with(self.text());
     }
 

@@ -1,23 +1,24 @@
-//! Which language comes in, and where its packets and lines end.
+//! Framing: detects the protocol of a connection, and cuts the received bytes into packets and lines.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::draft;
 use crate::packet::{self, Fault, Packet, REQUEST, RESPONSE};
 
-/// Every TLS connection begins so.
+/// How every TLS connection begins.
 const TLS_RECORD: [u8; 2] = [0x16, 0x03];
-/// Above this, a slice of what was read is kept rather than copied.
+/// Slices up to this size are copied when they are kept; larger ones are shared.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// What a [`Parser`] allows.
+/// Limits and settings of a [`Parser`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The most bytes of a packet's data. By default 64 MiB.
+    /// Most bytes of a packet's data. 64 MiB by default.
     pub packet_bytes_max: u32,
-    /// The most bytes of a line, without its end. By default 8192; whoever reads a server's lists may need more.
+    /// Most bytes of a line without its end. 8192 by default; a client that reads a server's lists may need
+    /// more.
     pub line_bytes_max: usize,
-    /// What the packets of the draft begin with.
+    /// The magic of the draft's packets.
     pub draft_magic: draft::Magic,
 }
 
@@ -27,55 +28,58 @@ impl Default for Options {
     }
 }
 
-/// One thing that came in.
+/// One packet or line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
-    /// A packet of today's protocol.
+    /// A packet of the current protocol.
     Packet(Packet),
-    /// A packet of the draft. From the first one on, nothing else comes.
+    /// A packet of the draft. After the first one, the connection carries nothing else.
     Draft(draft::Packet),
     /// A line, without its end.
     Line(Bytes),
-    /// A packet with the magic of the other direction. A server answers [`Fault::Magic`] and goes on: what belongs to the packet is thrown away as it arrives.
+    /// A packet with the magic of the other direction. A server answers [`Fault::Magic`] and goes on; the
+    /// packet's data is discarded as it arrives.
     Misdirected {
         /// The number of its type.
         kind: u32,
     },
 }
 
-/// Bytes after which there is no telling where anything begins. The connection ends, after the [answer](Framing::answer) if there is one.
+/// Bytes that cannot be framed. The connection ends, after the [reply](FramingError::encode_reply) if there
+/// is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
-    /// A NUL and then no magic that is known.
+    /// A NUL that begins no known magic.
     #[error("it begins with a NUL, but is no packet")]
     UnknownMagic,
-    /// Somebody speaks TLS.
+    /// A TLS handshake.
     #[error("a TLS hello, where no TLS was expected")]
     TlsHello,
-    /// A packet of the draft, after something else.
+    /// A packet of the draft after something else.
     #[error("a packet of the draft on a connection that spoke today's protocol")]
     Switched,
     /// A line above the limit.
     #[error("a line has at most {bytes_max} bytes")]
     LineTooLong {
-        /// How many are allowed.
+        /// The limit.
         bytes_max: usize,
     },
-    /// A packet of today's protocol above the limit.
+    /// A packet of the current protocol above the limit.
     #[error("a packet has at most {bytes_max} bytes, not {bytes}")]
     TooLarge {
-        /// How many it announced.
+        /// The size that its header announced.
         bytes: u32,
-        /// How many are allowed.
+        /// The limit.
         bytes_max: u32,
     },
-    /// Something was wrong with a packet of the draft: its magic, its type or its size.
+    /// A packet of the draft with a wrong magic, type or size.
     #[error("{0}")]
     Draft(draft::Error),
 }
 
 impl FramingError {
-    /// Writes what the peer is told before the connection ends: an error where its language has one for this, else nothing.
+    /// Appends the last reply before the connection ends: an error packet where the protocol has one, else
+    /// nothing.
     pub fn encode_reply(&self, draft_magic: draft::Magic, out: &mut BytesMut) {
         match *self {
             FramingError::TooLarge { bytes, bytes_max } => {
@@ -90,20 +94,22 @@ impl FramingError {
     }
 }
 
-/// Cuts what was read into packets and lines. What comes in small pieces is looked at once, and nothing is set aside for what was only announced.
+/// Incremental parser for packets and lines. It examines bytes that arrive in small pieces once, and
+/// allocates nothing for a size that was only announced.
 ///
-/// Data are slices of the buffer and keep all of it in memory while they live. That is right for what is answered at once; what is to be kept goes through [`unpinned`].
+/// The data of a packet is a slice of the read buffer and keeps the whole buffer in memory. That is right for
+/// requests that are answered at once; data to be kept goes through [`unpinned`].
 #[derive(Debug)]
 pub struct Parser {
     options: Options,
-    /// The magic of packets to this side, and of those from it.
+    /// The magic of packets in this direction, and in the other.
     expected_magic: [u8; 4],
     opposite_magic: [u8; 4],
     draft_kind_max: u8,
     era: Option<Era>,
-    /// How many bytes of a line have been searched for its end.
+    /// How many bytes of an incomplete line were searched for its end.
     scanned_bytes: usize,
-    /// How many bytes of a refused packet are still to come.
+    /// How many bytes of a misdirected packet are still to come.
     discard_bytes: usize,
 }
 
@@ -125,7 +131,7 @@ enum Prefix {
 }
 
 impl Parser {
-    /// For what clients and workers send.
+    /// Parses what clients and workers send.
     pub fn server(options: Options) -> Parser {
         Parser {
             options,
@@ -138,18 +144,19 @@ impl Parser {
         }
     }
 
-    /// For what a server sends.
+    /// Parses what a server sends.
     pub fn client(options: Options) -> Parser {
         let server = Parser::server(options);
         Parser { expected_magic: RESPONSE, opposite_magic: REQUEST, draft_kind_max: draft::ERROR, ..server }
     }
 
-    /// Takes the next packet or line out of the buffer, if all of it is there. After an error it has no more to say than the same error.
+    /// Takes the next packet or line out of the buffer, if it is complete. After an error it returns the same
+    /// error again.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, FramingError> {
         if self.discard_bytes > 0 {
-            let there = self.discard_bytes.min(buffer.len());
-            buffer.advance(there);
-            self.discard_bytes -= there;
+            let available = self.discard_bytes.min(buffer.len());
+            buffer.advance(available);
+            self.discard_bytes -= available;
         }
         if buffer.is_empty() {
             return Ok(None);
@@ -172,7 +179,8 @@ impl Parser {
         }
     }
 
-    /// How many more bytes are known to be on their way for the packet that the buffer begins with: a hint for reading, and no more than its sender's word.
+    /// How many bytes are missing to complete the packet at the beginning of the buffer: a hint for reading,
+    /// based on what its sender announced.
     pub fn bytes_wanted(&self, buffer: &[u8]) -> usize {
         let header = match (self.era, self.prefix(buffer)) {
             _ if self.discard_bytes > 0 || self.scanned_bytes > 0 => return 0,
@@ -184,7 +192,7 @@ impl Parser {
         whole.saturating_sub(buffer.len())
     }
 
-    /// Says what the bytes begin with, as soon as that is certain.
+    /// Classifies the first bytes, as soon as that is certain.
     fn prefix(&self, bytes: &[u8]) -> Option<Prefix> {
         let seen = &bytes[..bytes.len().min(4)];
         let draft = self.options.draft_magic.bytes();
@@ -247,11 +255,11 @@ impl Parser {
 
     fn line(&mut self, buffer: &mut BytesMut) -> Result<Option<Incoming>, FramingError> {
         let bytes_max = self.options.line_bytes_max;
-        // No further than a line and its end can reach.
-        let reach = &buffer[..buffer.len().min(bytes_max.saturating_add(2))];
-        let end = reach[self.scanned_bytes..].iter().position(|byte| *byte == b'\n');
-        let seen = end.map_or(reach, |end| &reach[..self.scanned_bytes + end]);
-        // A CR at the end does not count, even while it is not known that the line ends there.
+        // As far as a line of the allowed length and its end can reach.
+        let window = &buffer[..buffer.len().min(bytes_max.saturating_add(2))];
+        let end = window[self.scanned_bytes..].iter().position(|byte| *byte == b'\n');
+        let seen = end.map_or(window, |end| &window[..self.scanned_bytes + end]);
+        // A CR at the end does not count, even before it is known that the line ends there.
         let line_bytes = seen.strip_suffix(b"\r").unwrap_or(seen).len();
         if line_bytes > bytes_max {
             return Err(FramingError::LineTooLong { bytes_max });
@@ -269,13 +277,13 @@ impl Parser {
     }
 }
 
-/// The length at the end of a header, if the header is there.
+/// The length at the end of a header, if the header is complete.
 fn data_bytes(buffer: &[u8], header: usize) -> Option<u32> {
     let length = buffer.get(header - 4..header)?;
     Some(u32::from_be_bytes([length[0], length[1], length[2], length[3]]))
 }
 
-/// Takes a header and the data behind it, and gives the data, if all is there.
+/// Takes a header and its data out of the buffer, and returns the data if it is complete.
 fn take(buffer: &mut BytesMut, header: usize, bytes: usize) -> Option<Bytes> {
     if buffer.len() - header < bytes {
         return None;
@@ -285,8 +293,9 @@ fn take(buffer: &mut BytesMut, header: usize, bytes: usize) -> Option<Bytes> {
     Some(if bytes == 0 { Bytes::new() } else { buffer.split_to(bytes).freeze() })
 }
 
-/// Bytes to be kept. What was decoded is a slice of the buffer it was read into, so a hundred bytes could hold on to hundreds of thousands: this copies them. Only what is large enough to be most of a buffer
-/// stays a slice.
+/// Detaches decoded bytes that are to be kept from the read buffer. A slice of a hundred bytes would pin a
+/// buffer of hundreds of thousands, so small slices are copied; only those that are most of a buffer stay
+/// slices.
 pub fn unpinned(bytes: &Bytes) -> Bytes {
     if bytes.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(bytes) } else { bytes.clone() }
 }

@@ -1,23 +1,25 @@
-//! Functions are bytes, queues are text: what is no text is written so that it can be read back.
+//! Function names as queue names: Gearman's functions are bytes, queues are text. Bytes that are not UTF-8
+//! are mapped to private-use characters, reversibly.
 
 use std::borrow::Cow;
 
 use geartrain_core::{BadName, Klass, QueueName};
 
-/// The first of the 256 characters that stand for one byte each. Nobody uses them: they are the last of a plane that is left to private use.
+/// The first of 256 characters that stand for one byte each: the end of the last private-use plane, which is
+/// practically unused.
 const BYTE_CHARS: u32 = 0x10_FF00;
 
-/// The queue that a function is.
+/// The queue for a function.
 pub(crate) fn queue(function: &[u8]) -> Result<QueueName, BadName> {
     QueueName::of_function(text(function))
 }
 
-/// What its jobs are done by.
+/// The klass of a function's jobs.
 pub(crate) fn klass(queue: &QueueName) -> Result<Klass, BadName> {
     Klass::of_function(queue.as_str())
 }
 
-/// The function that a queue is.
+/// The function for a queue.
 pub(crate) fn bytes(queue: &QueueName) -> Cow<'_, [u8]> {
     let text = queue.as_str();
     if !text.chars().any(is_byte_char) {
@@ -65,11 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_as_it_is_and_everything_else_can_be_read_back() {
+    fn utf8_names_are_unchanged_and_other_bytes_round_trip() {
         assert_eq!(queue("größe".as_bytes()).expect("a good name").as_str(), "größe");
-        let strange: [&[u8]; 4] =
+        let names: [&[u8]; 4] =
             [b"\xff\xfe", b"a\x80b", "x\u{10ff41}y".as_bytes(), b"\xf4\x8f\xbc\xff mixed \xc3"];
-        for function in strange {
+        for function in names {
             let queue = queue(function).expect("a good name");
             assert_eq!(bytes(&queue), function);
         }
@@ -77,9 +79,9 @@ mod tests {
 
     #[test]
     fn two_functions_are_never_one_queue() {
-        // What stands for a byte must not be taken for the byte that it stands for.
-        let pretender = "\u{10ffff}".as_bytes();
-        assert_ne!(queue(pretender), queue(b"\xff"));
-        assert_eq!(bytes(&queue(pretender).expect("a good name")), pretender);
+        // A character that stands for a byte must not become that byte.
+        let lookalike = "\u{10ffff}".as_bytes();
+        assert_ne!(queue(lookalike), queue(b"\xff"));
+        assert_eq!(bytes(&queue(lookalike).expect("a good name")), lookalike);
     }
 }

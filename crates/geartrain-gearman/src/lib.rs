@@ -1,7 +1,9 @@
-//! Gearman's three languages, without a socket: bytes to packets and lines, and back.
+//! Gearman: the protocol codecs, the front-end ([`front`]), and any Gearman server as a backend ([`client`]).
 //!
-//! Today's binary protocol ([`packet`]), the draft of 2005 ([`draft`]) and lines for administrators ([`text`]) come in over one port. A [`Parser`] finds out which it is
-//! and cuts what was read into pieces; each piece is then decoded by its own module. Both ends are here: a server decodes requests and encodes responses, a client the other way round.
+//! Three protocols share one port: the current binary protocol ([`packet`]), the draft of 2005 ([`draft`])
+//! and admin commands in text lines ([`text`]). A [`Parser`] detects the protocol and cuts the received bytes
+//! into packets and lines, which the module of the protocol decodes. The codecs serve both sides and use no
+//! socket: a server decodes requests and encodes responses, a client does the reverse.
 //!
 //! ```
 //! use bytes::BytesMut;

@@ -1,6 +1,7 @@
-//! Lines for administrators: what they may ask, and the exact form of the answers.
+//! Admin commands in text lines, and the exact bytes of their replies.
 //!
-//! An answer goes out in one piece: some clients stop to read when nothing comes for some milliseconds. So all of it is written into one buffer first.
+//! A reply is written into one buffer and sent in one piece: some clients stop reading after a pause of a few
+//! milliseconds.
 //!
 //! ```
 //! use bytes::{Bytes, BytesMut};
@@ -25,10 +26,10 @@ use bytes::{Bytes, BytesMut};
 
 use crate::packet;
 
-/// The most words of a command that takes any.
+/// The most arguments that are examined.
 const ARGUMENTS_MAX: usize = 5;
 
-/// What an administrator asks for.
+/// An admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// `status`: a list of [`Line::Status`].
@@ -47,24 +48,24 @@ pub enum Command {
     Clients,
     /// `cancel job HANDLE`.
     CancelJob {
-        /// Which.
+        /// The job to cancel.
         handle: Bytes,
     },
     /// `create function NAME`.
     CreateFunction {
-        /// Which.
+        /// The function's name.
         function: Bytes,
     },
     /// `drop function NAME`.
     DropFunction {
-        /// Which.
+        /// The function's name.
         function: Bytes,
     },
     /// `maxqueue NAME [N | HIGH NORMAL LOW]`.
     MaxQueue {
-        /// Of which function.
+        /// The function's name.
         function: Bytes,
-        /// How many jobs there may be for one more to be taken.
+        /// The limits per priority.
         limits: QueueLimits,
     },
     /// `getpid`: answered with a [value](write_value).
@@ -75,12 +76,12 @@ pub enum Command {
     Version,
     /// `shutdown [graceful]`.
     Shutdown {
-        /// Whether the jobs are to be done first.
+        /// Whether to wait until all jobs have ended.
         graceful: bool,
     },
 }
 
-/// For each priority, from how many jobs of a function on no other is taken. None is no limit.
+/// For each priority, how many jobs of a function may exist for another to be accepted. `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct QueueLimits {
     /// For high priority.
@@ -91,25 +92,25 @@ pub struct QueueLimits {
     pub low: Option<u64>,
 }
 
-/// An answer that begins with ERR. Some have a code, some a text, some both: clients look for exactly these.
+/// A reply that begins with ERR. Some have a code, some a text, some both: clients match exactly these.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ErrorReply {
-    /// No such command: its first word.
+    /// An unknown command: its first word.
     #[error("UNKNOWN_COMMAND Unknown+server+command{}", String::from_utf8_lossy(.0))]
     UnknownCommand(Bytes),
-    /// Too few words, or too many, or not those that this command takes.
+    /// Too few arguments, too many, or wrong ones.
     #[error("INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+{0}")]
     InvalidArguments(&'static str),
-    /// `show` something that cannot be shown.
+    /// An unknown argument of `show`.
     #[error("UNKNOWN_SHOW_ARGUMENTS")]
     UnknownShow,
-    /// `cancel` something that is no job.
+    /// An unknown argument of `cancel`.
     #[error("UNKNOWN_ERROR")]
     UnknownCancel,
-    /// `cancel job` of a job that is not there.
+    /// `cancel job` of an unknown job.
     #[error("UNKNOWN_JOB")]
     UnknownJob,
-    /// `drop function` of a function that is not there.
+    /// `drop function` of an unknown function.
     #[error("function not found")]
     FunctionNotFound,
     /// `drop function` of a function with workers or jobs.
@@ -122,88 +123,88 @@ pub enum ErrorReply {
 pub enum Line<'a> {
     /// Of `status`.
     Status {
-        /// Its name.
+        /// The function's name.
         function: &'a [u8],
-        /// Its jobs, with those that are running.
+        /// Unfinished jobs, including running ones.
         total: u64,
-        /// Those that are running.
+        /// Running jobs.
         running: u64,
-        /// The workers that can do it.
+        /// Workers that offer it.
         workers: u64,
     },
     /// Of `prioritystatus`. Running jobs do not count.
     PriorityStatus {
-        /// Its name.
+        /// The function's name.
         function: &'a [u8],
-        /// Its jobs of high priority.
+        /// Jobs of high priority.
         high: u64,
-        /// Its jobs of normal priority.
+        /// Jobs of normal priority.
         normal: u64,
-        /// Its jobs of low priority.
+        /// Jobs of low priority.
         low: u64,
-        /// The workers that can do it.
+        /// Workers that offer it.
         workers: u64,
     },
     /// Of `workers`.
     Connection {
         /// A number that no other open connection has.
         number: u64,
-        /// Where it comes from.
+        /// The peer's address.
         address: IpAddr,
-        /// What it calls itself. Blanks would be taken for the end of it, and are shown as `_` too; nothing as `-`.
+        /// The client ID. Blanks would end it and are shown as `_` too; an empty one as `-`.
         id: &'a [u8],
-        /// What it can do.
+        /// The functions that it offers.
         functions: &'a [&'a [u8]],
     },
     /// Of `show jobs`.
     Job {
-        /// Which.
+        /// The job's handle.
         handle: &'a [u8],
-        /// How often it came back.
+        /// How often it was retried.
         retries: u64,
-        /// Whether nobody wants it any more.
+        /// Whether its clients are gone.
         ignored: bool,
-        /// Whether it is done in the background.
+        /// Whether it is a background job.
         queued: bool,
     },
     /// Of `show unique jobs`.
     Unique {
-        /// Of a job.
+        /// The job's unique ID.
         unique: &'a [u8],
     },
     /// Of `jobs`.
     Attached {
-        /// What it does.
+        /// The job's function.
         function: &'a [u8],
         /// Its unique ID.
         unique: &'a [u8],
-        /// Who does it.
+        /// The worker that runs it.
         worker: Option<SocketAddr>,
-        /// How many wait for its news.
+        /// How many clients wait for it.
         listeners: u64,
     },
     /// Of `clients`: a connection.
     Client {
-        /// Where it comes from.
+        /// The client's address.
         address: SocketAddr,
     },
-    /// Of `clients`: a job whose news the connection above waits for.
+    /// Of `clients`: a job that the client above waits for.
     ClientJob {
-        /// What it does.
+        /// The job's function.
         function: &'a [u8],
         /// Its unique ID.
         unique: &'a [u8],
-        /// Who does it.
+        /// The worker that runs it.
         worker: Option<SocketAddr>,
     },
 }
 
 impl Command {
-    /// Understands a line. Where nobody may stop the server by a word, `shutdown` is not known.
+    /// Parses a line. Without `shutdown_allowed`, `shutdown` is an unknown command.
     pub fn parse(line: &Bytes, shutdown_allowed: bool) -> Result<Command, ErrorReply> {
         let first = first_word(line);
         let unknown = || ErrorReply::UnknownCommand(line.slice_ref(first));
-        // With the first word, one more than any command takes: enough to know that there are too many.
+        // One more than any command takes: enough to see that there are too many.
         let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         let arguments: Vec<&[u8]> = words.skip(1).take(ARGUMENTS_MAX).collect();
         let name = |bytes: &[u8]| line.slice_ref(bytes);
@@ -244,7 +245,7 @@ impl Command {
     }
 }
 
-/// The first word of a line. A blank at the beginning ends one that is empty, and there is no such command.
+/// The first word of a line. It is empty if the line begins with a blank, which is no command.
 pub(crate) fn first_word(line: &[u8]) -> &[u8] {
     line.split(|byte| *byte == b' ').next().unwrap_or_default()
 }
@@ -253,7 +254,7 @@ fn can_be_function(name: &[u8]) -> bool {
     packet::check_function(name).is_ok()
 }
 
-/// All first words there are.
+/// The first words of all commands.
 const COMMANDS: [&str; 14] = [
     "status",
     "prioritystatus",
@@ -272,7 +273,8 @@ const COMMANDS: [&str; 14] = [
 ];
 
 impl QueueLimits {
-    /// None, one for all, or one for each. One that is no number is refused: a slip of the finger should not lift a limit.
+    /// No limit, one for all priorities, or one for each. Anything that is not a number is refused: a typing
+    /// error must not remove a limit.
     fn read(words: &[&[u8]]) -> Option<QueueLimits> {
         let number = |word: &[u8]| {
             let number: i64 = std::str::from_utf8(word).ok()?.parse().ok()?;
@@ -290,11 +292,11 @@ impl QueueLimits {
 }
 
 impl ErrorReply {
-    /// Writes the answer.
+    /// Appends the reply.
     pub fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"ERR ");
         match self {
-            // The word as it came: bytes, not text.
+            // The word is bytes, not text.
             ErrorReply::UnknownCommand(word) => {
                 out.extend_from_slice(b"UNKNOWN_COMMAND Unknown+server+command");
                 out.extend_from_slice(word);
@@ -305,25 +307,26 @@ impl ErrorReply {
     }
 }
 
-/// Writes the answer to what was done and says no more. Not with a CR as well: a whole family of clients compares with the bare word.
+/// Appends the reply to a command that returns nothing. Without a CR: a whole family of clients compares with
+/// a bare `OK` line.
 pub fn write_ok(out: &mut BytesMut) {
     out.extend_from_slice(b"OK\n");
 }
 
-/// Writes the answer that is one value.
+/// Appends a reply of one value.
 pub fn write_value(out: &mut BytesMut, value: impl Display) {
     out.extend_from_slice(b"OK ");
     display(out, value);
     out.extend_from_slice(b"\n");
 }
 
-/// Writes the end of a list.
+/// Appends the end of a list.
 pub fn write_end(out: &mut BytesMut) {
     out.extend_from_slice(b".\n");
 }
 
 impl Line<'_> {
-    /// Writes the line.
+    /// Appends the line.
     pub fn write(&self, out: &mut BytesMut) {
         match *self {
             Line::Status { function, total, running, workers } => {
@@ -335,10 +338,11 @@ impl Line<'_> {
                 numbers(out, &[high, normal, low, workers]);
             }
             Line::Connection { number, address, id, functions } => {
-                // An address that IPv4 is only dressed up as is shown undressed.
+                // An IPv4 address mapped into IPv6 is shown as IPv4.
                 display(out, format_args!("{number} {} ", address.to_canonical()));
-                let shown = |byte: &u8| if byte.is_ascii_graphic() || *byte >= 0x80 { *byte } else { b'_' };
-                out.extend(if id.is_empty() { b"-" } else { id }.iter().map(shown));
+                let printable =
+                    |byte: &u8| if byte.is_ascii_graphic() || *byte >= 0x80 { *byte } else { b'_' };
+                out.extend(if id.is_empty() { b"-" } else { id }.iter().map(printable));
                 out.extend_from_slice(b" :");
                 for function in functions {
                     out.extend_from_slice(b" ");
@@ -367,8 +371,8 @@ impl Line<'_> {
 }
 
 fn field(out: &mut BytesMut, bytes: &[u8]) {
-    let shown = |byte: &u8| if matches!(byte, b'\t' | b'\n' | b'\r') { b'_' } else { *byte };
-    out.extend(bytes.iter().map(shown));
+    let printable = |byte: &u8| if matches!(byte, b'\t' | b'\n' | b'\r') { b'_' } else { *byte };
+    out.extend(bytes.iter().map(printable));
 }
 
 fn numbers(out: &mut BytesMut, numbers: &[u64]) {

@@ -1,21 +1,22 @@
-//! A packet on its way into a buffer. Both generations of packets end their header with a length, which is filled in last.
+//! Packet writer. The headers of both protocol generations end with the length of the data, which is filled
+//! in last.
 
 use std::fmt::{Display, Write};
 
 use bytes::BytesMut;
 
-/// Why something cannot be said in a packet.
+/// Why a packet cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// A NUL ends an argument, so one inside would make two of it.
+    /// A NUL ends an argument, so one inside would split it.
     #[error("the {0} holds a NUL")]
     Nul(&'static str),
-    /// The length of a packet has 32 bits.
+    /// The length field has 32 bits.
     #[error("a packet holds less than 4 GiB")]
     TooLarge,
 }
 
-/// Writes one packet. What cannot be written leaves the buffer as it was.
+/// Writes one packet. On an error the buffer is left as it was.
 pub(crate) struct Writer<'a> {
     out: &'a mut BytesMut,
     start: usize,
@@ -24,7 +25,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins with a header, of which only the length is missing.
+    /// Writes a header, except for the length.
     pub(crate) fn begin(out: &'a mut BytesMut, header: &[&[u8]]) -> Writer<'a> {
         let start = out.len();
         for part in header {
@@ -35,7 +36,7 @@ impl<'a> Writer<'a> {
         Writer { out, start, data }
     }
 
-    /// An argument that others follow.
+    /// Appends an argument and its NUL.
     pub(crate) fn argument(self, name: &'static str, bytes: impl AsRef<[u8]>) -> Result<Self, EncodeError> {
         let bytes = bytes.as_ref();
         if bytes.contains(&0) {
@@ -46,25 +47,25 @@ impl<'a> Writer<'a> {
         Ok(self.raw(&[0]))
     }
 
-    /// A number that other arguments follow.
+    /// Appends a number and its NUL.
     pub(crate) fn number(self, number: impl Display) -> Self {
         self.display(number).raw(&[0])
     }
 
-    /// Bytes as they are.
+    /// Appends bytes.
     pub(crate) fn raw(self, bytes: &[u8]) -> Self {
         self.out.extend_from_slice(bytes);
         self
     }
 
-    /// Text as it is.
+    /// Appends text.
     pub(crate) fn display(self, text: impl Display) -> Self {
         // Writing into memory cannot fail.
         let _ = write!(self.out, "{text}");
         self
     }
 
-    /// The last argument, where it names something: a NUL would be taken for the end of the name.
+    /// Finishes with an argument that is a name, in which a NUL would end the name.
     pub(crate) fn finish_with_name(
         self,
         name: &'static str,
@@ -75,10 +76,10 @@ impl<'a> Writer<'a> {
         writer.finish()
     }
 
-    /// The last argument, which may hold anything.
+    /// Finishes with an argument that may hold anything.
     pub(crate) fn finish_with(self, bytes: impl AsRef<[u8]>) -> Result<(), EncodeError> {
         let bytes = bytes.as_ref();
-        // Looked at before the copy, which would be as large.
+        // Checked before the copy, which would be as large.
         if u32::try_from(self.out.len() - self.data + bytes.len()).is_err() {
             self.out.truncate(self.start);
             return Err(EncodeError::TooLarge);

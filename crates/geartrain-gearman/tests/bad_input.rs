@@ -1,4 +1,4 @@
-//! What makes no sense gets an error or the end of the connection, and nobody else notices.
+//! Bad input is answered with an error or the end of the connection, and disturbs no other connection.
 use crate::common;
 
 use common::Server;
@@ -16,7 +16,7 @@ async fn expect_error(peer: &mut common::Peer, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_packet_that_makes_no_sense_is_answered_and_the_connection_goes_on() {
+async fn an_invalid_packet_is_answered_with_an_error_and_the_connection_stays_open() {
     let server = Server::start().await;
     let mut peer = server.peer().await;
     let long = [b"f\0", &[b'u'; 65][..], b"\0"].concat();
@@ -35,16 +35,16 @@ async fn a_packet_that_makes_no_sense_is_answered_and_the_connection_goes_on() {
         (packet(18, &long), "ARGUMENT_TOO_LARGE"),
         (packet(36, b"f\0\x0099999999999999999999\0x"), "INVALID_ARGUMENT"),
         (packet(26, b"streaming"), "UNKNOWN_OPTION"),
-        (packet(13, b"H:nobody:1\0x"), "JOB_NOT_FOUND"),
-        (packet(28, b"H:nobody:1\0x"), "JOB_NOT_FOUND"),
-        (packet(25, b"H:nobody:1\0x"), "JOB_NOT_FOUND"),
-        (packet(14, b"H:nobody:1"), "JOB_NOT_FOUND"),
+        (packet(13, b"H:unknown:1\0x"), "JOB_NOT_FOUND"),
+        (packet(28, b"H:unknown:1\0x"), "JOB_NOT_FOUND"),
+        (packet(25, b"H:unknown:1\0x"), "JOB_NOT_FOUND"),
+        (packet(14, b"H:unknown:1"), "JOB_NOT_FOUND"),
     ] {
         peer.raw(&bytes).await;
         expect_error(&mut peer, code).await;
         peer.sync().await;
     }
-    // A promise that makes no difference is not answered.
+    // ALL_YOURS is not answered.
     peer.raw(&packet(24, b"")).await;
     peer.sync().await;
     assert!(server.peer().await.list("status").await.is_empty());
@@ -52,12 +52,12 @@ async fn a_packet_that_makes_no_sense_is_answered_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn what_has_no_end_or_no_beginning_ends_the_connection() {
+async fn bytes_that_cannot_be_framed_end_the_connection() {
     let server = Server::with(Options { packet_bytes_max: 1_000, ..Options::default() }).await;
     let mut bystander = server.peer().await;
     for bytes in [&b"\0XYZ\0\0\0\x01\0\0\0\0"[..], b"\x16\x03\x01\x02\0", &[b'x'; 9_000]] {
         let mut peer = server.peer().await;
-        // The rest may come too late to be read.
+        // The server may have closed the connection already.
         let _ = tokio::io::AsyncWriteExt::write_all(&mut peer.stream, bytes).await;
         assert!(peer.is_closed().await, "{:02x?}", &bytes[..4]);
     }
@@ -65,7 +65,7 @@ async fn what_has_no_end_or_no_beginning_ends_the_connection() {
     peer.raw(b"\0REQ\0\0\0\x10\0\x0f\xff\xff").await;
     expect_error(&mut peer, "ARGUMENT_TOO_LARGE").await;
     assert!(peer.is_closed().await);
-    // A connection that spoke one language does not change to the draft.
+    // A connection of the current protocol cannot switch to the draft.
     let mut peer = server.peer().await;
     peer.sync().await;
     peer.raw(b"\0GRM\x06\0\0\0\0").await;
@@ -75,7 +75,7 @@ async fn what_has_no_end_or_no_beginning_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn one_byte_at_a_time_is_as_good_as_all_at_once_and_languages_mix() {
+async fn requests_may_arrive_byte_by_byte_and_mix_packets_with_lines() {
     let server = Server::start().await;
     let mut bytes = b"version\n".to_vec();
     bytes.extend(packet(16, b"hello"));
@@ -105,7 +105,7 @@ async fn one_byte_at_a_time_is_as_good_as_all_at_once_and_languages_mix() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_half_way_gets_all_answers() {
+async fn a_half_closed_connection_gets_all_replies() {
     let server = Server::start().await;
     for _ in 0..100 {
         let mut peer = server.peer().await;
@@ -120,7 +120,7 @@ async fn whoever_hangs_up_half_way_gets_all_answers() {
 }
 
 #[tokio::test]
-async fn a_flood_of_abilities_is_bounded() {
+async fn the_number_of_functions_per_worker_is_bounded() {
     let server = Server::start().await;
     let mut worker = server.peer().await;
     for number in 0..1_100 {
@@ -136,27 +136,27 @@ async fn a_flood_of_abilities_is_bounded() {
 }
 
 #[tokio::test]
-async fn random_bytes_harm_nobody() {
+async fn random_bytes_disturb_no_other_connection() {
     let seed = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = seed.map_or(0..300, |seed: u64| seed..seed + 1);
     let server = Server::start().await;
     let mut bystander = server.worker("bystander").await;
     for seed in seeds {
-        let mut chance = Rng::with_seed(seed);
+        let mut rng = Rng::with_seed(seed);
         let mut bytes = Vec::new();
-        for _ in 0..chance.usize(1..20) {
-            let mut data = vec![0; chance.usize(0..40)];
-            chance.fill(&mut data);
-            if chance.bool() {
-                data.iter_mut().for_each(|byte| *byte = *chance.choice(b"\0f1-H:lap".iter()).unwrap());
+        for _ in 0..rng.usize(1..20) {
+            let mut data = vec![0; rng.usize(0..40)];
+            rng.fill(&mut data);
+            if rng.bool() {
+                data.iter_mut().for_each(|byte| *byte = *rng.choice(b"\0f1-H:lap".iter()).unwrap());
             }
-            match chance.u8(0..10) {
+            match rng.u8(0..10) {
                 0 => bytes.extend(&data),
                 1 => bytes.extend([&data[..], b"\n"].concat()),
                 2 => bytes.extend(
-                    [&b"\0GRM"[..], &[chance.u8(0..16)], &(data.len() as u32).to_be_bytes(), &data].concat(),
+                    [&b"\0GRM"[..], &[rng.u8(0..16)], &(data.len() as u32).to_be_bytes(), &data].concat(),
                 ),
-                _ => bytes.extend(packet(chance.u32(0..45), &data)),
+                _ => bytes.extend(packet(rng.u32(0..45), &data)),
             }
         }
         let mut peer = server.peer().await;

@@ -1,4 +1,4 @@
-//! The client, against a front-end of our own and against gearmand: put, work, wait, and ask.
+//! The client against our own front-end and against gearmand: put, work, wait, and ask.
 use crate::common;
 use crate::workers;
 
@@ -13,7 +13,7 @@ use geartrain_core::{
     Workers,
 };
 use geartrain_gearman::client::GearmanBackend;
-use workers::{complete, each_kind, jid_of, pop, pop_one, put, queue, refusal, run, with_terms, worker};
+use workers::{complete, each_kind, jid_of, pop, pop_one, put, queue, refusal, run, with_options, worker};
 
 const WAITER: ResultWaiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
 
@@ -52,12 +52,12 @@ async fn a_job_is_put_popped_and_completed() {
 }
 
 #[tokio::test]
-async fn whoever_waits_hears_everything_and_how_it_ended() {
+async fn a_waiting_client_receives_all_reports_and_the_result() {
     for server in each_kind().await {
         let backend = server.connect().await;
         let mut stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
-        let terms = PutOptions { attach: Some(WAITER), ..PutOptions::default() };
-        let jid = jid_of(&backend, with_terms(put("resize", "cat"), terms)).await;
+        let options = PutOptions { attach: Some(WAITER), ..PutOptions::default() };
+        let jid = jid_of(&backend, with_options(put("resize", "cat"), options)).await;
         let job = pop_one(&backend, "resize").await.unwrap();
         let chunk = |kind, bytes: &str| Chunk {
             jid: jid.clone(),
@@ -69,7 +69,7 @@ async fn whoever_waits_hears_everything_and_how_it_ended() {
         run(&backend, chunk(ChunkKind::Warning, "dim")).await;
         let progress = Progressed { portion: Portion::new(1, 2).unwrap(), seconds_left: None };
         run(&backend, Progress::new(jid.clone(), job.holder(), progress)).await;
-        // Whoever looks whether they still wait is told that they do.
+        // An attach of a waiter that is attached already succeeds.
         let attach = || Attach { jid: jid.clone(), waiter: WAITER };
         assert_eq!(run(&backend, attach()).await, AttachReply::Attached);
         run(&backend, complete(&job, "whole")).await;
@@ -92,18 +92,18 @@ async fn whoever_waits_hears_everything_and_how_it_ended() {
 }
 
 #[tokio::test]
-async fn whoever_waits_hears_why_it_failed() {
+async fn a_waiting_client_receives_the_failure_reason() {
     for server in each_kind().await {
         let backend = server.connect().await;
         let mut stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
         for (number, message, heard) in [
             (1, "no such cat", ("gearman-exception", "no such cat")),
-            (2, "", ("gearman-fail", "its worker, or its server, said no more than that")),
+            (2, "", ("gearman-fail", "the worker or the server reported a failure without a reason")),
         ] {
             let attach = Some(ResultWaiter { number, ..WAITER });
             jid_of(
                 &backend,
-                with_terms(put("resize", "cat"), PutOptions { attach, ..PutOptions::default() }),
+                with_options(put("resize", "cat"), PutOptions { attach, ..PutOptions::default() }),
             )
             .await;
             let job = pop_one(&backend, "resize").await.unwrap();
@@ -117,36 +117,37 @@ async fn whoever_waits_hears_why_it_failed() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_waits_for_any_more_is_not_done() {
+async fn an_abandoned_foreground_job_is_not_run() {
     for server in each_kind().await {
         let backend = server.connect().await;
         let stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
         let attach =
             |number| PutOptions { attach: Some(ResultWaiter { number, ..WAITER }), ..PutOptions::default() };
         for number in 0..3 {
-            jid_of(&backend, with_terms(put("resize", "cat"), attach(number))).await;
+            jid_of(&backend, with_options(put("resize", "cat"), attach(number))).await;
         }
         let kept = jid_of(&backend, put("resize", "dog")).await;
         let one = DetachScope::One(ResultWaiter { number: 0, ..WAITER });
         assert_eq!(run(&backend, Detach { scope: one }).await, 1);
         assert_eq!(run(&backend, Detach { scope: one }).await, 0);
         drop(stream);
-        // The server hears of it when it reads that the connections are closed, and may hand out such a job until then. The application's own is left.
+        // The server may assign such a job until it has read that the connections are closed. The job that no
+        // client waits for stays.
         server.until_connected(1).await;
-        server.until_it_has(&backend, "resize", 1).await;
+        server.until_it_has_jobs(&backend, "resize", 1).await;
         assert_eq!(pop_one(&backend, "resize").await.unwrap().jid, kept);
-        let refused = refusal(&backend, with_terms(put("resize", "cat"), attach(9))).await;
-        assert_eq!(refused.to_string(), "waiter has no stream to be told through");
+        let refused = refusal(&backend, with_options(put("resize", "cat"), attach(9))).await;
+        assert_eq!(refused.to_string(), "waiter has no open result stream");
     }
 }
 
 #[tokio::test]
-async fn the_same_key_is_the_same_job() {
+async fn puts_with_the_same_key_are_one_job() {
     for server in each_kind().await {
         let backend = server.connect().await;
         let keyed = || PutOptions { unique: Some(UniqueKey::new("cat-7").unwrap()), ..PutOptions::default() };
-        let first = jid_of(&backend, with_terms(put("resize", "cat"), keyed())).await;
-        let second = jid_of(&backend, with_terms(put("resize", "dog"), keyed())).await;
+        let first = jid_of(&backend, with_options(put("resize", "cat"), keyed())).await;
+        let second = jid_of(&backend, with_options(put("resize", "dog"), keyed())).await;
         assert_eq!(first, second);
         let key = || UniqueKey::new("cat-7").unwrap();
         let asked = run(&backend, Status { of: StatusOf::Unique(queue("resize"), key()) }).await.unwrap();
@@ -159,7 +160,7 @@ async fn the_same_key_is_the_same_job() {
 }
 
 #[tokio::test]
-async fn more_important_jobs_go_first_and_reducers_come_along() {
+async fn jobs_are_popped_by_priority_and_carry_their_reducer() {
     for server in each_kind().await {
         let backend = server.connect().await;
         for (payload, priority) in [("low", -1), ("normal", 0), ("high", 5)] {
@@ -175,7 +176,10 @@ async fn more_important_jobs_go_first_and_reducers_come_along() {
         assert_eq!(order, ["high", "normal", "low"]);
         jid_of(
             &backend,
-            with_terms(put("sum", "1"), PutOptions { metadata: Some("add".into()), ..PutOptions::default() }),
+            with_options(
+                put("sum", "1"),
+                PutOptions { metadata: Some("add".into()), ..PutOptions::default() },
+            ),
         )
         .await;
         let job = pop_one(&backend, "sum").await.unwrap();
@@ -184,7 +188,7 @@ async fn more_important_jobs_go_first_and_reducers_come_along() {
 }
 
 #[tokio::test]
-async fn several_jobs_come_from_several_queues_at_once() {
+async fn one_pop_takes_several_jobs_from_several_queues() {
     for server in each_kind().await {
         let backend = server.connect().await;
         for name in ["a", "b", "c"] {
@@ -205,13 +209,13 @@ async fn several_jobs_come_from_several_queues_at_once() {
 }
 
 #[tokio::test]
-async fn whoever_sleeps_is_woken_by_a_job() {
+async fn an_idle_worker_is_woken_by_a_job() {
     for server in each_kind().await {
         let (sleeper, other) = (server.connect().await, server.connect().await);
         let asleep = sleeper.pop_or_wait(pop("resize"), Seconds::from(60));
         let waking = async {
-            // A worker that sleeps is one that the server knows.
-            server.until_somebody_can(&other, "resize").await;
+            // An idle worker is one that the server lists.
+            server.until_a_worker_offers(&other, "resize").await;
             jid_of(&other, put("resize", "cat")).await
         };
         let (popped, jid) = tokio::join!(asleep, waking);
@@ -222,20 +226,20 @@ async fn whoever_sleeps_is_woken_by_a_job() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_took_from_a_wait_goes_to_the_next() {
+async fn a_job_assigned_to_a_dropped_wait_goes_to_the_next() {
     for server in each_kind().await {
         let backend = server.connect().await;
         for round in 0..20 {
             let mut waits = Vec::new();
             for _ in 0..5 {
                 let mut wait = backend.pop_or_wait(pop("resize"), Seconds::from(60));
-                // Begun, and then neither asked again nor dropped until the job has been there for some while or other.
+                // Started, then neither polled nor dropped while the job arrives.
                 let _ = tokio::time::timeout(Duration::from_millis(1), &mut wait).await;
                 waits.push(wait);
             }
             let jid = jid_of(&backend, put("resize", "cat")).await;
             if round % 2 == 0 {
-                // It is in the hands of one of them before all are dropped.
+                // The job is assigned to one of the waits before all are dropped.
                 while status(&backend, &jid).await != Some((StateName::Running, None)) {}
             }
             drop(waits);
@@ -248,7 +252,7 @@ async fn a_job_that_nobody_took_from_a_wait_goes_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_gone_and_its_worker_is_told() {
+async fn a_cancelled_job_is_removed_and_reports_on_it_are_refused() {
     for server in each_kind().await {
         let backend = server.connect().await;
         let first = jid_of(&backend, put("resize", "cat")).await;
@@ -263,7 +267,7 @@ async fn a_cancelled_job_is_gone_and_its_worker_is_told() {
 }
 
 #[tokio::test]
-async fn only_who_holds_a_job_may_report_on_it() {
+async fn only_the_holder_of_a_job_may_report_on_it() {
     for server in each_kind().await {
         let (mine, theirs) = (server.connect().await, server.connect().await);
         let jid = jid_of(&mine, put("resize", "cat")).await;
@@ -277,7 +281,7 @@ async fn only_who_holds_a_job_may_report_on_it() {
         assert_eq!(refusal(&mine, elsewhere).await, wrong);
         run(&mine, Complete::new(jid, Holder::Worker(worker("w1")))).await;
 
-        // A lock is a connection: with the process that holds it, it is gone.
+        // A lock is a connection: it ends with the process that holds it.
         let jid = jid_of(&mine, put("resize", "dog")).await;
         let job = pop_one(&mine, "resize").await.unwrap();
         drop(mine);
@@ -287,7 +291,7 @@ async fn only_who_holds_a_job_may_report_on_it() {
 }
 
 #[tokio::test]
-async fn queues_and_workers_are_counted_as_far_as_servers_tell() {
+async fn queues_and_workers_are_counted_as_far_as_servers_report_them() {
     for server in each_kind().await {
         let backend = server.connect().await;
         for payload in ["1", "2", "3"] {
@@ -299,7 +303,7 @@ async fn queues_and_workers_are_counted_as_far_as_servers_tell() {
         let all = run(&backend, Queues::default()).await;
         assert!(all.contains(&counts), "{all:?}");
         assert_eq!(run(&backend, RollCall { queue: queue("resize"), klass: None }).await, 1);
-        assert_eq!(run(&backend, RollCall { queue: queue("nobody"), klass: None }).await, 0);
+        assert_eq!(run(&backend, RollCall { queue: queue("unknown"), klass: None }).await, 0);
         let workers = run(&backend, Workers).await;
         assert_eq!(workers.iter().map(|worker| worker.name.as_str()).collect::<Vec<_>>(), ["w1"]);
         let said = run(&backend, Announced { worker: Some(worker("w1")) }).await.remove(0);
@@ -309,7 +313,7 @@ async fn queues_and_workers_are_counted_as_far_as_servers_tell() {
 }
 
 #[tokio::test]
-async fn what_gearman_has_no_notion_of_is_refused_by_name() {
+async fn unsupported_operations_are_refused_by_name() {
     let server = workers::ours().await;
     let backend = server.connect().await;
     let jid = Jid::new("H:lap:1").unwrap();
@@ -319,14 +323,14 @@ async fn what_gearman_has_no_notion_of_is_refused_by_name() {
     );
     assert_eq!(
         refusal(&backend, Attach { jid, waiter: WAITER }).await.to_string(),
-        "the gearman backend cannot wait for a job that somebody else has put"
+        "the gearman backend cannot wait for a job put by another client"
     );
     let error = backend.subscribe().await.err().unwrap();
     assert_eq!(error.to_string(), "the gearman backend cannot tell what happens");
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_server_is_told_in_its_words() {
+async fn a_refusal_quotes_the_server() {
     let server = Server::start().await;
     let mut admin = server.peer().await;
     assert_eq!(admin.ask("maxqueue resize 1").await, "OK");
@@ -336,4 +340,17 @@ async fn a_refusal_of_the_server_is_told_in_its_words() {
     let refused = refusal(&backend, put("resize", "dog")).await.to_string();
     let expected = format!("this was refused by the Gearman server at {}: ", server.address);
     assert!(refused.starts_with(&expected) && refused.contains("QUEUE_ERROR"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_dropped_backend_closes_all_of_its_connections() {
+    let server = workers::ours().await;
+    let backend = server.connect().await;
+    let mut stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
+    let options = PutOptions { attach: Some(WAITER), ..PutOptions::default() };
+    jid_of(&backend, with_options(put("resize", "cat"), options)).await;
+    assert!(pop_one(&backend, "other").await.is_none());
+    drop(backend);
+    server.until_connected(0).await;
+    assert!(stream.next().await.is_err());
 }

@@ -1,4 +1,4 @@
-//! The draft of 2005, byte for byte.
+//! Front-end sessions in the draft of 2005, byte for byte.
 use crate::common;
 
 use common::Server;
@@ -16,12 +16,12 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     let server = Server::at(clock.clone(), Options::default()).await;
     let (mut worker, mut poller, mut waiter) =
         (server.peer().await, server.peer().await, server.peer().await);
-    // Can do resize and thumbgen; is there a job? No. Then it sleeps.
+    // The worker offers resize and thumbgen, asks for a job, gets none, and is idle.
     worker.raw(&hex("00 47 52 4d 01 00 00 00 0f 72 65 73 69 7a 65 00 74 68 75 6d 62 67 65 6e")).await;
     worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
     worker.expect(&hex("00 47 52 4d 07 00 00 00 00")).await;
     worker.raw(&hex("00 47 52 4d 03 00 00 00 00")).await;
-    // A job with a dupkey, whose result is to be kept. It wakes the worker.
+    // A job with a dupkey whose result is stored. It wakes the worker.
     poller
         .raw(&hex("00 47 52 4d 04 00 00 00 12 72 65 73 69 7a 65 00 75 37 2d 67 32 00 00 01 00 01 78"))
         .await;
@@ -29,7 +29,7 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     worker.expect(&hex("00 47 52 4d 00 00 00 00 00")).await;
     worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
     worker.expect(&hex("00 47 52 4d 07 00 00 00 0a 72 65 73 69 7a 65 00 00 01 78")).await;
-    // 1 of 100, 30 seconds left. The busy answer comes when that has been dealt with.
+    // 1 of 100, 30 seconds left. The busy error shows that the report was processed.
     worker.raw(&hex("00 47 52 4d 08 00 00 00 0c 00 00 00 01 00 00 00 64 00 00 00 1e")).await;
     worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
     worker.expect(&hex("00 47 52 4d 0e 00 00 00 06 06 07 62 75 73 79")).await;
@@ -37,7 +37,7 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     poller.expect(&hex("00 47 52 4d 0a 00 00 00 0c 00 00 00 01 00 00 00 64 00 00 00 1e")).await;
     poller.raw(&hex("00 47 52 4d 0c 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
     poller.expect(&hex("00 47 52 4d 0d 00 00 00 05 00 00 00 00 00")).await;
-    // A duplicate is the same job; what it brought is dropped.
+    // A duplicate joins the existing job; its own args are dropped.
     poller
         .raw(&hex("00 47 52 4d 04 00 00 00 14 72 65 73 69 7a 65 00 75 37 2d 67 32 00 00 01 6f 74 68 65 72"))
         .await;
@@ -48,7 +48,7 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     worker.expect(&hex("00 47 52 4d 07 00 00 00 00")).await;
     poller.raw(&hex("00 47 52 4d 0c 00 00 00 07 48 3a 6c 61 70 3a 31")).await;
     poller.expect(&hex("00 47 52 4d 0d 00 00 00 09 00 00 00 04 00 64 6f 6e 65")).await;
-    // A job that somebody waits for: accepted, got further, ended.
+    // An awaited job: accepted, progress, ended.
     waiter.raw(&hex("00 47 52 4d 04 00 00 00 0b 72 65 73 69 7a 65 00 00 00 00 7a")).await;
     waiter.expect(&hex("00 47 52 4d 05 00 00 00 00")).await;
     worker.raw(&hex("00 47 52 4d 06 00 00 00 00")).await;
@@ -65,18 +65,17 @@ async fn the_conversation_of_the_specification_passes_byte_for_byte() {
     server.end().await;
 }
 
-/// A packet of the draft.
 fn packet(kind: u8, data: &[u8]) -> Vec<u8> {
     [&b"\0GRM"[..], &[kind], &(data.len() as u32).to_be_bytes(), data].concat()
 }
 
 #[tokio::test]
-async fn whoever_waits_is_answered_first_and_a_job_goes_with_the_last_who_waits_for_it() {
+async fn a_waiting_client_is_answered_first_and_its_job_ends_with_its_connection() {
     let server = Server::start().await;
     let mut waiter = server.peer().await;
     waiter.raw(&packet(4, b"f\0key\0\0\0one")).await;
     waiter.expect(&packet(5, b"")).await;
-    // What it asks meanwhile is answered after the job.
+    // Requests sent while it waits are answered after the job.
     waiter.raw(&packet(9, b"H:lap:99")).await;
     let mut modern = server.worker("f").await;
     let job = modern.grab().await.unwrap();
@@ -95,7 +94,7 @@ async fn whoever_waits_is_answered_first_and_a_job_goes_with_the_last_who_waits_
 }
 
 #[tokio::test]
-async fn each_mistake_has_its_number() {
+async fn each_error_has_its_code() {
     let server = Server::start().await;
     let mut peer = server.peer().await;
     for (kind, data, code) in [
@@ -114,10 +113,10 @@ async fn each_mistake_has_its_number() {
         let geartrain_gearman::Incoming::Draft(answer) = peer.incoming().await.unwrap() else { panic!() };
         assert_eq!((answer.kind, answer.data[0], answer.data[1]), (14, kind, code), "{answer:?}");
     }
-    // An unknown handle stops whoever polls.
+    // An unknown handle stops a client that polls.
     peer.raw(&packet(12, b"H:lap:99")).await;
     peer.expect(&packet(13, b"\0\0\0\x01\xffunknown handle")).await;
-    // After a hundred of them nobody listens any more.
+    // After a hundred errors the connection is closed.
     for _ in 10..100 {
         peer.raw(&packet(5, b"")).await;
     }

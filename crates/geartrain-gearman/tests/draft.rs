@@ -1,10 +1,10 @@
-//! The draft's packets: a conversation byte by byte, and every way in which one can be wrong.
+//! Codec of the draft: the specification's conversation byte by byte, and every kind of invalid packet.
 
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::draft::{Code, Error, JobType, Magic, Packet, Progress, Request, Response, names};
 use geartrain_gearman::{EncodeError, Incoming, Options, Parser};
 
-/// What one of the two sides says.
+/// A packet of one of the two sides.
 enum Said {
     Asked(Request),
     Answered(Response),
@@ -19,7 +19,7 @@ fn unhex(text: &str) -> Vec<u8> {
     text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// A worker, an application that polls and one that waits, each packet as the specification shows it.
+/// A worker, a client that polls and one that waits; each packet as the specification shows it.
 fn conversation() -> Vec<(&'static str, Said)> {
     use Said::{Answered, Asked, Refused};
     let handle = || b("H:lap:1");
@@ -111,7 +111,7 @@ fn only(mut parser: Parser, bytes: &[u8]) -> Packet {
 }
 
 #[test]
-fn the_conversation_of_the_specification_goes_both_ways() {
+fn the_conversation_of_the_specification_round_trips() {
     for (hex, said) in conversation() {
         let (bytes, mut written) = (unhex(hex), BytesMut::new());
         let (server, client) = (Parser::server(Options::default()), Parser::client(Options::default()));
@@ -136,7 +136,7 @@ fn the_conversation_of_the_specification_goes_both_ways() {
 }
 
 #[test]
-fn packets_that_the_conversation_leaves_out() {
+fn packets_missing_from_the_conversation_round_trip() {
     let throw_away = Request::JobCreate {
         name: b("a"),
         dupkey: b("k"),
@@ -198,7 +198,7 @@ fn bad_packets_are_refused_by_code() {
 }
 
 #[test]
-fn a_server_can_be_wrong_too() {
+fn bad_packets_of_a_server_are_refused_too() {
     for (kind, data, code) in [
         (0x07, &b"name"[..], Code::BadPayload),
         (0x0a, &[0; 11], Code::BadPayload),
@@ -239,13 +239,13 @@ fn errors_say_what_is_wrong() {
 }
 
 #[test]
-fn the_magic_can_be_another() {
+fn the_magic_can_be_configured() {
     let magic = Magic::new([0xfe, b'R', b'E', b'Q']).unwrap();
     let mut bytes = BytesMut::new();
     Request::<Bytes>::JobAssign.encode(magic, &mut bytes).unwrap();
     assert_eq!(&bytes[..], b"\xfeREQ\x06\0\0\0\0");
     let mut parser = Parser::server(Options { draft_magic: magic, ..Options::default() });
-    // A line may begin as the magic does, and then go on otherwise.
+    // A line may begin like the magic.
     let mut buffer = BytesMut::from(&b"\xfeRE\n"[..]);
     assert_eq!(parser.next(&mut buffer), Ok(Some(Incoming::Line(Bytes::from_static(b"\xfeRE")))));
     let mut parser = Parser::server(Options { draft_magic: magic, ..Options::default() });
@@ -256,7 +256,7 @@ fn the_magic_can_be_another() {
 }
 
 #[test]
-fn a_name_with_a_nul_cannot_be_said() {
+fn a_name_with_a_nul_cannot_be_encoded() {
     let mut out = BytesMut::new();
     let (kind, args) = (JobType::Wait, "\0");
     let job = |name, dupkey| Request::JobCreate { name, dupkey, flags: 0, kind, args };

@@ -1,4 +1,4 @@
-//! Where packets and lines begin and end, and what is said about what is neither.
+//! Framing: where packets and lines end, and the errors for bytes that are neither.
 
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::draft::{self, Code, Magic};
@@ -28,7 +28,7 @@ fn draft_error(kind: u8, code: Code) -> FramingError {
     FramingError::Draft(draft::Error { kind, code })
 }
 
-/// All that is in there, up to what is wrong with it.
+/// All packets and lines, up to the first error.
 fn all(parser: &mut Parser, bytes: &[u8]) -> (Vec<Incoming>, Option<FramingError>) {
     let (mut buffer, mut incoming) = (BytesMut::from(bytes), Vec::new());
     loop {
@@ -44,7 +44,7 @@ fn all(parser: &mut Parser, bytes: &[u8]) -> (Vec<Incoming>, Option<FramingError
 }
 
 #[test]
-fn nothing_waits_for_more_bytes_than_it_needs() {
+fn packets_and_lines_are_returned_as_soon_as_they_are_complete() {
     let cases: Vec<(&[u8], Result<Incoming, FramingError>)> = vec![
         (ECHO, Ok(echo())),
         (b"\0REQ\0\0\0\x04\0\0\0\0", Ok(Incoming::Packet(Packet { kind: 4, data: Bytes::new() }))),
@@ -91,7 +91,7 @@ fn nothing_waits_for_more_bytes_than_it_needs() {
 }
 
 #[test]
-fn text_and_packets_mix_freely() {
+fn lines_and_packets_mix_freely() {
     let bytes = [b"version\n", ECHO, b"\r\n", ECHO, ECHO, b"workers\r\nstatus\n"].concat();
     let expected = vec![line("version"), echo(), line(""), echo(), echo(), line("workers"), line("status")];
     assert_eq!(all(&mut Parser::server(small()), &bytes), (expected, None));
@@ -109,7 +109,7 @@ fn a_draft_connection_stays_one() {
 }
 
 #[test]
-fn no_connection_becomes_a_draft_one() {
+fn a_connection_of_the_current_protocol_cannot_switch_to_the_draft() {
     for (first, incoming) in [
         (&b"status\n"[..], line("status")),
         (ECHO, echo()),
@@ -121,7 +121,7 @@ fn no_connection_becomes_a_draft_one() {
 }
 
 #[test]
-fn a_packet_of_the_other_direction_is_thrown_away_as_it_comes() {
+fn a_misdirected_packet_is_discarded_as_it_arrives() {
     let mut parser = Parser::server(small());
     let mut buffer = BytesMut::from(&b"\0RES\0\0\0\x10\0\0\0\x64ab"[..]);
     assert_eq!(parser.next(&mut buffer), Ok(Some(Incoming::Misdirected { kind: 16 })));
@@ -154,7 +154,7 @@ fn a_client_reads_what_a_server_sends() {
 }
 
 #[test]
-fn limits_are_what_is_allowed() {
+fn limits_are_inclusive() {
     let packet = [b"\0REQ\0\0\0\x10\0\0\0\x64", &[7; 100][..]].concat();
     let expected = Incoming::Packet(Packet { kind: 16, data: Bytes::from_static(&[7; 100]) });
     assert_eq!(all(&mut Parser::server(small()), &packet), (vec![expected], None));
@@ -171,7 +171,7 @@ fn limits_are_what_is_allowed() {
 }
 
 #[test]
-fn whoever_is_hung_up_on_is_told_why_if_their_language_can_say_it() {
+fn a_framing_error_is_answered_where_the_protocol_has_an_error_packet() {
     let told = |framing: FramingError| {
         let mut out = BytesMut::new();
         framing.encode_reply(Magic::default(), &mut out);
@@ -195,7 +195,7 @@ fn whoever_is_hung_up_on_is_told_why_if_their_language_can_say_it() {
 }
 
 #[test]
-fn what_was_announced_takes_no_memory_and_is_only_a_hint() {
+fn an_announced_size_allocates_nothing() {
     let mut parser = Parser::server(Options::default());
     let mut buffer = BytesMut::from(&b"\0REQ\0\0\0\x07\x03\xff\xff\xffabc"[..]);
     let before = buffer.capacity();
@@ -218,7 +218,7 @@ fn what_was_announced_takes_no_memory_and_is_only_a_hint() {
 }
 
 #[test]
-fn data_are_slices_of_what_was_read_and_can_be_let_go_of() {
+fn data_is_a_slice_of_the_read_buffer_until_it_is_unpinned() {
     let large = vec![7; 100_000];
     let bytes = [ECHO, b"\0REQ\0\0\0\x10\0\x01\x86\xa0", &large, b"status\n"].concat();
     let mut buffer = BytesMut::from(&bytes[..]);

@@ -1,11 +1,14 @@
-//! Today's protocol: what clients and workers see.
+//! The current protocol, as clients and workers see it.
 use crate::common;
 
+use std::sync::Arc;
+
 use common::Server;
+use geartrain_gearman::front::Options;
 use geartrain_gearman::packet::{JobStatus, Mode, Priority, ReportBody, Request, Response};
 
 #[tokio::test]
-async fn a_client_hears_all_that_a_worker_says_and_then_the_result() {
+async fn a_client_receives_all_reports_and_then_the_result() {
     let server = Server::start().await;
     let (mut client, mut worker) = (server.peer().await, server.worker("resize").await);
     let handle = client.foreground("resize", "", "cat.png").await;
@@ -18,30 +21,30 @@ async fn a_client_hears_all_that_a_worker_says_and_then_the_result() {
     worker.report(&handle, ReportBody::Warning("hot")).await;
     worker.report(&handle, ReportBody::Complete("whole")).await;
     let numbers = ReportBody::Status { numerator: "1.5".into(), denominator: "abc".into() };
-    assert_eq!(client.news().await, (handle.clone(), numbers));
-    assert_eq!(client.news().await, (handle.clone(), ReportBody::Data("half".into())));
-    assert_eq!(client.news().await, (handle.clone(), ReportBody::Warning("hot".into())));
-    assert_eq!(client.news().await, (handle.clone(), ReportBody::Complete("whole".into())));
+    assert_eq!(client.next_report().await, (handle.clone(), numbers));
+    assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Data("half".into())));
+    assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Warning("hot".into())));
+    assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Complete("whole".into())));
     assert_eq!(client.status(&handle).await, JobStatus::default());
     assert_eq!(worker.grab().await, None);
     server.end().await;
 }
 
 #[tokio::test]
-async fn a_job_wakes_whoever_sleeps_and_whoever_lies_down_beside_one_is_woken_at_once() {
+async fn a_job_wakes_an_idle_worker_and_one_that_is_idle_while_a_job_is_ready_is_woken_at_once() {
     let server = Server::start().await;
     let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
     worker.sleep().await;
     worker.sync().await;
     client.background("f", "", "1").await;
     worker.expect_noop().await;
-    // It does not ask, but lies down again: the job is still there.
+    // It is idle again without a grab, while the job is still there.
     worker.sleep().await;
     worker.expect_noop().await;
     let job = worker.grab().await.unwrap();
     worker.report(&job.handle, ReportBody::Complete("")).await;
     worker.sleep().await;
-    // Nothing is there. What it can do besides has a job.
+    // No job is left. A job of a function that it adds while idle wakes it.
     client.background("g", "", "2").await;
     worker.send(Request::CanDo { function: "g", timeout: None }).await;
     worker.expect_noop().await;
@@ -50,7 +53,7 @@ async fn a_job_wakes_whoever_sleeps_and_whoever_lies_down_beside_one_is_woken_at
 }
 
 #[tokio::test]
-async fn jobs_come_by_priority_over_all_functions() {
+async fn jobs_are_assigned_by_priority_over_all_functions() {
     let server = Server::start().await;
     let mut client = server.peer().await;
     let mut worker = server.worker("a").await;
@@ -73,7 +76,7 @@ async fn jobs_come_by_priority_over_all_functions() {
 }
 
 #[tokio::test]
-async fn jobs_with_one_unique_id_are_one_job_and_everyone_gets_its_result() {
+async fn submissions_with_one_unique_id_are_one_job_and_each_client_gets_its_result() {
     let server = Server::start().await;
     let (mut one, mut other) = (server.peer().await, server.peer().await);
     let mut worker = server.worker("f").await;
@@ -85,17 +88,17 @@ async fn jobs_with_one_unique_id_are_one_job_and_everyone_gets_its_result() {
     assert_eq!((&job.data[..], &job.unique[..]), (&b"first"[..], &b"same"[..]));
     worker.report(&handle, ReportBody::Complete("done")).await;
     for client in [&mut one, &mut other] {
-        assert_eq!(client.news().await, (handle.clone(), ReportBody::Complete("done".into())));
+        assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Complete("done".into())));
     }
-    // The first client handed two in, so it hears twice.
-    assert_eq!(one.news().await, (handle.clone(), ReportBody::Complete("done".into())));
+    // The first client submitted twice, so it receives the result twice.
+    assert_eq!(one.next_report().await, (handle.clone(), ReportBody::Complete("done".into())));
     one.sync().await;
     assert_ne!(one.foreground("f", "same", "again").await, handle);
     server.end().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_goes_leaves_its_jobs_to_the_next() {
+async fn jobs_of_a_disconnected_worker_go_to_the_next() {
     let server = Server::start().await;
     let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
     let first = client.background("f", "", "1").await;
@@ -111,7 +114,7 @@ async fn a_worker_that_goes_leaves_its_jobs_to_the_next() {
     next.sync().await;
     drop(worker);
     next.expect_noop().await;
-    // In the order in which they had gone out.
+    // In the order in which they were assigned.
     assert_eq!(next.grab().await.unwrap().handle, first);
     assert_eq!(next.grab().await.unwrap().handle, second);
     assert_eq!(next.grab().await, None);
@@ -119,7 +122,7 @@ async fn a_worker_that_goes_leaves_its_jobs_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_waits_for_any_more_goes_unless_it_runs_or_somebody_else_needs_it() {
+async fn an_abandoned_job_is_removed_unless_it_runs_or_another_client_submitted_it() {
     let server = Server::start().await;
     let (mut client, mut other) = (server.peer().await, server.peer().await);
     let mut worker = server.worker("f").await;
@@ -129,21 +132,21 @@ async fn a_job_that_nobody_waits_for_any_more_goes_unless_it_runs_or_somebody_el
     let needed = client.foreground("f", "n", "needed").await;
     assert_eq!(other.background("f", "n", "needed").await, needed);
     drop(client);
-    // It takes a moment until the server has noticed.
+    // The server takes a moment to notice.
     while other.status(&queued).await.known {}
     assert!(other.status(&running).await.running);
     assert!(other.status(&needed).await.known);
     // A late client of a running job gets its result.
     assert_eq!(other.foreground("f", "r", "").await, running);
     worker.report(&running, ReportBody::Complete("late")).await;
-    assert_eq!(other.news().await, (running, ReportBody::Complete("late".into())));
+    assert_eq!(other.next_report().await, (running, ReportBody::Complete("late".into())));
     assert_eq!(worker.grab().await.unwrap().handle, needed);
     assert_eq!(worker.grab().await, None);
     server.end().await;
 }
 
 #[tokio::test]
-async fn failures_and_exceptions_reach_those_who_want_them() {
+async fn exceptions_reach_clients_that_set_the_option_and_others_receive_a_failure() {
     let server = Server::start().await;
     let (mut plain, mut curious) = (server.peer().await, server.peer().await);
     let mut worker = server.worker("f").await;
@@ -153,12 +156,12 @@ async fn failures_and_exceptions_reach_those_who_want_them() {
     assert_eq!(curious.foreground("f", "u", "").await, handle);
     worker.grab().await.unwrap();
     worker.report(&handle, ReportBody::Exception("boom")).await;
-    // Some workers say both; the second is not worth an error.
+    // Some workers send both; the second report is ignored.
     worker.report(&handle, ReportBody::Fail).await;
     worker.sync().await;
-    assert_eq!(plain.news().await, (handle.clone(), ReportBody::Fail));
-    assert_eq!(curious.news().await, (handle.clone(), ReportBody::Exception("boom".into())));
-    // Of a job that it never had, a worker is told that there is none.
+    assert_eq!(plain.next_report().await, (handle.clone(), ReportBody::Fail));
+    assert_eq!(curious.next_report().await, (handle.clone(), ReportBody::Exception("boom".into())));
+    // A report on a job that the worker never held is an error.
     worker.report(&"H:lap:999".into(), ReportBody::Complete("")).await;
     let Response::Error { code, text } = worker.next().await else { panic!("no error") };
     assert_eq!((&code[..], &text[..]), (&b"JOB_NOT_FOUND"[..], &b"Job given in work result not found"[..]));
@@ -166,7 +169,7 @@ async fn failures_and_exceptions_reach_those_who_want_them() {
 }
 
 #[tokio::test]
-async fn administrators_see_functions_workers_and_jobs() {
+async fn admin_commands_show_functions_workers_and_jobs() {
     let server = Server::start().await;
     let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
     worker.send(Request::SetClientId { id: "my worker" }).await;
@@ -189,7 +192,7 @@ async fn administrators_see_functions_workers_and_jobs() {
     uniques.sort();
     assert_eq!(uniques, ["", "", "u1", "u2"]);
     assert_eq!(admin.ask("cancel job H:lap:4").await, "OK");
-    assert_eq!(client.news().await, ("H:lap:4".into(), ReportBody::Fail));
+    assert_eq!(client.next_report().await, ("H:lap:4".into(), ReportBody::Fail));
     assert_eq!(admin.ask("cancel job H:lap:4").await, "ERR UNKNOWN_JOB");
     assert_eq!(admin.ask("create function h").await, "OK");
     assert_eq!(admin.list("status").await, ["f\t3\t1\t1", "g\t0\t0\t0", "h\t0\t0\t0"]);
@@ -215,4 +218,19 @@ async fn administrators_see_functions_workers_and_jobs() {
     assert_eq!(admin.ask("getpid").await, format!("OK {}", std::process::id()));
     assert_eq!(admin.ask("shutdown").await, "ERR UNKNOWN_COMMAND Unknown+server+commandshutdown");
     server.end().await;
+}
+
+#[tokio::test]
+async fn no_task_outlives_the_front_end() {
+    let shutdown = Some(tokio_util::sync::CancellationToken::new());
+    let server = Server::with(Options { shutdown, ..Options::default() }).await;
+    let backend = server.backend.clone();
+    let (mut client, mut worker) = (server.peer().await, server.worker("f").await);
+    // The backend is watched for an idle worker, and a graceful shutdown waits for a job that never runs.
+    worker.sleep().await;
+    worker.sync().await;
+    client.background("g", "", "").await;
+    assert_eq!(client.ask("shutdown graceful").await, "OK");
+    server.end().await;
+    assert_eq!(Arc::strong_count(&backend), 1);
 }

@@ -1,4 +1,4 @@
-//! Workers that sleep: one job wakes few of them, and nobody sleeps through a job.
+//! Idle workers: one job wakes few of them, and no job is missed.
 use crate::common;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use geartrain_gearman::packet::{Mode, Priority, ReportBody, Request, Response, S
 use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_job_wakes_few_of_a_thousand() {
+async fn one_job_wakes_few_of_a_thousand_idle_workers() {
     const WORKERS: usize = 1_000;
     let server = Server::start().await;
     let mut workers = Vec::new();
@@ -23,13 +23,13 @@ async fn one_job_wakes_few_of_a_thousand() {
         worker.sync().await;
         workers.push(worker);
     }
-    let (word, mut heard) = mpsc::unbounded_channel();
+    let (done, mut completed) = mpsc::unbounded_channel();
     let (noops, rest) = (Arc::new(AtomicUsize::new(0)), tokio_util::sync::CancellationToken::new());
     let mut tasks = tokio::task::JoinSet::new();
     for mut worker in workers {
-        let (word, noops, rest) = (word.clone(), noops.clone(), rest.clone());
+        let (done, noops, rest) = (done.clone(), noops.clone(), rest.clone());
         tasks.spawn(async move {
-            // Whoever hears nothing asks for an echo in the end: had they been woken, that would come first.
+            // A worker that was not woken requests an echo in the end: a NOOP would arrive before it.
             let mut asked = false;
             loop {
                 let next = tokio::select! {
@@ -46,7 +46,7 @@ async fn one_job_wakes_few_of_a_thousand() {
                         if let Some(job) = worker.grab().await {
                             worker.report(&job.handle, ReportBody::Complete("")).await;
                             worker.sync().await;
-                            word.send(job.data).unwrap();
+                            done.send(job.data).unwrap();
                         }
                     }
                     Response::Echo { .. } => return,
@@ -57,49 +57,50 @@ async fn one_job_wakes_few_of_a_thousand() {
     }
     let mut client = server.peer().await;
     client.background("f", "", "the only one").await;
-    let done = tokio::time::timeout(Duration::from_secs(30), heard.recv()).await.unwrap();
-    assert_eq!(done.unwrap(), "the only one");
+    let data = tokio::time::timeout(Duration::from_secs(30), completed.recv()).await.unwrap();
+    assert_eq!(data.unwrap(), "the only one");
     rest.cancel();
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
-    // One, unless the machine is so busy that it does not get to ask before others are woken as well.
+    // One, unless the machine is so busy that the worker cannot ask before others are woken.
     let woken = noops.load(Ordering::Relaxed);
     assert!((1..WORKERS / 4).contains(&woken), "{woken} were woken");
     server.end().await;
 }
 
-/// Workers that do nothing unless they are woken; jobs that come in every way; workers that come, go, and learn.
+/// Workers that act only when woken; jobs submitted in every way; workers that connect, disconnect and add
+/// functions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_sleeps_through_a_job() {
+async fn no_idle_worker_misses_a_job() {
     let first = std::env::var("GEARTRAIN_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = first.map_or(0..20, |seed: u64| seed..seed + 1);
     for seed in seeds {
-        let told = tokio::time::timeout(Duration::from_secs(60), story(seed)).await;
-        told.unwrap_or_else(|_| panic!("a job was slept through; try again with GEARTRAIN_SEED={seed}"));
+        let finished = tokio::time::timeout(Duration::from_secs(60), run_case(seed)).await;
+        finished.unwrap_or_else(|_| panic!("a job was missed; repeat with GEARTRAIN_SEED={seed}"));
     }
 }
 
-async fn story(seed: u64) {
+async fn run_case(seed: u64) {
     const FUNCTIONS: [&str; 3] = ["a", "b", "c"];
-    let mut chance = Rng::with_seed(seed);
-    let wake = chance.usize(0..3);
+    let mut rng = Rng::with_seed(seed);
+    let wake = rng.usize(0..3);
     let options = geartrain_gearman::front::Options { worker_wakeup: wake, ..Default::default() };
     let server = Server::with(options).await;
-    let jobs = chance.usize(20..200);
-    let (done, mut heard) = mpsc::unbounded_channel();
+    let jobs = rng.usize(20..200);
+    let (done, mut completed) = mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
-    // There is always somebody for each function; the others may go.
-    for number in 0..chance.usize(3..30) {
+    // Each function always has a worker; the others may disconnect.
+    for number in 0..rng.usize(3..30) {
         let own = FUNCTIONS.get(number);
-        let can: Vec<&str> = FUNCTIONS.into_iter().filter(|_| chance.bool()).chain(own.copied()).collect();
+        let can: Vec<&str> = FUNCTIONS.into_iter().filter(|_| rng.bool()).chain(own.copied()).collect();
         let stays = own.is_some();
-        tasks.spawn(work(server.address, can, stays, chance.fork(), done.clone()));
+        tasks.spawn(work(server.address, can, stays, rng.fork(), done.clone()));
     }
     let mut client = server.peer().await;
     for number in 0..jobs {
-        let function = *chance.choice(FUNCTIONS.iter()).unwrap();
-        match chance.u8(0..4) {
+        let function = *rng.choice(FUNCTIONS.iter()).unwrap();
+        match rng.u8(0..4) {
             0 => {
                 let queue = QueueName::new(function).unwrap();
                 let jid = Jid::new(format!("native-{number}")).unwrap();
@@ -109,20 +110,20 @@ async fn story(seed: u64) {
             1 => submit(&mut client, function, number, Mode::Foreground(Priority::Normal)).await,
             _ => submit(&mut client, function, number, Mode::Background(Priority::Normal)).await,
         }
-        if chance.u8(0..10) == 0 {
+        if rng.u8(0..10) == 0 {
             tokio::task::yield_now().await;
         }
     }
     let mut left: std::collections::BTreeSet<Bytes> =
         (0..jobs).map(|number| Bytes::from(number.to_string())).collect();
     while !left.is_empty() {
-        left.remove(&heard.recv().await.unwrap());
+        left.remove(&completed.recv().await.unwrap());
     }
     tasks.abort_all();
     server.end().await;
 }
 
-/// Hands a job in. News of earlier ones may come first.
+/// Submits a job. Reports on earlier jobs may come first.
 async fn submit(client: &mut common::Peer, function: &str, number: usize, mode: Mode<&str>) {
     let data = number.to_string();
     client.send(Request::Submit(Submission { function, unique: "", data: &data, mode })).await;
@@ -133,43 +134,43 @@ async fn work(
     address: std::net::SocketAddr,
     can: Vec<&'static str>,
     stays: bool,
-    mut chance: Rng,
+    mut rng: Rng,
     done: mpsc::UnboundedSender<Bytes>,
 ) {
     let mut worker = common::Peer::connect(address).await;
-    let (mut later, now): (Vec<&str>, Vec<&str>) = can.into_iter().partition(|_| !stays && chance.bool());
+    let (mut later, now): (Vec<&str>, Vec<&str>) = can.into_iter().partition(|_| !stays && rng.bool());
     for function in now {
         worker.send(Request::CanDo { function, timeout: None }).await;
     }
     loop {
         worker.sleep().await;
         if let Some(function) = later.pop() {
-            // It learns in its sleep.
+            // It adds a function while idle.
             worker.send(Request::CanDo { function, timeout: None }).await;
         }
         while worker.next().await != Response::Noop {}
-        if !stays && chance.u8(0..20) == 0 {
+        if !stays && rng.u8(0..20) == 0 {
             return;
         }
-        if chance.u8(0..10) == 0 {
-            // It is woken, and lies down again without a look.
+        if rng.u8(0..10) == 0 {
+            // It is woken and becomes idle again without a grab.
             continue;
         }
         while let Some(job) = grab(&mut worker).await {
-            if !stays && chance.u8(0..20) == 0 {
-                // It goes with the job in its hands.
+            if !stays && rng.u8(0..20) == 0 {
+                // It disconnects while it holds the job.
                 return;
             }
             worker.report(&job.handle, ReportBody::Complete("")).await;
             let _ = done.send(job.data);
-            if chance.bool() {
+            if rng.bool() {
                 break;
             }
         }
     }
 }
 
-/// Asks for a job. A wake-up may come in between.
+/// Grabs a job. A NOOP may come in between.
 async fn grab(worker: &mut common::Peer) -> Option<geartrain_gearman::packet::Assignment> {
     worker.send(Request::<&str>::Grab(geartrain_gearman::packet::Grab::Unique)).await;
     loop {

@@ -1,4 +1,4 @@
-//! The integration tests of geartrain-gearman: one binary, a module for each subject.
+//! Integration tests of geartrain-gearman: one binary, a module for each subject.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

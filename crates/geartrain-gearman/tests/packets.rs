@@ -1,4 +1,4 @@
-//! Today's packets: every one to bytes and back, and every way in which one can be wrong.
+//! Codec of the current protocol: every packet to bytes and back, and every kind of invalid packet.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use geartrain_gearman::packet::{
 };
 use geartrain_gearman::{EncodeError, Incoming, Options, Parser};
 
-/// A packet as it is on the wire.
+/// A packet on the wire.
 fn wire(magic: &[u8; 4], kind: u32, data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len()).unwrap();
     [&magic[..], &kind.to_be_bytes(), &length.to_be_bytes(), data].concat()
@@ -22,12 +22,12 @@ fn packet(mut parser: Parser, bytes: &[u8]) -> Packet {
     packet
 }
 
-/// What a server makes of it.
+/// Decodes as a server.
 fn request(kind: u32, data: &[u8]) -> Result<Request, Fault> {
     Request::decode(packet(Parser::server(Options::default()), &wire(b"\0REQ", kind, data)))
 }
 
-/// What a client makes of it.
+/// Decodes as a client.
 fn response(kind: u32, data: &[u8]) -> Result<Response, Fault> {
     Response::decode(packet(Parser::client(Options::default()), &wire(b"\0RES", kind, data)))
 }
@@ -40,8 +40,8 @@ fn submission(mode: Mode) -> Request {
     Request::Submit(Submission { function: b("resize"), unique: b("u1"), data: b("a\0b"), mode })
 }
 
-fn report(news: ReportBody) -> Report {
-    Report { handle: b("H:lap:1"), body: news }
+fn report(body: ReportBody) -> Report {
+    Report { handle: b("H:lap:1"), body }
 }
 
 fn reports() -> Vec<(u32, &'static [u8], Report)> {
@@ -134,7 +134,7 @@ fn responses() -> Vec<(u32, &'static [u8], Response)> {
 }
 
 #[test]
-fn every_request_becomes_these_bytes_and_these_bytes_it() {
+fn every_request_round_trips_through_its_bytes() {
     for (kind, data, expected) in requests() {
         let mut bytes = BytesMut::from("before");
         expected.encode(&mut bytes).unwrap();
@@ -144,7 +144,7 @@ fn every_request_becomes_these_bytes_and_these_bytes_it() {
 }
 
 #[test]
-fn every_response_becomes_these_bytes_and_these_bytes_it() {
+fn every_response_round_trips_through_its_bytes() {
     for (kind, data, expected) in responses() {
         let mut bytes = BytesMut::from("before");
         expected.encode(&mut bytes).unwrap();
@@ -154,7 +154,7 @@ fn every_response_becomes_these_bytes_and_these_bytes_it() {
 }
 
 #[test]
-fn every_number_is_a_request_or_a_response_or_neither() {
+fn every_packet_type_is_a_request_or_a_response_or_neither() {
     let (taken, given): (Vec<u32>, Vec<u32>) = (
         requests().iter().map(|(kind, ..)| *kind).chain([42]).collect(),
         responses().iter().map(|(kind, ..)| *kind).collect(),
@@ -168,12 +168,12 @@ fn every_number_is_a_request_or_a_response_or_neither() {
 }
 
 #[test]
-fn what_clients_in_use_get_wrong_is_understood() {
+fn known_mistakes_of_existing_clients_are_tolerated() {
     let can_do = |milliseconds: Option<u64>| Request::CanDo {
         function: "f".into(),
         timeout: milliseconds.map(Duration::from_millis),
     };
-    let report = |news| Request::Report(Report { handle: "H".into(), body: news });
+    let report = |body| Request::Report(Report { handle: "H".into(), body });
     let status = |numerator: &'static str, denominator: &'static str| {
         report(ReportBody::Status { numerator: numerator.into(), denominator: denominator.into() })
     };
@@ -192,7 +192,7 @@ fn what_clients_in_use_get_wrong_is_understood() {
         (4, b"ignored", Request::PreSleep),
         (9, b"\0", Request::Grab(Grab::Plain)),
         (24, b"ignored", Request::AllYours),
-        // Timeouts: less than a second is one, and what is no number is none.
+        // Timeouts: less than a second becomes one, anything that is not a number becomes none.
         (23, b"f", can_do(None)),
         (23, b"f\0", can_do(None)),
         (23, b"f\x000", can_do(None)),
@@ -214,7 +214,7 @@ fn what_clients_in_use_get_wrong_is_understood() {
         (12, b"H\0\0", status("0", "0")),
         (12, b"H", status("0", "0")),
         (12, b"H\x001.5\0abc", status("1.5", "abc")),
-        // What is asked for.
+        // Status requests.
         (15, b"H\0", Request::GetStatus { handle: "H".into() }),
         (15, b"", Request::GetStatus { handle: "".into() }),
         (41, b"u\0", Request::GetStatusUnique { unique: "u".into() }),
@@ -226,7 +226,7 @@ fn what_clients_in_use_get_wrong_is_understood() {
         (37, b"f\0u\0r\0\0\0data", reduce("\0data")),
         (37, b"f\0u\0r\0\0", reduce("")),
         (37, b"f\0u\0r\0", reduce("")),
-        // Moments that are no moment are past.
+        // An epoch that is not a number is 0.
         (36, b"f\0u\x000\0d", epoch(0)),
         (36, b"f\0u\0\0d", epoch(0)),
         (36, b"f\0u\x00-1\0d", epoch(0)),
@@ -242,7 +242,7 @@ fn what_clients_in_use_get_wrong_is_understood() {
 }
 
 #[test]
-fn options_are_known_by_their_name() {
+fn options_are_recognised_by_name() {
     for (option, known) in [
         (&b"exceptions"[..], true),
         (b"EXCEPTIONS\0", true),
@@ -257,7 +257,7 @@ fn options_are_known_by_their_name() {
 #[test]
 fn a_submission_of_any_kind_needs_all_its_nuls() {
     for (kind, data, mode) in submissions() {
-        // The reducer's second NUL may be missing, and the data behind the last one may hold more.
+        // The reducer's second NUL may be missing, and the data behind the last one may hold NULs.
         let (nuls, name) = match mode {
             Mode::Foreground(_) | Mode::Background(_) => (2, "unique ID"),
             Mode::Scheduled(_) => (7, "schedule"),
@@ -299,7 +299,7 @@ fn names_have_limits() {
 }
 
 #[test]
-fn arguments_that_mean_nothing_are_refused_by_name() {
+fn invalid_arguments_are_refused_by_name() {
     let scheduled = |calendar: &str| format!("f\0u\0{}\0d", calendar.replace(' ', "\0")).into_bytes();
     for (kind, data, why) in [
         (15, b"H\0H".to_vec(), "A handle holds no NUL"),
@@ -322,7 +322,7 @@ fn arguments_that_mean_nothing_are_refused_by_name() {
 }
 
 #[test]
-fn a_server_that_leaves_something_out_is_understood_or_named() {
+fn incomplete_responses_are_tolerated_or_refused_by_name() {
     let unknown =
         |handle: &'static str| Response::Status { handle: handle.into(), status: JobStatus::default() };
     assert_eq!(response(20, b"H\0\0\0\0"), Ok(unknown("H")));
@@ -341,7 +341,7 @@ fn a_server_that_leaves_something_out_is_understood_or_named() {
 }
 
 #[test]
-fn progress_is_read_leniently() {
+fn progress_is_parsed_leniently() {
     for (numerator, denominator, progress) in [
         ("3", "10", (3, 10)),
         ("1.5", "abc", (1, 0)),
@@ -355,7 +355,7 @@ fn progress_is_read_leniently() {
 }
 
 #[test]
-fn a_worker_is_told_as_much_as_it_asked_for() {
+fn an_assignment_holds_the_fields_that_the_worker_asked_for() {
     let told = |grab, reducer| {
         let (handle, function, unique, data) = ("H", "f", "u", "d");
         let mut bytes = BytesMut::new();
@@ -370,7 +370,7 @@ fn a_worker_is_told_as_much_as_it_asked_for() {
 }
 
 #[test]
-fn faults_are_told_in_words_that_clients_know() {
+fn faults_have_the_texts_that_clients_expect() {
     let status = ReportBody::Status { numerator: "1", denominator: "2" };
     let cases = [
         (Fault::Magic, "INVALID_MAGIC\0Request magic expected"),
@@ -410,7 +410,7 @@ fn faults_are_told_in_words_that_clients_know() {
 }
 
 #[test]
-fn what_a_packet_cannot_say_leaves_nothing_behind() {
+fn a_packet_that_cannot_be_encoded_leaves_the_buffer_unchanged() {
     let mut out = BytesMut::from("before");
     let refused = |result: Result<(), EncodeError>, name| {
         assert_eq!(result, Err(EncodeError::Nul(name)));
@@ -426,7 +426,7 @@ fn what_a_packet_cannot_say_leaves_nothing_behind() {
     refused(Request::GetStatus { handle: "\0" }.encode(&mut out), "handle");
     refused(Request::GetStatusUnique { unique: "\0" }.encode(&mut out), "unique ID");
     refused(Response::JobCreated { handle: "H\0" }.encode(&mut out), "handle");
-    // With a NUL behind it, clients in use would wait for ever.
+    // With a NUL behind the handle, existing clients would wait for ever.
     refused(Response::Report(Report { handle: "H\0", body: ReportBody::Fail }).encode(&mut out), "handle");
     let status = ReportBody::Status { numerator: "1", denominator: "2\0" };
     refused(Response::Report(Report { handle: "H", body: status }).encode(&mut out), "denominator");

@@ -1,4 +1,4 @@
-//! What protects the other clients from one: HTTP on the port, and large payloads.
+//! Protection of clients from each other: HTTP on the port, large payloads, the connection limit.
 use crate::common;
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn http_ends_the_connection_and_its_body_is_not_executed() {
         let mut peer = server.peer().await;
         peer.raw(&[head.as_bytes(), &body[..]].concat()).await;
         assert!(peer.is_closed().await, "{head}");
-        // Behind a packet and a line that are fine.
+        // Behind a valid packet and a valid line.
         let mut peer = server.peer().await;
         peer.sync().await;
         assert_eq!(peer.ask("verbose").await, "OK INFO");
@@ -50,7 +50,7 @@ async fn http_ends_the_connection_and_its_body_is_not_executed() {
 }
 
 #[tokio::test]
-async fn large_payloads_come_whole_and_in_order() {
+async fn large_payloads_arrive_complete_and_in_order() {
     let server = Server::start().await;
     let mut client = server.peer().await;
     let sizes = [0, 1, 16_383, 16_384, 16_385, scaled(3 << 20, 60 << 20), 5, 200_000];
@@ -59,7 +59,7 @@ async fn large_payloads_come_whole_and_in_order() {
     for size in sizes {
         client.background("f", "", &payload(size)).await;
     }
-    // All are asked for at once, with other requests between and behind.
+    // Grabs all at once, with another request behind them.
     let mut requests = BytesMut::new();
     for _ in sizes {
         Request::<&str>::Grab(geartrain_gearman::packet::Grab::Plain).encode(&mut requests).unwrap();
@@ -76,7 +76,7 @@ async fn large_payloads_come_whole_and_in_order() {
         }
     }
     worker.expect(b"\0RES\0\0\0\x11\0\0\0\x06behind").await;
-    // The same the other way: data, warnings and results.
+    // The other direction: data, warnings and results.
     let handle = client.foreground("f", "", "").await;
     let job = worker.grab().await.unwrap();
     for size in sizes {
@@ -86,10 +86,16 @@ async fn large_payloads_come_whole_and_in_order() {
     let last = sizes[5];
     worker.report(&job.handle, ReportBody::Complete(&payload(last))).await;
     for size in sizes {
-        assert!(client.news().await == (handle.clone(), ReportBody::Data(payload(size).into())), "{size}");
-        assert!(client.news().await == (handle.clone(), ReportBody::Warning(payload(size).into())), "{size}");
+        assert!(
+            client.next_report().await == (handle.clone(), ReportBody::Data(payload(size).into())),
+            "{size}"
+        );
+        assert!(
+            client.next_report().await == (handle.clone(), ReportBody::Warning(payload(size).into())),
+            "{size}"
+        );
     }
-    assert!(client.news().await == (handle, ReportBody::Complete(payload(last).into())));
+    assert!(client.next_report().await == (handle, ReportBody::Complete(payload(last).into())));
     server.end().await;
 }
 

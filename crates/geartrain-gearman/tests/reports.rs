@@ -1,4 +1,4 @@
-//! Locks are renewed, and reports are stored, whatever the backend does meanwhile.
+//! Heartbeat renewal and report retry while the backend fails.
 use crate::common;
 use crate::common::faulty;
 
@@ -13,7 +13,7 @@ use geartrain_gearman::packet::{ReportBody, Request, Response};
 use geartrain_store::StoreBackend;
 use geartrain_testkit::clock::ManualClock;
 
-/// A server over a backend that can be told to fail, and whose clock only goes when it is told to.
+/// A server over a backend with faults and a manual clock.
 struct Rig {
     server: Server,
     backend: Arc<Faulty>,
@@ -33,7 +33,7 @@ impl Rig {
     }
 }
 
-/// The other worker gets nothing, while nine tenths of the lock go by several times over.
+/// Advances the clock several times by nine tenths of the lock; the other worker must get no job.
 async fn expect_held(rig: &Rig, other: &mut Peer, lock: f64) {
     for round in 0..4 {
         rig.backend.heartbeats(1).await;
@@ -43,7 +43,7 @@ async fn expect_held(rig: &Rig, other: &mut Peer, lock: f64) {
 }
 
 #[tokio::test]
-async fn a_job_is_held_as_long_as_its_connection_lives_however_short_its_lock_is() {
+async fn a_job_stays_locked_as_long_as_its_connection_lives_however_short_the_lock() {
     let rig = Rig::start().await;
     rig.set("grace-period", "0").await;
     rig.set("heartbeat", "1").await;
@@ -67,7 +67,7 @@ async fn a_job_is_held_as_long_as_its_connection_lives_however_short_its_lock_is
 }
 
 #[tokio::test]
-async fn a_report_that_is_not_taken_is_repeated_until_it_is_stored() {
+async fn a_failed_report_is_retried_until_it_is_stored() {
     let rig = Rig::start().await;
     let (mut client, mut worker) = (rig.server.peer().await, rig.server.worker("f").await);
     for end in [ReportBody::Complete("whole"), ReportBody::Fail] {
@@ -80,11 +80,11 @@ async fn a_report_that_is_not_taken_is_repeated_until_it_is_stored() {
         worker.report(&handle, end.clone()).await;
         rig.backend.refusals(1).await;
         rig.backend.set(Fault::Nothing);
-        assert_eq!(client.news().await, (handle.clone(), ReportBody::Data("half".into())));
-        assert_eq!(client.news().await, (handle.clone(), ReportBody::Warning("hot".into())));
+        assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Data("half".into())));
+        assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Warning("hot".into())));
         let end =
             if end == ReportBody::Fail { ReportBody::Fail } else { ReportBody::Complete("whole".into()) };
-        assert_eq!(client.news().await, (handle.clone(), end));
+        assert_eq!(client.next_report().await, (handle.clone(), end));
         worker.sync().await;
         assert_eq!(worker.grab().await, None);
     }
@@ -92,7 +92,7 @@ async fn a_report_that_is_not_taken_is_repeated_until_it_is_stored() {
 }
 
 #[tokio::test]
-async fn heartbeats_go_on_while_a_report_is_repeated() {
+async fn heartbeats_go_on_while_a_report_is_retried() {
     let rig = Rig::start().await;
     rig.set("grace-period", "0").await;
     rig.set("heartbeat", "1").await;
@@ -105,16 +105,16 @@ async fn heartbeats_go_on_while_a_report_is_repeated() {
     rig.backend.refusals(1).await;
     expect_held(&rig, &mut other, 1.0).await;
     rig.backend.set(Fault::Nothing);
-    assert_eq!(client.news().await, (handle, ReportBody::Complete("done".into())));
+    assert_eq!(client.next_report().await, (handle, ReportBody::Complete("done".into())));
     assert_eq!(other.grab().await, None);
     rig.server.end().await;
 }
 
 #[tokio::test]
-async fn a_report_is_stored_even_if_its_worker_hangs_up() {
+async fn a_report_is_stored_even_if_its_worker_disconnects() {
     let rig = Rig::start().await;
     let mut client = rig.server.peer().await;
-    // One hangs up in good order; the other leaves an answer unread, and its connection is reset.
+    // One worker closes properly; the other leaves a reply unread, so its connection is reset.
     for leaves_unread in [false, true] {
         let mut worker = rig.server.worker("f").await;
         let handle = client.foreground("f", "", "").await;
@@ -129,13 +129,13 @@ async fn a_report_is_stored_even_if_its_worker_hangs_up() {
         drop(worker);
         rig.backend.refusals(2).await;
         rig.backend.set(Fault::Nothing);
-        assert_eq!(client.news().await, (handle, ReportBody::Complete("done".into())));
+        assert_eq!(client.next_report().await, (handle, ReportBody::Complete("done".into())));
     }
     rig.server.end().await;
 }
 
 #[tokio::test]
-async fn nothing_more_is_read_while_a_report_is_repeated_and_a_lost_lock_ends_that() {
+async fn nothing_is_read_while_a_report_is_retried_and_a_lost_lock_ends_the_retries() {
     let rig = Rig::start().await;
     let (mut client, mut worker) = (rig.server.peer().await, rig.server.worker("f").await);
     let handle = client.background("f", "", "").await;
@@ -156,7 +156,7 @@ async fn nothing_more_is_read_while_a_report_is_repeated_and_a_lost_lock_ends_th
 }
 
 #[tokio::test]
-async fn the_end_of_a_job_does_not_overtake_a_part_of_its_result() {
+async fn the_end_of_a_job_does_not_overtake_a_chunk() {
     let rig = Rig::start().await;
     let (mut client, mut worker) = (rig.server.peer().await, rig.server.worker("f").await);
     let handle = client.foreground("f", "", "").await;
@@ -165,18 +165,18 @@ async fn the_end_of_a_job_does_not_overtake_a_part_of_its_result() {
     worker.report(&handle, ReportBody::Data("half")).await;
     rig.backend.refusals(1).await;
     worker.report(&handle, ReportBody::Complete("whole")).await;
-    // The end would be stored by now, if it did not wait.
+    // Enough time for the end to be stored, if it did not wait.
     for _ in 0..100 {
         client.sync().await;
     }
     rig.backend.set(Fault::Nothing);
-    assert_eq!(client.news().await, (handle.clone(), ReportBody::Data("half".into())));
-    assert_eq!(client.news().await, (handle, ReportBody::Complete("whole".into())));
+    assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Data("half".into())));
+    assert_eq!(client.next_report().await, (handle, ReportBody::Complete("whole".into())));
     rig.server.end().await;
 }
 
 #[tokio::test]
-async fn whoever_asks_how_a_job_stands_is_told_that_the_queue_cannot_say() {
+async fn a_status_request_gets_an_error_while_the_backend_does_not_answer() {
     let rig = Rig::start().await;
     let mut client = rig.server.peer().await;
     let handle = client.background("f", "u", "").await;
@@ -206,21 +206,21 @@ async fn whoever_asks_how_a_job_stands_is_told_that_the_queue_cannot_say() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_too_large_to_keep_fails_its_job() {
+async fn a_result_that_is_too_large_to_store_fails_its_job() {
     let rig = Rig::start().await;
     rig.set("results-bytes", "300").await;
     let mut worker = rig.server.worker("f").await;
     let (queue, klass) = (QueueName::new("f").unwrap(), Klass::new("f").unwrap());
     let jid = Jid::new("no handle").unwrap();
-    let terms = PutOptions { result_ttl: Some(Seconds::from(60)), ..PutOptions::default() };
-    let put = Put { options: Some(Box::new(terms)), ..Put::new(queue, jid.clone(), klass, "") };
+    let options = PutOptions { result_ttl: Some(Seconds::from(60)), ..PutOptions::default() };
+    let put = Put { options: Some(Box::new(options)), ..Put::new(queue, jid.clone(), klass, "") };
     rig.server.run(put).await;
     let job = worker.grab().await.unwrap();
     worker.report(&job.handle, ReportBody::Complete(&"x".repeat(1_000))).await;
-    // Reports of a job that has ended are not worth an error, whatever its handle was.
+    // Reports on an ended job are ignored, whatever its handle was.
     worker.report(&job.handle, ReportBody::Fail).await;
     worker.sync().await;
-    // The second is read when nothing waits to be stored.
+    // The second sync is read when no report waits to be stored.
     worker.sync().await;
     let failed = rig.server.run(Get { jid }).await.unwrap();
     let JobState::Failed { failure, .. } = failed.state else { panic!("{failed:?}") };

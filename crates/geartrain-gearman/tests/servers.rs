@@ -1,4 +1,4 @@
-//! The client and several servers: failing over, sleeping on all, and putting again what was lost.
+//! The client with several servers: failover, idle waits on all of them, and resubmission.
 use crate::common;
 use crate::workers;
 
@@ -19,36 +19,37 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use workers::{
-    ask, complete, connect, jid_of, pop, pop_one, put, queue, refusal, run, until_somebody_can, with_terms,
+    ask, complete, connect, jid_of, pop, pop_one, put, queue, refusal, run, until_a_worker_offers,
+    with_options,
 };
 
-/// A server of our own that can go away and come back, at the same address and with its jobs.
-struct Lasting {
+/// One of our servers that can stop and restart, at the same address and with its jobs.
+struct RestartableServer {
     store: Arc<StoreBackend>,
     port: u16,
-    at_work: Option<(CancellationToken, JoinHandle<()>)>,
+    running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
-impl Lasting {
-    async fn start() -> Lasting {
+impl RestartableServer {
+    async fn start() -> RestartableServer {
         let store = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());
-        let mut lasting = Lasting { store, port: 0, at_work: None };
-        lasting.come_back().await;
-        lasting
+        let mut server = RestartableServer { store, port: 0, running: None };
+        server.restart().await;
+        server
     }
 
-    async fn come_back(&mut self) {
+    async fn restart(&mut self) {
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
         self.port = listener.local_addr().unwrap().port();
         let front = Front::new(self.store.clone(), Arc::new(SystemClock), Options::default());
         let stop = CancellationToken::new();
         let ended = stop.clone();
         let task = tokio::spawn(async move { front.serve(listener, ended).await });
-        self.at_work = Some((stop, task));
+        self.running = Some((stop, task));
     }
 
-    async fn go_away(&mut self) {
-        let (stop, task) = self.at_work.take().unwrap();
+    async fn stop(&mut self) {
+        let (stop, task) = self.running.take().unwrap();
         stop.cancel();
         task.await.unwrap();
     }
@@ -80,7 +81,7 @@ async fn length(backend: &GearmanBackend) -> u64 {
 }
 
 #[tokio::test]
-async fn an_application_stays_with_its_server_until_that_is_gone() {
+async fn an_application_stays_with_its_server_until_it_fails() {
     let mut servers = [Gearmand::start(&[]), Gearmand::start(&[])];
     let names = [name(&servers[0]), name(&servers[1])];
     let backend = connect(&url(&[&names[0], &names[1]])).await;
@@ -99,11 +100,11 @@ async fn an_application_stays_with_its_server_until_that_is_gone() {
 }
 
 #[tokio::test]
-async fn all_applications_together_use_all_servers() {
+async fn applications_spread_over_all_servers() {
     let servers = [Server::start().await, Server::start().await];
     let names = servers.each_ref().map(|server| server.address.to_string());
     let mut used = BTreeSet::new();
-    // That chance picks the same one so often has a probability of 2 to the power of -39.
+    // The probability that the same one is chosen every time is 2^-39.
     for _ in 0..40 {
         let backend = connect(&url(&[&names[0], &names[1]])).await;
         used.insert(server_of(&jid_of(&backend, put("resize", "")).await));
@@ -115,7 +116,7 @@ async fn all_applications_together_use_all_servers() {
 }
 
 #[tokio::test]
-async fn a_worker_gets_jobs_from_all_servers_while_it_sleeps() {
+async fn an_idle_worker_gets_jobs_from_all_servers() {
     let theirs = Gearmand::start(&[]);
     let ours = Server::start().await;
     let names = [name(&theirs), ours.address.to_string()];
@@ -125,7 +126,7 @@ async fn a_worker_gets_jobs_from_all_servers_while_it_sleeps() {
         let both = connect(&url(&[&names[0], &names[1]])).await;
         let asleep = worker.pop_or_wait(pop("resize"), Seconds::from(60));
         let waking = async {
-            until_somebody_can(&both, "resize", 2).await;
+            until_a_worker_offers(&both, "resize", 2).await;
             jid_of(&application, put("resize", "cat")).await
         };
         let (popped, jid) = tokio::join!(asleep, waking);
@@ -137,19 +138,19 @@ async fn a_worker_gets_jobs_from_all_servers_while_it_sleeps() {
 }
 
 #[tokio::test]
-async fn a_worker_goes_on_with_the_servers_that_are_left_and_with_those_that_come_back() {
-    let mut servers = [Lasting::start().await, Lasting::start().await];
-    let names = servers.each_ref().map(Lasting::name);
+async fn a_worker_continues_with_the_remaining_servers_and_with_restarted_ones() {
+    let mut servers = [RestartableServer::start().await, RestartableServer::start().await];
+    let names = servers.each_ref().map(RestartableServer::name);
     let worker = connect(&url(&[&names[0], &names[1]])).await;
     assert!(pop_one(&worker, "resize").await.is_none());
-    servers[0].go_away().await;
+    servers[0].stop().await;
     let second = connect(&url(&[&names[1]])).await;
     jid_of(&second, put("resize", "cat")).await;
     let job = worker.pop_or_wait(pop("resize"), Seconds::from(60)).await.unwrap().jobs.remove(0);
     assert_eq!(server_of(&job.jid), names[1]);
     run(&worker, complete(&job, "")).await;
 
-    servers[0].come_back().await;
+    servers[0].restart().await;
     let asleep = worker.pop_or_wait(pop("resize"), Seconds::from(60));
     let first = connect(&url(&[&names[0]])).await;
     let (popped, _) = tokio::join!(asleep, jid_of(&first, put("resize", "dog")));
@@ -157,7 +158,7 @@ async fn a_worker_goes_on_with_the_servers_that_are_left_and_with_those_that_com
 }
 
 #[tokio::test]
-async fn with_several_servers_a_jid_says_which_and_one_that_does_not_is_refused() {
+async fn with_several_servers_a_jid_without_its_server_is_refused() {
     let servers = [Server::start().await, Server::start().await];
     let names = servers.each_ref().map(|server| server.address.to_string());
     let backend = connect(&url(&[&names[0], &names[1]])).await;
@@ -178,14 +179,14 @@ async fn with_several_servers_a_jid_says_which_and_one_that_does_not_is_refused(
 
 #[tokio::test]
 async fn a_lost_connection_is_a_lost_lock() {
-    let mut server = Lasting::start().await;
+    let mut server = RestartableServer::start().await;
     let backend = connect(&url(&[&server.name()])).await;
     let jid = jid_of(&backend, put("resize", "cat")).await;
     let job = pop_one(&backend, "resize").await.unwrap();
-    server.go_away().await;
-    server.come_back().await;
+    server.stop().await;
+    server.restart().await;
     let answer = ask(&backend, complete(&job, "")).await;
-    // Whether it was still sent over the old connection is chance; that it was not taken is not.
+    // It may or may not have been sent over the old connection, but it was not stored.
     match answer {
         Ok(Err(Refusal::LockLost { jid: lost, state })) => {
             assert_eq!((lost, state), (jid.clone(), StateName::Waiting))
@@ -199,7 +200,7 @@ async fn a_lost_connection_is_a_lost_lock() {
 }
 
 #[tokio::test]
-async fn whoever_waited_over_a_lost_connection_waits_on_elsewhere() {
+async fn a_client_whose_connection_was_lost_waits_on_another_server() {
     let mut servers = [Gearmand::start(&[]), Gearmand::start(&[])];
     let names = [name(&servers[0]), name(&servers[1])];
     let backend = connect(&url(&[&names[0], &names[1]])).await;
@@ -207,7 +208,7 @@ async fn whoever_waited_over_a_lost_connection_waits_on_elsewhere() {
     let mut stream = backend.open_result_stream(1).await.unwrap();
     let jid = jid_of(
         &backend,
-        with_terms(put("resize", "cat"), PutOptions { attach: Some(waiter), ..PutOptions::default() }),
+        with_options(put("resize", "cat"), PutOptions { attach: Some(waiter), ..PutOptions::default() }),
     )
     .await;
     servers[usize::from(server_of(&jid) == names[1])].kill();
@@ -227,7 +228,7 @@ async fn whoever_waited_over_a_lost_connection_waits_on_elsewhere() {
 }
 
 #[tokio::test]
-async fn when_no_server_answers_the_error_says_so_in_time() {
+async fn an_unreachable_server_is_an_error_within_the_timeout() {
     let mut server = Gearmand::start(&[]);
     let url = format!("gearman://{}?timeout=1", name(&server));
     let backend = connect(&url).await;
@@ -240,14 +241,14 @@ async fn when_no_server_answers_the_error_says_so_in_time() {
     assert!(GearmanBackend::connect(url.parse().unwrap()).await.is_err());
 }
 
-/// What the record says, line by line, without what differs each time.
-fn kinds(scratch: &Scratch) -> Vec<String> {
+/// The kinds of the record's lines.
+fn line_kinds(scratch: &Scratch) -> Vec<String> {
     let text = std::fs::read_to_string(scratch.path().join("record")).unwrap();
     text.lines().map(|line| line.split('"').nth(1).unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn the_jobs_of_a_server_that_is_lost_for_good_are_put_again_elsewhere() {
+async fn the_jobs_of_a_lost_server_are_resubmitted_to_another() {
     let scratch = Scratch::new("resubmit");
     let (mut lost, other) = (Gearmand::start(&[]), Gearmand::start(&[]));
     let names = [name(&lost), name(&other)];
@@ -256,7 +257,7 @@ async fn the_jobs_of_a_server_that_is_lost_for_good_are_put_again_elsewhere() {
         jid_of(&application, put("resize", payload)).await;
     }
     let keyed = PutOptions { unique: Some(UniqueKey::new("cat-7").unwrap()), ..PutOptions::default() };
-    jid_of(&application, with_terms(put("resize", "4"), keyed)).await;
+    jid_of(&application, with_options(put("resize", "4"), keyed)).await;
     let cancelled = jid_of(&application, put("resize", "5")).await;
     assert_eq!(run(&application, Cancel { jids: vec![cancelled] }).await, 1);
     lost.kill();
@@ -265,8 +266,8 @@ async fn the_jobs_of_a_server_that_is_lost_for_good_are_put_again_elsewhere() {
     let operator = connect(&recorded(&[&names[0], &names[1]], &scratch)).await;
     let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
     assert_eq!((done.resubmitted.len(), done.known, done.unknown, done.not_accepted), (4, 0, 0, 0));
-    assert_eq!(kinds(&scratch), ["put", "taken"].repeat(4));
-    // They are there now, and a second time changes nothing.
+    assert_eq!(line_kinds(&scratch), ["put", "taken"].repeat(4));
+    // Their server knows them now, and a second resubmission changes nothing.
     let done = operator.resubmit(ResubmitScope::All).await.unwrap();
     assert_eq!((done.resubmitted.len(), done.known), (0, 4));
 
@@ -280,22 +281,22 @@ async fn the_jobs_of_a_server_that_is_lost_for_good_are_put_again_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_with_its_jobs_does_not_get_them_twice() {
+async fn a_server_restarted_with_its_jobs_does_not_get_them_twice() {
     let scratch = Scratch::new("resubmit");
-    let mut server = Lasting::start().await;
+    let mut server = RestartableServer::start().await;
     let url = recorded(&[&server.name()], &scratch);
     let backend = connect(&url).await;
     for payload in ["1", "2"] {
         jid_of(&backend, put("resize", payload)).await;
     }
-    server.go_away().await;
-    server.come_back().await;
+    server.stop().await;
+    server.restart().await;
     let backend = connect(&url).await;
     for which in [ResubmitScope::Lost, ResubmitScope::All] {
         let done = backend.resubmit(which).await.unwrap();
         assert_eq!((done.resubmitted.len(), done.known), (0, 2));
     }
-    // As if the application had been killed before it heard that the jobs were taken.
+    // As if the process had been killed before the replies arrived.
     let record = scratch.path().join("record");
     let text = std::fs::read_to_string(&record).unwrap();
     let unheard: String =
@@ -307,7 +308,7 @@ async fn a_server_that_comes_back_with_its_jobs_does_not_get_them_twice() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_without_its_jobs_gets_them_again_when_told_so() {
+async fn a_server_restarted_without_its_jobs_gets_them_again_on_request() {
     let scratch = Scratch::new("resubmit");
     let mut server = Gearmand::start(&[]);
     let url = recorded(&[&name(&server)], &scratch);
@@ -322,9 +323,9 @@ async fn a_server_that_comes_back_without_its_jobs_gets_them_again_when_told_so(
     assert_eq!(length(&backend).await, 1);
 }
 
-/// Killed after any line: the jobs may be sent a second time, but with the same key, and so none is doubled or lost.
+/// Killed after any line, jobs may be sent a second time, but with the same key: none is duplicated or lost.
 #[tokio::test]
-async fn a_resubmission_that_is_killed_anywhere_can_be_begun_again() {
+async fn a_resubmission_killed_at_any_point_can_be_repeated() {
     let scratch = Scratch::new("resubmit");
     let (mut lost, other) = (Gearmand::start(&[]), Server::start().await);
     let names = [name(&lost), other.address.to_string()];
@@ -338,7 +339,7 @@ async fn a_resubmission_that_is_killed_anywhere_can_be_begun_again() {
     let before = std::fs::read(&record).unwrap();
     let operator = connect(&recorded(&[&names[0], &names[1]], &scratch)).await;
     operator.resubmit(ResubmitScope::Lost).await.unwrap();
-    // What the record held between any two lines of the resubmission: the beginning, and the first so many of what was written then.
+    // The record as it was after each line that the resubmission appended.
     let after = std::fs::read_to_string(&record).unwrap();
     let ids: Vec<String> =
         after.lines().filter_map(|line| Some(line.split_once("\"id\":\"")?.1[..32].to_owned())).collect();
@@ -360,7 +361,7 @@ async fn a_resubmission_that_is_killed_anywhere_can_be_begun_again() {
 }
 
 #[tokio::test]
-async fn what_can_go_nowhere_stays_in_the_record_until_it_can() {
+async fn a_job_that_no_server_accepts_stays_in_the_record() {
     let scratch = Scratch::new("resubmit");
     let (mut lost, mut other) = (Gearmand::start(&[]), Gearmand::start(&[]));
     let names = [name(&lost), name(&other)];
@@ -370,12 +371,12 @@ async fn what_can_go_nowhere_stays_in_the_record_until_it_can() {
     lost.kill();
     let operator = connect(&recorded(&[&names[0], &names[1]], &scratch)).await;
     other.kill();
-    // Only when it is seen that the connection is gone is it known that nobody is there.
+    // The server counts as unreachable once its connection is seen to be closed.
     assert!(ask(&operator, Length { queue: queue("resize") }).await.is_err());
     let done: Resubmitted = operator.resubmit(ResubmitScope::Lost).await.unwrap();
     assert_eq!((done.resubmitted.len(), done.not_accepted), (0, 1));
 
-    // The lost server is not even named any more.
+    // The lost server is not in the URL any more.
     let third = Server::start().await;
     let operator = connect(&recorded(&[&third.address.to_string()], &scratch)).await;
     let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
@@ -388,7 +389,7 @@ async fn what_can_go_nowhere_stays_in_the_record_until_it_can() {
 }
 
 #[tokio::test]
-async fn a_job_that_ended_leaves_the_record() {
+async fn an_ended_job_leaves_the_record() {
     let scratch = Scratch::new("record");
     let server = Server::start().await;
     let backend = connect(&recorded(&[&server.address.to_string()], &scratch)).await;
@@ -396,26 +397,26 @@ async fn a_job_that_ended_leaves_the_record() {
     let mut stream = backend.open_result_stream(1).await.unwrap();
     jid_of(
         &backend,
-        with_terms(put("resize", "1"), PutOptions { attach: Some(waiter), ..PutOptions::default() }),
+        with_options(put("resize", "1"), PutOptions { attach: Some(waiter), ..PutOptions::default() }),
     )
     .await;
     let job = pop_one(&backend, "resize").await.unwrap();
     run(&backend, complete(&job, "")).await;
     assert!(matches!(stream.next().await.unwrap().item, StreamItem::Ended(..)));
-    assert_eq!(kinds(&scratch), ["put", "taken", "done"]);
+    assert_eq!(line_kinds(&scratch), ["put", "taken", "done"]);
 
-    // In the background: when its server knows it no longer.
+    // A background job is done when its server does not know it any more.
     let jid = jid_of(&backend, put("resize", "2")).await;
     assert!(run(&backend, Status { of: StatusOf::Jid(jid.clone()) }).await.is_some());
-    assert_eq!(kinds(&scratch)[3..], ["put", "taken"]);
+    assert_eq!(line_kinds(&scratch)[3..], ["put", "taken"]);
     let job = pop_one(&backend, "resize").await.unwrap();
     run(&backend, complete(&job, "")).await;
     assert!(run(&backend, Status { of: StatusOf::Jid(jid) }).await.is_none());
-    assert_eq!(kinds(&scratch)[3..], ["put", "taken", "done"]);
+    assert_eq!(line_kinds(&scratch)[3..], ["put", "taken", "done"]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_sent() {
+async fn a_job_that_cannot_be_recorded_is_not_sent() {
     let server = Server::start().await;
     let address = server.address.to_string();
     let backend = connect(&format!("{}&record=/nowhere/at/all", url(&[&address]))).await;
@@ -426,7 +427,7 @@ async fn what_cannot_be_written_down_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_refused_where_it_is_put_again_stays_in_the_record() {
+async fn a_job_whose_resubmission_is_refused_stays_in_the_record() {
     let scratch = Scratch::new("resubmit");
     let (mut lost, full) = (Gearmand::start(&[]), Server::start().await);
     let application = connect(&recorded(&[&name(&lost)], &scratch)).await;
@@ -435,15 +436,15 @@ async fn a_job_that_is_refused_where_it_is_put_again_stays_in_the_record() {
     lost.kill();
     let mut admin = full.peer().await;
     assert_eq!(admin.ask("maxqueue resize 1").await, "OK");
-    admin.background("resize", "", "somebody else's").await;
+    admin.background("resize", "", "other").await;
     let operator = connect(&recorded(&[&full.address.to_string()], &scratch)).await;
     let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
     assert_eq!((done.resubmitted.len(), done.not_accepted), (0, 1));
     assert_eq!(admin.ask("maxqueue resize 2").await, "OK");
     let done = operator.resubmit(ResubmitScope::Lost).await.unwrap();
     assert_eq!((done.resubmitted.len(), done.not_accepted), (1, 0));
-    // What is refused when it is first put was never anybody's job.
+    // A job refused by its first put is done.
     let refused = refusal(&operator, put("resize", "2")).await;
     assert!(refused.to_string().contains("QUEUE_ERROR"), "{refused}");
-    assert_eq!(kinds(&scratch), ["put", "taken", "put", "done"]);
+    assert_eq!(line_kinds(&scratch), ["put", "taken", "put", "done"]);
 }

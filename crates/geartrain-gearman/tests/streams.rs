@@ -1,4 +1,4 @@
-//! Chance as a peer: any bytes, in any pieces. `GEARTRAIN_SEED` repeats a run.
+//! Fuzzing the parser and the decoders: random bytes in random pieces. `GEARTRAIN_SEED` repeats a run.
 
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
@@ -9,7 +9,7 @@ use geartrain_gearman::{FramingError, Incoming, Options, Parser, text};
 const PACKET_BYTES_MAX: u32 = 200;
 const LINE_BYTES_MAX: usize = 60;
 
-fn chance() -> Rng {
+fn rng() -> Rng {
     let seed = match std::env::var("GEARTRAIN_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => u64::from(std::process::id()),
@@ -23,7 +23,7 @@ fn options() -> Options {
     Options { packet_bytes_max, line_bytes_max, ..Options::default() }
 }
 
-/// A side of a connection: what it reads, and with which magic that begins.
+/// A side of a connection, which determines the magic that it expects.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Server,
@@ -39,7 +39,7 @@ impl Side {
     }
 }
 
-/// Pieces of arguments, small and large, of all kinds that packets take.
+/// Fragments of arguments of all kinds.
 const ARGUMENTS: [&[u8]; 14] = [
     b"",
     b"\0",
@@ -72,11 +72,11 @@ const LINES: [&str; 12] = [
     "dance  with me",
 ];
 
-fn data(chance: &mut Rng) -> Vec<u8> {
+fn data(rng: &mut Rng) -> Vec<u8> {
     let mut data = Vec::new();
-    for _ in 0..chance.usize(..9) {
-        data.extend_from_slice(ARGUMENTS[chance.usize(..ARGUMENTS.len())]);
-        if chance.u8(..4) > 0 {
+    for _ in 0..rng.usize(..9) {
+        data.extend_from_slice(ARGUMENTS[rng.usize(..ARGUMENTS.len())]);
+        if rng.u8(..4) > 0 {
             data.push(0);
         }
     }
@@ -88,46 +88,47 @@ fn length(data: &[u8]) -> [u8; 4] {
     u32::try_from(data.len()).unwrap().to_be_bytes()
 }
 
-/// A piece of a stream that can be cut into packets and lines, whatever these mean.
-fn valid(chance: &mut Rng, draft: bool) -> Vec<u8> {
-    let data = data(chance);
+/// One packet or line that can be framed, whatever it means.
+fn valid(rng: &mut Rng, draft: bool) -> Vec<u8> {
+    let data = data(rng);
     if draft {
-        return [b"\0GRM", &[chance.u8(..14)][..], &length(&data), &data].concat();
+        return [b"\0GRM", &[rng.u8(..14)][..], &length(&data), &data].concat();
     }
-    match chance.u8(..8) {
+    match rng.u8(..8) {
         0..2 => {
-            let end = if chance.bool() { "\n" } else { "\r\n" };
-            [LINES[chance.usize(..LINES.len())].as_bytes(), end.as_bytes()].concat()
+            let end = if rng.bool() { "\n" } else { "\r\n" };
+            [LINES[rng.usize(..LINES.len())].as_bytes(), end.as_bytes()].concat()
         }
         kind => {
             let magic = if kind < 5 { b"\0REQ" } else { b"\0RES" };
-            [magic, &chance.u32(..45).to_be_bytes()[..], &length(&data), &data].concat()
+            [magic, &rng.u32(..45).to_be_bytes()[..], &length(&data), &data].concat()
         }
     }
 }
 
-fn stream(chance: &mut Rng) -> Vec<u8> {
-    let draft = chance.u8(..3) == 0;
-    (0..chance.usize(1..8)).flat_map(|_| valid(chance, draft)).collect()
+fn stream(rng: &mut Rng) -> Vec<u8> {
+    let draft = rng.u8(..3) == 0;
+    (0..rng.usize(1..8)).flat_map(|_| valid(rng, draft)).collect()
 }
 
-fn damage(bytes: &mut Vec<u8>, chance: &mut Rng) {
+fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     const EDGES: [u8; 12] = [0, 1, 0x0a, 0x0d, 0x0e, 0x16, 0x03, 0x7f, 0x80, 0xff, b'R', b' '];
-    let place = chance.usize(..=bytes.len());
-    match chance.u8(..7) {
-        0 => bytes.insert(place, EDGES[chance.usize(..EDGES.len())]),
+    let place = rng.usize(..=bytes.len());
+    match rng.u8(..7) {
+        0 => bytes.insert(place, EDGES[rng.usize(..EDGES.len())]),
         1 => bytes.truncate(place),
-        2 => drop(bytes.splice(place..place, valid(chance, false))),
-        3 => drop(bytes.splice(place..place, valid(chance, true))),
-        // The rest needs a byte that is there.
-        _ if place == bytes.len() => bytes.push(chance.u8(..)),
+        2 => drop(bytes.splice(place..place, valid(rng, false))),
+        3 => drop(bytes.splice(place..place, valid(rng, true))),
+        // The other kinds of damage need an existing byte.
+        _ if place == bytes.len() => bytes.push(rng.u8(..)),
         4 => drop(bytes.remove(place)),
-        5 => bytes[place] ^= 1 << chance.u8(..8),
-        _ => bytes[place] = EDGES[chance.usize(..EDGES.len())],
+        5 => bytes[place] ^= 1 << rng.u8(..8),
+        _ => bytes[place] = EDGES[rng.usize(..EDGES.len())],
     }
 }
 
-/// What comes out of the pieces, and how it ends. On the way: every step takes something, and what is left waiting is no more than one packet or line.
+/// Parses the pieces into packets and lines, up to an error. Every step must consume something, and no more
+/// than one packet or line may stay buffered.
 fn read<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Incoming>, Option<FramingError>) {
     let (mut parser, mut buffer, mut all) = (side.parser(), BytesMut::new(), Vec::new());
     for piece in pieces {
@@ -152,20 +153,20 @@ fn read<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Incoming
     (all, None)
 }
 
-/// Cuts at random places: into few pieces, into many, or into single bytes.
-fn cut<'a>(bytes: &'a [u8], chance: &mut Rng) -> Vec<&'a [u8]> {
-    let longest = [1, 2, 5, 13, 60, 1000][chance.usize(..6)];
+/// Cuts at random positions: into few pieces, many, or single bytes.
+fn cut<'a>(bytes: &'a [u8], rng: &mut Rng) -> Vec<&'a [u8]> {
+    let longest = [1, 2, 5, 13, 60, 1000][rng.usize(..6)];
     let (mut rest, mut pieces) = (bytes, Vec::new());
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(chance.usize(1..=longest).min(rest.len()));
+        let (piece, behind) = rest.split_at(rng.usize(1..=longest).min(rest.len()));
         pieces.push(piece);
         rest = behind;
     }
     pieces
 }
 
-/// Understands it, and finds that it says the same when it is written again.
-fn understand(side: Side, incoming: Incoming) -> bool {
+/// Decodes it, and checks that encoding yields the same again. Returns whether it was valid.
+fn check_round_trip(side: Side, incoming: Incoming) -> bool {
     let mut out = BytesMut::new();
     match (side, incoming) {
         (Side::Server, Incoming::Packet(packet)) => match packet::Request::decode(packet) {
@@ -183,9 +184,9 @@ fn understand(side: Side, incoming: Incoming) -> bool {
             }
         },
         (Side::Client, Incoming::Packet(packet)) => match Response::decode(packet) {
-            // The same answer as one without a reducer, and written so.
+            // Encoded like an assignment without a reducer.
             Ok(Response::Assign(Assignment { grab: Grab::All, reducer, .. })) if reducer.is_empty() => {}
-            // A server that puts a NUL into a handle cannot be repeated.
+            // A handle with a NUL cannot be encoded.
             Ok(Response::JobCreated { handle }) if handle.contains(&0) => {}
             Ok(response) => {
                 response.encode(&mut out).unwrap();
@@ -243,14 +244,14 @@ fn draft_in(mut parser: Parser, mut bytes: BytesMut) -> draft::Packet {
 }
 
 #[test]
-fn streams_mean_the_same_in_whatever_pieces_they_come() {
-    let mut chance = chance();
+fn parsing_does_not_depend_on_how_a_stream_is_cut() {
+    let mut rng = rng();
     for round in 0..20_000 {
-        let bytes = stream(&mut chance);
+        let bytes = stream(&mut rng);
         for side in [Side::Server, Side::Client] {
             let (whole, error) = read(side, [&bytes[..]].into_iter());
             assert!(error.is_none(), "round {round}: {error:?} in {:?}", Bytes::from(bytes));
-            let pieces = cut(&bytes, &mut chance);
+            let pieces = cut(&bytes, &mut rng);
             assert_eq!(read(side, pieces.into_iter()), (whole.clone(), None), "round {round}");
             assert_eq!(read(side, bytes.chunks(1)), (whole, None), "round {round}");
         }
@@ -258,21 +259,21 @@ fn streams_mean_the_same_in_whatever_pieces_they_come() {
 }
 
 #[test]
-fn damaged_streams_are_cut_alike_in_whatever_pieces_and_whatever_is_in_them_is_answered() {
-    let mut chance = chance();
-    let (mut errors, mut understood, mut refused) = (0, 0, 0);
+fn damaged_streams_parse_alike_however_they_are_cut_and_every_packet_is_answered() {
+    let mut rng = rng();
+    let (mut errors, mut decoded, mut refused) = (0, 0, 0);
     for round in 0..40_000 {
-        let mut bytes = stream(&mut chance);
-        for _ in 0..chance.usize(..5) {
-            damage(&mut bytes, &mut chance);
+        let mut bytes = stream(&mut rng);
+        for _ in 0..rng.usize(..5) {
+            damage(&mut bytes, &mut rng);
         }
         for side in [Side::Server, Side::Client] {
             let whole = read(side, [&bytes[..]].into_iter());
-            let pieces = cut(&bytes, &mut chance);
+            let pieces = cut(&bytes, &mut rng);
             assert_eq!(read(side, pieces.into_iter()), whole, "round {round}: {:?}", Bytes::from(bytes));
             let (incoming, error) = whole;
             for incoming in incoming {
-                if understand(side, incoming) { understood += 1 } else { refused += 1 }
+                if check_round_trip(side, incoming) { decoded += 1 } else { refused += 1 }
             }
             if let Some(error) = error {
                 errors += 1;
@@ -280,27 +281,27 @@ fn damaged_streams_are_cut_alike_in_whatever_pieces_and_whatever_is_in_them_is_a
             }
         }
     }
-    let enough = errors > 10_000 && understood > 50_000 && refused > 50_000;
-    assert!(enough, "{errors} errors, {understood} understood, {refused} refused");
+    let enough = errors > 10_000 && decoded > 50_000 && refused > 50_000;
+    assert!(enough, "{errors} errors, {decoded} decoded, {refused} refused");
 }
 
 #[test]
-fn noise_is_survived() {
-    let mut chance = chance();
+fn random_bytes_never_panic() {
+    let mut rng = rng();
     for round in 0..100_000 {
-        let mut bytes: Vec<u8> = match chance.u8(..4) {
+        let mut bytes: Vec<u8> = match rng.u8(..4) {
             0 => b"\0REQ\0\0\0".to_vec(),
             1 => b"\0GRM".to_vec(),
             2 => b"\0RES\0\0\0".to_vec(),
             _ => Vec::new(),
         };
-        bytes.extend((0..chance.usize(..80)).map(|_| chance.u8(..)));
+        bytes.extend((0..rng.usize(..80)).map(|_| rng.u8(..)));
         for side in [Side::Server, Side::Client] {
             let whole = read(side, [&bytes[..]].into_iter());
-            let pieces = cut(&bytes, &mut chance);
+            let pieces = cut(&bytes, &mut rng);
             assert_eq!(read(side, pieces.into_iter()), whole, "round {round}: {:?}", Bytes::from(bytes));
             for incoming in whole.0 {
-                understand(side, incoming);
+                check_round_trip(side, incoming);
             }
         }
     }
@@ -308,20 +309,20 @@ fn noise_is_survived() {
 
 #[test]
 fn packets_of_every_type_with_any_data_are_answered() {
-    let mut chance = chance();
+    let mut rng = rng();
     for _ in 0..100_000 {
-        let data = Bytes::from(data(&mut chance));
-        let kind = chance.u32(..45);
-        understand(Side::Server, Incoming::Packet(packet::Packet { kind, data: data.clone() }));
-        understand(Side::Client, Incoming::Packet(packet::Packet { kind, data: data.clone() }));
-        let kind = chance.u8(..16);
-        understand(Side::Server, Incoming::Draft(draft::Packet { kind, data: data.clone() }));
-        understand(Side::Client, Incoming::Draft(draft::Packet { kind, data }));
+        let data = Bytes::from(data(&mut rng));
+        let kind = rng.u32(..45);
+        check_round_trip(Side::Server, Incoming::Packet(packet::Packet { kind, data: data.clone() }));
+        check_round_trip(Side::Client, Incoming::Packet(packet::Packet { kind, data: data.clone() }));
+        let kind = rng.u8(..16);
+        check_round_trip(Side::Server, Incoming::Draft(draft::Packet { kind, data: data.clone() }));
+        check_round_trip(Side::Client, Incoming::Draft(draft::Packet { kind, data }));
     }
 }
 
 #[test]
-fn a_buffer_full_of_small_packets_is_cut_into_all_of_them() {
+fn a_buffer_of_small_packets_is_parsed_completely() {
     let packet = b"\0REQ\0\0\0\x07\0\0\0\x0dresize\0u1\0abc";
     let many = packet.repeat(256 * 1024 / packet.len());
     let (mut parser, mut buffer, mut count) =

@@ -1,4 +1,4 @@
-//! The lines of administrators: what is understood, and the exact bytes of what is answered.
+//! Admin commands: what is parsed, and the exact bytes of the replies.
 
 use bytes::{Bytes, BytesMut};
 use geartrain_gearman::text::{Command, ErrorReply, Line, QueueLimits, write_end, write_ok, write_value};
@@ -14,7 +14,7 @@ fn refused(line: &str) -> String {
 }
 
 #[test]
-fn every_command_is_understood() {
+fn every_command_is_parsed() {
     let limits = |high, normal, low| QueueLimits { high, normal, low };
     let max_queue = |limits| Command::MaxQueue { function: "Resize".into(), limits };
     for (line, command) in [
@@ -50,7 +50,7 @@ fn every_command_is_understood() {
 }
 
 #[test]
-fn what_is_not_understood_is_answered_in_the_expected_words() {
+fn invalid_commands_get_the_replies_that_clients_expect() {
     let invalid = |command: &str| {
         format!("ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+{command}\r\n")
     };
@@ -103,7 +103,7 @@ fn what_is_not_understood_is_answered_in_the_expected_words() {
 }
 
 #[test]
-fn an_unknown_word_comes_back_as_it_was() {
+fn an_unknown_command_is_repeated_unchanged() {
     let line = Bytes::from_static(b"\xff\0\r word");
     let mut answer = BytesMut::new();
     Command::parse(&line, false).unwrap_err().write(&mut answer);
@@ -111,7 +111,7 @@ fn an_unknown_word_comes_back_as_it_was() {
 }
 
 #[test]
-fn answers_have_exactly_these_bytes() {
+fn replies_have_exactly_these_bytes() {
     let mut out = BytesMut::new();
     write_ok(&mut out);
     write_value(&mut out, "1.1.20-geartrain-0.1.0");
@@ -149,7 +149,7 @@ fn lists_have_exactly_these_bytes() {
         (Line::Client { address: "[::1]:5000".parse().unwrap() }, b"[::1]:5000\n"),
         (Line::ClientJob { function, unique, worker }, b"\tresize\tu1\t10.0.0.7:4000\n"),
         (Line::ClientJob { function, unique, worker: None }, b"\tresize\tu1\t-\n"),
-        // A name never makes two fields or two lines.
+        // A name cannot add a field or a line.
         (Line::Status { function: b"a\tb\nc\r", total: 0, running: 0, workers: 0 }, b"a_b_c_\t0\t0\t0\n"),
         (Line::Unique { unique: b"\xff\n.\n" }, b"\xff_._\n"),
     ] {

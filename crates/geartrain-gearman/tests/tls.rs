@@ -1,4 +1,5 @@
-//! The client over TLS: whom it trusts, and whom it does not. The certificates are for tests alone; nobody has the authority's key.
+//! The client over TLS: which servers it trusts. The certificates are for tests only; the authority's key was
+//! not kept.
 use crate::common;
 use crate::workers;
 
@@ -37,7 +38,7 @@ async fn encrypted_with(options: Options) -> Server {
 }
 
 #[tokio::test]
-async fn a_server_that_a_trusted_authority_vouches_for_is_worked_with() {
+async fn a_server_signed_by_a_trusted_authority_is_accepted() {
     let server = encrypted().await;
     let backend =
         connect(&format!("gearmans://{}?ca={}", server.address, fixture("authority.pem").display())).await;
@@ -48,7 +49,7 @@ async fn a_server_that_a_trusted_authority_vouches_for_is_worked_with() {
 }
 
 #[tokio::test]
-async fn whoever_cannot_be_trusted_is_not_spoken_to() {
+async fn an_untrusted_server_is_refused() {
     let server = encrypted().await;
     for (ca, why) in [
         (String::new(), "invalid peer certificate"),
@@ -62,8 +63,7 @@ async fn whoever_cannot_be_trusted_is_not_spoken_to() {
     }
 }
 
-/// With TLS a client speaks first, so silence is no patience. A client that stops in mid-handshake is
-/// no better.
+/// With TLS a client sends first, so a silent one is closed, and so is one that stops in mid-handshake.
 #[tokio::test]
 async fn a_connection_that_does_not_finish_the_handshake_in_time_is_closed() {
     let admission = Admission::with_limits(10, Duration::from_millis(100));
@@ -75,6 +75,6 @@ async fn a_connection_that_does_not_finish_the_handshake_in_time_is_closed() {
     let mut slow = server.peer().await;
     slow.raw(b"\x16\x03\x01\x02\x00").await;
     assert!(slow.is_closed().await);
-    // A client that has finished it may be silent for ever.
+    // A client that has finished the handshake may be silent for ever.
     jid_of(&backend, put("resize", "cat")).await;
 }

@@ -1,4 +1,4 @@
-//! What administrators can ask a server, as the answers to our commands.
+//! Admin commands of Gearman servers, as replies to queue and worker commands.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::error::ServerError;
 use super::servers::Servers;
 use crate::function;
 
-/// How a function does, on all servers together.
+/// Counts of a function over all servers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FunctionCounts {
     total: u64,
@@ -19,26 +19,26 @@ pub(crate) struct FunctionCounts {
     workers: u64,
 }
 
-/// Asks all servers for a list. Those that do not answer are left out; if none does, that is the answer.
+/// Requests a list from all servers. Those that do not answer are left out; an error only if none does.
 async fn list_from_all(servers: &Servers, command: &str) -> Result<Vec<(String, Vec<Bytes>)>, ServerError> {
-    let (mut lists, mut trouble) = (Vec::new(), None);
+    let (mut lists, mut error) = (Vec::new(), None);
     for server in servers.iter() {
         let list = async { server.connection().await?.admin_list(command).await };
         match list.await {
             Ok(lines) => lists.push((server.name.clone(), lines)),
             Err(failed) => {
-                tracing::warn!(trouble = %failed, "a server is left out of the counts");
-                trouble = Some(failed);
+                tracing::warn!(error = %failed, "a server did not answer and is left out of the counts");
+                error = Some(failed);
             }
         }
     }
-    match trouble {
-        Some(trouble) if lists.is_empty() => Err(trouble),
+    match error {
+        Some(error) if lists.is_empty() => Err(error),
         _ => Ok(lists),
     }
 }
 
-/// A line of names and numbers: the function, and so many numbers.
+/// Parses a line of tab-separated fields: a function and N numbers.
 fn parse_counts<const N: usize>(line: &[u8]) -> Option<(QueueName, [u64; N])> {
     let mut fields: Vec<&[u8]> = line.rsplitn(N + 1, |byte| *byte == b'\t').collect();
     let queue = function::queue(fields.pop().filter(|_| fields.len() == N)?).ok()?;
@@ -50,11 +50,11 @@ fn parse_counts<const N: usize>(line: &[u8]) -> Option<(QueueName, [u64; N])> {
 }
 
 fn bad_line(server: &str, line: &[u8]) -> ServerError {
-    let what = format!("the line {:?}", String::from_utf8_lossy(line));
-    ServerError::Protocol { server: server.to_owned(), what }
+    let detail = format!("the line {:?}", String::from_utf8_lossy(line));
+    ServerError::Protocol { server: server.to_owned(), detail }
 }
 
-/// How each function does.
+/// The counts of each function.
 pub(crate) async fn function_counts(
     servers: &Servers,
 ) -> Result<BTreeMap<QueueName, FunctionCounts>, ServerError> {
@@ -77,11 +77,11 @@ impl FunctionCounts {
         self.total
     }
 
-    pub(crate) fn worker_counts(self) -> u64 {
+    pub(crate) fn workers(self) -> u64 {
         self.workers
     }
 
-    /// The same as the counts of a queue. Servers do not tell jobs that wait from those that are scheduled.
+    /// As the counts of a queue. Servers do not distinguish waiting from scheduled jobs.
     pub(crate) fn of_queue(self, name: QueueName) -> QueueCounts {
         QueueCounts {
             name,
@@ -116,32 +116,32 @@ pub(crate) async fn priority_counts(
     Ok(all)
 }
 
-/// What each worker can do: each connection that can do anything, by the name it gave itself or else by where it comes from.
+/// The functions of each worker: each connection with functions, by its client ID or else by its address.
 pub(crate) async fn announcements(servers: &Servers) -> Result<Vec<Announcement>, ServerError> {
     let mut all: BTreeMap<WorkerName, Vec<Capability>> = BTreeMap::new();
     for (server, lines) in list_from_all(servers, "workers").await? {
         for line in lines {
-            let (who, functions) = parse_worker(&line).ok_or_else(|| bad_line(&server, &line))?;
+            let (name, functions) = parse_worker(&line).ok_or_else(|| bad_line(&server, &line))?;
             if functions.is_empty() {
                 continue;
             }
-            let who = WorkerName::new(who).map_err(|_| bad_line(&server, &line))?;
-            let abilities = all.entry(who).or_default();
+            let name = WorkerName::new(name).map_err(|_| bad_line(&server, &line))?;
+            let capabilities = all.entry(name).or_default();
             for function in functions.split(|byte| *byte == b' ').filter(|function| !function.is_empty()) {
                 let queue = function::queue(function).map_err(|_| bad_line(&server, &line))?;
-                abilities.push(Capability { queue, klass: None, attempt_max: None });
+                capabilities.push(Capability { queue, klass: None, attempt_max: None });
             }
         }
     }
-    let announcement = |(worker, mut abilities): (WorkerName, Vec<Capability>)| {
-        abilities.sort();
-        abilities.dedup();
-        Announcement { worker, seen: None, capabilities: abilities }
+    let announcement = |(worker, mut capabilities): (WorkerName, Vec<Capability>)| {
+        capabilities.sort();
+        capabilities.dedup();
+        Announcement { worker, seen: None, capabilities }
     };
     Ok(all.into_iter().map(announcement).collect())
 }
 
-/// `FD IP ID : FUNCTION …`: who it is, and what it can do.
+/// Parses `FD IP ID : FUNCTION …` into the worker's name and its functions.
 fn parse_worker(line: &[u8]) -> Option<(String, &[u8])> {
     let text_end = line.windows(2).position(|pair| pair == b" :")?;
     let (head, functions) = (&line[..text_end], &line[text_end + 2..]);
@@ -152,9 +152,12 @@ fn parse_worker(line: &[u8]) -> Option<(String, &[u8])> {
     Some((name, functions.trim_ascii()))
 }
 
-/// How many jobs each worker has. Servers do not say that, so it is 0.
-pub(crate) fn workers(announced: Vec<Announcement>) -> Vec<WorkerCounts> {
-    announced.into_iter().map(|said| WorkerCounts { name: said.worker, jobs: 0, stalled: 0 }).collect()
+/// Workers with their job counts, which servers do not report: always 0.
+pub(crate) fn worker_counts(announced: Vec<Announcement>) -> Vec<WorkerCounts> {
+    announced
+        .into_iter()
+        .map(|announcement| WorkerCounts { name: announcement.worker, jobs: 0, stalled: 0 })
+        .collect()
 }
 
 #[cfg(test)]
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_from_their_end_and_nonsense_is_none() {
+    fn counts_are_parsed_from_the_end_of_the_line() {
         let queue = QueueName::new("a b").unwrap();
         assert_eq!(parse_counts::<3>(b"a b\t3\t1\t2"), Some((queue, [3, 1, 2])));
         for line in ["", "a", "a\t1\t2", "a\t1\t2\tx", "\t1\t2\t3", "ERR what"] {
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_known_by_its_name_or_by_where_it_comes_from() {
+    fn a_worker_is_named_by_its_client_id_or_its_address() {
         let read = |line: &'static str| parse_worker(line.as_bytes());
         assert_eq!(read("31 10.0.0.1 w1 : a b"), Some(("w1".to_owned(), &b"a b"[..])));
         assert_eq!(read("31 10.0.0.1 - : a"), Some(("10.0.0.1#31".to_owned(), &b"a"[..])));

@@ -1,4 +1,4 @@
-//! Each command as what Gearman has for it, and a refusal where it has nothing.
+//! Command dispatch: the Gearman requests for each command, or a refusal if there are none.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::error::{ClientError, ServerError, unsupported};
 use super::{Shared, admin, job_ids, now, submission};
 use crate::packet::{JobStatus, ReportBody, Request, Response};
 
-/// What stands where a server does not say.
+/// Stands for a name that the server does not report.
 const UNKNOWN_NAME: &str = "?";
 
 impl Shared {
@@ -24,18 +24,18 @@ impl Shared {
             match self.run(call).await {
                 Ok(reply) => answers.push(Ok(reply)),
                 Err(ClientError::Refused(refusal)) => answers.push(Err(refusal)),
-                Err(ClientError::Failed(ServerError::Refused { server, said })) => {
-                    let why = format!("was refused by the Gearman server at {server}: {said}");
+                Err(ClientError::Failed(ServerError::Refused { server, text })) => {
+                    let why = format!("was refused by the Gearman server at {server}: {text}");
                     answers.push(Err(Refusal::BadArgument { what: "this".into(), why }));
                 }
-                Err(ClientError::Failed(trouble)) => {
-                    // There are no answers, so nobody will ever report on what was popped.
+                Err(ClientError::Failed(error)) => {
+                    // The caller gets no replies, so it cannot report on the jobs popped by this batch.
                     for answer in answers {
                         if let Ok(Reply::Pop(popped)) = answer {
                             self.return_jobs(popped.jobs);
                         }
                     }
-                    return Err(trouble.into());
+                    return Err(error.into());
                 }
             }
         }
@@ -59,7 +59,7 @@ impl Shared {
             }
             Command::Chunk(chunk) => Reply::Chunk(self.chunk(chunk).await?),
             Command::Attach(attach) => Reply::Attach(self.attach(attach).await?),
-            Command::Detach(leave) => Reply::Detach(self.result_streams.detach(leave.scope)),
+            Command::Detach(detach) => Reply::Detach(self.result_streams.detach(detach.scope)),
             Command::Status(status) => Reply::Status(self.status(status.of).await?),
             Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel).await?),
             Command::Queues(queues) => Reply::Queues(self.queues(queues).await?),
@@ -71,10 +71,12 @@ impl Shared {
             Command::PriorityCounts(of) => {
                 Reply::PriorityCounts(admin::priority_counts(&self.servers, &of.queue).await?)
             }
-            Command::Workers(_) => Reply::Workers(admin::workers(admin::announcements(&self.servers).await?)),
+            Command::Workers(_) => {
+                Reply::Workers(admin::worker_counts(admin::announcements(&self.servers).await?))
+            }
             Command::Announced(of) => {
                 let mut announced = admin::announcements(&self.servers).await?;
-                announced.retain(|said| of.worker.as_ref().is_none_or(|worker| said.worker == *worker));
+                announced.retain(|text| of.worker.as_ref().is_none_or(|worker| text.worker == *worker));
                 Reply::Announced(announced)
             }
             other => return Err(unsupported(operation(&other))),
@@ -113,74 +115,74 @@ impl Shared {
         if fail.result.is_some_and(|result| !result.bytes.bytes().is_empty()) {
             return Err(unsupported("fail a job with a result: say what went wrong in the message"));
         }
-        let news = match fail.message.as_bytes() {
+        let body = match fail.message.as_bytes() {
             b"" => ReportBody::Fail,
             message => ReportBody::Exception(message),
         };
-        self.report(&fail.jid, &fail.holder, news).await
+        self.report(&fail.jid, &fail.holder, body).await
     }
 
     async fn progress(&self, progress: Progress) -> Result<(), ClientError> {
         let portion = progress.progress.portion;
         let (numerator, denominator) = (portion.part().to_string(), portion.whole().to_string());
-        let news =
+        let body =
             ReportBody::Status { numerator: numerator.as_bytes(), denominator: denominator.as_bytes() };
-        self.report(&progress.jid, &progress.holder, news).await
+        self.report(&progress.jid, &progress.holder, body).await
     }
 
     async fn chunk(&self, chunk: Chunk) -> Result<u64, ClientError> {
-        let news = match chunk.kind {
+        let body = match chunk.kind {
             ChunkKind::Data => ReportBody::Data(chunk.bytes.bytes()),
             ChunkKind::Warning => ReportBody::Warning(chunk.bytes.bytes()),
         };
-        self.report(&chunk.jid, &chunk.holder, news).await?;
+        self.report(&chunk.jid, &chunk.holder, body).await?;
         Ok(0)
     }
 
-    /// Asks one server until it answers, or until it is too late.
+    /// Sends a request to one server until it answers, or until the timeout.
     async fn request_with_retry(
         &self,
-        place: usize,
+        index: usize,
         request: Request<&[u8]>,
     ) -> Result<Response, ServerError> {
         let until = Instant::now() + self.servers.timeout;
         loop {
-            let answer = async { self.servers.get(place).connection().await?.request(request.clone()).await };
+            let answer = async { self.servers.get(index).connection().await?.request(request.clone()).await };
             match answer.await {
                 Ok(response) => return Ok(response),
-                Err(trouble) => self.servers.back_off(until, trouble).await?,
+                Err(error) => self.servers.back_off(until, error).await?,
             }
         }
     }
 
-    fn protocol_error(&self, place: usize, what: &str) -> ServerError {
-        ServerError::Protocol { server: self.servers.get(place).name.clone(), what: what.to_owned() }
+    fn protocol_error(&self, index: usize, detail: &str) -> ServerError {
+        ServerError::Protocol { server: self.servers.get(index).name.clone(), detail: detail.to_owned() }
     }
 
-    /// How a job stands, by its server's word.
+    /// The status of a job, as its server reports it.
     pub(super) async fn status_of(&self, jid: &Jid) -> Result<JobStatus, ClientError> {
-        let (place, handle) = job_ids::locate(&self.servers, jid)?;
-        match self.request_with_retry(place, Request::GetStatus { handle: handle.as_bytes() }).await? {
+        let (index, handle) = job_ids::locate(&self.servers, jid)?;
+        match self.request_with_retry(index, Request::GetStatus { handle: handle.as_bytes() }).await? {
             Response::Status { status, .. } => {
                 if !status.known {
                     self.job_unknown(jid).await;
                 }
                 Ok(status)
             }
-            _ => Err(self.protocol_error(place, "no status where one was asked for").into()),
+            _ => Err(self.protocol_error(index, "a reply to a status request that is not a status").into()),
         }
     }
 
     async fn status(&self, of: StatusOf) -> Result<Option<StatusReply>, ClientError> {
-        let unsaid = |error: geartrain_core::BadName| self.protocol_error(0, &error.to_string());
+        let bad_name = |error: geartrain_core::BadName| self.protocol_error(0, &error.to_string());
         let (jid, queue, status, clients) = match of {
             StatusOf::Jid(jid) => {
                 let status = self.status_of(&jid).await?;
-                (jid, QueueName::new(UNKNOWN_NAME).map_err(unsaid)?, status, 0)
+                (jid, QueueName::new(UNKNOWN_NAME).map_err(bad_name)?, status, 0)
             }
             StatusOf::Unique(queue, key) => {
                 let (status, clients) = self.status_of_key(&submission::unique_id(&key)?).await?;
-                (Jid::new(UNKNOWN_NAME).map_err(unsaid)?, queue, status, clients)
+                (Jid::new(UNKNOWN_NAME).map_err(bad_name)?, queue, status, clients)
             }
             _ => return Err(unsupported("show how such a job does")),
         };
@@ -195,57 +197,59 @@ impl Shared {
         }))
     }
 
-    /// How a job with this key stands, on the first server that knows one.
+    /// The status of the job with this key, on the first server that knows one.
     async fn status_of_key(&self, key: &[u8]) -> Result<(JobStatus, u64), ClientError> {
-        for place in self.servers.preferred_first() {
-            match self.request_with_retry(place, Request::GetStatusUnique { unique: key }).await? {
+        for index in self.servers.preferred_first() {
+            match self.request_with_retry(index, Request::GetStatusUnique { unique: key }).await? {
                 Response::StatusUnique { status, clients, .. } if status.known => {
                     return Ok((status, clients.into()));
                 }
                 Response::StatusUnique { .. } => {}
-                _ => return Err(self.protocol_error(place, "no status where one was asked for").into()),
+                _ => {
+                    return Err(self
+                        .protocol_error(index, "a reply to a status request that is not a status")
+                        .into());
+                }
             }
         }
         Ok((JobStatus::default(), 0))
     }
 
-    /// Cancels what is there. A name that cannot be one is refused before anything is cancelled.
+    /// Cancels jobs. An invalid handle is refused before anything is cancelled.
     async fn cancel(&self, cancel: Cancel) -> Result<u64, ClientError> {
-        let mut places = Vec::with_capacity(cancel.jids.len());
+        let mut targets = Vec::with_capacity(cancel.jids.len());
         for jid in &cancel.jids {
-            let (place, handle) = job_ids::locate(&self.servers, jid)?;
+            let (index, handle) = job_ids::locate(&self.servers, jid)?;
             if handle.contains(|char: char| char.is_whitespace() || char.is_control()) {
                 let why = format!("{jid} holds a blank, which no handle does");
                 return Err(Refusal::BadArgument { what: "jid".into(), why }.into());
             }
-            places.push((jid, place, handle));
+            targets.push((jid, index, handle));
         }
         let mut cancelled = 0;
-        for (jid, place, handle) in places {
-            if self.cancel_at(place, &handle).await? {
+        for (jid, index, handle) in targets {
+            if self.cancel_at(index, &handle).await? {
                 cancelled += 1;
-                self.job_cancelled(jid, place, &handle).await;
+                self.job_cancelled(jid, index, &handle).await;
             }
         }
         Ok(cancelled)
     }
 
-    /// Cancels one job. False: there is none.
-    pub(super) async fn cancel_at(&self, place: usize, handle: &str) -> Result<bool, ServerError> {
-        let link = self.servers.get(place).connection().await?;
-        match link.admin_line(&format!("cancel job {handle}")).await {
+    /// Cancels one job. Returns false if the server does not know it.
+    pub(super) async fn cancel_at(&self, index: usize, handle: &str) -> Result<bool, ServerError> {
+        let connection = self.servers.get(index).connection().await?;
+        match connection.admin_line(&format!("cancel job {handle}")).await {
             Ok(line) if line.starts_with(b"OK") => Ok(true),
-            Ok(_) => {
-                Err(self.protocol_error(place, "neither that a job was cancelled nor that there is none"))
-            }
-            Err(ServerError::Refused { said, .. }) if said.contains("UNKNOWN_JOB") => Ok(false),
-            Err(trouble) => Err(trouble),
+            Ok(_) => Err(self.protocol_error(index, "an unexpected reply to cancel job")),
+            Err(ServerError::Refused { text, .. }) if text.contains("UNKNOWN_JOB") => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
-    async fn queues(&self, asked: Queues) -> Result<Vec<geartrain_core::QueueCounts>, ClientError> {
+    async fn queues(&self, request: Queues) -> Result<Vec<geartrain_core::QueueCounts>, ClientError> {
         let mut counts = admin::function_counts(&self.servers).await?;
-        if let Some(queue) = asked.queue {
+        if let Some(queue) = request.queue {
             let one = counts.remove(&queue).unwrap_or_default();
             return Ok(vec![one.of_queue(queue)]);
         }
@@ -253,25 +257,25 @@ impl Shared {
     }
 
     async fn roll_call(&self, call: RollCall) -> Result<u64, ClientError> {
-        // To Gearman a queue and what is done there are one thing.
+        // To Gearman a queue and its klass are one thing.
         if call.klass.is_some_and(|klass| klass.as_str() != call.queue.as_str()) {
             return Ok(0);
         }
         let counts = admin::function_counts(&self.servers).await?;
-        Ok(counts.get(&call.queue).map_or(0, |counts| counts.worker_counts()))
+        Ok(counts.get(&call.queue).map_or(0, |counts| counts.workers()))
     }
 }
 
-/// What a command would do, in the words of a refusal.
+/// The operation to name in a refusal.
 fn operation(command: &Command) -> &'static str {
     match command {
         Command::Peek(_) => "show jobs without popping them",
-        Command::Retry(_) => "give a job back to be tried again",
-        Command::Release(_) => "give a job back",
+        Command::Retry(_) => "retry a job",
+        Command::Release(_) => "release a job",
         Command::Timeout(_) => "take a job away from its worker",
-        Command::Unfail(_) | Command::Failures(_) | Command::Failed(_) => "keep jobs that failed",
+        Command::Unfail(_) | Command::Failures(_) | Command::Failed(_) => "keep failed jobs",
         Command::SetPriority(_) => "change a job's priority",
-        Command::Depend(_) => "let a job wait for others",
+        Command::Depend(_) => "make a job depend on others",
         Command::Log(_) => "keep a job's history",
         Command::Track(_) | Command::Tracked(_) => "track a job",
         Command::AddTags(_) | Command::RemoveTags(_) | Command::Tagged(_) | Command::TopTags(_) => {
@@ -292,13 +296,13 @@ fn operation(command: &Command) -> &'static str {
         | Command::UpdateRecurring(_)
         | Command::TagRecurring(_)
         | Command::UntagRecurring(_) => "make recurring jobs",
-        Command::WorkerLost(_) => "be told that a worker is dead",
-        Command::Announce(_) => "announce what a worker can do other than by popping",
+        Command::WorkerLost(_) => "mark a worker as lost",
+        Command::Announce(_) => "announce capabilities other than by popping",
         Command::SetLimits(_) | Command::GetLimits(_) => "limit a queue",
         Command::GetResult(_) => "keep a result",
-        Command::Why(_) => "say why a job does not run",
-        Command::Tick(_) => "do what is due: its server does",
-        Command::AllocateIds(_) => "hand out numbers",
+        Command::Why(_) => "explain why a job is not running",
+        Command::Tick(_) => "run due work: its server does",
+        Command::AllocateIds(_) => "allocate ids",
         other => other.name(),
     }
 }

@@ -1,10 +1,11 @@
-//! One connection to a server: what is asked over it, and what comes back, in order.
+//! Pipelined connection to a server: requests go out in order, and replies are matched to them in that order.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -13,51 +14,52 @@ use super::error::ServerError;
 use crate::packet::{Report, Request, Response};
 use crate::{Incoming, Options, Parser};
 
-/// The longest line of a list: a worker may be able to do very many things.
+/// The longest line of a list: a worker may have very many functions.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// The longest list.
 const LIST_BYTES_MAX: usize = 64 << 20;
-/// How many bytes are read at once, at least.
+/// The least capacity offered to a read.
 const READ_BYTES: usize = 16 << 10;
 
-/// A connection. Dropping it ends it, and with it all that its server knows of it: jobs that it holds, and submissions that wait.
+/// A connection. Dropping it closes it, and the server then forgets its state: held jobs return to their
+/// queue, awaited submissions end.
 pub(crate) struct Connection {
-    /// None once the connection has ended on this side.
+    /// `None` once the connection is closed on this side.
     writer: tokio::sync::Mutex<Option<Box<dyn AsyncWrite + Send + Unpin>>>,
     state: Arc<State>,
     reader_task: AbortHandle,
 }
 
-/// What the two directions share.
+/// State shared by writer and reader.
 struct State {
     server: String,
     timeout: Duration,
-    /// Those who wait for an answer, in the order in which they asked; or why nobody can any more.
+    /// Requests that wait for a reply, in the order sent; or why the connection is closed.
     pending: Mutex<Result<VecDeque<PendingReply>, ServerError>>,
-    /// Told when the server says that there may be a job, and when the connection has ended.
+    /// Notified by a NOOP, and when the connection is closed.
     wakeup: Arc<Notify>,
-    /// Where news of jobs go. Let go of when the connection has ended, so that whoever listens hears that.
+    /// Where reports on awaited jobs go. Dropped with the connection, so that the receiver notices its end.
     reports: Mutex<Option<mpsc::Sender<Report>>>,
 }
 
-/// Somebody who waits for an answer.
+/// A request that waits for its reply.
 struct PendingReply {
     form: ReplyForm,
     reply_to: oneshot::Sender<Result<ServerReply, ServerError>>,
-    /// What came of it so far.
+    /// The lines received so far.
     lines: Vec<Bytes>,
     bytes: usize,
     refused: Option<ServerError>,
 }
 
-/// What an answer looks like.
+/// The form of the expected reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReplyForm {
-    /// One packet; an ERROR stands in its place.
+    /// One packet, or an ERROR in its place.
     Packet,
-    /// The echo that was sent behind something that has no answer. An ERROR may come before it.
+    /// The echo sent behind a request that has no reply. An ERROR may come before it.
     Echo,
-    /// Lines, the last of which is a dot.
+    /// Lines up to a single dot.
     List,
     /// One line.
     Line,
@@ -69,13 +71,13 @@ enum ServerReply {
 }
 
 impl Connection {
-    /// A connection over a stream that is open.
+    /// Creates a connection over an open stream.
     pub(crate) fn new(
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         server: String,
         timeout: Duration,
         woken: Arc<Notify>,
-        news: Option<mpsc::Sender<Report>>,
+        reports: Option<mpsc::Sender<Report>>,
     ) -> Connection {
         let (reader, writer) = tokio::io::split(stream);
         let state = State {
@@ -83,44 +85,42 @@ impl Connection {
             timeout,
             pending: Mutex::new(Ok(VecDeque::new())),
             wakeup: woken,
-            reports: Mutex::new(news),
+            reports: Mutex::new(reports),
         };
         let state = Arc::new(state);
         let reader = tokio::spawn(read_replies(reader, state.clone())).abort_handle();
         Connection { writer: tokio::sync::Mutex::new(Some(Box::new(writer))), state, reader_task: reader }
     }
 
-    /// Whether nothing can be asked any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.pending().is_err()
     }
 
-    /// Ends it.
     pub(crate) fn close(&self) {
-        self.close_with(self.state.lost("it was given up"));
+        self.close_with(self.state.lost("it was closed on this side"));
     }
 
-    fn close_with(&self, trouble: ServerError) {
-        self.state.close(trouble);
+    fn close_with(&self, error: ServerError) {
+        self.state.close(error);
         self.reader_task.abort();
-        // Whoever writes just now lets go of it afterwards.
+        // If a write is in progress, it drops the writer itself afterwards.
         if let Ok(mut writer) = self.writer.try_lock() {
             *writer = None;
         }
     }
 
-    /// What went wrong if the answer is not to the question.
-    pub(crate) fn protocol_error(&self, what: impl Into<String>) -> ServerError {
-        ServerError::Protocol { server: self.state.server.clone(), what: what.into() }
+    /// The error for a reply that does not fit its request.
+    pub(crate) fn protocol_error(&self, detail: impl Into<String>) -> ServerError {
+        ServerError::Protocol { server: self.state.server.clone(), detail: detail.into() }
     }
 
-    /// Says something that has no answer.
+    /// Sends requests that have no reply.
     pub(crate) async fn send(&self, requests: &[Request<&[u8]>]) -> Result<(), ServerError> {
         let bytes = self.encode(requests)?;
         self.with_timeout(self.write(&bytes, None)).await
     }
 
-    /// Asks something, and gives the packet that answers it.
+    /// Sends a request and returns the packet that answers it.
     pub(crate) async fn request(&self, request: Request<&[u8]>) -> Result<Response, ServerError> {
         let bytes = self.encode(&[request])?;
         match self.exchange(&bytes, ReplyForm::Packet).await? {
@@ -129,18 +129,18 @@ impl Connection {
         }
     }
 
-    /// Says something that has no answer but may be refused, and returns when it is known not to be.
+    /// Sends a request that has no reply but may be refused. Returns when the server has processed it.
     pub(crate) async fn report(&self, request: Request<&[u8]>) -> Result<(), ServerError> {
         let bytes = self.encode(&[request, Request::Echo { data: b"" }])?;
         self.exchange(&bytes, ReplyForm::Echo).await.map(drop)
     }
 
-    /// Asks in the language of administrators for a list.
+    /// Executes an admin command whose reply is a list.
     pub(crate) async fn admin_list(&self, command: &str) -> Result<Vec<Bytes>, ServerError> {
         self.admin_lines(command, ReplyForm::List).await
     }
 
-    /// Asks in the language of administrators for one line.
+    /// Executes an admin command whose reply is one line.
     pub(crate) async fn admin_line(&self, command: &str) -> Result<Bytes, ServerError> {
         self.admin_lines(command, ReplyForm::Line)
             .await?
@@ -168,37 +168,37 @@ impl Connection {
     async fn exchange(&self, bytes: &[u8], form: ReplyForm) -> Result<ServerReply, ServerError> {
         let answered = async {
             let (to, answer) = oneshot::channel();
-            let asked = PendingReply { form, reply_to: to, lines: Vec::new(), bytes: 0, refused: None };
-            self.write(bytes, Some(asked)).await?;
+            let pending = PendingReply { form, reply_to: to, lines: Vec::new(), bytes: 0, refused: None };
+            self.write(bytes, Some(pending)).await?;
             answer.await.unwrap_or(Err(ServerError::ShutDown))
         };
         self.with_timeout(answered).await
     }
 
-    /// What is not answered in time leaves nobody able to tell which answer is to which question: the connection ends.
+    /// Closes the connection on a timeout: after that, replies could no longer be matched to requests.
     async fn with_timeout<T>(
         &self,
-        what: impl Future<Output = Result<T, ServerError>>,
+        call: impl Future<Output = Result<T, ServerError>>,
     ) -> Result<T, ServerError> {
-        match tokio::time::timeout(self.state.timeout, what).await {
+        match tokio::time::timeout(self.state.timeout, call).await {
             Ok(done) => done,
             Err(_) => {
-                let silent = ServerError::Timeout {
+                let timeout = ServerError::Timeout {
                     server: self.state.server.clone(),
                     seconds: self.state.timeout.as_secs(),
                 };
-                self.close_with(silent.clone());
-                Err(silent)
+                self.close_with(timeout.clone());
+                Err(timeout)
             }
         }
     }
 
-    async fn write(&self, bytes: &[u8], asked: Option<PendingReply>) -> Result<(), ServerError> {
-        // Held until all is written, so that questions go out in the order in which their answers are expected.
+    async fn write(&self, bytes: &[u8], pending: Option<PendingReply>) -> Result<(), ServerError> {
+        // Locked until everything is written, so that requests go out in the order of their expected replies.
         let mut writer = self.writer.lock().await;
         match &mut *self.state.pending() {
-            Ok(waiting) => waiting.extend(asked),
-            Err(trouble) => return Err(trouble.clone()),
+            Ok(waiting) => waiting.extend(pending),
+            Err(error) => return Err(error.clone()),
         }
         if let Some(writer) = &mut *writer {
             let written = async {
@@ -210,10 +210,10 @@ impl Connection {
                 self.reader_task.abort();
             }
         }
-        let closed = self.state.pending().as_ref().err().cloned();
-        if let Some(trouble) = closed {
+        let error = self.state.pending().as_ref().err().cloned();
+        if let Some(error) = error {
             *writer = None;
-            return Err(trouble);
+            return Err(error);
         }
         Ok(())
     }
@@ -225,15 +225,15 @@ impl Drop for Connection {
     }
 }
 
-/// Takes what comes, until nothing more does.
+/// Reads replies until the connection ends. The task is aborted when the [`Connection`] is dropped.
 async fn read_replies(mut reader: impl AsyncRead + Unpin, state: Arc<State>) {
     let mut parser = Parser::client(Options { line_bytes_max: LINE_BYTES_MAX, ..Options::default() });
     let mut bytes = BytesMut::new();
-    let trouble = loop {
+    let error = loop {
         match parser.next(&mut bytes) {
             Ok(Some(incoming)) => {
-                if let Err(trouble) = state.receive(incoming).await {
-                    break trouble;
+                if let Err(error) = state.receive(incoming).await {
+                    break error;
                 }
             }
             Ok(None) => {
@@ -247,36 +247,36 @@ async fn read_replies(mut reader: impl AsyncRead + Unpin, state: Arc<State>) {
             Err(framing) => break state.protocol_error(framing.to_string()),
         }
     };
-    state.close(trouble);
+    state.close(error);
 }
 
 impl State {
     fn pending(&self) -> MutexGuard<'_, Result<VecDeque<PendingReply>, ServerError>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
-    fn protocol_error(&self, what: String) -> ServerError {
-        ServerError::Protocol { server: self.server.clone(), what }
+    fn protocol_error(&self, detail: String) -> ServerError {
+        ServerError::Protocol { server: self.server.clone(), detail }
     }
 
     fn lost(&self, why: &str) -> ServerError {
         ServerError::Lost { server: self.server.clone(), why: why.to_owned() }
     }
 
-    /// Tells all who wait that they wait in vain. The first reason counts.
-    fn close(&self, trouble: ServerError) {
+    /// Fails all pending requests. The first error counts.
+    fn close(&self, error: ServerError) {
         let waiting = {
-            let mut asked = self.pending();
-            match &*asked {
-                Ok(_) => std::mem::replace(&mut *asked, Err(trouble.clone())),
+            let mut pending = self.pending();
+            match &*pending {
+                Ok(_) => std::mem::replace(&mut *pending, Err(error.clone())),
                 Err(_) => return,
             }
         };
-        for asked in waiting.into_iter().flatten() {
-            // Whoever no longer listens need not be told.
-            let _ = asked.reply_to.send(Err(trouble.clone()));
+        for pending in waiting.into_iter().flatten() {
+            // The caller may be gone.
+            let _ = pending.reply_to.send(Err(error.clone()));
         }
-        *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.reports.lock() = None;
         self.wakeup.notify_waiters();
     }
 
@@ -288,10 +288,10 @@ impl State {
                 match response {
                     Response::Noop => self.wakeup.notify_waiters(),
                     Response::Report(report) => {
-                        // Whoever is slow to hear of their job keeps only this connection waiting, and its server.
-                        let news = self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                        if let Some(news) = news {
-                            let _ = news.send(report).await;
+                        // Back-pressure: a slow receiver delays only this connection and its server.
+                        let reports = self.reports.lock().clone();
+                        if let Some(reports) = reports {
+                            let _ = reports.send(report).await;
                         }
                     }
                     Response::Error { code, text } => self.receive_error(&code, &text)?,
@@ -312,24 +312,24 @@ impl State {
             Err(_) => return Ok(()),
         };
         match first {
-            Some(asked) if matches!(asked.form, ReplyForm::Packet | ReplyForm::Echo) => {
-                if asked.form == ReplyForm::Echo && !matches!(response, Response::Echo { .. }) {
-                    let trouble = self.protocol_error("another answer where an echo should be".to_owned());
-                    let _ = asked.reply_to.send(Err(trouble.clone()));
-                    return Err(trouble);
+            Some(pending) if matches!(pending.form, ReplyForm::Packet | ReplyForm::Echo) => {
+                if pending.form == ReplyForm::Echo && !matches!(response, Response::Echo { .. }) {
+                    let error = self.protocol_error("another answer where an echo should be".to_owned());
+                    let _ = pending.reply_to.send(Err(error.clone()));
+                    return Err(error);
                 }
-                let _ = asked.reply_to.send(asked.refused.map_or(Ok(ServerReply::Packet(response)), Err));
+                let _ = pending.reply_to.send(pending.refused.map_or(Ok(ServerReply::Packet(response)), Err));
                 Ok(())
             }
-            _ => Err(self.protocol_error("an answer that nobody asked for".to_owned())),
+            _ => Err(self.protocol_error("a reply without a request".to_owned())),
         }
     }
 
     fn receive_error(&self, code: &[u8], text: &[u8]) -> Result<(), ServerError> {
-        let said = format!("{} ({})", String::from_utf8_lossy(text), String::from_utf8_lossy(code));
-        let refused = ServerError::Refused { server: self.server.clone(), said };
-        let mut asked = self.pending();
-        let Ok(waiting) = &mut *asked else { return Ok(()) };
+        let text = format!("{} ({})", String::from_utf8_lossy(text), String::from_utf8_lossy(code));
+        let refused = ServerError::Refused { server: self.server.clone(), text };
+        let mut pending = self.pending();
+        let Ok(waiting) = &mut *pending else { return Ok(()) };
         match waiting.front_mut() {
             Some(first) if first.form == ReplyForm::Echo => first.refused = Some(refused),
             Some(_) => {
@@ -343,16 +343,16 @@ impl State {
     }
 
     fn receive_line(&self, line: Bytes) -> Result<(), ServerError> {
-        let mut asked = self.pending();
-        let Ok(waiting) = &mut *asked else { return Ok(()) };
-        let unasked = || self.protocol_error("a line that nobody asked for".to_owned());
-        let first = waiting.front_mut().ok_or_else(unasked)?;
+        let mut pending = self.pending();
+        let Ok(waiting) = &mut *pending else { return Ok(()) };
+        let unexpected = || self.protocol_error("a line without a request".to_owned());
+        let first = waiting.front_mut().ok_or_else(unexpected)?;
         let refused = first.lines.is_empty() && line.starts_with(b"ERR ") && !line.contains(&b'\t');
         let done = match first.form {
-            ReplyForm::Packet | ReplyForm::Echo => return Err(unasked()),
+            ReplyForm::Packet | ReplyForm::Echo => return Err(unexpected()),
             _ if refused => {
-                let said = String::from_utf8_lossy(&line).into_owned();
-                first.refused = Some(ServerError::Refused { server: self.server.clone(), said });
+                let text = String::from_utf8_lossy(&line).into_owned();
+                first.refused = Some(ServerError::Refused { server: self.server.clone(), text });
                 true
             }
             ReplyForm::List if &line[..] == b"." => true,

@@ -1,38 +1,34 @@
-//! What can go wrong between this program and a server.
+//! Errors of the client.
 
 use geartrain_core::{BackendError, Refusal};
 
-/// What this backend is called where it says no.
+/// The backend's name in refusals.
 pub(crate) const NAME: &str = "gearman";
 
-/// Why there is no answer.
+/// Why a server gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServerError {
-    /// Nobody answers there.
     #[error("cannot reach the Gearman server at {server}: {why}")]
     Unreachable { server: String, why: String },
-    /// The connection ended. Whether what was sent was done is not known.
+    /// The connection ended. Whether the request was executed is unknown.
     #[error("the connection to the Gearman server at {server} was lost: {why}")]
     Lost { server: String, why: String },
-    /// It says nothing.
     #[error("the Gearman server at {server} did not answer within {seconds} seconds")]
     Timeout { server: String, seconds: u64 },
-    /// What it says is not Gearman.
-    #[error("what came from {server} is not what a Gearman server says: {what}")]
-    Protocol { server: String, what: String },
-    /// It said no.
-    #[error("the Gearman server at {server} refused: {said}")]
-    Refused { server: String, said: String },
-    /// What was put cannot be written down, so it was not sent.
+    #[error("unexpected data from the Gearman server at {server}: {detail}")]
+    Protocol { server: String, detail: String },
+    #[error("the Gearman server at {server} refused: {text}")]
+    Refused { server: String, text: String },
+    /// The record cannot be written, so the job was not sent.
     #[error("the record of what was put, {file}, cannot be used: {why}")]
     Record { file: String, why: String },
     /// The backend is being dropped.
-    #[error("the connection to the Gearman servers was given up")]
+    #[error("the Gearman backend is shut down")]
     ShutDown,
 }
 
 impl ServerError {
-    /// Whether it may be over when the same is tried again.
+    /// Whether a retry may succeed.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             ServerError::Unreachable { .. } | ServerError::Lost { .. } | ServerError::Timeout { .. } => true,
@@ -45,12 +41,12 @@ impl ServerError {
 }
 
 impl From<ServerError> for BackendError {
-    fn from(trouble: ServerError) -> BackendError {
-        BackendError::Broken { backend: NAME, source: Box::new(trouble) }
+    fn from(error: ServerError) -> BackendError {
+        BackendError::Broken { backend: NAME, source: Box::new(error) }
     }
 }
 
-/// Why a command was not done: the answer is no, or there is none.
+/// Why a command failed: refused, or no reply.
 #[derive(Debug)]
 pub(crate) enum ClientError {
     Refused(Refusal),
@@ -64,12 +60,12 @@ impl From<Refusal> for ClientError {
 }
 
 impl From<ServerError> for ClientError {
-    fn from(trouble: ServerError) -> ClientError {
-        ClientError::Failed(trouble)
+    fn from(error: ServerError) -> ClientError {
+        ClientError::Failed(error)
     }
 }
 
-/// What Gearman has no notion of is refused, and never done by halves.
+/// The refusal for what Gearman cannot do. Nothing is done by halves.
 pub(crate) fn unsupported(operation: &'static str) -> ClientError {
     Refusal::Unsupported { operation: operation.into(), backend: NAME.into() }.into()
 }

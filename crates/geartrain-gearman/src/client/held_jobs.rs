@@ -1,15 +1,16 @@
-//! The jobs that this process holds. A lock is a connection: as long as it lasts, its jobs are held, and nobody needs to say so.
+//! Held jobs of this process. A lock is a connection: it lasts as long as the connection, without heartbeats.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use geartrain_core::{Holder, Jid, QueueName, Token, WorkerName};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::connection::Connection;
 use super::worker_conns::WorkerConns;
 
-/// A job that a server handed to this process.
+/// A job assigned to this process.
 #[derive(Clone)]
 pub(crate) struct HeldJob {
     pub(crate) jid: Jid,
@@ -17,11 +18,11 @@ pub(crate) struct HeldJob {
     pub(crate) queue: QueueName,
     pub(crate) worker: WorkerName,
     pub(crate) connection: Arc<Connection>,
-    /// Not let go of while a job of it is held.
+    /// Keeps the worker's connections alive while the job is held.
     pub(crate) worker_conns: Arc<WorkerConns>,
 }
 
-/// All of them, by the number of their token.
+/// The held jobs by the number of their token.
 pub(crate) struct HeldJobs {
     jobs: Mutex<HashMap<u64, HeldJob>>,
     next_token: AtomicU64,
@@ -29,16 +30,16 @@ pub(crate) struct HeldJobs {
 
 impl HeldJobs {
     pub(crate) fn new() -> HeldJobs {
-        // Tokens of another process must not be taken for ours, so they do not begin at 1. Half of such an id is chance.
+        // Starts at a random number, so that tokens of another process are not mistaken for ours.
         let begin = uuid::Uuid::now_v7().as_u64_pair().1 >> 2;
         HeldJobs { jobs: Mutex::default(), next_token: AtomicU64::new(begin) }
     }
 
     fn jobs(&self) -> MutexGuard<'_, HashMap<u64, HeldJob>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock()
     }
 
-    /// Takes a job up, and forgets those whose connections are gone: they are back on their servers.
+    /// Adds a job, and forgets those whose connections are closed: their servers have requeued them.
     pub(crate) fn add(&self, held: HeldJob) -> Token {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let mut jobs = self.jobs();
@@ -47,7 +48,7 @@ impl HeldJobs {
         Token::new(token)
     }
 
-    /// The job, if whoever says so holds it.
+    /// The job, if this holder holds it.
     pub(crate) fn find(&self, jid: &Jid, holder: &Holder) -> Option<(Token, HeldJob)> {
         let jobs = self.jobs();
         let found = match holder {
@@ -64,8 +65,8 @@ impl HeldJobs {
         self.jobs().remove(&token.number())
     }
 
-    /// Whether a connection holds any.
-    pub(crate) fn any_on(&self, link: &Arc<Connection>) -> bool {
-        self.jobs().values().any(|held| Arc::ptr_eq(&held.connection, link))
+    /// Whether a connection has any held jobs.
+    pub(crate) fn any_on(&self, connection: &Arc<Connection>) -> bool {
+        self.jobs().values().any(|held| Arc::ptr_eq(&held.connection, connection))
     }
 }

@@ -1,22 +1,31 @@
-//! Any Gearman server as a backend, or several of them.
+//! Gearman servers, one or several, as a [`Backend`].
 //!
-//! An application puts its jobs to one server, picked at random, and stays with it as long as it answers; then it takes the next one. A worker asks all of them, and sleeps on all of them.
+//! An application puts its jobs to one server, chosen at random, and stays with it as long as it answers;
+//! then it fails over to the next one. A worker asks all servers for jobs, and is idle on all of them.
 //!
 //! | command | what is sent |
 //! |---|---|
-//! | `Put` | SUBMIT_JOB with its variants by priority, in the background unless somebody is attached; SUBMIT_JOB_EPOCH for a delay, SUBMIT_REDUCE_JOB if something is carried aside |
+//! | `Put` | SUBMIT_JOB and its variants by priority, in the background unless a client is attached; SUBMIT_JOB_EPOCH for a delay, SUBMIT_REDUCE_JOB for metadata |
 //! | `Pop`, [`pop_or_wait`](Backend::pop_or_wait) | CAN_DO, GRAB_JOB_ALL to each server in turn, PRE_SLEEP to all |
-//! | `Complete`, `Fail`, `Progress`, `Chunk` | WORK_COMPLETE; WORK_EXCEPTION with the message, or WORK_FAIL without one; WORK_STATUS; WORK_DATA or WORK_WARNING; each with an echo behind it, so that a refusal is heard |
-//! | `Heartbeat` | nothing: a lock is a connection, and holds as long as it does |
+//! | `Complete`, `Fail`, `Progress`, `Chunk` | WORK_COMPLETE; WORK_EXCEPTION with the message, or WORK_FAIL without one; WORK_STATUS; WORK_DATA or WORK_WARNING; each followed by an echo, so that a refusal is noticed |
+//! | `Heartbeat` | nothing: a lock is a connection and lasts as long as it does |
 //! | `Status` | GET_STATUS, GET_STATUS_UNIQUE |
-//! | `Queues`, `Length`, `RollCall`, `PriorityCounts`, `Workers`, `Announced`, `Cancel` | the lines `status`, `prioritystatus`, `workers`, `cancel job` |
+//! | `Queues`, `Length`, `RollCall`, `PriorityCounts`, `Workers`, `Announced`, `Cancel` | the admin commands `status`, `prioritystatus`, `workers`, `cancel job` |
 //!
-//! Everything else is refused. Servers say less than our own do, so some answers say less too: the jid of a job is chosen by the server ([`PutReply::Named`](geartrain_core::PutReply::Named)), and with several
-//! servers in the URL it ends with `@HOST:PORT`; of a job found by its jid the queue is `?`, of one found by its key the jid is; which of several queues a job is popped from is the server's choice; the kind of a failure, and how long a worker thinks that it still needs, are not passed on; how many were told of a
-//! chunk, and how many jobs a worker has, is not known and given as 0.
+//! Everything else is refused. Gearman servers report less than our own, so some replies hold less:
 //!
-//! Every submission has a unique key, made up if none was given, and is sent again when the connection was lost before the answer. So a job is done at least once, and twice only if it ended in that moment. A job that
-//! somebody waits for lives as long as they do: that is how Gearman is.
+//! - The server chooses a job's jid ([`PutReply::Named`](geartrain_core::PutReply::Named)); with several
+//!   servers in the URL it ends with `@HOST:PORT`.
+//! - A status by jid has the queue `?`, a status by unique key has the jid `?`.
+//! - The server chooses which of several queues a job is popped from.
+//! - The group of a failure and a worker's estimate of the seconds left are not passed on.
+//! - How many clients received a chunk, and how many jobs a worker has, is unknown and given as 0.
+//!
+//! Every submission has a unique key, generated if none was given, and is sent again if the connection was
+//! lost before the reply. So a job runs at least once, and twice only if it ended in that moment. A
+//! foreground job lives as long as its client waits, as always in Gearman.
+//!
+//! Tasks run on the backend's own runtime, which aborts them when the backend is dropped.
 
 mod admin;
 mod commands;
@@ -69,11 +78,11 @@ pub use url::{BadUrl, GearmanUrl};
 /// ```
 pub struct GearmanBackend {
     shared: Arc<Shared>,
-    /// Where connections live. Callers may be on any executor, or on none.
+    /// Runs all connections and tasks. Callers may be on any executor, or on none.
     runtime: Option<Runtime>,
 }
 
-/// What all calls share.
+/// State shared by all calls.
 struct Shared {
     servers: Servers,
     worker_conns: WorkerConnCache,
@@ -84,9 +93,9 @@ struct Shared {
 }
 
 impl GearmanBackend {
-    /// Connects. That one of the servers is there is seen to; that it stays there is not.
+    /// Connects to one of the servers. Later failures are handled by retries and failover.
     pub async fn connect(url: GearmanUrl) -> Result<GearmanBackend, BackendError> {
-        // Before there is a runtime, which must not be dropped on an executor's thread.
+        // Before the runtime exists, because a runtime must not be dropped on an executor's thread.
         let servers = Servers::new(&url)?;
         let broken = |error: std::io::Error| BackendError::Broken { backend: NAME, source: error.into() };
         let threads = Builder::new_multi_thread()
@@ -117,31 +126,32 @@ impl GearmanBackend {
         }
     }
 
-    /// Does something on the runtime. It goes on if nobody waits for it any more.
+    /// Runs a task on the runtime. The task goes on if the caller stops waiting.
     async fn run<T: Send + 'static>(
         &self,
-        what: impl Future<Output = T> + Send + 'static,
+        task: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ServerError> {
         let (to, answer) = oneshot::channel();
         self.spawn(async move {
-            // Nobody may wait for it.
-            let _ = to.send(what.await);
+            // The caller may be gone.
+            let _ = to.send(task.await);
         });
         answer.await.map_err(|_| ServerError::ShutDown)
     }
 
-    /// Puts again what is in the [record](Record) and not known to be done: see [`Which`].
-    pub async fn resubmit(&self, which: ResubmitScope) -> Result<Resubmitted, BackendError> {
+    /// Puts recorded jobs again that are not known to be done: see [`Record`] and [`ResubmitScope`].
+    pub async fn resubmit(&self, scope: ResubmitScope) -> Result<Resubmitted, BackendError> {
         let shared = self.shared.clone();
-        match self.run(async move { shared.resubmit(which).await }).await? {
+        match self.run(async move { shared.resubmit(scope).await }).await? {
             Ok(done) => Ok(done),
             Err(ClientError::Refused(refusal)) => Err(refusal.into()),
-            Err(ClientError::Failed(trouble)) => Err(trouble.into()),
+            Err(ClientError::Failed(error)) => Err(error.into()),
         }
     }
 }
 
-/// Answers on their way to whoever asked. If they are dropped before they are taken, wherever they are by then, nobody will report on the jobs among them: those are given back.
+/// Replies on their way to the caller. If they are dropped before the caller takes them, the popped jobs
+/// among them are returned, because nothing would ever report on them.
 struct ReplyGuard {
     shared: Arc<Shared>,
     answers: Vec<Answer>,
@@ -170,7 +180,7 @@ impl Backend for GearmanBackend {
             let shared = self.shared.clone();
             self.spawn(async move {
                 let answers = shared.execute(batch).await;
-                // Whoever asked may have gone, and then this is dropped here.
+                // If the caller is gone, this drops the replies.
                 let _ = to.send(answers.map(|answers| ReplyGuard { shared, answers }));
             });
             Ok(answers.await.map_err(|_| ServerError::ShutDown)??.take())
@@ -187,12 +197,12 @@ impl Backend for GearmanBackend {
                     to.send(popped.map(|reply| ReplyGuard { shared, answers: vec![Ok(Reply::Pop(reply))] }));
             });
             match reply.await.map_err(|_| ServerError::ShutDown)? {
-                Ok(mut handed) => match handed.take().pop() {
+                Ok(mut reply) => match reply.take().pop() {
                     Some(Ok(Reply::Pop(reply))) => Ok(reply),
                     _ => Err(ServerError::ShutDown.into()),
                 },
                 Err(ClientError::Refused(refusal)) => Err(refusal.into()),
-                Err(ClientError::Failed(trouble)) => Err(trouble.into()),
+                Err(ClientError::Failed(error)) => Err(error.into()),
             }
         })
     }
@@ -209,8 +219,10 @@ impl Backend for GearmanBackend {
         refuse("tell what happened")
     }
 
-    fn open_result_stream(&self, front: u64) -> Pending<'_, Box<dyn ResultStream>> {
-        Box::pin(async move { Ok(Box::new(self.shared.result_streams.open(front)) as Box<dyn ResultStream>) })
+    fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
+        Box::pin(
+            async move { Ok(Box::new(self.shared.result_streams.open(stream_id)) as Box<dyn ResultStream>) },
+        )
     }
 }
 
@@ -223,36 +235,36 @@ fn refuse<T: Send + 'static>(operation: &'static str) -> Pending<'static, T> {
 impl Drop for GearmanBackend {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Not waited for: whoever drops this may be on an executor's thread. All connections end, and servers hand on the jobs that were held.
+            // Does not wait, because the caller may be on an executor's thread. The runtime drops all tasks
+            // and connections, and the servers requeue the jobs that were held.
             runtime.shutdown_background();
         }
     }
 }
 
 impl Shared {
-    /// Sees to it that one of the servers is there, and picks it.
+    /// Connects to the first server that answers, and prefers it.
     async fn connect_any(&self) -> Result<(), ServerError> {
-        let mut trouble = ServerError::ShutDown;
-        for place in self.servers.preferred_first() {
-            match self.servers.get(place).connection().await {
+        let mut error = ServerError::ShutDown;
+        for index in self.servers.preferred_first() {
+            match self.servers.get(index).connection().await {
                 Ok(_) => {
-                    self.servers.prefer(place);
+                    self.servers.prefer(index);
                     return Ok(());
                 }
-                Err(failed) => trouble = failed,
+                Err(failed) => error = failed,
             }
         }
-        Err(trouble)
+        Err(error)
     }
 }
 
-/// The time of day.
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::ZERO + Seconds::from(since)
 }
 
-/// A wait as the system counts it; one that is too long to be told is ten years.
+/// A wait as a `Duration`; at most [`DURATION_MAX`](geartrain_core::DURATION_MAX).
 fn to_duration(wait: Seconds) -> Duration {
     let longest = geartrain_core::DURATION_MAX.get();
     Duration::try_from_secs_f64(wait.get().clamp(0.0, longest)).unwrap_or_default()

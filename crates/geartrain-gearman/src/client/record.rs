@@ -1,7 +1,9 @@
-//! The record of what was put: written before it is sent, and kept until it is known to be done.
+//! Record of submissions (`record=FILE`): a write-ahead journal of jobs, written before they are sent and
+//! kept until they are known to be done.
 //!
-//! A file of lines of JSON, one thing each that happened to a job. Several processes may write to one; each line is written under a lock. A line that a process did not finish was the last that it
-//! wrote, and is cut off by the next one that writes.
+//! The file holds JSON lines, one per step of a job. Several processes may append to it; each locks the file
+//! for its append. A torn line is the last one of a process that died, and the next process that appends
+//! truncates it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -16,42 +18,42 @@ use super::error::ServerError;
 use crate::function;
 use crate::packet::{Mode, Priority, Submission};
 
-/// The record of what this and other processes have put, in a file.
+/// The record file, shared by this and other processes.
 #[derive(Debug, Clone)]
 pub struct Record {
     file: PathBuf,
 }
 
-/// One line: something that happened to a job.
+/// One line: a step of a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RecordLine {
-    /// It is about to be sent.
+    /// About to be sent.
     Put(Box<RecordedJob>),
-    /// It is about to be sent to another server.
+    /// About to be sent to another server.
     Sent { id: String, server: String },
-    /// The server it was sent to has it.
+    /// Accepted by the server it was sent to.
     Taken { id: String, handle: String },
-    /// It ended, or nobody wants it any more.
+    /// Ended or cancelled.
     Done { id: String },
 }
 
-/// A job as it is written down.
+/// A job as it is recorded.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct RecordedJob {
-    /// What it is called in the record.
+    /// Its id in the record.
     pub(crate) id: String,
     pub(crate) function: QueueName,
     pub(crate) unique: UniqueKey,
     #[serde(default)]
     priority: RecordedPriority,
     pub(crate) payload: Payload,
-    /// Not before so many seconds after 1970 began.
+    /// Not before this Unix second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     due: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reducer: Option<Payload>,
-    /// Whether somebody waited for it.
+    /// Whether a client waited for it.
     #[serde(default)]
     awaited: bool,
     /// Where it was sent first.
@@ -73,12 +75,12 @@ pub(crate) struct OpenJob {
     pub(crate) recorded: RecordedJob,
     /// Where it was sent last.
     pub(crate) server: String,
-    /// What it is called there; not known if nothing came back.
+    /// Its handle there; `None` if the server did not answer.
     pub(crate) handle: Option<String>,
 }
 
 impl RecordedJob {
-    /// A submission that goes to this server.
+    /// Records a submission to this server.
     pub(crate) fn new(submission: &Submission, server: &str) -> Option<RecordedJob> {
         let (due, reducer) = match &submission.mode {
             Mode::Epoch(due) => (Some(*due), None),
@@ -102,7 +104,7 @@ impl RecordedJob {
         })
     }
 
-    /// The same job to be put again. Whoever waited for it has gone, so nobody does.
+    /// The submission for putting the job again, in the background: the client that waited is gone.
     pub(crate) fn submission(&self) -> Submission {
         let bytes = |payload: &Payload| Bytes::copy_from_slice(payload.bytes());
         let mode = match (&self.reducer, self.due) {
@@ -124,7 +126,7 @@ impl RecordedJob {
 }
 
 impl Record {
-    /// The record in a file, which is made when something is first written down.
+    /// The record in this file, which is created by the first write.
     pub fn new(file: impl Into<PathBuf>) -> Record {
         Record { file: file.into() }
     }
@@ -133,7 +135,8 @@ impl Record {
         ServerError::Record { file: self.file.display().to_string(), why: why.to_string() }
     }
 
-    /// Writes lines at the end. What is about to be sent must be on the disk first; the rest may be lost, and is then found out again.
+    /// Appends lines. Jobs about to be sent are synced to disk first; other lines may be lost in a crash and
+    /// are then found out again.
     pub(crate) async fn write(&self, lines: Vec<RecordLine>) -> Result<(), ServerError> {
         let record = self.clone();
         let sync = lines.iter().any(|line| matches!(line, RecordLine::Put(_) | RecordLine::Sent { .. }));
@@ -167,24 +170,25 @@ impl Record {
         read.await.map_err(|_| ServerError::ShutDown)?.map_err(|why| self.error(why))
     }
 
-    /// Leaves out all that is done. Whoever writes meanwhile waits, and then writes to the new file.
+    /// Compacts the file: removes jobs that are done. Other processes wait meanwhile, and then append to the
+    /// new file.
     pub(crate) async fn compact(&self) -> Result<(), ServerError> {
         let record = self.clone();
-        let shortened = tokio::task::spawn_blocking(move || {
+        let compacted = tokio::task::spawn_blocking(move || {
             let old = record.lock_for_append().map_err(|error| error.to_string())?;
             let open = read_open_jobs(File::open(&record.file).map_err(|error| error.to_string())?)?;
             let written = record.rewrite(&open).map_err(|error| error.to_string());
             drop(old);
             written
         });
-        shortened.await.map_err(|_| ServerError::ShutDown)?.map_err(|why| self.error(why))
+        compacted.await.map_err(|_| ServerError::ShutDown)?.map_err(|why| self.error(why))
     }
 
     fn rewrite(&self, open: &[OpenJob]) -> io::Result<()> {
-        let mut beside = self.file.clone().into_os_string();
-        beside.push(".new");
+        let mut new_path = self.file.clone().into_os_string();
+        new_path.push(".new");
         let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new_path)?;
         let mut text = Vec::new();
         for line in open.iter().flat_map(OpenJob::lines) {
             serde_json::to_writer(&mut text, &line)?;
@@ -192,18 +196,18 @@ impl Record {
         }
         file.write_all(&text)?;
         file.sync_all()?;
-        std::fs::rename(&beside, &self.file)?;
+        std::fs::rename(&new_path, &self.file)?;
         sync_directory(&self.file)
     }
 
-    /// The file, to write at its end; nobody else does until it is dropped.
+    /// Opens the file for appending and locks it until it is dropped.
     fn lock_for_append(&self) -> io::Result<File> {
         loop {
-            // Payloads are nobody else's business.
+            // Only the owner may read it: it holds payloads.
             let mut options = OpenOptions::new();
             let mut file = options.read(true).append(true).create(true).mode(0o600).open(&self.file)?;
             file.lock()?;
-            // It may have been shortened since it was opened, and then another one has its name.
+            // If it was compacted since it was opened, its name belongs to another file now.
             let (this, named) = (file.metadata()?, std::fs::metadata(&self.file));
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (this.dev(), this.ino())) {
                 truncate_torn_line(&mut file)?;
@@ -214,56 +218,56 @@ impl Record {
 }
 
 impl OpenJob {
-    /// All that is known of it, once more.
+    /// The lines that record the present state of the job.
     fn lines(&self) -> Vec<RecordLine> {
         let id = &self.recorded.id;
-        let noted = RecordedJob { server: self.server.clone(), ..self.recorded.clone() };
-        let mut lines = vec![RecordLine::Put(Box::new(noted))];
+        let recorded = RecordedJob { server: self.server.clone(), ..self.recorded.clone() };
+        let mut lines = vec![RecordLine::Put(Box::new(recorded))];
         lines.extend(self.handle.clone().map(|handle| RecordLine::Taken { id: id.clone(), handle }));
         lines
     }
 }
 
-/// Reads a record.
+/// Reads the record.
 fn read_open_jobs(file: File) -> Result<Vec<OpenJob>, String> {
     let mut open: BTreeMap<u64, OpenJob> = BTreeMap::new();
-    let mut places: HashMap<String, u64> = HashMap::new();
+    let mut by_id: HashMap<String, u64> = HashMap::new();
     let mut reader = BufReader::new(file);
     let mut text = Vec::new();
     for number in 1.. {
         text.clear();
         reader.read_until(b'\n', &mut text).map_err(|error| error.to_string())?;
-        // Without an end, it is still being written, or whoever wrote it did not get further.
+        // An incomplete line is still being written, or its process died.
         if text.last() != Some(&b'\n') {
             break;
         }
         let line: RecordLine = serde_json::from_slice(&text)
             .map_err(|error| format!("line {number} makes no sense ({error}); remove it, or the file"))?;
         let id = match &line {
-            RecordLine::Put(noted) => &noted.id,
+            RecordLine::Put(recorded) => &recorded.id,
             RecordLine::Sent { id, .. } | RecordLine::Taken { id, .. } | RecordLine::Done { id } => id,
         };
-        match (line.clone(), places.get(id).and_then(|place| open.get_mut(place))) {
-            (RecordLine::Put(noted), None) => {
-                places.insert(noted.id.clone(), number);
-                let server = noted.server.clone();
-                open.insert(number, OpenJob { recorded: *noted, server, handle: None });
+        match (line.clone(), by_id.get(id).and_then(|number| open.get_mut(number))) {
+            (RecordLine::Put(recorded), None) => {
+                by_id.insert(recorded.id.clone(), number);
+                let server = recorded.server.clone();
+                open.insert(number, OpenJob { recorded: *recorded, server, handle: None });
             }
             (RecordLine::Sent { server, .. }, Some(open)) => (open.server, open.handle) = (server, None),
             (RecordLine::Taken { handle, .. }, Some(open)) => open.handle = Some(handle),
             (RecordLine::Done { id }, Some(_)) => {
-                if let Some(place) = places.remove(&id) {
-                    open.remove(&place);
+                if let Some(number) = by_id.remove(&id) {
+                    open.remove(&number);
                 }
             }
-            // Of a job that is done already, because two processes found that out.
+            // The job is done already: two processes found that out.
             _ => {}
         }
     }
     Ok(open.into_values().collect())
 }
 
-/// Cuts off what a process left that did not get to the end of its line.
+/// Truncates an incomplete last line.
 fn truncate_torn_line(file: &mut File) -> io::Result<()> {
     const STEP: u64 = 4_096;
     let mut end = file.metadata()?.len();
@@ -273,8 +277,8 @@ fn truncate_torn_line(file: &mut File) -> io::Result<()> {
         file.seek(SeekFrom::Start(begin))?;
         bytes.clear();
         Read::by_ref(file).take(end - begin).read_to_end(&mut bytes)?;
-        if let Some(place) = bytes.iter().rposition(|byte| *byte == b'\n') {
-            end = begin + place as u64 + 1;
+        if let Some(number) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            end = begin + number as u64 + 1;
             break;
         }
         end = begin;
@@ -329,9 +333,10 @@ mod tests {
         read_open_jobs(File::open(&path).unwrap())
     }
 
-    /// However much of it was written when the process ended, nothing that may have been sent is forgotten, and the next line can be written behind it.
+    /// At whatever byte the process died, no job that may have been sent is forgotten, and the next line can
+    /// be appended.
     #[tokio::test]
-    async fn a_record_cut_off_anywhere_is_read_up_to_its_last_whole_line() {
+    async fn a_torn_record_is_read_up_to_its_last_complete_line() {
         let whole = text(&story());
         let mut expected = Vec::new();
         let mut lines = 0;
@@ -354,12 +359,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shortened_record_says_the_same_of_what_is_not_done() {
+    async fn a_compacted_record_keeps_the_open_jobs() {
         let scratch = geartrain_testkit::peers::Scratch::new("record");
         let record = Record::new(scratch.path().join("record"));
-        let story = story();
-        for lines in 1..=story.len() {
-            std::fs::write(&record.file, text(&story[..lines])).unwrap();
+        let history = story();
+        for lines in 1..=history.len() {
+            std::fs::write(&record.file, text(&history[..lines])).unwrap();
             let facts = |open: Vec<OpenJob>| -> Vec<_> {
                 open.into_iter().map(|open| (open.recorded.submission(), open.server, open.handle)).collect()
             };
@@ -371,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_put_again_as_it_was() {
+    fn a_recorded_job_becomes_the_same_submission_again() {
         let modes = [
             Mode::Background(Priority::Low),
             Mode::Epoch(77),
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_named() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let mut bytes = text(&story()[..1]);
         bytes.extend_from_slice(b"{\"dance\":{}}\n");
         let why = read(&bytes).unwrap_err();

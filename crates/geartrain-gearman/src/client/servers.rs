@@ -1,9 +1,10 @@
-//! The servers: which of them answer, and which one this application has picked.
+//! Servers of a URL: reconnection with exponential back-off, and the server that this application prefers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use socket2::{SockRef, TcpKeepalive};
@@ -16,43 +17,42 @@ use super::error::ServerError;
 use super::url::{Address, GearmanUrl};
 use crate::packet::Report;
 
-/// How long a server that could not be reached is left alone: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// How long it may take to connect, if a call may take longer than that: the next server may be there at once.
+/// Back-off after a failed connect: the first delay, and the largest.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Connect timeout, if the call's own is longer: the next server may answer at once.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a server may be silent before it is asked whether it is still there.
+/// TCP keepalive: how long a server may be silent before it is probed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// All servers of one URL.
 pub(crate) struct Servers {
     list: Vec<Server>,
-    /// The one that this application puts its jobs to, as long as it answers.
+    /// The server that jobs are put to, as long as it answers.
     preferred: AtomicUsize,
     pub(crate) timeout: Duration,
 }
 
-/// One server.
 pub(crate) struct Server {
     address: Address,
     pub(crate) name: String,
     timeout: Duration,
     tls: Option<TlsConnector>,
-    /// The connection for all that is asked and answered at once.
+    /// The connection for requests that are answered at once.
     connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
     backoff: Mutex<Option<Backoff>>,
 }
 
-/// A server that could not be reached.
+/// The back-off of a server that could not be reached.
 #[derive(Clone)]
 struct Backoff {
-    /// It is left alone until then.
+    /// No connect before this instant.
     until: Instant,
     delay: Duration,
     error: ServerError,
 }
 
 impl Servers {
-    /// Those of a URL, one of which is picked at random. Nothing is connected yet.
+    /// The servers of a URL, a random one preferred. Does not connect yet.
     pub(crate) fn new(url: &GearmanUrl) -> Result<Servers, ServerError> {
         let tls = url.tls.then(|| tls_connector(url)).transpose()?;
         let server = |address: &Address| Server {
@@ -64,39 +64,39 @@ impl Servers {
             backoff: Mutex::new(None),
         };
         let list: Vec<Server> = url.servers.iter().map(server).collect();
-        let picked = AtomicUsize::new(random_index(list.len()));
-        Ok(Servers { list, preferred: picked, timeout: url.timeout })
+        let preferred = AtomicUsize::new(random_index(list.len()));
+        Ok(Servers { list, preferred, timeout: url.timeout })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    pub(crate) fn get(&self, place: usize) -> &Server {
-        &self.list[place]
+    pub(crate) fn get(&self, index: usize) -> &Server {
+        &self.list[index]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Server> {
         self.list.iter()
     }
 
-    /// The place of the server of this name.
+    /// The index of the server with this name.
     pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|server| server.name == name)
     }
 
-    /// All of them, beginning with the one that was picked.
+    /// The indexes of all servers, the preferred one first.
     pub(crate) fn preferred_first(&self) -> impl Iterator<Item = usize> + use<> {
-        let (picked, servers) = (self.preferred.load(Ordering::Relaxed), self.list.len());
-        (0..servers).map(move |step| (picked + step) % servers)
+        let (preferred, servers) = (self.preferred.load(Ordering::Relaxed), self.list.len());
+        (0..servers).map(move |step| (preferred + step) % servers)
     }
 
-    /// Stays with this one from now on.
-    pub(crate) fn prefer(&self, place: usize) {
-        self.preferred.store(place, Ordering::Relaxed);
+    /// Prefers this server from now on.
+    pub(crate) fn prefer(&self, index: usize) {
+        self.preferred.store(index, Ordering::Relaxed);
     }
 
-    /// Until one of those that are left alone is tried again, if there is any.
+    /// Time until the next server in back-off may be tried, if there is any.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
         let now = Instant::now();
         self.list
@@ -105,14 +105,15 @@ impl Servers {
             .min()
     }
 
-    /// Waits until a server may be there again, or answers what is wrong if that would be too late.
-    pub(crate) async fn back_off(&self, until: Instant, trouble: ServerError) -> Result<(), ServerError> {
-        let pause = self.next_retry().unwrap_or(PAUSE.0).max(Duration::from_millis(1));
-        if !trouble.is_transient() || Instant::now() + pause > until {
-            return Err(trouble);
+    /// Waits until a server may be tried again. Returns the error if it is permanent or the wait would exceed
+    /// `until`.
+    pub(crate) async fn back_off(&self, until: Instant, error: ServerError) -> Result<(), ServerError> {
+        let delay = self.next_retry().unwrap_or(BACKOFF_MIN).max(Duration::from_millis(1));
+        if !error.is_transient() || Instant::now() + delay > until {
+            return Err(error);
         }
-        tracing::debug!(%trouble, ?pause, "trying again");
-        tokio::time::sleep(pause).await;
+        tracing::debug!(%error, ?delay, "retrying");
+        tokio::time::sleep(delay).await;
         Ok(())
     }
 }
@@ -123,62 +124,62 @@ impl Server {
     }
 
     fn lock_backoff(&self) -> MutexGuard<'_, Option<Backoff>> {
-        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+        self.backoff.lock()
     }
 
-    /// The connection for questions, which is opened if there is none.
+    /// The connection for requests, opened if needed.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, ServerError> {
         let mut current = self.connection.lock().await;
-        if let Some(link) = current.as_ref().filter(|link| !link.is_closed()) {
-            return Ok(link.clone());
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
         }
-        let link = Arc::new(self.open(Arc::default(), None).await?);
-        *current = Some(link.clone());
-        Ok(link)
+        let connection = Arc::new(self.open(Arc::default(), None).await?);
+        *current = Some(connection.clone());
+        Ok(connection)
     }
 
-    /// Opens a connection, unless the server could not be reached a moment ago.
+    /// Opens a connection, unless the server is in back-off.
     pub(crate) async fn open(
         &self,
-        woken: Arc<Notify>,
-        news: Option<mpsc::Sender<Report>>,
+        wakeup: Arc<Notify>,
+        reports: Option<mpsc::Sender<Report>>,
     ) -> Result<Connection, ServerError> {
-        let down = self.backoff();
-        if let Some(down) = down.as_ref().filter(|down| down.until > Instant::now()) {
-            return Err(down.error.clone());
+        let backoff = self.backoff();
+        if let Some(backoff) = backoff.as_ref().filter(|backoff| backoff.until > Instant::now()) {
+            return Err(backoff.error.clone());
         }
         let within = self.timeout.min(CONNECT_MAX);
-        let opened = match tokio::time::timeout(within, self.connect(woken, news)).await {
+        let opened = match tokio::time::timeout(within, self.connect(wakeup, reports)).await {
             Ok(opened) => opened,
             Err(_) => {
                 Err(self.unreachable(format!("it does not answer within {} seconds", within.as_secs())))
             }
         };
         *self.lock_backoff() = opened.as_ref().err().map(|why| {
-            let pause = down.map_or(PAUSE.0, |down| (down.delay * 2).min(PAUSE.1));
-            Backoff { until: Instant::now() + pause, delay: pause, error: why.clone() }
+            let delay = backoff.map_or(BACKOFF_MIN, |backoff| (backoff.delay * 2).min(BACKOFF_MAX));
+            Backoff { until: Instant::now() + delay, delay, error: why.clone() }
         });
         opened
     }
 
     async fn connect(
         &self,
-        woken: Arc<Notify>,
-        news: Option<mpsc::Sender<Report>>,
+        wakeup: Arc<Notify>,
+        reports: Option<mpsc::Sender<Report>>,
     ) -> Result<Connection, ServerError> {
         let failed = |error: std::io::Error| self.unreachable(error.to_string());
         let stream =
             TcpStream::connect((self.address.host.as_str(), self.address.port)).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        // A machine that is gone says nothing, and whoever waits for it would wait for ever.
+        // A crashed machine sends nothing, and without keepalive its callers would wait for ever.
         let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 6).with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&alive).map_err(failed)?;
         let (name, timeout) = (self.name.clone(), self.timeout);
-        let Some(tls) = &self.tls else { return Ok(Connection::new(stream, name, timeout, woken, news)) };
+        let Some(tls) = &self.tls else { return Ok(Connection::new(stream, name, timeout, wakeup, reports)) };
         let host = ServerName::try_from(self.address.host.clone());
         let host = host.map_err(|error| self.unreachable(error.to_string()))?;
         let stream = tls.connect(host, stream).await.map_err(failed)?;
-        Ok(Connection::new(stream, name, timeout, woken, news))
+        Ok(Connection::new(stream, name, timeout, wakeup, reports))
     }
 
     fn unreachable(&self, why: String) -> ServerError {
@@ -186,13 +187,12 @@ impl Server {
     }
 }
 
-/// One of so many, as chance has it.
 fn random_index(of: usize) -> usize {
-    // The second half of such an id is chance.
+    // The second half of such a UUID is random.
     (uuid::Uuid::now_v7().as_u64_pair().1 % of as u64) as usize
 }
 
-/// Trusts the authorities in the file that the URL names, or else those that everybody trusts.
+/// Trusts the authorities in the URL's file, or else the usual web roots.
 fn tls_connector(url: &GearmanUrl) -> Result<TlsConnector, ServerError> {
     let wrong = |why: String| ServerError::Unreachable { server: url.to_string(), why };
     let mut roots = rustls::RootCertStore::empty();

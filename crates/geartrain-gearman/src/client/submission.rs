@@ -1,4 +1,4 @@
-//! A put as a submission: what Gearman can carry of it, and a refusal for what it cannot.
+//! Puts as submissions: what Gearman can represent of a put, and a refusal of the rest.
 
 use bytes::Bytes;
 use geartrain_core::{Existing, Klass, Put, PutOptions, Refusal, Seconds, Timestamp, UniqueKey};
@@ -7,20 +7,21 @@ use super::error::{ClientError, unsupported};
 use crate::function;
 use crate::packet::{Mode, Priority, Submission, UNIQUE_BYTES_MAX};
 
-/// The submission that a put is, with a key made up where none is given.
+/// The submission for a put, with a generated key if it has none.
 ///
-/// Each has a key: a submission that was not answered can then be sent again, and makes no second job while the first is unfinished. So do most clients of Gearman.
+/// With a key, an unanswered submission can be sent again without creating a second job while the first is
+/// unfinished (idempotent submission). Most Gearman clients do the same.
 pub(crate) fn from_put(put: &Put, now: Timestamp) -> Result<Submission, ClientError> {
     let none = PutOptions::default();
-    let terms = put.options.as_deref().unwrap_or(&none);
-    check_supported(put, terms)?;
+    let options = put.options.as_deref().unwrap_or(&none);
+    check_supported(put, options)?;
     if klass_differs(&put.klass, put) {
         return Err(bad_argument(
             "klass",
             format!("must be {}, as the queue is: to Gearman a job's function is all there is", put.queue),
         ));
     }
-    let unique = match &terms.unique {
+    let unique = match &options.unique {
         Some(key) => unique_id(key)?,
         None => Bytes::from(uuid::Uuid::now_v7().simple().to_string()),
     };
@@ -28,11 +29,11 @@ pub(crate) fn from_put(put: &Put, now: Timestamp) -> Result<Submission, ClientEr
         function: Bytes::copy_from_slice(&function::bytes(&put.queue)),
         unique,
         data: Bytes::copy_from_slice(put.payload.bytes()),
-        mode: mode(put, terms, now)?,
+        mode: mode(put, options, now)?,
     })
 }
 
-/// A key as Gearman has them.
+/// A unique key as a Gearman unique ID.
 pub(crate) fn unique_id(key: &UniqueKey) -> Result<Bytes, ClientError> {
     let bytes = key.as_bytes();
     if bytes.len() > UNIQUE_BYTES_MAX {
@@ -59,36 +60,38 @@ fn klass_differs(klass: &Klass, put: &Put) -> bool {
     klass.as_str() != put.queue.as_str()
 }
 
-/// Refuses what no packet can say. Nothing of a put is left out in silence.
-fn check_supported(put: &Put, terms: &PutOptions) -> Result<(), ClientError> {
-    // Whether it is kept afterwards and how long it lives is not asked: to Gearman a job that ended is forgotten, and one that somebody waits for lives as long as they do.
-    for (asked, operation) in [
+/// Refuses options that no packet can carry. Nothing of a put is dropped silently.
+fn check_supported(put: &Put, options: &PutOptions) -> Result<(), ClientError> {
+    // What happens after the job's end and the orphan policy are not checked: Gearman forgets ended jobs, and
+    // keeps an awaited job as long as its client waits.
+    for (is_set, operation) in [
         (put.existing != Existing::Keep, "put a job again"),
         (put.retries.is_some(), "limit how often a job is retried"),
         (put.tags.as_ref().is_some_and(|tags| !tags.is_empty()), "tag a job"),
-        (!put.depends.is_empty(), "let a job wait for others"),
-        (terms.result_ttl.is_some(), "keep a result"),
-        (terms.expires.is_some(), "let a job expire"),
-        (terms.attempt_max.is_some(), "limit how long an attempt takes"),
-        (terms.backoff.is_some(), "let retries wait"),
-        (terms.crashes_max.is_some(), "count how often a job's workers died"),
-        (terms.roll_call, "put a job only if somebody can do it"),
+        (!put.depends.is_empty(), "make a job depend on others"),
+        (options.result_ttl.is_some(), "keep a result"),
+        (options.expires.is_some(), "expire a job"),
+        (options.attempt_max.is_some(), "limit how long an attempt takes"),
+        (options.backoff.is_some(), "delay retries"),
+        (options.crashes_max.is_some(), "limit crashes of a job"),
+        (options.roll_call, "put a job only if a worker can run it"),
     ] {
-        if asked {
+        if is_set {
             return Err(unsupported(operation));
         }
     }
     Ok(())
 }
 
-fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, ClientError> {
+fn mode(put: &Put, options: &PutOptions, now: Timestamp) -> Result<Mode, ClientError> {
     let priority = match put.priority.map_or(0.0, geartrain_core::Priority::get) {
         above if above > 0.0 => Priority::High,
         below if below < 0.0 => Priority::Low,
         _ => Priority::Normal,
     };
-    let (delayed, awaited) = (put.delay > Seconds::ZERO, terms.attach.is_some());
-    let reducer = terms.metadata.as_ref().map(|aside| aside.bytes()).filter(|aside| !aside.is_empty());
+    let (delayed, awaited) = (put.delay > Seconds::ZERO, options.attach.is_some());
+    let reducer =
+        options.metadata.as_ref().map(|metadata| metadata.bytes()).filter(|metadata| !metadata.is_empty());
     if priority != Priority::Normal && delayed {
         return Err(unsupported("delay a job that has a priority"));
     }
@@ -110,7 +113,7 @@ fn mode(put: &Put, terms: &PutOptions, now: Timestamp) -> Result<Mode, ClientErr
             return Err(bad_argument("aside", "must hold no NUL, which ends it in Gearman".to_owned()));
         }
         Some(reducer) => Mode::Reduce { reducer: Bytes::copy_from_slice(reducer), background: !awaited },
-        // In whole seconds, and not before it is due. What is beyond all clocks is as far as can be said.
+        // Whole seconds, rounded up so that the job is not early; clamped to what the packet can carry.
         None if delayed => Mode::Epoch((now + put.delay).get().ceil().clamp(0.0, 9e18) as u64),
         None if awaited => Mode::Foreground(priority),
         None => Mode::Background(priority),
@@ -128,8 +131,8 @@ mod tests {
         Put::new(name, geartrain_core::Jid::new("j1").unwrap(), Klass::new("resize").unwrap(), "cat")
     }
 
-    fn with(terms: PutOptions) -> Put {
-        Put { options: Some(Box::new(terms)), ..put() }
+    fn with(options: PutOptions) -> Put {
+        Put { options: Some(Box::new(options)), ..put() }
     }
 
     fn refused(put: &Put) -> String {
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_is_the_packet_that_says_the_same() {
+    fn a_put_becomes_the_matching_submission() {
         let waiter = Some(ResultWaiter { stream_id: 1, connection: 2, number: 3 });
         let priority = |value| Some(geartrain_core::Priority::from(value));
         let reducer = Some(Payload::from("sum"));
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gearman_cannot_carry_is_refused_and_not_left_out() {
+    fn options_that_gearman_cannot_carry_are_refused() {
         let key = |bytes: &[u8]| {
             refused(&with(PutOptions {
                 unique: Some(UniqueKey::new(bytes).unwrap()),
@@ -200,7 +203,7 @@ mod tests {
             (with(PutOptions { result_ttl: Some(later), ..PutOptions::default() }), "keep a result"),
             (
                 with(PutOptions { roll_call: true, ..PutOptions::default() }),
-                "put a job only if somebody can do it",
+                "put a job only if a worker can run it",
             ),
         ] {
             assert_eq!(refused(&put), format!("the gearman backend cannot {operation}"));

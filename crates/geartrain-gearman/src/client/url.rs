@@ -1,21 +1,24 @@
-//! Where Gearman servers are.
+//! URLs of Gearman servers.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where servers listen if nobody says otherwise.
+use geartrain_core::split_query;
+
+/// The default port.
 const PORT: u16 = 4730;
-/// How long a call may take, if the URL does not say.
+/// The default timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most servers that one URL names.
+/// Most servers in one URL.
 const SERVERS_MAX: usize = 64;
 
-/// Where one or several Gearman servers are: `gearman://HOST[:PORT][,HOST[:PORT]…]`, and `gearmans://` for TLS.
+/// The URL of one or several Gearman servers: `gearman://HOST[:PORT][,HOST[:PORT]…]`, and `gearmans://` for
+/// TLS.
 ///
-/// Behind a `?`: `timeout=SECONDS` is how long a call is tried before it is given up (30), `record=FILE` keeps a [record](super::Record) of what is put, and `ca=FILE` names the certificates (PEM) that
-/// may have signed those of the servers.
+/// Options: `timeout=SECONDS` is how long a call is tried (30), `record=FILE` keeps a [record](super::Record)
+/// of submitted jobs, and `ca=FILE` names the authorities (PEM) that may sign the servers' certificates.
 ///
 /// ```
 /// use geartrain_gearman::client::GearmanUrl;
@@ -33,7 +36,7 @@ pub struct GearmanUrl {
     pub(crate) record: Option<PathBuf>,
 }
 
-/// Where one server is.
+/// The address of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -49,7 +52,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A text that is not the URL of Gearman servers.
+/// An invalid URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadUrl(&'static str);
@@ -69,17 +72,17 @@ impl fmt::Display for GearmanUrl {
 }
 
 impl GearmanUrl {
-    /// Whether a URL's scheme is one of these, whatever follows it.
+    /// Whether the URL's scheme is `gearman` or `gearmans`.
     pub fn has_gearman_scheme(url: &str) -> bool {
         matches!(url.split_once("://"), Some(("gearman" | "gearmans", _)))
     }
 
-    /// The same servers, with a record of what is put to them.
+    /// Sets the record file.
     pub fn with_record(self, record: PathBuf) -> GearmanUrl {
         GearmanUrl { record: Some(record), ..self }
     }
 
-    /// Whether there is a record of what is put to them.
+    /// Whether the URL names a record file.
     pub fn has_record(&self) -> bool {
         self.record.is_some()
     }
@@ -95,7 +98,7 @@ impl FromStr for GearmanUrl {
             "gearmans" => true,
             _ => return Err(BadUrl("its scheme is neither gearman nor gearmans")),
         };
-        let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (hosts, options) = split_query(rest);
         let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
         if hosts.contains(['/', '@']) {
             return Err(BadUrl("Gearman has no databases and no passwords: write gearman://HOST:PORT"));
@@ -104,21 +107,21 @@ impl FromStr for GearmanUrl {
         if servers.len() > SERVERS_MAX {
             return Err(BadUrl("name at most 64 servers"));
         }
-        if servers.iter().enumerate().any(|(place, server)| servers[..place].contains(server)) {
+        if servers.iter().enumerate().any(|(position, server)| servers[..position].contains(server)) {
             return Err(BadUrl("name each server once"));
         }
         let mut url =
             GearmanUrl { servers, tls: encrypted, authorities: None, timeout: TIMEOUT, record: None };
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=') {
-                Some(("timeout", seconds)) => {
+        for option in options {
+            match option {
+                ("timeout", seconds) => {
                     let seconds = seconds.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
                     let seconds = seconds.ok_or(BadUrl("timeout is a number of seconds, from 1 to 86400"))?;
                     url.timeout = Duration::from_secs(seconds);
                 }
-                Some(("record", file)) if !file.is_empty() => url.record = Some(file.into()),
-                Some(("ca", file)) if !file.is_empty() && encrypted => url.authorities = Some(file.into()),
-                Some(("ca", _)) => return Err(BadUrl("ca names a file, and only behind gearmans://")),
+                ("record", file) if !file.is_empty() => url.record = Some(file.into()),
+                ("ca", file) if !file.is_empty() && encrypted => url.authorities = Some(file.into()),
+                ("ca", _) => return Err(BadUrl("ca names a file, and only behind gearmans://")),
                 _ => return Err(BadUrl("the only options are timeout, record and ca")),
             }
         }
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_where_and_how() {
+    fn a_url_has_servers_and_options() {
         let url: GearmanUrl = "gearmans://a,[::1]:5?timeout=2&record=/tmp/r&ca=/etc/ca.pem".parse().unwrap();
         assert_eq!(url.to_string(), "gearmans://a:4730,[::1]:5");
         assert_eq!((url.timeout, url.tls), (Duration::from_secs(2), true));
@@ -158,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_url_is_refused_with_what_is_wrong() {
+    fn an_invalid_url_is_refused_with_a_reason() {
         let too_many =
             format!("gearman://{}", (0..65).map(|n| format!("h{n}")).collect::<Vec<_>>().join(","));
-        for (url, why) in [
+        for (url, reason) in [
             ("gearman", "write it as gearman://HOST:PORT"),
             ("redis://h", "its scheme is neither gearman nor gearmans"),
             ("gearman://", "name a host, as in gearman://127.0.0.1:4730"),
@@ -177,7 +180,7 @@ mod tests {
             ("gearman://a?record=", "the only options are timeout, record and ca"),
             (&too_many, "name at most 64 servers"),
         ] {
-            assert_eq!(url.parse::<GearmanUrl>(), Err(BadUrl(why)), "{url}");
+            assert_eq!(url.parse::<GearmanUrl>(), Err(BadUrl(reason)), "{url}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Working: getting jobs from all servers, and reporting on them to the one that each came from.
+//! Worker operations: pops jobs from all servers, and reports each to the server it came from.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -18,41 +18,41 @@ use crate::function;
 use crate::packet::{Assignment, Report, ReportBody, Request};
 use crate::unpinned;
 
-/// The most queues of one pop, as everywhere.
+/// Most queues of one pop, as in all backends.
 const QUEUES_MAX: usize = 1_024;
-/// How often to ask again though nobody said that there is anything: some servers wake nobody when a job falls due.
+/// How often an idle worker asks without a wake-up: some servers send none when a scheduled job becomes due.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Shared {
-    /// Pops; and if there is nothing, waits for so long, if a time is given, and as long as whoever asked has not gone. Only a sleep is broken off for that: what a server was asked
-    /// it answers, and somebody must be there to hear it.
+    /// Pops jobs. If there are none, waits up to `wait`, or until `cancelled`. Only the idle wait is
+    /// cancelled: a job that a server has assigned must be received.
     pub(super) async fn pop(
         &self,
         pop: &Pop,
         wait: Option<Duration>,
-        mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
+        mut cancelled: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Result<PopReply, ClientError> {
         if !(1..=QUEUES_MAX).contains(&pop.queues.len()) {
             let why = format!("must be 1 to {QUEUES_MAX}, not {}", pop.queues.len());
             return Err(Refusal::BadArgument { what: "queues".into(), why }.into());
         }
         let reply = |jobs| PopReply { jobs, turn: pop.order.turn(pop.queues.len()) };
-        let station = self.worker_conns.get_or_create(&pop.worker, &pop.queues, self.servers.len());
+        let conns = self.worker_conns.get_or_create(&pop.worker, &pop.queues, self.servers.len());
         let until = Instant::now() + wait.unwrap_or_default();
-        let mut alone_since: Option<Instant> = None;
+        let mut unreachable_since: Option<Instant> = None;
         loop {
-            // Before anything is asked, so that nobody can say that there is a job between the question and the sleep.
-            let mut woken = pin!(station.wakeup.notified());
-            woken.as_mut().enable();
-            match self.grab_jobs(&station, pop).await {
+            // Registered before the grab, so that a NOOP between grab and PRE_SLEEP is not missed.
+            let mut wakeup = pin!(conns.wakeup.notified());
+            wakeup.as_mut().enable();
+            match self.grab_jobs(&conns, pop).await {
                 Ok(jobs) if !jobs.is_empty() || wait.is_none() || pop.count.get() == 0 => {
                     return Ok(reply(jobs));
                 }
-                Ok(_) => alone_since = None,
-                Err(trouble) => {
-                    let since = *alone_since.get_or_insert_with(Instant::now);
-                    if wait.is_none() || since.elapsed() >= self.servers.timeout || !trouble.is_transient() {
-                        return Err(trouble.into());
+                Ok(_) => unreachable_since = None,
+                Err(error) => {
+                    let since = *unreachable_since.get_or_insert_with(Instant::now);
+                    if wait.is_none() || since.elapsed() >= self.servers.timeout || !error.is_transient() {
+                        return Err(error.into());
                     }
                 }
             }
@@ -60,75 +60,76 @@ impl Shared {
             if left.is_zero() {
                 return Ok(reply(Vec::new()));
             }
-            station.pre_sleep().await;
-            let look_again = self.servers.next_retry().map_or(POLL_INTERVAL, |next| next.min(POLL_INTERVAL));
-            let pause = left.min(look_again.max(Duration::from_millis(10)));
+            conns.pre_sleep().await;
+            let next_poll = self.servers.next_retry().map_or(POLL_INTERVAL, |next| next.min(POLL_INTERVAL));
+            let sleep = left.min(next_poll.max(Duration::from_millis(10)));
             tokio::select! {
-                () = woken => {}
-                () = tokio::time::sleep(pause) => {}
-                () = gone.as_mut() => return Ok(reply(Vec::new())),
+                () = wakeup => {}
+                () = tokio::time::sleep(sleep) => {}
+                () = cancelled.as_mut() => return Ok(reply(Vec::new())),
             }
         }
     }
 
-    /// Asks each server in turn, until there are enough jobs. If none of them can be reached, that is the answer.
-    async fn grab_jobs(&self, station: &Arc<WorkerConns>, pop: &Pop) -> Result<Vec<Popped>, ServerError> {
+    /// Grabs from each server in turn until there are enough jobs. An error only if no server can be reached.
+    async fn grab_jobs(&self, conns: &Arc<WorkerConns>, pop: &Pop) -> Result<Vec<Popped>, ServerError> {
         let count = pop.count.get();
-        let mut jobs = station.take_unclaimed(count);
-        let (mut reached, mut trouble) = (false, None);
-        for place in station.server_order() {
-            let asked = async {
-                let link = station.connection(&self.servers, place).await?;
+        let mut jobs = conns.take_unclaimed(count);
+        let (mut reached, mut error) = (false, None);
+        for index in conns.server_order() {
+            let grabbed = async {
+                let connection = conns.connection(&self.servers, index).await?;
                 reached = true;
                 while jobs.len() < count {
-                    let Some(assignment) = worker_conns::grab(&link).await? else { break };
-                    jobs.push(self.hold(station, &link, place, pop, assignment)?);
+                    let Some(assignment) = worker_conns::grab(&connection).await? else { break };
+                    jobs.push(self.hold(conns, &connection, index, pop, assignment)?);
                 }
                 Ok(())
             };
-            if let Err(failed) = asked.await {
-                tracing::debug!(trouble = %failed, "a worker cannot ask a server");
-                trouble = Some(failed);
+            if let Err(failed) = grabbed.await {
+                tracing::debug!(error = %failed, "a worker could not grab from a server");
+                error = Some(failed);
             }
             if jobs.len() >= count {
                 break;
             }
         }
         if !jobs.is_empty() {
-            // To ask is to be awake: others who sleep here must say so again.
-            station.wakeup.notify_waiters();
+            // A grab ends the idle state of the connection: other pops that wait on it must send PRE_SLEEP
+            // again.
+            conns.wakeup.notify_waiters();
         }
-        match trouble {
-            Some(trouble) if jobs.is_empty() && !reached => Err(trouble),
+        match error {
+            Some(error) if jobs.is_empty() && !reached => Err(error),
             _ => Ok(jobs),
         }
     }
 
     fn hold(
         &self,
-        station: &Arc<WorkerConns>,
-        link: &Arc<Connection>,
-        place: usize,
+        conns: &Arc<WorkerConns>,
+        connection: &Arc<Connection>,
+        index: usize,
         pop: &Pop,
         job: Assignment,
     ) -> Result<Popped, ServerError> {
-        let jid = job_ids::jid_of(&self.servers, place, &job.handle)?;
-        let bad = |error: geartrain_core::BadName| link.protocol_error(error.to_string());
+        let jid = job_ids::jid_of(&self.servers, index, &job.handle)?;
+        let bad = |error: geartrain_core::BadName| connection.protocol_error(error.to_string());
         let queue = function::queue(&job.function).map_err(bad)?;
         let klass: Klass = function::klass(&queue).map_err(bad)?;
-        let (worker, station, link) = (pop.worker.clone(), station.clone(), link.clone());
+        let (worker, conns, connection) = (pop.worker.clone(), conns.clone(), connection.clone());
         let held = HeldJob {
             jid: jid.clone(),
             handle: job.handle.to_vec(),
             queue: queue.clone(),
             worker,
-            connection: link,
-            worker_conns: station,
+            connection,
+            worker_conns: conns,
         };
         let token = self.held_jobs.add(held);
         let unique = UniqueKey::new(&job.unique).ok();
-        let aside = (!job.reducer.is_empty()).then(|| Payload::from(unpinned(&job.reducer)));
-        let about = JobDetails { unique, metadata: aside, submissions: 1, ..JobDetails::default() };
+        let metadata = (!job.reducer.is_empty()).then(|| Payload::from(unpinned(&job.reducer)));
+        let details = JobDetails { unique, metadata, submissions: 1, ..JobDetails::default() };
         Ok(Popped {
             jid,
             queue,
@@ -138,12 +139,13 @@ impl Shared {
             retries: 0,
             remaining: 0,
             lock: Lock { worker: pop.worker.clone(), token, expires: now() + DURATION_MAX },
-            details: Some(Box::new(about)),
+            details: Some(Box::new(details)),
             job: None,
         })
     }
 
-    /// Jobs that were handed to somebody who has gone go to whoever asks next: through their server if nothing else is held over their connection, and else from here.
+    /// Returns jobs whose caller is gone: by closing their connection if nothing else is held over it, so
+    /// that the server requeues them, else to the next pop of this worker.
     pub(super) fn return_jobs(&self, jobs: Vec<Popped>) {
         for job in jobs {
             let Some(held) = self.held_jobs.remove(job.lock.token) else { continue };
@@ -151,13 +153,13 @@ impl Shared {
                 held.connection.close();
                 continue;
             }
-            let station = held.worker_conns.clone();
+            let conns = held.worker_conns.clone();
             let token = self.held_jobs.add(held);
-            station.add_unclaimed(Popped { lock: Lock { token, ..job.lock }, ..job });
+            conns.add_unclaimed(Popped { lock: Lock { token, ..job.lock }, ..job });
         }
     }
 
-    /// The job that somebody says they hold, or why they do not.
+    /// The held job, or the refusal if it is not held.
     pub(super) async fn held_job(&self, jid: &Jid, holder: &Holder) -> Result<(Token, HeldJob), ClientError> {
         match self.held_jobs.find(jid, holder) {
             Some(held) => Ok(held),
@@ -165,26 +167,26 @@ impl Shared {
         }
     }
 
-    /// What is said to whoever does not hold a job: where it is now, as far as its server says.
+    /// The refusal for a job that is not held, with its present state as far as its server reports it.
     async fn not_held_refusal(&self, jid: &Jid) -> ClientError {
         let state = match self.status_of(jid).await {
             Err(refused @ ClientError::Refused(_)) => return refused,
             Ok(status) if !status.known => return Refusal::NoSuchJob { jid: jid.clone() }.into(),
             Ok(status) if status.running => StateName::Running,
-            // A job whose connection was lost waits again, wherever its server is.
+            // A job whose connection was lost is waiting again on its server.
             Ok(_) | Err(ClientError::Failed(_)) => StateName::Waiting,
         };
         Refusal::LockLost { jid: jid.clone(), state }.into()
     }
 
-    /// Reports on a job, and returns when the server is known to have taken it.
+    /// Sends a report and returns when the server has accepted it.
     pub(super) async fn report(
         &self,
         jid: &Jid,
         holder: &Holder,
-        news: ReportBody<&[u8]>,
+        body: ReportBody<&[u8]>,
     ) -> Result<(), ClientError> {
-        let size = match &news {
+        let size = match &body {
             ReportBody::Data(bytes) | ReportBody::Warning(bytes) => ("chunk", bytes.len()),
             ReportBody::Complete(bytes) | ReportBody::Exception(bytes) => ("result", bytes.len()),
             ReportBody::Status { .. } | ReportBody::Fail => ("", 0),
@@ -195,10 +197,10 @@ impl Shared {
             );
         }
         let (token, held) = self.held_job(jid, holder).await?;
-        if news.is_final() {
+        if body.is_final() {
             self.held_jobs.remove(token);
         }
-        let report = Request::Report(Report { handle: &held.handle[..], body: news });
+        let report = Request::Report(Report { handle: &held.handle[..], body });
         match held.connection.report(report).await {
             Err(ServerError::Refused { .. }) => {
                 self.held_jobs.remove(token);

@@ -1,10 +1,11 @@
-//! Where a worker works: its connections to all servers, over which it asks for jobs and sleeps until there are some.
+//! Worker connections: one worker's connections to all servers, for grabbing jobs and for idle waits.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use geartrain_core::{Popped, QueueName, WorkerName};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::connection::Connection;
@@ -13,103 +14,104 @@ use super::servers::Servers;
 use crate::function;
 use crate::packet::{Assignment, Grab, Request, Response};
 
-/// From so many on, those that nobody uses are given up.
+/// From this many on, unused ones are closed.
 const CACHED_MAX: usize = 64;
 
-/// The connections of one worker for certain queues.
+/// The connections of one worker for a set of queues.
 ///
-/// A pop for other queues has other connections: a server that is told that a worker cannot do something any more may take away the jobs of that kind which it holds.
+/// A pop for other queues uses other connections: on CANT_DO a server may take away jobs of that function
+/// which the worker holds.
 pub(crate) struct WorkerConns {
     worker: WorkerName,
     queues: Vec<QueueName>,
-    /// One for each server, as far as there is one.
+    /// One per server, as far as it is open.
     connections: Vec<tokio::sync::Mutex<Option<Arc<Connection>>>>,
-    /// Which server is asked first the next time.
+    /// The server to ask first next time (round robin).
     next_server: AtomicUsize,
-    /// Told when a server says that there may be a job, or when others that wait here must look again.
+    /// Notified by a NOOP of any server, and when other pops that wait here must look again.
     pub(crate) wakeup: Arc<Notify>,
-    /// Jobs that were handed out to somebody who had gone.
+    /// Jobs that were assigned to a caller that is gone.
     unclaimed: Mutex<Vec<Popped>>,
 }
 
 impl WorkerConns {
     fn new(worker: WorkerName, queues: Vec<QueueName>, servers: usize) -> WorkerConns {
-        let links = (0..servers).map(|_| tokio::sync::Mutex::new(None)).collect();
-        let (turn, woken, unclaimed) = (AtomicUsize::new(0), Arc::default(), Mutex::default());
-        WorkerConns { worker, queues, connections: links, next_server: turn, wakeup: woken, unclaimed }
+        let connections = (0..servers).map(|_| tokio::sync::Mutex::new(None)).collect();
+        let (next_server, wakeup, unclaimed) = (AtomicUsize::new(0), Arc::default(), Mutex::default());
+        WorkerConns { worker, queues, connections, next_server, wakeup, unclaimed }
     }
 
-    /// All servers, beginning with another one each time.
+    /// The indexes of all servers, starting with another one each time.
     pub(crate) fn server_order(&self) -> impl Iterator<Item = usize> + use<> {
-        let (turn, servers) = (self.next_server.fetch_add(1, Ordering::Relaxed), self.connections.len());
-        (0..servers).map(move |step| (turn.wrapping_add(step)) % servers)
+        let (next_server, servers) =
+            (self.next_server.fetch_add(1, Ordering::Relaxed), self.connections.len());
+        (0..servers).map(move |step| (next_server.wrapping_add(step)) % servers)
     }
 
-    /// The connection to a server, which is opened if there is none.
+    /// The connection to a server, opened if needed.
     pub(crate) async fn connection(
         &self,
         servers: &Servers,
-        place: usize,
+        index: usize,
     ) -> Result<Arc<Connection>, ServerError> {
-        let mut current = self.connections[place].lock().await;
-        if let Some(link) = current.as_ref().filter(|link| !link.is_closed()) {
-            return Ok(link.clone());
+        let mut current = self.connections[index].lock().await;
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
         }
-        let link = servers.get(place).open(self.wakeup.clone(), None).await?;
+        let connection = servers.get(index).open(self.wakeup.clone(), None).await?;
         let functions: Vec<_> = self.queues.iter().map(function::bytes).collect();
         let mut requests = vec![Request::SetClientId { id: self.worker.as_str().as_bytes() }];
         requests
             .extend(functions.iter().map(|function| Request::CanDo { function: &**function, timeout: None }));
-        link.send(&requests).await?;
-        let link = Arc::new(link);
-        *current = Some(link.clone());
-        Ok(link)
+        connection.send(&requests).await?;
+        let connection = Arc::new(connection);
+        *current = Some(connection.clone());
+        Ok(connection)
     }
 
-    /// Tells every server that is there that this worker waits to be woken.
+    /// Sends PRE_SLEEP to every connected server.
     pub(crate) async fn pre_sleep(&self) {
         for current in &self.connections {
-            let link = current.lock().await.clone();
-            if let Some(link) = link.filter(|link| !link.is_closed())
-                && let Err(trouble) = link.send(&[Request::PreSleep]).await
+            let connection = current.lock().await.clone();
+            if let Some(connection) = connection.filter(|connection| !connection.is_closed())
+                && let Err(error) = connection.send(&[Request::PreSleep]).await
             {
-                tracing::debug!(%trouble, "a worker cannot sleep on a server");
+                tracing::debug!(%error, "PRE_SLEEP could not be sent to a server");
             }
         }
     }
 
     pub(crate) fn add_unclaimed(&self, job: Popped) {
-        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        self.unclaimed.lock().push(job);
         self.wakeup.notify_waiters();
     }
 
     pub(crate) fn take_unclaimed(&self, count: usize) -> Vec<Popped> {
-        let mut unclaimed = self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unclaimed = self.unclaimed.lock();
         let count = count.min(unclaimed.len());
         unclaimed.drain(..count).collect()
     }
 }
 
 /// Asks a server for a job.
-pub(crate) async fn grab(link: &Connection) -> Result<Option<Assignment>, ServerError> {
-    match link.request(Request::Grab(Grab::All)).await? {
+pub(crate) async fn grab(connection: &Connection) -> Result<Option<Assignment>, ServerError> {
+    match connection.request(Request::Grab(Grab::All)).await? {
         Response::Assign(assignment) => Ok(Some(assignment)),
         Response::NoJob => Ok(None),
-        _ => Err(link.protocol_error("neither a job nor that there is none")),
+        _ => Err(connection.protocol_error("a reply to GRAB_JOB that is neither JOB_ASSIGN nor NO_JOB")),
     }
 }
 
-/// Who works there, and for which queues.
 type Key = (WorkerName, Vec<QueueName>);
 
-/// All stations.
+/// Cache of the worker connections.
 #[derive(Default)]
 pub(crate) struct WorkerConnCache {
     cached: Mutex<HashMap<Key, Arc<WorkerConns>>>,
 }
 
 impl WorkerConnCache {
-    /// The station of a worker for these queues.
+    /// The connections of a worker for these queues.
     pub(crate) fn get_or_create(
         &self,
         worker: &WorkerName,
@@ -119,12 +121,12 @@ impl WorkerConnCache {
         let mut queues = queues.to_vec();
         queues.sort_unstable();
         queues.dedup();
-        let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= CACHED_MAX {
-            // Whoever pops there, and each job that it holds, has a share in it.
-            all.retain(|_, station| Arc::strong_count(station) > 1);
+        let mut cached = self.cached.lock();
+        if cached.len() >= CACHED_MAX {
+            // Running pops and held jobs keep a reference.
+            cached.retain(|_, conns| Arc::strong_count(conns) > 1);
         }
         let new = || Arc::new(WorkerConns::new(worker.clone(), queues.clone(), servers));
-        all.entry((worker.clone(), queues.clone())).or_insert_with(new).clone()
+        cached.entry((worker.clone(), queues.clone())).or_insert_with(new).clone()
     }
 }

@@ -1,4 +1,4 @@
-//! What administrators ask for, in lines of text.
+//! Admin commands: the text lines `status`, `workers`, `show jobs`, `cancel job` and others.
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
@@ -14,10 +14,10 @@ use crate::function;
 use crate::packet::{JobStatus, Response};
 use crate::text::{self, Command, ErrorReply, Line, write_end, write_ok, write_value};
 
-/// How many jobs are looked at in one go.
+/// Jobs read per call when listing all of them.
 const PAGE_JOBS: i64 = 1_000;
 
-/// Answers a line. The answer is one piece.
+/// Executes a line. The reply is appended in one piece.
 pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesMut) {
     let shared = session.shared.clone();
     let command = match Command::parse(line, shared.options.shutdown.is_some()) {
@@ -29,8 +29,7 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
         Ok(()) => out.extend_from_slice(&reply),
         Err(Failure::Refused(refused)) => refused.write(out),
         Err(Failure::Backend(error)) => {
-            BACKEND_UNAVAILABLE
-                .warn(format_args!("an admin command gets no answer: {}", with_causes(&error)));
+            BACKEND_UNAVAILABLE.warn(format_args!("an admin command failed: {}", with_causes(&error)));
             out.extend_from_slice(
                 format!("ERR QUEUE_ERROR {}\r\n", with_causes(&error).replace(' ', "+")).as_bytes(),
             );
@@ -38,7 +37,6 @@ pub(crate) async fn answer(line: &Bytes, session: &mut Session, out: &mut BytesM
     }
 }
 
-/// Why there is no answer.
 enum Failure {
     Refused(ErrorReply),
     Backend(BackendError),
@@ -68,7 +66,7 @@ async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) ->
                 let is_background = job
                     .details
                     .as_ref()
-                    .is_none_or(|about| about.orphan_policy == geartrain_core::OrphanPolicy::Always);
+                    .is_none_or(|details| details.orphan_policy == geartrain_core::OrphanPolicy::Always);
                 let retries = (i64::from(job.retries) - job.remaining).max(0);
                 Line::Job {
                     handle: &handle,
@@ -88,7 +86,7 @@ async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) ->
         Command::Jobs => {
             each_job(&shared, |job| {
                 let function = function_of(job);
-                let listeners = job.details.as_ref().map_or(0, |about| about.attached);
+                let listeners = job.details.as_ref().map_or(0, |details| details.attached);
                 Line::Attached {
                     function: &function,
                     unique: unique_of(job),
@@ -111,13 +109,14 @@ async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) ->
         }
         Command::CreateFunction { function } => {
             let queue = function::queue(&function).map_err(|_| ErrorReply::InvalidArguments("create"))?;
-            // A function is there as soon as somebody can do it, and stays when they cannot any more.
+            // A function exists from the first worker that announces it, and stays when the worker withdraws
+            // it.
             let can = Capability { queue: queue.clone(), klass: None, attempt_max: None };
             let worker = &session.worker;
-            let say = |change| Call::from(Announce { worker: worker.clone(), change });
-            let mut calls = vec![say(AnnounceChange::Can(vec![can]))];
+            let announce = |change| Call::from(Announce { worker: worker.clone(), change });
+            let mut calls = vec![announce(AnnounceChange::Can(vec![can]))];
             if !session.functions().contains(&queue) {
-                calls.push(say(AnnounceChange::Cannot(vec![(queue, None)])));
+                calls.push(announce(AnnounceChange::Cannot(vec![(queue, None)])));
             }
             for answer in shared.backend.execute(calls).await? {
                 answer.map_err(BackendError::from)?;
@@ -155,7 +154,8 @@ async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) ->
     Ok(())
 }
 
-/// The limits of the three priorities. Where there is none, one that is never reached keeps the next from counting.
+/// The limits of the three priorities. A priority without a limit gets one that is never reached; otherwise
+/// the next lower limit would apply to it.
 fn by_priority(limits: text::QueueLimits) -> Vec<(Priority, u64)> {
     if limits == text::QueueLimits::default() {
         return Vec::new();
@@ -164,12 +164,12 @@ fn by_priority(limits: text::QueueLimits) -> Vec<(Priority, u64)> {
     levels.into_iter().map(|(level, max)| (Priority::from(level), max.unwrap_or(u64::MAX))).collect()
 }
 
-/// How many jobs of a queue have not ended.
+/// Jobs of a queue that have not ended.
 pub(crate) fn unfinished(counts: &QueueCounts) -> u64 {
     counts.waiting + counts.running + counts.stalled + counts.scheduled + counts.depends
 }
 
-/// All functions, by name, with what is asked about each.
+/// All functions sorted by name, each with the replies to `ask`.
 async fn query_functions<O, T>(
     shared: &Shared,
     ask: impl Fn(QueueName) -> Vec<O>,
@@ -180,18 +180,18 @@ where
 {
     let mut all = shared.run(Queues { queue: None }).await?;
     all.sort_by(|one, other| function::bytes(&one.name).cmp(&function::bytes(&other.name)));
-    let asked: Vec<Vec<O>> = all.iter().map(|counts| ask(counts.name.clone())).collect();
-    let counts: Vec<usize> = asked.iter().map(Vec::len).collect();
-    let calls: Vec<Call> = asked.into_iter().flatten().map(Call::from).collect();
+    let calls: Vec<Vec<O>> = all.iter().map(|counts| ask(counts.name.clone())).collect();
+    let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
+    let calls: Vec<Call> = calls.into_iter().flatten().map(Call::from).collect();
     let answers = if calls.is_empty() { Vec::new() } else { shared.backend.execute(calls).await? };
     let mut answers = answers.into_iter();
     let mut functions = Vec::with_capacity(all.len());
     for (queue, count) in all.into_iter().zip(counts) {
-        let mut told = Vec::with_capacity(count);
+        let mut replies = Vec::with_capacity(count);
         for answer in answers.by_ref().take(count) {
-            told.extend(take(answer?));
+            replies.extend(take(answer?));
         }
-        functions.push((queue, told));
+        functions.push((queue, replies));
     }
     Ok(functions)
 }
@@ -217,9 +217,9 @@ async fn priority_status(shared: &Shared, out: &mut BytesMut) -> Result<(), Back
         let by_priority = PriorityCounts { queue: queue.clone() };
         vec![Call::from(by_priority), Call::from(RollCall { queue, klass: None })]
     };
-    for (counts, told) in query_functions(shared, ask, Some).await? {
+    for (counts, replies) in query_functions(shared, ask, Some).await? {
         let (mut priorities, mut workers) = (geartrain_core::PriorityCountsReply::default(), 0);
-        for reply in told {
+        for reply in replies {
             match reply {
                 Reply::PriorityCounts(counts) => priorities = counts,
                 Reply::RollCall(count) => workers = count,
@@ -229,7 +229,7 @@ async fn priority_status(shared: &Shared, out: &mut BytesMut) -> Result<(), Back
         let line = Line::PriorityStatus {
             function: &function::bytes(&counts.name),
             high: priorities.above,
-            // What is not due yet is counted here: scheduled jobs of Gearman have no other priority.
+            // Scheduled jobs count as normal: Gearman's scheduled jobs have no other priority.
             normal: priorities.at + counts.scheduled + counts.depends,
             low: priorities.below,
             workers,
@@ -242,11 +242,11 @@ async fn priority_status(shared: &Shared, out: &mut BytesMut) -> Result<(), Back
 
 fn workers(shared: &Shared, out: &mut BytesMut) {
     for peer in shared.peers().values() {
-        let about = peer.info();
-        let functions: Vec<_> = about.functions.iter().map(function::bytes).collect();
+        let details = peer.info();
+        let functions: Vec<_> = details.functions.iter().map(function::bytes).collect();
         let functions: Vec<&[u8]> = functions.iter().map(|function| &function[..]).collect();
         let (number, address) = (peer.number, peer.address.ip());
-        Line::Connection { number, address, id: &about.id, functions: &functions }.write(out);
+        Line::Connection { number, address, id: &details.id, functions: &functions }.write(out);
     }
     write_end(out);
 }
@@ -267,7 +267,7 @@ async fn clients(shared: &Shared, out: &mut BytesMut) -> Result<(), BackendError
     Ok(())
 }
 
-/// Looks at every job that has not ended.
+/// Passes every unfinished job to `look`.
 async fn each_job(shared: &Shared, mut look: impl FnMut(&Job)) -> Result<(), BackendError> {
     let count = Count::new(PAGE_JOBS).unwrap_or(Count::MAX);
     for counts in shared.run(Queues { queue: None }).await? {
@@ -296,7 +296,7 @@ async fn each_job(shared: &Shared, mut look: impl FnMut(&Job)) -> Result<(), Bac
 }
 
 fn unique_of(job: &Job) -> &[u8] {
-    unique_id(job.details.as_ref().and_then(|about| about.unique.as_ref()))
+    unique_id(job.details.as_ref().and_then(|details| details.unique.as_ref()))
 }
 
 fn worker_of(job: &Job) -> Option<std::net::SocketAddr> {
@@ -310,11 +310,12 @@ fn function_of(job: &Job) -> std::borrow::Cow<'_, [u8]> {
     job.queue.as_ref().map(function::bytes).unwrap_or_default()
 }
 
-/// Answers how the job with a unique ID does, whatever its function: the one that runs, else the oldest.
+/// Replies with the status of the job with this unique ID, whatever its function: a running one first, else
+/// the oldest.
 pub(crate) async fn status_by_unique(shared: &Shared, unique: Bytes, out: &mut BytesMut) {
     let found = match find_by_unique(shared, &unique).await {
         Ok(found) => found,
-        // To say that it is unknown would be to say that it has ended.
+        // A reply of "unknown" would mean that the job has ended.
         Err(error) => return error_fault(&error).encode(out),
     };
     let status = found.as_ref().map_or(JobStatus::default(), job_status);
@@ -323,14 +324,14 @@ pub(crate) async fn status_by_unique(shared: &Shared, unique: Bytes, out: &mut B
 }
 
 async fn find_by_unique(shared: &Shared, unique: &[u8]) -> Result<Option<StatusReply>, BackendError> {
-    // What was submitted with a dash has none.
+    // Jobs submitted with `-` have no unique ID to ask for.
     let Some(key) = UniqueKey::new(unique).ok().filter(|key| key.as_bytes() != b"-") else { return Ok(None) };
     let ask = |queue| vec![Status { of: StatusOf::Unique(queue, key.clone()) }];
     let take = |reply| if let Reply::Status(status) = reply { status } else { None };
     let mut found: Vec<StatusReply> =
         query_functions(shared, ask, take).await?.into_iter().flat_map(|(_, found)| found).collect();
     if found.len() > 1 {
-        // The history begins with when a job was put.
+        // The first history entry is the put.
         let jids = found.iter().map(|status| status.jid.clone()).collect();
         let jobs = shared.run(GetMany { jids }).await?;
         let put_at = |status: &StatusReply| {

@@ -1,4 +1,4 @@
-//! When a scheduled job is due.
+//! Schedules of SUBMIT_JOB_SCHED: finds the next minute that matches.
 
 use geartrain_core::{Seconds, Timestamp};
 use jiff::civil::{Date, DateTime, Time};
@@ -7,15 +7,15 @@ use jiff::{ToSpan, Zoned};
 
 use crate::packet::Calendar;
 
-/// How many days are looked at: the 29th of February can be eight years away.
+/// How many days are searched: 29 February can be eight years away.
 const DAYS_MAX: usize = 9 * 366;
 
-/// How long it is until a second begins; nothing, if it has begun.
+/// The delay until a Unix second; zero if it is past.
 pub(crate) fn delay_until(second: u64, now: Timestamp) -> Seconds {
     Seconds::new(second as f64 - now.get()).unwrap_or(Seconds::ZERO).max(Seconds::ZERO)
 }
 
-/// The next minute that matches, in this machine's local time, as the second since 1970 with which it begins.
+/// The next matching minute in local time, as the Unix second at which it begins.
 pub(crate) fn next_match(calendar: Calendar, now: Timestamp) -> Option<u64> {
     next_match_in(calendar, now, TimeZone::system())
 }
@@ -32,7 +32,8 @@ fn next_match_in(calendar: Calendar, now: Timestamp, zone: TimeZone) -> Option<u
                     if moment <= local {
                         continue;
                     }
-                    // A minute that the clocks skip or repeat: the zone's rules say which moment that is.
+                    // A local time that daylight saving skips or repeats: the time zone's rules say which
+                    // instant it is.
                     let second = moment.to_zoned(zone.clone()).ok()?.timestamp().as_second();
                     if second > now.as_second() {
                         return u64::try_from(second).ok();
@@ -45,7 +46,7 @@ fn next_match_in(calendar: Calendar, now: Timestamp, zone: TimeZone) -> Option<u
     None
 }
 
-/// The one number that is given, or all up to the last.
+/// The given number, or all up to `last`.
 fn candidates(given: Option<u8>, last: i8) -> std::ops::RangeInclusive<i8> {
     match given.and_then(|given| i8::try_from(given).ok()) {
         Some(given) => given..=given,
@@ -64,7 +65,7 @@ fn matches_date(calendar: &Calendar, date: Date) -> bool {
 mod tests {
     use super::*;
 
-    /// The next match after a moment, both as text.
+    /// The next match after `now`, both as text.
     fn after(now: &str, calendar: Calendar) -> Option<String> {
         let now: jiff::Timestamp = now.parse().expect("a moment");
         let now = Timestamp::new(now.as_second() as f64).expect("a moment");
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_minute_that_matches_is_found() {
+    fn the_next_matching_minute_is_found() {
         let any = Calendar::default();
         // 2026-03-11 is a Wednesday.
         let now = "2026-03-11T10:30:20Z";
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_is_due() {
+    fn a_past_second_has_no_delay() {
         let now = Timestamp::new(1_000.5).expect("a moment");
         assert_eq!(delay_until(1_000, now), Seconds::ZERO);
         assert_eq!(delay_until(1_002, now).get(), 1.5);

@@ -1,7 +1,13 @@
-//! One peer: reads packets and lines, has them done in batches, and writes the answers in the order in which they were asked for.
+//! One connection: pipelining. Requests are executed in batches, and replies are written in the order of the
+//! requests.
 //!
-//! All that was read goes to the backend as one batch, and while it works the next is read and sent after it. What needs more than one call, and all of the draft,
-//! waits until everything before it is answered.
+//! All requests read so far form one batch; while the backend executes it, the next batch is read and
+//! submitted behind it. Requests that need several calls, and all of the draft, wait until everything before
+//! them is answered.
+//!
+//! Back-pressure: nothing more is read while too many batches are pending, too much output is unwritten, or a
+//! report must be retried. A client that does not read for a minute, or whose mailbox overflows, is
+//! disconnected.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,42 +32,41 @@ use super::{Peer, Shared, admin};
 use crate::packet::{Fault, Request, Response};
 use crate::{Incoming, Parser, text};
 
-/// How many batches of one connection may be under way.
+/// Batches of one connection that may be pending at the backend.
 const BATCHES_MAX: usize = 4;
-/// How many requests go into one batch.
+/// Requests per batch.
 const BATCH_REQUESTS_MAX: usize = 1_024;
-/// How much may wait to be written before nothing more is read.
+/// Above this much unwritten output nothing more is read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// How much is read at once: little from those who say little.
+/// Size of a read, adapted to how much the peer sends.
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// How long a peer may leave what it is sent unread.
+/// How long a peer may leave output unread before it is disconnected.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
 
-/// The backend has no answer. One count for all that clients and workers can ask.
+/// Rate-limited warning that the backend does not answer, shared by all requests of clients and workers.
 pub(super) static BACKEND_UNAVAILABLE: RepeatedWarning = RepeatedWarning::new();
-/// A worker is gone, and the backend could not be told.
+/// Rate-limited warning that the backend could not be told that a worker is lost.
 static WORKER_LOSS_NOT_REPORTED: RepeatedWarning = RepeatedWarning::new();
 
-/// What is under way at the backend.
 type PendingReplies = Pin<Box<dyn Future<Output = BatchReplies> + Send>>;
 type BatchReplies = Result<Vec<Answer>, BackendError>;
 
-/// Requests that are done together.
+/// Requests executed as one batch.
 struct Batch {
     slots: Vec<Slot>,
     reports: VecDeque<PendingReport>,
     pending: PendingReplies,
     replies: Option<BatchReplies>,
-    /// Whether the jobs that were handed out are held. They are as soon as the answers are there, however
-    /// long the peer takes to read what came before.
+    /// Whether the popped jobs are registered for heartbeats. That happens as soon as the replies are there,
+    /// however long the peer takes to read earlier output.
     jobs_held: bool,
-    /// It carries a large payload, so that the backend may execute later batches before it.
+    /// Carries a large payload, so the backend may execute later batches before it.
     is_large: bool,
 }
 
 impl Batch {
-    /// Asks whether the answers are there. The first time sends the calls, so batches are asked once in the order of their requests.
+    /// Polls for the replies. The first poll submits the calls, so batches are first polled in request order.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.replies.is_none()
             && let Poll::Ready(landed) = self.pending.as_mut().poll(context)
@@ -72,13 +77,13 @@ impl Batch {
     }
 }
 
-/// What waits until everything before it is answered.
+/// A request that must wait until everything before it is answered.
 enum Deferred {
     Request(Request),
     Incoming(Incoming),
 }
 
-/// One peer.
+/// The connection of one peer.
 pub(crate) struct Connection<R, W> {
     reader: R,
     writer: W,
@@ -89,19 +94,19 @@ pub(crate) struct Connection<R, W> {
     incoming: BytesMut,
     read_bytes: usize,
     session: Session,
-    /// Set once it is known that the peer speaks the draft.
+    /// Set by the first packet of the draft.
     draft: Option<DraftSession>,
     deferred: Option<Deferred>,
     next_batch: BatchBuilder,
     batches: VecDeque<Batch>,
     out: Output,
-    /// The peer is gone, and nothing is written any more; but reports of it are not stored yet.
+    /// The peer is gone and nothing more is written, but some of its reports are not stored yet.
     is_disconnected: bool,
-    /// Nothing more is read: the peer has hung up or made no sense, or the front stops.
+    /// Nothing more is read: the peer closed the connection or sent garbage, or the front-end stops.
     reading_ended: bool,
 }
 
-/// What happened first.
+/// The branch of the connection's loop that became ready first.
 enum LoopEvent {
     Stop,
     DrainTimeout,
@@ -124,7 +129,7 @@ where
         shared: Arc<Shared>,
         peer: Arc<Peer>,
         worker: WorkerName,
-        inbox: Arc<Mailbox>,
+        mailbox: Arc<Mailbox>,
         stop: CancellationToken,
     ) -> Connection<R, W> {
         let options = crate::Options {
@@ -135,12 +140,12 @@ where
         Connection {
             reader,
             writer,
-            mailbox: inbox.clone(),
+            mailbox: mailbox.clone(),
             stop,
             parser: Parser::server(options),
             incoming: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
-            session: Session::new(shared.clone(), peer, worker, inbox),
+            session: Session::new(shared.clone(), peer, worker, mailbox),
             shared,
             draft: None,
             deferred: None,
@@ -152,10 +157,10 @@ where
         }
     }
 
-    /// Serves the peer until it hangs up or the front stops.
+    /// Serves the peer until it disconnects or the front-end stops.
     pub(crate) async fn serve(mut self) {
         self.run().await;
-        // Sent behind all that was asked before, so jobs that were handed out meanwhile come back as well.
+        // Sent behind all pending batches, so that jobs popped by them are released as well.
         drop(self.batches);
         let calls = self.session.close().await;
         if !calls.is_empty()
@@ -163,63 +168,54 @@ where
         {
             let error = with_causes(&error);
             WORKER_LOSS_NOT_REPORTED
-                .warn(format_args!("jobs of a lost worker wait until their locks expire: {error}"));
+                .warn(format_args!("jobs of a lost worker stay locked until their locks expire: {error}"));
         }
-        // The peer may have gone before.
+        // The peer may be gone already.
         let _ = self.writer.shutdown().await;
     }
 
     async fn run(&mut self) {
-        let farewell = tokio::time::sleep(self.shared.options.drain_timeout);
-        let unread = tokio::time::sleep(WRITE_STALL_MAX);
-        tokio::pin!(farewell, unread);
-        let (mut stopping, mut is_unread) = (false, false);
+        let drain_timer = tokio::time::sleep(self.shared.options.drain_timeout);
+        let write_timer = tokio::time::sleep(WRITE_STALL_MAX);
+        tokio::pin!(drain_timer, write_timer);
+        let (mut stopping, mut output_pending) = (false, false);
         loop {
             self.dispatch().await;
             self.out.splice(self.session.spliced.drain(..));
             if self.is_done() {
                 return;
             }
-            // Counted from when there was first something to read.
-            if !is_unread && !self.out.is_empty() {
-                unread.as_mut().reset(Instant::now() + WRITE_STALL_MAX);
+            // Measured from the moment when the output was first non-empty.
+            if !output_pending && !self.out.is_empty() {
+                write_timer.as_mut().reset(Instant::now() + WRITE_STALL_MAX);
             }
-            is_unread = !self.out.is_empty();
+            output_pending = !self.out.is_empty();
             let room = self.out.len() < OUTPUT_BYTES_MAX;
             let may_read = !self.reading_ended && room && self.accepts_input() && !self.must_wait_for_batch();
             if may_read {
                 let wanted = self.parser.bytes_wanted(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
             }
-            let Connection {
-                reader,
-                writer,
-                incoming,
-                batches,
-                out,
-                stop,
-                mailbox: inbox,
-                session,
-                shared,
-                ..
-            } = self;
-            let unstored = &mut session.report_retries;
-            // The losing branches are dropped half-way: reading, writing and waiting lose nothing by that, and the batches are kept.
-            let happened = tokio::select! {
+            let Connection { reader, writer, incoming, batches, out, stop, mailbox, session, shared, .. } =
+                self;
+            let report_retries = &mut session.report_retries;
+            // Cancel safety: `select!` drops the losing branches. Reads, writes and timers lose nothing by
+            // that, and the batches live outside.
+            let event = tokio::select! {
                 biased;
                 () = stop.cancelled(), if !stopping => LoopEvent::Stop,
-                () = &mut farewell, if stopping => LoopEvent::DrainTimeout,
+                () = &mut drain_timer, if stopping => LoopEvent::DrainTimeout,
                 () = batch_ready(batches, room), if !batches.is_empty() => LoopEvent::BatchReady,
-                repeated = unstored.retry(&shared.backend), if !unstored.is_empty() => {
-                    LoopEvent::ReportsRetried(repeated)
+                replies = report_retries.retry(&shared.backend), if !report_retries.is_empty() => {
+                    LoopEvent::ReportsRetried(replies)
                 }
-                () = inbox.ready(), if room => LoopEvent::MailboxReady,
+                () = mailbox.ready(), if room => LoopEvent::MailboxReady,
                 written = writer.write(out.chunk()), if !out.is_empty() => LoopEvent::Written(written),
-                () = &mut unread, if !out.is_empty() => LoopEvent::WriteStalled,
-                // Last, so that whoever never stops asking does not keep the rest from happening.
+                () = &mut write_timer, if !out.is_empty() => LoopEvent::WriteStalled,
+                // Last, so that a peer that never stops sending does not starve the other branches.
                 read = reader.read_buf(incoming), if may_read => LoopEvent::Read(read),
             };
-            match happened {
+            match event {
                 LoopEvent::BatchReady => {
                     self.hold_popped_jobs();
                     if room && self.batches.front().is_some_and(|first| first.replies.is_some()) {
@@ -231,17 +227,17 @@ where
                         return;
                     }
                 }
-                LoopEvent::ReportsRetried(repeated) => {
-                    for (report, answer) in self.session.report_retries.take_answered(repeated) {
+                LoopEvent::ReportsRetried(replies) => {
+                    for (report, answer) in self.session.report_retries.take_answered(replies) {
                         self.session.complete_report(report, answer);
                     }
                 }
                 LoopEvent::Written(Ok(bytes)) if bytes > 0 => {
-                    self.wrote(bytes);
-                    is_unread = false;
+                    self.out.advance(bytes);
+                    output_pending = false;
                 }
                 LoopEvent::DrainTimeout => return,
-                // Whoever cannot be written to does not want to hear more.
+                // A peer that cannot be written to is disconnected.
                 LoopEvent::Written(_) | LoopEvent::WriteStalled => {
                     if self.disconnect() {
                         return;
@@ -252,19 +248,19 @@ where
                 LoopEvent::Stop => {
                     stopping = true;
                     self.reading_ended = true;
-                    farewell.as_mut().reset(Instant::now() + self.shared.options.drain_timeout);
+                    drain_timer.as_mut().reset(Instant::now() + self.shared.options.drain_timeout);
                 }
             }
         }
     }
 
-    /// Whether there is nothing left to do for this peer.
+    /// Whether nothing is left to do for this peer.
     fn is_done(&self) -> bool {
-        let is_silent = self.out.is_empty() && self.deferred.is_none();
-        self.reading_ended && self.is_idle() && is_silent && self.session.report_retries.is_empty()
+        let nothing_to_write = self.out.is_empty() && self.deferred.is_none();
+        self.reading_ended && self.is_idle() && nothing_to_write && self.session.report_retries.is_empty()
     }
 
-    /// Has nothing more to do with the peer, except that its reports are stored. Says whether they are.
+    /// Gives up the peer, except for its unstored reports. Returns whether there are none.
     fn disconnect(&mut self) -> bool {
         (self.is_disconnected, self.reading_ended, self.deferred) = (true, true, None);
         self.incoming.clear();
@@ -274,12 +270,13 @@ where
             && self.session.report_retries.is_empty()
     }
 
-    /// Whether everything that was read is answered.
+    /// Whether every request read is answered.
     fn is_idle(&self) -> bool {
         self.next_batch.slots.is_empty() && self.batches.is_empty()
     }
 
-    /// Whether more is read. While a job is waited for that is only done to notice that the peer has gone: what it says meanwhile has to wait.
+    /// Whether to read more. While a draft client waits for a job, reading only serves to notice a closed
+    /// connection: its next request has to wait.
     fn accepts_input(&self) -> bool {
         let waits = self.draft.as_ref().is_some_and(DraftSession::is_waiting);
         self.deferred.is_none()
@@ -287,19 +284,19 @@ where
             && (!waits || self.incoming.len() < READ_BYTES_MIN)
     }
 
-    /// Deals with all requests that have been read, as far as there is room.
+    /// Parses and starts all requests read so far, as far as the limits allow.
     async fn dispatch(&mut self) {
-        // What follows a report must not overtake it.
+        // Requests behind an unstored report must not overtake it.
         while !self.draft.as_ref().is_some_and(DraftSession::is_waiting)
             && self.session.report_retries.is_empty()
         {
-            if let Some(word) = self.deferred.take() {
+            if let Some(request) = self.deferred.take() {
                 if !self.is_idle() || self.out.len() >= OUTPUT_BYTES_MAX {
                     self.session.flush_grabs(&mut self.next_batch);
-                    self.deferred = Some(word);
+                    self.deferred = Some(request);
                     break;
                 }
-                self.execute_deferred(word).await;
+                self.execute_deferred(request).await;
                 continue;
             }
             if self.must_wait_for_batch() {
@@ -328,10 +325,10 @@ where
                 }
                 Ok(None) => break,
                 Err(framing) => {
-                    let mut last_word = BytesMut::new();
-                    framing.encode_reply(self.shared.options.draft_magic, &mut last_word);
+                    let mut reply = BytesMut::new();
+                    framing.encode_reply(self.shared.options.draft_magic, &mut reply);
                     self.session.flush_grabs(&mut self.next_batch);
-                    self.next_batch.slots.push(Slot::Encoded(last_word));
+                    self.next_batch.slots.push(Slot::Encoded(reply));
                     self.incoming.clear();
                     self.reading_ended = true;
                     break;
@@ -349,14 +346,14 @@ where
         self.next_batch.refuse(fault);
     }
 
-    fn defer(&mut self, word: Deferred) {
+    fn defer(&mut self, request: Deferred) {
         self.session.flush_grabs(&mut self.next_batch);
-        self.deferred = Some(word);
+        self.deferred = Some(request);
     }
 
-    /// Answers what had to wait for its turn.
-    async fn execute_deferred(&mut self, word: Deferred) {
-        match word {
+    /// Executes a request that had to wait for its turn.
+    async fn execute_deferred(&mut self, request: Deferred) {
+        match request {
             Deferred::Request(Request::GetStatusUnique { unique }) => {
                 admin::status_by_unique(&self.shared, unique, &mut self.out).await;
             }
@@ -375,17 +372,17 @@ where
             }
             Deferred::Request(_) | Deferred::Incoming(_) => {}
         }
-        // What came while nobody could be told, because it was not known yet what the job is.
+        // Items that arrived before the handle of their job was known.
         self.deliver_postponed();
     }
 
-    /// Whether a batch must be answered before the next is sent: there are enough, or the next could overtake
-    /// one.
+    /// Whether the next batch must wait for a pending one: because there are enough, or because it could
+    /// overtake a large one.
     fn must_wait_for_batch(&self) -> bool {
         self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
     }
 
-    /// Sends what has been gathered.
+    /// Submits the next batch.
     async fn submit_batch(&mut self) {
         self.session.flush_grabs(&mut self.next_batch);
         if self.next_batch.slots.is_empty() {
@@ -397,14 +394,14 @@ where
         self.next_batch.number += 1;
         let is_large = calls.iter().any(|call| call.command.is_large());
         let backend = self.shared.backend.clone();
-        let flight: PendingReplies = if calls.is_empty() {
+        let pending: PendingReplies = if calls.is_empty() {
             Box::pin(std::future::ready(Ok(Vec::new())))
         } else {
             Box::pin(async move { backend.execute(calls).await })
         };
-        let mut batch = Batch { slots, reports, pending: flight, replies: None, jobs_held: false, is_large };
+        let mut batch = Batch { slots, reports, pending, replies: None, jobs_held: false, is_large };
         poll_fn(|context| {
-            // Whether it is done at once does not matter here.
+            // The replies are collected later, even if they are there already.
             let _ = batch.poll(context);
             Poll::Ready(())
         })
@@ -415,7 +412,7 @@ where
         self.batches.push_back(batch);
     }
 
-    /// Holds the jobs that were handed out.
+    /// Registers popped jobs for heartbeats.
     fn hold_popped_jobs(&mut self) {
         for batch in &mut self.batches {
             if let (Some(Ok(answers)), false) = (&batch.replies, batch.jobs_held) {
@@ -429,13 +426,14 @@ where
         }
     }
 
-    /// Takes the answers of the first batch.
+    /// Writes the replies of the first batch.
     fn complete_batch(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
         let (mut answers, error) = match batch.replies.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(answers) => (answers.into_iter(), None),
             Err(error) => {
-                BACKEND_UNAVAILABLE.warn(format_args!("the queue does not answer: {}", with_causes(&error)));
+                BACKEND_UNAVAILABLE
+                    .warn(format_args!("the backend does not answer: {}", with_causes(&error)));
                 (Vec::new().into_iter(), Some(error))
             }
         };
@@ -461,29 +459,32 @@ where
             self.out.clear();
             self.session.spliced.clear();
         } else if self.out.is_empty() {
-            // Nothing is sent that could say that this has come, and the peer may wait for that before it sends the rest.
+            // No reply will carry the TCP acknowledgement, and the peer may hold back its next packet until
+            // it arrives.
             self.reader.quick_ack();
         }
     }
 
-    /// Takes what others have for this peer. Says whether the peer kept up with it.
+    /// Handles wake-ups and result stream items. Returns false if the peer did not keep up and must be
+    /// disconnected.
     fn drain_mailbox(&mut self) -> bool {
-        let Some(taken) = self.mailbox.drain() else { return true };
-        if taken.overflowed {
-            tracing::info!(peer = %self.session.peer.address, "a client did not read what it had asked for");
+        let Some(drained) = self.mailbox.drain() else { return true };
+        if drained.overflowed {
+            let peer = self.session.peer.address;
+            tracing::info!(%peer, "a client did not read its results and was disconnected");
             return false;
         }
-        if taken.wake && self.session.take_wakeup() {
+        if drained.wake && self.session.take_wakeup() {
             match &self.draft {
                 Some(draft) => draft.write_noop(&self.session, &mut self.out),
                 None => write_packet(Response::<&[u8]>::Noop, &mut self.out),
             }
         }
-        self.deliver(taken.deliveries);
-        if let Some(front) = taken.ended_stream {
+        self.deliver(drained.deliveries);
+        if let Some(stream_id) = drained.ended_stream {
             match &mut self.draft {
                 Some(draft) => draft.fail_awaited(&mut self.session, &mut self.out),
-                None => self.session.fail_awaited(front, &mut self.out),
+                None => self.session.fail_awaited(stream_id, &mut self.out),
             }
         }
         true
@@ -495,20 +496,16 @@ where
         }
     }
 
-    fn deliver(&mut self, news: VecDeque<geartrain_core::Delivery>) {
-        for (awaited, told) in self.session.take_deliverable(news) {
+    fn deliver(&mut self, deliveries: VecDeque<geartrain_core::Delivery>) {
+        for (awaited, item) in self.session.take_deliverable(deliveries) {
             match &mut self.draft {
-                Some(draft) => draft.write_item(told, &self.session, &mut self.out),
-                None => self.session.write_item(&awaited, told, &mut self.out),
+                Some(draft) => draft.write_item(item, &self.session, &mut self.out),
+                None => self.session.write_item(&awaited, item, &mut self.out),
             }
         }
     }
 
-    fn wrote(&mut self, bytes: usize) {
-        self.out.advance(bytes);
-    }
-
-    /// Reads more at once from those who say much, and less from those who do not.
+    /// Doubles the read size for peers that fill it and halves it for those that do not.
     fn adapt_read_size(&mut self, bytes: usize) {
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
@@ -518,8 +515,8 @@ where
     }
 }
 
-/// The word of HTTP that a line begins with. A web page can have a browser send HTTP to this port, with
-/// lines or packets in the body: no such request is read further.
+/// The HTTP word that a line begins with. A web page can make a browser send HTTP to this port, with lines or
+/// packets in the body, so nothing after such a line is read.
 fn http(incoming: &Incoming) -> Option<&'static str> {
     match incoming {
         Incoming::Line(line) => http_word(text::first_word(line)),
@@ -527,15 +524,15 @@ fn http(incoming: &Incoming) -> Option<&'static str> {
     }
 }
 
-/// Returns when the answers of the first batch are there and there is room for them, or when a batch has
-/// handed out jobs that are not held yet. All batches are asked, because a later one may have something in
-/// hand that the first one needs, a turn to connect say.
+/// Waits until the first batch is answered and there is room for its replies, or until a batch has popped
+/// jobs that are not registered for heartbeats yet. Polls every batch, because a later one may hold what the
+/// first one needs, such as its turn to connect.
 async fn batch_ready(batches: &mut VecDeque<Batch>, room: bool) {
     poll_fn(|context| {
         let mut is_ready = false;
-        for (place, batch) in batches.iter_mut().enumerate() {
-            let has_landed = batch.poll(context).is_ready();
-            is_ready |= has_landed && (!batch.jobs_held || (room && place == 0));
+        for (position, batch) in batches.iter_mut().enumerate() {
+            let is_answered = batch.poll(context).is_ready();
+            is_ready |= is_answered && (!batch.jobs_held || (room && position == 0));
         }
         if is_ready { Poll::Ready(()) } else { Poll::Pending }
     })

@@ -1,5 +1,5 @@
-//! One peer of the draft of 2005. Its packets carry no handles, so each is answered before the next is looked at, and while somebody waits for a job nothing else
-//! is.
+//! Session of a peer that speaks the draft of 2005. Its packets carry no handles, so each request is answered
+//! before the next one is read, and a client that waits for a job sends nothing else.
 
 use std::ops::ControlFlow;
 
@@ -17,35 +17,35 @@ use crate::draft::{Code, Error, JobType, Packet, Progress, Request, Response, na
 use crate::function;
 use crate::packet::ReportBody;
 
-/// After so many errors a peer is not worth listening to.
+/// After this many errors the connection is closed.
 const ERRORS_MAX: u32 = 100;
-/// The result that the server itself gives.
+/// Result code of results that the server itself makes.
 const SERVER_RESULT: u8 = 255;
-/// What is said of a handle that names nothing.
+/// The status of an unknown handle.
 const UNKNOWN: Progress = Progress { numerator: 0, denominator: 0, seconds_left: u32::MAX };
 
-/// What is known of a peer of the draft.
+/// State of a peer that speaks the draft.
 #[derive(Default)]
 pub(crate) struct DraftSession {
     errors: u32,
-    /// The job that it waits for.
+    /// The job that the client waits for.
     waiting: Option<Waiting>,
 }
 
 struct Waiting {
     /// When the job was accepted.
     since: Timestamp,
-    /// What the worker has sent so far.
+    /// The data chunks received so far.
     chunks: Vec<u8>,
 }
 
 impl DraftSession {
-    /// Whether it waits for a job, and is not listened to meanwhile.
+    /// Whether the client waits for a job; its next request is read after that.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Answers a packet. Breaks if it was the last.
+    /// Answers a packet. Breaks if the connection must end.
     pub(crate) async fn answer(
         &mut self,
         packet: Packet,
@@ -86,10 +86,10 @@ impl DraftSession {
                         functions.push(queue);
                     }
                 }
-                let mut gathered = BatchBuilder::default();
-                session.set_functions(functions, &mut gathered);
-                // If it cannot be announced, the worker still can do it.
-                let _ = execute(session, gathered.calls).await;
+                let mut batch = BatchBuilder::default();
+                session.set_functions(functions, &mut batch);
+                // If the announcement fails, the worker can still pop.
+                let _ = execute(session, batch.calls).await;
             }
             Request::WorkerSleep => session.pre_sleep(),
             Request::JobCreate { name, dupkey, kind, args, .. } => {
@@ -136,52 +136,51 @@ impl DraftSession {
         }
         let queue = function::queue(name).map_err(|_| Code::BadName)?;
         let klass = function::klass(&queue).map_err(|_| Code::BadName)?;
-        // There is no other word for a queue that takes nothing.
+        // The draft has no other error code for a queue that accepts nothing.
         let jid = shared.handles.next(&*shared.backend).await.map_err(|_| Code::QueueFull)?;
-        let front = shared.router.stream_id();
+        let stream_id = shared.router.stream_id();
         let number = (kind == JobType::Wait).then(|| session.next_submission());
-        let waiter =
-            number.map(|number| ResultWaiter { stream_id: front, connection: session.peer.number, number });
+        let waiter = number.map(|number| ResultWaiter { stream_id, connection: session.peer.number, number });
         let mut put = Put::new(queue, jid.clone(), klass, args);
-        // A key of one dash means nothing else here.
+        // In the draft `-` is an ordinary key.
         let key = if dupkey == b"-" {
             geartrain_core::UniqueKey::new(dupkey).ok()
         } else {
             unique_key(dupkey, args)
         };
-        let mut terms = session.put_options(&mut put, waiter, key);
+        let mut options = session.put_options(&mut put, waiter, key);
         if kind == JobType::Handle {
-            terms.result_ttl = Some(shared.options.result_ttl);
+            options.result_ttl = Some(shared.options.result_ttl);
         }
-        put.options = Some(Box::new(terms));
+        put.options = Some(Box::new(options));
         let now = shared.clock.now();
         let answers = shared.backend.execute(vec![Call { now: Some(now), command: put.into() }]).await;
         let jid = match single_reply(answers) {
             Ok(Reply::Put(PutReply::Coalesced { jid })) => jid,
             Ok(_) => jid,
             Err(error) => {
-                tracing::debug!(%error, "a job is refused");
+                tracing::debug!(%error, "a draft job was refused");
                 return Err(Code::QueueFull);
             }
         };
         let (handle, alias) = (session.handle_of(&jid), session.alias_of(&jid));
-        let told = if kind == JobType::Handle { handle.clone() } else { Bytes::new() };
-        write_packet(session, Response::JobCreate { handle: &told[..] }, out);
+        let reply_handle = if kind == JobType::Handle { handle.clone() } else { Bytes::new() };
+        write_packet(session, Response::JobCreate { handle: &reply_handle[..] }, out);
         if let Some(number) = number {
-            session.peer.info().awaited.insert(number, AwaitedJob { stream_id: front, jid, handle, alias });
+            session.peer.info().awaited.insert(number, AwaitedJob { stream_id, jid, handle, alias });
             session.mark_answered(number);
             self.waiting = Some(Waiting { since: now, chunks: Vec::new() });
-            if front != shared.router.stream_id() {
+            if stream_id != shared.router.stream_id() {
                 self.fail_awaited(session, out);
             }
         }
         Ok(())
     }
 
-    /// Tells the peer of the job that it waits for.
-    pub(crate) fn write_item(&mut self, told: StreamItem, session: &Session, out: &mut BytesMut) {
+    /// Writes an item of the awaited job's result stream.
+    pub(crate) fn write_item(&mut self, item: StreamItem, session: &Session, out: &mut BytesMut) {
         let Some(waiting) = &mut self.waiting else { return };
-        match told {
+        match item {
             StreamItem::Chunk(ChunkKind::Data, payload)
                 if waiting.chunks.len() + payload.bytes().len() <= PAYLOAD_BYTES_MAX =>
             {
@@ -195,10 +194,10 @@ impl DraftSession {
                 };
                 write_packet(session, Response::<&[u8]>::JobStatus(progress), out);
             }
-            StreamItem::Ended(how, outcome) => {
+            StreamItem::Ended(ending, output) => {
                 let state = elapsed_seconds(waiting.since, session.shared.clock.now());
-                let (result, mut data) = result_code(&how, outcome);
-                if how == JobEnding::Completed && !waiting.chunks.is_empty() {
+                let (result, mut data) = result_code(&ending, output);
+                if ending == JobEnding::Completed && !waiting.chunks.is_empty() {
                     waiting.chunks.extend_from_slice(&data);
                     data = std::mem::take(&mut waiting.chunks).into();
                 }
@@ -209,7 +208,7 @@ impl DraftSession {
         }
     }
 
-    /// Nothing more will be heard of the job that it waits for.
+    /// Ends the wait with an error: the result stream has ended.
     pub(crate) fn fail_awaited(&mut self, session: &mut Session, out: &mut BytesMut) {
         session.peer.info().awaited.clear();
         if let Some(waiting) = self.waiting.take() {
@@ -219,7 +218,6 @@ impl DraftSession {
         }
     }
 
-    /// Wakes the peer.
     pub(crate) fn write_noop(&self, session: &Session, out: &mut BytesMut) {
         write_packet(session, Response::<&[u8]>::Noop, out);
     }
@@ -250,7 +248,7 @@ async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
     Ok(())
 }
 
-/// Reports on the job that is held. If it is not held any more, there is none.
+/// Executes a report on the held job. `NoCurrentJob` if the worker does not hold it any more.
 async fn report(session: &mut Session, report: Option<PendingReport>) -> Result<(), Code> {
     let report = report.ok_or(Code::NoCurrentJob)?;
     match execute(session, vec![Call::from(report.command.clone())]).await {
@@ -272,20 +270,23 @@ async fn report(session: &mut Session, report: Option<PendingReport>) -> Result<
     }
 }
 
-/// The backend cannot be asked. There is no other word for a queue that is out of order.
+/// The error code for a backend that does not answer. The draft has no better one.
 fn unavailable(error: BackendError) -> Code {
-    tracing::debug!(error = with_causes(&error), "a client of the draft gets no answer");
+    tracing::debug!(
+        error = with_causes(&error),
+        "the backend does not answer; a draft client receives QueueFull"
+    );
     Code::QueueFull
 }
 
 async fn status(session: &mut Session, handle: &[u8]) -> Result<Progress, Code> {
     let Some(jid) = session.jid_of(handle) else { return Ok(UNKNOWN) };
-    let asked = vec![
+    let calls = vec![
         Call::from(Status { of: StatusOf::Jid(jid.clone()) }),
         Call::from(GetResult { jid: jid.clone() }),
         Call::from(Get { jid }),
     ];
-    let answers = execute(session, asked).await.map_err(unavailable)?;
+    let answers = execute(session, calls).await.map_err(unavailable)?;
     let mut is_known = false;
     for answer in answers {
         match answer {
@@ -300,32 +301,32 @@ async fn status(session: &mut Session, handle: &[u8]) -> Result<Progress, Code> 
             _ => {}
         }
     }
-    // How far it had got at last is not kept, so it counts as one thing that is done.
+    // The last progress of an ended job is not stored, so it is shown as 1 of 1.
     Ok(if is_known { Progress { numerator: 1, denominator: 1, seconds_left: 0 } } else { UNKNOWN })
 }
 
-/// How a job ended: how long it took, with what result, and what came out. Without the first it has not.
+/// The result of a job: elapsed seconds (0 if it has not ended), result code and data.
 async fn job_result(session: &mut Session, handle: &[u8]) -> Result<(u32, u8, Bytes), Code> {
     let unknown = (1, SERVER_RESULT, Bytes::from_static(b"unknown handle"));
     let Some(jid) = session.jid_of(handle) else { return Ok(unknown) };
-    let asked = vec![Call::from(GetResult { jid: jid.clone() }), Call::from(Get { jid })];
-    let answers = execute(session, asked).await.map_err(unavailable)?;
-    let (mut kept, mut job) = (None, None);
+    let calls = vec![Call::from(GetResult { jid: jid.clone() }), Call::from(Get { jid })];
+    let answers = execute(session, calls).await.map_err(unavailable)?;
+    let (mut stored, mut job) = (None, None);
     for answer in answers {
         match answer {
-            Ok(Reply::GetResult(found)) => kept = found,
+            Ok(Reply::GetResult(found)) => stored = found,
             Ok(Reply::Get(found)) => job = found,
             _ => {}
         }
     }
-    Ok(match (kept, job) {
+    Ok(match (stored, job) {
         (_, Some(job)) if !matches!(job.state.name(), StateName::Complete | StateName::Failed) => {
             (0, 0, Bytes::new())
         }
-        (Some(kept), job) => {
-            let StoredResult { ending: how, result: outcome, ended, .. } = *kept;
+        (Some(stored), job) => {
+            let StoredResult { ending, result: output, ended, .. } = *stored;
             let since = job.and_then(|job| put_at(&job)).unwrap_or(ended);
-            let (result, data) = result_code(&how, outcome);
+            let (result, data) = result_code(&ending, output);
             (elapsed_seconds(since, ended), result, data)
         }
         (None, _) => unknown,
@@ -337,26 +338,26 @@ fn put_at(job: &Job) -> Option<Timestamp> {
     job.history.first().map(|entry| entry.when)
 }
 
-/// Whole seconds, rounded up, and at least one.
+/// Whole seconds, rounded up, at least one.
 fn elapsed_seconds(since: Timestamp, until: Timestamp) -> u32 {
-    // A number too large is the largest, and a negative one is nothing.
+    // The cast saturates: negative becomes 0.
     ((until - since).get().ceil() as u32).max(1)
 }
 
-fn result_code(how: &JobEnding, outcome: JobResult) -> (u8, Bytes) {
-    match how {
-        JobEnding::Completed => (u8::try_from(outcome.code).unwrap_or(0), outcome.bytes.to_shared()),
+fn result_code(ending: &JobEnding, output: JobResult) -> (u8, Bytes) {
+    match ending {
+        JobEnding::Completed => (u8::try_from(output.code).unwrap_or(0), output.bytes.to_shared()),
         JobEnding::Canceled => (SERVER_RESULT, Bytes::from_static(b"cancelled")),
         JobEnding::Failed { group, .. } => {
             let group = group.as_str();
-            let is_used_up =
+            let retries_exhausted =
                 ["failed-retries-", "crashed-", "timed-out-"].iter().any(|it| group.starts_with(it));
-            if is_used_up {
+            if retries_exhausted {
                 return (SERVER_RESULT, Bytes::from_static(b"retries exhausted"));
             }
-            (u8::try_from(outcome.code).ok().filter(|code| *code > 0).unwrap_or(1), outcome.bytes.to_shared())
+            (u8::try_from(output.code).ok().filter(|code| *code > 0).unwrap_or(1), output.bytes.to_shared())
         }
-        _ => (1, outcome.bytes.to_shared()),
+        _ => (1, output.bytes.to_shared()),
     }
 }
 
@@ -368,7 +369,6 @@ async fn execute(session: &mut Session, calls: Vec<Call>) -> Result<Vec<Answer>,
     session.shared.backend.execute(calls).await
 }
 
-/// The only answer there is.
 fn single_reply(answers: Result<Vec<Answer>, BackendError>) -> Result<Reply, BackendError> {
     match answers?.pop() {
         Some(Ok(reply)) => Ok(reply),

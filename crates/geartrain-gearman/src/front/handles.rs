@@ -1,61 +1,61 @@
-//! The handles that jobs get here: `H:host:1`, `H:host:2` …, and never the same one twice.
+//! Job handles: `H:host:1`, `H:host:2` …, each used once, and aliases for jids that are not valid handles.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use geartrain_core::{AllocateIds, Backend, BackendError, Call, Count, Jid, Refusal, Reply};
+use parking_lot::{Mutex, MutexGuard};
 
-/// The longest handle: clients keep 64 bytes, with a NUL at the end.
+/// The longest handle: clients keep 64 bytes including a terminating NUL.
 pub(crate) const HANDLE_BYTES_MAX: usize = 63;
 
-/// How much of a host's name fits into a handle with any number behind it.
+/// How much of the host name fits into a handle in front of any 64-bit number.
 const HOST_BYTES_MAX: usize = 40;
 
-/// How many numbers are asked for at once. What is left of them is lost when the server ends.
+/// Numbers are allocated in blocks of this size. The rest of a block is lost when the server ends.
 const HANDLE_BLOCK: i64 = 10_000;
 
-/// Who counts the handles: all servers of one backend share the numbers.
+/// The backend's counter, shared by all of its servers.
 const COUNTER: &str = "gearman-handles";
 
-/// Makes handles.
+/// Generates handles.
 pub(crate) struct Handles {
-    /// What stands before the number.
     prefix: String,
     numbers: Mutex<Range<u64>>,
 }
 
 impl Handles {
-    /// Handles that begin with `H:` and a host's name.
+    /// Handles that begin with `H:` and the host name.
     pub(crate) fn new(host: &str) -> Handles {
-        let good = |char: char| if is_handle_char(char) { char } else { '-' };
-        let host: String = host.chars().map(good).take(HOST_BYTES_MAX).collect();
+        let sanitize = |char: char| if is_handle_char(char) { char } else { '-' };
+        let host: String = host.chars().map(sanitize).take(HOST_BYTES_MAX).collect();
         let host = if host.is_empty() { "localhost" } else { &host };
         Handles { prefix: format!("H:{host}:"), numbers: Mutex::new(0..0) }
     }
 
-    /// A handle that no other job has, had, or will have.
+    /// A handle that no other job has had or will have.
     pub(crate) async fn next(&self, backend: &dyn Backend) -> Result<Jid, BackendError> {
         loop {
             if let Some(number) = self.numbers().next() {
                 let mut handle = String::with_capacity(self.prefix.len() + 20);
                 handle.push_str(&self.prefix);
-                // Writing into a text does not fail.
+                // Writing into a `String` does not fail.
                 let _ = write!(handle, "{number}");
                 return Jid::new(handle)
                     .map_err(|bad| BackendError::Broken { backend: "chosen", source: Box::new(bad) });
             }
             let count = Count::new(HANDLE_BLOCK).unwrap_or(Count::MAX);
-            let allot = AllocateIds { counter: COUNTER.to_owned(), count };
-            let mut answers = backend.execute(vec![Call::from(allot)]).await?;
+            let allocate = AllocateIds { counter: COUNTER.to_owned(), count };
+            let mut answers = backend.execute(vec![Call::from(allocate)]).await?;
             match answers.pop() {
                 Some(Ok(Reply::AllocateIds(first))) => *self.numbers() = first..first + count.get() as u64,
                 Some(Err(refusal)) => return Err(refusal.into()),
                 _ => {
                     return Err(Refusal::Unsupported {
-                        operation: "hand out numbers".into(),
+                        operation: "allocate ids".into(),
                         backend: "chosen".into(),
                     }
                     .into());
@@ -64,48 +64,45 @@ impl Handles {
         }
     }
 
-    fn numbers(&self) -> std::sync::MutexGuard<'_, Range<u64>> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn numbers(&self) -> MutexGuard<'_, Range<u64>> {
+        self.numbers.lock()
     }
 }
 
-/// Whether a jid can be sent as a handle as it is.
+/// Whether a jid is a valid handle as it is.
 pub(crate) fn is_handle(jid: &str) -> bool {
     jid.len() <= HANDLE_BYTES_MAX && jid.chars().all(|char| is_handle_char(char) || char == ':')
 }
 
-/// How many aliases a connection keeps that nothing refers to, for peers that ask about a job later.
+/// How many unreferenced aliases a connection keeps, for peers that ask about a job later.
 const ALIASES_MAX: usize = 10_000;
 
-/// A handle that stands for a jid which is no good as one.
+/// A handle for a jid that is not a valid one.
 pub(crate) struct Alias {
     pub(crate) handle: Bytes,
     pub(crate) jid: Jid,
 }
 
-/// The aliases of one connection. An alias is valid as long as the peer works on its job or waits for it
-/// (then it is referred to outside of this table), and after that until [`ALIASES_MAX`] newer ones have been
-/// made.
+/// The aliases of one connection. An alias stays valid while the peer works on its job or waits for it
+/// (something outside of this table refers to it), and after that until [`ALIASES_MAX`] newer ones exist.
 #[derive(Default)]
 pub(crate) struct Aliases {
-    /// How many have been made.
     created: u64,
     by_handle: HashMap<Bytes, Arc<Alias>>,
     by_jid: HashMap<Jid, Arc<Alias>>,
-    /// All of them, the one that is looked at next for eviction first.
+    /// Eviction order: the front is examined next.
     order: VecDeque<Arc<Alias>>,
 }
 
-/// How many references to an alias this table has.
+/// References to each alias from this table.
 const REFERENCES: usize = 3;
 
 impl Aliases {
-    /// The alias with this handle.
     pub(crate) fn get(&self, handle: &[u8]) -> Option<&Arc<Alias>> {
         self.by_handle.get(handle)
     }
 
-    /// The alias of a jid: the one it has, or a new one. Takes constant time, however many there are.
+    /// The alias of a jid, created if needed. Takes constant time, however many there are.
     pub(crate) fn get_or_create(&mut self, jid: &Jid, connection: u64) -> Arc<Alias> {
         if let Some(alias) = self.by_jid.get(jid) {
             return alias.clone();
@@ -116,7 +113,7 @@ impl Aliases {
         self.by_handle.insert(alias.handle.clone(), alias.clone());
         self.by_jid.insert(alias.jid.clone(), alias.clone());
         self.order.push_back(alias.clone());
-        // Two for each new one, in turn: so there are never more than twice as many as are referred to.
+        // Examines two for each new alias, so that the table never holds more than twice the referenced ones.
         for _ in 0..2 {
             self.evict_one();
         }
@@ -145,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aliases_are_evicted_unless_they_are_referred_to() {
+    fn unreferenced_aliases_are_evicted() {
         let mut aliases = Aliases::default();
         let jid = |number: usize| Jid::new(format!("no handle {number}")).expect("a good name");
         let held = aliases.get_or_create(&jid(0), 7);
@@ -169,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_short_and_holds_nothing_that_a_client_could_stumble_over() {
+    fn handles_are_short_and_use_safe_characters() {
         let handles = Handles::new(&"my host/äö ".repeat(20));
         let longest = format!("{}{}", handles.prefix, u64::MAX);
         assert!(longest.len() <= HANDLE_BYTES_MAX, "{longest}");

@@ -1,4 +1,4 @@
-//! The jobs that a peer works on, when the heartbeat of each is due, and the jobs that it worked on.
+//! Held jobs of one worker: which ones, when each heartbeat is due, and which ones were released lately.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -12,54 +12,52 @@ use tokio::time::Instant;
 
 use super::handles::Alias;
 
-/// How many of the jobs that it held a peer is remembered for.
+/// How many released jobs are remembered.
 const RELEASED_MAX: usize = 4_096;
-/// The longest and the shortest time between two heartbeats of a job. Locks of less than 60 ms cannot be
-/// renewed in time.
+/// Bounds of the heartbeat interval. Locks shorter than 60 ms cannot be renewed in time.
 const INTERVAL_MAX: Duration = Duration::from_secs(20);
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
-/// How soon a heartbeat is repeated that the backend did not take.
+/// Delay before a heartbeat that the backend did not take is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The jobs of one peer.
+/// The held jobs of one peer.
 #[derive(Default)]
 pub(crate) struct HeldJobs {
     hasher: RandomState,
     held: HashTable<HeldJob>,
-    /// The hashes of those that it does not hold any more, the last one last.
+    /// Hashes of released jobs, the latest last.
     released: VecDeque<u64>,
-    /// No heartbeat is due before this moment. Earlier than necessary if the job that it was computed for has
-    /// ended.
+    /// No heartbeat is due before this instant. It may be too early if the job it was computed for has ended.
     next_heartbeat: Option<Instant>,
 }
 
-/// A job that a peer works on.
+/// A job held by a worker.
 pub(crate) struct HeldJob {
     pub(crate) jid: Jid,
     pub(crate) token: Token,
-    /// The parts of a result that is kept, as long as nobody was told of them.
+    /// Data chunks to be stored with the result, as long as no client has received them.
     pub(crate) chunks: Option<Vec<u8>>,
-    /// The worker has reported the end, but the report is not stored yet: heartbeats go on, further reports
+    /// The worker has reported the end but the report is not stored yet: heartbeats go on, further reports
     /// are ignored.
     pub(crate) end_reported: bool,
-    /// The batch that carries the last part of a result, until that batch is answered.
+    /// The batch that carries the last chunk, until it is answered.
     pub(crate) chunk_in_batch: Option<u64>,
-    /// The name that the peer knows the job by, if that is not its jid. Held so that it stays valid.
+    /// The job's handle if that is not its jid. This reference keeps it valid.
     pub(crate) alias: Option<Arc<Alias>>,
     interval: Duration,
     heartbeat_at: Instant,
 }
 
 impl HeldJob {
-    /// A job that was handed out just now, with a lock of this length.
+    /// A job that was just popped, with the remaining time of its lock.
     pub(crate) fn new(job: &Popped, lock: Seconds, alias: Option<Arc<Alias>>) -> HeldJob {
         let interval = heartbeat_interval(lock);
-        // The parts of its result are kept if a client may ask for it later.
-        let keeps_parts = job.details.as_ref().is_some_and(|about| about.result_ttl.is_some());
+        // Chunks are kept if a client may ask for the result later.
+        let keeps_chunks = job.details.as_ref().is_some_and(|details| details.result_ttl.is_some());
         HeldJob {
             jid: job.jid.clone(),
             token: job.lock.token,
-            chunks: keeps_parts.then(Vec::new),
+            chunks: keeps_chunks.then(Vec::new),
             end_reported: false,
             chunk_in_batch: None,
             alias,
@@ -68,7 +66,7 @@ impl HeldJob {
         }
     }
 
-    /// A job whose end was reported and is not stored yet.
+    /// A job whose end was reported but is not stored yet.
     pub(crate) fn end_reported(jid: Jid, token: Token) -> HeldJob {
         HeldJob {
             jid,
@@ -77,13 +75,12 @@ impl HeldJob {
             end_reported: true,
             chunk_in_batch: None,
             alias: None,
-            // Its lock is as long as the next answer says.
+            // Its lock is unknown; the next heartbeat's reply sets the interval.
             interval: INTERVAL_MIN,
             heartbeat_at: Instant::now(),
         }
     }
 
-    /// The job, and the right to report on it.
     pub(crate) fn jid_and_holder(&self) -> (Jid, Holder) {
         (self.jid.clone(), Holder::Token(self.token))
     }
@@ -95,7 +92,7 @@ impl HeldJob {
 
 /// A third of the lock: one heartbeat may be late or get lost.
 fn heartbeat_interval(lock: Seconds) -> Duration {
-    // Negative if the lock expired before it was heard of.
+    // Negative if the lock has expired already.
     let third = Duration::try_from_secs_f64(lock.get() / 3.0).unwrap_or_default();
     third.clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
@@ -106,12 +103,12 @@ impl HeldJobs {
         self.held.is_empty()
     }
 
-    /// Any of the jobs that the peer works on.
+    /// Any job that the peer still works on.
     pub(crate) fn any(&self) -> Option<&HeldJob> {
         self.held.iter().find(|held| !held.end_reported)
     }
 
-    /// Holds a job from now on. Says whether its heartbeat is due before all others.
+    /// Adds a job. Returns whether its heartbeat is due before all others.
     pub(crate) fn hold(&mut self, held: HeldJob) -> bool {
         let hasher = &self.hasher;
         let hash = held.jid.with_str(|text| hasher.hash_one(text.as_bytes()));
@@ -138,12 +135,12 @@ impl HeldJobs {
         (!held.end_reported).then_some(held)
     }
 
-    /// Does not hold a job any more.
+    /// Removes a job.
     pub(crate) fn release(&mut self, jid: &[u8]) -> Option<HeldJob> {
         self.remove(jid, |held| held.has_jid(jid))
     }
 
-    /// The same for one attempt at a job: the peer may hold the job again since.
+    /// Like [`HeldJobs::release`], but only this attempt: the peer may hold the job again since.
     pub(crate) fn release_attempt(&mut self, jid: &Jid, token: Token) -> Option<HeldJob> {
         jid.with_str(|text| self.remove(text.as_bytes(), |held| held.jid == *jid && held.token == token))
     }
@@ -153,7 +150,7 @@ impl HeldJobs {
         let held = self.held.find_entry(hash, is).ok()?.remove().0;
         self.remember_released(hash);
         if let Some(alias) = &held.alias {
-            // The peer knows it by this.
+            // The peer reports by handle.
             self.remember_released(self.hasher.hash_one(&alias.handle[..]));
         }
         Some(held)
@@ -166,12 +163,11 @@ impl HeldJobs {
         self.released.push_back(hash);
     }
 
-    /// Whether it held the job that is known as this once.
+    /// Whether a job with this jid or handle was held lately.
     pub(crate) fn was_held(&self, jid: &[u8]) -> bool {
         self.released.contains(&self.hasher.hash_one(jid))
     }
 
-    /// No heartbeat is due before this moment.
     pub(crate) fn next_heartbeat(&self) -> Option<Instant> {
         self.next_heartbeat
     }
@@ -181,7 +177,7 @@ impl HeldJobs {
     pub(crate) fn due(&mut self, now: Instant) -> Vec<(Jid, Token)> {
         let mut due = Vec::new();
         for held in self.held.iter_mut() {
-            // Those that would be due soon go along, so that many jobs do not make many batches.
+            // Heartbeats that are due soon go along, which makes fewer batches.
             if held.heartbeat_at <= now + held.interval / 4 {
                 held.heartbeat_at = now + held.interval;
                 due.push((held.jid.clone(), held.token));
@@ -191,8 +187,7 @@ impl HeldJobs {
         due
     }
 
-    /// An attempt has a lock that lasts so much longer. The queue's option may have changed since it was last
-    /// renewed, so each answer sets the interval anew.
+    /// A heartbeat succeeded. Each reply sets the interval, because the queue's option may have changed.
     pub(crate) fn renewed(&mut self, jid: &Jid, token: Token, lock: Seconds, now: Instant) {
         if let Some(held) = self.attempt(jid, token) {
             held.interval = heartbeat_interval(lock);
@@ -200,20 +195,19 @@ impl HeldJobs {
         }
     }
 
-    /// The backend did not take the heartbeat of an attempt.
+    /// The backend did not take a heartbeat.
     pub(crate) fn not_renewed(&mut self, jid: &Jid, token: Token, now: Instant) {
         if let Some(held) = self.attempt(jid, token) {
             held.heartbeat_at = now + held.interval.min(RETRY_AFTER);
         }
     }
 
-    /// The job, if the peer still makes this attempt at it.
+    /// The job, if the peer still holds this attempt.
     pub(crate) fn attempt(&mut self, jid: &Jid, token: Token) -> Option<&mut HeldJob> {
         let hash = jid.with_str(|text| self.hasher.hash_one(text.as_bytes()));
         self.held.find_mut(hash, |held| held.jid == *jid && held.token == token)
     }
 
-    /// Finds out when the next heartbeat is due.
     pub(crate) fn update_next_heartbeat(&mut self) {
         self.next_heartbeat = self.held.iter().map(|held| held.heartbeat_at).min();
     }
@@ -239,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_of_is_remembered_for_a_while() {
+    fn released_jobs_are_remembered_up_to_a_limit() {
         let mut jobs = HeldJobs::default();
         for number in 0..=RELEASED_MAX {
             jobs.hold(held(number, 60.0));
@@ -253,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_is_due_after_a_third_of_the_lock_however_long_that_is() {
+    fn a_heartbeat_is_due_after_a_third_of_the_lock_within_bounds() {
         for (lock, after) in
             [(60.0, 20_000), (1e9, 20_000), (3.0, 1_000), (1.0, 333), (0.06, 20), (0.0, 20), (-5.0, 20)]
         {
@@ -275,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_sets_the_interval_anew() {
+    fn each_renewal_sets_the_heartbeat_interval() {
         let mut jobs = HeldJobs::default();
         jobs.hold(held(1, 60.0));
         let token = Token::new(7);
@@ -289,7 +283,7 @@ mod tests {
             assert_eq!((next - at).as_millis(), after);
             at = next;
         }
-        // What is not taken is repeated soon; what another attempt is told is of no interest.
+        // A failed heartbeat is retried soon; the reply to another attempt is ignored.
         assert_eq!(jobs.due(at).len(), 1);
         jobs.not_renewed(&jid(1), token, at);
         jobs.renewed(&jid(1), Token::new(8), Seconds::from(900), at);

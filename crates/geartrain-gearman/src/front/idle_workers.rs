@@ -165,8 +165,8 @@ impl IdleWorkers {
         }
     }
 
-    /// Wakes the `count` workers that have been idle longest. `None` if no idle worker is left: then the watch
-    /// of the function ends as well.
+    /// Wakes the `count` workers that have been idle longest. `None` if no idle worker is left: then the
+    /// watch of the function ends as well.
     fn wake(&self, function: &QueueName, count: usize) -> Option<Arc<Notify>> {
         let mut watched = self.watched();
         let woken: Vec<Arc<IdleWorker>> = watched.get(function)?.idle.values().take(count).cloned().collect();

@@ -271,7 +271,7 @@ impl Front {
         if self.shared.options.sole_server
             && let Err(error) = self.report_earlier_workers_lost().await
         {
-            tracing::warn!(%error, "workers of an earlier server could not be reported lost; their jobs return when the locks expire");
+            tracing::warn!(%error, "jobs of an earlier server stay locked until their locks expire");
         }
         self.accept(listener, &stop).await;
         self.shared.tasks.shut_down().await;
@@ -297,7 +297,8 @@ impl Front {
                         match self.shared.options.admission.admit(self.shared.options.tls.is_some()) {
                             Ok(admitted) => {
                                 let shared = self.shared.clone();
-                                connections.spawn(serve_connection(shared, stream, address, admitted, stop.clone()));
+                                let stop = stop.clone();
+                                connections.spawn(serve_connection(shared, stream, address, admitted, stop));
                             }
                             // Closed without a reply: in this protocol the client sends first.
                             Err(full) => {
@@ -318,12 +319,14 @@ impl Front {
 
     /// Reports the workers of earlier servers as lost, so that their jobs return to the queue at once.
     async fn report_earlier_workers_lost(&self) -> Result<(), BackendError> {
-        let asked = vec![Call::from(Workers), Call::from(Announced { worker: None })];
+        let queries = vec![Call::from(Workers), Call::from(Announced { worker: None })];
         let mut names = Vec::new();
-        for answer in self.shared.backend.execute(asked).await? {
+        for answer in self.shared.backend.execute(queries).await? {
             match answer? {
                 Reply::Workers(workers) => names.extend(workers.into_iter().map(|worker| worker.name)),
-                Reply::Announced(announced) => names.extend(announced.into_iter().map(|said| said.worker)),
+                Reply::Announced(announced) => {
+                    names.extend(announced.into_iter().map(|announcement| announcement.worker))
+                }
                 _ => {}
             }
         }
@@ -331,10 +334,10 @@ impl Front {
         names.sort();
         names.dedup();
         let evidence = Some("its server ended".to_owned());
-        let gone = |worker| Call::from(WorkerLost { worker, evidence: evidence.clone() });
-        let gone: Vec<Call> = names.into_iter().map(gone).collect();
-        if !gone.is_empty() {
-            self.shared.backend.execute(gone).await?;
+        let lost = |worker| Call::from(WorkerLost { worker, evidence: evidence.clone() });
+        let calls: Vec<Call> = names.into_iter().map(lost).collect();
+        if !calls.is_empty() {
+            self.shared.backend.execute(calls).await?;
         }
         Ok(())
     }
@@ -356,13 +359,13 @@ async fn serve_connection(
     // An IPv4 address mapped into IPv6 is shown as IPv4.
     let address = SocketAddr::new(address.ip().to_canonical(), address.port());
     let peer = Arc::new(Peer { number, address, info: Mutex::default() });
-    let _present = PeerGuard::new(&shared, &peer);
+    let _peer_guard = PeerGuard::new(&shared, &peer);
     let Ok(worker) = shared.worker_name(&peer) else { return };
-    let inbox = Arc::new(Mailbox::default());
-    shared.router.add(number, inbox.clone());
+    let mailbox = Arc::new(Mailbox::default());
+    shared.router.add(number, mailbox.clone());
     let Some(tls) = shared.options.tls.clone() else {
         let (reader, writer) = stream.into_split();
-        return Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
+        return Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
     };
     let handshake = async {
         if !starts_tls(&stream).await {
@@ -370,18 +373,18 @@ async fn serve_connection(
         }
         TlsAcceptor::from(tls).accept(stream).await
     };
-    let shaken = tokio::select! {
-        shaken = handshake => shaken,
+    let accepted = tokio::select! {
+        accepted = handshake => accepted,
         why = admitted.evicted() => {
             return EVICTED.warn(format_args!("the Gearman connection from {address} is closed: {why}"));
         }
         () = stop.cancelled() => return,
     };
-    match shaken {
+    match accepted {
         Ok(stream) => {
             admitted.set_authenticated(true);
             let (reader, writer) = tokio::io::split(stream);
-            Connection::new(reader, writer, shared.clone(), peer, worker, inbox, stop).serve().await;
+            Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
         }
         Err(error) => tracing::debug!(%error, %address, "the TLS handshake failed"),
     }

@@ -1,28 +1,29 @@
-//! Saying at once that something has come, where no answer says it.
+//! TCP_QUICKACK: acknowledges received data at once where no reply will carry the acknowledgement.
 //!
-//! Many workers report on a job in one write and ask for the next in another, over a socket that holds the second back until the first is acknowledged.
-//! Reports are not answered, and a kernel that waits for an answer to send its acknowledgement along with waits 40 ms: for each job.
+//! Many workers report on a job in one write and ask for the next in another, and their kernel holds the
+//! second back until the first is acknowledged (Nagle's algorithm). Reports are not answered, so the delayed
+//! acknowledgement of this side would cost 40 ms per job.
 
 use tokio::io::ReadHalf;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio_rustls::server::TlsStream;
 
-/// What a peer is read from.
+/// The reading half of a connection.
 pub(crate) trait QuickAck {
-    /// Has what was read acknowledged now.
+    /// Acknowledges what was read, now.
     fn quick_ack(&self);
 }
 
 impl QuickAck for OwnedReadHalf {
     fn quick_ack(&self) {
-        // Elsewhere there is no word for it. Without it nothing goes wrong, it only takes longer.
+        // Linux only. Elsewhere, and if it fails, the acknowledgement is just later.
         #[cfg(target_os = "linux")]
         let _ = self.as_ref().set_quickack(true);
     }
 }
 
 impl QuickAck for ReadHalf<TlsStream<TcpStream>> {
-    /// The socket is out of reach here, and takes its time.
+    /// The socket is not accessible here.
     fn quick_ack(&self) {}
 }

@@ -1,4 +1,4 @@
-//! Arguments taken out of a packet's data, one after the other.
+//! Argument parsing: takes NUL-terminated arguments out of a packet's data.
 
 use bytes::{Buf, Bytes};
 
@@ -12,17 +12,17 @@ pub(crate) fn terminated(data: &mut Bytes) -> Option<Bytes> {
     Some(argument)
 }
 
-/// The same, where a packet is nothing without it.
+/// Like [`terminated`], but the argument must be there.
 pub(crate) fn required(data: &mut Bytes, name: &'static str) -> Result<Bytes, Fault> {
     terminated(data).ok_or(Fault::Incomplete(name))
 }
 
-/// Takes the argument before the next NUL, or all there is.
+/// Takes the argument before the next NUL, or all that is left.
 pub(crate) fn terminated_or_all(data: &mut Bytes) -> Bytes {
     terminated(data).unwrap_or_else(|| std::mem::take(data))
 }
 
-/// Some clients count the end of a C string in.
+/// Removes the NUL that some clients append to a single argument.
 pub(crate) fn without_one_nul(mut data: Bytes) -> Bytes {
     if data.last() == Some(&0) {
         data.truncate(data.len() - 1);
@@ -30,19 +30,19 @@ pub(crate) fn without_one_nul(mut data: Bytes) -> Bytes {
     data
 }
 
-/// Whether this can be a function's name.
+/// Checks a function name.
 pub(crate) fn check_function(name: &[u8]) -> Result<(), Fault> {
     let fits = (1..=FUNCTION_BYTES_MAX).contains(&name.len());
     if fits && !name.contains(&0) { Ok(()) } else { Err(Fault::FunctionName) }
 }
 
-/// Whether this can be a unique ID, or a reducer's name.
+/// Checks a unique ID or a reducer name.
 pub(crate) fn check_unique(unique: &[u8]) -> Result<(), Fault> {
     if unique.len() <= UNIQUE_BYTES_MAX { Ok(()) } else { Err(Fault::UniqueTooLarge) }
 }
 
-/// The number that a text begins with, read as C's `atoi` does: blanks and a sign may precede it and anything may follow. No number, or a negative one, is nought; none is given for one
-/// above 64 bits.
+/// The number at the beginning of a text, read as C's `atoi` does: blanks and a sign may precede it, anything
+/// may follow. A missing or negative number is 0; `None` for one above 64 bits.
 pub(crate) fn leading_number(text: &[u8]) -> Option<u64> {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let text = &text[text.iter().take_while(|byte| blank(byte)).count()..];
@@ -53,7 +53,7 @@ pub(crate) fn leading_number(text: &[u8]) -> Option<u64> {
         .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
-/// The same in 32 bits, and the largest of them for what is larger.
+/// Like [`leading_number`], but saturating at 32 bits.
 pub(crate) fn leading_u32(text: &[u8]) -> u32 {
     let number = leading_number(text).unwrap_or(u64::MAX);
     u32::try_from(number).unwrap_or(u32::MAX)
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_far_as_they_go() {
+    fn numbers_are_parsed_as_atoi_does() {
         for (text, number) in [
             ("", Some(0)),
             ("abc", Some(0)),

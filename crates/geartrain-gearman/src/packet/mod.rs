@@ -1,6 +1,8 @@
-//! Today's packets, typed: what clients and workers send ([`Request`]) and what a server sends ([`Response`]).
+//! Packets of the current binary protocol: what clients and workers send ([`Request`]) and what a server
+//! sends ([`Response`]).
 //!
-//! Arguments are bytes. What was decoded holds them as [`Bytes`]; what is only to be encoded may borrow them, as `Response<&[u8]>`.
+//! Arguments are bytes. Decoded packets hold them as [`Bytes`]; packets that are only encoded may borrow
+//! them, as `Response<&[u8]>`.
 
 mod arguments;
 mod fault;
@@ -18,27 +20,28 @@ pub use request::{Grab, Request, is_exceptions_option};
 pub use response::{Assignment, JobStatus, Response};
 pub use submission::{Calendar, Mode, Priority, Submission};
 
-/// The most bytes of a function's name.
+/// Most bytes of a function name.
 pub const FUNCTION_BYTES_MAX: usize = 4096;
-/// The most bytes of a unique ID, and of a reducer's name.
+/// Most bytes of a unique ID or a reducer name.
 pub const UNIQUE_BYTES_MAX: usize = 64;
-/// The bytes of a client's ID that are kept.
+/// Most bytes of a client ID; the rest is cut off.
 pub const CLIENT_ID_BYTES_MAX: usize = 127;
 
 pub(crate) const REQUEST: [u8; 4] = *b"\0REQ";
 pub(crate) const RESPONSE: [u8; 4] = *b"\0RES";
 pub(crate) const HEADER_BYTES: usize = 12;
 
-/// A packet as it came, not yet understood.
+/// A packet that is framed but not decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The number of its type.
     pub kind: u32,
-    /// What follows the header: a slice of what was read.
+    /// What follows the header: a slice of the read buffer.
     pub data: Bytes,
 }
 
-/// Counts data into the length of an encoded packet that will follow it. False if there is no packet.
+/// Adds `data_bytes` to the length in the header of an encoded packet whose data will follow. False if it is
+/// not a packet.
 pub(crate) fn extend_length(packet: &mut [u8], data_bytes: usize) -> bool {
     let whole = u32::try_from(packet.len().saturating_sub(HEADER_BYTES) + data_bytes);
     match (packet.get_mut(HEADER_BYTES - 4..HEADER_BYTES), whole) {
@@ -50,7 +53,7 @@ pub(crate) fn extend_length(packet: &mut [u8], data_bytes: usize) -> bool {
     }
 }
 
-/// The numbers of the packets.
+/// Packet types.
 pub(crate) mod kind {
     pub(crate) const CAN_DO: u32 = 1;
     pub(crate) const CANT_DO: u32 = 2;

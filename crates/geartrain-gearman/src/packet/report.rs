@@ -1,4 +1,4 @@
-//! What a worker says about a job: sent to the server, and by it to the clients.
+//! Reports on a job (the WORK_* packets): sent by the worker to the server, and by the server to the clients.
 
 use bytes::{Bytes, BytesMut};
 
@@ -6,39 +6,40 @@ use super::arguments::{leading_u32, terminated_or_all};
 use super::kind;
 use crate::writer::{EncodeError, Writer};
 
-/// News of a job.
+/// A report on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report<B = Bytes> {
-    /// Of which.
+    /// The job's handle.
     pub handle: B,
-    /// What they are.
+    /// The packet type and its arguments.
     pub body: ReportBody<B>,
 }
 
-/// What a worker has to say about its job.
+/// The content of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportBody<B = Bytes> {
     /// WORK_DATA: a part of the result.
     Data(B),
     /// WORK_WARNING.
     Warning(B),
-    /// WORK_STATUS: how far it is. The numbers are kept as they were written, because clients get them so; [`News::progress`] reads them.
+    /// WORK_STATUS: progress. The numbers are kept as text, because clients receive them unchanged;
+    /// [`ReportBody::progress`] parses them.
     Status {
-        /// What is done.
+        /// Units done.
         numerator: B,
-        /// Of how much.
+        /// Units in total.
         denominator: B,
     },
-    /// WORK_COMPLETE: the job has ended, and this is the result.
+    /// WORK_COMPLETE: the job has ended with this result.
     Complete(B),
-    /// WORK_FAIL: the job has ended without one.
+    /// WORK_FAIL: the job has failed.
     Fail,
-    /// WORK_EXCEPTION: the same, and why.
+    /// WORK_EXCEPTION: the job has failed with this reason.
     Exception(B),
 }
 
 impl<B> ReportBody<B> {
-    /// Whether nothing can follow.
+    /// Whether this is the last report of a job.
     pub fn is_final(&self) -> bool {
         match self {
             ReportBody::Complete(_) | ReportBody::Fail | ReportBody::Exception(_) => true,
@@ -59,7 +60,8 @@ impl<B> ReportBody<B> {
 }
 
 impl<B: AsRef<[u8]>> ReportBody<B> {
-    /// Numerator and denominator of a status, read as leniently as every server does: what is no number is 0.
+    /// Numerator and denominator of a status, parsed as leniently as every server does: anything that is not
+    /// a number is 0.
     pub fn progress(&self) -> Option<(u32, u32)> {
         match self {
             ReportBody::Status { numerator, denominator } => {
@@ -75,25 +77,26 @@ impl<B: AsRef<[u8]>> ReportBody<B> {
 }
 
 impl Report {
-    /// Understands the six packets that are reports. A missing NUL means that nothing was to follow it: some workers leave it out, and refusing their reports would leave jobs unfinished.
+    /// Decodes the six report packets. A missing NUL means that no argument follows: some workers leave it
+    /// out, and refusing their reports would leave jobs unfinished.
     pub(crate) fn decode(kind: u32, mut data: Bytes) -> Option<Report> {
         let handle = terminated_or_all(&mut data);
-        let news = match kind {
+        let body = match kind {
             kind::WORK_DATA => ReportBody::Data(data),
             kind::WORK_WARNING => ReportBody::Warning(data),
             kind::WORK_STATUS => {
-                // Clients read these as numbers, and some choke on an empty one.
+                // Clients parse these as numbers, and some fail on an empty one.
                 let mut number = || Some(terminated_or_all(&mut data)).filter(|number| !number.is_empty());
-                let nought = || Bytes::from_static(b"0");
-                let numerator = number().unwrap_or_else(nought);
-                ReportBody::Status { numerator, denominator: number().unwrap_or_else(nought) }
+                let zero = || Bytes::from_static(b"0");
+                let numerator = number().unwrap_or_else(zero);
+                ReportBody::Status { numerator, denominator: number().unwrap_or_else(zero) }
             }
             kind::WORK_COMPLETE => ReportBody::Complete(data),
             kind::WORK_FAIL => ReportBody::Fail,
             kind::WORK_EXCEPTION => ReportBody::Exception(data),
             _ => return None,
         };
-        Some(Report { handle, body: news })
+        Some(Report { handle, body })
     }
 }
 
@@ -109,7 +112,7 @@ impl<B: AsRef<[u8]>> Report<B> {
                 let writer = writer.argument("handle", &self.handle)?.argument("numerator", numerator)?;
                 writer.finish_with_name("denominator", denominator)
             }
-            // Without a NUL: with one, clients in use take it for another job's and wait for ever.
+            // Without a NUL: existing clients take a handle with one for another job's and wait for ever.
             ReportBody::Fail => writer.finish_with_name("handle", &self.handle),
         }
     }

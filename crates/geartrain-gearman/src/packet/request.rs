@@ -1,4 +1,4 @@
-//! What clients and workers send.
+//! Requests: the packets that clients and workers send.
 
 use std::time::Duration;
 
@@ -28,73 +28,73 @@ use crate::writer::{EncodeError, Writer};
 pub enum Request<B = Bytes> {
     /// CAN_DO, and CAN_DO_TIMEOUT if there is a timeout.
     CanDo {
-        /// What the worker can do.
+        /// The function that the worker offers.
         function: B,
-        /// How long a job of it may take, in whole milliseconds and from one second up.
+        /// How long a job may take, in whole milliseconds and at least one second.
         timeout: Option<Duration>,
     },
     /// CANT_DO.
     CantDo {
-        /// What the worker can no longer do.
+        /// The function that the worker no longer offers.
         function: B,
     },
-    /// RESET_ABILITIES: it can do nothing any more.
+    /// RESET_ABILITIES: the worker offers no functions any more.
     ResetAbilities,
-    /// PRE_SLEEP: it waits to be woken.
+    /// PRE_SLEEP: the worker is idle and waits for a NOOP.
     PreSleep,
     /// GRAB_JOB, GRAB_JOB_UNIQ and GRAB_JOB_ALL.
     Grab(Grab),
-    /// The six packets that begin with WORK.
+    /// The six WORK_* packets.
     Report(Report<B>),
     /// SET_CLIENT_ID.
     SetClientId {
-        /// What it calls itself. Of a longer one, the first [127 bytes](CLIENT_ID_BYTES_MAX).
+        /// A name for people. At most [127 bytes](CLIENT_ID_BYTES_MAX); the rest is cut off.
         id: B,
     },
-    /// ALL_YOURS, which asks for nothing.
+    /// ALL_YOURS: a promise that changes nothing.
     AllYours,
-    /// The ten packets that begin with SUBMIT.
+    /// The ten SUBMIT_* packets.
     Submit(Submission<B>),
     /// GET_STATUS.
     GetStatus {
-        /// Of which job.
+        /// The job's handle.
         handle: B,
     },
     /// GET_STATUS_UNIQUE.
     GetStatusUnique {
-        /// Of which job.
+        /// The job's unique ID.
         unique: B,
     },
     /// OPTION_REQ.
     SetOption {
-        /// Which, as it was written, because the answer repeats it; see [`names_exceptions`].
+        /// The option as it was sent, because the reply repeats it; see [`is_exceptions_option`].
         option: B,
     },
     /// ECHO_REQ.
     Echo {
-        /// What is to come back.
+        /// The bytes to send back.
         data: B,
     },
 }
 
-/// How a worker asks for a job: what the answer is to tell about it.
+/// How a worker asks for a job: which fields the assignment holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grab {
     /// GRAB_JOB: handle, function and data.
     Plain,
-    /// GRAB_JOB_UNIQ: its unique ID too.
+    /// GRAB_JOB_UNIQ: the unique ID too.
     Unique,
-    /// GRAB_JOB_ALL: its reducer too, if it has one.
+    /// GRAB_JOB_ALL: the reducer too, if there is one.
     All,
 }
 
-/// Whether this is the one option there is.
+/// Whether this is `exceptions`, the only option.
 pub fn is_exceptions_option(option: &[u8]) -> bool {
     option.strip_suffix(b"\0").unwrap_or(option).eq_ignore_ascii_case(b"exceptions")
 }
 
 impl Request {
-    /// Understands a packet, in everything that clients in use are known to get wrong too.
+    /// Decodes a packet. Tolerates the known mistakes of existing clients.
     pub fn decode(packet: Packet) -> Result<Request, Fault> {
         let Packet { kind, mut data } = packet;
         Ok(match kind {
@@ -115,7 +115,7 @@ impl Request {
             }
             kind::ALL_YOURS => Request::AllYours,
             kind::GET_STATUS => Request::GetStatus { handle: echoed_name(data, "A handle holds no NUL")? },
-            // One client asks with the number of the answer.
+            // One client sends the type of the response.
             kind::GET_STATUS_UNIQUE | kind::STATUS_RES_UNIQUE => {
                 Request::GetStatusUnique { unique: echoed_name(data, "A unique ID holds no NUL")? }
             }
@@ -143,7 +143,7 @@ impl Request {
 }
 
 impl<B: AsRef<[u8]>> Request<B> {
-    /// Appends the packet. What cannot be said in one leaves the buffer as it was.
+    /// Appends the packet. On an error the buffer is left as it was.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
             Request::CanDo { function, timeout: None } => {
@@ -182,13 +182,14 @@ fn function_argument(data: Bytes) -> Result<Bytes, Fault> {
     check_function(&name).map(|()| name)
 }
 
-/// A name that the answer will repeat, in front of other arguments.
+/// A name that the reply repeats in front of other arguments.
 fn echoed_name(data: Bytes, wrong: &'static str) -> Result<Bytes, Fault> {
     let name = without_one_nul(data);
     if name.contains(&0) { Err(Fault::Argument(wrong)) } else { Ok(name) }
 }
 
-/// Milliseconds, raised to a second where they are less. What is no number sets no limit and is never refused: there is a client that sends four raw bytes here.
+/// Milliseconds, raised to one second. Anything that is not a number means no limit and is never refused: one
+/// client sends four raw bytes here.
 fn timeout(text: &[u8]) -> Option<Duration> {
     match leading_number(text).unwrap_or(u64::MAX) {
         0 => None,

@@ -1,4 +1,4 @@
-//! What a server sends.
+//! Responses: the packets that a server sends.
 
 use bytes::{Bytes, BytesMut};
 
@@ -25,82 +25,83 @@ pub enum Response<B = Bytes> {
     Noop,
     /// JOB_CREATED.
     JobCreated {
-        /// Which job it is.
+        /// The new job's handle.
         handle: B,
     },
     /// NO_JOB.
     NoJob,
     /// JOB_ASSIGN, JOB_ASSIGN_UNIQ and JOB_ASSIGN_ALL.
     Assign(Assignment<B>),
-    /// The six packets that begin with WORK.
+    /// The six WORK_* packets.
     Report(Report<B>),
     /// STATUS_RES.
     Status {
-        /// Which job, as it was asked for.
+        /// The handle, as it was requested.
         handle: B,
-        /// How it stands.
+        /// The job's status.
         status: JobStatus,
     },
     /// STATUS_RES_UNIQUE.
     StatusUnique {
-        /// Which job, as it was asked for.
+        /// The unique ID, as it was requested.
         unique: B,
-        /// How it stands.
+        /// The job's status.
         status: JobStatus,
-        /// How many wait for its news.
+        /// How many clients wait for it.
         clients: u32,
     },
     /// OPTION_RES.
     OptionSet {
-        /// Which, as it was asked for.
+        /// The option, as it was requested.
         option: B,
     },
     /// ECHO_RES.
     Echo {
-        /// What had been sent.
+        /// The bytes of the request.
         data: B,
     },
     /// ERROR. A server writes a [`Fault`] instead.
     Error {
-        /// What a program may look at.
+        /// A code for programs.
         code: B,
-        /// What is for people.
+        /// A text for people.
         text: B,
     },
 }
 
-/// A job for a worker.
+/// A job assigned to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment<B = Bytes> {
-    /// How the worker asked. It is told no more than that: the rest of this is neither written nor read, and then empty.
+    /// How the worker asked. Fields that it did not ask for are neither written nor read, and are empty.
     pub grab: Grab,
-    /// Which job it is.
+    /// The job's handle.
     pub handle: B,
-    /// What is to be done.
+    /// The job's function.
     pub function: B,
     /// Its unique ID.
     pub unique: B,
-    /// Who puts the parts of the result together; nobody if empty. Then whoever [asked for all](Grab::All) is answered as if they had asked for the unique ID.
+    /// The function that combines partial results; empty if there is none. Then a worker that [asked for
+    /// all](Grab::All) is answered as if it had asked for the unique ID.
     pub reducer: B,
-    /// What it is to be done with.
+    /// The job's payload.
     pub data: B,
 }
 
-/// How a job stands. By default it is unknown.
+/// The status of a job. By default the job is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct JobStatus {
-    /// Whether there is such a job.
+    /// Whether the server has the job.
     pub known: bool,
-    /// Whether a worker has it.
+    /// Whether a worker holds it.
     pub running: bool,
-    /// What is done.
+    /// Units done.
     pub numerator: u32,
-    /// Of how much.
+    /// Units in total.
     pub denominator: u32,
 }
 
 impl Response {
-    /// Understands a packet.
+    /// Decodes a packet.
     pub fn decode(packet: Packet) -> Result<Response, Fault> {
         let Packet { kind, mut data } = packet;
         Ok(match kind {
@@ -128,7 +129,7 @@ impl Response {
 }
 
 impl<B: AsRef<[u8]>> Response<B> {
-    /// Appends the packet. What cannot be said in one leaves the buffer as it was.
+    /// Appends the packet. On an error the buffer is left as it was.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
             Response::Noop => begin(out, kind::NOOP).finish(),
@@ -194,7 +195,7 @@ impl<B: AsRef<[u8]>> Assignment<B> {
 }
 
 impl JobStatus {
-    /// Takes the four numbers, the last of which may end the packet. Servers have been seen that leave numbers empty.
+    /// Takes the four numbers, the last of which may end the packet. Some servers leave numbers empty.
     fn take(data: &mut Bytes) -> Result<JobStatus, Fault> {
         let known = leading_u32(&required(data, "known")?) != 0;
         let running = leading_u32(&required(data, "running")?) != 0;

@@ -1,4 +1,4 @@
-//! A job as a client hands it in: ten packets, one form.
+//! Submissions: the ten SUBMIT_* packets in one form.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -6,68 +6,69 @@ use super::arguments::{check_function, check_unique, leading_number, required};
 use super::{Fault, REQUEST, kind};
 use crate::writer::{EncodeError, Writer};
 
-/// A job that a client hands in.
+/// A submitted job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission<B = Bytes> {
-    /// What is to be done.
+    /// The function to run.
     pub function: B,
-    /// What makes it the same job as another of this function. Empty: nothing; `-`: its data.
+    /// Unique ID: a submission with the same one and the same function joins the existing job. Empty for
+    /// none, `-` for the job's data.
     pub unique: B,
-    /// What it is to be done with.
+    /// The job's payload.
     pub data: B,
-    /// How, and when.
+    /// Priority, schedule, and whether the client waits.
     pub mode: Mode<B>,
 }
 
-/// How a job is to be done.
+/// How a job is to be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode<B = Bytes> {
-    /// SUBMIT_JOB, SUBMIT_JOB_HIGH, SUBMIT_JOB_LOW: the client waits for news.
+    /// SUBMIT_JOB, SUBMIT_JOB_HIGH, SUBMIT_JOB_LOW: the client waits for the result.
     Foreground(Priority),
-    /// The same with _BG: it does not.
+    /// The same with _BG: the client does not wait.
     Background(Priority),
-    /// SUBMIT_JOB_SCHED: in the background, in the next minute that matches.
+    /// SUBMIT_JOB_SCHED: in the background, at the next matching minute.
     Scheduled(Calendar),
-    /// SUBMIT_JOB_EPOCH: in the background, not before so many seconds after 1970 began; 0 is at once. At most what fits 63 bits.
+    /// SUBMIT_JOB_EPOCH: in the background, not before this Unix second; 0 is at once. At most 63 bits.
     Epoch(u64),
-    /// SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND: the worker is told who puts the parts of the result together.
+    /// SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND: the worker receives a reducer with the job.
     Reduce {
-        /// Who.
+        /// The function that combines the partial results.
         reducer: B,
-        /// Whether the client waits for no news.
+        /// Whether the client does not wait.
         background: bool,
     },
 }
 
-/// Which jobs go first.
+/// Priority of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
     /// After all others.
     Low,
-    /// Where nothing was said.
+    /// The default.
     #[default]
     Normal,
     /// Before all others.
     High,
 }
 
-/// Which minutes match. What is not given matches all.
+/// A schedule: which minutes match. `None` matches all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Calendar {
     /// 0 to 59.
     pub minute: Option<u8>,
     /// 0 to 23.
     pub hour: Option<u8>,
-    /// Of the month, 1 to 31.
+    /// Day of the month, 1 to 31.
     pub day: Option<u8>,
     /// 1 to 12.
     pub month: Option<u8>,
-    /// 0 to 6, beginning with Monday.
+    /// 0 to 6, Monday is 0.
     pub weekday: Option<u8>,
 }
 
 impl<B> Submission<B> {
-    /// Whether the client hears nothing after JOB_CREATED.
+    /// Whether the client receives nothing after JOB_CREATED.
     pub fn is_background(&self) -> bool {
         match self.mode {
             Mode::Foreground(_) | Mode::Reduce { background: false, .. } => false,
@@ -76,7 +77,7 @@ impl<B> Submission<B> {
         }
     }
 
-    /// Which jobs it goes before.
+    /// The job's priority.
     pub fn priority(&self) -> Priority {
         match self.mode {
             Mode::Foreground(priority) | Mode::Background(priority) => priority,
@@ -101,7 +102,7 @@ impl<B> Submission<B> {
 }
 
 impl Submission {
-    /// Understands the ten packets that hand in a job; other kinds are none.
+    /// Decodes the ten submission packets.
     pub(crate) fn decode(kind: u32, mut data: Bytes) -> Result<Submission, Fault> {
         let data = &mut data;
         let function = required(data, "function")?;
@@ -117,7 +118,7 @@ impl Submission {
             kind::SUBMIT_JOB_EPOCH => Mode::Epoch(epoch(&required(data, "epoch")?)?),
             kind::SUBMIT_REDUCE_JOB | kind::SUBMIT_REDUCE_JOB_BACKGROUND => {
                 let reducer = required(data, "reducer")?;
-                // What is documented ends here. What is sent has an empty argument more.
+                // The documented packet ends here. Clients send an empty argument more.
                 if data.first() == Some(&0) {
                     data.advance(1);
                 }
@@ -154,7 +155,7 @@ impl<B: AsRef<[u8]>> Submission<B> {
 }
 
 impl Calendar {
-    /// Each field as it is sent, with the numbers it may be and what is said of others.
+    /// Each field with its range and the error text for other values.
     fn fields(&self) -> [(Option<u8>, std::ops::RangeInclusive<u8>, &'static str); 5] {
         [
             (self.minute, 0..=59, "A minute is 0 to 59 or empty"),
@@ -184,7 +185,7 @@ impl Calendar {
     }
 }
 
-/// Seconds since 1970. Only a moment that no clock reaches is refused: all else that is no number is a moment long past.
+/// A Unix second. Refused only above 63 bits; anything that is not a number is 0, long past.
 fn epoch(text: &[u8]) -> Result<u64, Fault> {
     let seconds = leading_number(text).filter(|seconds| i64::try_from(*seconds).is_ok());
     seconds.ok_or(Fault::Argument("An epoch fits 64 bits"))

@@ -1,4 +1,4 @@
-//! A backend that does not take what it is asked, as long as a test wants it so.
+//! A backend with injected faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -10,20 +10,19 @@ use geartrain_core::{
 };
 use tokio::sync::Notify;
 
-/// What is not taken.
+/// Which calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fault {
     Nothing,
-    /// Batches that report anything about a job.
+    /// Batches with a report on a job.
     Reports,
-    /// Parts of results, but only after a while: when the fault is set to something else.
+    /// Chunks; the call fails only when the fault is changed.
     ChunksLate,
-    /// All of it.
     Everything,
 }
 
-/// Passes calls on, unless told otherwise.
+/// Forwards calls to the inner backend, except those that are to fail.
 pub(crate) struct Faulty {
     inner: Arc<dyn Backend>,
     fault: AtomicU8,
@@ -44,12 +43,12 @@ impl Faulty {
         self.counted.notify_waiters();
     }
 
-    /// Waits until so many more heartbeats were answered.
+    /// Waits for `count` more heartbeats to be answered.
     pub(crate) async fn heartbeats(&self, count: u64) {
         self.more(&self.heartbeats, count).await;
     }
 
-    /// Waits until so many more batches were not taken.
+    /// Waits for `count` more batches to fail.
     pub(crate) async fn refusals(&self, count: u64) {
         self.more(&self.refused, count).await;
     }

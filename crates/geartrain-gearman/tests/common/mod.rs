@@ -1,4 +1,4 @@
-//! A front-end over an engine in memory, and peers that speak to it over real sockets.
+//! A front-end over an in-memory engine, and peers that connect to it over real sockets.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 pub(crate) mod faulty;
@@ -21,10 +21,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How long something that must happen may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of anything that must happen, for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A front-end at work.
+/// A running front-end.
 pub(crate) struct Server {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) address: SocketAddr,
@@ -60,7 +60,7 @@ impl Server {
         Peer::connect(self.address).await
     }
 
-    /// A worker that can do this.
+    /// A worker that offers this function.
     pub(crate) async fn worker(&self, function: &str) -> Peer {
         let mut worker = self.peer().await;
         worker.send(Request::CanDo { function, timeout: None }).await;
@@ -68,7 +68,7 @@ impl Server {
         worker
     }
 
-    /// Asks the backend itself.
+    /// Executes an operation at the backend directly.
     pub(crate) async fn run<O: Operation>(&self, operation: O) -> O::Reply {
         let answer = self.backend.execute(vec![Call::from(operation)]).await.unwrap().pop().unwrap();
         O::answer(answer.unwrap()).unwrap()
@@ -76,11 +76,11 @@ impl Server {
 
     pub(crate) async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, self.task).await.unwrap().unwrap();
     }
 }
 
-/// Somebody who is connected.
+/// A connected peer.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     bytes: BytesMut,
@@ -110,7 +110,7 @@ impl Peer {
             if let Some(incoming) = self.parser.next(&mut self.bytes).unwrap() {
                 return Some(incoming);
             }
-            let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
+            let read = tokio::time::timeout(TIMEOUT, self.stream.read_buf(&mut self.bytes)).await;
             match read.expect("an answer in time") {
                 Ok(1..) => {}
                 _ => return None,
@@ -118,7 +118,6 @@ impl Peer {
         }
     }
 
-    /// The next packet.
     pub(crate) async fn next(&mut self) -> Response {
         match self.incoming().await.expect("a packet, not the end") {
             Incoming::Packet(packet) => Response::decode(packet).unwrap(),
@@ -126,7 +125,6 @@ impl Peer {
         }
     }
 
-    /// The next line.
     pub(crate) async fn line(&mut self) -> String {
         match self.incoming().await.expect("a line, not the end") {
             Incoming::Line(line) => String::from_utf8(line.to_vec()).unwrap(),
@@ -134,7 +132,7 @@ impl Peer {
         }
     }
 
-    /// Asks something in text and reads a list.
+    /// Sends an admin command and reads a list.
     pub(crate) async fn list(&mut self, command: &str) -> Vec<String> {
         self.raw(format!("{command}\n").as_bytes()).await;
         let mut lines = Vec::new();
@@ -146,34 +144,34 @@ impl Peer {
         }
     }
 
-    /// Asks something in text and reads one line.
+    /// Sends an admin command and reads one line.
     pub(crate) async fn ask(&mut self, command: &str) -> String {
         self.raw(format!("{command}\n").as_bytes()).await;
         self.line().await
     }
 
-    /// Whether the server has closed the connection, having said nothing more.
+    /// Whether the server closes the connection without sending anything more.
     pub(crate) async fn is_closed(&mut self) -> bool {
         self.incoming().await.is_none()
     }
 
-    /// Exactly these bytes come next.
+    /// Reads exactly these bytes.
     pub(crate) async fn expect(&mut self, bytes: &[u8]) {
         while self.bytes.len() < bytes.len() {
-            let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
+            let read = tokio::time::timeout(TIMEOUT, self.stream.read_buf(&mut self.bytes)).await;
             assert!(read.expect("an answer in time").unwrap() > 0, "the end, after {:02x?}", &self.bytes[..]);
         }
         let got = self.bytes.split_to(bytes.len());
         assert_eq!(&got[..], bytes, "got {:02x?}", &got[..]);
     }
 
-    /// Returns when everything sent before has been dealt with. Nothing may be on its way.
+    /// Returns when everything sent before is processed. No other packet may be pending.
     pub(crate) async fn sync(&mut self) {
         self.send(Request::Echo { data: "sync" }).await;
         assert_eq!(self.next().await, Response::Echo { data: "sync".into() });
     }
 
-    /// Hands a job in and reads its handle.
+    /// Submits a job and reads its handle.
     pub(crate) async fn submit(
         &mut self,
         function: &str,
@@ -206,16 +204,16 @@ impl Peer {
         }
     }
 
-    pub(crate) async fn report(&mut self, handle: &Bytes, news: ReportBody<&str>) {
+    pub(crate) async fn report(&mut self, handle: &Bytes, body: ReportBody<&str>) {
         let handle = std::str::from_utf8(handle).unwrap();
-        self.send(Request::Report(Report { handle, body: news })).await;
+        self.send(Request::Report(Report { handle, body })).await;
     }
 
-    /// The next thing that is heard of a job.
-    pub(crate) async fn news(&mut self) -> (Bytes, ReportBody) {
+    /// The next report.
+    pub(crate) async fn next_report(&mut self) -> (Bytes, ReportBody) {
         match self.next().await {
-            Response::Report(Report { handle, body: news }) => (handle, news),
-            other => panic!("no news: {other:?}"),
+            Response::Report(Report { handle, body }) => (handle, body),
+            other => panic!("no report: {other:?}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Servers of both kinds for the client to talk to, and short ways to ask it things.
+//! Servers of both kinds for the client, and shorthands for its operations.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,16 +12,17 @@ use geartrain_testkit::peers::Gearmand;
 
 use crate::common::{Peer, Server};
 
-/// How long something that must happen may take on a busy machine, and how often to look whether it did.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(5));
+/// Timeout of anything that must happen, for a busy machine, and the poll interval.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A server, as long as the test holds it.
+/// A running server, ours or gearmand.
 pub(crate) enum Kind {
     Ours(Server),
     Theirs(Gearmand),
 }
 
-/// One of each.
+/// One of each kind.
 pub(crate) async fn each_kind() -> [Kind; 2] {
     [ours().await, Kind::Theirs(Gearmand::start(&[]))]
 }
@@ -42,38 +43,38 @@ impl Kind {
         connect(&format!("gearman://{}?timeout=20", self.address())).await
     }
 
-    pub(crate) async fn until_it_has(&self, backend: &GearmanBackend, name: &str, jobs: u64) {
+    pub(crate) async fn until_it_has_jobs(&self, backend: &GearmanBackend, name: &str, jobs: u64) {
         let begun = Instant::now();
-        // gearmand counts a job that nobody wants any more until a worker would get it.
+        // gearmand counts an abandoned job until a worker would get it.
         while let Kind::Ours(_) = self
             && run(backend, Length { queue: queue(name) }).await != jobs
         {
-            assert!(begun.elapsed() < PATIENCE.0, "in vain: {jobs} jobs in {name}");
-            tokio::time::sleep(PATIENCE.1).await;
+            assert!(begun.elapsed() < TIMEOUT, "timed out: {jobs} jobs in {name}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until so many are connected, besides whoever asks that.
+    /// Waits until only this many peers are connected, besides the admin connection.
     pub(crate) async fn until_connected(&self, connections: usize) {
         let begun = Instant::now();
         let mut admin = Peer::connect(self.address()).await;
         while admin.list("workers").await.len() > connections + 1 {
-            assert!(begun.elapsed() < PATIENCE.0, "in vain: {connections} connections");
-            tokio::time::sleep(PATIENCE.1).await;
+            assert!(begun.elapsed() < TIMEOUT, "timed out: {connections} connections");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    pub(crate) async fn until_somebody_can(&self, backend: &GearmanBackend, name: &str) {
-        until_somebody_can(backend, name, 1).await;
+    pub(crate) async fn until_a_worker_offers(&self, backend: &GearmanBackend, name: &str) {
+        until_a_worker_offers(backend, name, 1).await;
     }
 }
 
-/// Waits until so many workers, on all servers together, have said that they can do this.
-pub(crate) async fn until_somebody_can(backend: &GearmanBackend, name: &str, workers: u64) {
+/// Waits until this many workers, on all servers together, offer the function.
+pub(crate) async fn until_a_worker_offers(backend: &GearmanBackend, name: &str, workers: u64) {
     let begun = Instant::now();
     while run(backend, RollCall { queue: queue(name), klass: None }).await < workers {
-        assert!(begun.elapsed() < PATIENCE.0, "in vain: {workers} workers for {name}");
-        tokio::time::sleep(PATIENCE.1).await;
+        assert!(begun.elapsed() < TIMEOUT, "timed out: {workers} workers for {name}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -97,7 +98,7 @@ pub(crate) async fn refusal<O: Operation>(backend: &GearmanBackend, operation: O
     ask(backend, operation).await.unwrap().err().expect("it is refused")
 }
 
-/// Puts, and gives the jid that the server chose.
+/// Puts a job and returns the jid that the server chose.
 pub(crate) async fn jid_of(backend: &GearmanBackend, put: Put) -> Jid {
     match run(backend, put).await {
         PutReply::Named { jid } => jid,
@@ -114,11 +115,11 @@ pub(crate) fn worker(name: &str) -> WorkerName {
 }
 
 pub(crate) fn put(name: &str, payload: &str) -> Put {
-    Put::new(queue(name), Jid::new("chosen-by-nobody").unwrap(), Klass::new(name).unwrap(), payload)
+    Put::new(queue(name), Jid::new("ignored").unwrap(), Klass::new(name).unwrap(), payload)
 }
 
-pub(crate) fn with_terms(put: Put, terms: PutOptions) -> Put {
-    Put { options: Some(Box::new(terms)), ..put }
+pub(crate) fn with_options(put: Put, options: PutOptions) -> Put {
+    Put { options: Some(Box::new(options)), ..put }
 }
 
 pub(crate) fn pop(name: &str) -> Pop {

@@ -1,4 +1,4 @@
-//! C
+//! Client role of a session: submitting jobs, asking for their status, and receiving their result streams.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,17 @@ use geartrain_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::super::{AwaitedJob, calendar};
 use super::worker::FAIL_GROUP;
 use super::{
     BatchBuilder, Session, Slot, append_shared, error_fault, no_reply_fault, refusal_fault, shared_payload,
     write_packet,
 };
+use crate::front::{AwaitedJob, calendar};
 use crate::function;
 use crate::packet::{Fault, JobStatus, Mode, Priority as Level, Report, ReportBody, Response, Submission};
 
-/// What a unique ID begins with that stands for a job's data. No ID that a client gives holds a NUL.
+/// Prefix of the unique key for `-` (the job's data is the key). It holds a NUL, which no ID sent by a client
+/// does.
 const DATA_KEY_PREFIX: &[u8] = b"-\0";
 
 impl Session {
@@ -58,29 +59,26 @@ impl Session {
             },
             _ => {}
         }
-        let front = self.shared.router.stream_id();
+        let stream_id = self.shared.router.stream_id();
         let number = (!submission.is_background()).then(|| {
             self.last_submitted += 1;
             self.last_submitted
         });
-        let waiter =
-            number.map(|number| ResultWaiter { stream_id: front, connection: self.peer.number, number });
-        let mut terms = self.put_options(&mut put, waiter, unique_key(&submission.unique, &submission.data));
+        let waiter = number.map(|number| ResultWaiter { stream_id, connection: self.peer.number, number });
+        let mut options =
+            self.put_options(&mut put, waiter, unique_key(&submission.unique, &submission.data));
         if let Mode::Reduce { reducer, .. } = &submission.mode
             && !reducer.is_empty()
         {
-            terms.metadata = Some(Payload::from(&reducer[..]));
+            options.metadata = Some(Payload::from(&reducer[..]));
         }
-        if terms != PutOptions::default() {
-            put.options = Some(Box::new(terms));
+        if options != PutOptions::default() {
+            put.options = Some(Box::new(options));
         }
-        to.call(
-            Call { now: Some(now), command: put.into() },
-            Slot::Submitted { jid, number, stream_id: front },
-        );
+        to.call(Call { now: Some(now), command: put.into() }, Slot::Submitted { jid, number, stream_id });
     }
 
-    /// What is asked for every job beyond Qless.
+    /// The put options that every Gearman job has.
     pub(crate) fn put_options(
         &self,
         put: &mut Put,
@@ -89,17 +87,17 @@ impl Session {
     ) -> PutOptions {
         let attempts = self.shared.options.attempts_max;
         put.retries = Some(attempts.map_or(RETRIES_MAX, |attempts| attempts.max(1) - 1));
-        let mut terms = PutOptions {
+        let mut options = PutOptions {
             unique,
             crashes_max: attempts.map(|attempts| attempts.max(1) + 1),
             ..PutOptions::default()
         };
         if waiter.is_some() {
-            terms.attach = waiter;
-            terms.orphan_policy = OrphanPolicy::WhileAwaited;
-            terms.on_end = OnEnd::Forget;
+            options.attach = waiter;
+            options.orphan_policy = OrphanPolicy::WhileAwaited;
+            options.on_end = OnEnd::Forget;
         }
-        terms
+        options
     }
 
     pub(super) fn get_status(&mut self, handle: Bytes, to: &mut BatchBuilder) {
@@ -115,7 +113,7 @@ impl Session {
         &mut self,
         jid: Jid,
         number: Option<u64>,
-        front: u64,
+        stream_id: u64,
         answer: Option<Answer>,
         out: &mut BytesMut,
     ) {
@@ -129,63 +127,64 @@ impl Session {
         self.with_handle(&jid, |handle| write_packet(Response::JobCreated { handle }, out));
         let Some(number) = number else { return };
         let (handle, alias) = (self.handle_of(&jid), self.alias_of(&jid));
-        self.peer.info().awaited.insert(number, AwaitedJob { stream_id: front, jid, handle, alias });
-        if front != self.shared.router.stream_id() {
-            // It was put while the stream changed, so nobody will hear of it.
-            self.fail_awaited(front, out);
+        self.peer.info().awaited.insert(number, AwaitedJob { stream_id, jid, handle, alias });
+        if stream_id != self.shared.router.stream_id() {
+            // The stream was replaced while the job was put: it will carry no items.
+            self.fail_awaited(stream_id, out);
         }
     }
 
-    /// What can be told of what came: of which job, and what. What is about a submission that is not answered yet has to wait.
-    pub(crate) fn take_deliverable(&mut self, news: VecDeque<Delivery>) -> Vec<(Bytes, StreamItem)> {
-        self.undelivered.extend(news);
-        let mut heard = Vec::new();
+    /// Returns the items that can be written now, each with the handle of its job. Items of a submission that
+    /// is not answered yet are kept for later.
+    pub(crate) fn take_deliverable(&mut self, deliveries: VecDeque<Delivery>) -> Vec<(Bytes, StreamItem)> {
+        self.undelivered.extend(deliveries);
+        let mut deliverable = Vec::new();
         let mut later = VecDeque::new();
-        for Delivery { waiter, jid, item: told } in std::mem::take(&mut self.undelivered) {
+        for Delivery { waiter, jid, item } in std::mem::take(&mut self.undelivered) {
             if waiter.number > self.last_answered {
-                later.push_back(Delivery { waiter, jid, item: told });
+                later.push_back(Delivery { waiter, jid, item });
                 continue;
             }
-            let mut about = self.peer.info();
-            let is_end = matches!(told, StreamItem::Ended(..));
-            let handle = match about.awaited.get(&waiter.number) {
+            let mut info = self.peer.info();
+            let is_end = matches!(item, StreamItem::Ended(..));
+            let handle = match info.awaited.get(&waiter.number) {
                 Some(awaited) if awaited.stream_id == waiter.stream_id => awaited.handle.clone(),
-                // It was told already that nothing more comes.
+                // Its client has already received WORK_FAIL.
                 _ => continue,
             };
             if is_end {
-                about.awaited.remove(&waiter.number);
+                info.awaited.remove(&waiter.number);
             }
-            heard.push((handle, told));
+            deliverable.push((handle, item));
         }
         self.undelivered = later;
-        heard
+        deliverable
     }
 
-    /// Whether something is known that cannot be told yet.
+    /// Whether items wait for their submission to be answered.
     pub(crate) fn has_undelivered(&self) -> bool {
         !self.undelivered.is_empty()
     }
 
-    /// Tells the peer of a job that it waits for.
-    pub(crate) fn write_item(&mut self, handle: &[u8], told: StreamItem, out: &mut BytesMut) {
+    /// Writes an item of a result stream as a packet.
+    pub(crate) fn write_item(&mut self, handle: &[u8], item: StreamItem, out: &mut BytesMut) {
         let start = out.len();
-        let payload = match &told {
+        let payload = match &item {
             StreamItem::Chunk(_, payload) => shared_payload(payload),
-            StreamItem::Ended(JobEnding::Completed, outcome) => shared_payload(&outcome.bytes),
+            StreamItem::Ended(JobEnding::Completed, result) => shared_payload(&result.bytes),
             _ => None,
         };
         let bytes;
-        let news = match &told {
+        let body = match &item {
             StreamItem::Chunk(ChunkKind::Data, _) if payload.is_some() => ReportBody::Data(&b""[..]),
             StreamItem::Chunk(ChunkKind::Warning, _) if payload.is_some() => ReportBody::Warning(&b""[..]),
             StreamItem::Ended(JobEnding::Completed, _) if payload.is_some() => ReportBody::Complete(&b""[..]),
             StreamItem::Chunk(ChunkKind::Data, payload) => ReportBody::Data(payload.bytes()),
             StreamItem::Chunk(ChunkKind::Warning, payload) => ReportBody::Warning(payload.bytes()),
-            StreamItem::Progress { progress, text: said } => {
+            StreamItem::Progress { progress, text } => {
                 let portion = progress.portion;
-                bytes = match said {
-                    Some(said) => said.bytes().to_vec(),
+                bytes = match text {
+                    Some(text) => text.bytes().to_vec(),
                     None => format!("{}\0{}", portion.part(), portion.whole()).into_bytes(),
                 };
                 let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -194,9 +193,9 @@ impl Session {
                     denominator: bytes.get(at + 1..).unwrap_or(b"0"),
                 }
             }
-            StreamItem::Ended(JobEnding::Completed, outcome) => ReportBody::Complete(outcome.bytes.bytes()),
-            StreamItem::Ended(JobEnding::Failed { group, message }, outcome) if self.exceptions => {
-                match outcome.bytes.bytes() {
+            StreamItem::Ended(JobEnding::Completed, result) => ReportBody::Complete(result.bytes.bytes()),
+            StreamItem::Ended(JobEnding::Failed { group, message }, result) if self.exceptions => {
+                match result.bytes.bytes() {
                     [] if group.as_str() == FAIL_GROUP || message.is_empty() => ReportBody::Fail,
                     [] => ReportBody::Exception(message.as_bytes()),
                     bytes => ReportBody::Exception(bytes),
@@ -205,17 +204,21 @@ impl Session {
             StreamItem::Ended(..) => ReportBody::Fail,
             _ => return,
         };
-        write_packet(Response::Report(Report { handle, body: news }), out);
+        write_packet(Response::Report(Report { handle, body }), out);
         self.spliced.extend(payload.and_then(|payload| append_shared(payload, start, out)));
     }
 
-    /// Nothing more will be heard of what was waited for through a stream.
-    pub(crate) fn fail_awaited(&mut self, front: u64, out: &mut BytesMut) {
-        let mut about = self.peer.info();
-        let lost: Vec<u64> =
-            about.awaited.iter().filter(|(_, it)| it.stream_id == front).map(|(number, _)| *number).collect();
+    /// Sends WORK_FAIL for every job awaited through a stream that has ended.
+    pub(crate) fn fail_awaited(&mut self, stream_id: u64, out: &mut BytesMut) {
+        let mut info = self.peer.info();
+        let lost: Vec<u64> = info
+            .awaited
+            .iter()
+            .filter(|(_, it)| it.stream_id == stream_id)
+            .map(|(number, _)| *number)
+            .collect();
         for number in lost {
-            if let Some(awaited) = about.awaited.remove(&number) {
+            if let Some(awaited) = info.awaited.remove(&number) {
                 write_packet(
                     Response::Report(Report { handle: &awaited.handle[..], body: ReportBody::Fail }),
                     out,
@@ -224,39 +227,39 @@ impl Session {
         }
     }
 
-    /// The number of the next submission of somebody who waits.
+    /// The number of the next foreground submission.
     pub(crate) fn next_submission(&mut self) -> u64 {
         self.last_submitted += 1;
         self.last_submitted
     }
 
-    /// All submissions up to this one are answered.
+    /// Marks all submissions up to this one as answered.
     pub(crate) fn mark_answered(&mut self, number: u64) {
         self.last_answered = self.last_answered.max(number);
     }
 }
 
-/// The key that a unique ID stands for, if it stands for one.
+/// The unique key for a unique ID, if the ID is not empty.
 pub(crate) fn unique_key(unique: &[u8], data: &[u8]) -> Option<UniqueKey> {
     match unique {
         b"-" if data.is_empty() => None,
         b"-" => UniqueKey::new([DATA_KEY_PREFIX, &Sha256::digest(data)[..]].concat()).ok(),
-        // None if it is empty.
+        // An empty ID is no key.
         unique => UniqueKey::new(unique).ok(),
     }
 }
 
-/// The unique ID that a key is shown as.
+/// The unique ID to show for a key.
 pub(crate) fn unique_id(key: Option<&UniqueKey>) -> &[u8] {
     match key.map(UniqueKey::as_bytes) {
         Some(key) if key.starts_with(DATA_KEY_PREFIX) => b"-",
-        // It was not put by Gearman, and cannot be said.
+        // Not put through Gearman, and not representable in a packet.
         Some(key) if key.contains(&0) => b"",
         key => key.unwrap_or_default(),
     }
 }
 
-/// How an unfinished job stands.
+/// The status of an unfinished job.
 pub(crate) fn job_status(status: &StatusReply) -> JobStatus {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let portion = status.progress.map(|progress| progress.portion);

@@ -1,6 +1,8 @@
-//! One peer of today's protocol: what it can do, what it holds, and what it waits for.
+//! Session of one peer: turns requests into backend calls, and the backend's replies into packets.
 //!
-//! Each request becomes calls to the backend, and a slot for what is answered. Answers come in the order of the requests, and each is written into its slot's place.
+//! Each request adds its calls to the next batch, and a slot that says how to write its reply. Replies arrive
+//! in the order of the calls and are written in the order of the slots. A peer may act as a client
+//! ([`client`]), as a worker ([`worker`]), or as both.
 
 mod client;
 mod worker;
@@ -20,45 +22,46 @@ use super::handles::{Alias, Aliases, HANDLE_BYTES_MAX, is_handle};
 use super::heartbeats::Heartbeats;
 use super::idle_workers::Registration;
 use super::mailbox::Mailbox;
-use super::report_retry::{self, ReportRetries};
+use super::report_retry::{PendingReport, ReportRetries};
 use super::{Peer, Shared};
 use crate::packet::{self, Fault, Grab, JobStatus, Request, Response, is_exceptions_option};
 
 pub(crate) use client::{job_status, unique_id, unique_key};
 
-/// What becomes of a request.
+/// How the reply to one request is written.
 pub(crate) enum Slot {
-    /// It is answered already.
+    /// The reply is encoded already.
     Encoded(BytesMut),
-    /// A job was put: which, and the number of whoever waits for it.
+    /// A put. `number` is the submission number if the client waits for the job.
     Submitted { jid: Jid, number: Option<u64>, stream_id: u64 },
-    /// So many jobs were asked for at once.
+    /// A pop for this many GRAB_JOB requests.
     Grabbed(Vec<Grab>),
-    /// How a job stands was asked for.
+    /// A status request, with the handle to repeat.
     Status(Bytes),
-    /// The first of the batch's reports that has none yet.
+    /// A report: the first in the batch's list that has no slot yet.
     Report,
-    /// Nobody waits for an answer.
+    /// A call whose reply is ignored.
     NoReply,
-    /// The worker sleeps from here on.
+    /// The worker is idle from here on.
     PreSleep,
 }
 
 impl Slot {
-    /// Whether the backend was asked something.
+    /// Whether the slot takes a reply of the backend.
     pub(crate) fn has_call(&self) -> bool {
         !matches!(self, Slot::Encoded(_) | Slot::PreSleep)
     }
 }
 
-/// Calls that are not sent yet, and what becomes of their answers.
+/// Builds the next batch: its calls, and a slot for each reply.
 #[derive(Default)]
 pub(crate) struct BatchBuilder {
     pub(crate) calls: Vec<Call>,
     pub(crate) slots: Vec<Slot>,
-    /// The reports among the calls, so that they can be repeated.
-    pub(crate) reports: VecDeque<report_retry::PendingReport>,
-    /// Jobs that were asked for. They are asked for last, together: reports can only make more jobs ready.
+    /// The reports among the calls, kept so that they can be retried.
+    pub(crate) reports: VecDeque<PendingReport>,
+    /// Pending GRAB_JOB requests. They are executed last and as one pop: reports before it can only make more
+    /// jobs ready.
     grabs: Vec<Grab>,
     /// The number of this batch.
     pub(crate) number: u64,
@@ -76,7 +79,7 @@ impl BatchBuilder {
         self.slots.push(Slot::Encoded(bytes));
     }
 
-    /// Answers that something is wrong.
+    /// Replies with an ERROR packet.
     pub(crate) fn refuse(&mut self, fault: &Fault) {
         self.reply(|out| fault.encode(out));
     }
@@ -86,7 +89,7 @@ impl BatchBuilder {
     }
 }
 
-/// One peer.
+/// State of one peer.
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) peer: Arc<Peer>,
@@ -94,30 +97,29 @@ pub(crate) struct Session {
     pub(crate) worker: WorkerName,
     /// Whether the backend may know it as a worker.
     is_worker: bool,
-    /// Whether it wants to know why jobs fail.
+    /// Whether the client has set the option `exceptions`.
     exceptions: bool,
     functions: Vec<QueueName>,
-    /// The function of the last submission: mostly it is that of the next.
+    /// Cache of the last submission's function, which is usually the next one's too.
     last_function: Option<(Bytes, QueueName, Klass)>,
-    /// Where the next pop begins among the functions.
+    /// Where the next pop starts among the functions (round robin).
     pop_turn: usize,
-    /// The jobs that it holds.
+    /// Held jobs and their heartbeats.
     heartbeats: Heartbeats,
-    /// Reports that the backend did not take yet.
+    /// Reports that the backend has not taken yet.
     pub(crate) report_retries: ReportRetries,
-    /// What the peer knows those jobs as whose jids are no good as handles.
+    /// Handles for jobs whose jids are not valid handles.
     aliases: Aliases,
-    /// The number of the last submission of somebody who waits, and of the last that was answered.
+    /// Numbers of the last foreground submission, and of the last one answered.
     last_submitted: u64,
     last_answered: u64,
-    /// What cannot be told yet, because the submission is not answered.
+    /// Result stream items whose submission is not answered yet.
     undelivered: VecDeque<Delivery>,
     is_idle: bool,
-    /// Whether it was woken and has not asked for a job since: then it is likely to lie down again soon.
+    /// Whether it was woken and has not asked for a job since: then it will probably be idle again soon.
     was_woken: bool,
     registration: Option<Registration>,
-    /// Large payloads that go into the output without a copy, each with the offset in the buffer that it
-    /// goes to.
+    /// Large payloads to be written without copying, each with its offset in the output buffer.
     pub(crate) spliced: Vec<(usize, Bytes)>,
 }
 
@@ -126,13 +128,13 @@ impl Session {
         shared: Arc<Shared>,
         peer: Arc<Peer>,
         worker: WorkerName,
-        inbox: Arc<Mailbox>,
+        mailbox: Arc<Mailbox>,
     ) -> Session {
         let exceptions = shared.options.exceptions;
         Session {
             shared,
             peer,
-            mailbox: inbox,
+            mailbox,
             worker,
             is_worker: false,
             exceptions,
@@ -152,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Takes a request up. What the backend has to do for it goes to the others that are gathered.
+    /// Adds a request to the next batch.
     pub(crate) async fn enqueue(&mut self, request: Request, to: &mut BatchBuilder) {
         match request {
             Request::Grab(grab) => return self.grab(grab, to),
@@ -176,14 +178,14 @@ impl Session {
             }
             Request::SetOption { .. } => to.refuse(&Fault::UnknownOption),
             Request::Echo { data } => to.reply(|out| write_packet(Response::Echo { data }, out)),
-            // It promises something that makes no difference.
+            // ALL_YOURS is a promise that changes nothing here.
             Request::AllYours => {}
-            // These were dealt with, or wait for their turn.
+            // Handled above, or deferred by the connection.
             Request::Grab(_) | Request::Report(_) | Request::GetStatusUnique { .. } => {}
         }
     }
 
-    /// The job that a handle names, if it can name one.
+    /// The jid for a handle, if the handle can be one.
     pub(crate) fn jid_of(&self, handle: &[u8]) -> Option<Jid> {
         match self.aliases.get(handle) {
             Some(alias) => Some(alias.jid.clone()),
@@ -194,13 +196,13 @@ impl Session {
         }
     }
 
-    /// What the peer knows a job as, if its jid is no good as a handle.
+    /// The alias of a job whose jid is not a valid handle.
     pub(crate) fn alias_of(&mut self, jid: &Jid) -> Option<Arc<Alias>> {
         let is_good = jid.with_str(is_handle);
         (!is_good).then(|| self.aliases.get_or_create(jid, self.peer.number))
     }
 
-    /// Lends what the peer knows a job as.
+    /// Passes the handle of a job to `read`, without copying it.
     pub(crate) fn with_handle<T>(&mut self, jid: &Jid, read: impl FnOnce(&[u8]) -> T) -> T {
         match self.alias_of(jid) {
             Some(alias) => read(&alias.handle),
@@ -208,17 +210,17 @@ impl Session {
         }
     }
 
-    /// What the peer knows a job as.
+    /// The handle of a job.
     pub(crate) fn handle_of(&mut self, jid: &Jid) -> Bytes {
         self.with_handle(jid, Bytes::copy_from_slice)
     }
 
-    /// Writes what has come of a request.
+    /// Writes the reply to a request.
     pub(crate) fn complete(&mut self, slot: Slot, answer: Option<Answer>, out: &mut BytesMut) {
         match slot {
             Slot::Encoded(bytes) => out.extend_from_slice(&bytes),
-            Slot::Submitted { jid, number, stream_id: front } => {
-                self.complete_submit(jid, number, front, answer, out)
+            Slot::Submitted { jid, number, stream_id } => {
+                self.complete_submit(jid, number, stream_id, answer, out)
             }
             Slot::Grabbed(grabs) => self.complete_grab(&grabs, answer, out),
             Slot::Status(handle) => match answer {
@@ -229,25 +231,25 @@ impl Session {
                 Some(Err(refusal)) => refusal_fault(&refusal).encode(out),
                 _ => no_reply_fault().encode(out),
             },
-            // What was answered to a report, the connection has taken.
+            // The connection handles the replies to reports.
             Slot::Report | Slot::NoReply => {}
             Slot::PreSleep => self.register_idle(),
         }
     }
 
-    /// What is left to be said when the peer has gone.
+    /// Ends the session. Returns the final calls: detach from awaited jobs, report the worker as lost.
     pub(crate) async fn close(&mut self) -> Vec<Call> {
         self.end_idle();
         self.heartbeats.stop().await;
         if !self.report_retries.is_empty() {
             let (worker, reports) = (&self.worker, self.report_retries.len());
-            tracing::warn!(%worker, reports, "reports were not stored in time; the jobs are done again");
+            tracing::warn!(%worker, reports, "reports were not stored in time; the jobs will run again");
         }
         let mut calls = Vec::new();
         if self.last_submitted > 0 {
-            let front = self.shared.router.stream_id();
-            let who = DetachScope::Connection { stream_id: front, connection: self.peer.number };
-            calls.push(Call::from(Detach { scope: who }));
+            let stream_id = self.shared.router.stream_id();
+            let scope = DetachScope::Connection { stream_id, connection: self.peer.number };
+            calls.push(Call::from(Detach { scope }));
         }
         if self.is_worker {
             let evidence = Some("its connection ended".to_owned());
@@ -257,7 +259,7 @@ impl Session {
     }
 }
 
-/// What a client is told if a job cannot be put.
+/// The ERROR packet for a refusal.
 pub(crate) fn refusal_fault(refusal: &Refusal) -> Fault {
     match refusal {
         Refusal::QueueFull { .. } => Fault::QueueFull,
@@ -265,7 +267,7 @@ pub(crate) fn refusal_fault(refusal: &Refusal) -> Fault {
     }
 }
 
-/// The same if the backend has no answers.
+/// The ERROR packet for a backend that does not answer.
 pub(crate) fn error_fault(error: &BackendError) -> Fault {
     match error {
         BackendError::Refused(refusal) => refusal_fault(refusal),
@@ -273,33 +275,33 @@ pub(crate) fn error_fault(error: &BackendError) -> Fault {
     }
 }
 
-/// A payload that is better shared than copied.
+/// Returns a payload that is large enough to be shared rather than copied.
 fn shared_payload(payload: &Payload) -> Option<Bytes> {
     (payload.bytes().len() >= SHARED_BYTES_MIN).then(|| payload.to_shared())
 }
 
-/// Ends a packet that was written without its last argument, which is shared: the length counts it, and it
-/// is to be put where the packet ends.
+/// Finishes a packet whose last argument is a shared payload: counts it into the packet's length, and returns
+/// the offset to splice it in at.
 fn append_shared(payload: Bytes, start: usize, out: &mut BytesMut) -> Option<(usize, Bytes)> {
     packet::extend_length(&mut out[start..], payload.len()).then(|| (out.len(), payload))
 }
 
-/// What a client is told if the backend answered something else.
+/// The ERROR packet for a missing or unexpected reply.
 fn no_reply_fault() -> Fault {
     Fault::Storage("The queue did not answer".to_owned())
 }
 
-/// An error and what caused it, on one line.
+/// An error and its causes, on one line.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let (mut said, mut next) = (error.to_string(), error.source());
+    let (mut text, mut next) = (error.to_string(), error.source());
     while let Some(cause) = next {
-        said = format!("{said}: {cause}");
+        text = format!("{text}: {cause}");
         next = cause.source();
     }
-    said
+    text
 }
 
-/// Writes a packet. All that is said here can be said: handles hold no NUL, and payloads are not that large.
+/// Encodes a packet. It cannot fail: handles hold no NUL, and payloads are smaller than 4 GiB.
 pub(crate) fn write_packet<B: AsRef<[u8]>>(response: Response<B>, out: &mut BytesMut) {
     if let Err(error) = response.encode(out) {
         tracing::error!(%error, "a packet could not be written");

@@ -1,4 +1,4 @@
-//! W
+//! Worker role of a session: announcing functions, grabbing jobs, reporting on them, and being idle.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use geartrain_core::{
     Fail, Group, Holder, Jid, JobResult, PAYLOAD_BYTES_MAX, Payload, Pop, PopOrder, PopReply, Popped,
     Portion, Progress, Progressed, QueueName, Refusal, Reply, Seconds,
 };
+use parking_lot::MappedMutexGuard;
 
-use super::super::heartbeats::HeldJobsGuard;
-use super::super::held_jobs::HeldJob;
-use super::super::report_retry::{self, ReportKind};
 use super::client::unique_id;
 use super::{BatchBuilder, Session, Slot, append_shared, shared_payload, write_packet};
+use crate::front::held_jobs::{HeldJob, HeldJobs};
+use crate::front::report_retry::{PendingReport, ReportKind};
 use crate::function;
 use crate::packet::{Assignment, Fault, Grab, Report, ReportBody, Response};
 
-/// The most functions that one worker can do: as many as one pop looks at.
+/// Functions per worker: as many queues as one pop takes.
 const FUNCTIONS_MAX: usize = 1_024;
-/// The most jobs that are asked for at once.
+/// GRAB_JOB requests per pop.
 const GRABS_MAX: usize = 1_000;
-/// How much of an exception is kept as what was said about a failure.
+/// How much of an exception becomes the failure's message.
 const MESSAGE_BYTES_MAX: usize = 1_024;
 
-/// The groups that jobs fail into when their worker says so.
+/// Failure groups for WORK_FAIL and WORK_EXCEPTION.
 pub(super) const FAIL_GROUP: &str = "gearman-fail";
 const EXCEPTION_GROUP: &str = "gearman-exception";
 
@@ -41,10 +41,10 @@ impl Session {
         let attempt_max = timeout.map(|timeout| {
             Seconds::new(timeout.as_secs_f64()).map_or(DURATION_MAX, |it| it.min(DURATION_MAX))
         });
-        let ability = Capability { queue, klass: None, attempt_max };
-        self.announce(AnnounceChange::Can(vec![ability]), to);
+        let capability = Capability { queue, klass: None, attempt_max };
+        self.announce(AnnounceChange::Can(vec![capability]), to);
         if self.is_idle {
-            // Lies down again, to be woken for this as well.
+            // Registers the idle worker again, with the new function.
             to.slots.push(Slot::PreSleep);
         }
     }
@@ -56,13 +56,14 @@ impl Session {
         self.announce(AnnounceChange::Cannot(vec![(queue, None)]), to);
     }
 
-    /// Takes these functions in place of all that it could do before.
+    /// Replaces all functions that the worker has announced.
     pub(crate) fn set_functions(&mut self, functions: Vec<QueueName>, to: &mut BatchBuilder) {
         self.peer.info().functions = functions.clone();
-        let ability = |queue: &QueueName| Capability { queue: queue.clone(), klass: None, attempt_max: None };
-        let abilities = functions.iter().map(ability).collect();
+        let capability =
+            |queue: &QueueName| Capability { queue: queue.clone(), klass: None, attempt_max: None };
+        let capabilities = functions.iter().map(capability).collect();
         self.functions = functions;
-        self.announce(AnnounceChange::Only(abilities), to);
+        self.announce(AnnounceChange::Only(capabilities), to);
     }
 
     pub(super) fn announce(&mut self, change: AnnounceChange, to: &mut BatchBuilder) {
@@ -86,7 +87,7 @@ impl Session {
         }
     }
 
-    /// Asks for the jobs that are wanted, before anything else is done.
+    /// Executes the pending grabs as one pop, before the next request.
     pub(crate) fn flush_grabs(&mut self, to: &mut BatchBuilder) {
         if to.grabs.is_empty() {
             return;
@@ -110,28 +111,28 @@ impl Session {
         }
     }
 
-    /// The jobs that the peer holds.
-    pub(crate) fn held_jobs(&self) -> HeldJobsGuard<'_> {
+    /// The jobs that the worker holds.
+    pub(crate) fn held_jobs(&self) -> MappedMutexGuard<'_, HeldJobs> {
         self.heartbeats.held_jobs()
     }
 
     pub(super) fn report(&mut self, report: Report, to: &mut BatchBuilder) {
-        let Report { handle, body: news } = report;
+        let Report { handle, body } = report;
         let jid = self.jid_bytes(&handle);
         if self.held_jobs().get(&jid).is_none() {
-            // Of a job that it once held it may still have something to say; that is not worth an error, which would end many workers.
+            // A late report on a job held earlier is ignored: an ERROR would end many workers.
             if !self.held_jobs().was_held(&jid) {
-                to.refuse(&Fault::job_not_found(&news));
+                to.refuse(&Fault::job_not_found(&body));
             }
             return;
         }
-        if let Some(report) = self.report_command(&jid, &news, to.number) {
+        if let Some(report) = self.report_command(&jid, &body, to.number) {
             to.call(report.command.clone(), Slot::Report);
             to.reports.push_back(report);
         }
     }
 
-    /// The jid that a handle stands for.
+    /// The jid for a handle.
     pub(super) fn jid_bytes(&self, handle: &Bytes) -> Bytes {
         match self.aliases.get(handle) {
             Some(alias) => alias.jid.to_string().into(),
@@ -139,8 +140,8 @@ impl Session {
         }
     }
 
-    /// Whether a report has to wait until those before it are stored. If the part of a result was repeated
-    /// after the end of its job was stored, the waiting clients would miss it.
+    /// Whether a report must wait until earlier ones are stored. If a chunk was retried after the end of its
+    /// job was stored, the waiting clients would miss it.
     pub(crate) fn report_must_wait(&self, report: &Report, batch: u64) -> bool {
         let jid = self.jid_bytes(&report.handle);
         self.held_jobs()
@@ -149,21 +150,21 @@ impl Session {
             .is_some_and(|carrier| carrier != batch)
     }
 
-    /// What news of a job that it holds ask of the backend. After the last of them it does not hold it any more.
+    /// The command for a report on a held job. The last report of a job releases it.
     pub(crate) fn report_command(
         &mut self,
         jid: &[u8],
-        news: &ReportBody,
+        body: &ReportBody,
         batch: u64,
-    ) -> Option<report_retry::PendingReport> {
-        if news.is_final() {
+    ) -> Option<PendingReport> {
+        if body.is_final() {
             let held = self.held_jobs().release(jid)?;
             let (jid, token) = (held.jid.clone(), held.token);
-            return Some(report_retry::PendingReport {
+            return Some(PendingReport {
                 jid,
                 token,
                 kind: ReportKind::End,
-                command: end_command(held, news)?,
+                command: end_command(held, body)?,
             });
         }
         let mut jobs = self.held_jobs();
@@ -173,19 +174,19 @@ impl Session {
             let (jid, holder, bytes) = (jid.clone(), holder.clone(), bytes[..].into());
             Command::from(Chunk { jid, holder, kind, bytes })
         };
-        let (kind, command) = match news {
+        let (kind, command) = match body {
             ReportBody::Status { numerator, denominator } => {
-                let (part, whole) = news.progress()?;
-                let said = [&numerator[..], &[0], denominator].concat();
+                let (part, whole) = body.progress()?;
+                let text = [&numerator[..], &[0], denominator].concat();
                 let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left: None };
                 let progress = Progress::new(jid.clone(), holder, progress);
-                (ReportKind::Progress, Command::from(Progress { text: Some(said.into()), ..progress }))
+                (ReportKind::Progress, Command::from(Progress { text: Some(text.into()), ..progress }))
             }
             ReportBody::Data(bytes) => {
-                if let Some(parts) = &mut held.chunks
-                    && parts.len() + bytes.len() <= PAYLOAD_BYTES_MAX
+                if let Some(chunks) = &mut held.chunks
+                    && chunks.len() + bytes.len() <= PAYLOAD_BYTES_MAX
                 {
-                    parts.extend_from_slice(bytes);
+                    chunks.extend_from_slice(bytes);
                 }
                 (ReportKind::Chunk, chunk(ChunkKind::Data, bytes))
             }
@@ -195,18 +196,18 @@ impl Session {
         if kind == ReportKind::Chunk {
             held.chunk_in_batch = Some(batch);
         }
-        Some(report_retry::PendingReport { jid, token, kind, command })
+        Some(PendingReport { jid, token, kind, command })
     }
 
-    /// Takes what the backend said to a report.
-    pub(crate) fn complete_report(&mut self, report: report_retry::PendingReport, answer: Answer) {
-        let report_retry::PendingReport { jid, token, kind, command } = report;
+    /// Handles the backend's reply to a report.
+    pub(crate) fn complete_report(&mut self, report: PendingReport, answer: Answer) {
+        let PendingReport { jid, token, kind, command } = report;
         match (kind, answer) {
             (ReportKind::Chunk, answer) => {
                 let mut jobs = self.held_jobs();
                 if let Some(held) = jobs.attempt(&jid, token) {
                     held.chunk_in_batch = None;
-                    // A client that received a part must not receive it again at the end.
+                    // A client that received a chunk must not receive it again with the result.
                     if let Ok(Reply::Chunk(1..)) = answer
                         && matches!(command, Command::Chunk(Chunk { kind: ChunkKind::Data, .. }))
                     {
@@ -215,20 +216,20 @@ impl Session {
                 }
             }
             (ReportKind::End, Err(refusal @ Refusal::TooLarge { .. })) => {
-                // Otherwise the job would be done again, with the same result, without end.
+                // Otherwise the job would run again and again, each time with a result that is too large.
                 tracing::warn!(%jid, %refusal, "the result of a job cannot be stored; the job fails");
                 let holder = Holder::Token(token);
                 let command = fail_command(jid.clone(), holder, FAIL_GROUP, &refusal.to_string(), 1, &[]);
-                self.retry_report(report_retry::PendingReport { jid, token, kind, command });
+                self.retry_report(PendingReport { jid, token, kind, command });
             }
-            // It may be held again, if it had to be repeated.
+            // Held again if the report had to be retried.
             (ReportKind::End, _) => drop(self.held_jobs().release_attempt(&jid, token)),
             (ReportKind::Progress, _) => {}
         }
     }
 
-    /// The backend did not take a report. It is repeated, and until it is stored the job is held.
-    pub(crate) fn retry_report(&mut self, report: report_retry::PendingReport) {
+    /// Retries a report that the backend did not take. Until its end is stored, the job stays held.
+    pub(crate) fn retry_report(&mut self, report: PendingReport) {
         if report.kind == ReportKind::End {
             let held = HeldJob::end_reported(report.jid.clone(), report.token);
             self.heartbeats.hold(held, &self.shared, &self.worker);
@@ -236,18 +237,13 @@ impl Session {
         self.report_retries.push(report);
     }
 
-    /// The job that it holds: the draft's workers have one at a time.
+    /// The held job. Workers of the draft have one at a time.
     pub(crate) fn current_jid(&self) -> Option<Bytes> {
         self.held_jobs().any().map(|held| held.jid.to_string().into())
     }
 
-    /// A job that it holds ends badly, with a code of the worker's own.
-    pub(crate) fn fail_report(
-        &mut self,
-        jid: &[u8],
-        code: u8,
-        bytes: &[u8],
-    ) -> Option<report_retry::PendingReport> {
+    /// Report of a failure with the worker's own code (draft).
+    pub(crate) fn fail_report(&mut self, jid: &[u8], code: u8, bytes: &[u8]) -> Option<PendingReport> {
         let held = self.held_jobs().release(jid)?;
         let ((jid, holder), token) = (held.jid_and_holder(), held.token);
         let command = if bytes.is_empty() {
@@ -256,24 +252,24 @@ impl Session {
         } else {
             fail_command(jid.clone(), holder, EXCEPTION_GROUP, &message(bytes), code.into(), bytes)
         };
-        Some(report_retry::PendingReport { jid, token, kind: ReportKind::End, command })
+        Some(PendingReport { jid, token, kind: ReportKind::End, command })
     }
 
-    /// A job that it holds got further, as the draft says it.
+    /// Report of progress (draft).
     pub(crate) fn progress_report(
         &self,
         jid: &[u8],
         part: u32,
         whole: u32,
         seconds_left: u32,
-    ) -> Option<report_retry::PendingReport> {
+    ) -> Option<PendingReport> {
         let jobs = self.held_jobs();
         let held = jobs.get(jid)?;
         let ((jid, holder), token) = (held.jid_and_holder(), held.token);
         let seconds_left = (seconds_left > 0).then_some(seconds_left);
         let progress = Progressed { portion: Portion::unchecked(part, whole), seconds_left };
         let command = Progress::new(jid.clone(), holder, progress).into();
-        Some(report_retry::PendingReport { jid, token, kind: ReportKind::Progress, command })
+        Some(PendingReport { jid, token, kind: ReportKind::Progress, command })
     }
 
     pub(super) fn complete_grab(&mut self, grabs: &[Grab], answer: Option<Answer>, out: &mut BytesMut) {
@@ -298,7 +294,7 @@ impl Session {
         self.shared.idle_workers.job_requested(&self.functions);
     }
 
-    /// Holds a job from now on.
+    /// Registers a popped job for heartbeats.
     pub(crate) fn hold(&mut self, job: &Popped) {
         let alias = self.alias_of(&job.jid);
         let lock = self.shared.lock_remaining(job.lock.expires);
@@ -306,96 +302,98 @@ impl Session {
     }
 
     pub(super) fn register_idle(&mut self) {
-        if let Some(bed) = self.registration.take() {
-            self.shared.idle_workers.deregister(bed);
+        if let Some(registration) = self.registration.take() {
+            self.shared.idle_workers.deregister(registration);
         }
         if self.is_idle && !self.functions.is_empty() {
             self.registration = self.shared.idle_workers.register(&self.mailbox, &self.functions);
         }
     }
 
-    /// It has asked for jobs, and nothing else after that. If it was just woken, it will lie down again soon.
+    /// The worker has asked for jobs and nothing else. If it was just woken, it will probably be idle soon,
+    /// so its functions are watched early.
     pub(crate) fn watch_early(&mut self) {
         if std::mem::take(&mut self.was_woken) {
             self.shared.idle_workers.watch_early(&self.functions);
         }
     }
 
-    /// Sleeps from now on: the draft's workers say so when all before it is answered.
+    /// Makes the worker idle at once. The draft answers requests one by one, so nothing is pending before it.
     pub(crate) fn pre_sleep(&mut self) {
         self.is_idle = true;
         self.register_idle();
     }
 
-    /// Is awake from now on.
+    /// Ends the idle state.
     pub(crate) fn end_idle(&mut self) {
         self.is_idle = false;
-        if let Some(bed) = self.registration.take() {
-            self.shared.idle_workers.deregister(bed);
+        if let Some(registration) = self.registration.take() {
+            self.shared.idle_workers.deregister(registration);
         }
     }
 
-    /// Whether somebody who is woken has been asleep.
+    /// Takes a wake-up. Returns whether the worker was idle and must be sent a NOOP.
     pub(crate) fn take_wakeup(&mut self) -> bool {
         self.registration = None;
         self.was_woken = true;
         std::mem::take(&mut self.is_idle)
     }
 
-    /// The backend knows it as a worker.
+    /// The backend knows this peer as a worker.
     pub(crate) fn mark_worker(&mut self) {
         self.is_worker = true;
     }
 
-    /// Where the next pop begins among the functions.
+    /// Sets where the next pop starts among the functions.
     pub(crate) fn set_pop_turn(&mut self, turn: usize) {
         self.pop_turn = turn;
     }
 }
 
-/// What the last news of a job ask of the backend.
-fn end_command(held: HeldJob, news: &ReportBody) -> Option<Command> {
+/// The command for the last report of a job.
+fn end_command(held: HeldJob, body: &ReportBody) -> Option<Command> {
     let (jid, holder) = held.jid_and_holder();
-    Some(match news {
+    Some(match body {
         ReportBody::Complete(bytes) => {
-            // Whoever asks for a result later gets the parts that were sent before as well.
+            // A client that asks for the result later gets the earlier chunks as well.
             let bytes: Payload = match held.chunks {
-                Some(mut parts) if !parts.is_empty() => {
-                    parts.extend_from_slice(bytes);
-                    parts.into()
+                Some(mut chunks) if !chunks.is_empty() => {
+                    chunks.extend_from_slice(bytes);
+                    chunks.into()
                 }
                 _ => bytes[..].into(),
             };
             let result = (!bytes.bytes().is_empty()).then(|| Box::new(JobResult { code: 0, bytes }));
             Command::from(Complete { result, ..Complete::new(jid, holder) })
         }
-        ReportBody::Fail => fail_command(jid, holder, FAIL_GROUP, "its worker said that it failed", 1, &[]),
+        ReportBody::Fail => {
+            fail_command(jid, holder, FAIL_GROUP, "the worker reported a failure without a reason", 1, &[])
+        }
         ReportBody::Exception(bytes) => fail_command(jid, holder, EXCEPTION_GROUP, &message(bytes), 2, bytes),
         ReportBody::Data(_) | ReportBody::Warning(_) | ReportBody::Status { .. } => return None,
     })
 }
 
-/// The beginning of what a worker said, as text.
+/// The beginning of an exception, as text.
 fn message(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MESSAGE_BYTES_MAX)]).into_owned()
 }
 
 fn fail_command(jid: Jid, holder: Holder, group: &str, message: &str, code: i32, bytes: &[u8]) -> Command {
-    // All of these are good names.
     let group = Group::new(group).unwrap_or_else(|_| unreachable!("a group of ours has a good name"));
     let result = Some(Box::new(JobResult { code, bytes: bytes.into() }));
     Command::from(Fail { result, ..Fail::new(jid, holder, group, message) })
 }
 
 fn write_assignment(grab: Grab, handle: &[u8], job: &Popped, data: &[u8], out: &mut BytesMut) {
-    let about = job.details.as_deref();
+    let details = job.details.as_deref();
     let function = function::bytes(&job.queue);
-    let reducer = about.and_then(|about| about.metadata.as_ref()).map_or(&b""[..], Payload::bytes);
+    let reducer = details.and_then(|details| details.metadata.as_ref()).map_or(&b""[..], Payload::bytes);
     let assignment = Assignment {
         grab,
         handle,
         function: &function[..],
-        unique: unique_id(about.and_then(|about| about.unique.as_ref())),
+        unique: unique_id(details.and_then(|details| details.unique.as_ref())),
         reducer: if reducer.contains(&0) { b"" } else { reducer },
         data,
     };
