@@ -8,9 +8,9 @@ pub fn encode(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            if place <= chunk.len() {
-                text.push(char::from(DIGITS[(bits >> (18 - 6 * place) & 63) as usize]));
+        for index in 0..4 {
+            if index <= chunk.len() {
+                text.push(char::from(DIGITS[(bits >> (18 - 6 * index) & 63) as usize]));
             } else {
                 text.push('=');
             }
