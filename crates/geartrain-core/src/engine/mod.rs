@@ -45,8 +45,8 @@ pub use state::{EPOCH_MAX, MemoryReport, RowId, SpillDone, SpillTask};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
-    Answer, Command, Delivery, Event, Group, Holder, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, PutOptions,
-    QueueName, RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
+    Answer, Command, Delivery, Event, Group, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName,
+    RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
 };
 
 /// Limit of tags per job.
