@@ -120,11 +120,7 @@ impl Engine {
                 let capabilities = self.state.capabilities(worker);
                 let seen = self.state.worker(worker).seen;
                 let name = self.state.worker_name(worker)?;
-                (!capabilities.is_empty()).then_some(Announcement {
-                    worker: name,
-                    seen,
-                    capabilities: capabilities,
-                })
+                (!capabilities.is_empty()).then_some(Announcement { worker: name, seen, capabilities })
             })
             .collect();
         all.sort_by(|one, other| one.worker.cmp(&other.worker));
