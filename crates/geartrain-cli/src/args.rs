@@ -33,7 +33,7 @@ use crate::text::HEADING;
 #[derive(Debug, Parser)]
 #[command(name = "geartrain", version, disable_help_subcommand = true, max_term_width = 110)]
 pub(crate) struct Cli {
-    /// The queue to connect to: redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:
+    /// The queue to connect to
     #[arg(
         long,
         global = true,
@@ -224,6 +224,7 @@ const EXAMPLES: &str = r#"Examples:
   geartrain pop mail --worker w1                          # prints the job, and the token of its lock
   geartrain complete JID --token TOKEN
 
+URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain COMMAND --help` for more about a command."#;
 

@@ -52,13 +52,13 @@ fn a_run_without_faults_keeps_every_promise() {
 }
 
 #[test]
-fn a_job_that_is_gone_is_lost() {
+fn a_missing_job_is_lost() {
     let (backend, mut ledger) = worked();
     let jid = Jid::new("never-put").unwrap();
     ledger.put.insert(jid.clone());
     let verdict = verify(&*backend, &ledger);
     assert_eq!((verdict.lost, verdict.doubled), (1, 0), "{verdict:?}");
-    assert_eq!(verdict.violations, [format!("{jid} was put and is gone")]);
+    assert_eq!(verdict.violations, [format!("{jid} was put and is missing")]);
 }
 
 #[test]

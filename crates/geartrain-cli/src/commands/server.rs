@@ -52,7 +52,7 @@ pub(crate) struct ServerArgs {
     /// The password that clients must send
     #[arg(long, env = "GEARTRAIN_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// Allow addresses that other machines can reach without a password
+    /// Listen on addresses that other machines can reach, without requiring a password
     #[arg(long)]
     insecure: bool,
     /// Allow clients to delete everything with FLUSHDB, and to list keys with KEYS
