@@ -104,7 +104,7 @@ impl StoreBackend {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use geartrain_core::{Backend, Call, Jid, Klass, Length, Put, QueueName, Reply};
+    /// use geartrain_core::{Backend, Call, Jid, Klass, Length, Put, QueueName, Reply, SystemClock};
     /// use geartrain_store::{StoreBackend, StoreOptions};
     /// # pollster::block_on(async {
     /// let directory = std::env::temp_dir().join(format!("geartrain-doc-{}", std::process::id()));

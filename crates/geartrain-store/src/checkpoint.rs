@@ -1,4 +1,5 @@
-//! Checkpoints: snapshots of the engine on disk, so that recovery need not replay the whole log.
+//! Checkpoints and checkpoint install: snapshots of the engine on disk, so that recovery replays only the log
+//! behind the newest.
 //!
 //! A checkpoint is a file of its own: its position in the log, then the parts of the snapshot, each with its
 //! length and checksum, then an empty part, and the first part once more. It is written under a temporary
