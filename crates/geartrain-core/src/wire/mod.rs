@@ -130,13 +130,13 @@ pub type Answers = Vec<Answer>;
 #[non_exhaustive]
 pub enum BadWire {
     /// It has another version of the format.
-    #[error("wire format version {version} is not supported, only version {VERSION}")]
+    #[error("this is version {version} of the wire, and version {VERSION} is spoken here")]
     Version {
         /// The version of the message.
         version: u64,
     },
     /// It is malformed.
-    #[error("malformed message: {0}")]
+    #[error("what came cannot be read: {0}")]
     Unreadable(#[from] DecodeError),
 }
 
@@ -394,7 +394,7 @@ mod tests {
         let not_finite = b"\x92\x01\x81\xa5Batch\x91\x92\xcb\x7f\xf0\0\0\0\0\0\0\x81\xa3Get\x91\xa1j";
         assert!(Request::decode(not_finite).unwrap_err().to_string().contains("finite"));
         let next = Request::decode(b"\x92\x02\x81\xa5Dance\x90").unwrap_err();
-        assert_eq!(next.to_string(), "wire format version 2 is not supported, only version 1");
+        assert_eq!(next.to_string(), "this is version 2 of the wire, and version 1 is spoken here");
         assert!(Request::decode(b"\x92\x01\x81\xa5Batch\xdd\xff\xff\xff\xff").is_err());
         for (run, why) in [
             (&b"\x81\xa4Puts\x93\xa1q\xa1k\x92\xa0\xa2[]"[..], "a jid needs at least one byte"),
