@@ -4,7 +4,7 @@
 const path = require('path');
 const readline = require('readline');
 
-// Of a payload, this much is printed by whoever only shows that it came.
+// Characters of a payload that are printed to show that it arrived.
 const SHOWN_BYTES_MAX = 100;
 
 /** The library, from where setup put it. */

@@ -3,7 +3,7 @@
 import json
 import sys
 
-# Of a payload, this much is printed by whoever only shows that it came.
+# Characters of a payload that are printed to show that it arrived.
 SHOWN_BYTES_MAX = 100
 
 

@@ -95,7 +95,7 @@ impl ParkedPops {
         self.all.values_mut().for_each(|parked| parked.due = true);
     }
 
-    /// Puts those whose deadline or due job has come into the next request.
+    /// Moves parked pops with a passed deadline or a due job into the next request.
     pub(crate) fn mark_due(&mut self, elapsed: Seconds, moment: Timestamp) {
         for parked in self.all.values_mut() {
             parked.due |= parked.is_expired(elapsed) || parked.next.is_some_and(|next| next <= moment);

@@ -93,11 +93,6 @@ impl std::fmt::Debug for RedisUrl {
 }
 
 impl RedisUrl {
-    /// Whether the scheme is one of these, whatever follows it.
-    pub fn is_one(url: &str) -> bool {
-        url.split_once("://").is_some_and(|(scheme, _)| Scheme::of(scheme).is_some())
-    }
-
     /// The prefix of every key.
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -317,7 +312,5 @@ mod tests {
         ] {
             assert_eq!(url.parse::<RedisUrl>(), Err(BadUrl(why)), "{url}");
         }
-        assert!(RedisUrl::is_one("valkey+cluster://"));
-        assert!(!RedisUrl::is_one("worqr+redis://h"));
     }
 }

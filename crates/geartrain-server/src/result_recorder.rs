@@ -59,7 +59,7 @@ impl ResultRecorder {
         let mut position = match known {
             Some(position) => position,
             None => {
-                let newest = newest(&client).await?;
+                let newest = retaining.position();
                 opened = blocking(move || opened.begin_after(newest).map(|()| opened)).await??;
                 newest
             }
@@ -251,15 +251,6 @@ fn jobs_of(replies: Vec<Reply>) -> Vec<Job> {
         _ => None,
     });
     jobs.flatten().collect()
-}
-
-/// The position of the newest event: a subscription after all of them is refused with it.
-async fn newest(client: &Client) -> Result<u64, StartError> {
-    match client.events_after(u64::MAX).await {
-        Err(geartrain::Error::Refused(Refusal::CursorAhead { newest, .. })) => Ok(newest),
-        Err(error) => Err(error.into()),
-        Ok(_) => Ok(u64::MAX),
-    }
 }
 
 /// Runs a blocking task off the runtime's threads.

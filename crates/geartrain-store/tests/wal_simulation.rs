@@ -1,7 +1,7 @@
 //! Simulation of the log with power cuts and failing disks: every synced batch is there, byte for byte and in
 //! order; of the others a prefix, in whole batches; nothing else is there; and the log goes on.
 //!
-//! `GEARTRAIN_SEED=7041` replays one history, `GEARTRAIN_STORIES=100` runs that many of each kind.
+//! `GEARTRAIN_SEED=7041` replays one history, `GEARTRAIN_TRACES=100` runs that many of each kind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use geartrain_store::wal::{Position, Wal, WalError, WalOptions};
 use geartrain_testkit::disk::SimDisk;
+use geartrain_testkit::seeds;
 
 const BLOCK: usize = 4096;
 const HISTORIES: u64 = 3000;
@@ -284,19 +285,10 @@ impl Simulation {
     }
 }
 
-fn number_from(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
-}
-
 /// Runs histories, and prints the seed of one that fails.
 fn run_seeds(histories: u64, simulation: impl Fn(u64) -> Counts) -> Counts {
-    let seeds = match number_from("GEARTRAIN_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number_from("GEARTRAIN_STORIES").unwrap_or(histories),
-    };
     let mut counts = Counts::default();
-    for seed in seeds {
+    for seed in seeds(histories) {
         match catch_unwind(AssertUnwindSafe(|| simulation(seed))) {
             Ok(more) => counts.add(more),
             Err(panic) => {
@@ -316,7 +308,7 @@ fn synced_batches_survive_random_histories() {
         simulation.run(100);
         simulation.finish()
     });
-    if number_from("GEARTRAIN_SEED").is_none() {
+    if seeds(HISTORIES) == (0..HISTORIES) {
         let Counts { refused_full, lost, survived_unsynced, released, segments, .. } = counts;
         assert!([refused_full, lost, survived_unsynced, released, segments].iter().all(|&count| count > 100));
     }

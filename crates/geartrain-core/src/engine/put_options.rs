@@ -188,7 +188,7 @@ impl Engine {
         detached.len() as u64
     }
 
-    /// Removes a queued job that nobody waits for, if its orphan policy says so.
+    /// Removes a queued job without waiters, if its orphan policy says so.
     pub(super) fn remove_if_abandoned(&mut self, row: RowId, fx: &mut Effects) {
         let Some(extension) = self.state.extension(row) else { return };
         let queued =

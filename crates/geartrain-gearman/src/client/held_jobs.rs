@@ -39,7 +39,7 @@ impl HeldJobs {
         self.jobs.lock()
     }
 
-    /// Adds a job, and forgets those whose connections are closed: their servers have requeued them.
+    /// Adds a job, and forgets jobs with a closed connection, which their servers have requeued.
     pub(crate) fn add(&self, held: HeldJob) -> Token {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let mut jobs = self.jobs();

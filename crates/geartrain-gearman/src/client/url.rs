@@ -72,11 +72,6 @@ impl fmt::Display for GearmanUrl {
 }
 
 impl GearmanUrl {
-    /// Whether the URL's scheme is `gearman` or `gearmans`.
-    pub fn has_gearman_scheme(url: &str) -> bool {
-        matches!(url.split_once("://"), Some(("gearman" | "gearmans", _)))
-    }
-
     /// Sets the record file.
     pub fn with_record(self, record: PathBuf) -> GearmanUrl {
         GearmanUrl { record: Some(record), ..self }
@@ -156,8 +151,6 @@ mod tests {
         assert_eq!((url.record, url.authorities), (Some("/tmp/r".into()), Some("/etc/ca.pem".into())));
         let url: GearmanUrl = "gearman://queue.example/".parse().unwrap();
         assert_eq!((url.to_string().as_str(), url.timeout), ("gearman://queue.example:4730", TIMEOUT));
-        assert!(GearmanUrl::has_gearman_scheme("gearman://"));
-        assert!(!GearmanUrl::has_gearman_scheme("german://a"));
     }
 
     #[test]
