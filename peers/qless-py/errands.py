@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts jobs for workers, waits until each has ended, and prints what became of them.
 
-    errands.py --port PORT --queue QUEUE [--listen PORT]        with somebody working on QUEUE and on the queue `goal`
+    errands.py --port PORT --queue QUEUE [--listen PORT]        with workers on QUEUE and on the queue `goal`
 
 Each goes another way: see jobs.py. What it prints is in errands.expected if the worker is called `peer` and does what a Python one does.
 """

@@ -53,11 +53,11 @@ class Stumble:
 
 
 class Linger:
-    """Never done. Says that it began by having itself tracked, and goes on until long after the job was taken away: until it is gone,
-    is no longer running, or runs for somebody else.
+    """Never completes. Tracks itself to show that it has started, and runs until the job is cancelled, no longer running, or
+    held by another worker.
 
-    By then the worker has ended, unless it was not told because it did not listen yet. Then it goes on with the next job. If nobody
-    takes it away it ends all the same, so that a worker that is told to stop does.
+    By then the worker has ended, unless it missed the message because it was not subscribed yet; then it takes the next job.
+    Without a time-out of the job it ends after a while, so that a stopping worker stops.
     """
 
     @staticmethod

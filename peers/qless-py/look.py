@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what became of jobs that somebody put and somebody worked on, as errands.py does of its own.
+"""Prints the state of jobs of other processes, as errands.py does for its own.
 
     look.py --port PORT --queue QUEUE JID ...
 """

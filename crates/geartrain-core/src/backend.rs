@@ -99,7 +99,7 @@ fn unsupported<T: Send + 'static>(operation: &'static str) -> Pending<'static, T
 
 /// A published event and its position in the event log.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Published {
+pub struct PositionedEvent {
     /// Larger than the position of any earlier event.
     pub position: u64,
     /// The event, shared by all subscribers.
@@ -109,7 +109,8 @@ pub struct Published {
 /// The receiving end of a subscription to events.
 pub trait Subscription: Send {
     /// Waits for the next event.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>>;
+    fn next(&mut self)
+    -> Pin<Box<dyn Future<Output = Result<PositionedEvent, SubscriptionEnd>> + Send + '_>>;
 
     /// The position of the newest event when the subscription began, 0 if there was none.
     fn position(&self) -> u64;

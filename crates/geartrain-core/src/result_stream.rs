@@ -6,7 +6,7 @@ use crate::{Jid, JobEnding, JobResult, Payload, Progressed, ResultWaiter};
 
 /// One item of a result stream, addressed to one submission.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Delivery {
+pub struct StreamMessage {
     /// The submission that receives it.
     pub waiter: ResultWaiter,
     /// The job that the submission waits for.
@@ -16,7 +16,7 @@ pub struct Delivery {
     pub item: StreamItem,
 }
 
-impl Delivery {
+impl StreamMessage {
     /// The number of payload and message bytes; the limits for slow clients count them.
     pub fn byte_len(&self) -> usize {
         match &self.item {
@@ -30,7 +30,7 @@ impl Delivery {
     }
 }
 
-/// The content of a [`Delivery`].
+/// The content of a [`StreamMessage`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum StreamItem {
@@ -61,7 +61,7 @@ pub enum ChunkKind {
 /// [`Backend::open_result_stream`](crate::Backend::open_result_stream).
 pub trait ResultStream: Send {
     /// Waits for the next item.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>>;
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<StreamMessage, ResultStreamEnd>> + Send + '_>>;
 }
 
 /// Why a result stream ended.

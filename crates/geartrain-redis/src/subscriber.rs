@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
-    Call, Count, Delivery, Detach, DetachScope, Event, Get, Jid, Pop, PopReply, Published, QueueName,
-    Refusal, Release, Reply, ResultStream, ResultStreamEnd, Seconds, Subscription, SubscriptionEnd,
+    Call, Count, Detach, DetachScope, Event, Get, Jid, Pop, PopReply, PositionedEvent, QueueName, Refusal,
+    Release, Reply, ResultStream, ResultStreamEnd, Seconds, StreamMessage, Subscription, SubscriptionEnd,
 };
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
@@ -85,14 +85,14 @@ struct EventSubscriber {
     last_sent: u64,
     /// Replayed from the event log up to this position; live messages at or below it are duplicates.
     replayed_to: u64,
-    to: flume::Sender<Published>,
+    to: flume::Sender<PositionedEvent>,
     end: Arc<OnceLock<SubscriptionEnd>>,
 }
 
 impl EventSubscriber {
     /// Delivers one event. False if the subscriber is gone or has fallen behind, which ends the subscription.
     fn deliver(&mut self, position: u64, event: &Arc<Event>) -> bool {
-        match self.to.try_send(Published { position, event: event.clone() }) {
+        match self.to.try_send(PositionedEvent { position, event: event.clone() }) {
             Ok(()) => self.last_sent = position,
             Err(flume::TrySendError::Disconnected(_)) => return false,
             Err(flume::TrySendError::Full(_)) => {
@@ -105,7 +105,7 @@ impl EventSubscriber {
 }
 
 struct ResultStreamSender {
-    to: flume::Sender<Delivery>,
+    to: flume::Sender<StreamMessage>,
     end: Arc<OnceLock<ResultStreamEnd>>,
 }
 
@@ -779,7 +779,7 @@ impl SubscriberTask {
         });
     }
 
-    fn on_delivery(&mut self, stream_id: u64, delivery: Delivery) {
+    fn on_delivery(&mut self, stream_id: u64, delivery: StreamMessage) {
         let Some(stream) = self.result_streams.get(&stream_id) else { return };
         if stream.to.try_send(delivery).is_err() {
             let _ = stream.end.set(ResultStreamEnd::Lagged);
@@ -790,14 +790,16 @@ impl SubscriberTask {
 
 pub(crate) struct RedisEventStream {
     /// Declared first, so that it is dropped before the guard reports the drop.
-    from: flume::Receiver<Published>,
+    from: flume::Receiver<PositionedEvent>,
     position: u64,
     end: Arc<OnceLock<SubscriptionEnd>>,
     _guard: CloseOnDrop,
 }
 
 impl Subscription for RedisEventStream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>> {
+    fn next(
+        &mut self,
+    ) -> Pin<Box<dyn Future<Output = Result<PositionedEvent, SubscriptionEnd>> + Send + '_>> {
         Box::pin(async move {
             let closed = |_| self.end.get().cloned().unwrap_or(SubscriptionEnd::Closed);
             self.from.recv_async().await.map_err(closed)
@@ -810,13 +812,13 @@ impl Subscription for RedisEventStream {
 }
 
 pub(crate) struct RedisResultStream {
-    from: flume::Receiver<Delivery>,
+    from: flume::Receiver<StreamMessage>,
     end: Arc<OnceLock<ResultStreamEnd>>,
     _guard: CloseOnDrop,
 }
 
 impl ResultStream for RedisResultStream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<StreamMessage, ResultStreamEnd>> + Send + '_>> {
         Box::pin(async move {
             let closed = |_| self.end.get().cloned().unwrap_or(ResultStreamEnd::Closed);
             self.from.recv_async().await.map_err(closed)

@@ -1,4 +1,5 @@
-//! The conformance suite against our Lua in a real Redis, through the driver. Every case has a prefix of its own.
+//! The conformance suite against our Lua in a real Redis, through the driver. Every case has a prefix of its
+//! own.
 
 use crate::support;
 

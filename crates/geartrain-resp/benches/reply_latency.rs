@@ -1,7 +1,7 @@
 //! Latency of a put while other clients wait for results: it must not grow with their number.
 //!
-//! `cargo bench -p geartrain-resp --bench reply_latency` prints a row per number of waiting clients; `-- --puts 5000`
-//! measures that many puts per row. Rows take turns, so compare the figures of one run only.
+//! `cargo bench -p geartrain-resp --bench reply_latency` prints a row per number of waiting clients;
+//! `-- --puts 5000` measures that many puts per row. Rows take turns, so compare the figures of one run only.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -49,7 +49,8 @@ fn measure(waiting: usize, puts: usize) -> Vec<Duration> {
     let clients: Vec<Client> = (1..=waiting)
         .map(|stream_id| {
             let mut client = Client::connect(address);
-            // RESP3, so that the connection could send requests as well; the subscription's reply starts with `>`.
+            // RESP3, so that the connection could send requests as well; the subscription's reply starts with
+            // `>`.
             client.ask(&["HELLO", "3"], b"\r\nmodules\r\n*0\r\n");
             client.ask(&["SUBSCRIBE", &format!("gt:front:{stream_id}")], b":1\r\n");
             client

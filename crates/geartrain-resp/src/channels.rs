@@ -1,8 +1,9 @@
 //! Publish/subscribe: Qless's channels and our own, and the publisher task that feeds them with events.
 //!
-//! Messages are in the subscribers' outboxes before the reply of the call that caused them leaves. The backend
-//! publishes events before it answers, so it is enough to drain its event stream between the answer and the reply.
-//! One task, the publisher, holds that stream: it drains it whenever a reply is due and whenever an event arrives.
+//! Messages are in the subscribers' outboxes before the reply of the call that caused them leaves. The
+//! backend publishes events before it answers, so it is enough to drain its event stream between the answer
+//! and the reply. One task, the publisher, holds that stream: it drains it whenever a reply is due and
+//! whenever an event arrives.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use geartrain_core::wire::{self, EventBatch};
-use geartrain_core::{Backend, BackendError, Event, Published, Subscription, SubscriptionEnd};
+use geartrain_core::{Backend, BackendError, Event, PositionedEvent, Subscription, SubscriptionEnd};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -217,7 +218,7 @@ impl Channels {
         self.subscribers().patterns.len()
     }
 
-    fn publish(&self, events: &[Published]) {
+    fn publish(&self, events: &[PositionedEvent]) {
         let subscribers = self.subscribers();
         for published in events {
             for (channel, text) in messages::of(&published.event) {
@@ -315,7 +316,7 @@ impl PublisherTask {
     }
 
     /// Publishes an event, and all others that are there without waiting.
-    async fn publish_from(&mut self, first: Result<Published, SubscriptionEnd>) {
+    async fn publish_from(&mut self, first: Result<PositionedEvent, SubscriptionEnd>) {
         let mut batch = Vec::new();
         let mut event = Some(first);
         while let Some(next_event) = event {
@@ -335,7 +336,7 @@ impl PublisherTask {
     }
 }
 
-async fn next(events: &mut Option<Box<dyn Subscription>>) -> Result<Published, SubscriptionEnd> {
+async fn next(events: &mut Option<Box<dyn Subscription>>) -> Result<PositionedEvent, SubscriptionEnd> {
     match events {
         Some(events) => events.next().await,
         None => std::future::pending().await,

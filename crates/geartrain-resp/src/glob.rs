@@ -1,7 +1,7 @@
 //! Glob patterns as Redis matches them: channel patterns and `KEYS`.
 
-/// Whether a text matches a pattern: `*` is any text, `?` any byte, `[a-z]` a byte of the class, `[^a-z]` a byte
-/// outside it, and a backslash escapes the byte that follows.
+/// Whether a text matches a pattern: `*` is any text, `?` any byte, `[a-z]` a byte of the class, `[^a-z]` a
+/// byte outside it, and a backslash escapes the byte that follows.
 pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut text_at) = (0, 0);
     // Where to backtrack to: behind the last star, and the text position it was tried with.

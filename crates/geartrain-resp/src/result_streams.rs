@@ -1,9 +1,10 @@
 //! Result streams: a relay task per open stream moves the backend's deliveries into the subscriber's outbox.
 //!
-//! The deliveries of a command are in the outboxes before its reply leaves. To wait for every open stream would
-//! cost each reply O(open streams), so the streams that may hold deliveries are tracked: the backend wakes a
-//! stream when it delivers, before it answers the command, and the waker marks the stream as undelivered. Its relay
-//! clears the mark once the stream is drained. A reply waits for the marked streams only, usually none.
+//! The deliveries of a command are in the outboxes before its reply leaves. To wait for every open stream
+//! would cost each reply O(open streams), so the streams that may hold deliveries are tracked: the backend
+//! wakes a stream when it delivers, before it answers the command, and the waker marks the stream as
+//! undelivered. Its relay clears the mark once the stream is drained. A reply waits for the marked streams
+//! only, usually none.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
 use bytes::Bytes;
-use geartrain_core::{Backend, BackendError, Delivery, ResultStream, ResultStreamEnd, wire};
+use geartrain_core::{Backend, BackendError, ResultStream, ResultStreamEnd, StreamMessage, wire};
 use geartrain_front::encode_off_thread;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -41,8 +42,8 @@ struct Subscriber {
 }
 
 impl ResultStreams {
-    /// Opens a stream and relays it to a connection. The last connection that opens a stream has it, as in every
-    /// backend.
+    /// Opens a stream and relays it to a connection. The last connection that opens a stream has it, as in
+    /// every backend.
     pub(crate) async fn open(
         &self,
         backend: &dyn Backend,
@@ -144,8 +145,8 @@ impl Marks {
         }
     }
 
-    /// Clears the mark of a stream whose poll found nothing. Not if it woke its relay meanwhile: then there may be
-    /// something after all, and the relay polls again.
+    /// Clears the mark of a stream whose poll found nothing. Not if it woke its relay meanwhile: then there
+    /// may be something after all, and the relay polls again.
     fn found_nothing(&self, relay_id: u64) {
         let mut state = self.0.lock();
         let Some(relay) = state.relays.get_mut(&relay_id) else { return };
@@ -230,7 +231,7 @@ impl Relay {
         self.outbox.disconnect();
     }
 
-    async fn next(&mut self) -> Result<Delivery, ResultStreamEnd> {
+    async fn next(&mut self) -> Result<StreamMessage, ResultStreamEnd> {
         // One future until it is ready: a stream forgets its waker with the future that registered it.
         let mut next = self.stream.next();
         let (relay_id, marks, waker) = (self.relay_id, &self.marks, &self.waker);
@@ -267,7 +268,9 @@ mod tests {
     struct NeverDrained;
 
     impl ResultStream for NeverDrained {
-        fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+        fn next(
+            &mut self,
+        ) -> Pin<Box<dyn Future<Output = Result<StreamMessage, ResultStreamEnd>> + Send + '_>> {
             Box::pin(poll_fn(|context| {
                 context.waker().wake_by_ref();
                 Poll::Pending

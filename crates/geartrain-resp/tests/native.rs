@@ -7,9 +7,9 @@ use common::{Peer, Server, Value};
 use geartrain_core::SystemClock;
 use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
 use geartrain_core::{
-    Answer, Backend, Call, Count, Delivery, Event, Get, Holder, Jid, Klass, Length, Pop, PopReply, Put,
-    PutOptions, PutReply, QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StreamItem, Timestamp,
-    WorkerName,
+    Answer, Backend, Call, Count, Event, Get, Holder, Jid, Klass, Length, Pop, PopReply, Put, PutOptions,
+    PutReply, QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StreamItem, StreamMessage,
+    Timestamp, WorkerName,
 };
 use geartrain_resp::{Front, Options};
 use geartrain_store::StoreBackend;
@@ -286,7 +286,7 @@ async fn a_job_ending_is_delivered_to_the_result_stream_of_its_waiter() {
     // Delivered before the reply to the call that caused it.
     let (channel, message) = peer.push().await;
     assert_eq!(channel, "gt:front:5");
-    let delivery: Delivery = wire::decode(&message).unwrap();
+    let delivery: StreamMessage = wire::decode(&message).unwrap();
     assert_eq!((delivery.waiter, delivery.jid.to_string().as_str()), (waiter, "j"));
     assert!(matches!(delivery.item, StreamItem::Ended(..)));
     assert_eq!(wire::decode::<Vec<Answer>>(&peer.bytes().await).unwrap().len(), 2);

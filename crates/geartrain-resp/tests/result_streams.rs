@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::{self, Peer, Value};
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
-    Answer, Backend, Call, Cancel, Delivery, Jid, Klass, Pending, Pop, PopReply, Put, PutOptions, QueueName,
-    ResultStream, ResultStreamEnd, ResultWaiter, Seconds, Subscription, SystemClock,
+    Answer, Backend, Call, Cancel, Jid, Klass, Pending, Pop, PopReply, Put, PutOptions, QueueName,
+    ResultStream, ResultStreamEnd, ResultWaiter, Seconds, StreamMessage, Subscription, SystemClock,
 };
 use geartrain_resp::{Front, Options};
 use geartrain_store::StoreBackend;
@@ -27,7 +27,7 @@ struct CountingStream {
 }
 
 impl ResultStream for CountingStream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<StreamMessage, ResultStreamEnd>> + Send + '_>> {
         let mut next = self.inner.next();
         let polls = &self.polls;
         Box::pin(std::future::poll_fn(move |context| {
@@ -149,7 +149,7 @@ async fn all_deliveries_of_a_command_come_before_its_reply() {
     caller.send(&batch(vec![cancel((0..JOBS).map(|number| format!("j{number}")))])).await;
     for number in 0..JOBS {
         let (_, message) = caller.push().await;
-        assert_eq!(wire::decode::<Delivery>(&message).unwrap().waiter, waiter(number));
+        assert_eq!(wire::decode::<StreamMessage>(&message).unwrap().waiter, waiter(number));
     }
     assert_eq!(wire::decode::<Vec<Answer>>(&caller.bytes().await).unwrap().len(), 1);
     server.end().await;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use geartrain_core::{
-    Event, FailedBy, HistoryEntry, HistoryEvent, Jid, Job, JobState, Published, StoredResult, Timestamp,
+    Event, FailedBy, HistoryEntry, HistoryEvent, Jid, Job, JobState, PositionedEvent, StoredResult, Timestamp,
 };
 
 use crate::batch::{cut, cut_text};
@@ -17,7 +17,7 @@ use crate::{Batch, Change, Ended, Ending, ResultRecord, Started};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedEvent {
     /// The event and its position.
-    pub published: Published,
+    pub published: PositionedEvent,
     /// When it was received.
     pub at: Timestamp,
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain_core::{
-    Event, HistoryEntry, HistoryEvent, Jid, Job, Klass, Popped, Published, QueueName, Timestamp, WorkerName,
+    Event, HistoryEntry, HistoryEvent, Jid, Job, Klass, Popped, PositionedEvent, QueueName, Timestamp,
+    WorkerName,
 };
 use geartrain_testkit::peers::{Scratch, until};
 use pollster::block_on;
@@ -289,7 +290,7 @@ fn a_time_combines_the_history_and_the_receive_time() {
     let popped =
         |when: f64| HistoryEntry { when: at(when), what: HistoryEvent::Popped { worker: worker.clone() } };
     let received = |position, at| ReceivedEvent {
-        published: Published {
+        published: PositionedEvent {
             position,
             event: Arc::new(Event::Popped { jid: jid(1), queue: queue.clone(), worker: worker.clone() }),
         },

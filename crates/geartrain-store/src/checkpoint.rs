@@ -24,8 +24,8 @@ const UNFINISHED: &str = "checkpoint.new";
 
 /// Bytes buffered while the previous buffer is being written, at most; then the writer waits.
 const BUFFERED_BYTES_MAX: usize = 8 << 20;
-/// Capacity of each of the two buffers: a full one and a large piece. Memory that is never written is not resident,
-/// whereas a buffer that grows by doubling leaves up to 15 MB of old buffers to the allocator.
+/// Capacity of each of the two buffers: a full one and a large piece. Memory that is never written is not
+/// resident, whereas a buffer that grows by doubling leaves up to 15 MB of old buffers to the allocator.
 const BUFFER_BYTES: usize = BUFFERED_BYTES_MAX + (4 << 20);
 
 /// The checkpoints of a directory.

@@ -1,7 +1,7 @@
 //! Publishing after the commit: events to subscribers, then items to result streams, then replies to callers.
 
 use flume::Sender;
-use geartrain_core::{Answer, Call, Delivery, Event, PopReply, Refusal, ResultStream, Subscription};
+use geartrain_core::{Answer, Call, Event, PopReply, Refusal, ResultStream, StreamMessage, Subscription};
 
 use crate::error::StoreError;
 use crate::inline_exec::InFlightGuard;
@@ -83,7 +83,7 @@ pub(crate) struct Publication {
     pub(crate) events: Vec<Event>,
     /// The position of the last event.
     pub(crate) last_position: u64,
-    pub(crate) deliveries: Vec<Delivery>,
+    pub(crate) deliveries: Vec<StreamMessage>,
     pub(crate) replies: Vec<PendingReply>,
     /// Some replies may hold the location of a spilled payload instead of its bytes.
     pub(crate) has_spilled: bool,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flume::{Receiver, Sender, TrySendError, WeakSender};
-use geartrain_core::{Delivery, Refusal, ResultStream, ResultStreamEnd};
+use geartrain_core::{Refusal, ResultStream, ResultStreamEnd, StreamMessage};
 use parking_lot::Mutex;
 
 use crate::engine_loop::{Envelope, Message};
@@ -34,14 +34,14 @@ pub(crate) struct ResultStreams {
 /// The sending end of a result stream.
 pub(crate) struct StreamSender {
     stream_id: u64,
-    sender: Sender<Delivery>,
+    sender: Sender<StreamMessage>,
     state: Arc<StreamState>,
 }
 
 /// The receiving end of a result stream. Dropping it detaches its clients from their jobs.
 pub(crate) struct StreamReceiver {
     stream_id: u64,
-    receiver: Receiver<Delivery>,
+    receiver: Receiver<StreamMessage>,
     state: Arc<StreamState>,
     drops: Arc<DropQueue>,
 }
@@ -66,7 +66,7 @@ impl ResultStreams {
     }
 
     /// Sends each item to its stream, and drops the streams that lag too far behind.
-    pub(crate) fn send(&mut self, deliveries: Vec<Delivery>) {
+    pub(crate) fn send(&mut self, deliveries: Vec<StreamMessage>) {
         for delivery in deliveries {
             let stream_id = delivery.waiter.stream_id;
             if let Some(sender) = self.by_id.get(&stream_id)
@@ -85,7 +85,7 @@ impl ResultStreams {
 
 impl StreamSender {
     /// Returns whether the stream keeps up.
-    fn send(&self, delivery: Delivery) -> bool {
+    fn send(&self, delivery: StreamMessage) -> bool {
         let bytes = delivery.byte_len() as u64;
         let lag_bytes = self.state.lag_bytes.fetch_add(bytes, Ordering::AcqRel);
         let is_too_far_behind = lag_bytes > 0 && lag_bytes + bytes > LAG_BYTES_MAX;
@@ -98,7 +98,7 @@ impl StreamSender {
 }
 
 impl ResultStream for StreamReceiver {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<StreamMessage, ResultStreamEnd>> + Send + '_>> {
         Box::pin(async {
             let delivery = self.receiver.recv_async().await.map_err(|_| {
                 match self.state.lagged.load(Ordering::Acquire) {
@@ -229,16 +229,16 @@ mod tests {
 
     use super::*;
 
-    fn chunk(stream_id: u64, bytes: usize) -> Delivery {
+    fn chunk(stream_id: u64, bytes: usize) -> StreamMessage {
         let waiter = ResultWaiter { stream_id, connection: 0, number: 0 };
         let item = StreamItem::Chunk(ChunkKind::Data, Payload::from(vec![b'x'; bytes]));
-        Delivery { waiter, jid: Jid::new("j1").expect("a good name"), item }
+        StreamMessage { waiter, jid: Jid::new("j1").expect("a good name"), item }
     }
 
-    fn progress(stream_id: u64, bytes: usize) -> Delivery {
+    fn progress(stream_id: u64, bytes: usize) -> StreamMessage {
         let progress = Progressed { portion: Portion::unchecked(1, 2), seconds_left: None };
         let said = Some(Payload::from(vec![b'x'; bytes]));
-        Delivery { item: StreamItem::Progress { progress, text: said }, ..chunk(stream_id, 0) }
+        StreamMessage { item: StreamItem::Progress { progress, text: said }, ..chunk(stream_id, 0) }
     }
 
     fn registry() -> (StreamRegistry, Receiver<Envelope>) {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_lags_too_far_in_items_or_bytes_is_disconnected() {
-        type NewItem = fn(u64, usize) -> Delivery;
+        type NewItem = fn(u64, usize) -> StreamMessage;
         for (new_item, bytes, fit) in [
             (chunk as NewItem, 0, LAG_ITEMS_MAX),
             (chunk, 100 << 20, 2),

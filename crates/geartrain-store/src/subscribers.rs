@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flume::{Receiver, Sender, WeakSender};
-use geartrain_core::{Event, Published, Refusal, Subscription, SubscriptionEnd};
+use geartrain_core::{Event, PositionedEvent, Refusal, Subscription, SubscriptionEnd};
 
 /// Events a slow subscriber may lag behind: more than any one command causes.
 const LAG_EVENTS_MAX: usize = 1 << 18;
@@ -27,22 +27,22 @@ pub(crate) struct Subscribers {
 pub(crate) struct Subscriber {
     /// Position of the last event before the subscription.
     after: u64,
-    sender: Sender<Published>,
+    sender: Sender<PositionedEvent>,
     missed: Arc<AtomicU64>,
 }
 
 /// The receiving end of a subscription.
 pub(crate) struct EventReceiver {
     /// Events from before the subscription, received first.
-    backlog: VecDeque<Published>,
+    backlog: VecDeque<PositionedEvent>,
     /// The newest event when the subscription began.
     position: u64,
-    receiver: Receiver<Published>,
+    receiver: Receiver<PositionedEvent>,
     missed: Arc<AtomicU64>,
 }
 
 /// Both ends of a subscription that begins with a backlog and continues after a position.
-pub(crate) fn subscription(backlog: Vec<Published>, after: u64) -> (Subscriber, EventReceiver) {
+pub(crate) fn subscription(backlog: Vec<PositionedEvent>, after: u64) -> (Subscriber, EventReceiver) {
     let (sender, receiver) = flume::bounded(LAG_EVENTS_MAX);
     let missed = Arc::new(AtomicU64::new(NOT_LAGGED));
     (
@@ -65,13 +65,16 @@ impl Subscribers {
         }
         let before = last.wrapping_sub(events.len() as u64);
         for (event, number) in events.into_iter().zip(1..) {
-            self.send(&Published { position: before.wrapping_add(number), event: Arc::new(event) });
+            self.send(&PositionedEvent { position: before.wrapping_add(number), event: Arc::new(event) });
         }
     }
 
     /// After a recovery, sends the events that `events_after` finds behind the last published one. If they
     /// are not in the event log any more, all subscriptions end as lagged.
-    pub(crate) fn catch_up(&mut self, events_after: impl FnOnce(u64) -> Result<Vec<Published>, Refusal>) {
+    pub(crate) fn catch_up(
+        &mut self,
+        events_after: impl FnOnce(u64) -> Result<Vec<PositionedEvent>, Refusal>,
+    ) {
         if self.all.is_empty() {
             return;
         }
@@ -88,7 +91,7 @@ impl Subscribers {
         }
     }
 
-    fn send(&mut self, published: &Published) {
+    fn send(&mut self, published: &PositionedEvent) {
         self.all.retain(|subscriber| {
             let keeps_up = subscriber.sender.try_send(published.clone()).is_ok();
             if !keeps_up {
@@ -107,7 +110,9 @@ impl Subscriber {
 }
 
 impl Subscription for EventReceiver {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Published, SubscriptionEnd>> + Send + '_>> {
+    fn next(
+        &mut self,
+    ) -> Pin<Box<dyn Future<Output = Result<PositionedEvent, SubscriptionEnd>> + Send + '_>> {
         Box::pin(async {
             if let Some(published) = self.backlog.pop_front() {
                 return Ok(published);
@@ -127,7 +132,7 @@ impl Subscription for EventReceiver {
 /// The subscribers as far as the engine's thread knows.
 #[derive(Default)]
 pub(crate) struct LiveSubscribers {
-    senders: Vec<WeakSender<Published>>,
+    senders: Vec<WeakSender<PositionedEvent>>,
 }
 
 impl LiveSubscribers {

@@ -63,7 +63,7 @@ fn chunk(job: &Popped, bytes: impl Into<Payload>) -> Chunk {
 }
 
 /// The next item if it has arrived already.
-fn try_next(stream: &mut Box<dyn ResultStream>) -> Option<Result<Delivery, ResultStreamEnd>> {
+fn try_next(stream: &mut Box<dyn ResultStream>) -> Option<Result<StreamMessage, ResultStreamEnd>> {
     match stream.next().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(next) => Some(next),
         Poll::Pending => None,
@@ -97,7 +97,7 @@ fn a_result_is_delivered_before_the_worker_gets_its_reply() {
         for (stream, stream_id, number) in [(&mut ours, 1, 7), (&mut theirs, 2, 8)] {
             for item in items.clone() {
                 let waiter = ResultWaiter { stream_id, connection: 0, number };
-                assert_eq!(try_next(stream), Some(Ok(Delivery { waiter, jid: jid("j1"), item })));
+                assert_eq!(try_next(stream), Some(Ok(StreamMessage { waiter, jid: jid("j1"), item })));
             }
             assert_eq!(try_next(stream), None);
         }
@@ -176,7 +176,7 @@ fn a_slow_stream_is_disconnected_and_blocks_no_command() {
     };
     assert_eq!((received, end), (10_000, ResultStreamEnd::Lagged));
     run(&backend, complete(&job, ""));
-    assert!(matches!(try_next(&mut fast), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
+    assert!(matches!(try_next(&mut fast), Some(Ok(StreamMessage { item: StreamItem::Ended(..), .. }))));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn streams_end_when_the_backend_is_shut_down() {
         // Items sent before are still received.
         assert!(matches!(
             block_on(stream.next()),
-            Ok(Delivery { item: StreamItem::Ended(JobEnding::Canceled, _), .. })
+            Ok(StreamMessage { item: StreamItem::Ended(JobEnding::Canceled, _), .. })
         ));
         assert_eq!(block_on(stream.next()), Err(ResultStreamEnd::Closed));
         assert!(matches!(block_on(backend.open_result_stream(2)).err(), Some(BackendError::Broken { .. })));
@@ -215,7 +215,7 @@ fn streams_end_at_a_failure_without_a_further_command() {
     assert_eq!(run(&backend, Get { jid: jid("j2") }), None);
     let job = pop(&backend);
     run(&backend, complete(&job, "done"));
-    assert!(matches!(try_next(&mut again), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
+    assert!(matches!(try_next(&mut again), Some(Ok(StreamMessage { item: StreamItem::Ended(..), .. }))));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn an_ephemeral_job_is_delivered_without_touching_the_disk() {
         let (before, number) = (disk.operations(), numbers.next().unwrap());
         run(&backend, put(&format!("p{number}"), ephemeral(number)));
         run(&backend, complete(&pop(&backend), "done"));
-        assert!(matches!(try_next(&mut stream), Some(Ok(Delivery { item: StreamItem::Ended(..), .. }))));
+        assert!(matches!(try_next(&mut stream), Some(Ok(StreamMessage { item: StreamItem::Ended(..), .. }))));
         disk.operations() - before
     };
     // The committer is busy for a moment after it has replied, and then the next change is written too.

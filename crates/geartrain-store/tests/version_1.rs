@@ -1,9 +1,9 @@
 //! Format compatibility: directories written by versions 1 and 2 of the log stay readable.
 //!
-//! `fixtures/store-v1` is a data directory as a process left it at a clean shutdown, without its lock file and spare
-//! segments. It was written on 2026-11-15 through `StoreBackend::open` with segments of 16 KiB
-//! (`segment_bytes: 16 << 10, spare_segments: 1`), `checkpoint_bytes_min: 12_000`, and a `ManualClock`. Each line is a
-//! batch, `@` is the time of the clock:
+//! `fixtures/store-v1` is a data directory as a process left it at a clean shutdown, without its lock file
+//! and spare segments. It was written on 2026-11-15 through `StoreBackend::open` with segments of 16 KiB
+//! (`segment_bytes: 16 << 10, spare_segments: 1`), `checkpoint_bytes_min: 12_000`, and a `ManualClock`. Each
+//! line is a batch, `@` is the time of the clock:
 //!
 //! ```text
 //! @1000  set heartbeat = 90, mail-max-concurrency = 4
@@ -21,8 +21,8 @@
 //! @1150  pause news   unset mail-max-concurrency
 //! ```
 //!
-//! The batches before the peeks are in the checkpoint, the rest is in the log behind it. If the format gets another
-//! version, this directory stays as it is, and another one is added.
+//! The batches before the peeks are in the checkpoint, the rest is in the log behind it. If the format gets
+//! another version, this directory stays as it is, and another one is added.
 //!
 //! `fixtures/store-v2` is that directory, opened on 2026-11-16 at @1155 with `checkpoint_bytes_min: 20_000`,
 //! in which `set heartbeat = 90` was repeated until no segment of version 1 was left and there were two

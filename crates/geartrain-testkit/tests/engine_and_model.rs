@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use geartrain_core::engine::{Delta, Effects, Engine};
-use geartrain_core::{Answer, Command, Delivery, Event, Refusal, Timestamp};
+use geartrain_core::{Answer, Command, Event, Refusal, StreamMessage, Timestamp};
 use geartrain_testkit::model::Model;
 use geartrain_testkit::trace::{Coverage, Step, Tokens, final_reads, generate, limits, queues, shrink};
 use geartrain_testkit::{scaled, seeds};
@@ -271,7 +271,7 @@ struct Answers {
     engine: Answer,
     model: Answer,
     events: Vec<Event>,
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<StreamMessage>,
 }
 
 /// The text of a bad argument is the engine's own.

@@ -14,20 +14,20 @@ use geartrain_core::{
 const FIXTURE: &str = include_str!("fixtures/snapshots-v1.hex");
 
 /// A snapshot: its head, and its jobs.
-type Picture = (Vec<u8>, Vec<u8>);
+type EncodedSnapshot = (Vec<u8>, Vec<u8>);
 
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16).unwrap() as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-fn pictures() -> [Picture; 2] {
+fn pictures() -> [EncodedSnapshot; 2] {
     let lines: Vec<Vec<u8>> = FIXTURE.lines().filter(|line| !line.starts_with('#')).map(unhex).collect();
     let [head, jobs, later_head, later_jobs] = lines.try_into().unwrap();
     [(head, jobs), (later_head, later_jobs)]
 }
 
-fn restored((head, jobs): &Picture) -> Result<Engine, CodecError> {
+fn restored((head, jobs): &EncodedSnapshot) -> Result<Engine, CodecError> {
     let mut restoring = Engine::restore(Limits::default(), head)?;
     restoring.add(jobs)?;
     Ok(restoring.finish())

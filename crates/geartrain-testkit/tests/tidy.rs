@@ -6,8 +6,8 @@ mod constants;
 mod edges;
 mod licences;
 mod paths;
+mod retired;
 mod variables;
-mod words;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

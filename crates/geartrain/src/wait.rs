@@ -5,9 +5,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::{
-    Attach, AttachReply, Client, Delivery, Detach, DetachScope, Error, Jid, JobEnding, JobResult,
-    OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
-    ResultWaiter, Seconds, StateName, StoredResult, StreamItem, timer,
+    Attach, AttachReply, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult, OrphanPolicy, Put,
+    PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd, ResultWaiter, Seconds,
+    StateName, StoredResult, StreamItem, StreamMessage, timer,
 };
 
 /// The end of a job, with its result.
@@ -266,7 +266,7 @@ fn add_result_ttl(put: &mut Put) -> Option<Put> {
 const POLL_EVERY: Duration = Duration::from_secs(5);
 
 enum Next {
-    Item(Result<Delivery, ResultStreamEnd>),
+    Item(Result<StreamMessage, ResultStreamEnd>),
     Nothing,
     Poll,
 }

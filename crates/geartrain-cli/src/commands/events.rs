@@ -1,6 +1,6 @@
 //! `geartrain events`: print events as they happen.
 
-use geartrain::{Client, Event, FailedBy, Milestone, Published, Subscription, SubscriptionEnd};
+use geartrain::{Client, Event, FailedBy, Milestone, PositionedEvent, Subscription, SubscriptionEnd};
 use serde::Serialize;
 
 use super::Done;
@@ -42,7 +42,7 @@ pub(super) async fn events(client: &Client, args: EventsArgs, out: &mut Output<'
 async fn print(mut events: Box<dyn Subscription>, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
     let (mut printed, mut last) = (0, None);
     while count_max.is_none_or(|max| printed < max) {
-        let Published { position, event } = events.next().await.map_err(|end| ended(&end, last))?;
+        let PositionedEvent { position, event } = events.next().await.map_err(|end| ended(&end, last))?;
         out.show(&PublishedView { position: position.to_string(), event: EventView::new(&event) }, |out| {
             writeln!(out, "{position}  {}", clean(&text(&event)))
         })?;

@@ -1,7 +1,7 @@
 //! The event log: retained events, for subscribers that reconnect and continue after a position.
 
 use super::{Delta, Effects, Engine};
-use crate::{Published, Refusal, Seconds, Timestamp};
+use crate::{PositionedEvent, Refusal, Seconds, Timestamp};
 
 /// How old the note of the last subscriber may become before it is renewed.
 const NOTED_MAX: Seconds = Seconds::from_whole(3_600);
@@ -26,7 +26,7 @@ impl Engine {
     }
 
     /// The retained events after a position. Refuses a position that is too old or too new.
-    pub fn events_after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
+    pub fn events_after(&self, after: u64) -> Result<Vec<PositionedEvent>, Refusal> {
         self.state.event_log().after(after)
     }
 

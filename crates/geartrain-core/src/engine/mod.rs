@@ -45,8 +45,8 @@ pub use state::{EPOCH_MAX, MemoryReport, RowId, SpillDone, SpillTask};
 use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
-    Answer, Command, Delivery, Event, Group, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName,
-    RETRIES_MAX, Refusal, Reply, Timestamp, WorkerName,
+    Answer, Command, Event, Group, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName, RETRIES_MAX, Refusal,
+    Reply, StreamMessage, Timestamp, WorkerName,
 };
 
 /// Limit of tags per job.
@@ -90,7 +90,7 @@ pub struct Effects {
     /// Whether events are collected.
     pub listening: bool,
     /// Items for result streams, in order. They follow the events.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<StreamMessage>,
     /// Whether any payload was spilled when a command was executed: replies may hold a location instead of a
     /// payload.
     pub any_spilled: bool,

@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
 use crate::engine::state::{RESULT_BYTES, result_size};
 use crate::{
-    Attach, AttachReply, Chunk, DURATION_MAX, Delivery, Detach, DetachScope, Event, Jid, JobEnding,
-    JobResult, METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Progress, Put, PutOptions, PutReply, Refusal,
-    ResultWaiter, Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, Timestamp,
+    Attach, AttachReply, Chunk, DURATION_MAX, Detach, DetachScope, Event, Jid, JobEnding, JobResult,
+    METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Progress, Put, PutOptions, PutReply, Refusal, ResultWaiter,
+    Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, StreamMessage, Timestamp,
 };
 
 /// What to do when a job ends, collected before it does.
@@ -230,7 +230,7 @@ impl Engine {
     fn deliver(&self, row: RowId, jid: &Jid, item: &StreamItem, fx: &mut Effects) -> u64 {
         let Some(extension) = self.state.extension(row) else { return 0 };
         let delivery =
-            |waiter: &ResultWaiter| Delivery { waiter: *waiter, jid: jid.clone(), item: item.clone() };
+            |waiter: &ResultWaiter| StreamMessage { waiter: *waiter, jid: jid.clone(), item: item.clone() };
         fx.deliveries.extend(extension.waiters.iter().map(delivery));
         extension.waiters.len() as u64
     }
@@ -271,7 +271,7 @@ impl Engine {
         let EndActions { waiters, result_ttl, forget } = actions;
         let jid = self.state.jid(row);
         let result = result.map(|result| *result).unwrap_or_else(|| without_result(&ending));
-        let delivery = |waiter| Delivery {
+        let delivery = |waiter| StreamMessage {
             waiter,
             jid: jid.clone(),
             item: StreamItem::Ended(ending.clone(), result.clone()),

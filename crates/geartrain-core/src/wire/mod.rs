@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
-    Answer, Call, Count, Delivery, Event, Jid, Payload, Pop, PopReply, QlessState, QueueName, Refusal,
-    Seconds, Timestamp, Token, UniqueKey,
+    Answer, Call, Count, Event, Jid, Payload, Pop, PopReply, QlessState, QueueName, Refusal, Seconds,
+    StreamMessage, Timestamp, Token, UniqueKey,
 };
 
 /// The version of the format.
@@ -180,8 +180,8 @@ pub fn decode_answers(bytes: &[u8]) -> Result<Answers, BadWire> {
 
 /// A message other than a [`Request`] or the [`Answers`] to a batch.
 ///
-/// The implementations are compiled once, in this crate: a generic function would be compiled again in each crate
-/// that sends or receives messages.
+/// The implementations are compiled once, in this crate: a generic function would be compiled again in each
+/// crate that sends or receives messages.
 pub trait Message: Sized {
     /// Encodes the message, see [`encode`].
     fn encode_message(&self) -> Vec<u8>;
@@ -203,7 +203,7 @@ macro_rules! messages {
     };
 }
 
-messages! { (), u64, Answer, Answers, Vec<ParkReply>, ParkedPopNotice, EventsReply, EventBatch, Delivery }
+messages! { (), u64, Answer, Answers, Vec<ParkReply>, ParkedPopNotice, EventsReply, EventBatch, StreamMessage }
 
 /// Encodes a message.
 pub fn encode(message: &impl Message) -> Vec<u8> {

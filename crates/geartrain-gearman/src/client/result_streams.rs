@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use geartrain_core::{
-    ChunkKind, Delivery, DetachScope, Group, Jid, JobEnding, JobResult, Payload, Portion, Progressed,
-    ResultStream, ResultStreamEnd, ResultWaiter, StreamItem,
+    ChunkKind, DetachScope, Group, Jid, JobEnding, JobResult, Payload, Portion, Progressed, ResultStream,
+    ResultStreamEnd, ResultWaiter, StreamItem, StreamMessage,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
@@ -37,7 +37,7 @@ struct State {
 
 /// An open stream and the jobs awaited through it.
 struct OpenStream {
-    deliveries: mpsc::Sender<Delivery>,
+    deliveries: mpsc::Sender<StreamMessage>,
     waiting: HashMap<ResultWaiter, Waiting>,
 }
 
@@ -68,7 +68,7 @@ impl ResultStreams {
     }
 
     /// The sender for this waiter's stream, if it is open.
-    pub(crate) fn sender_for(&self, waiter: ResultWaiter) -> Option<mpsc::Sender<Delivery>> {
+    pub(crate) fn sender_for(&self, waiter: ResultWaiter) -> Option<mpsc::Sender<StreamMessage>> {
         Some(self.state().streams.get(&waiter.stream_id)?.deliveries.clone())
     }
 
@@ -168,12 +168,12 @@ impl ResultStreams {
 /// The receiving end of a stream.
 pub(crate) struct GearmanStream {
     stream_id: u64,
-    deliveries: mpsc::Receiver<Delivery>,
+    deliveries: mpsc::Receiver<StreamMessage>,
     streams: Arc<ResultStreams>,
 }
 
 impl ResultStream for GearmanStream {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Delivery, ResultStreamEnd>> + Send + '_>> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<StreamMessage, ResultStreamEnd>> + Send + '_>> {
         Box::pin(async move { self.deliveries.recv().await.ok_or(ResultStreamEnd::Closed) })
     }
 }

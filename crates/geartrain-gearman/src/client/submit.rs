@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use geartrain_core::{Attach, AttachReply, Delivery, Jid, Put, PutReply, Refusal, ResultWaiter, Timestamp};
+use geartrain_core::{
+    Attach, AttachReply, Jid, Put, PutReply, Refusal, ResultWaiter, StreamMessage, Timestamp,
+};
 use tokio::sync::mpsc;
 
 use super::connection::Connection;
@@ -94,7 +96,7 @@ impl Shared {
         jid: Jid,
         accepted: Accepted,
         mut reports: mpsc::Receiver<Report>,
-        to: mpsc::Sender<Delivery>,
+        to: mpsc::Sender<StreamMessage>,
     ) {
         while let Some(Report { handle, body }) = reports.recv().await {
             if handle != accepted.handle {
@@ -105,7 +107,8 @@ impl Shared {
                 self.record_done(accepted.record_id.as_ref()).await;
                 self.result_streams.ended(waiter);
             }
-            let delivery = Delivery { waiter, jid: jid.clone(), item: result_streams::stream_item(&body) };
+            let delivery =
+                StreamMessage { waiter, jid: jid.clone(), item: result_streams::stream_item(&body) };
             if to.send(delivery).await.is_err() || ended {
                 return;
             }

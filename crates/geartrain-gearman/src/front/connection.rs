@@ -496,7 +496,7 @@ where
         }
     }
 
-    fn deliver(&mut self, deliveries: VecDeque<geartrain_core::Delivery>) {
+    fn deliver(&mut self, deliveries: VecDeque<geartrain_core::StreamMessage>) {
         for (awaited, item) in self.session.take_deliverable(deliveries) {
             match &mut self.draft {
                 Some(draft) => draft.write_item(item, &self.session, &mut self.out),

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use geartrain_core::Delivery;
+use geartrain_core::StreamMessage;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -25,7 +25,7 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct MailboxState {
     wake: bool,
-    deliveries: VecDeque<Delivery>,
+    deliveries: VecDeque<StreamMessage>,
     bytes: usize,
     /// A stream that has ended while jobs may still be awaited through it.
     ended_stream: Option<u64>,
@@ -37,7 +37,7 @@ struct MailboxState {
 pub(crate) struct Drained {
     /// The worker is to be woken.
     pub(crate) wake: bool,
-    pub(crate) deliveries: VecDeque<Delivery>,
+    pub(crate) deliveries: VecDeque<StreamMessage>,
     /// This stream has ended: jobs awaited through it receive no more items.
     pub(crate) ended_stream: Option<u64>,
     /// The client did not read, and items were dropped.
@@ -57,7 +57,7 @@ impl Mailbox {
     }
 
     /// Adds an item of a result stream.
-    pub(crate) fn deliver(&self, delivery: Delivery) {
+    pub(crate) fn deliver(&self, delivery: StreamMessage) {
         let mut state = self.state();
         let bytes = DELIVERY_OVERHEAD_BYTES + delivery.byte_len();
         if state.bytes > 0 && state.bytes + bytes > MAILBOX_BYTES_MAX {
@@ -125,7 +125,7 @@ mod tests {
         let waiter = ResultWaiter { stream_id: 7, connection: 1, number: 1 };
         for size in 0..10 {
             let item = StreamItem::Chunk(ChunkKind::Data, vec![0; (1 << 18) + size].into());
-            mailbox.deliver(Delivery { waiter, jid: Jid::new("j").unwrap(), item });
+            mailbox.deliver(StreamMessage { waiter, jid: Jid::new("j").unwrap(), item });
         }
         mailbox.end_stream(7);
         mailbox.wake();
@@ -146,7 +146,7 @@ mod tests {
         let sent = 2 * MAILBOX_BYTES_MAX / (1 << 20);
         for _ in 0..sent {
             let item = StreamItem::Progress { progress, text: Some(text.clone()) };
-            mailbox.deliver(Delivery { waiter, jid: Jid::new("j").unwrap(), item });
+            mailbox.deliver(StreamMessage { waiter, jid: Jid::new("j").unwrap(), item });
         }
         assert!(mailbox.state().overflowed);
         assert!(mailbox.state().bytes <= MAILBOX_BYTES_MAX);

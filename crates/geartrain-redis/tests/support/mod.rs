@@ -1,4 +1,5 @@
-//! Real Redis servers for tests: one of its own, or a namespace in the one that the tests of this binary share.
+//! Real Redis servers for tests: one of its own, or a namespace in the one that the tests of this binary
+//! share.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -7,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use geartrain_testkit::peers::RedisServer;
 
-/// The URL of a namespace of its own, by prefix, in the Redis that tests share. Starting a Redis per case took most
-/// of the time of cases that need none of their own. It ends with this process, because it reads our end of a pipe.
+/// The URL of a namespace of its own, by prefix, in the Redis that tests share. Starting a Redis per case
+/// took most of the time of cases that need none of their own. It ends with this process, because it reads
+/// our end of a pipe.
 pub(crate) fn shared_redis_url() -> String {
     static SHARED: LazyLock<RedisServer> = LazyLock::new(|| {
         let server = RedisServer::start(&[]);

@@ -393,31 +393,39 @@ pub(crate) mod no {
 pub(crate) mod told {
     use super::*;
 
-    pub(crate) fn chunk(by: u64, job: &str, bytes: &str) -> Delivery {
-        Delivery { waiter: waiter(by), jid: jid(job), item: StreamItem::Chunk(ChunkKind::Data, bytes.into()) }
+    pub(crate) fn chunk(by: u64, job: &str, bytes: &str) -> StreamMessage {
+        StreamMessage {
+            waiter: waiter(by),
+            jid: jid(job),
+            item: StreamItem::Chunk(ChunkKind::Data, bytes.into()),
+        }
     }
 
-    pub(crate) fn progress(by: u64, job: &str, part: u64, whole: u64) -> Delivery {
-        Delivery {
+    pub(crate) fn progress(by: u64, job: &str, part: u64, whole: u64) -> StreamMessage {
+        StreamMessage {
             waiter: waiter(by),
             jid: jid(job),
             item: StreamItem::Progress { progress: portion(part, whole), text: None },
         }
     }
 
-    pub(crate) fn ended(by: u64, job: &str, how: JobEnding, code: i32, bytes: &str) -> Delivery {
-        Delivery { waiter: waiter(by), jid: jid(job), item: StreamItem::Ended(how, outcome(code, bytes)) }
+    pub(crate) fn ended(by: u64, job: &str, how: JobEnding, code: i32, bytes: &str) -> StreamMessage {
+        StreamMessage {
+            waiter: waiter(by),
+            jid: jid(job),
+            item: StreamItem::Ended(how, outcome(code, bytes)),
+        }
     }
 
-    pub(crate) fn completed(by: u64, job: &str) -> Delivery {
+    pub(crate) fn completed(by: u64, job: &str) -> StreamMessage {
         ended(by, job, JobEnding::Completed, 0, "")
     }
 
-    pub(crate) fn failed(by: u64, job: &str, kind: &str, message: &str) -> Delivery {
+    pub(crate) fn failed(by: u64, job: &str, kind: &str, message: &str) -> StreamMessage {
         ended(by, job, JobEnding::Failed { group: group(kind), message: message.into() }, 1, "")
     }
 
-    pub(crate) fn canceled(by: u64, job: &str) -> Delivery {
+    pub(crate) fn canceled(by: u64, job: &str) -> StreamMessage {
         ended(by, job, JobEnding::Canceled, 1, "")
     }
 }

@@ -205,7 +205,8 @@ pub async fn a_cancellation_is_heard_before_its_milestone(system: System) -> Che
     Ok(())
 }
 
-/// Cancellations are published in the order of the arguments, for unknown jobs too, but not for complete ones.
+/// Cancellations are published in the order of the arguments, for unknown jobs too, but not for complete
+/// ones.
 pub async fn cancellations_are_heard_as_they_were_named(system: System) -> Checked {
     system.run(0, put("mail", "done"), "w1").await?;
     system.at(0, complete("done", "w1")).await?;

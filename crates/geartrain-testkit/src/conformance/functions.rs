@@ -181,7 +181,7 @@ pub async fn what_a_worker_says_is_told_and_not_kept(system: System) -> Checked 
         assert_eq!(system.particulars("a").await?.progress, Some(portion(1, 2)));
     }
     let told = |said| StreamItem::Progress { progress: portion(1, 2), text: said };
-    let delivery = |said| Delivery { waiter: waiter(1), jid: jid("a"), item: told(said) };
+    let delivery = |said| StreamMessage { waiter: waiter(1), jid: jid("a"), item: told(said) };
     let event = || Event::Progress { jid: jid("a"), progress: portion(1, 2) };
     listener.heard(&system, [event(), event(), event(), event()]).await?;
     follower.told(&system, said.map(delivery)).await?;
@@ -215,7 +215,7 @@ pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, as_said.map(event)).await?;
     let told = |progress| StreamItem::Progress { progress, text: None };
-    let delivery = |progress| Delivery { waiter: waiter(1), jid: jid("a"), item: told(progress) };
+    let delivery = |progress| StreamMessage { waiter: waiter(1), jid: jid("a"), item: told(progress) };
     follower.told(&system, as_said.map(delivery)).await?;
     Ok(())
 }

@@ -205,7 +205,7 @@ pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked 
     assert_eq!(system.at(3, chunk("a", holding(&popped), "3")).await?, 1);
     assert_eq!(system.at(4, gone(DetachScope::All)).await?, 1);
     assert_eq!(system.ignores(4, chunk("a", holding(&popped), "4")).await?, 0);
-    let chunk = |waiter, bytes: &str| Delivery {
+    let chunk = |waiter, bytes: &str| StreamMessage {
         waiter,
         jid: jid("a"),
         item: StreamItem::Chunk(ChunkKind::Data, bytes.into()),
@@ -245,7 +245,8 @@ pub async fn a_chunk_is_told_and_not_kept(system: System) -> Checked {
     let warning = Chunk { kind: ChunkKind::Warning, ..chunk("a", held_by("w1"), "two") };
     assert_eq!(system.ignores(30, warning).await?, 1);
     let warned = StreamItem::Chunk(ChunkKind::Warning, "two".into());
-    let expected = [told::chunk(1, "a", "one"), Delivery { waiter: waiter(1), jid: jid("a"), item: warned }];
+    let expected =
+        [told::chunk(1, "a", "one"), StreamMessage { waiter: waiter(1), jid: jid("a"), item: warned }];
     listener.heard(&system, []).await?;
     follower.told(&system, expected).await?;
     Ok(())
@@ -271,7 +272,7 @@ pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
     assert_eq!(system.particulars("a").await?.progress, Some(further));
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, [event(portion(1, 4)), event(further)]).await?;
-    let last = Delivery {
+    let last = StreamMessage {
         waiter: waiter(1),
         jid: jid("a"),
         item: StreamItem::Progress { progress: further, text: None },

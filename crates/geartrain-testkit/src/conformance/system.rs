@@ -414,7 +414,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// The next event, which there must be or come.
     pub(crate) async fn next(&mut self, system: &System) -> Result<Event, Surprise> {
-        let Published { position, event } = soon(system, self.events.next()).await??;
+        let PositionedEvent { position, event } = soon(system, self.events.next()).await??;
         assert!(self.last < Some(position), "position {position} came after {:?}", self.last);
         self.last = Some(position);
         Ok(Event::clone(&event))
@@ -473,7 +473,7 @@ impl Follower {
     pub(crate) async fn told<const N: usize>(
         &mut self,
         system: &System,
-        expected: [Delivery; N],
+        expected: [StreamMessage; N],
     ) -> Result<(), Surprise> {
         let last = ResultWaiter { stream_id: self.front, connection: u64::MAX, number: u64::MAX };
         let terms = PutOptions { attach: Some(last), ..PutOptions::default() };

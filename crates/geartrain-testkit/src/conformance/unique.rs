@@ -1,5 +1,5 @@
-//! What a put with options does: keys that make two submissions one, how long a job lives, and what is left of
-//! it.
+//! What a put with options does: keys that make two submissions one, how long a job lives, and what is left
+//! of it.
 
 use super::prelude::*;
 

@@ -1,8 +1,8 @@
 //! Result waiters: attach, detach, and the deliveries they receive.
 
 use geartrain_core::{
-    Attach, AttachReply, Chunk, Delivery, DetachScope, Event, Jid, OrphanPolicy, Progress, Refusal,
-    ResultWaiter, StateName, Status, StatusOf, StatusReply, StreamItem, Timestamp,
+    Attach, AttachReply, Chunk, DetachScope, Event, Jid, OrphanPolicy, Progress, Refusal, ResultWaiter,
+    StateName, Status, StatusOf, StatusReply, StreamItem, StreamMessage, Timestamp,
 };
 
 use super::{Model, bad_argument};
@@ -81,7 +81,7 @@ impl Model {
     pub(super) fn deliver(&mut self, jid: &Jid, told: &StreamItem) -> u64 {
         let waiters = self.waiters_of(jid);
         for waiter in &waiters {
-            self.deliveries.push(Delivery { waiter: *waiter, jid: jid.clone(), item: told.clone() });
+            self.deliveries.push(StreamMessage { waiter: *waiter, jid: jid.clone(), item: told.clone() });
         }
         waiters.len() as u64
     }

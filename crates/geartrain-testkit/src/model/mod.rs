@@ -28,9 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::engine::Limits;
 use geartrain_core::{
-    Answer, Command, CompleteReply, Cycles, Delivery, Event, Failure, Group, HistoryEntry, HistoryEvent,
-    Holder, Jid, JobDetails, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply,
-    ResultWaiter, StateName, StoredResult, Tag, Timestamp, Token, WorkerName,
+    Answer, Command, CompleteReply, Cycles, Event, Failure, Group, HistoryEntry, HistoryEvent, Holder, Jid,
+    JobDetails, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply, ResultWaiter,
+    StateName, StoredResult, StreamMessage, Tag, Timestamp, Token, WorkerName,
 };
 
 use capabilities::Abilities;
@@ -74,7 +74,7 @@ pub struct Model {
     /// What the present command has published so far.
     events: Vec<Event>,
     /// The deliveries of the last command.
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<StreamMessage>,
 }
 
 /// A place in a container: a score, and among equal scores the order of arrival (decision 2).
@@ -211,7 +211,7 @@ impl Model {
     }
 
     /// The deliveries of the last command, in order.
-    pub fn deliveries(&self) -> &[Delivery] {
+    pub fn deliveries(&self) -> &[StreamMessage] {
         &self.deliveries
     }
 

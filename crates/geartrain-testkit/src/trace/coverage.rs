@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use geartrain_core::{
-    Answer, Command, Delivery, Event, FailedBy, JobEnding, Milestone, Reason, Refusal, Reply, StreamItem,
+    Answer, Command, Event, FailedBy, JobEnding, Milestone, Reason, Refusal, Reply, StreamItem, StreamMessage,
 };
 
 /// Every kind of refusal that a trace can meet. `TooManyDependencies` needs more jobs than a trace has.
@@ -56,7 +56,13 @@ pub struct Coverage {
 
 impl Coverage {
     /// Counts one more.
-    pub fn count(&mut self, command: &Command, answer: &Answer, events: &[Event], deliveries: &[Delivery]) {
+    pub fn count(
+        &mut self,
+        command: &Command,
+        answer: &Answer,
+        events: &[Event],
+        deliveries: &[StreamMessage],
+    ) {
         let (answered, refused) = self.commands.entry(command.name()).or_default();
         match answer {
             Ok(_) => *answered += 1,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::State;
-use crate::{Event, Published, Refusal, Timestamp};
+use crate::{Event, PositionedEvent, Refusal, Timestamp};
 
 /// Limit of retained events.
 pub(super) const EVENTS_MAX: usize = 10_000;
@@ -16,7 +16,7 @@ pub(super) const EVENT_BYTES: usize = 256;
 pub(crate) struct EventLog {
     /// When a subscriber was last known; none if the log is off.
     pub(crate) listened: Option<Timestamp>,
-    pub(super) events: VecDeque<Published>,
+    pub(super) events: VecDeque<PositionedEvent>,
     pub(super) bytes: usize,
     /// The position of the newest event ever, or above.
     pub(super) last: u64,
@@ -41,7 +41,7 @@ impl EventLog {
     }
 
     /// The events after a position.
-    pub(crate) fn after(&self, after: u64) -> Result<Vec<Published>, Refusal> {
+    pub(crate) fn after(&self, after: u64) -> Result<Vec<PositionedEvent>, Refusal> {
         // While the log is off, all events are missed.
         let dropped = if self.listened.is_some() { self.dropped } else { self.last };
         if after > self.last {

@@ -17,7 +17,7 @@ use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, Sta
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
 use crate::engine::delta::Kind;
 use crate::{
-    CompleteReply, Every, Jid, Payload, Priority, Published, Seconds, SpillLocation, StoredResult, Tag,
+    CompleteReply, Every, Jid, Payload, PositionedEvent, Priority, Seconds, SpillLocation, StoredResult, Tag,
     Timestamp,
 };
 
@@ -185,7 +185,7 @@ impl State {
         }
         let EventLog { listened, events, last, dropped, .. } = &self.event_log;
         to.optional(*listened, Writer::moment).number(*last).number(*dropped).number(events.len() as u64);
-        for Published { position, event } in events {
+        for PositionedEvent { position, event } in events {
             write_event(event, to.number(*position));
         }
         // Without counters nothing is written, so that programs from before there were any can read the rest.

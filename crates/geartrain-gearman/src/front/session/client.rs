@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Answer, Call, ChunkKind, Delivery, Jid, JobEnding, OnEnd, OrphanPolicy, Payload, Priority, Put,
-    PutOptions, PutReply, RETRIES_MAX, Reply, ResultWaiter, StateName, Status, StatusOf, StatusReply,
-    StreamItem, UniqueKey,
+    Answer, Call, ChunkKind, Jid, JobEnding, OnEnd, OrphanPolicy, Payload, Priority, Put, PutOptions,
+    PutReply, RETRIES_MAX, Reply, ResultWaiter, StateName, Status, StatusOf, StatusReply, StreamItem,
+    StreamMessage, UniqueKey,
 };
 use sha2::{Digest, Sha256};
 
@@ -136,13 +136,16 @@ impl Session {
 
     /// Returns the items that can be written now, each with the handle of its job. Items of a submission that
     /// is not answered yet are kept for later.
-    pub(crate) fn take_deliverable(&mut self, deliveries: VecDeque<Delivery>) -> Vec<(Bytes, StreamItem)> {
+    pub(crate) fn take_deliverable(
+        &mut self,
+        deliveries: VecDeque<StreamMessage>,
+    ) -> Vec<(Bytes, StreamItem)> {
         self.undelivered.extend(deliveries);
         let mut deliverable = Vec::new();
         let mut later = VecDeque::new();
-        for Delivery { waiter, jid, item } in std::mem::take(&mut self.undelivered) {
+        for StreamMessage { waiter, jid, item } in std::mem::take(&mut self.undelivered) {
             if waiter.number > self.last_answered {
-                later.push_back(Delivery { waiter, jid, item });
+                later.push_back(StreamMessage { waiter, jid, item });
                 continue;
             }
             let mut info = self.peer.info();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Answer, BackendError, Call, Delivery, Detach, DetachScope, Jid, Klass, Payload, QueueName, Refusal,
-    Reply, WorkerLost, WorkerName,
+    Answer, BackendError, Call, Detach, DetachScope, Jid, Klass, Payload, QueueName, Refusal, Reply,
+    StreamMessage, WorkerLost, WorkerName,
 };
 use geartrain_front::SHARED_BYTES_MIN;
 
@@ -114,7 +114,7 @@ pub(crate) struct Session {
     last_submitted: u64,
     last_answered: u64,
     /// Result stream items whose submission is not answered yet.
-    undelivered: VecDeque<Delivery>,
+    undelivered: VecDeque<StreamMessage>,
     is_idle: bool,
     /// Whether it was woken and has not asked for a job since: then it will probably be idle again soon.
     was_woken: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::event_log::{EVENT_BYTES, EVENT_BYTES_MAX, EVENTS_MAX, EventLog, size};
 use super::super::{EPOCH_BITS, State};
-use crate::{Event, Published, Timestamp};
+use crate::{Event, PositionedEvent, Timestamp};
 
 impl State {
     pub(super) fn start_event_log(&mut self, listened: Option<Timestamp>) {
@@ -45,7 +45,7 @@ impl EventLog {
     pub(in crate::engine::state) fn add(&mut self, position: u64, event: Arc<Event>) {
         self.last = position;
         self.bytes += size(&event);
-        self.events.push_back(Published { position, event });
+        self.events.push_back(PositionedEvent { position, event });
         self.trim();
     }
 
