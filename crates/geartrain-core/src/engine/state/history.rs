@@ -110,7 +110,7 @@ pub(crate) fn read(blobs: &Blobs, at: BlobRef) -> impl Iterator<Item = (Timestam
 
 /// Visits the names that a history refers to. It decodes nothing else: it runs for each job that is dropped.
 pub(crate) fn visit_names(blobs: &Blobs, at: BlobRef, mut visit: impl FnMut(Kind, NameId)) {
-    let mut rest = &raw(blobs, at).get(HEAD_BYTES..).unwrap_or_default()[..];
+    let mut rest = raw(blobs, at).get(HEAD_BYTES..).unwrap_or_default();
     while !rest.is_empty() {
         let bytes = visit_entry(rest, &mut visit);
         rest = &rest[bytes..];
