@@ -182,10 +182,11 @@ fn lines_fit_a_screen() {
         let mut is_quoted = false;
         for (number, line) in source.lines() {
             is_quoted ^= source.is(".md") && line.trim_start().starts_with("```");
-            let is_table = source.is(".md") && line.trim_start().starts_with('|');
-            // The formatter does not break a string, and a link cannot be broken.
-            let is_unbreakable = source.is(".rs") && strings(line).any(|text| text.chars().count() > 60)
-                || line.contains("https://");
+            let text =
+                if source.is(".rs") { comment(line, "//").trim_start_matches(['/', '!', ' ']) } else { line };
+            let is_table = text.trim_start().starts_with('|');
+            // The formatter wraps code and cannot break a string; a link cannot be broken either.
+            let is_unbreakable = source.is(".rs") && text.is_empty() || line.contains("https://");
             if line.chars().count() > LINE_CHARS_MAX && !is_table && !is_quoted && !is_unbreakable {
                 let chars = line.chars().count();
                 findings.push(format!("{}:{number}: {chars} characters: wrap at 110", source.path));
