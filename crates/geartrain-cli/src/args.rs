@@ -293,7 +293,81 @@ fn named_command(arguments: &[OsString]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// Flags of other programs that the docs name: cargo, gearmand, gearadmin and our tools.
+    const FOREIGN_FLAGS: &[&str] = &[
+        "base",
+        "base-bench",
+        "bench",
+        "exceptions",
+        "features",
+        "job-retries",
+        "lib",
+        "new",
+        "new-bench",
+        "no-run",
+        "open",
+        "own-file-bytes",
+        "profile",
+        "release",
+        "status",
+        "test",
+        "worker-wakeup",
+    ];
+
+    fn flags_of(command: &clap::Command, flags: &mut BTreeSet<String>, names: &mut BTreeSet<String>) {
+        let visible = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        flags.extend(visible.filter_map(|argument| argument.get_long().map(str::to_owned)));
+        for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+            names.insert(subcommand.get_name().to_owned());
+            flags_of(subcommand, flags, names);
+        }
+    }
+
+    /// Words behind `--` in a text.
+    fn flags_in(text: &str) -> BTreeSet<String> {
+        let starts = text.match_indices("--").filter(|(start, _)| {
+            let before = text[..*start].chars().next_back();
+            !before.is_some_and(|before| before == '-' || before.is_alphanumeric())
+        });
+        let word = |(start, _)| {
+            let rest: &str = &text[start + 2..];
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(rest.len());
+            rest[..end].to_owned()
+        };
+        starts.map(word).filter(|word| !word.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_docs_name_every_flag_and_no_other() {
+        let (mut flags, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let mut command = Cli::command();
+        command.build();
+        flags_of(&command, &mut flags, &mut names);
+        let manual = include_str!("../../../docs/cli.md");
+        let documented = flags_in(manual);
+        let undocumented: Vec<_> = flags.difference(&documented).collect();
+        assert!(undocumented.is_empty(), "docs/cli.md must describe these flags: {undocumented:?}");
+        let missing: Vec<_> = names.iter().filter(|name| !manual.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "docs/cli.md must describe these commands: {missing:?}");
+        let pages = [
+            ("docs/cli.md", manual),
+            ("README.md", include_str!("../../../README.md")),
+            ("docs/gearman.md", include_str!("../../../docs/gearman.md")),
+            ("docs/performance.md", include_str!("../../../docs/performance.md")),
+            ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
+            ("docs/resp.md", include_str!("../../../docs/resp.md")),
+        ];
+        for (page, text) in pages {
+            let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());
+            let named = flags_in(text);
+            let unknown: Vec<_> = named.iter().filter(|flag| !is_known(flag)).collect();
+            assert!(unknown.is_empty(), "{page} names flags that no command has: {unknown:?}");
+        }
+    }
 
     #[test]
     fn clap_accepts_the_command_line() {

@@ -66,7 +66,7 @@ pub async fn each_command_of_a_batch_has_its_own_moment(system: System) -> Check
 }
 
 /// What a batch brings about is heard in its order.
-pub async fn a_batch_is_heard_in_order(system: System) -> Checked {
+pub async fn a_batch_publishes_its_events_in_order(system: System) -> Checked {
     let mut listener = system.listen().await?;
     let batch = vec![
         call(0, put("mail", "j1")),

@@ -21,7 +21,7 @@ async fn tracked_and_running(system: &System, job: Put) -> Result<Listener, Back
 }
 
 /// A subscriber receives events from then on, with increasing positions.
-pub async fn a_listener_hears_what_happens_from_then_on(system: System) -> Checked {
+pub async fn a_subscriber_receives_events_from_then_on(system: System) -> Checked {
     system.at(0, put("mail", "before")).await?;
     let (mut first, mut second) = (system.listen().await?, system.listen().await?);
     system.at(1, put("mail", "a")).await?;
@@ -36,7 +36,7 @@ pub async fn a_listener_hears_what_happens_from_then_on(system: System) -> Check
 }
 
 /// A put that changes nothing publishes no event.
-pub async fn a_put_is_heard_unless_it_changes_nothing(system: System) -> Checked {
+pub async fn a_put_is_published_unless_it_changes_nothing(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.at(0, put("mail", "j1")).await?;
     system.at(1, put("mail", "j1")).await?;
@@ -87,7 +87,7 @@ pub async fn a_requeue_sounds_like_a_put(system: System) -> Checked {
 }
 
 /// Each popped job publishes an event, and a milestone if it is tracked.
-pub async fn a_pop_is_heard_for_each_job(system: System) -> Checked {
+pub async fn a_pop_is_published_for_each_job(system: System) -> Checked {
     system.at(0, put("mail", "plain")).await?;
     let mut listener = tracked(&system, put("mail", "j1")).await?;
     system.pop(1, "mail", "w1", 5).await?;
@@ -101,7 +101,7 @@ pub async fn a_pop_is_heard_for_each_job(system: System) -> Checked {
 }
 
 /// A completion publishes the milestone first, also when the job advances.
-pub async fn a_completion_is_heard_after_its_milestone(system: System) -> Checked {
+pub async fn a_completion_is_published_after_its_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, advance("j1", "w1", "post")).await?;
     let milestone = heard::passed("j1", Milestone::Completed);
@@ -114,7 +114,7 @@ pub async fn a_completion_is_heard_after_its_milestone(system: System) -> Checke
 }
 
 /// A failure is published before its milestone.
-pub async fn a_failure_is_heard_before_its_milestone(system: System) -> Checked {
+pub async fn a_failure_is_published_before_its_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, fail("j1", "w1", "g")).await?;
     let expected = [
@@ -126,7 +126,7 @@ pub async fn a_failure_is_heard_before_its_milestone(system: System) -> Checked 
 }
 
 /// A retry is published, but is no milestone.
-pub async fn a_retry_is_heard_without_a_milestone(system: System) -> Checked {
+pub async fn a_retry_is_published_without_a_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, retry("j1", "w1")).await?;
     listener.heard(&system, [heard::retried("j1", "mail")]).await?;
@@ -134,7 +134,7 @@ pub async fn a_retry_is_heard_without_a_milestone(system: System) -> Checked {
 }
 
 /// A retry beyond the last publishes the milestone first, and names the worker.
-pub async fn a_last_retry_is_heard_as_a_failure(system: System) -> Checked {
+pub async fn a_last_retry_is_published_as_a_failure(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, Put { retries: Some(0), ..put("mail", "j1") }).await?;
     system.at(1, retry("j1", "w1")).await?;
     let expected = [
@@ -146,7 +146,7 @@ pub async fn a_last_retry_is_heard_as_a_failure(system: System) -> Checked {
 }
 
 /// The holder of an expired lock is warned; the take-over that follows is a pop like any other.
-pub async fn an_expired_lock_is_heard_when_it_is_warned_of(system: System) -> Checked {
+pub async fn an_expired_lock_is_published_with_its_warning(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.pop(60, "mail", "w2", 1).await?;
     listener.heard(&system, [heard::passed("j1", Milestone::Stalled), heard::lock_lost("j1", "w1")]).await?;
@@ -157,7 +157,7 @@ pub async fn an_expired_lock_is_heard_when_it_is_warned_of(system: System) -> Ch
 }
 
 /// A job whose lock expired once too often publishes the milestone first, and names its last holder.
-pub async fn an_exhausted_job_is_heard_as_a_failure(system: System) -> Checked {
+pub async fn an_exhausted_job_is_published_as_a_failure(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, Put { retries: Some(0), ..put("mail", "j1") }).await?;
     system.pop(60, "mail", "w2", 1).await?;
     listener.skip(&system).await?;
@@ -171,7 +171,7 @@ pub async fn an_exhausted_job_is_heard_as_a_failure(system: System) -> Checked {
 }
 
 /// Without grace the warning and the take-over are published by one pop, in this order.
-pub async fn without_grace_warning_and_failure_are_heard_in_turn(system: System) -> Checked {
+pub async fn without_grace_warning_and_failure_are_published_in_turn(system: System) -> Checked {
     system.ask(set("grace-period", "0")).await?;
     let mut listener = tracked_and_running(&system, Put { retries: Some(0), ..put("mail", "j1") }).await?;
     system.pop(60, "mail", "w2", 1).await?;
@@ -186,7 +186,7 @@ pub async fn without_grace_warning_and_failure_are_heard_in_turn(system: System)
 }
 
 /// A pop warns of what expired before it hands anything out.
-pub async fn a_warning_is_heard_before_what_the_pop_hands_out(system: System) -> Checked {
+pub async fn a_warning_is_published_before_the_popped_jobs(system: System) -> Checked {
     system.run(0, put("mail", "late"), "w1").await?;
     system.at(1, put("mail", "waiting")).await?;
     let mut listener = system.listen().await?;
@@ -197,7 +197,7 @@ pub async fn a_warning_is_heard_before_what_the_pop_hands_out(system: System) ->
 }
 
 /// A cancellation publishes the queue and the holder, then the milestone.
-pub async fn a_cancellation_is_heard_before_its_milestone(system: System) -> Checked {
+pub async fn a_cancellation_is_published_before_its_milestone(system: System) -> Checked {
     let mut listener = tracked_and_running(&system, put("mail", "j1")).await?;
     system.at(1, cancel(["j1"])).await?;
     let expected = [heard::canceled("j1", "mail", Some("w1")), heard::passed("j1", Milestone::Canceled)];
@@ -207,7 +207,7 @@ pub async fn a_cancellation_is_heard_before_its_milestone(system: System) -> Che
 
 /// Cancellations are published in the order of the arguments, for unknown jobs too, but not for complete
 /// ones.
-pub async fn cancellations_are_heard_as_they_were_named(system: System) -> Checked {
+pub async fn cancellations_are_published_in_the_order_of_the_arguments(system: System) -> Checked {
     system.run(0, put("mail", "done"), "w1").await?;
     system.at(0, complete("done", "w1")).await?;
     system.at(0, put("mail", "a")).await?;
@@ -232,7 +232,7 @@ pub async fn a_timeout_tells_the_holders(system: System) -> Checked {
 }
 
 /// Tracking is published every time, also when it changes nothing.
-pub async fn tracking_is_heard_even_if_it_changes_nothing(system: System) -> Checked {
+pub async fn tracking_is_published_even_if_it_changes_nothing(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
     let mut listener = system.listen().await?;
     for _ in 0..2 {
@@ -247,7 +247,7 @@ pub async fn tracking_is_heard_even_if_it_changes_nothing(system: System) -> Che
 }
 
 /// Setting and unsetting an option is published, also when it changes nothing.
-pub async fn options_are_heard_when_they_are_set_and_unset(system: System) -> Checked {
+pub async fn options_are_published_when_they_are_set_and_unset(system: System) -> Checked {
     let mut listener = system.listen().await?;
     system.ask(set("heartbeat", "30")).await?;
     system.ask(unset("heartbeat")).await?;

@@ -171,7 +171,7 @@ pub async fn too_much_aside_is_refused(system: System) -> Checked {
 }
 
 /// The text of a progress report reaches result waiters unchanged, and is not stored.
-pub async fn what_a_worker_says_is_told_and_not_kept(system: System) -> Checked {
+pub async fn a_progress_text_is_delivered_and_not_stored(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
     let mut listener = system.listen().await?;

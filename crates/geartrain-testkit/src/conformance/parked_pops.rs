@@ -33,7 +33,7 @@ pub async fn a_waiting_worker_gets_a_job_that_is_put(system: System) -> Checked 
 }
 
 /// A put into one queue wakes no pop that is parked on another.
-pub async fn a_job_elsewhere_is_not_for_those_who_wait_here(system: System) -> Checked {
+pub async fn a_put_wakes_no_pop_parked_on_another_queue(system: System) -> Checked {
     let mut waiter = system.waits(pop("mail", "w1"), 600).await?;
     system.now(put("post", "j1")).await?;
     waiter.still_waits(&system).await?;
@@ -218,7 +218,7 @@ pub async fn a_waiting_worker_gets_a_job_however_it_comes(system: System) -> Che
 }
 
 /// Pops stay parked while their queue is paused, and are served when it is resumed.
-pub async fn those_who_wait_for_a_paused_queue_are_served_when_it_resumes(system: System) -> Checked {
+pub async fn pops_parked_on_a_paused_queue_are_served_when_it_resumes(system: System) -> Checked {
     system.now(pause("mail")).await?;
     system.now(put("mail", "j1")).await?;
     let mut waiter = system.waits(pop("mail", "w1"), 600).await?;
@@ -231,7 +231,7 @@ pub async fn those_who_wait_for_a_paused_queue_are_served_when_it_resumes(system
 
 /// Pops stay parked while the concurrency limit is reached, and are served when a slot is free or the limit
 /// rises.
-pub async fn those_who_wait_for_a_full_queue_are_served_when_there_is_a_place(system: System) -> Checked {
+pub async fn pops_parked_at_the_concurrency_limit_are_served_when_a_slot_is_free(system: System) -> Checked {
     system.now(set("mail-max-concurrency", "1")).await?;
     for name in ["a", "b", "c"] {
         system.now(put("mail", name)).await?;
@@ -247,7 +247,7 @@ pub async fn those_who_wait_for_a_full_queue_are_served_when_there_is_a_place(sy
 }
 
 /// A concurrency slot is free, and the holder warned, as soon as the deadline is past.
-pub async fn those_who_wait_for_a_full_queue_are_served_when_a_lock_expires(system: System) -> Checked {
+pub async fn pops_parked_at_the_concurrency_limit_are_served_when_a_lock_expires(system: System) -> Checked {
     system.now(set("mail-max-concurrency", "1")).await?;
     for name in ["a", "b"] {
         system.now(put("mail", name)).await?;

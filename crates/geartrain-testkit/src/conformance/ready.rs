@@ -22,7 +22,7 @@ pub async fn a_ready_wait_of_zero_seconds_is_answered_at_once(system: System) ->
 }
 
 /// One job wakes all ready waits of its queue, and is given to none.
-pub async fn all_who_wait_for_word_are_told(system: System) -> Checked {
+pub async fn one_job_wakes_all_ready_waits_of_its_queue(system: System) -> Checked {
     let first = system.waits_for_word(["mail"], 600).await?;
     let second = system.waits_for_word(["mail"], 600).await?;
     let mut elsewhere = system.waits_for_word(["post"], 600).await?;
@@ -35,7 +35,7 @@ pub async fn all_who_wait_for_word_are_told(system: System) -> Checked {
 }
 
 /// Parked pops are served first; a ready wait returns only if a job is left.
-pub async fn those_who_wait_for_jobs_come_before_those_who_wait_for_word(system: System) -> Checked {
+pub async fn parked_pops_are_served_before_ready_waits(system: System) -> Checked {
     let mut word = system.waits_for_word(["mail"], 600).await?;
     let first = system.waits(pop("mail", "w1"), 600).await?;
     let second = system.waits(pop("mail", "w2"), 600).await?;
@@ -72,7 +72,7 @@ pub async fn word_of_one_queue_is_enough(system: System) -> Checked {
 }
 
 /// A ready wait times out, and not early.
-pub async fn a_wait_for_word_ends_when_its_time_is_over(system: System) -> Checked {
+pub async fn a_ready_wait_times_out(system: System) -> Checked {
     let mut word = system.waits_for_word(["mail"], 30).await?;
     let mut longer = system.waits_for_word(["mail"], 60).await?;
     system.clock.set(29);

@@ -79,7 +79,7 @@ pub async fn a_result_waiter_receives_every_kind_of_failure(system: System) -> C
 }
 
 /// Waiters of one job receive deliveries in the order in which they attached.
-pub async fn those_who_wait_are_told_in_the_order_they_came(system: System) -> Checked {
+pub async fn waiters_receive_messages_in_the_order_they_attached(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 3), "w1").await?;
     for number in [1, 2] {
@@ -218,7 +218,7 @@ pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked 
 }
 
 /// When a result stream is dropped, its waiters are detached.
-pub async fn those_who_wait_leave_with_their_front(system: System) -> Checked {
+pub async fn waiters_are_detached_with_their_stream(system: System) -> Checked {
     let follower = system.follow(1).await?;
     let mut other = system.follow(2).await?;
     system.at(0, fleeting("mail", "a", 1)).await?;
@@ -237,7 +237,7 @@ pub async fn those_who_wait_leave_with_their_front(system: System) -> Checked {
 }
 
 /// Chunks of both kinds go to the waiters and are not stored.
-pub async fn a_chunk_is_told_and_not_kept(system: System) -> Checked {
+pub async fn a_chunk_is_delivered_and_not_stored(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
     let mut listener = system.listen().await?;
@@ -261,7 +261,7 @@ pub async fn a_chunk_without_waiters_is_delivered_to_none(system: System) -> Che
 }
 
 /// Progress is delivered, published and shown, and does not renew the lock.
-pub async fn progress_is_told_heard_and_shown(system: System) -> Checked {
+pub async fn progress_is_delivered_published_and_shown(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
     let mut listener = system.listen().await?;

@@ -396,7 +396,7 @@ pub async fn an_awaited_job_comes_back(system: System) -> Checked {
 }
 
 /// A job that others depend on is not abandoned.
-pub async fn a_fleeting_job_stays_for_those_that_depend_on_it(system: System) -> Checked {
+pub async fn an_orphan_with_dependents_stays(system: System) -> Checked {
     let _follower = system.follow(1).await?;
     system.at(0, fleeting("mail", "a", 1)).await?;
     system.at(0, Put { depends: jids(["a"]), ..put("mail", "b") }).await?;

@@ -194,7 +194,7 @@ pub async fn a_worker_that_came_before_the_first_job_counts(system: System) -> C
 }
 
 /// All that is so is told, what weighs most first.
-pub async fn all_reasons_are_told_in_their_order(system: System) -> Checked {
+pub async fn all_reasons_are_listed_in_their_order(system: System) -> Checked {
     system.ask(set("mail-max-concurrency", "1")).await?;
     system.at(0, limit("mail", rate(1, 1000, 1))).await?;
     system.ask(set("mail-heartbeat", "500")).await?;

@@ -86,7 +86,7 @@ impl Coverage {
             }
         }
         for delivery in deliveries {
-            *self.told.entry(name_of_told(&delivery.item)).or_default() += 1;
+            *self.told.entry(name_of_item(&delivery.item)).or_default() += 1;
         }
     }
 
@@ -233,7 +233,7 @@ const REASONS: [&str; 15] = [
     "Next",
 ];
 
-fn name_of_told(told: &StreamItem) -> &'static str {
+fn name_of_item(told: &StreamItem) -> &'static str {
     match told {
         StreamItem::Chunk(..) => "Chunk",
         StreamItem::Progress { .. } => "Progress",

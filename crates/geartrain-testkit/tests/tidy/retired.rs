@@ -181,9 +181,9 @@ fn lines_fit_a_screen() {
     {
         let mut is_quoted = false;
         for (number, line) in source.lines() {
-            is_quoted ^= source.is(".md") && line.trim_start().starts_with("```");
             let text =
                 if source.is(".rs") { comment(line, "//").trim_start_matches(['/', '!', ' ']) } else { line };
+            is_quoted ^= text.trim_start().starts_with("```");
             let is_table = text.trim_start().starts_with('|');
             // The formatter wraps code and cannot break a string; a link cannot be broken either.
             let is_unbreakable = source.is(".rs") && text.is_empty() || line.contains("https://");
