@@ -341,16 +341,3 @@ async fn a_refusal_quotes_the_server() {
     let expected = format!("this was refused by the Gearman server at {}: ", server.address);
     assert!(refused.starts_with(&expected) && refused.contains("QUEUE_ERROR"), "{refused}");
 }
-
-#[tokio::test]
-async fn a_dropped_backend_closes_all_of_its_connections() {
-    let server = workers::ours().await;
-    let backend = server.connect().await;
-    let mut stream = backend.open_result_stream(WAITER.stream_id).await.unwrap();
-    let options = PutOptions { attach: Some(WAITER), ..PutOptions::default() };
-    jid_of(&backend, with_options(put("resize", "cat"), options)).await;
-    assert!(pop_one(&backend, "other").await.is_none());
-    drop(backend);
-    server.until_connected(0).await;
-    assert!(stream.next().await.is_err());
-}
