@@ -1,4 +1,4 @@
-//! CommitGroup commit: how the effects of executed commands become durable before their replies go out.
+//! Group commit: how the effects of executed commands become durable before their replies go out.
 //!
 //! [`pipeline`] is the engine's side: it turns effects into commit groups, holds the reservation and takes
 //! snapshots. [`queue`] hands the groups to the committer thread, or commits inline when nothing is pending.
