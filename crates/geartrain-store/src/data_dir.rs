@@ -37,8 +37,19 @@ impl DataDir {
 /// which no other user has: its mode is 0700.
 #[derive(Debug)]
 pub(crate) struct DirLock {
-    _directory: Option<File>,
-    _file: Option<File>,
+    directory: Option<File>,
+    file: Option<File>,
+}
+
+impl Drop for DirLock {
+    /// Unlocks explicitly. A child process that was just forked shares the open files until it executes its
+    /// program, and closing our descriptors alone would leave the directory locked until then.
+    fn drop(&mut self) {
+        for file in [&self.file, &self.directory].into_iter().flatten() {
+            // Closing the file unlocks it as well.
+            let _ = file.unlock();
+        }
+    }
 }
 
 impl DirLock {
@@ -48,7 +59,7 @@ impl DirLock {
         let path = lock_path(directory);
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
-        Ok(DirLock { _directory: of_directory, _file: Some(locked(file)?) })
+        Ok(DirLock { directory: of_directory, file: Some(locked(file)?) })
     }
 
     /// Locks a directory without changing anything in it. If there is no lock file, no older program can be
@@ -64,7 +75,7 @@ impl DirLock {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
         };
-        Ok(DirLock { _directory: of_directory, _file: of_file })
+        Ok(DirLock { directory: of_directory, file: of_file })
     }
 }
 
@@ -140,4 +151,25 @@ fn is_ours(directory: &Path) -> std::io::Result<bool> {
         }
     }
     Ok(is_empty)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_lock_is_free_although_a_forked_child_still_shares_its_files() {
+        let directory = std::env::temp_dir().join(format!("geartrain-dir-lock-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let lock = DirLock::exclusive(&directory).unwrap();
+        // What a child inherits at a fork: further descriptors of the same open files.
+        let shared = [&lock.directory, &lock.file].map(|file| file.as_ref().unwrap().try_clone().unwrap());
+        assert!(matches!(DirLock::exclusive(&directory), Err(OpenError::InUse)));
+        drop(lock);
+        let again = DirLock::exclusive(&directory);
+        fs::remove_dir_all(&directory).unwrap();
+        again.unwrap();
+        drop(shared);
+    }
 }
