@@ -9,13 +9,10 @@ use std::sync::Arc;
 use fastrand::Rng;
 use geartrain_store::wal::{Position, Wal, WalError, WalOptions};
 use geartrain_testkit::disk::SimDisk;
-use geartrain_testkit::seeds;
+use geartrain_testkit::{scaled, seeds};
 
 const BLOCK: usize = 4096;
 const HISTORIES: u64 = 3000;
-
-/// Histories with a fault at every operation, which is some eighty times the work.
-const HISTORIES_CUT_EVERYWHERE: u64 = 300;
 
 /// A log, and what it should hold.
 struct Simulation {
@@ -285,6 +282,11 @@ impl Simulation {
     }
 }
 
+/// Histories with a fault at each of their operations in turn.
+fn histories_cut_everywhere() -> u64 {
+    scaled(100, 300)
+}
+
 /// Runs histories, and prints the seed of one that fails.
 fn run_seeds(histories: u64, simulation: impl Fn(u64) -> Counts) -> Counts {
     let mut counts = Counts::default();
@@ -316,12 +318,12 @@ fn synced_batches_survive_random_histories() {
 
 #[test]
 fn synced_batches_survive_a_power_cut_at_any_operation() {
-    run_seeds(HISTORIES_CUT_EVERYWHERE, |seed| at_every_operation(seed, SimDisk::cut_power_after));
+    run_seeds(histories_cut_everywhere(), |seed| at_every_operation(seed, SimDisk::cut_power_after));
 }
 
 #[test]
 fn synced_batches_survive_a_failure_of_any_operation() {
-    run_seeds(HISTORIES_CUT_EVERYWHERE, |seed| at_every_operation(seed, SimDisk::fail_after));
+    run_seeds(histories_cut_everywhere(), |seed| at_every_operation(seed, SimDisk::fail_after));
 }
 
 /// Runs a history once for each of its operations, with a fault injected at that operation.
