@@ -182,7 +182,7 @@ fn in_column(error: &serde_json::Error) -> String {
 
 /// The outcome of a batch.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Tally {
+pub(crate) struct Totals {
     /// Jobs submitted.
     pub(crate) put: u64,
     /// Jobs that existed already and were left unchanged.
@@ -196,7 +196,7 @@ pub(crate) struct Tally {
     pub(crate) errors: Vec<String>,
 }
 
-impl Tally {
+impl Totals {
     fn count(&mut self, line: u64, answer: Answer) {
         match answer {
             Ok(Reply::Put(PutReply::Existing)) => self.existing += 1,
@@ -221,8 +221,8 @@ pub(crate) async fn put_lines(
     mut lines: impl BufRead,
     defaults: &Defaults,
     progress: impl Fn(u64, u64),
-) -> (Tally, Option<Failure>) {
-    let mut tally = Tally::default();
+) -> (Totals, Option<Failure>) {
+    let mut totals = Totals::default();
     let (mut bytes, mut number, mut line) = (0, 0, Vec::new());
     loop {
         // Fill a batch, then send it, even if a bad line ended it.
@@ -253,31 +253,34 @@ pub(crate) async fn put_lines(
             match client.batch(calls).await {
                 Ok(answers) => {
                     for (number, answer) in numbers.into_iter().zip(answers) {
-                        tally.count(number, answer);
+                        totals.count(number, answer);
                     }
                 }
                 Err(error) => {
                     let failure = Failure::from(error);
                     let why =
                         format!("{failure}; it is not known whether lines {first} to {last} were submitted");
-                    return (tally, Some(Failure::Unreachable(why)));
+                    return (totals, Some(Failure::Unreachable(why)));
                 }
             }
-            progress(bytes, tally.put);
+            progress(bytes, totals.put);
         }
         match end {
             None => {}
             Some(None) => break,
             Some(Some(why)) => {
                 let advice = "; nothing was submitted from this line on: fix it and continue from there";
-                return (tally, Some(Failure::Usage(format!("{why}{advice}"))));
+                return (totals, Some(Failure::Usage(format!("{why}{advice}"))));
             }
         }
     }
-    let failure = (tally.refused > 0).then(|| {
-        Failure::Refused(format!("{} refused, the others were submitted", text::count(tally.refused, "line")))
+    let failure = (totals.refused > 0).then(|| {
+        Failure::Refused(format!(
+            "{} refused, the others were submitted",
+            text::count(totals.refused, "line")
+        ))
     });
-    (tally, failure)
+    (totals, failure)
 }
 
 #[cfg(test)]
@@ -384,8 +387,8 @@ mod tests {
             let client = geartrain::connect("memory:").await.unwrap();
             let mut lines = "{\"klass\":\"k\"}\n\n".repeat(1_200);
             lines.push_str("nonsense\n{\"klass\":\"k\"}");
-            let (tally, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
-            assert_eq!(tally.put, 1_200);
+            let (totals, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
+            assert_eq!(totals.put, 1_200);
             let failure = failure.unwrap();
             assert_eq!(failure.exit_code(), 2);
             assert!(failure.to_string().starts_with("line 2401: it is not a JSON object"), "{failure}");
@@ -402,12 +405,12 @@ mod tests {
 {"klass":"k","jid":"b","depends":["b"]}
 {"klass":"k","jid":"a"}
 {"klass":"k","jid":"c"}"#;
-            let (tally, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
-            assert_eq!((tally.put, tally.existing, tally.refused), (2, 1, 1));
+            let (totals, failure) = put_lines(&client, lines.as_bytes(), &defaults(), |_, _| {}).await;
+            assert_eq!((totals.put, totals.existing, totals.refused), (2, 1, 1));
             assert!(
-                tally.errors[0].starts_with("line 2: job b would depend on itself"),
+                totals.errors[0].starts_with("line 2: job b would depend on itself"),
                 "{:?}",
-                tally.errors
+                totals.errors
             );
             assert_eq!(failure.unwrap().exit_code(), 1);
         });

@@ -21,7 +21,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-fn pictures() -> [EncodedSnapshot; 2] {
+fn snapshots() -> [EncodedSnapshot; 2] {
     let lines: Vec<Vec<u8>> = FIXTURE.lines().filter(|line| !line.starts_with('#')).map(unhex).collect();
     let [head, jobs, later_head, later_jobs] = lines.try_into().unwrap();
     [(head, jobs), (later_head, later_jobs)]
@@ -41,9 +41,9 @@ fn ask<O: Operation>(engine: &mut Engine, operation: O) -> O::Reply {
 /// What a job carries beside its payload, and how far it has got.
 fn beyond(engine: &mut Engine, name: &str) -> (Option<Payload>, Option<(u64, u64)>) {
     let job = ask(engine, Get { jid: Jid::new(name).unwrap() }).unwrap();
-    let particulars = job.details.unwrap();
-    let portion = particulars.progress.map(|progress| progress.portion);
-    (particulars.metadata, portion.map(|portion| (portion.part(), portion.whole())))
+    let details = job.details.unwrap();
+    let portion = details.progress.map(|progress| progress.portion);
+    (details.metadata, portion.map(|portion| (portion.part(), portion.whole())))
 }
 
 fn allot(engine: &mut Engine, counter: &str) -> u64 {
@@ -52,13 +52,13 @@ fn allot(engine: &mut Engine, counter: &str) -> u64 {
 
 #[test]
 fn what_was_written_by_version_1_is_read_for_ever_and_written_just_so() {
-    for picture in pictures() {
-        let mut engine = restored(&picture).unwrap();
+    for snapshot in snapshots() {
+        let mut engine = restored(&snapshot).unwrap();
         engine.check().unwrap();
         let (mut head, mut jobs) = (Vec::new(), Vec::new());
         engine.begin_snapshot(&mut head);
         while !engine.continue_snapshot(10, &mut jobs) {}
-        assert_eq!((head, jobs), picture);
+        assert_eq!((head, jobs), snapshot);
         let queue = QueueName::new("mail").unwrap();
         let counts = ask(&mut engine, PriorityCounts { queue });
         assert_eq!(counts, PriorityCountsReply { above: 0, at: 3, below: 0 });
@@ -67,7 +67,7 @@ fn what_was_written_by_version_1_is_read_for_ever_and_written_just_so() {
 
 #[test]
 fn counters_and_what_is_carried_aside_are_there_if_they_were() {
-    let [before, after] = pictures();
+    let [before, after] = snapshots();
     let engine = &mut restored(&before).unwrap();
     assert_eq!((allot(engine, "handles"), allot(engine, "fronts")), (1, 1));
     assert_eq!(beyond(engine, "waiting"), (None, None));
@@ -80,7 +80,7 @@ fn counters_and_what_is_carried_aside_are_there_if_they_were() {
 
 #[test]
 fn damaged_counters_are_refused() {
-    let [(older, _), (head, jobs)] = pictures();
+    let [(older, _), (head, jobs)] = snapshots();
     // Without any of its counters it is the head of another snapshot, and a good one.
     for length in older.len() + 1..head.len() {
         assert!(restored(&(head[..length].to_vec(), jobs.clone())).is_err(), "{length} bytes");
@@ -95,7 +95,7 @@ fn damaged_counters_are_refused() {
 
 #[test]
 fn what_is_carried_aside_belongs_to_what_goes_beyond_qless() {
-    let [(_, _), (head, jobs)] = pictures();
+    let [(_, _), (head, jobs)] = snapshots();
     // The flags of `waiting`, whose jid has seven bytes: those of what goes beyond Qless and of what is
     // carried aside.
     let place = jobs.windows(8).position(|window| window == b"\x07waiting").unwrap() + 9;

@@ -94,18 +94,18 @@ fn directory_of(url: &str) -> Result<PathBuf, Failure> {
 }
 
 fn view(report: &Report) -> Value {
-    let census = &report.memory;
+    let memory = &report.memory;
     json!({
         "jobs": {
-            "scheduled": census.scheduled,
-            "depends": census.depends,
-            "waiting": census.waiting,
-            "running": census.running,
-            "complete": census.complete,
-            "failed": census.failed,
+            "scheduled": memory.scheduled,
+            "depends": memory.depends,
+            "waiting": memory.waiting,
+            "running": memory.running,
+            "complete": memory.complete,
+            "failed": memory.failed,
         },
-        "queues": census.queues,
-        "recurring": census.recurring,
+        "queues": memory.queues,
+        "recurring": memory.recurring,
         "checkpoint_bytes": report.checkpoint_bytes,
         "log_segments": report.log_segments,
         "log_bytes": report.log_bytes,
@@ -118,20 +118,20 @@ fn view(report: &Report) -> Value {
 }
 
 fn rows(report: &Report) -> Vec<[Cell; 2]> {
-    let census = &report.memory;
+    let memory = &report.memory;
     let states = [
-        ("waiting", census.waiting),
-        ("running", census.running),
-        ("scheduled", census.scheduled),
-        ("depends", census.depends),
-        ("failed", census.failed),
-        ("complete", census.complete),
+        ("waiting", memory.waiting),
+        ("running", memory.running),
+        ("scheduled", memory.scheduled),
+        ("depends", memory.depends),
+        ("failed", memory.failed),
+        ("complete", memory.complete),
     ];
     let number = |what: &str, number| [Cell::from(what), Cell::number(number)];
-    let mut rows = vec![number("jobs", census.jobs())];
+    let mut rows = vec![number("jobs", memory.jobs())];
     rows.extend(states.map(|(name, jobs)| [Cell::state(name), Cell::number(jobs)]));
-    rows.push(number("queues", census.queues));
-    rows.push(number("recurring jobs", census.recurring));
+    rows.push(number("queues", memory.queues));
+    rows.push(number("recurring jobs", memory.recurring));
     rows.push([Cell::from("checkpoint"), Cell::right(size(report.checkpoint_bytes))]);
     rows.push([Cell::from("log"), Cell::right(size(report.log_bytes))]);
     rows.push(number("log segments", report.log_segments));

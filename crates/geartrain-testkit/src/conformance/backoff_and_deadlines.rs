@@ -84,17 +84,17 @@ pub async fn a_backoff_begins_anew_with_a_put(system: System) -> Checked {
 /// A pop says until when the attempt must be over, and no heartbeat changes that.
 pub async fn heartbeats_do_not_move_the_deadline(system: System) -> Checked {
     system.at(0, limited("a", 100)).await?;
-    assert_eq!(system.particulars("a").await?.deadline, None);
+    assert_eq!(system.details("a").await?.deadline, None);
     let popped = system.take(10, "mail", "w1").await?;
-    let deadline = popped.details.and_then(|particulars| particulars.deadline);
+    let deadline = popped.details.and_then(|details| details.deadline);
     assert_eq!((deadline, popped.lock.expires), (Some(moment(110)), moment(70)));
     assert_eq!(system.at(60, heartbeat("a", "w1")).await?, moment(120));
-    assert_eq!(system.particulars("a").await?.deadline, Some(moment(110)));
+    assert_eq!(system.details("a").await?.deadline, Some(moment(110)));
     system.tick(109.9).await?;
     assert_eq!(system.state("a").await?, StateName::Running);
     system.tick(110).await?;
     assert_eq!(system.state("a").await?, StateName::Waiting);
-    assert_eq!(system.particulars("a").await?.deadline, None);
+    assert_eq!(system.details("a").await?.deadline, None);
     Ok(())
 }
 
@@ -118,7 +118,7 @@ pub async fn an_attempt_past_its_deadline_is_retried(system: System) -> Checked 
     let late = Complete::new(jid("a"), holding(&popped));
     system.refuses(31, late, no::lock("a", StateName::Waiting)).await?;
     let second = system.take(40, "mail", "w2").await?;
-    assert_eq!(second.details.and_then(|particulars| particulars.deadline), Some(moment(70)));
+    assert_eq!(second.details.and_then(|details| details.deadline), Some(moment(70)));
     Ok(())
 }
 
@@ -173,14 +173,14 @@ pub async fn the_shorter_deadline_counts(system: System) -> Checked {
         ("e", other(put("mail", "e")), 5),
     ] {
         let popped = system.run(0, job, "w1").await?;
-        let deadline = popped.details.and_then(|particulars| particulars.deadline);
+        let deadline = popped.details.and_then(|details| details.deadline);
         assert_eq!(deadline, Some(moment(expected)), "{name}");
     }
     let popped = system.run(0, put("post", "elsewhere"), "w1").await?;
     assert_eq!(popped.details, None);
     system.at(0, can("w2", "mail", Some("k"))).await?;
     let popped = system.run(0, limited("f", 30), "w2").await?;
-    assert_eq!(popped.details.and_then(|particulars| particulars.deadline), Some(moment(30)));
+    assert_eq!(popped.details.and_then(|details| details.deadline), Some(moment(30)));
     Ok(())
 }
 
@@ -189,7 +189,7 @@ pub async fn a_take_over_has_a_deadline_of_its_own(system: System) -> Checked {
     system.ask(set("grace-period", "0")).await?;
     system.run(0, limited("a", 100), "w1").await?;
     assert_eq!(system.pop(60, "mail", "w2", 1).await?, ["a"]);
-    assert_eq!(system.particulars("a").await?.deadline, Some(moment(160)));
+    assert_eq!(system.details("a").await?.deadline, Some(moment(160)));
     system.tick(100).await?;
     assert_eq!(system.job("a").await?.qless.worker, Some(worker("w2")));
     Ok(())
@@ -354,7 +354,7 @@ pub async fn a_tick_counts_all_that_it_does(system: System) -> Checked {
     assert_eq!(system.state("late").await?, StateName::Waiting);
     assert_eq!(system.state("expired").await?, StateName::Failed);
     assert_eq!(system.ask(GetResult { jid: jid("complete") }).await?, None);
-    assert_eq!(system.able("mail", None).await?, 0);
+    assert_eq!(system.capable_workers("mail", None).await?, 0);
     assert_eq!(system.tick(1000).await?, TickReply { done: 0, next: None });
     Ok(())
 }

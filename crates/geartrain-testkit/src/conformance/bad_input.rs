@@ -479,7 +479,7 @@ pub async fn bad_portions_chances_and_backoffs_cannot_be_written_down(system: Sy
     }
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     system.at(1, progress("a", holding(&popped), u64::MAX, u64::MAX)).await?;
-    let most = system.particulars("a").await?.progress.map(|progress| progress.portion.percent());
+    let most = system.details("a").await?.progress.map(|progress| progress.portion.percent());
     assert_eq!(most, Some(100));
     Ok(())
 }

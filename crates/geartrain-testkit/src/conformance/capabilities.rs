@@ -19,10 +19,10 @@ pub async fn a_roll_call_counts_each_worker_once(system: System) -> Checked {
     system.at(0, can("w2", "mail", Some("k"))).await?;
     system.at(0, can("w3", "mail", None)).await?;
     system.at(0, can("w4", "post", Some("k"))).await?;
-    assert_eq!(system.able("mail", Some("k")).await?, 3);
-    assert_eq!(system.able("mail", Some("other")).await?, 2);
-    assert_eq!(system.able("mail", None).await?, 3);
-    assert_eq!(system.able("post", Some("k")).await?, 1);
+    assert_eq!(system.capable_workers("mail", Some("k")).await?, 3);
+    assert_eq!(system.capable_workers("mail", Some("other")).await?, 2);
+    assert_eq!(system.capable_workers("mail", None).await?, 3);
+    assert_eq!(system.capable_workers("post", Some("k")).await?, 1);
     Ok(())
 }
 
@@ -32,7 +32,7 @@ pub async fn a_roll_call_without_announcements_finds_no_worker(system: System) -
     system.at(0, can("w1", "mail", Some("k"))).await?;
     let call = RollCall { queue: queue("mail"), klass: Some(klass("other")) };
     assert_eq!(system.ignores(1, call).await?, 0);
-    assert_eq!(system.able("post", None).await?, 0);
+    assert_eq!(system.capable_workers("post", None).await?, 0);
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub async fn a_worker_may_change_what_it_can_do(system: System) -> Checked {
     assert_eq!(abilities().await?, [slow]);
     system.at(5, announce("w1", AnnounceChange::Only(vec![]))).await?;
     assert!(abilities().await?.is_empty());
-    assert_eq!(system.able("mail", None).await?, 0);
+    assert_eq!(system.capable_workers("mail", None).await?, 0);
     Ok(())
 }
 
@@ -118,17 +118,17 @@ pub async fn a_silent_worker_no_longer_counts(system: System) -> Checked {
     system.at(100, can("w1", "mail", None)).await?;
     let mut listener = system.listen().await?;
     system.tick(160).await?;
-    assert_eq!(system.able("mail", None).await?, 1);
+    assert_eq!(system.capable_workers("mail", None).await?, 1);
     listener.heard(&system, []).await?;
     system.tick(160.5).await?;
     listener.heard(&system, [heard::worker_gone("w1")]).await?;
-    assert_eq!(system.able("mail", None).await?, 0);
+    assert_eq!(system.capable_workers("mail", None).await?, 0);
     assert_eq!(system.workers(161).await?, ["w1"]);
     system.refuses(161, called("mail", "a"), no::body_can("mail", "k")).await?;
     system.tick(162).await?;
     listener.heard(&system, []).await?;
     system.at(170, can("w1", "mail", None)).await?;
-    assert_eq!(system.able("mail", None).await?, 1);
+    assert_eq!(system.capable_workers("mail", None).await?, 1);
     Ok(())
 }
 
@@ -140,9 +140,9 @@ pub async fn a_worker_that_shows_signs_of_life_counts(system: System) -> Checked
     system.pop(150, "elsewhere", "pops", 1).await?;
     system.at(150, cannot("announces", "post", None)).await?;
     system.tick(200).await?;
-    assert_eq!(system.able("mail", None).await?, 2);
+    assert_eq!(system.capable_workers("mail", None).await?, 2);
     system.tick(211).await?;
-    assert_eq!(system.able("mail", None).await?, 0);
+    assert_eq!(system.capable_workers("mail", None).await?, 0);
     Ok(())
 }
 
@@ -152,11 +152,11 @@ pub async fn abilities_end_with_their_worker(system: System) -> Checked {
         system.at(0, can(by, "mail", None)).await?;
     }
     system.at(1, gone("gone")).await?;
-    assert_eq!(system.able("mail", None).await?, 2);
+    assert_eq!(system.capable_workers("mail", None).await?, 2);
     system.at(1, ForgetWorkers { workers: vec![worker("forgotten")] }).await?;
-    assert_eq!(system.able("mail", None).await?, 1);
+    assert_eq!(system.capable_workers("mail", None).await?, 1);
     assert_eq!(system.workers(100_000).await?, NONE);
-    assert_eq!(system.able("mail", None).await?, 0);
+    assert_eq!(system.capable_workers("mail", None).await?, 0);
     assert_eq!(system.ask(Announced { worker: None }).await?, []);
     Ok(())
 }
@@ -171,6 +171,6 @@ pub async fn too_many_abilities_are_refused(system: System) -> Checked {
     system.at(1, announce("w1", AnnounceChange::Can(many(1024)))).await?;
     system.at(2, cannot("w1", "q0", None)).await?;
     system.at(3, can("w1", "one-more", None)).await?;
-    assert_eq!(system.able("one-more", Some("k")).await?, 1);
+    assert_eq!(system.capable_workers("one-more", Some("k")).await?, 1);
     Ok(())
 }

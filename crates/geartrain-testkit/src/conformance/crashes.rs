@@ -103,8 +103,8 @@ pub async fn the_jobs_of_a_dead_worker_come_back(system: System) -> Checked {
         let job = system.job(name).await?;
         assert_eq!((job.state, job.remaining), (JobState::Waiting, 4));
         assert_eq!(job.history.last(), Some(&entry(5, died("w1"))));
-        let particulars = job.details.ok_or("it has crashed")?;
-        assert_eq!((particulars.crashes, particulars.evidence.as_deref()), (1, Some("signal 9")));
+        let details = job.details.ok_or("it has crashed")?;
+        assert_eq!((details.crashes, details.evidence.as_deref()), (1, Some("signal 9")));
     }
     assert_eq!(system.state("other").await?, StateName::Running);
     assert_eq!(system.workers(6).await?, ["w2"]);
@@ -190,7 +190,7 @@ pub async fn a_job_whose_workers_die_is_set_aside(system: System) -> Checked {
     for (now, evidence) in [(1, "signal 6"), (2, "signal 9")] {
         system.take(now, "mail", "w1").await?;
         assert_eq!(texts(system.at(now, dies("w1", evidence)).await?), ["a"]);
-        assert_eq!(system.particulars("a").await?.evidence.as_deref(), Some(evidence));
+        assert_eq!(system.details("a").await?.evidence.as_deref(), Some(evidence));
     }
     system.take(3, "mail", "w1").await?;
     let mut listener = system.listen().await?;
@@ -235,7 +235,7 @@ pub async fn how_many_workers_may_die_can_be_set(system: System) -> Checked {
     }
     let job = system.job("b").await?;
     assert_eq!((job.state, job.remaining), (JobState::Waiting, 40));
-    assert_eq!(job.details.map(|particulars| particulars.crashes), Some(10));
+    assert_eq!(job.details.map(|details| details.crashes), Some(10));
     Ok(())
 }
 
@@ -250,7 +250,7 @@ pub async fn a_job_tried_without_end_is_not_set_aside(system: System) -> Checked
     }
     let job = system.job("a").await?;
     assert_eq!((job.state, job.remaining), (JobState::Waiting, i64::from(RETRIES_MAX) - 5));
-    assert_eq!(job.details.map(|particulars| particulars.crashes), Some(5));
+    assert_eq!(job.details.map(|details| details.crashes), Some(5));
 
     system
         .run(6, Put { queue: queue("post"), retries: Some(RETRIES_MAX - 1), ..put("mail", "b") }, "w1")
@@ -300,8 +300,8 @@ pub async fn crashes_are_counted_across_attempts(system: System) -> Checked {
     system.at(5, advance("a", "w2", "post")).await?;
     system.take(6, "post", "w2").await?;
     system.at(7, dies("w2", "signal 6")).await?;
-    let particulars = system.particulars("a").await?;
-    assert_eq!((particulars.crashes, particulars.evidence.as_deref()), (2, Some("signal 6")));
+    let details = system.details("a").await?;
+    assert_eq!((details.crashes, details.evidence.as_deref()), (2, Some("signal 6")));
     Ok(())
 }
 
@@ -322,8 +322,8 @@ pub async fn what_is_put_back_begins_anew(system: System) -> Checked {
     system.run(0, on_terms(put("mail", "a"), once), "w1").await?;
     system.at(1, gone("w1")).await?;
     system.at(2, unfail("mail", "crashed-mail", 1)).await?;
-    let particulars = system.particulars("a").await?;
-    assert_eq!((particulars.crashes, particulars.crashes_max), (0, Some(1)));
+    let details = system.details("a").await?;
+    assert_eq!((details.crashes, details.crashes_max), (0, Some(1)));
     let late = PutOptions { expires: Some(moment(5)), ..PutOptions::default() };
     system.at(2, on_terms(put("late", "b"), late)).await?;
     assert_eq!(system.pop(6, "late", "w1", 1).await?, [""; 0]);
@@ -340,7 +340,7 @@ pub async fn too_much_evidence_is_refused(system: System) -> Checked {
     too_large(system.at(1, dies("unknown", &"x".repeat(4_097))).await, "evidence");
     assert_eq!(system.snapshot(1.0).await?, before);
     system.at(1, dies("w1", &"x".repeat(4_096))).await?;
-    assert_eq!(system.particulars("a").await?.evidence.map(|evidence| evidence.len()), Some(4_096));
+    assert_eq!(system.details("a").await?.evidence.map(|evidence| evidence.len()), Some(4_096));
     Ok(())
 }
 

@@ -75,7 +75,7 @@ pub async fn the_longest_functions_work(system: System) -> Checked {
     assert_eq!(system.stats(&long, 7).await?.failures, 4);
 
     system.at(8, can("w2", &long, Some(&long))).await?;
-    assert_eq!(system.able(&long, Some(&long)).await?, 1);
+    assert_eq!(system.capable_workers(&long, Some(&long)).await?, 1);
     let announced = system.ask(Announced { worker: Some(worker("w2")) }).await?;
     assert_eq!(announced[0].capabilities, [ability(&long, Some(&long))]);
     system.at(8, recur(&long, "r", 60)).await?;
@@ -108,12 +108,12 @@ pub async fn what_is_carried_aside_stays_with_the_job(system: System) -> Checked
     {
         let popped = system.run(0, with_aside(name, bytes), name).await?;
         assert_eq!(popped.payload, "{}".into());
-        let aside = popped.details.and_then(|particulars| particulars.metadata);
+        let aside = popped.details.and_then(|details| details.metadata);
         assert_eq!(aside, Some(bytes.into()), "{name}");
-        assert_eq!(system.particulars(name).await?.metadata, aside, "{name}");
+        assert_eq!(system.details(name).await?.metadata, aside, "{name}");
     }
     let aside =
-        async || -> Result<Option<Payload>, Unexpected> { Ok(system.particulars("text").await?.metadata) };
+        async || -> Result<Option<Payload>, Unexpected> { Ok(system.details("text").await?.metadata) };
     let sum = Some(Payload::from("sum"));
     system.at(1, retry("text", "text")).await?;
     assert_eq!(aside().await?, sum);
@@ -125,7 +125,7 @@ pub async fn what_is_carried_aside_stays_with_the_job(system: System) -> Checked
     system.at(3, unfail("mail", "g", 1)).await?;
     assert_eq!(aside().await?, sum);
     let popped = system.take(4, "mail", "w1").await?;
-    assert_eq!(popped.details.and_then(|particulars| particulars.metadata), sum);
+    assert_eq!(popped.details.and_then(|details| details.metadata), sum);
     Ok(())
 }
 
@@ -134,11 +134,11 @@ pub async fn a_job_put_again_carries_what_the_new_terms_say(system: System) -> C
     let again = |job: Put| Put { existing: Existing::Replace, ..job };
     system.at(0, with_aside("a", b"old")).await?;
     system.at(1, put_again("mail", "a")).await?;
-    assert_eq!(system.particulars("a").await?.metadata, Some("old".into()));
+    assert_eq!(system.details("a").await?.metadata, Some("old".into()));
     system.at(2, again(with_aside("a", b"new"))).await?;
-    assert_eq!(system.particulars("a").await?.metadata, Some("new".into()));
+    assert_eq!(system.details("a").await?.metadata, Some("new".into()));
     system.at(3, again(unique("mail", "a", "key"))).await?;
-    assert_eq!(system.particulars("a").await?.metadata, None);
+    assert_eq!(system.details("a").await?.metadata, None);
     Ok(())
 }
 
@@ -154,8 +154,8 @@ pub async fn what_a_put_that_joins_carries_is_dropped(system: System) -> Checked
     for aside in [Some("second".into()), None] {
         assert_eq!(system.at(1, with("b", aside)).await?, PutReply::Coalesced { jid: jid("a") });
     }
-    let particulars = system.particulars("a").await?;
-    assert_eq!((particulars.submissions, particulars.metadata), (3, Some("first".into())));
+    let details = system.details("a").await?;
+    assert_eq!((details.submissions, details.metadata), (3, Some("first".into())));
     Ok(())
 }
 
@@ -178,7 +178,7 @@ pub async fn a_progress_text_is_delivered_and_not_stored(system: System) -> Chec
     let said = [Some(Payload::from("half")), Some("".into()), Some((&[0xff, 0][..]).into()), None];
     for said in said.clone() {
         system.at(1, Progress { text: said, ..progress("a", holding(&popped), 1, 2) }).await?;
-        assert_eq!(system.particulars("a").await?.progress, Some(portion(1, 2)));
+        assert_eq!(system.details("a").await?.progress, Some(portion(1, 2)));
     }
     let told = |said| StreamItem::Progress { progress: portion(1, 2), text: said };
     let delivery = |said| StreamMessage { waiter: waiter(1), jid: jid("a"), item: told(said) };
@@ -208,7 +208,7 @@ pub async fn progress_is_shown_as_it_was_said(system: System) -> Checked {
     assert_eq!(as_said.map(|said| said.portion.percent()), [0, 100, 0, 100, 0]);
     for further in as_said {
         system.at(1, Progress::new(jid("a"), holding(&popped), further)).await?;
-        assert_eq!(system.particulars("a").await?.progress, Some(further));
+        assert_eq!(system.details("a").await?.progress, Some(further));
         let status = system.ask(status("a")).await?.ok_or("an unfinished job has a status")?;
         assert_eq!(status.progress, Some(further));
     }

@@ -113,7 +113,7 @@ pub async fn a_job_that_advances_has_not_ended(system: System) -> Checked {
     system.at(1, on).await?;
     follower.told(&system, []).await?;
     assert_eq!(system.at(1, GetResult { jid: jid("a") }).await?, None);
-    assert_eq!(system.particulars("a").await?.attached, 1);
+    assert_eq!(system.details("a").await?.attached, 1);
     system.take(2, "post", "w2").await?;
     system.at(3, complete_with("a", "w2", 4, "whole")).await?;
     follower.told(&system, [told::ended(1, "a", JobEnding::Completed, 4, "whole")]).await?;
@@ -155,7 +155,7 @@ pub async fn a_put_that_keeps_an_unfinished_job_attaches_to_it(system: System) -
     let mut follower = system.follow(1).await?;
     system.run(0, put("mail", "a"), "w1").await?;
     assert_eq!(system.at(1, awaited("mail", "a", 1)).await?, PutReply::Existing);
-    assert_eq!(system.particulars("a").await?.attached, 1);
+    assert_eq!(system.details("a").await?.attached, 1);
     assert_eq!(system.ignores(1, awaited("mail", "a", 1)).await?, PutReply::Existing);
     system.at(2, complete("a", "w1")).await?;
     assert_eq!(system.ignores(3, awaited("mail", "a", 1)).await?, PutReply::Existing);
@@ -194,7 +194,7 @@ pub async fn a_detached_waiter_receives_nothing_more(system: System) -> Checked 
     for waiter in all {
         system.at(0, Attach { jid: jid("a"), waiter }).await?;
     }
-    assert_eq!(system.particulars("a").await?.attached, 5);
+    assert_eq!(system.details("a").await?.attached, 5);
     let gone = |who| Detach { scope: who };
     assert_eq!(system.ignores(1, gone(DetachScope::One(someone(1, 9, 9)))).await?, 0);
     assert_eq!(system.at(1, gone(DetachScope::One(all[1]))).await?, 1);
@@ -266,10 +266,10 @@ pub async fn progress_is_delivered_published_and_shown(system: System) -> Checke
     let popped = system.run(0, awaited("mail", "a", 1), "w1").await?;
     let mut listener = system.listen().await?;
     system.at(1, progress("a", holding(&popped), 1, 4)).await?;
-    assert_eq!(system.particulars("a").await?.progress, Some(portion(1, 4)));
+    assert_eq!(system.details("a").await?.progress, Some(portion(1, 4)));
     let further = Progressed { seconds_left: Some(9), ..portion(4, 4) };
     system.at(30, Progress::new(jid("a"), held_by("w1"), further)).await?;
-    assert_eq!(system.particulars("a").await?.progress, Some(further));
+    assert_eq!(system.details("a").await?.progress, Some(further));
     let event = |progress| Event::Progress { jid: jid("a"), progress };
     listener.heard(&system, [event(portion(1, 4)), event(further)]).await?;
     let last = StreamMessage {
@@ -288,10 +288,10 @@ pub async fn progress_is_delivered_published_and_shown(system: System) -> Checke
 pub async fn progress_needs_no_terms(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     system.at(1, progress("a", holding(&popped), 0, 1)).await?;
-    assert_eq!(system.particulars("a").await?.progress, Some(portion(0, 1)));
+    assert_eq!(system.details("a").await?.progress, Some(portion(0, 1)));
     system.at(2, retry("a", "w1")).await?;
     let after = system.job("a").await?.details;
-    assert_eq!(after.and_then(|particulars| particulars.progress), None);
+    assert_eq!(after.and_then(|details| details.progress), None);
     Ok(())
 }
 
@@ -328,7 +328,7 @@ pub async fn progress_ends_with_its_attempt(system: System) -> Checked {
     system.pop(60, "mail", "w2", 9).await?;
     for name in names {
         let after = system.job(name).await?.details;
-        assert_eq!(after.and_then(|particulars| particulars.progress), None, "{name}");
+        assert_eq!(after.and_then(|details| details.progress), None, "{name}");
     }
     assert_eq!(system.job("silent").await?.qless.worker, Some(worker("w2")));
     Ok(())

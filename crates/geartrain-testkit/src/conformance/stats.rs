@@ -17,7 +17,7 @@ async fn wait_for(system: &System, now: f64, name: &str, wait: f64) -> Checked {
     Ok(())
 }
 
-/// A day on which nothing happened has nothing in it, in 148 places.
+/// A day without jobs is empty in all 148 buckets.
 pub async fn a_quiet_day_has_empty_figures(system: System) -> Checked {
     let quiet = Summary { count: 0, mean: 0.0, std: 0.0, histogram: vec![0; 148] };
     let expected = StatsReply { wait: quiet.clone(), run: quiet, retries: 0, failed: 0, failures: 0 };

@@ -253,9 +253,9 @@ impl System {
     }
 
     /// The details of a job that must exist.
-    pub(crate) async fn particulars(&self, name: &str) -> Result<JobDetails, Surprise> {
-        let particulars = self.job(name).await?.details;
-        Ok(*particulars.ok_or_else(|| format!("there is nothing particular about job {name}"))?)
+    pub(crate) async fn details(&self, name: &str) -> Result<JobDetails, Surprise> {
+        let details = self.job(name).await?.details;
+        Ok(*details.ok_or_else(|| format!("there is nothing particular about job {name}"))?)
     }
 
     /// Runs ticks until nothing is due.
@@ -270,7 +270,7 @@ impl System {
     }
 
     /// How many workers can do a klass in a queue.
-    pub(crate) async fn able(&self, name: &str, kind: Option<&str>) -> Result<u64, BackendError> {
+    pub(crate) async fn capable_workers(&self, name: &str, kind: Option<&str>) -> Result<u64, BackendError> {
         self.ask(RollCall { queue: queue(name), klass: kind.map(klass) }).await
     }
 
@@ -425,7 +425,7 @@ impl Listener {
         Ok(self.last.ok_or("nothing was heard yet")?)
     }
 
-    /// Exactly these events have happened since the last look, in this order.
+    /// Exactly these events were published since the last call, in this order.
     ///
     /// An option is set to mark the end, so that a missing event is noticed rather than waited for.
     pub(crate) async fn heard<const N: usize>(
@@ -437,20 +437,20 @@ impl Listener {
         Ok(())
     }
 
-    /// All that has happened since the last look.
+    /// All events since the last call.
     pub(crate) async fn all(&mut self, system: &System) -> Result<Vec<Event>, Surprise> {
         system.ask(set("end-of-events", "here")).await?;
         let end = Event::ConfigSet { option: "end-of-events".into(), value: "here".into() };
-        let mut happened = Vec::new();
+        let mut events = Vec::new();
         loop {
             match self.next(system).await? {
-                event if event == end => return Ok(happened),
-                event => happened.push(event),
+                event if event == end => return Ok(events),
+                event => events.push(event),
             }
         }
     }
 
-    /// Forgets what has happened until now.
+    /// Discards all events until now.
     pub(crate) async fn skip(&mut self, system: &System) -> Result<(), Surprise> {
         system.ask(set("end-of-events", "skipped")).await?;
         let end = Event::ConfigSet { option: "end-of-events".into(), value: "skipped".into() };

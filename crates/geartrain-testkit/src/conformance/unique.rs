@@ -13,7 +13,7 @@ pub async fn a_second_put_with_a_key_joins_the_first(system: System) -> Checked 
         assert!(!system.has(name).await?);
         listener.heard(&system, [heard::coalesced("a", "mail", submissions)]).await?;
     }
-    assert_eq!(system.particulars("a").await?.submissions, 3);
+    assert_eq!(system.details("a").await?.submissions, 3);
     assert_eq!(system.pop(2, "mail", "w1", 5).await?, ["a"]);
     Ok(())
 }
@@ -102,7 +102,7 @@ pub async fn a_job_put_again_is_never_joined_to_another(system: System) -> Check
         let again = Put { existing, ..unique("mail", "b", "report") };
         assert_eq!(system.at(1, again).await?, PutReply::Replaced);
     }
-    assert_eq!(system.particulars("a").await?.submissions, 1);
+    assert_eq!(system.details("a").await?.submissions, 1);
     assert_eq!(system.at(2, unique("mail", "c", "report")).await?, PutReply::Coalesced { jid: jid("a") });
     system.at(3, cancel(["a"])).await?;
     assert_eq!(system.at(4, unique("mail", "c", "report")).await?, PutReply::Created);
@@ -175,11 +175,11 @@ pub async fn joining_adds_a_waiter_and_the_better_promises(system: System) -> Ch
     system.at(0, on_terms(put("mail", "a"), first(1, Some(seconds(60))))).await?;
     system.at(1, on_terms(put("mail", "b"), first(2, Some(seconds(90))))).await?;
     system.at(2, on_terms(put("mail", "c"), first(3, Some(seconds(30))))).await?;
-    let now = system.particulars("a").await?;
+    let now = system.details("a").await?;
     assert_eq!((now.submissions, now.attached, now.result_ttl), (3, 3, Some(seconds(90))));
     assert_eq!(now.orphan_policy, OrphanPolicy::WhileAwaited);
     system.at(3, unique("mail", "d", "report")).await?;
-    let now = system.particulars("a").await?;
+    let now = system.details("a").await?;
     assert_eq!((now.submissions, now.attached, now.orphan_policy), (4, 3, OrphanPolicy::Always));
     for number in 1..=3 {
         assert_eq!(system.at(4, leave(number)).await?, 1);
@@ -252,11 +252,11 @@ pub async fn a_job_is_on_the_terms_that_it_was_put_on(system: System) -> Checked
         crashes_max: Some(2),
         ..JobDetails::default()
     };
-    assert_eq!(system.particulars("a").await?, expected);
+    assert_eq!(system.details("a").await?, expected);
     let popped = system.take(10, "mail", "w1").await?;
     let running = JobDetails { deadline: Some(moment(30)), ..expected };
     assert_eq!(popped.details.as_deref(), Some(&running));
-    assert_eq!(system.particulars("a").await?, running);
+    assert_eq!(system.details("a").await?, running);
     Ok(())
 }
 
@@ -272,12 +272,12 @@ pub async fn a_job_put_again_has_the_new_terms_or_keeps_its_own(system: System) 
     system.at(2, WorkerLost { worker: worker("w1"), evidence: Some("signal 9".into()) }).await?;
     for again in [put_again("mail", "a"), on_terms(put_again("mail", "a"), PutOptions::default())] {
         system.at(3, again).await?;
-        let kept = system.particulars("a").await?;
+        let kept = system.details("a").await?;
         assert_eq!((kept.submissions, kept.crashes, kept.crashes_max), (2, 0, Some(9)));
         assert_eq!(kept.unique, Some(key("old")));
     }
     assert_eq!(system.at(4, on_terms(put_again("mail", "a"), terms("new", None))).await?, PutReply::Replaced);
-    let new = system.particulars("a").await?;
+    let new = system.details("a").await?;
     assert_eq!((new.submissions, new.crashes, new.crashes_max), (1, 0, None));
     assert_eq!(system.at(5, unique("mail", "c", "old")).await?, PutReply::Created);
     assert_eq!(system.at(5, unique("mail", "d", "new")).await?, PutReply::Coalesced { jid: jid("a") });
@@ -289,9 +289,9 @@ pub async fn a_job_put_again_keeps_its_waiters(system: System) -> Checked {
     let mut follower = system.follow(1).await?;
     system.at(0, awaited("mail", "a", 1)).await?;
     system.at(1, put_again("mail", "a")).await?;
-    assert_eq!(system.particulars("a").await?.attached, 1);
+    assert_eq!(system.details("a").await?.attached, 1);
     system.at(2, Put { existing: Existing::Replace, ..awaited("post", "a", 2) }).await?;
-    assert_eq!(system.particulars("a").await?.attached, 2);
+    assert_eq!(system.details("a").await?.attached, 2);
     system.take(3, "post", "w1").await?;
     system.at(4, complete("a", "w1")).await?;
     follower.told(&system, [told::completed(1, "a"), told::completed(2, "a")]).await?;

@@ -199,14 +199,14 @@ fn agrees(
         let queue = job.queue.clone().filter(|_| around.is_some_and(|around| around.paused));
         queue.map(|queue| Reason::Paused { queue })
     };
-    let particulars = job.details.as_deref();
+    let details = job.details.as_deref();
     match &job.state {
         JobState::Complete { at } => is(vec![Reason::Complete { at: *at }]),
         JobState::Failed { failure: Failure { group, message, .. } } => {
             let own = job.queue.as_ref().map(|queue| format!("crashed-{queue}"));
-            let crashes = particulars.map_or(0, |particulars| particulars.crashes);
+            let crashes = details.map_or(0, |details| details.crashes);
             is(vec![if own.as_deref() == Some(group.as_str()) && crashes > 0 {
-                let evidence = particulars.and_then(|particulars| particulars.evidence.clone());
+                let evidence = details.and_then(|details| details.evidence.clone());
                 Reason::SetAside { group: group.clone(), crashes, evidence }
             } else {
                 Reason::Failed { group: group.clone(), message: message.clone() }
@@ -298,7 +298,7 @@ fn may_start(
         last = rank;
     }
     assert!(last > 0, "{} has no reason", job.jid);
-    let expires = job.details.as_ref().and_then(|particulars| particulars.expires);
+    let expires = job.details.as_ref().and_then(|details| details.expires);
     assert_eq!(expired, expires.filter(|at| *at < now), "{} at {now}: {told:?}", job.jid);
     assert_eq!(halted, paused, "{}: {told:?}", job.jid);
     assert!(no_worker || able > 0 || around.ever_asked, "{} has no worker: {told:?}", job.jid);

@@ -181,7 +181,7 @@ impl Model {
             retries: job.retries,
             remaining: job.remaining,
             lock: Lock { worker: pop.worker.clone(), token, expires: deadline },
-            details: self.particulars(jid),
+            details: self.details(jid),
             job: if pop.whole { self.view(jid).map(Box::new) } else { None },
         }
     }

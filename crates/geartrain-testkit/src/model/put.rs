@@ -105,7 +105,7 @@ impl Model {
         // Beyond Qless.
         self.job_mut(jid).renew(now);
         if let Some(terms) = terms {
-            self.job_mut(jid).beyond = put_options::particulars(terms);
+            self.job_mut(jid).beyond = put_options::details(terms);
             terms.attach.into_iter().for_each(|waiter| self.attach_to(jid, waiter));
         }
         self.take_key(jid);

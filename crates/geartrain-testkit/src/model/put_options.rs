@@ -13,7 +13,7 @@ pub(super) fn nothing() -> JobDetails {
 }
 
 /// What is true of a job that was just put on these terms.
-pub(super) fn particulars(terms: &PutOptions) -> JobDetails {
+pub(super) fn details(terms: &PutOptions) -> JobDetails {
     JobDetails {
         unique: terms.unique.clone(),
         orphan_policy: terms.orphan_policy,
@@ -56,7 +56,7 @@ pub(super) fn validate_span(what: &'static str, span: Option<Seconds>) -> Result
 
 impl Model {
     /// What is shown of a job beyond Qless, if anything is true of it.
-    pub(super) fn particulars(&self, jid: &Jid) -> Option<Box<JobDetails>> {
+    pub(super) fn details(&self, jid: &Jid) -> Option<Box<JobDetails>> {
         let attached = self.waiters_of(jid).len() as u64;
         let shown = JobDetails { attached, ..self.jobs[jid].beyond.clone() };
         (shown != nothing()).then(|| Box::new(shown))

@@ -55,7 +55,7 @@ impl Model {
             spawned_from: shown.spawned_from,
             dependents: self.dependents(jid),
             tracked: self.tracked.contains_key(jid),
-            details: self.particulars(jid),
+            details: self.details(jid),
             qless: QlessView { state: shown.word, worker: shown.worker, expires: shown.expires },
         })
     }

@@ -231,8 +231,8 @@ fn waiter(number: u64) -> ResultWaiter {
     ResultWaiter { stream_id: 1, connection: 1, number }
 }
 
-fn particulars(model: &mut Model, id: &str) -> JobDetails {
-    get(model, id).details.map_or_else(super::put_options::nothing, |particulars| *particulars)
+fn details(model: &mut Model, id: &str) -> JobDetails {
+    get(model, id).details.map_or_else(super::put_options::nothing, |details| *details)
 }
 
 fn holder_of(model: &mut Model, of: &str, text: &str) -> Option<Jid> {
@@ -280,7 +280,7 @@ fn a_put_with_the_key_of_an_unfinished_job_joins_it() {
     let (reply, events) = run(model, 0.0, put_on("q", "c", second));
     assert_eq!(reply, PutReply::Coalesced { jid: jid("a") });
     assert_eq!(events, [Event::Coalesced { jid: jid("a"), queue: queue("q"), submissions: 2 }]);
-    let joined = particulars(model, "a");
+    let joined = details(model, "a");
     assert_eq!((joined.submissions, joined.attached, joined.orphan_policy), (2, 2, OrphanPolicy::Always));
     assert_eq!(joined.result_ttl, Some(Seconds::from(5)));
 
@@ -382,7 +382,7 @@ fn the_jobs_of_a_dead_worker_come_back_by_token_or_fail() {
     let set_aside =
         Reason::SetAside { group: group("crashed-q"), crashes: 1, evidence: Some("signal 9".to_owned()) };
     assert_eq!(reasons(model, 3.0, "c"), [set_aside]);
-    assert_eq!((get(model, "a").remaining, particulars(model, "a").crashes), (4, 1));
+    assert_eq!((get(model, "a").remaining, details(model, "a").crashes), (4, 1));
     assert_eq!(gone(model, 3.0, "w1", None), (vec![], vec![]));
 
     // The option is the default for jobs that set none.

@@ -121,7 +121,7 @@ impl fmt::Display for Coverage {
         let tables = [
             ("refusal", "given", &self.refusals),
             ("refused for", "given", &self.refused_things),
-            ("event", "happened", &self.events),
+            ("event", "published", &self.events),
             ("why", "named", &self.reasons),
             ("delivery", "told", &self.told),
         ];

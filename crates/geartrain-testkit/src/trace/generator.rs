@@ -249,7 +249,7 @@ impl Generator {
                     });
                     self.moments.push(popped.lock.expires.get());
                     self.moments.push(self.now + 10.0);
-                    let deadline = popped.details.as_ref().and_then(|particulars| particulars.deadline);
+                    let deadline = popped.details.as_ref().and_then(|details| details.deadline);
                     self.moments.extend(deadline.map(Timestamp::get));
                 }
             }
