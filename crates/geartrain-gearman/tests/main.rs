@@ -6,6 +6,7 @@ mod bad_input;
 mod client;
 mod common;
 mod conversation;
+mod deadlines;
 mod draft;
 mod frames;
 mod front;

@@ -101,6 +101,12 @@ local function drop(jid)
   call('DEL', at, at .. '-history')
 end
 
+-- Drops the oldest completed job.
+function finish.drop(jid)
+  cache.complete = nil
+  drop(jid)
+end
+
 -- The time up to which completed jobs are too old, and how many may stay.
 local function bounds()
   local keep = cache.keep
@@ -167,16 +173,21 @@ local function context_of(queue, worker)
   return last
 end
 
--- Removes a completed job from its holder.
-local function remove_from_holder(context, jid, time)
+-- Removes a completed job from its holder, or from its queue if its attempt had ended by its deadline.
+local function remove_from_holder(context, jid, time, late)
   local queue, spans = context.queue, context.spans
   if spans and spans.owner == context and spans.time == time then
     spans.times = spans.times + 1
   else
     context.spans = stats.measure('run', queue, time, context)
   end
-  zset.remove_from_both(context.locks, context.jobs, jid)
-  if cache.places[queue] ~= false then order.freed(queue) end
+  if late then
+    job.detach(late)
+    put_options.unindex_expiry(late)
+  else
+    zset.remove_from_both(context.locks, context.jobs, jid)
+    if cache.places[queue] ~= false then order.freed(queue) end
+  end
   if not (cache.unpublished or publish.is_not_needed()) then publish.milestone(jid, 'Completed') end
 end
 
@@ -250,10 +261,15 @@ end
 -- asked: jid, holder, queue, data, next { queue, delay, depends, cycles }, result
 function finish.complete(asked)
   local of = job.load_held(asked.jid)
+  local late
   if not job.is_held(of, asked.holder) then
     local how = job.ended(of, asked.holder)
-    if how and how ~= 'failed' and (how == 'complete') == (asked.next == nil) then return how end
-    job.refuse_holder(of, asked.holder)
+    late = how == 'deadline' and job.is_late(of, asked.holder)
+    if not late then
+      local repeated = how and how ~= 'failed' and how ~= 'deadline'
+      if repeated and (how == 'complete') == (asked.next == nil) then return how end
+      job.refuse_holder(of, asked.holder)
+    end
   end
   job.check_queue(of, asked.queue)
   local on = asked.next
@@ -268,7 +284,7 @@ function finish.complete(asked)
   local jid, queue, worker = of.jid, of.queue, of.worker
   local token = asked.holder.token or job.token(of)
   local context, dependents = context_of(queue, worker), not on and check_dependents(jid)
-  if of.terms or of.grace then job.check_type(of) end
+  if of.terms or of.grace or late then job.check_type(of) end
   if on then
     order.check_type(on.queue)
     zset.check_type(keys_of(on.queue).scheduled)
@@ -276,7 +292,7 @@ function finish.complete(asked)
     job.register(on.queue)
   end
   job.append(of.at, context.entry)
-  remove_from_holder(context, jid, of.time)
+  remove_from_holder(context, jid, of.time, late and of)
   if of.grace then job.clear_warning(of) end
   if of.terms then
     put_options.end_attempt(of)
@@ -376,7 +392,7 @@ function finish.fail(asked)
   local of = job.load_held(asked.jid)
   if not job.is_held(of, asked.holder) then
     if job.ended(of, asked.holder) == 'failed' then return end
-    job.refuse_holder(of, asked.holder)
+    if not job.is_late(of, asked.holder) then job.refuse_holder(of, asked.holder) end
   end
   put_options.check_result(of, asked.result)
   local jid, worker, group, message = of.jid, of.worker, asked.group, asked.message
@@ -435,13 +451,13 @@ function finish.spend_retry(of)
 end
 
 -- Puts a job back into its queue after a failed attempt. The hash keeps the worker and the deadline, as in
--- Qless.
-function finish.try_again(of, delay, failure)
+-- Qless. `timed_out` is the attempt's token if it ended by its deadline.
+function finish.try_again(of, delay, failure, timed_out)
   local queue, jid = of.queue, of.jid
   zset.remove(keys_of(queue).locks, jid)
   order.freed(queue)
   put_options.end_attempt(of)
-  job.forget_ended(of)
+  if timed_out then call('HSET', of.at, 'gt-ended', timed_out .. ' deadline') else job.forget_ended(of) end
   of.state = delay > 0 and 'scheduled' or 'waiting'
   if failure then
     call('HSET', of.at, 'state', of.state, 'failure', failure)

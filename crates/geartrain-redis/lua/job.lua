@@ -394,6 +394,15 @@ function job.ended(of, holder)
   return nil
 end
 
+-- Whether the holder's attempt ended by its deadline and the job waits for its next one: then it may still
+-- complete or fail the job. A foreign script that popped or put it since has changed its worker or time.
+function job.is_late(of, holder)
+  if of.state ~= 'waiting' and of.state ~= 'scheduled' then return false end
+  local token = holder.token
+  return token and of.lock == token .. ' ' .. of.time .. ' ' .. of.worker
+    and job.ended(of, holder) == 'deadline'
+end
+
 -- Removes that, because a later attempt has ended.
 function job.forget_ended(of)
   call('HDEL', of.at, 'gt-ended')

@@ -1,9 +1,10 @@
 -- The tick: what only time brings about: attempts over their limit, expired jobs, old results, silent
--- workers, an event log without subscribers, and result streams of dead processes.
+-- workers, old completed jobs, an event log without subscribers, and result streams of dead processes.
 
 local RENEWED_MAX = 30 -- seconds without renewal after which the process of a result stream counts as dead
 local TICKED_MAX = 10 -- seconds without a tick after which all registrations are renewed
 local DETACHED_MAX = 1000 -- waiters detached per step
+local TIMEOUTS_MAX = 10 -- attempts at an endlessly retried job, lost workers apart, before a timeout fails it
 
 -- The first valid member of a sorted set, with its score. Members that a foreign script made invalid are
 -- removed on the way.
@@ -52,6 +53,16 @@ local function most_silent()
   end
 end
 
+-- The oldest completed job, and when it is too old. Jobs that would have been too old for ten years are not
+-- meant: their callers have another clock. The next completion by that clock drops them.
+local function first_complete()
+  local age = option.number('jobs-history')
+  local earliest = finite(finite(now - age) - SPAN_MAX)
+  local found = zset.read('ZRANGEBYSCORE', key.completed, exact(earliest), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if not found[1] then return nil end
+  return finite(tonumber(found[2]) + age), found[1]
+end
+
 -- Since when registrations count. While the Redis is unreachable no process can renew its registration, so
 -- after a time without ticks all are renewed: otherwise the first process to return would detach the waiters
 -- of all others.
@@ -78,10 +89,17 @@ local function first_silent_stream()
   return finite(renewed + RENEWED_MAX), found[1]
 end
 
+-- Whether a job that is retried without end is given up, because its attempts always exceed their deadlines.
+-- The loss of a worker does not count.
+local function timed_out_too_often(of, remaining)
+  local crashes = of.terms and of.terms.crashes or 0
+  return tonumber(of.retries) == RETRIES_MAX and RETRIES_MAX - remaining - crashes >= TIMEOUTS_MAX
+end
+
 -- Ends an attempt over its limit.
 local function overrun(of)
   local group, message = 'timed-out-' .. of.queue, 'An attempt took longer than it may'
-  local wait = put_options.backoff(of, 0.5) or 0
+  local wait, token = put_options.backoff(of, 0.5) or 0, job.token(of)
   if of.worker ~= '' then
     publish.lock_lost(of.jid, of.worker)
     if publish.has_event_subscribers() then
@@ -89,10 +107,11 @@ local function overrun(of)
     end
   end
   job.append(of.at, job.timed_out_entry())
-  if finish.spend_retry(of) < 0 then
+  local remaining = finish.spend_retry(of)
+  if remaining < 0 or timed_out_too_often(of, remaining) then
     finish.give_up(of, group, message, 'Deadline')
   else
-    finish.try_again(of, wait, job.failure_text(group, message, floor(now), of.worker))
+    finish.try_again(of, wait, job.failure_text(group, message, floor(now), of.worker), token)
   end
 end
 
@@ -118,6 +137,12 @@ local function once()
   if moment and finite(moment + SILENCE_MAX) < now then
     capabilities.forget(worker)
     if publish.has_event_subscribers() then publish.event('WorkerGone', { worker = worker }) end
+    return true
+  end
+  local complete
+  moment, complete = first_complete()
+  if moment and moment <= now then
+    finish.drop(complete)
     return true
   end
   moment = events.ends()
@@ -147,6 +172,7 @@ function tick.tick(count)
   due(expiry and after(expiry))
   due((first_result()))
   due(silent and after(finite(silent + SILENCE_MAX)))
+  due((first_complete()))
   due(ends and after(ends))
   local stream = first_silent_stream()
   due(stream and after(stream))

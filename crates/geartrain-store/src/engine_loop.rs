@@ -236,7 +236,10 @@ impl EngineLoop {
         may && self.inbox.is_empty()
             && !self.streams.has_dropped()
             && self.pipeline.can_commit_now(bytes, class)
-            && self.engine.next_tick().is_none_or(|due| due > self.clock.now())
+            && {
+                let now = self.clock.now();
+                self.engine.next_tick(now).is_none_or(|due| due > now)
+            }
     }
 
     /// Executes a message on the caller's thread, without waiting for the disk. Queued messages are left to
@@ -440,9 +443,8 @@ impl EngineLoop {
     /// Executes due work, a bounded amount at a time.
     fn tick(&mut self) {
         self.tick_pause = SLEEP_MIN;
-        let Some(due) = self.engine.next_tick() else { return };
         let now = self.clock.now();
-        if due > now {
+        if self.engine.next_tick(now).is_none_or(|due| due > now) {
             return;
         }
         let mut tick = Command::from(Tick { count: tick_count() });
@@ -644,9 +646,9 @@ impl EngineLoop {
         if self.pipeline.failure().is_some() {
             return Some(FAILED_SLEEP);
         }
-        let (due, tick) = (self.parked.next_due(), self.engine.next_tick());
+        let now = self.clock.now();
+        let (due, tick) = (self.parked.next_due(), self.engine.next_tick(now));
         let names = self.engine.next_reclaim().filter(|_| self.auto_tick);
-        let now = if due.or(tick).or(names).is_some() { self.clock.now() } else { Timestamp::ZERO };
         let due = due.map(|due| sleepable(due - now).clamp(SLEEP_MIN, WALL_SLEEP_MAX));
         let tick = tick.map(|tick| sleepable(tick - now).min(WALL_SLEEP_MAX).max(self.tick_pause));
         let until_elapsed = |at: Seconds| sleepable(at - self.clock.elapsed());

@@ -61,7 +61,8 @@ pub(crate) struct ServerArgs {
     /// Submit sample jobs and work on them; in memory, unless --store or --data is given
     #[arg(long)]
     demo: bool,
-    /// How many attempts a job from a Gearman client gets; -1 for no limit
+    /// How many attempts a job from a Gearman client gets; -1 for no limit, except that the tenth timeout
+    /// fails it
     #[arg(
         long,
         value_name = "N",
@@ -89,7 +90,7 @@ pub(crate) struct ServerArgs {
     /// The private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "gearman_tls_cert", help_heading = "Gearman")]
     gearman_tls_key: Option<PathBuf>,
-    /// Require client certificates signed by one of these authorities (PEM)
+    /// Require client certificates signed by one of these authorities (PEM), which gearmand never does
     #[arg(long, value_name = "FILE", requires = "gearman_tls_cert", help_heading = "Gearman")]
     gearman_tls_ca: Option<PathBuf>,
     /// Record how every attempt ended in a database: sqlite:FILE

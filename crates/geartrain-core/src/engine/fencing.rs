@@ -1,4 +1,5 @@
-//! Fencing tokens: each attempt at a job has a token, and only the current one may change the job.
+//! Fencing tokens: each attempt at a job has a token, and only the current one may change the job. If the
+//! attempt ended by its deadline, its token may still complete or fail the job until the next attempt begins.
 //!
 //! A token is the arrival number of its pop. The numbers only grow, within an epoch and from epoch to epoch.
 
@@ -41,13 +42,15 @@ impl Engine {
         }
     }
 
-    /// How this holder's attempt ended, if it did and that is remembered. Makes repeated calls idempotent.
+    /// How this holder's attempt ended, if it did and that is remembered. Makes repeated calls idempotent, and
+    /// lets a token complete or fail a job after its deadline, as long as the job waits for its next attempt.
     pub(super) fn ended(&self, row: RowId, holder: &Holder) -> Option<Ended> {
         let Holder::Token(token) = holder else { return None };
         let of = self.state.row(row);
         if of.state == RowState::Complete && of.seq == token.number {
             return Some(Ended::Completed(CompleteReply::Complete));
         }
-        self.state.ended(row, token.number)
+        let queued = matches!(of.state, RowState::Waiting | RowState::Scheduled);
+        self.state.ended(row, token.number).filter(|ended| queued || *ended != Ended::TimedOut)
     }
 }

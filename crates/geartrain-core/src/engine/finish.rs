@@ -39,12 +39,13 @@ impl Engine {
         self.check_size("result", result.as_ref().map_or(0, |result| result.bytes.bytes().len()))?;
         let row = self.claimed(jid, holder)?;
         if let Err(refusal) = self.check_holder(row, jid, holder) {
-            return match self.ended(row, holder) {
+            match self.ended(row, holder) {
                 Some(Ended::Completed(reply)) if (reply == CompleteReply::Complete) == next.is_none() => {
-                    Ok(reply)
+                    return Ok(reply);
                 }
-                _ => Err(refusal),
-            };
+                Some(Ended::TimedOut) => {}
+                _ => return Err(refusal),
+            }
         }
         self.check_queue(row, jid, queue)?;
         match next.take() {
@@ -117,10 +118,11 @@ impl Engine {
         self.check_size("result", fail.result.as_ref().map_or(0, |result| result.bytes.bytes().len()))?;
         let row = self.claimed(&fail.jid, &fail.holder)?;
         if let Err(refusal) = self.check_holder(row, &fail.jid, &fail.holder) {
-            return match self.ended(row, &fail.holder) {
-                Some(Ended::Failed) => Ok(()),
-                _ => Err(refusal),
-            };
+            match self.ended(row, &fail.holder) {
+                Some(Ended::Failed) => return Ok(()),
+                Some(Ended::TimedOut) => {}
+                _ => return Err(refusal),
+            }
         }
         self.check_result(row, fail.result.as_deref())?;
         let ended = self.end_actions(row).map(|actions| {

@@ -1,8 +1,12 @@
-//! Tick: deadlines, expiries, stored results, silent workers and the event log, which end by time alone.
+//! Tick: deadlines, expiries, stored results, silent workers, old complete jobs and the event log, which end by
+//! time alone.
 
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
-use crate::{Event, FailedBy, RandomUnit, Seconds, Tick, TickReply, Timestamp, WORKER_SILENCE_MAX};
+use crate::{
+    DURATION_MAX, Event, FailedBy, RETRIES_MAX, RandomUnit, Seconds, TIMEOUTS_MAX, Tick, TickReply,
+    Timestamp, WORKER_SILENCE_MAX,
+};
 
 /// How long the event log stays on after the last subscriber.
 const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
@@ -13,18 +17,19 @@ impl Engine {
         while done < tick.count.get() as u64 && self.run_one_due(now, fx) {
             done += 1;
         }
-        TickReply { done, next: self.next_tick() }
+        TickReply { done, next: self.next_tick(now) }
     }
 
-    /// When [`Tick`] next has something to do.
-    pub fn next_tick(&self) -> Option<Timestamp> {
+    /// When [`Tick`] next has something to do, as seen now.
+    pub fn next_tick(&self, now: Timestamp) -> Option<Timestamp> {
         let deadline = self.state.first_deadline().map(|(at, _)| at);
         // A job has expired only after that moment.
         let expiry = self.state.first_expiry().map(|(at, _)| at.next_up());
         let result = self.state.results().first_to_end().map(|(until, _)| until);
         let silent = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
+        let complete = self.oldest_complete(now).map(|(until, _)| until);
         let listened = self.state.event_log().listened.map(|at| (at + LISTENED_MAX).next_up());
-        [deadline, expiry, result, silent, listened].into_iter().flatten().min()
+        [deadline, expiry, result, silent, complete, listened].into_iter().flatten().min()
     }
 
     /// Shortens at most `max` locks that expire later than one taken now would. That happens after the clock
@@ -69,6 +74,10 @@ impl Engine {
             if let Some(worker) = self.state.worker_name(worker) {
                 fx.publish(|| Event::WorkerLost { worker });
             }
+        } else if let Some((until, row)) = self.oldest_complete(now)
+            && until <= now
+        {
+            self.commit(Delta::Remove(row), fx);
         } else if let Some(listened) = self.state.event_log().listened
             && listened + LISTENED_MAX < now
         {
@@ -77,6 +86,20 @@ impl Engine {
             return false;
         }
         true
+    }
+
+    /// The oldest complete job, and when it is too old by `jobs-history`. Jobs that would have been too old for
+    /// more than [`DURATION_MAX`] are not meant: their callers have another clock, as test suites that begin
+    /// at 0. The next completion by that clock drops them.
+    fn oldest_complete(&self, now: Timestamp) -> Option<(Timestamp, RowId)> {
+        let (complete, age) = (self.state.complete(), self.state.numbers().complete_age);
+        let earliest = now - age - DURATION_MAX;
+        let mut oldest = complete.first()?;
+        if oldest.at < earliest {
+            let foreign = complete.count_while(|job| job.at < earliest);
+            oldest = complete.slice(foreign..foreign + 1).pop()?;
+        }
+        Some((oldest.at + age, oldest.row))
     }
 
     /// Ends an attempt that exceeded its deadline.
@@ -88,7 +111,7 @@ impl Engine {
             fx.publish(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
         self.commit(Delta::AttemptTimedOut(row, now), fx);
-        if self.state.row(row).remaining < 0 {
+        if self.state.row(row).remaining < 0 || self.timed_out_too_often(row) {
             self.fail_into_group(row, now, group, message.into(), FailedBy::Deadline, fx);
             return;
         }
@@ -99,6 +122,15 @@ impl Engine {
         let failure = Some(Box::new(self.failure(row, now, &group, message.into(), fx)));
         self.commit(Delta::Retry { row, now, due: due(now, wait), failure }, fx);
         self.remove_if_abandoned(row, fx);
+    }
+
+    /// Whether a job that is retried without end is given up, because its attempts always exceed their
+    /// deadlines. The loss of a worker does not count: a later worker may well complete the job.
+    fn timed_out_too_often(&self, row: RowId) -> bool {
+        let of = self.state.row(row);
+        let crashes = self.state.extension(row).map_or(0, |extension| extension.crashes);
+        let spent = i64::from(of.retries) - i64::from(of.remaining);
+        of.retries == RETRIES_MAX && spent - i64::from(crashes) >= i64::from(TIMEOUTS_MAX)
     }
 
     /// Fails a job that expired before it started.

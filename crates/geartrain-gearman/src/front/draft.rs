@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 
 use bytes::{Bytes, BytesMut};
 use geartrain_core::{
-    Answer, BackendError, Call, ChunkKind, Get, GetResult, Job, JobEnding, JobResult, PAYLOAD_BYTES_MAX, Put,
-    PutReply, Reply, ResultWaiter, StateName, Status, StatusOf, StoredResult, StreamItem, Timestamp,
+    Answer, BackendError, Call, ChunkKind, Get, GetResult, Heartbeat, Holder, Job, JobEnding, JobResult,
+    PAYLOAD_BYTES_MAX, Put, PutReply, Reply, ResultWaiter, StateName, Status, StatusOf, StoredResult,
+    StreamItem, Timestamp,
 };
 
 use super::AwaitedJob;
 use super::connection::BACKEND_UNAVAILABLE;
-use super::report_retry::PendingReport;
+use super::report_retry::{PendingReport, ReportKind};
 use super::session::{BatchBuilder, Session, unique_key, with_causes};
 use crate::draft::{Code, Error, JobType, Packet, Progress, Request, Response, names};
 use crate::function;
@@ -251,6 +252,14 @@ async fn assign(session: &mut Session, out: &mut BytesMut) -> Result<(), Code> {
 /// Executes a report on the held job. `NoCurrentJob` if the worker does not hold it any more.
 async fn report(session: &mut Session, report: Option<PendingReport>) -> Result<(), Code> {
     let report = report.ok_or(Code::NoCurrentJob)?;
+    if report.kind == ReportKind::End {
+        // The backend accepts the late end of an attempt past its deadline. The draft specifies an error.
+        let (jid, holder) = (report.jid.clone(), Holder::Token(report.token));
+        let heartbeat = Heartbeat { jid, holder, payload: None };
+        if let Ok(Some(Err(_))) = execute(session, vec![heartbeat.into()]).await.map(|mut it| it.pop()) {
+            return Err(Code::NoCurrentJob);
+        }
+    }
     match execute(session, vec![Call::from(report.command.clone())]).await {
         Ok(mut answers) => {
             let answer = answers.pop().ok_or(Code::NoCurrentJob)?;

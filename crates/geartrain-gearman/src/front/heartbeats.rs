@@ -153,7 +153,7 @@ async fn renew_locks(schedule: Arc<Schedule>, shared: Arc<Shared>, worker: Worke
                         }
                         Ok(_) => {}
                         // The lock is lost, or the job has ended.
-                        Err(_) => drop(jobs.release_attempt(jid, *token)),
+                        Err(_) => jobs.lose_attempt(jid, *token),
                     }
                 }
                 is_unavailable = false;

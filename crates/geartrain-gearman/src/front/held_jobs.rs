@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use geartrain_core::{Holder, Jid, Popped, Seconds, Token};
+use geartrain_core::{Holder, Jid, Popped, Seconds, Timestamp, Token};
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
 use super::handles::Alias;
 
+/// How many attempts of a worker that exceeded their deadlines are kept for a late report.
+const LATE_MAX: usize = 64;
 /// How many released jobs are remembered.
 const RELEASED_MAX: usize = 4_096;
 /// Bounds of the heartbeat interval. Locks shorter than 60 ms cannot be renewed in time.
@@ -25,6 +27,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct HeldJobs {
     hasher: RandomState,
     held: HashTable<HeldJob>,
+    /// Attempts whose lock was lost by their deadline, the latest last.
+    late: VecDeque<(Jid, Token)>,
     /// Hashes of released jobs, the latest last.
     released: VecDeque<u64>,
     /// No heartbeat is due before this instant. It may be too early if the job it was computed for has ended.
@@ -42,6 +46,11 @@ pub(crate) struct HeldJob {
     pub(crate) end_reported: bool,
     /// The batch that carries the last chunk, until it is answered.
     pub(crate) chunk_in_batch: Option<u64>,
+    /// When the attempt must be over. The backend then takes the lock, but accepts a late end of the attempt
+    /// until the next one begins.
+    deadline: Option<Timestamp>,
+    /// The lock is lost, so there are no more heartbeats.
+    is_late: bool,
     /// The job's handle if that is not its jid. This reference keeps it valid.
     pub(crate) alias: Option<Arc<Alias>>,
     interval: Duration,
@@ -60,6 +69,8 @@ impl HeldJob {
             chunks: keeps_chunks.then(Vec::new),
             end_reported: false,
             chunk_in_batch: None,
+            deadline: job.details.as_ref().and_then(|details| details.deadline),
+            is_late: false,
             alias,
             interval,
             heartbeat_at: Instant::now() + interval,
@@ -74,6 +85,8 @@ impl HeldJob {
             chunks: None,
             end_reported: true,
             chunk_in_batch: None,
+            deadline: None,
+            is_late: false,
             alias: None,
             // Its lock is unknown; the next heartbeat's reply sets the interval.
             interval: INTERVAL_MIN,
@@ -83,6 +96,11 @@ impl HeldJob {
 
     pub(crate) fn jid_and_holder(&self) -> (Jid, Holder) {
         (self.jid.clone(), Holder::Token(self.token))
+    }
+
+    /// Whether the attempt has exceeded its deadline.
+    pub(crate) fn is_late(&self, now: impl FnOnce() -> Timestamp) -> bool {
+        self.is_late || self.deadline.is_some_and(|deadline| deadline <= now())
     }
 
     fn has_jid(&self, text: &[u8]) -> bool {
@@ -103,9 +121,9 @@ impl HeldJobs {
         self.held.is_empty()
     }
 
-    /// Any job that the peer still works on.
+    /// Any job that the peer still works on and has not lost.
     pub(crate) fn any(&self) -> Option<&HeldJob> {
-        self.held.iter().find(|held| !held.end_reported)
+        self.held.iter().find(|held| !held.end_reported && !held.is_late)
     }
 
     /// Adds a job. Returns whether its heartbeat is due before all others.
@@ -145,6 +163,20 @@ impl HeldJobs {
         jid.with_str(|text| self.remove(text.as_bytes(), |held| held.jid == *jid && held.token == token))
     }
 
+    /// The lock of an attempt is lost. If it had a deadline, a late report of its end may still count.
+    pub(crate) fn lose_attempt(&mut self, jid: &Jid, token: Token) {
+        match self.attempt(jid, token) {
+            Some(held) if held.deadline.is_some() => held.is_late = true,
+            _ => return drop(self.release_attempt(jid, token)),
+        }
+        self.late.push_back((jid.clone(), token));
+        if self.late.len() > LATE_MAX
+            && let Some((jid, token)) = self.late.pop_front()
+        {
+            self.release_attempt(&jid, token);
+        }
+    }
+
     fn remove(&mut self, jid: &[u8], is: impl FnMut(&HeldJob) -> bool) -> Option<HeldJob> {
         let hash = self.hasher.hash_one(jid);
         let held = self.held.find_entry(hash, is).ok()?.remove().0;
@@ -176,7 +208,7 @@ impl HeldJobs {
     /// not.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<(Jid, Token)> {
         let mut due = Vec::new();
-        for held in self.held.iter_mut() {
+        for held in self.held.iter_mut().filter(|held| !held.is_late) {
             // Heartbeats that are due soon go along, which makes fewer batches.
             if held.heartbeat_at <= now + held.interval / 4 {
                 held.heartbeat_at = now + held.interval;
@@ -209,7 +241,8 @@ impl HeldJobs {
     }
 
     pub(crate) fn update_next_heartbeat(&mut self) {
-        self.next_heartbeat = self.held.iter().map(|held| held.heartbeat_at).min();
+        let renewed = self.held.iter().filter(|held| !held.is_late);
+        self.next_heartbeat = renewed.map(|held| held.heartbeat_at).min();
     }
 }
 
@@ -244,6 +277,22 @@ mod tests {
         }
         assert!(jobs.is_empty() && jobs.release(b"H:lap:1").is_none());
         assert!(jobs.was_held(b"H:lap:1") && !jobs.was_held(b"H:lap:0"));
+    }
+
+    #[test]
+    fn attempts_that_lost_their_locks_by_a_deadline_are_kept_up_to_a_limit() {
+        let mut jobs = HeldJobs::default();
+        let token = Token::new(7);
+        jobs.hold(held(0, 60.0));
+        jobs.lose_attempt(&jid(0), token);
+        assert!(jobs.is_empty() && jobs.was_held(b"H:lap:0"));
+        for number in 1..=LATE_MAX + 1 {
+            jobs.hold(HeldJob { deadline: Some(Timestamp::ZERO), ..held(number, 60.0) });
+            jobs.lose_attempt(&jid(number), token);
+        }
+        assert!(jobs.get(b"H:lap:1").is_none() && jobs.get(b"H:lap:2").is_some());
+        jobs.update_next_heartbeat();
+        assert!(jobs.any().is_none() && jobs.next_heartbeat().is_none());
     }
 
     #[test]

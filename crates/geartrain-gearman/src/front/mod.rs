@@ -186,7 +186,12 @@ impl Shared {
 
     /// How long a lock still lasts.
     pub(crate) fn lock_remaining(&self, expires: Timestamp) -> Seconds {
-        expires - self.backend.now().unwrap_or_else(|| self.clock.now())
+        expires - self.now()
+    }
+
+    /// The backend's time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.backend.now().unwrap_or_else(|| self.clock.now())
     }
 
     /// Executes one operation.

@@ -115,10 +115,108 @@ pub async fn an_attempt_past_its_deadline_is_retried(system: System) -> Checked 
     assert_eq!(job.past_failure, Some(failure));
     assert_eq!(job.history.last(), Some(&entry(30, HistoryEvent::TimedOut)));
     assert_eq!(system.worker_jobs(31, "w1").await?, (vec![], vec![]));
-    let late = Complete::new(jid("a"), holding(&popped));
-    system.refuses(31, late, no::lock("a", StateName::Waiting)).await?;
+    let lost = || no::lock("a", StateName::Waiting);
+    let beat = Heartbeat { jid: jid("a"), holder: holding(&popped), payload: None };
+    system.refuses(31, beat, lost()).await?;
+    system.refuses(31, progress("a", holding(&popped), 1, 2), lost()).await?;
+    system.refuses(31, chunk("a", holding(&popped), "bytes"), lost()).await?;
+    system.refuses(31, Retry::new(jid("a"), holding(&popped)), lost()).await?;
+    system.refuses(31, complete("a", "w1"), no::running("a", StateName::Waiting)).await?;
     let second = system.take(40, "mail", "w2").await?;
     assert_eq!(second.details.and_then(|details| details.deadline), Some(moment(70)));
+    Ok(())
+}
+
+/// An attempt that its deadline ended may still complete the job until the next attempt begins: the waiting
+/// client gets the result, and a repeated completion is answered again.
+pub async fn a_late_completion_counts_until_the_next_attempt(system: System) -> Checked {
+    for (backoff, state) in [(None, StateName::Waiting), (Some(seconds(60)), StateName::Scheduled)] {
+        let attempt_max = Some(seconds(30));
+        let attach = Some(waiter(1));
+        let backoff = match backoff {
+            Some(wait) => Some(Backoff::exponential(wait, 1.0, wait, 0.0)?),
+            None => None,
+        };
+        let options = PutOptions { attempt_max, attach, backoff, ..PutOptions::default() };
+        let late = system.run(0, on_terms(put_again("mail", "a"), options), "w1").await?;
+        system.tick(30).await?;
+        assert_eq!(system.state("a").await?, state);
+        let complete = || Complete {
+            result: Some(Box::new(outcome(0, "result"))),
+            ..Complete::new(jid("a"), holding(&late))
+        };
+        let mut listener = system.listen().await?;
+        assert_eq!(system.at(40, complete()).await?, CompleteReply::Complete);
+        listener.heard(&system, [heard::completed("a", "mail")]).await?;
+        let job = system.job("a").await?;
+        assert_eq!((job.state.name(), job.past_failure), (StateName::Complete, None));
+        assert_eq!(job.history.last(), Some(&entry(40, HistoryEvent::Done)));
+        assert_eq!(system.ignores(41, complete()).await?, CompleteReply::Complete);
+        assert_eq!(system.pop(1000, "mail", "w2", 9).await?, NONE);
+    }
+    let run = system.ask(Stats { queue: queue("mail"), date: moment(40) }).await?.run;
+    assert_eq!((run.count, run.mean), (2, 40.0));
+    Ok(())
+}
+
+/// So may it fail the job, as the worker that it was, and send it on to another queue.
+pub async fn a_late_failure_counts_until_the_next_attempt(system: System) -> Checked {
+    let late = system.run(0, limited("a", 30), "w1").await?;
+    system.tick(30).await?;
+    let fail = || Fail { holder: holding(&late), ..fail("a", "w1", "late") };
+    system.at(40, fail()).await?;
+    let job = system.job("a").await?;
+    let failure = job.failure().ok_or("it failed")?;
+    assert_eq!((failure.group.as_str(), &failure.worker), ("late", &Some(worker("w1"))));
+    assert_eq!(job.history.last(), Some(&entry(40, had_failed(Some("w1"), "late"))));
+    system.ignores(41, fail()).await?;
+    system.refuses(42, Complete::new(jid("a"), holding(&late)), no::lock("a", StateName::Failed)).await?;
+
+    let late = system.run(0, limited("b", 30), "w1").await?;
+    system.tick(30).await?;
+    let advance = || Complete { holder: holding(&late), ..advance("b", "w1", "post") };
+    assert_eq!(system.at(40, advance()).await?, CompleteReply::Waiting);
+    assert_eq!(system.ignores(41, advance()).await?, CompleteReply::Waiting);
+    assert_eq!(system.pop(42, "mail", "w2", 1).await?, NONE);
+    assert_eq!(system.pop(42, "post", "w2", 1).await?, ["b"]);
+    Ok(())
+}
+
+/// Once the job was popped or put again, or has failed, the late attempt has lost it for good, wherever the
+/// job goes from there.
+pub async fn a_late_attempt_has_lost_a_job_that_went_on(system: System) -> Checked {
+    let refused = async |now: i32, late: &Popped, state| -> Checked {
+        let name = late.jid.to_string();
+        system.refuses(now, Complete::new(late.jid.clone(), holding(late)), no::lock(&name, state)).await?;
+        let fail = Fail { holder: holding(late), ..fail(&name, "w1", "late") };
+        system.refuses(now, fail, no::lock(&name, state)).await?;
+        Ok(())
+    };
+    let popped = system.run(0, limited("popped", 30), "w1").await?;
+    system.tick(30).await?;
+    system.take(40, "mail", "w2").await?;
+    refused(41, &popped, StateName::Running).await?;
+    system.at(42, retry("popped", "w2")).await?;
+    refused(43, &popped, StateName::Waiting).await?;
+    system.at(44, cancel(["popped"])).await?;
+
+    let again = system.run(0, limited("again", 30), "w1").await?;
+    system.tick(30).await?;
+    system.at(40, put_again("mail", "again")).await?;
+    refused(41, &again, StateName::Waiting).await?;
+
+    let mut late = limited("late", 30);
+    late.options.as_mut().ok_or("it has options")?.expires = Some(moment(35));
+    let late = system.run(0, late, "w1").await?;
+    system.tick(30).await?;
+    system.tick(36).await?;
+    refused(40, &late, StateName::Failed).await?;
+    system.at(41, unfail("mail", "expired-mail", 1)).await?;
+    refused(42, &late, StateName::Waiting).await?;
+
+    let last = system.run(0, Put { retries: Some(0), ..limited("last", 30) }, "w1").await?;
+    system.tick(30).await?;
+    refused(40, &last, StateName::Failed).await?;
     Ok(())
 }
 
@@ -153,6 +251,33 @@ pub async fn the_last_attempt_past_its_deadline_fails_the_job(system: System) ->
     assert_eq!((job.state, job.remaining), (JobState::Failed { failure }, -1));
     let end = [entry(30, HistoryEvent::TimedOut), entry(30, had_failed(None, "timed-out-mail"))];
     assert_eq!(job.history[2..], end);
+    Ok(())
+}
+
+/// A job that is tried without end fails all the same once ten attempts exceeded their deadlines. A lost
+/// worker does not count, and a job with fewer retries has them all.
+pub async fn a_job_tried_without_end_fails_after_ten_deadlines(system: System) -> Checked {
+    let endless = |name: &str, retries| Put { retries: Some(retries), ..limited(name, 30) };
+    system.at(0, endless("a", RETRIES_MAX)).await?;
+    for now in 1..=5 {
+        system.take(now, "mail", "w1").await?;
+        system.at(now, gone("w1")).await?;
+    }
+    for attempt in 1..=10 {
+        system.take(attempt * 100, "mail", "w1").await?;
+        system.tick(attempt * 100 + 30).await?;
+        let state = if attempt < 10 { StateName::Waiting } else { StateName::Failed };
+        assert_eq!(system.state("a").await?, state, "attempt {attempt}");
+    }
+    let job = system.job("a").await?;
+    let failure = job.failure().ok_or("it failed")?;
+    assert_eq!((failure.group.as_str(), job.remaining), ("timed-out-mail", i64::from(RETRIES_MAX) - 15));
+    system.at(2000, endless("b", 20)).await?;
+    for attempt in 21..=31 {
+        system.take(attempt * 100, "mail", "w1").await?;
+        system.tick(attempt * 100 + 30).await?;
+    }
+    assert_eq!(system.state("b").await?, StateName::Waiting);
     Ok(())
 }
 
@@ -355,6 +480,7 @@ pub async fn a_tick_counts_all_that_it_does(system: System) -> Checked {
     assert_eq!(system.state("expired").await?, StateName::Failed);
     assert_eq!(system.ask(GetResult { jid: jid("complete") }).await?, None);
     assert_eq!(system.capable_workers("mail", None).await?, 0);
-    assert_eq!(system.tick(1000).await?, TickReply { done: 0, next: None });
+    // The complete job is kept for a week.
+    assert_eq!(system.tick(1000).await?, TickReply { done: 0, next: Some(moment(604_800)) });
     Ok(())
 }

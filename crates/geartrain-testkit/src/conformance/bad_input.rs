@@ -389,6 +389,7 @@ pub async fn a_moment_of_nought_is_legal(system: System) -> Checked {
 
 /// Moments before the epoch are moments like any others: jobs come due, locks expire, workers and days age.
 pub async fn moments_before_the_epoch_are_legal(system: System) -> Checked {
+    system.clock.set(-1000);
     system.at(-1000, Put { delay: seconds(100), ..put("mail", "j1") }).await?;
     assert_eq!(system.pop(-900.1, "mail", "w1", 1).await?, NONE);
     assert_eq!(system.take(-900, "mail", "w1").await?.lock.expires, moment(-840));

@@ -166,6 +166,28 @@ pub async fn complete_jobs_are_dropped_once_they_are_old(system: System) -> Chec
     Ok(())
 }
 
+/// A tick drops them too, the oldest first and no more than it is asked to, and says when the next is too old.
+pub async fn a_tick_drops_complete_jobs_that_are_old(system: System) -> Checked {
+    system.ask(set("jobs-history", "10")).await?;
+    for (now, name) in [(0, "a"), (5, "b"), (9, "c")] {
+        system.run(now, Put { tags: Some(tags(["t"])), ..put("mail", name) }, "w1").await?;
+        system.at(now, complete(name, "w1")).await?;
+    }
+    assert_eq!(system.tick(9).await?, TickReply { done: 0, next: Some(moment(10)) });
+    let one = Tick { count: count(1) };
+    assert_eq!(system.at(15, one).await?, TickReply { done: 1, next: Some(moment(15)) });
+    assert_eq!(system.list(15, Listing::Complete).await?, ["c", "b"]);
+    assert_eq!(system.tick(15).await?, TickReply { done: 1, next: Some(moment(19)) });
+    assert_eq!(texts(system.ask(tagged("t")).await?.jids), ["c"]);
+    assert!(!system.has("a").await? && !system.has("b").await? && system.has("c").await?);
+    // A clock that is more than ten years ahead is another one than that of the workers.
+    assert_eq!(system.tick(315_360_020).await?, TickReply { done: 0, next: None });
+    system.ask(set("jobs-history", "1000")).await?;
+    assert_eq!(system.tick(19).await?, TickReply { done: 0, next: Some(moment(1009)) });
+    assert_eq!(system.tick(1009).await?, TickReply { done: 1, next: None });
+    Ok(())
+}
+
 /// Only so many complete jobs are kept, the latest.
 pub async fn only_the_latest_complete_jobs_are_kept(system: System) -> Checked {
     system.ask(set("jobs-history-count", "2.9")).await?;

@@ -26,6 +26,7 @@ pub mod cursors;
 pub mod depends;
 pub mod events;
 pub mod finish;
+pub mod flush;
 pub mod functions;
 pub mod history;
 pub mod limits;
@@ -179,6 +180,7 @@ cases! {
         a_job_sent_on_to_wait_for_done_jobs_loses_its_delay,
         completing_clears_an_earlier_failure,
         complete_jobs_are_dropped_once_they_are_old,
+        a_tick_drops_complete_jobs_that_are_old,
         only_the_latest_complete_jobs_are_kept,
         a_job_dropped_at_once_still_releases_its_dependents,
         failing_a_job_sets_it_aside,
@@ -541,8 +543,12 @@ cases! {
         a_backoff_begins_anew_with_a_put,
         heartbeats_do_not_move_the_deadline,
         an_attempt_past_its_deadline_is_retried,
+        a_late_completion_counts_until_the_next_attempt,
+        a_late_failure_counts_until_the_next_attempt,
+        a_late_attempt_has_lost_a_job_that_went_on,
         an_attempt_past_its_deadline_waits_for_its_backoff,
         the_last_attempt_past_its_deadline_fails_the_job,
+        a_job_tried_without_end_fails_after_ten_deadlines,
         the_shorter_deadline_counts,
         a_take_over_has_a_deadline_of_its_own,
         a_deadline_ends_a_silent_attempt,
@@ -655,6 +661,12 @@ cases! {
         waiting_jobs_are_counted_by_priority,
         counting_by_priority_moves_every_due_job,
         jobs_that_came_back_are_counted_where_they_stand,
+    }
+    flush => {
+        a_flushed_system_is_as_new,
+        a_flush_gives_no_number_twice,
+        a_flush_tells_clients_that_wait,
+        a_flush_of_nothing_is_refused,
     }
     functions => {
         only_functions_have_long_names,
@@ -799,6 +811,7 @@ mod tests {
             include_str!("cursors.rs"),
             include_str!("ready.rs"),
             include_str!("numbers.rs"),
+            include_str!("flush.rs"),
             include_str!("functions.rs"),
             include_str!("trace.rs"),
         ];

@@ -28,9 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::engine::Limits;
 use geartrain_core::{
-    Answer, Command, CompleteReply, Cycles, Event, Failure, Group, HistoryEntry, HistoryEvent, Holder, Jid,
-    JobDetails, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply, ResultWaiter,
-    StateName, StoredResult, StreamMessage, Tag, Timestamp, Token, WorkerName,
+    Answer, Command, CompleteReply, Cycles, Event, Failure, Flush, Group, HistoryEntry, HistoryEvent, Holder,
+    Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply,
+    ResultWaiter, StateName, StoredResult, StreamItem, StreamMessage, Tag, Timestamp, Token, WorkerName,
 };
 
 use capabilities::Abilities;
@@ -91,8 +91,8 @@ struct Record {
     payload: Payload,
     priority: Priority,
     tags: Vec<Tag>,
-    /// Its entry in the index of each of its tags.
-    tagged: BTreeMap<Tag, Entry>,
+    /// Its score in the index of each of its tags, where equals are in the order of their jids.
+    tagged: BTreeMap<Tag, Timestamp>,
     place: Position,
     /// The hash's field `state`.
     word: &'static str,
@@ -163,14 +163,16 @@ impl Position {
 enum Ending {
     Completed(CompleteReply),
     Failed,
+    /// By its deadline: its token may still complete or fail the job until the next attempt (rule Deadline).
+    TimedOut,
     /// Given back, taken away or run out of retries: nothing that can be repeated.
     Otherwise,
 }
 
 impl Record {
-    /// Notes that the attempt that holds the job, if one does, is over.
+    /// Notes that the attempt that holds the job, or that its deadline ended, if there is one, is over.
     fn end_attempt(&mut self, how: Ending) {
-        if let Position::Locks { .. } = self.place {
+        if matches!(self.place, Position::Locks { .. }) || matches!(self.ended, Some((_, Ending::TimedOut))) {
             self.ended = Some((self.token, how));
             self.beyond.progress = None;
             self.beyond.deadline = None;
@@ -301,12 +303,31 @@ impl Model {
             Command::Status(status) => Reply::Status(self.status(status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why.jid)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, tick)),
+            Command::Flush(flush) => Reply::Flush(self.flush(flush)?),
             Command::AllocateIds(allot) => Reply::AllocateIds(self.allot(allot)),
             Command::PriorityCounts(counts) => {
                 Reply::PriorityCounts(self.priority_counts(now, &counts.queue))
             }
             unknown => panic!("the model does not know {}", unknown.name()),
         })
+    }
+
+    /// Removes everything at once; the engine needs several commands for much.
+    fn flush(&mut self, flush: &Flush) -> Result<bool, Refusal> {
+        at_least_one("count", flush.count.get())?;
+        for jid in self.waiters.iter().map(|(_, jid)| jid.clone()).collect::<BTreeSet<_>>() {
+            let result = JobResult { code: 1, ..JobResult::default() };
+            self.deliver(&jid, &StreamItem::Ended(JobEnding::Canceled, result));
+        }
+        *self = Model {
+            limits: self.limits.clone(),
+            counters: std::mem::take(&mut self.counters),
+            arrivals: self.arrivals,
+            tokens: self.tokens,
+            deliveries: std::mem::take(&mut self.deliveries),
+            ..Model::default()
+        };
+        Ok(false)
     }
 
     /// What is wrong with a command in itself, whatever is in the queue. This comes before all else.
@@ -534,6 +555,24 @@ impl Model {
             return Err(Refusal::WrongQueue { jid: jid.clone(), queue, given: given.clone() });
         }
         Ok(job.worker.clone().expect("a running job has a worker"))
+    }
+
+    /// The same for a caller that ends an attempt, which its deadline may have ended before (rule Deadline).
+    fn held_or_late(
+        &self,
+        jid: &Jid,
+        holder: &Holder,
+        given: Option<&QueueName>,
+    ) -> Result<WorkerName, Refusal> {
+        if self.last_ending(jid, holder) != Some(Ending::TimedOut) {
+            return self.held(jid, holder, given);
+        }
+        let job = self.job(jid)?;
+        let queue = job.its_queue();
+        if let Some(given) = given.filter(|given| **given != queue) {
+            return Err(Refusal::WrongQueue { jid: jid.clone(), queue, given: given.clone() });
+        }
+        Ok(job.worker.clone().expect("the hash names the last worker after a retry"))
     }
 
     /// How the attempt that a caller names ended, if it is over and no later one is (decision 16).

@@ -316,7 +316,7 @@ impl Model {
         if self.last_ending(jid, &fail.holder) == Some(Ending::Failed) {
             return Ok(());
         }
-        let worker = self.held(jid, &fail.holder, None)?;
+        let worker = self.held_or_late(jid, &fail.holder, None)?;
         self.refuse_result(jid, fail.result.as_deref())?;
         let queue = self.jobs[jid].queue.clone().expect("a running job has a queue");
         self.events.push(Event::Failed {
@@ -366,7 +366,7 @@ impl Model {
         let backoff = retry.random.and_then(|chance| self.backoff(jid, chance));
         let remaining = self.spend_retry(jid);
         if remaining >= 0 {
-            self.try_again(now, jid, backoff.unwrap_or(retry.delay), said);
+            self.try_again(now, jid, backoff.unwrap_or(retry.delay), said, Ending::Otherwise);
         } else {
             let failure = said.unwrap_or_else(|| exhausted(now, &queue, retry.group.clone()));
             self.give_up(now, jid, failure, FailedBy::Retry, Some(worker));
@@ -384,7 +384,14 @@ impl Model {
     }
 
     /// Puts a job back into its queue after an attempt that came to nothing.
-    pub(super) fn try_again(&mut self, now: Timestamp, jid: &Jid, delay: Seconds, said: Option<Failure>) {
+    pub(super) fn try_again(
+        &mut self,
+        now: Timestamp,
+        jid: &Jid,
+        delay: Seconds,
+        said: Option<Failure>,
+        how: Ending,
+    ) {
         let (place, word) = if delay > Seconds::ZERO {
             (Position::Scheduled(self.enter(now + delay)), "scheduled")
         } else {
@@ -392,7 +399,7 @@ impl Model {
         };
         // The hash still names the worker and the deadline (trap 21).
         let job = self.job_mut(jid);
-        job.end_attempt(Ending::Otherwise);
+        job.end_attempt(how);
         (job.place, job.word) = (place, word);
         if said.is_some() {
             job.failure = said;

@@ -154,7 +154,7 @@ impl Model {
         {
             return Ok(reply);
         }
-        self.held(jid, &complete.holder, complete.queue.as_ref())?;
+        self.held_or_late(jid, &complete.holder, complete.queue.as_ref())?;
         if let Some(next) = &complete.next {
             self.refuse_cycle(jid, &next.depends, next.cycles)?;
         } else {
@@ -226,9 +226,14 @@ impl Model {
         reply
     }
 
+    /// How long complete jobs are kept.
+    pub(super) fn complete_age(&self) -> Seconds {
+        span(self.number("jobs-history").unwrap_or(604_800.0))
+    }
+
     /// Forgets complete jobs that are too old, then those that are too many (section 4.6).
     fn drop_old(&mut self, now: Timestamp) {
-        let oldest = now - span(self.number("jobs-history").unwrap_or(604_800.0));
+        let oldest = now - self.complete_age();
         for (at, jid) in self.completed() {
             if at <= oldest {
                 self.drop_job(&jid);

@@ -1,13 +1,13 @@
 //! What time alone brings about: attempts that take too long, jobs not started in time, old results, silent
-//! workers.
+//! workers, old complete jobs.
 
 use geartrain_core::{
-    Event, FailedBy, Failure, HistoryEvent, Jid, RandomUnit, Seconds, StateName, Tick, TickReply, Timestamp,
-    Token, WORKER_SILENCE_MAX, WorkerName,
+    DURATION_MAX, Event, FailedBy, Failure, HistoryEvent, Jid, RETRIES_MAX, RandomUnit, Seconds, StateName,
+    TIMEOUTS_MAX, Tick, TickReply, Timestamp, Token, WORKER_SILENCE_MAX, WorkerName,
 };
 
-use super::Model;
 use super::capabilities::made_up;
+use super::{Ending, Model};
 
 /// The first moment after this one.
 fn just_after(moment: Timestamp) -> Timestamp {
@@ -24,7 +24,8 @@ impl Model {
         let expiries = self.expiries().into_iter().map(|(at, _)| at);
         let results = self.old_results().into_iter().map(|(at, _)| at);
         let workers = self.silent_workers().into_iter().map(|(at, _)| at);
-        let next = deadlines.chain(expiries).chain(results).chain(workers).min();
+        let complete = self.old_complete(now).into_iter().map(|(at, _)| at);
+        let next = deadlines.chain(expiries).chain(results).chain(workers).chain(complete).min();
         TickReply { done: done as u64, next }
     }
 
@@ -47,6 +48,10 @@ impl Model {
         {
             self.abilities.remove(&worker);
             self.events.push(Event::WorkerLost { worker });
+        } else if let Some((at, jid)) = self.old_complete(now).into_iter().next()
+            && at <= now
+        {
+            self.drop_job(&jid);
         } else {
             return false;
         }
@@ -74,6 +79,14 @@ impl Model {
         results
     }
 
+    /// Complete jobs, and when they are too old, the earliest first. Those of another clock, for which that was
+    /// more than ten years ago, are left out.
+    fn old_complete(&self, now: Timestamp) -> Vec<(Timestamp, Jid)> {
+        let age = self.complete_age();
+        let of_this_clock = |(at, _): &(Timestamp, Jid)| *at >= now - age - DURATION_MAX;
+        self.completed().into_iter().filter(of_this_clock).map(|(at, jid)| (at + age, jid)).collect()
+    }
+
     /// Workers that announced something, and when they will have been silent for too long, the earliest first
     /// and among equals by name.
     fn silent_workers(&self) -> Vec<(Timestamp, WorkerName)> {
@@ -99,8 +112,12 @@ impl Model {
             when: now.floor(),
             worker: Some(holder.clone()),
         };
-        if self.spend_retry(jid) >= 0 {
-            self.try_again(now, jid, backoff.unwrap_or(Seconds::ZERO), Some(failure));
+        let remaining = self.spend_retry(jid);
+        let job = &self.jobs[jid];
+        let spent = i64::from(job.retries) - remaining - i64::from(job.beyond.crashes);
+        let too_often = job.retries == RETRIES_MAX && spent >= i64::from(TIMEOUTS_MAX);
+        if remaining >= 0 && !too_often {
+            self.try_again(now, jid, backoff.unwrap_or(Seconds::ZERO), Some(failure), Ending::TimedOut);
         } else {
             let failure = Failure { when: now, worker: None, ..failure };
             self.give_up(now, jid, failure, FailedBy::Deadline, Some(holder));

@@ -20,17 +20,18 @@ pub(crate) struct ColdPart {
     pub(crate) expires: Option<Timestamp>,
     /// Its key in the list of a worker that it was taken from.
     pub(crate) listed: Option<(Timestamp, u64)>,
-    /// The last attempt that ended, to answer a repeated completion or failure.
+    /// The last attempt that ended, to answer a repeated completion or failure, or to accept a late one.
     pub(crate) ended: Option<(u64, Ended)>,
     /// Options and state beyond Qless.
     pub(crate) extension: Option<Box<Extension>>,
 }
 
-/// A tag, and the job's key in the list of that tag.
+/// A tag, and when the job was given it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tagging {
     pub(crate) tag: Tag,
     pub(crate) at: Timestamp,
+    /// An arrival number. The list of a tag was once ordered by it; snapshots still contain it.
     pub(crate) seq: u64,
 }
 
@@ -47,4 +48,6 @@ pub(crate) struct FailureRow {
 pub(crate) enum Ended {
     Completed(CompleteReply),
     Failed,
+    /// By its deadline. Its token may still complete or fail the job until the next attempt begins.
+    TimedOut,
 }

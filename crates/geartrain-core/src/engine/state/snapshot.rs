@@ -560,9 +560,9 @@ impl State {
         }
         let taggings = self.cold(at).map_or(Vec::new(), |cold| cold.tags.clone());
         for tagging in taggings {
+            let entry = self.tag_key(at, tagging.at);
             let jobs = &mut self.tags.entry(tagging.tag).or_default().jobs;
-            let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
-            if !jobs.contains(entry) {
+            if !jobs.contains(entry.clone()) {
                 jobs.insert(entry);
             }
         }
@@ -676,6 +676,7 @@ fn write_cold(cold: &ColdPart, to: &mut Writer<'_>) {
             Ended::Completed(CompleteReply::Waiting) => 2,
             Ended::Completed(CompleteReply::Scheduled) => 3,
             Ended::Completed(CompleteReply::Depends) => 4,
+            Ended::TimedOut => 5,
         });
     }
 }
@@ -729,6 +730,7 @@ fn read_cold(reader: &mut Reader<'_>) -> Result<Option<ColdPart>, CodecError> {
             2 => Ended::Completed(CompleteReply::Waiting),
             3 => Ended::Completed(CompleteReply::Scheduled),
             4 => Ended::Completed(CompleteReply::Depends),
+            5 => Ended::TimedOut,
             _ => return Err(reader.misfit("the end of an attempt")),
         };
         cold.ended = Some((token, ended));

@@ -169,6 +169,13 @@ impl Session {
         }
         let mut jobs = self.held_jobs();
         let held = jobs.get_mut(jid)?;
+        if held.is_late(|| self.shared.now()) {
+            // The backend refuses all but the end of a late attempt, so its data goes along with that.
+            if let ReportBody::Data(bytes) = body {
+                append_chunk(held.chunks.get_or_insert_default(), bytes);
+            }
+            return None;
+        }
         let ((jid, holder), token) = (held.jid_and_holder(), held.token);
         let chunk = |kind, bytes: &Bytes| {
             let (jid, holder, bytes) = (jid.clone(), holder.clone(), bytes[..].into());
@@ -183,10 +190,8 @@ impl Session {
                 (ReportKind::Progress, Command::from(Progress { text: Some(text.into()), ..progress }))
             }
             ReportBody::Data(bytes) => {
-                if let Some(chunks) = &mut held.chunks
-                    && chunks.len() + bytes.len() <= PAYLOAD_BYTES_MAX
-                {
-                    chunks.extend_from_slice(bytes);
+                if let Some(chunks) = &mut held.chunks {
+                    append_chunk(chunks, bytes);
                 }
                 (ReportKind::Chunk, chunk(ChunkKind::Data, bytes))
             }
@@ -372,6 +377,13 @@ fn end_command(held: HeldJob, body: &ReportBody) -> Option<Command> {
         ReportBody::Exception(bytes) => fail_command(jid, holder, EXCEPTION_GROUP, &message(bytes), 2, bytes),
         ReportBody::Data(_) | ReportBody::Warning(_) | ReportBody::Status { .. } => return None,
     })
+}
+
+/// Adds a chunk to those that go along with the result, if they are not too large together.
+fn append_chunk(chunks: &mut Vec<u8>, chunk: &[u8]) {
+    if chunks.len() + chunk.len() <= PAYLOAD_BYTES_MAX {
+        chunks.extend_from_slice(chunk);
+    }
 }
 
 /// The beginning of an exception, as text.

@@ -57,6 +57,7 @@ impl State {
             self.release_key(at);
         }
         self.detach(at);
+        self.rows[at].seq = self.last_token(at);
         let row = &self.rows[at];
         let (queue, ran) = (row.queue, now - row.time);
         self.days(queue, now).run.add(ran);
@@ -88,11 +89,12 @@ impl State {
         self.mark_dirty(queue);
         self.detach(at);
         self.forget_expires(at);
-        let token = self.rows[at].seq;
+        let token = self.last_token(at);
         self.set_failure(at, Some(failure_row(&fail.failure)));
-        if ran {
+        if ran || fail.by_worker {
             self.cold_mut(at).ended = fail.by_worker.then_some((token, Ended::Failed));
         }
+        self.forget_timed_out(at);
         self.set_worker(at, NONE);
         let entry = self.enter(at, RowState::Failed, fail.now);
         self.groups[group].insert((entry.seq, at));
@@ -184,6 +186,22 @@ impl State {
         if self.rows[at].cold != NONE {
             self.cold_mut(at).ended = None;
             self.trim(at);
+        }
+    }
+
+    /// The token of a job's last attempt: the current one, or one that ended by its deadline.
+    fn last_token(&self, at: RowId) -> u64 {
+        let row = &self.rows[at];
+        match row.state {
+            RowState::Running => row.seq,
+            _ => self.cold(at).and_then(|cold| cold.ended).map_or(row.seq, |(token, _)| token),
+        }
+    }
+
+    /// The attempt that ended by its deadline may not complete or fail the job any more.
+    pub(super) fn forget_timed_out(&mut self, at: RowId) {
+        if self.cold(at).is_some_and(|cold| matches!(cold.ended, Some((_, Ended::TimedOut)))) {
+            self.forget_ended(at);
         }
     }
 

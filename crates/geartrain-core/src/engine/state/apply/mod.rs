@@ -12,6 +12,7 @@ mod put_options;
 mod recur;
 mod results;
 
+use super::cold::Ended;
 use super::history::Mark;
 use super::{EPOCH_BITS, NONE, State};
 use crate::engine::delta::Delta;
@@ -92,6 +93,8 @@ impl State {
             Delta::AttemptTimedOut(row, now) => {
                 self.mark(*row, *now, Mark::TimedOut);
                 self.spend_retry(*row);
+                let token = self.rows[*row].seq;
+                self.cold_mut(*row).ended = Some((token, Ended::TimedOut));
             }
             Delta::Crashed { row, now, evidence } => self.crash(*row, *now, evidence),
             Delta::Release(row, now) => {
@@ -115,6 +118,8 @@ impl State {
             Delta::ResultDropped(jid) => self.results.remove(jid),
             Delta::Listening(listened) => self.start_event_log(*listened),
             Delta::EventLogged(event) => self.append_event(event),
+            Delta::TagCleared(tag) => self.set_tag_count(tag.clone(), 0),
+            Delta::QueueCleared(queue) => self.clear_queue(*queue),
             Delta::IdsAllocated(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
         }
     }

@@ -46,7 +46,7 @@ impl State {
                 self.cold_mut(at).ended = Some((token, Ended::Completed(CompleteReply::Complete)));
             }
             RowState::Running => self.forget_ended(at),
-            _ => {}
+            _ => self.forget_timed_out(at),
         }
         self.unlist(at);
         self.release_key(at);
