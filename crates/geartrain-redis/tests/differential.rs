@@ -127,7 +127,6 @@ fn sorted(command: &Command, mut answer: Answer) -> Answer {
     match (command, &mut answer) {
         (Command::Jobs(Jobs { which: Listing::Waiting(_), .. }), _) => {}
         (_, Ok(Reply::Jobs(jids))) => jids.sort(),
-        (_, Ok(Reply::Tagged(listed))) => listed.jids.sort(),
         (_, Ok(Reply::WorkerJobs(reply))) => {
             reply.jobs.sort();
             reply.stalled.sort();

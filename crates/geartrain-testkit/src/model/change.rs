@@ -95,8 +95,7 @@ impl Model {
 
     fn use_tag(&mut self, now: Timestamp, jid: &Jid, tag: &Tag) {
         *self.tag_uses.entry(tag.clone()).or_default() += 1;
-        let entry = self.enter(now);
-        self.job_mut(jid).tagged.insert(tag.clone(), entry);
+        self.job_mut(jid).tagged.insert(tag.clone(), now);
     }
 
     /// Takes each of a job's tags out of its index.

@@ -212,8 +212,9 @@ impl State {
         for at in self.rows.ids() {
             let tags = self.cold(at).map_or(&[][..], |cold| &cold.tags);
             for (position, tagging) in tags.iter().enumerate() {
-                let entry = DueKey { at: tagging.at, seq: tagging.seq, row: at };
-                let there = self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry));
+                let entry = self.tag_key(at, tagging.at);
+                let there =
+                    self.tags.get(&tagging.tag).is_some_and(|usage| usage.jobs.contains(entry.clone()));
                 ensure(there, || format!("tag {} does not list row {at}", tagging.tag))?;
                 taggings += usize::from(tags[..position].iter().all(|before| before.tag != tagging.tag));
             }

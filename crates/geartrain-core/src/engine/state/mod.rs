@@ -159,11 +159,19 @@ pub(crate) struct DueKey {
     pub(crate) row: RowId,
 }
 
+/// Sort key of a job among those with a tag: by when it was tagged, then by jid.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TagKey {
+    at: Timestamp,
+    jid: Jid,
+    pub(crate) row: RowId,
+}
+
 #[derive(Debug, Default)]
 struct TagUse {
     /// Times added less times removed; can be negative, as in Qless.
     count: i64,
-    jobs: OrderStatTree<DueKey>,
+    jobs: OrderStatTree<TagKey>,
 }
 
 /// A recurring job.
@@ -193,6 +201,15 @@ impl ReadyKey {
 impl DueKey {
     fn of(row: RowId, of: &Row) -> DueKey {
         DueKey { at: of.score, seq: of.seq, row }
+    }
+}
+
+impl Queue {
+    /// Whether it has a place in the list of queues, settings, statistics or the time of a poll.
+    fn is_used(&self) -> bool {
+        let Queue { registered, paused, limits, last_polled, days, .. } = self;
+        let is_listed = registered.is_some() || *paused || limits.is_some();
+        is_listed || last_polled.is_some() || !days.is_empty()
     }
 }
 
@@ -290,8 +307,51 @@ impl State {
         self.rows.jid(row)
     }
 
+    fn tag_key(&self, row: RowId, at: Timestamp) -> TagKey {
+        TagKey { at, jid: self.rows.jid(row), row }
+    }
+
     fn cold(&self, row: RowId) -> Option<&ColdPart> {
         self.cold_parts.get(self.rows[row].cold as usize).map(|cold| &**cold)
+    }
+
+    /// Up to `count` jobs, in no particular order. Each job is in exactly one of these indexes.
+    pub(crate) fn any_rows(&self, count: usize) -> Vec<RowId> {
+        let mut rows = Vec::new();
+        for (_, _, queue) in self.queues.iter() {
+            let Queue { work, locks, scheduled, depends, .. } = queue;
+            rows.extend(work.slice(0..count - rows.len()).into_iter().map(|entry| entry.row));
+            for index in [locks, scheduled, depends] {
+                rows.extend(index.slice(0..count - rows.len()).into_iter().map(|entry| entry.row));
+            }
+        }
+        for (_, _, group) in self.groups.iter() {
+            rows.extend(group.slice(0..count - rows.len()).into_iter().map(|(_, row)| row));
+        }
+        rows.extend(self.complete.slice(0..count - rows.len()).into_iter().map(|entry| entry.row));
+        rows
+    }
+
+    /// Up to `count` recurring jobs.
+    pub(crate) fn any_templates(&self, count: usize) -> Vec<u32> {
+        self.templates.keys().copied().take(count).collect()
+    }
+
+    pub(crate) fn all_tags(&self) -> impl Iterator<Item = &Tag> {
+        self.tags.keys()
+    }
+
+    /// Up to `count` workers that are listed or have capabilities.
+    pub(crate) fn known_workers(&self, count: usize) -> Vec<u32> {
+        let known = |worker: &Worker| worker.seen.is_some() || !worker.capabilities.is_empty();
+        let workers = self.workers.iter().filter(|(_, _, worker)| known(worker));
+        workers.map(|(number, ..)| number).take(count).collect()
+    }
+
+    /// Up to `count` queues that have more than a name.
+    pub(crate) fn used_queues(&self, count: usize) -> Vec<u32> {
+        let queues = self.queues.iter().filter(|(_, _, queue)| queue.is_used());
+        queues.map(|(number, ..)| number).take(count).collect()
     }
 
     pub(crate) fn find_queue(&self, name: &str) -> Option<u32> {
@@ -366,8 +426,8 @@ impl State {
         &self.complete
     }
 
-    /// The jobs with a tag, in the order of tagging.
-    pub(crate) fn tagged(&self, tag: &Tag) -> Option<&OrderStatTree<DueKey>> {
+    /// The jobs with a tag, by when they were tagged and then by jid.
+    pub(crate) fn tagged(&self, tag: &Tag) -> Option<&OrderStatTree<TagKey>> {
         self.tags.get(tag).map(|usage| &usage.jobs)
     }
 

@@ -54,7 +54,7 @@ impl<E> Default for Node<E> {
     }
 }
 
-impl<E: Ord + Copy> OrderStatTree<E> {
+impl<E: Ord + Clone> OrderStatTree<E> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -70,7 +70,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
 
     /// Inserts an entry that is not in the set.
     pub(crate) fn insert(&mut self, entry: E) {
-        match self.zone(entry) {
+        match self.zone(&entry) {
             Zone::Tail if self.tail.len() < LEAF_MAX => insert(&mut self.tail, entry),
             Zone::Tail => {
                 let right = split(&mut self.tail, entry);
@@ -93,10 +93,10 @@ impl<E: Ord + Copy> OrderStatTree<E> {
 
     /// Removes an entry. Returns whether it was in the set.
     pub(crate) fn remove(&mut self, entry: E) -> bool {
-        let found = match self.zone(entry) {
-            Zone::Head => remove(&mut self.head, entry),
-            Zone::Middle => self.middle.remove(entry),
-            Zone::Tail => remove(&mut self.tail, entry),
+        let found = match self.zone(&entry) {
+            Zone::Head => remove(&mut self.head, &entry),
+            Zone::Middle => self.middle.remove(&entry),
+            Zone::Tail => remove(&mut self.tail, &entry),
         };
         if found {
             if self.head.is_empty() {
@@ -113,7 +113,7 @@ impl<E: Ord + Copy> OrderStatTree<E> {
     }
 
     pub(crate) fn contains(&self, entry: E) -> bool {
-        let mut node = match self.zone(entry) {
+        let mut node = match self.zone(&entry) {
             Zone::Head => return self.head.binary_search(&entry).is_ok(),
             Zone::Tail => return self.tail.binary_search(&entry).is_ok(),
             Zone::Middle => &self.middle,
@@ -121,13 +121,13 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         loop {
             match node {
                 Node::Leaf(entries) => return entries.binary_search(&entry).is_ok(),
-                Node::Branch(children) => node = &children[child_for(children, entry)].node,
+                Node::Branch(children) => node = &children[child_for(children, &entry)].node,
             }
         }
     }
 
     pub(crate) fn first(&self) -> Option<E> {
-        self.head.front().or(self.tail.front()).copied()
+        self.head.front().or(self.tail.front()).cloned()
     }
 
     /// Rank: how many entries satisfy a condition that holds for a prefix of the set.
@@ -157,13 +157,13 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         let mut entries = Vec::with_capacity(positions.end.min(self.len).saturating_sub(positions.start));
         let (head, before_tail) = (self.head.len(), self.len - self.tail.len());
         if let Some(positions) = within(&positions, 0..head) {
-            entries.extend(self.head.range(positions));
+            entries.extend(self.head.range(positions).cloned());
         }
         if let Some(positions) = within(&positions, head..before_tail) {
             self.middle.slice(positions, &mut entries);
         }
         if let Some(positions) = within(&positions, before_tail..self.len) {
-            entries.extend(self.tail.range(positions));
+            entries.extend(self.tail.range(positions).cloned());
         }
         entries
     }
@@ -176,11 +176,11 @@ impl<E: Ord + Copy> OrderStatTree<E> {
         entries
     }
 
-    fn zone(&self, entry: E) -> Zone {
+    fn zone(&self, entry: &E) -> Zone {
         match (self.tail.front(), self.head.back()) {
-            (Some(first), _) if *first <= entry => Zone::Tail,
+            (Some(first), _) if first <= entry => Zone::Tail,
             (None, None) => Zone::Tail,
-            (_, Some(last)) if *last < entry => match self.len - self.head.len() - self.tail.len() {
+            (_, Some(last)) if last < entry => match self.len - self.head.len() - self.tail.len() {
                 0 if self.tail.is_empty() => Zone::Tail,
                 0 => Zone::Head,
                 _ if self.tail.is_empty() && self.middle.last() < entry => Zone::Tail,
@@ -206,7 +206,7 @@ fn within(positions: &Range<usize>, zone: Range<usize>) -> Option<Range<usize>> 
 }
 
 /// Inserts an entry into a leaf.
-fn insert<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) {
+fn insert<E: Ord + Clone>(leaf: &mut VecDeque<E>, entry: E) {
     if leaf.back().is_none_or(|last| *last < entry) {
         leaf.push_back(entry);
     } else {
@@ -216,35 +216,42 @@ fn insert<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) {
 
 /// Inserts an entry into a full leaf, and returns a new right neighbour. A set that grows at its end leaves
 /// full leaves behind.
-fn split<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> VecDeque<E> {
+fn split<E: Ord + Clone>(leaf: &mut VecDeque<E>, entry: E) -> VecDeque<E> {
     let at_end = leaf.back().is_none_or(|last| *last < entry);
     let mut right = if at_end { VecDeque::with_capacity(LEAF_MAX) } else { leaf.split_off(LEAF_MAX / 2) };
     insert(if right.front().is_none_or(|first| *first < entry) { &mut right } else { leaf }, entry);
     right
 }
 
-fn remove<E: Ord + Copy>(leaf: &mut VecDeque<E>, entry: E) -> bool {
-    if leaf.front() == Some(&entry) {
+fn remove<E: Ord>(leaf: &mut VecDeque<E>, entry: &E) -> bool {
+    if leaf.front() == Some(entry) {
         leaf.pop_front();
         return true;
     }
-    leaf.binary_search(&entry).is_ok_and(|position| leaf.remove(position).is_some())
+    leaf.binary_search(entry).is_ok_and(|position| leaf.remove(position).is_some())
 }
 
 /// The child that an entry is in, or belongs in.
-fn child_for<E: Ord + Copy>(children: &[Child<E>], entry: E) -> usize {
+fn child_for<E: Ord>(children: &[Child<E>], entry: &E) -> usize {
     // Queues are used at their ends. Only entries in the middle need a search, which touches many cache
     // lines.
     match children {
-        [.., last] if last.least <= entry => children.len() - 1,
-        [_, second, ..] if entry < second.least => 0,
-        _ => children.partition_point(|child| child.least <= entry).saturating_sub(1),
+        [.., last] if last.least <= *entry => children.len() - 1,
+        [_, second, ..] if *entry < second.least => 0,
+        _ => children.partition_point(|child| child.least <= *entry).saturating_sub(1),
     }
 }
 
-impl<E: Copy> Child<E> {
+impl<E: Ord + Clone> Child<E> {
+    /// Lowers the bound, because an entry is about to be inserted.
+    fn include(&mut self, entry: &E) {
+        if *entry < self.least {
+            self.least = entry.clone();
+        }
+    }
+
     fn leaf(entries: VecDeque<E>) -> Child<E> {
-        Child { least: entries[0], count: entries.len(), node: Node::Leaf(entries) }
+        Child { least: entries[0].clone(), count: entries.len(), node: Node::Leaf(entries) }
     }
 
     fn of(node: Node<E>) -> Child<E> {
@@ -252,7 +259,7 @@ impl<E: Copy> Child<E> {
             Node::Leaf(entries) => Child::leaf(entries),
             Node::Branch(children) => {
                 let count = children.iter().map(|child| child.count).sum();
-                Child { least: children[0].least, count, node: Node::Branch(children) }
+                Child { least: children[0].least.clone(), count, node: Node::Branch(children) }
             }
         }
     }
@@ -260,14 +267,13 @@ impl<E: Copy> Child<E> {
 
 /// Changes a child of a branch, which may split it. Returns a new right neighbour of the branch, if that was
 /// split too.
-fn change<E: Ord + Copy>(
+fn change<E: Ord + Clone>(
     children: &mut Vec<Child<E>>,
     at: usize,
-    (least, more): (E, usize),
+    more: usize,
     put: impl FnOnce(&mut Node<E>) -> Option<Child<E>>,
 ) -> Option<Child<E>> {
     let child = &mut children[at];
-    child.least = child.least.min(least);
     child.count += more;
     let right = put(&mut child.node)?;
     child.count -= right.count;
@@ -279,11 +285,11 @@ fn change<E: Ord + Copy>(
     Some(Child::of(Node::Branch(children.split_off(keep))))
 }
 
-impl<E: Ord + Copy> Node<E> {
+impl<E: Ord + Clone> Node<E> {
     /// The last entry of a node that is not empty.
-    fn last(&self) -> E {
+    fn last(&self) -> &E {
         match self {
-            Node::Leaf(entries) => entries[entries.len() - 1],
+            Node::Leaf(entries) => &entries[entries.len() - 1],
             Node::Branch(children) => children[children.len() - 1].node.last(),
         }
     }
@@ -294,8 +300,9 @@ impl<E: Ord + Copy> Node<E> {
             Node::Leaf(entries) if entries.len() < LEAF_MAX => insert(entries, entry),
             Node::Leaf(entries) => return Some(Child::leaf(split(entries, entry))),
             Node::Branch(children) => {
-                let at = child_for(children, entry);
-                return change(children, at, (entry, 1), |node| node.insert(entry));
+                let at = child_for(children, &entry);
+                children[at].include(&entry);
+                return change(children, at, 1, |node| node.insert(entry));
             }
         }
         None
@@ -307,7 +314,7 @@ impl<E: Ord + Copy> Node<E> {
             Node::Leaf(entries) if entries.is_empty() => *self = leaf.node,
             Node::Leaf(_) => return Some(leaf),
             Node::Branch(children) => {
-                let (at, more) = (children.len() - 1, (leaf.least, leaf.count));
+                let (at, more) = (children.len() - 1, leaf.count);
                 return change(children, at, more, |node| node.append(leaf));
             }
         }
@@ -320,7 +327,8 @@ impl<E: Ord + Copy> Node<E> {
             Node::Leaf(entries) if entries.is_empty() => *self = leaf.node,
             Node::Leaf(_) => return Some(Child::of(std::mem::replace(self, leaf.node))),
             Node::Branch(children) => {
-                let more = (leaf.least, leaf.count);
+                let more = leaf.count;
+                children[0].include(&leaf.least);
                 return change(children, 0, more, |node| node.prepend(leaf));
             }
         }
@@ -343,7 +351,7 @@ impl<E: Ord + Copy> Node<E> {
         }
     }
 
-    fn remove(&mut self, entry: E) -> bool {
+    fn remove(&mut self, entry: &E) -> bool {
         match self {
             Node::Leaf(entries) => remove(entries, entry),
             Node::Branch(children) => {
@@ -369,7 +377,7 @@ impl<E: Ord + Copy> Node<E> {
 
     fn slice(&self, positions: Range<usize>, into: &mut Vec<E>) {
         match self {
-            Node::Leaf(entries) => into.extend(entries.range(positions)),
+            Node::Leaf(entries) => into.extend(entries.range(positions).cloned()),
             Node::Branch(children) => {
                 let mut before = 0;
                 for child in children {
@@ -387,7 +395,7 @@ impl<E: Ord + Copy> Node<E> {
 }
 
 /// Merges two neighbouring leaves that are nearly empty.
-fn merge<E: Copy>(children: &mut Vec<Child<E>>, at: usize) {
+fn merge<E>(children: &mut Vec<Child<E>>, at: usize) {
     let (left, right) = children.split_at_mut(at + 1);
     if let (Node::Leaf(left_entries), Node::Leaf(right_entries)) = (&mut left[at].node, &mut right[0].node)
         && left_entries.len() + right_entries.len() <= LEAF_MAX / 2

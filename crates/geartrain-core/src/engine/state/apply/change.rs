@@ -3,7 +3,8 @@
 use super::super::blobs::BlobRef;
 use super::super::cold::Tagging;
 use super::super::history::{self, Mark};
-use super::super::{DueKey, Flags, NONE, RateLimiter, RowId, RowState, State, config};
+use super::super::stats::Days;
+use super::super::{Flags, NONE, RateLimiter, RowId, RowState, State, config};
 use crate::{Jid, Priority, QueueLimits, Tag, Timestamp};
 
 impl State {
@@ -102,32 +103,32 @@ impl State {
         }
     }
 
-    /// Tags a job. A tag that it has already moves to the end of the tag's list, unless it is to be stored
-    /// twice.
+    /// Tags a job now. A tag that it has already is stored again only if it is to be stored twice.
     pub(super) fn tag(&mut self, at: RowId, tag: &Tag, now: Timestamp, twice: bool) {
         self.count_tag(tag, 1);
         let seq = self.next_seq();
         let cold = self.cold_mut(at);
         let mut old = None;
         for tagging in cold.tags.iter_mut().filter(|tagging| tagging.tag == *tag) {
-            old = Some(DueKey { at: tagging.at, seq: tagging.seq, row: at });
+            old = Some(tagging.at);
             (tagging.at, tagging.seq) = (now, seq);
         }
         if twice || old.is_none() {
             cold.tags.push(Tagging { tag: tag.clone(), at: now, seq });
         }
+        let (old, new) = (old.map(|old| self.tag_key(at, old)), self.tag_key(at, now));
         let jobs = &mut self.tags.entry(tag.clone()).or_default().jobs;
         if let Some(old) = old {
             jobs.remove(old);
         }
-        jobs.insert(DueKey { at: now, seq, row: at });
+        jobs.insert(new);
     }
 
     pub(super) fn untag(&mut self, at: RowId, tag: &Tag) {
         if let Some(found) =
             self.cold(at).and_then(|cold| cold.tags.iter().find(|tagging| tagging.tag == *tag))
         {
-            let entry = DueKey { at: found.at, seq: found.seq, row: at };
+            let entry = self.tag_key(at, found.at);
             if let Some(usage) = self.tags.get_mut(tag) {
                 usage.jobs.remove(entry);
             }
@@ -144,8 +145,9 @@ impl State {
         }
         let taggings = std::mem::take(&mut self.cold_mut(at).tags);
         for tagging in &taggings {
+            let entry = self.tag_key(at, tagging.at);
             if let Some(usage) = self.tags.get_mut(&tagging.tag) {
-                usage.jobs.remove(DueKey { at: tagging.at, seq: tagging.seq, row: at });
+                usage.jobs.remove(entry);
             }
             self.count_tag(&tagging.tag, -1);
         }
@@ -170,6 +172,16 @@ impl State {
         if count >= 2 {
             self.top_tags.insert((count, tag));
         }
+    }
+
+    /// Clears all of a queue but its jobs.
+    pub(super) fn clear_queue(&mut self, queue: u32) {
+        let of = &mut self.queues[queue];
+        (of.registered, of.paused, of.last_polled) = (None, false, None);
+        (of.limits, of.rate_limiter) = (None, None);
+        of.days = Days::default();
+        self.mark_dirty(queue);
+        self.queues.examine(queue);
     }
 
     pub(super) fn track(&mut self, jid: &Jid, now: Timestamp) {
