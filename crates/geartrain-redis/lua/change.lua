@@ -115,3 +115,74 @@ function change.forget_workers(workers)
     capabilities.forget(worker)
   end
 end
+
+-- Removing everything ---------------------------------------------------------------------------------------
+
+local SCANNED = 1000 -- keys that one SCAN examines
+
+-- Whether a key of ours stays: numbers that are not issued twice, and what living processes have registered.
+local function stays(at)
+  if at == key.token or at == key.counters or at == key.counts or at == key.fronts or at == key.listen then
+    return true
+  end
+  for _, beginning in ipairs({ key.parked, key.parked_of, key.watch }) do
+    if at:sub(1, #beginning) == beginning then return true end
+  end
+  return false
+end
+
+-- Detaches up to `count` waiters, whose jobs are about to be removed. Returns how many.
+local function dismiss_waiters(count)
+  local waiters = zset.read('ZRANGE', key.waiters, 0, count - 1)
+  for _, found in ipairs(waiters) do
+    local of = job.load(found:sub(49))
+    if of and of.waits > 0 then
+      put_options.deliver(of, { Ended = { 'Canceled', { 1, NO_BYTES } } })
+      put_options.detach_waiters(of)
+      put_options.set_waits(of, 0)
+    end
+    zset.remove(key.waiters, found)
+  end
+  return #waiters
+end
+
+-- Writes what earlier commands of this call have changed, and forgets what they have read.
+local function begin_again()
+  for at in pairs(pending) do zset.flush(at) end
+  if next(cache.order) then order.flush() end
+  if next(cache.days) then stats.flush() end
+  local was, published = cache, out
+  begin(prefix)
+  out = published
+  out.ready = {} -- there is nothing left to pop
+  for _, name in ipairs({ 'request', 'place', 'many', 'clock', 'token', 'token_moment', 'new_tokens' }) do
+    cache[name] = was[name]
+  end
+end
+
+-- Removes up to about `count` keys of this namespace. Returns whether there may be more.
+function change.flush(count)
+  if count < 1 then bad('count', 'must be at least 1') end
+  if dismiss_waiters(count) == count then return true end
+  begin_again()
+  local ours, theirs = prefix .. 'gt:', prefix .. 'ql:'
+  local pattern = prefix:gsub('[%*%?%[%]\\]', '\\%0') .. '*'
+  local cursor, removed = '0', 0
+  repeat
+    local found = call('SCAN', cursor, 'MATCH', pattern, 'COUNT', SCANNED)
+    cursor = found[1]
+    local leaving = {}
+    for _, at in ipairs(found[2]) do
+      local beginning = at:sub(1, #ours)
+      if (beginning == ours or beginning == theirs) and not stays(at) then leaving[#leaving + 1] = at end
+    end
+    for first = 1, #leaving, SCANNED do
+      call('DEL', unpack(leaving, first, math.min(first + SCANNED - 1, #leaving)))
+    end
+    removed = removed + #leaving
+  until cursor == '0' or removed >= count
+  if cursor ~= '0' then return true end
+  call('HDEL', key.counts, 'results-bytes')
+  events.clear()
+  return false
+end

@@ -93,6 +93,15 @@ function events.ends()
   return noted and finite(noted + LISTENED_MAX) or nil
 end
 
+-- Discards the retained events.
+function events.clear()
+  local noted = publish.has_event_subscribers()
+  if noted then
+    switch(nil)
+    switch(noted)
+  end
+end
+
 function events.stop()
   switch(nil)
 end

@@ -631,6 +631,10 @@ function operations.Allot(fields)
   return pack(change.allot(fields[1], fields[2]))
 end
 
+function operations.Flush(fields)
+  return pack(change.flush(fields[1]))
+end
+
 function operations.PriorityCounts(fields)
   pop.promote(fields[1])
   return pack(order.by_priority(fields[1]))

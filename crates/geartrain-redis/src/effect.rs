@@ -80,7 +80,8 @@ fn of_command(command: &Command) -> Effect {
         | Command::UnsetConfig(_)
         | Command::Detach(_)
         | Command::WorkerLost(_)
-        | Command::Tick(_) => Effect::Frees,
+        | Command::Tick(_)
+        | Command::Flush(_) => Effect::Frees,
         _ => Effect::Any,
     }
 }

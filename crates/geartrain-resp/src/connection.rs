@@ -368,12 +368,13 @@ where
 
     /// Adds a native call to the next batch; false if it has no commands and must wait for its turn.
     fn gather_native(&mut self, request: &[Bytes]) -> bool {
-        let read = native::read(request).and_then(|request| match &request {
-            WireRequest::Park { .. } if !self.session.resp3 => {
-                Err("ERR waiting for jobs requires RESP3 (send HELLO 3)".to_owned())
-            }
-            _ => Ok(request),
-        });
+        let read =
+            native::read(request, self.shared.options.allow_flush).and_then(|request| match &request {
+                WireRequest::Park { .. } if !self.session.resp3 => {
+                    Err("ERR waiting for jobs requires RESP3 (send HELLO 3)".to_owned())
+                }
+                _ => Ok(request),
+            });
         match read.map(|request| native::commands(request, &self.parked)) {
             Ok(None) => return false,
             Ok(Some((calls, pending))) => {
@@ -393,7 +394,7 @@ where
 
     /// Executes a native call without commands.
     async fn answer_native(&mut self, request: &[Bytes]) {
-        let request = match native::read(request) {
+        let request = match native::read(request, self.shared.options.allow_flush) {
             Ok(request) => request,
             Err(error) => return self.out.error(&error),
         };

@@ -1,24 +1,20 @@
-//! `FLUSHDB` and `KEYS` for test suites that start with an empty queue.
-//!
-//! A backend has no such operation, because a queue in use never needs it. It is composed of ordinary
-//! commands, a page at a time. What no command lists stays: statistics, results, capabilities, and the jobs
-//! of queues that are not on the list of queues.
+//! `FLUSHDB` and `KEYS` for test suites that start with an empty queue. Keys are composed of what ordinary
+//! commands list, a page at a time.
 
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    AllConfig, Answer, Backend, BackendError, Cancel, Command, Count, Cycles, Depend, DependChange, Existing,
-    Failed, Failures, ForgetQueues, ForgetWorkers, Group, Jid, Jobs, Klass, Listing, Page, Put, QueueName,
-    Queues, Refusal, Reply, Resume, Setting, Track, Tracked, Unrecur, UnsetConfig, Workers,
+    AllConfig, Backend, BackendError, Call, Command, Count, Failed, Failures, Flush, Group, Jid, Jobs,
+    Listing, Page, QueueName, Queues, Refusal, Reply, Setting, Tracked, Workers,
 };
 
 use crate::glob::glob;
 
-/// How many jobs are handled at once.
+/// How many jobs are listed at once.
 const PAGE: i64 = 1000;
+/// How many items are removed at once: other commands wait meanwhile.
+const FLUSHED: i64 = 10_000;
 const KEYS_MAX: usize = 1_000_000;
-/// The queue for jobs that can only be cancelled while they are in a queue.
-const SCRATCH: &str = "geartrain-flush";
 
 type Listings = fn(QueueName) -> Listing;
 
@@ -96,100 +92,22 @@ fn add(keys: &mut BTreeSet<String>, prefix: &str, jids: Vec<Jid>) -> Result<(), 
     Ok(())
 }
 
-/// Removes everything that can be listed.
+/// Removes everything: afterwards the queue system is as new.
 pub(crate) async fn flush(backend: &dyn Backend) -> Result<(), BackendError> {
-    forget_tracked(backend).await?;
-    let queues = queues(backend).await?;
-    for queue in &queues {
-        // A job with dependents cannot be cancelled, so dependencies go first.
-        each_page(backend, Listing::Depends(queue.clone()), |jids| {
-            let released = jids
-                .into_iter()
-                .map(|jid| Depend { jid, change: DependChange::OffAll, cycles: Cycles::Accept }.into());
-            released.collect()
-        })
-        .await?;
-        each_page(backend, Listing::Recurring(queue.clone()), |jids| {
-            jids.into_iter().map(|jid| Unrecur { jid }.into()).collect()
-        })
-        .await?;
-    }
-    for queue in &queues {
-        for (listing, _) in LISTINGS {
-            each_page(backend, listing(queue.clone()), |jids| vec![Cancel { jids }.into()]).await?;
-        }
-    }
-    for group in groups(backend).await? {
-        loop {
-            let jids = list_failed(backend, &group).await?;
-            if jids.is_empty() || count_refused(&run(backend, vec![Cancel { jids }.into()]).await?) > 0 {
-                break;
-            }
-        }
-    }
-    // A completed job cannot be cancelled, so it is put into a queue first.
-    each_page(backend, Listing::Complete, |jids| {
-        let mut commands: Vec<Command> = jids.iter().cloned().filter_map(again).collect();
-        commands.push(Cancel { jids }.into());
-        commands
-    })
-    .await?;
-    let mut last: Vec<Command> =
-        options(backend).await?.into_iter().map(|option| UnsetConfig { option }.into()).collect();
-    if let Reply::Workers(workers) = one(backend, Workers).await?
-        && !workers.is_empty()
-    {
-        last.push(ForgetWorkers { workers: workers.into_iter().map(|worker| worker.name).collect() }.into());
-    }
-    let queues: Vec<QueueName> = queues.into_iter().chain(QueueName::new(SCRATCH)).collect();
-    last.push(Resume { queues: queues.clone() }.into());
-    last.push(ForgetQueues { queues }.into());
-    run(backend, last).await.map(drop)
+    let count = Count::new(FLUSHED).unwrap_or(Count::ONE);
+    while let Reply::Flush(true) = one(backend, Flush { count }).await? {}
+    Ok(())
 }
 
-/// Puts a job into a queue, whatever its state.
-fn again(jid: Jid) -> Option<Command> {
-    let (queue, klass) = (QueueName::new(SCRATCH).ok()?, Klass::new(SCRATCH).ok()?);
-    Some(Put { existing: Existing::Replace, ..Put::new(queue, jid, klass, "{}") }.into())
-}
-
-/// Untracks everything. Only an existing job can be untracked, so missing ones are created for a moment.
-async fn forget_tracked(backend: &dyn Backend) -> Result<(), BackendError> {
-    let Reply::Tracked(tracked) = one(backend, Tracked).await? else { return Ok(()) };
-    let there = tracked.jobs.into_iter().map(|job| Track { jid: job.jid, on: false }.into());
-    let gone = tracked.expired.into_iter().flat_map(|jid| {
-        let forget = Track { jid: jid.clone(), on: false };
-        again(jid.clone()).into_iter().chain([forget.into(), Cancel { jids: vec![jid] }.into()])
-    });
-    run(backend, there.chain(gone).collect()).await.map(drop)
-}
-
-async fn run(backend: &dyn Backend, commands: Vec<Command>) -> Result<Vec<Answer>, BackendError> {
-    backend.execute(commands.into_iter().map(Into::into).collect()).await
+/// The reply to a command that only a server started with `--allow-flush` executes.
+pub(crate) fn flush_refusal(command: &str) -> String {
+    format!("ERR {command} is not allowed here: geartrain must be started so that it allows flushing")
 }
 
 async fn one(backend: &dyn Backend, command: impl Into<Command>) -> Result<Reply, BackendError> {
-    let answer = run(backend, vec![command.into()]).await?.into_iter().next();
+    let answer = backend.execute(vec![Call::from(command)]).await?.into_iter().next();
     let nothing = Refusal::BadArgument { what: "the backend".into(), why: "did not answer".to_owned() };
     Ok(answer.unwrap_or(Err(nothing))?)
-}
-
-fn count_refused(answers: &[Answer]) -> usize {
-    answers.iter().filter(|answer| answer.is_err()).count()
-}
-
-/// Handles the first page of a list until the list is empty or a command is refused.
-async fn each_page(
-    backend: &dyn Backend,
-    listing: Listing,
-    commands: impl Fn(Vec<Jid>) -> Vec<Command>,
-) -> Result<(), BackendError> {
-    loop {
-        let jids = page(backend, &listing, 0).await?;
-        if jids.is_empty() || count_refused(&run(backend, commands(jids)).await?) > 0 {
-            return Ok(());
-        }
-    }
 }
 
 async fn page(backend: &dyn Backend, listing: &Listing, offset: usize) -> Result<Vec<Jid>, BackendError> {

@@ -10,11 +10,13 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use geartrain_core::wire::{self, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Event, PopReply, QueueName, Refusal, Release, Reply, Seconds,
+    Answer, Backend, BackendError, Call, Command, Event, PopReply, QueueName, Refusal, Release, Reply,
+    Seconds,
 };
 use geartrain_front::{PIECE_BYTES, Pieces, RepeatedWarning, encode_off_thread};
 use tokio_util::sync::CancellationToken;
 
+use crate::flush::flush_refusal;
 use crate::outbox::Push;
 
 /// Our functions' names start with this.
@@ -31,7 +33,7 @@ const JOB_BYTES: usize = 256;
 static WAIT_FAILED: RepeatedWarning = RepeatedWarning::new();
 
 /// Decodes `FCALL geartrain_<hash> 1 <prefix> <request>`; the error is the reply.
-pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
+pub(crate) fn read(request: &[Bytes], allow_flush: bool) -> Result<Request, String> {
     let [_, name, keys, rest @ ..] = request else {
         return Err("ERR wrong number of arguments for 'fcall' command".to_owned());
     };
@@ -46,7 +48,14 @@ pub(crate) fn read(request: &[Bytes]) -> Result<Request, String> {
     if !prefix.is_empty() {
         return Err("ERR a geartrain server has one namespace: the prefix must be empty".to_owned());
     }
-    Request::decode(request).map_err(|error| format!("ERR {error}"))
+    let request = Request::decode(request).map_err(|error| format!("ERR {error}"))?;
+    if let Request::Batch(calls) = &request
+        && !allow_flush
+        && calls.iter().any(|call| matches!(call.command, Command::Flush(_)))
+    {
+        return Err(flush_refusal("Flush"));
+    }
+    Ok(request)
 }
 
 /// How the reply to a native call is made from the answers of its batch.

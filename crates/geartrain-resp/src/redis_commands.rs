@@ -178,10 +178,9 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
                 Err(error) => out.error(&backend_error(&error)),
             }
         }
-        (b"keys" | b"flushdb" | b"flushall", _) if !shared.options.allow_flush => out.error(&format!(
-            "ERR {} is not allowed here: geartrain must be started so that it allows flushing",
-            shown(&name).to_ascii_uppercase()
-        )),
+        (b"keys" | b"flushdb" | b"flushall", _) if !shared.options.allow_flush => {
+            out.error(&flush::flush_refusal(&shown(&name).to_ascii_uppercase()));
+        }
         _ if COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS].iter().any(|word| word.as_bytes() == name) => {
             out.error(&wrong_number(&name));
         }

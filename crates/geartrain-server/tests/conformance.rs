@@ -31,7 +31,8 @@ impl ServerAndDriver {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
                 address.send(listener.local_addr().expect("it is bound")).expect("the test waits for it");
                 let store = StoreBackend::in_memory(its_clock.clone()).expect("a thread can be started");
-                Front::new(Arc::new(store), its_clock, Options::default()).serve_tcp(listener, stopped).await;
+                let options = Options { allow_flush: true, ..Options::default() };
+                Front::new(Arc::new(store), its_clock, options).serve_tcp(listener, stopped).await;
             });
         });
         let address: SocketAddr = addresses.recv().expect("the server starts");

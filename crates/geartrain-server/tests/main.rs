@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod flush;
 
 mod gearman_peers;
 mod gearman_tls;

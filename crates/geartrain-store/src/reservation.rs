@@ -14,6 +14,8 @@ const POPPED_JOB_BYTES: usize = 256;
 const TICK_STEP_BYTES: usize = 1 << 10;
 /// Log bytes per cancelled job.
 const CANCELLED_JOB_BYTES: usize = 64;
+/// Log bytes per flushed item: a job, or the text of an option or a tag.
+const FLUSHED_BYTES: usize = 64;
 /// A command with more argument bytes does not count as freeing space.
 const FREEING_BYTES_MAX: usize = 64 << 10;
 /// Log bytes per announced capability, besides its names.
@@ -50,6 +52,7 @@ pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
         | Command::ForgetWorkers(_)
         | Command::Detach(_)
         | Command::Tick(_)
+        | Command::Flush(_)
         // Reads that also move jobs that have come due.
         | Command::Peek(_)
         | Command::Jobs(_)
@@ -120,6 +123,7 @@ pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
             AnnounceChange::Cannot(_) => 0,
         },
         Command::Tick(tick) => TICK_STEP_BYTES * tick.count.get(),
+        Command::Flush(flush) => FLUSHED_BYTES * flush.count.get(),
         Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
         Command::Recur(recur) => recur.payload.bytes().len(),
         Command::UpdateRecurring(update) => payload(&update.payload),

@@ -5,9 +5,9 @@ use geartrain_core::engine::{
     RecurDelta,
 };
 use geartrain_core::{
-    Backoff, BadNameWhy, CompleteReply, Event, Every, FUNCTION_BYTES_MAX, FailedBy, Group, Jid, JobEnding,
-    JobResult, Milestone, OnEnd, OrphanPolicy, Payload, Portion, Priority, Progressed, PutOptions,
-    QueueLimits, QueueName, Rate, ResultWaiter, Seconds, SpillLocation, StoredResult, Tag, Timestamp,
+    Backoff, BadNameWhy, CompleteReply, Count, Event, Every, FUNCTION_BYTES_MAX, FailedBy, Flush, Group, Jid,
+    JobEnding, JobResult, Milestone, OnEnd, OrphanPolicy, Payload, Portion, Priority, Progressed, PutOptions,
+    QueueLimits, QueueName, Rate, Reply, ResultWaiter, Seconds, SpillLocation, StoredResult, Tag, Timestamp,
     UniqueKey, WorkerName,
 };
 use geartrain_testkit::trace::{Tokens, generate, limits};
@@ -276,6 +276,8 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::FreeNameId(Kind::Klass, 3),
         Delta::Put(PutDelta { payload: in_file(), ..plain_put() }),
         Delta::Complete { row: 9, now: at(36.0), payload: Some(in_file()) },
+        Delta::TagCleared(Tag::new("urgent").unwrap()),
+        Delta::QueueCleared(300),
     ]);
     samples
 }
@@ -347,7 +349,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq((1..=55).chain([64])), "{kinds:?}");
+    assert!(kinds.iter().copied().eq((1..=57).chain([64])), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));
@@ -382,6 +384,11 @@ fn whatever_an_engine_decides_comes_back() {
             let answer = engine.execute(step.now, tokens.command(&step.command), &mut effects);
             tokens.learn(step.number, &answer);
         }
+        if seed % 10 == 0 {
+            let now = trace.last().map_or(Timestamp::ZERO, |step| step.now);
+            let flush = || Flush { count: Count::new(7).unwrap() };
+            while engine.execute(now, flush().into(), &mut effects) == Ok(Reply::Flush(true)) {}
+        }
 
         let mut log = Vec::new();
         for delta in &effects.deltas {
@@ -404,7 +411,7 @@ fn whatever_an_engine_decides_comes_back() {
         rebuilt.check().unwrap_or_else(|wrong| panic!("trace {seed}: {wrong}"));
     }
     assert!(deltas > 50_000, "only {deltas} deltas");
-    let missing: Vec<u8> = (1..=55).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
+    let missing: Vec<u8> = (1..=57).filter(|kind| kinds[usize::from(*kind)] == 0).collect();
     assert_eq!(missing, [0; 0], "no trace has these kinds");
 }
 

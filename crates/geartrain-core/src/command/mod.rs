@@ -260,6 +260,8 @@ operations! {
     AllocateIds as "Allot" => u64,
     /// Counts the waiting jobs of a queue by priority. Makes due jobs waiting.
     PriorityCounts => PriorityCountsReply,
+    /// Removes everything, a part at a time. Replies with whether there may be more.
+    Flush => bool,
 }
 
 /// A number of items to request at once: 0 to 100,000.

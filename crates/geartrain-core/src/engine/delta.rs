@@ -181,6 +181,10 @@ pub enum Delta {
     EventLogged(Box<Event>),
     /// A counter's ids up to this one are allocated.
     IdsAllocated(Box<str>, u64),
+    /// A tag that no job has loses its count.
+    TagCleared(Tag),
+    /// A queue leaves the list of queues, and loses its settings and statistics.
+    QueueCleared(NameId),
 }
 
 impl Delta {
@@ -296,7 +300,9 @@ impl Delta {
             | Delta::ResultDropped(_)
             | Delta::Listening(_)
             | Delta::EventLogged(_)
-            | Delta::IdsAllocated(..) => None,
+            | Delta::IdsAllocated(..)
+            | Delta::TagCleared(_)
+            | Delta::QueueCleared(_) => None,
         }
     }
 }

@@ -7,7 +7,8 @@
 //! - `pop` (and peek: locks, fencing tokens, grace, scheduled and recurring jobs that come due)
 //! - `finish` (heartbeat, complete, fail, retry, timeout, unfail, cancel)
 //! - `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, `read`, `why`
-//! - `capabilities` (announcements, lost workers, limits), `event_log`, `tick` (what only time brings about)
+//! - `capabilities` (announcements, lost workers, limits), `event_log`, `tick` (what only time brings about),
+//!   `flush` (removes everything)
 //!
 //! `fencing` checks who holds a job, `ephemeral` says what a crash may lose, `reclaim` removes names that
 //! nothing refers to, `prefetch` warms the cache for a batch, `payloads` is the engine's side of spilling,
@@ -21,6 +22,7 @@ mod ephemeral;
 mod event_log;
 mod fencing;
 mod finish;
+mod flush;
 mod payloads;
 mod pop;
 mod prefetch;
@@ -298,6 +300,7 @@ impl Engine {
             Command::Status(status) => Reply::Status(self.status(&status)),
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
+            Command::Flush(flush) => Reply::Flush(self.flush(now, &flush, fx)?),
             Command::AllocateIds(allocate) => Reply::AllocateIds(self.allocate_ids(allocate, fx)?),
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
         })

@@ -34,6 +34,8 @@ pub(super) mod kind {
     pub(crate) const PUT_OPTIONS_WITH_METADATA: u8 = 53;
     pub(crate) const REUSE_NAME_ID: u8 = 54;
     pub(crate) const FREE_NAME_ID: u8 = 55;
+    pub(crate) const TAG_CLEARED: u8 = 56;
+    pub(crate) const QUEUE_CLEARED: u8 = 57;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -82,6 +84,8 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
             to.byte(kind::REUSE_NAME_ID).byte(kind_byte(*kind)).id(*number).text(name)
         }
         Delta::FreeNameId(kind, number) => to.byte(kind::FREE_NAME_ID).byte(kind_byte(*kind)).id(*number),
+        Delta::TagCleared(tag) => to.byte(kind::TAG_CLEARED).tag(tag),
+        Delta::QueueCleared(queue) => to.byte(kind::QUEUE_CLEARED).id(*queue),
         _ => unreachable!("the parent module encodes it"),
     }
 }
@@ -136,6 +140,8 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
             Delta::ReuseNameId(kind, number, read_name(from, kind)?)
         }
         kind::FREE_NAME_ID => Delta::FreeNameId(read_kind(from)?, from.id("number of a name")?),
+        kind::TAG_CLEARED => Delta::TagCleared(from.tag("tag")?),
+        kind::QUEUE_CLEARED => Delta::QueueCleared(from.id("queue")?),
         kind::PUT_OPTIONS_WITH_METADATA => {
             let (row, options) = (from.id("row")?, from.put_options()?);
             Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.metadata()?), ..options }))

@@ -77,6 +77,10 @@ impl Days {
         Some(newest + Seconds::saturating((keep.days as f64 + 1.0) * DAY))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.days.is_empty()
+    }
+
     /// Frees spare capacity.
     pub(crate) fn shrink(&mut self) {
         self.days.shrink_to_fit();
