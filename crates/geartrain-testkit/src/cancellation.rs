@@ -101,6 +101,44 @@ pub fn cancel_pops(backend: &Arc<dyn Backend>, cancellations: usize, returned: R
     fixture.check_empty();
 }
 
+/// Drops a pop that has a job, and then its backend, which is all that a process does before it ends. The job
+/// must come back at once, not when its lock expires. `connect` opens another backend for the same queues.
+///
+/// # Panics
+///
+/// If a job is lost, doubled, or left locked without a holder.
+pub fn drop_backends(backend: &Arc<dyn Backend>, rounds: usize, connect: impl Fn() -> Arc<dyn Backend>) {
+    let fixture = Fixture::new(backend.clone());
+    for round in 1..=rounds {
+        let other = Fixture::new(connect());
+        let put = fixture.put(round, 0);
+        let (waits, polls) = (round % 2 == 0, round % 3 == 0);
+        let mut call = if waits {
+            let call = CancelledCall::start(other.pop_or_wait(other.pop("cancelled", 1)));
+            fixture.execute(vec![put.into()]);
+            call
+        } else {
+            fixture.execute(vec![put.into()]);
+            CancelledCall::start(other.pop_now(other.pop("cancelled", 1)))
+        };
+        if polls && call.ready.is_none() {
+            call.poll();
+        }
+        let received = call.ready.take();
+        drop(call);
+        let jobs = match received {
+            Some(jobs) if !jobs.is_empty() => jobs,
+            _ => {
+                drop(other);
+                block_on(fixture.pop_or_wait(fixture.pop("patient", 3))).expect("the backend answers")
+            }
+        };
+        assert_eq!(jobs.len(), 1, "round {round}");
+        fixture.check_and_complete(&jobs[0]);
+    }
+    fixture.check_empty();
+}
+
 struct Fixture {
     backend: Arc<dyn Backend>,
     queue: QueueName,

@@ -8,6 +8,7 @@ use std::time::Duration;
 #[cfg(feature = "embedded")]
 use geartrain_store::{BackedUp, OpenError, StoreBackend};
 
+use crate::random;
 #[cfg(feature = "socket")]
 use crate::socket::SocketServer;
 use crate::{
@@ -106,7 +107,9 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn run<O: Operation>(&self, operation: O) -> Result<O::Reply, Error> {
-        let mut answers = self.backend.execute(vec![Call { now: None, command: operation.into() }]).await?;
+        let mut call = Call { now: None, command: operation.into() };
+        random::draw_for(&mut call);
+        let mut answers = self.backend.execute(vec![call]).await?;
         let reply = answers.pop().transpose()?.and_then(O::answer);
         reply.ok_or(Error::WrongAnswer)
     }
@@ -126,7 +129,8 @@ impl Client {
     /// assert_eq!(client.run(Length { queue: mail }).await?, 3);
     /// # Ok(()) }) }
     /// ```
-    pub async fn batch(&self, calls: Vec<Call>) -> Result<Vec<Answer>, Error> {
+    pub async fn batch(&self, mut calls: Vec<Call>) -> Result<Vec<Answer>, Error> {
+        calls.iter_mut().for_each(random::draw_for);
         Ok(self.backend.execute(calls).await?)
     }
 
@@ -282,6 +286,23 @@ impl Client {
 
     /// Returns a job to its queue to be tried again, which uses up one retry. Returns how many are left; -1
     /// if there was none, and the job failed.
+    ///
+    /// With a delay of zero the job waits as its [backoff](PutRequest::backoff) says, or as
+    /// [the default](crate::Backoff::DEFAULT) if it has none; another delay replaces both. To hand back a job
+    /// without using up a retry, use [`Release`](crate::Release), which has no delay.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// use geartrain::StateName;
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// assert_eq!(client.retry(&job, Duration::ZERO).await?, 4);
+    /// let job = client.get(&job.jid).await?.expect("it is there");
+    /// assert_eq!(job.state.name(), StateName::Scheduled); // for about a second
+    /// # Ok(()) }) }
+    /// ```
     pub async fn retry(&self, job: &Popped, delay: Duration) -> Result<i64, Error> {
         let delay = delay.into();
         self.run(Retry { delay, ..Retry::new(job.jid.clone(), job.holder()) }).await
