@@ -97,6 +97,11 @@ impl Client {
 
     /// Runs any operation.
     ///
+    /// Cancel safety, here and in the other methods: if the future is dropped, the operation may have been
+    /// executed or not. Repeating it is safe for a put with its jid, and for complete and fail, which name the
+    /// attempt; a retry or cancel that is repeated may be refused. Popped jobs are returned, see
+    /// [`pop_wait`](Client::pop_wait).
+    ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
     /// use geartrain::{Pause, QueueName};
@@ -115,7 +120,8 @@ impl Client {
     }
 
     /// Runs several operations in one batch, which is much faster than one at a time. A refused operation
-    /// does not stop the next one.
+    /// does not stop the next one. If the future is dropped, some, all or none of them may have been executed,
+    /// and popped jobs are returned, see [`pop_wait`](Client::pop_wait).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -135,6 +141,8 @@ impl Client {
     }
 
     /// Submits a job to a queue. `klass` names the code that runs it, and the payload is opaque to the queue.
+    /// If the future is dropped, the job may have been put or not; a repeated put with the same
+    /// [jid](PutRequest::jid) adds none.
     pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest {
         PutRequest::new(self.clone(), queue, klass, payload.into())
     }
@@ -145,7 +153,8 @@ impl Client {
     }
 
     /// Submits a job and waits for its result, at most for `wait` if given. After that the error is
-    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), and the job goes on without this client.
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), and the job goes on without this client. The same
+    /// happens if the future is dropped.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -205,13 +214,18 @@ impl Client {
         Ok(self.backend.open_result_stream(stream_id).await?)
     }
 
-    /// Takes the next job of a queue, if there is one, for this worker.
+    /// Takes the next job of a queue, if there is one, for this worker. Cancel safe, like
+    /// [`pop_wait`](Client::pop_wait).
     pub async fn pop(&self, queue: &str, worker: &str) -> Result<Option<Popped>, Error> {
         let reply = self.run(Pop::new(QueueName::new(queue)?, WorkerName::new(worker)?)).await?;
         Ok(reply.jobs.into_iter().next())
     }
 
     /// Takes the next job of a queue; if there is none, waits for one up to `wait`.
+    ///
+    /// Cancel safe: the future may be dropped at any moment, for example by `select!`. A job that was on its
+    /// way goes back to the front of its queue, with all its retries. Over a connection that takes a round
+    /// trip, for which dropping the last clone of the client waits, up to a second.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -228,7 +242,7 @@ impl Client {
     }
 
     /// Takes several jobs from several queues in the given order; if there are none, waits for one up to
-    /// `wait`.
+    /// `wait`. Cancel safe, like [`pop_wait`](Client::pop_wait).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
