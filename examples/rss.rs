@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use geartrain::{Backoff, RandomUnit, Retry, Seconds};
+use geartrain::{Backoff, Seconds};
 
 async fn rss() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("GEARTRAIN_URL").unwrap_or_else(|_| "memory:".to_owned());
@@ -15,8 +15,7 @@ async fn rss() -> Result<(), Box<dyn std::error::Error>> {
 
     // Elsewhere, a worker.
     let job = client.pop("rss", "fetcher-1").await?.expect("there is a feed");
-    let retry = Retry { random: Some(RandomUnit::HALF), ..Retry::new(job.jid.clone(), job.holder()) };
-    let left = client.run(retry).await?;
+    let left = client.retry(&job, Duration::ZERO).await?;
     println!("the site does not answer; {left} retries left");
     let job = client.pop_wait("rss", "fetcher-1", Duration::from_secs(30)).await?.expect("it is retried");
     client.complete(&job).await?;

@@ -44,11 +44,16 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Batches are executed in the order in which their futures are first polled. Only a batch with a
     /// [large](Command::is_large) command may be overtaken by later ones until it is answered.
+    ///
+    /// Cancel safety: dropping the future before it is polled executes nothing. Later, commands may be executed
+    /// or not, and nothing is undone, except that popped jobs are [released](crate::Release).
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>>;
 
     /// Parked pop: pops, or waits up to `wait` until there is a job to pop. The reply has no jobs if none
-    /// came in time. Pops parked on a queue are served first come, first served. Dropping the future stops
-    /// the wait; a job that was handed out at that instant returns to its queue when its lock expires.
+    /// came in time. Pops parked on a queue are served first come, first served.
+    ///
+    /// Cancel safe: dropping the future stops the wait, and a job that was handed out at that instant is
+    /// [released](crate::Release). It goes back to the front of its queue and loses no retry.
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply>;
 
     /// Waits up to `wait` until a pop from one of these queues (1 to 1,024) would hand out a job or handle an

@@ -478,7 +478,15 @@ end
 function finish.retry(asked)
   local of = held_job(asked.jid, asked.holder)
   job.check_queue(of, asked.queue)
-  local delay = asked.chance and put_options.backoff(of, asked.chance) or asked.delay
+  local delay = asked.delay
+  if asked.chance then
+    local own = put_options.backoff(of, asked.chance)
+    if own then
+      delay = own
+    elseif delay <= 0 then
+      delay = put_options.default_backoff(of, asked.chance)
+    end
+  end
   local group, message = asked.group, asked.message
   local failure = group and message and job.failure_text(group, message, floor(now), of.worker) or nil
   job.check_type(of)

@@ -86,10 +86,10 @@ function put_options.end_attempt(of)
   end
 end
 
--- The delay before the next attempt, if the job has its own back-off.
-function put_options.backoff(of, chance)
-  local backoff = of.terms and of.terms.backoff
-  if not backoff then return nil end
+-- The backoff of jobs without one: first, factor, longest, jitter.
+local DEFAULT_BACKOFF = { 1, 2, 60, 0.25 }
+
+local function backoff_wait(of, backoff, chance)
   local before = tonumber(of.retries) - tonumber(of.remaining)
   if before < 0 then before = 0 end
   local first, factor, max, jitter = backoff[1], backoff[2], backoff[3], backoff[4]
@@ -98,6 +98,18 @@ function put_options.backoff(of, chance)
   local wait = finite(first * power)
   if wait > max then wait = max end
   return finite(wait * (1 + jitter * (2 * chance - 1)))
+end
+
+-- The delay before the next attempt, if the job has its own back-off.
+function put_options.backoff(of, chance)
+  local backoff = of.terms and of.terms.backoff
+  if not backoff then return nil end
+  return backoff_wait(of, backoff, chance)
+end
+
+-- The same for a job without one.
+function put_options.default_backoff(of, chance)
+  return backoff_wait(of, DEFAULT_BACKOFF, chance)
 end
 
 -- Waiters for a result -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 //! failovers.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
     Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, METADATA_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Reply, ResultStream,
-    Seconds, Subscription, Timestamp, WorkerName,
+    PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Release, Reply,
+    ResultStream, Seconds, Subscription, Timestamp, WorkerName,
 };
 use parking_lot::Mutex;
 use redis::ConnectionAddr;
@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
+use crate::cancelled::PopCall;
 use crate::clock::SharedClock;
 use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest};
 use crate::parked::Waiting;
@@ -34,6 +35,9 @@ const BATCH_MAX: usize = 1_000;
 
 /// Pause before a call is sent again: the first, and the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// How long dropping the backend may block, if jobs of cancelled pops are still to be released.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(1);
 
 /// A queue on Redis, on Valkey or on a geartrain server.
 ///
@@ -346,11 +350,12 @@ impl Shared {
 
     /// Waits until the subscriber task has handled everything sent to it before.
     async fn settled(&self) -> Result<(), ConnectionError> {
-        if self.unsettled.is_over() {
+        let cleaned_up = self.deterministic;
+        if self.unsettled.is_over(cleaned_up) {
             return Ok(());
         }
         let over = async {
-            self.unsettled.over().await;
+            self.unsettled.over(cleaned_up).await;
             Ok(())
         };
         self.with_timeout(self.connector.url.patience, over).await
@@ -373,15 +378,52 @@ impl Shared {
             }
             let rest = batch.split_off(commands_in_one_call(&batch));
             let asked = batch.len();
-            let answer = self.ask(Request::Batch(batch)).await?;
-            let answered = wire::decode_answers(&answer)?;
-            if answered.len() != asked {
-                return Err(ConnectionError::InvalidReply("expected as many answers as commands"));
+            let answered = async {
+                let answered = wire::decode_answers(&self.ask(Request::Batch(batch)).await?)?;
+                match answered.len() == asked {
+                    true => Ok(answered),
+                    false => Err(ConnectionError::InvalidReply("expected as many answers as commands")),
+                }
+            };
+            match answered.await {
+                Ok(answered) => answers.extend(answered),
+                Err(error) => {
+                    // The caller gets no answers, and so no jobs.
+                    self.release(Release::of_answers(&answers));
+                    return Err(error);
+                }
             }
-            answers.extend(answered);
             batch = rest;
         }
         Ok(answers)
+    }
+
+    /// Releases jobs whose caller is gone.
+    pub(crate) fn release(self: &Arc<Shared>, jobs: Vec<Release>) {
+        if !jobs.is_empty() {
+            self.clone().clean_up(async move { Ok(jobs) });
+        }
+    }
+
+    /// Releases jobs whose caller is gone, once they are known. Dropping the backend waits for it.
+    pub(crate) fn clean_up(
+        self: Arc<Shared>,
+        jobs: impl Future<Output = Result<Vec<Release>, ConnectionError>> + Send + 'static,
+    ) {
+        self.unsettled.clean_up_begins();
+        let handle = self.handle.clone();
+        handle.spawn(async move {
+            let released = async {
+                let batch: Vec<Call> = jobs.await?.into_iter().map(Call::from).collect();
+                // Boxed, because executing a batch may begin another clean-up.
+                let executed: Pin<Box<dyn Future<Output = _> + Send + '_>> = Box::pin(self.execute(batch));
+                executed.await
+            };
+            if let Err(error) = released.await {
+                tracing::warn!(%error, "cannot release jobs: they come back when their locks expire");
+            }
+            self.unsettled.cleaned_up(1);
+        });
     }
 }
 
@@ -437,7 +479,12 @@ impl Backend for RedisBackend {
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
             self.shared.settled().await.map_err(broken)?;
-            self.shared.execute(batch).await.map_err(broken)
+            let answers = if batch.iter().any(|call| matches!(call.command, Command::Pop(_))) {
+                PopCall::new(&self.shared, batch).await
+            } else {
+                self.shared.execute(batch).await
+            };
+            answers.map_err(broken)
         })
     }
 
@@ -447,7 +494,7 @@ impl Backend for RedisBackend {
             if pop.count.get() == 0 {
                 self.pop(pop).await
             } else {
-                self.park(pop, wait, Waiting::ForJobs).await
+                Ok(self.park(pop, wait, Waiting::ForJobs).await?.take())
             }
         })
     }
@@ -558,6 +605,8 @@ impl RedisBackend {
 #[derive(Default)]
 pub(crate) struct Unsettled {
     count: AtomicUsize,
+    /// Cancelled pops whose jobs may still have to be released.
+    clean_ups: AtomicUsize,
     done: Notify,
 }
 
@@ -565,9 +614,23 @@ impl Unsettled {
     /// Sends a command that the next call waits for.
     fn ask(&self, subscriber: &UnboundedSender<SubscriberCommand>, ask: SubscriberCommand) {
         self.count.fetch_add(1, Ordering::SeqCst);
+        let is_cancelled = matches!(ask, SubscriberCommand::Close(target) if target.is_parked_pop());
+        if is_cancelled {
+            self.clean_up_begins();
+        }
         if subscriber.send(ask).is_err() {
             self.settled(1);
+            self.cleaned_up(usize::from(is_cancelled));
         }
+    }
+
+    fn clean_up_begins(&self) {
+        self.clean_ups.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn cleaned_up(&self, count: usize) {
+        self.clean_ups.fetch_sub(count, Ordering::SeqCst);
+        self.done.notify_waiters();
     }
 
     /// A guard that closes a stream or a parked pop when it is dropped.
@@ -584,14 +647,19 @@ impl Unsettled {
         self.done.notify_waiters();
     }
 
-    fn is_over(&self) -> bool {
-        self.count.load(Ordering::SeqCst) == 0
+    /// Whether all is handled and, if asked for, cleaned up.
+    fn is_over(&self, cleaned_up: bool) -> bool {
+        self.count.load(Ordering::SeqCst) == 0 && !(cleaned_up && self.has_clean_ups())
     }
 
-    async fn over(&self) {
-        while !self.is_over() {
+    fn has_clean_ups(&self) -> bool {
+        self.clean_ups.load(Ordering::SeqCst) > 0
+    }
+
+    async fn over(&self, cleaned_up: bool) {
+        while !self.is_over(cleaned_up) {
             let done = self.done.notified();
-            if !self.is_over() {
+            if !self.is_over(cleaned_up) {
                 done.await;
             }
         }
@@ -622,10 +690,19 @@ impl Drop for CloseOnDrop {
 
 impl Drop for RedisBackend {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Not waited for: the caller may be on an executor's thread, which must not block. The runtime
-            // aborts its tasks.
-            runtime.shutdown_background();
+        let Some(runtime) = self.runtime.take() else { return };
+        // A process often ends after a cancelled pop, and the job should not wait for its lock to expire.
+        if self.shared.unsettled.has_clean_ups() {
+            let (done, is_done) = flume::bounded(1);
+            let unsettled = self.shared.unsettled.clone();
+            runtime.spawn(async move {
+                unsettled.over(true).await;
+                let _ = done.send(());
+            });
+            let _ = is_done.recv_timeout(CLEAN_UP_MAX);
         }
+        // Not waited for: the caller may be on an executor's thread, which must not block. The runtime aborts
+        // its tasks.
+        runtime.shutdown_background();
     }
 }

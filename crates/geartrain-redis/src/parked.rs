@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use geartrain_core::{BackendError, Pop, PopReply, QueueName, Seconds, Timestamp, wire};
 
+use crate::cancelled::PopGuard;
+
 /// Where the answer goes.
 pub(crate) enum Waiting {
-    ForJobs(flume::Sender<Result<PopReply, BackendError>>),
+    ForJobs(flume::Sender<Result<PopGuard, BackendError>>),
     /// Whether there is something to pop.
     ForReadiness(flume::Sender<Result<bool, BackendError>>),
 }
@@ -27,18 +29,12 @@ impl ParkedPop {
         ParkedPop { pop, until, waiting, due: true, next: None }
     }
 
-    /// Answers it. Returns the jobs if the caller has stopped waiting.
-    pub(crate) fn complete(self, reply: PopReply) -> Result<(), PopReply> {
+    /// Answers it. If the caller has stopped waiting, the guard releases the jobs.
+    pub(crate) fn complete(self, reply: PopGuard) {
         match self.waiting {
-            Waiting::ForJobs(to) => match to.try_send(Ok(reply)).map_err(flume::TrySendError::into_inner) {
-                Ok(()) | Err(Err(_)) => Ok(()),
-                Err(Ok(reply)) => Err(reply),
-            },
-            Waiting::ForReadiness(to) => {
-                // Fails if the caller has stopped waiting, here and below.
-                let _ = to.send(Ok(true));
-                Ok(())
-            }
+            // Fails if the caller has stopped waiting, here and below.
+            Waiting::ForJobs(to) => drop(to.send(Ok(reply))),
+            Waiting::ForReadiness(to) => drop(to.send(Ok(true))),
         }
     }
 
@@ -47,7 +43,8 @@ impl ParkedPop {
         match &self.waiting {
             Waiting::ForJobs(to) => {
                 let turn = self.pop.order.turn(self.pop.queues.len());
-                let _ = to.send(error.map_or(Ok(PopReply { jobs: Vec::new(), turn }), Err));
+                let nothing = || Ok(PopGuard::without_jobs(PopReply { jobs: Vec::new(), turn }));
+                let _ = to.send(error.map_or_else(nothing, Err));
             }
             Waiting::ForReadiness(to) => {
                 let _ = to.send(error.map_or(Ok(false), Err));

@@ -9,12 +9,13 @@ use std::time::Duration;
 use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
     Call, Count, Detach, DetachScope, Event, Get, Jid, Pop, PopReply, PositionedEvent, QueueName, Refusal,
-    Release, Reply, ResultStream, ResultStreamEnd, Seconds, StreamMessage, Subscription, SubscriptionEnd,
+    Reply, ResultStream, ResultStreamEnd, Seconds, StreamMessage, Subscription, SubscriptionEnd,
 };
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
+use crate::cancelled::PopGuard;
 use crate::connection::{Connection, ConnectionError, EncodedRequest};
 use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::foreign::{self, CHANNELS};
@@ -81,6 +82,12 @@ pub(crate) enum CloseTarget {
     ResultStream { stream_id: u64 },
 }
 
+impl CloseTarget {
+    pub(crate) fn is_parked_pop(self) -> bool {
+        matches!(self, CloseTarget::ParkedPop { .. })
+    }
+}
+
 struct EventSubscriber {
     last_sent: u64,
     /// Replayed from the event log up to this position; live messages at or below it are duplicates.
@@ -132,6 +139,8 @@ pub(crate) struct SubscriberTask {
     background: JoinSet<()>,
     /// How many handled commands have to be reported to `Unsettled`.
     settled: usize,
+    /// How many of them closed parked pops.
+    unparked: usize,
 }
 
 impl SubscriberTask {
@@ -157,6 +166,7 @@ impl SubscriberTask {
             lost_at: None,
             background: JoinSet::new(),
             settled: 0,
+            unparked: 0,
         }
     }
 
@@ -189,6 +199,8 @@ impl SubscriberTask {
             self.renew_subscription().await;
             self.renew_registration().await;
             self.shared.unsettled.settled(std::mem::take(&mut self.settled));
+            // Jobs that came meanwhile are counted as releases by now: see `PopGuard`.
+            self.shared.unsettled.cleaned_up(std::mem::take(&mut self.unparked));
         }
     }
 
@@ -248,6 +260,7 @@ impl SubscriberTask {
             Command::Close(what) => {
                 self.close(what).await;
                 self.settled += 1;
+                self.unparked += usize::from(what.is_parked_pop());
             }
             Command::ClockJumped => {
                 self.settled += 1;
@@ -307,16 +320,6 @@ impl SubscriberTask {
         {
             self.lost();
         }
-    }
-
-    /// Executes clean-up that nothing waits for. The task ends with this one at the latest.
-    fn run_in_background(&mut self, batch: Vec<Call>) {
-        let shared = self.shared.clone();
-        self.background.spawn(async move {
-            if let Err(error) = shared.execute(batch).await {
-                tracing::warn!(%error, "cannot release jobs: they come back when their locks expire");
-            }
-        });
     }
 
     /// Detaches the waiters of a result stream, and then removes its registration: if this process dies in
@@ -665,18 +668,11 @@ impl SubscriberTask {
 
     /// Answers a parked pop. Jobs whose caller has stopped waiting are released.
     fn deliver(&mut self, number: u64, reply: Result<PopReply, Refusal>) {
-        let left = match (self.parked.remove(number), reply) {
-            (Some(pop), Err(refusal)) => return pop.end(Some(refusal.into())),
-            (None, Err(_)) => return,
-            (None, Ok(reply)) => reply,
-            (Some(pop), Ok(reply)) => match pop.complete(reply) {
-                Ok(()) => return,
-                Err(reply) => reply,
-            },
-        };
-        let back: Vec<Call> = left.jobs.iter().map(|job| Release::of(job).into()).collect();
-        if !back.is_empty() {
-            self.run_in_background(back);
+        let reply = reply.map(|reply| PopGuard::new(reply, &self.shared));
+        match (self.parked.remove(number), reply) {
+            (Some(pop), Ok(reply)) => pop.complete(reply),
+            (Some(pop), Err(refusal)) => pop.end(Some(refusal.into())),
+            (None, _) => {}
         }
     }
 

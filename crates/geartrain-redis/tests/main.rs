@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod batches;
+mod cancellation;
 mod cluster;
 mod conformance;
 mod dead_processes;

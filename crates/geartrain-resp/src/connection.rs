@@ -10,8 +10,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use geartrain_core::wire::Request as WireRequest;
 use geartrain_core::{Answer, BackendError, Call, Command, QueueName, Release};
 use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_http};
@@ -20,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
-use crate::native::{self, NativeReply, ParkedPops};
+use crate::native::{self, EncodedReply, NativeReply, ParkedPops};
 use crate::qless;
 use crate::redis_commands;
 use crate::session::Session;
@@ -34,6 +36,12 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The size of reads adapts to the client.
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
+
+/// The reset of a client that closed without reading: replies sent so long before it closed are looked at, at
+/// most so many of them, and the reset is looked for with these pauses.
+const RESET_AGE_MAX: Duration = Duration::from_millis(100);
+const RESET_REPLIES_MAX: usize = 64;
+const RESET_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
 static BROKEN: RepeatedWarning = RepeatedWarning::new();
 static EVICTED: RepeatedWarning = RepeatedWarning::new();
@@ -68,7 +76,18 @@ impl Slot {
 enum Ready {
     Error(String),
     Qless(qless::CallContext, Answer),
-    Native(native::NativeReply),
+    Native(NativeReply),
+}
+
+impl Ready {
+    /// The jobs that it hands out.
+    fn jobs(&mut self) -> Vec<Release> {
+        match self {
+            Ready::Error(_) => Vec::new(),
+            Ready::Qless(_, answer) => Release::of_answers([&*answer]),
+            Ready::Native(reply) => std::mem::take(&mut reply.jobs),
+        }
+    }
 }
 
 struct Batch {
@@ -117,9 +136,13 @@ pub(crate) struct Connection<R, W> {
     large: Option<(LargeReply, usize)>,
     parked: ParkedPops,
     out: Output,
-    /// Jobs popped for this client, and the output offset at which it learns of them. Released if the
-    /// connection ends before.
-    unsent_jobs: Vec<(u64, Vec<Release>)>,
+    /// Jobs popped for this client, and the output offset at which it learns of them; `u64::MAX` while their
+    /// reply is being encoded. Released if the connection ends before.
+    unsent_jobs: VecDeque<(u64, Vec<Release>)>,
+    /// Jobs that were sent last, and when. The client may have closed before it could receive them.
+    sent_jobs: VecDeque<(Instant, Vec<Release>)>,
+    /// The client has closed the connection, or at least its half of it.
+    closed: bool,
     /// Nothing more is read: the client has closed or sent a protocol error, or the server stops.
     ended: bool,
 }
@@ -166,7 +189,9 @@ where
             large: None,
             parked: ParkedPops::default(),
             out: Output::default(),
-            unsent_jobs: Vec::new(),
+            unsent_jobs: VecDeque::new(),
+            sent_jobs: VecDeque::new(),
+            closed: false,
             ended: false,
         }
     }
@@ -175,10 +200,40 @@ where
     pub(crate) async fn serve(mut self) {
         self.run().await;
         self.parked.unpark_all(&*self.shared.backend).await;
-        let unsent_jobs = self.unsent_jobs.into_iter().filter(|(end, _)| *end > self.out.bytes.sent());
-        native::release(unsent_jobs.flat_map(|(_, jobs)| jobs).collect(), &*self.shared.backend).await;
+        let unsent_jobs = self.take_unsent_jobs().await;
+        native::release(unsent_jobs, &*self.shared.backend).await;
         // Fails if the client has disconnected.
         let _ = self.writer.shutdown().await;
+    }
+
+    /// The jobs of all replies that the client has not received. Batches without answers are dropped: the
+    /// backend releases their jobs.
+    async fn take_unsent_jobs(&mut self) -> Vec<Release> {
+        self.sent_jobs.retain(|(sent, _)| sent.elapsed() < RESET_AGE_MAX);
+        if !self.closed || self.sent_jobs.is_empty() || !self.has_reset().await {
+            self.sent_jobs.clear();
+        }
+        let mut jobs: Vec<Release> = self.sent_jobs.drain(..).flat_map(|(_, jobs)| jobs).collect();
+        jobs.extend(self.unsent_jobs.drain(..).flat_map(|(_, jobs)| jobs));
+        jobs.extend(self.ready.drain(..).flat_map(|mut ready| ready.jobs()));
+        for batch in self.batches.drain(..) {
+            if let Some(Ok((answers, _))) = batch.result {
+                jobs.extend(Release::of_answers(&answers));
+            }
+        }
+        jobs
+    }
+
+    /// Whether a client that has closed also refused what was sent to it: then it was not only half-closed. It
+    /// does so by a TCP reset, which takes a round trip and makes an empty write fail.
+    async fn has_reset(&mut self) -> bool {
+        for pause in RESET_PAUSES {
+            if self.writer.write(&[]).await.is_err() {
+                return true;
+            }
+            tokio::time::sleep(pause).await;
+        }
+        self.writer.write(&[]).await.is_err()
     }
 
     async fn run(&mut self) {
@@ -256,15 +311,21 @@ where
                 Wakeup::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
                 // A client that cannot be written to has gone.
                 Wakeup::Written(_) | Wakeup::DrainTimeout => return,
-                Wakeup::Read(Ok(0) | Err(_)) => self.ended = true,
-                Wakeup::Read(Ok(bytes)) => self.adapt_read_size(bytes),
+                Wakeup::Read(read) => self.note_read(read),
                 Wakeup::Message(push) => push.write(&mut self.out),
                 Wakeup::Unparked(unparked) => {
                     self.shared.channels.flush().await;
+                    // A client that waited for a job and has closed does not get it.
+                    if may_read && let Some(read) = self.reader.read_buf(&mut self.incoming).now_or_never() {
+                        self.note_read(read);
+                    }
+                    if self.closed {
+                        self.parked.cancel(&unparked);
+                    }
                     if let Some((push, jobs)) = self.parked.finish(unparked, &*self.shared.backend).await {
                         self.write_messages();
                         push.write(&mut self.out);
-                        self.unsent_jobs.push((self.out.bytes.end(), jobs));
+                        self.unsent_jobs.push_back((self.out.bytes.end(), jobs));
                     }
                 }
                 Wakeup::Stop => {
@@ -476,17 +537,24 @@ where
                 push.write(&mut self.out);
                 continue;
             }
-            match self.ready.pop_front() {
-                Some(Ready::Error(text)) => self.out.error(&text),
-                Some(Ready::Qless(pending, answer)) => match qless::LargeReply::new(&pending, answer) {
+            let Some(mut ready) = self.ready.pop_front() else { return };
+            let jobs = ready.jobs();
+            match ready {
+                Ready::Error(text) => self.out.error(&text),
+                Ready::Qless(pending, answer) => match qless::LargeReply::new(&pending, answer) {
                     Ok(large) => self.large = Some((LargeReply::new(large), qless::REPLY_BYTES_MAX)),
                     Err(answer) => qless::write(&mut self.out, &pending, answer),
                 },
-                Some(Ready::Native(NativeReply::Encoded(reply))) => self.out.shared_bulk(reply.into()),
-                Some(Ready::Native(NativeReply::Large(large))) => {
+                Ready::Native(NativeReply { encoded: EncodedReply::Whole(reply), .. }) => {
+                    self.out.shared_bulk(reply.into());
+                }
+                Ready::Native(NativeReply { encoded: EncodedReply::Large(large), .. }) => {
                     self.large = Some((LargeReply::new(large), usize::MAX));
                 }
-                None => return,
+            }
+            if !jobs.is_empty() {
+                let end = if self.large.is_some() { u64::MAX } else { self.out.bytes.end() };
+                self.unsent_jobs.push_back((end, jobs));
             }
         }
     }
@@ -503,6 +571,8 @@ where
             (Produced::End, _) => {
                 self.large = None;
                 self.out.bulk_end();
+                let end = self.out.bytes.end();
+                self.unsent_jobs.iter_mut().filter(|(at, _)| *at == u64::MAX).for_each(|(at, _)| *at = end);
             }
         }
     }
@@ -516,8 +586,19 @@ where
 
     fn wrote(&mut self, bytes: usize) {
         self.out.bytes.advance(bytes);
-        if self.out.bytes.is_empty() {
-            self.unsent_jobs.clear();
+        let sent = self.out.bytes.sent();
+        while let Some((_, jobs)) = self.unsent_jobs.pop_front_if(|(end, _)| *end <= sent) {
+            if self.sent_jobs.len() == RESET_REPLIES_MAX {
+                self.sent_jobs.pop_front();
+            }
+            self.sent_jobs.push_back((Instant::now(), jobs));
+        }
+    }
+
+    fn note_read(&mut self, read: std::io::Result<usize>) {
+        match read {
+            Ok(0) | Err(_) => (self.closed, self.ended) = (true, true),
+            Ok(bytes) => self.adapt_read_size(bytes),
         }
     }
 

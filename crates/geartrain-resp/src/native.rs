@@ -119,8 +119,14 @@ pub(crate) async fn check_readiness(
     try_join_all(readiness_checks.into_iter().map(check_readiness)).await
 }
 
-pub(crate) enum NativeReply {
-    Encoded(Vec<u8>),
+pub(crate) struct NativeReply {
+    pub(crate) encoded: EncodedReply,
+    /// The jobs that it hands out.
+    pub(crate) jobs: Vec<Release>,
+}
+
+pub(crate) enum EncodedReply {
+    Whole(Vec<u8>),
     /// Encoded piece by piece.
     Large(LargeReply),
 }
@@ -185,10 +191,13 @@ impl PendingReply {
         match self {
             PendingReply::Batch(count) => {
                 let answers: Vec<Answer> = answers.take(count).collect();
-                if answers.iter().map(bytes).sum::<usize>() < PIECE_BYTES {
-                    return NativeReply::Encoded(wire::encode_answers(&answers));
-                }
-                NativeReply::Large(LargeReply::Answers(wire::AnswerPieces::new(answers)))
+                let jobs = Release::of_answers(&answers);
+                let encoded = if answers.iter().map(bytes).sum::<usize>() < PIECE_BYTES {
+                    EncodedReply::Whole(wire::encode_answers(&answers))
+                } else {
+                    EncodedReply::Large(LargeReply::Answers(wire::AnswerPieces::new(answers)))
+                };
+                NativeReply { encoded, jobs }
             }
             PendingReply::Park { process, parked } => {
                 let replies = parked.into_iter().map(|(wait, is_new)| {
@@ -207,14 +216,17 @@ impl PendingReply {
                     }
                 });
                 let replies: Vec<ParkReply> = replies.collect();
-                let popped = |replies: &ParkReply| match replies {
-                    ParkReply::Popped(reply) => popped_bytes(reply),
-                    _ => 0,
+                let popped = replies.iter().filter_map(|reply| match reply {
+                    ParkReply::Popped(reply) => Some(reply),
+                    _ => None,
+                });
+                let jobs = popped.clone().flat_map(|reply| &reply.jobs).map(Release::of).collect();
+                let encoded = if popped.map(popped_bytes).sum::<usize>() < PIECE_BYTES {
+                    EncodedReply::Whole(wire::encode(&replies))
+                } else {
+                    EncodedReply::Large(LargeReply::Parked(replies))
                 };
-                if replies.iter().map(popped).sum::<usize>() < PIECE_BYTES {
-                    return NativeReply::Encoded(wire::encode(&replies));
-                }
-                NativeReply::Large(LargeReply::Parked(replies))
+                NativeReply { encoded, jobs }
             }
         }
     }
@@ -336,6 +348,11 @@ impl ParkedPops {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.running.is_empty() && self.finished.is_empty()
+    }
+
+    /// Cancels a parked pop that has ended: its client is gone.
+    pub(crate) fn cancel(&mut self, (number, _): &Unparked) {
+        self.unpark(*number);
     }
 
     /// The message that answers a parked pop, and the jobs in it. If the pop was cancelled, its jobs are

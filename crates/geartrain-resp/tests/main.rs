@@ -5,6 +5,7 @@
 mod common;
 mod connection;
 mod front;
+mod gone_clients;
 mod native;
 mod published;
 mod qless;

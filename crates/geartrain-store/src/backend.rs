@@ -244,7 +244,7 @@ impl StoreBackend {
         let (mut batch, files) = written.map_err(|failure| broken(self.name, failure))?;
         batch.iter_mut().for_each(|call| call.command.unshare());
         let reply = self.ask(|slot| self.engine_cell.batch(batch, Some(files), slot)).await?;
-        Ok(reply.answers)
+        Ok(reply.take().answers)
     }
 
     async fn answer<T>(&self, answer: Receiver<Result<T, StoreError>>) -> Result<T, BackendError> {
@@ -271,8 +271,8 @@ impl Backend for StoreBackend {
             batch.iter_mut().for_each(|call| call.command.unshare());
             let BatchReply { answers, spent_calls } =
                 match self.engine_cell.try_run_inline(batch, &self.inbox) {
-                    Ok(answer) => self.answer(answer).await?,
-                    Err(batch) => self.ask(|slot| self.engine_cell.batch(batch, None, slot)).await?,
+                    Ok(answer) => self.answer(answer).await?.take(),
+                    Err(batch) => self.ask(|slot| self.engine_cell.batch(batch, None, slot)).await?.take(),
                 };
             drop(spent_calls);
             Ok(answers)
@@ -280,7 +280,10 @@ impl Backend for StoreBackend {
     }
 
     fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
-        Box::pin(self.ask_for(move |slot| Message::ParkPop { pop, wait, slot }))
+        Box::pin(async move {
+            let reply = self.ask(|slot| Message::ParkPop { pop, wait, slot }).await?;
+            reply.take().map_err(BackendError::Refused)
+        })
     }
 
     fn ready_or_wait(&self, queues: Vec<QueueName>, wait: Seconds) -> Pending<'_, bool> {

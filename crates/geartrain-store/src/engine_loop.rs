@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use flume::{Receiver, WeakSender};
 use geartrain_core::engine::{Effects, Engine};
 use geartrain_core::{
-    Answer, Call, Clock, Command, Count, Detach, DetachScope, Pop, PopReply, QueueName, Refusal, Reply,
-    ResultStream, Seconds, Subscription, Tick, TickReply, Timestamp,
+    Answer, Call, Clock, Command, Count, Detach, DetachScope, Pop, PopReply, QueueName, Refusal, Release,
+    Reply, ResultStream, Seconds, Subscription, Tick, TickReply, Timestamp,
 };
 
 use crate::commit::pipeline::CommitPipeline;
@@ -20,7 +20,8 @@ use crate::commit::queue::SubmitMode;
 use crate::error::StoreError;
 use crate::inline_exec::{InFlight, InFlightGuard, InlineClass};
 use crate::parked::{Parked, ParkedKind, ParkedRequest};
-use crate::publish::{BatchReply, BatchSlot, PendingReply, RefusableSlot, Slot};
+use crate::publish::{BatchReply, BatchSlot, PendingReply, PopGuard, RefusableSlot, Slot};
+use crate::reply_guard::{ReplyGuard, Undelivered};
 use crate::reservation;
 use crate::result_streams::{DroppedStream, StreamReceiver, StreamRegistry, StreamSender};
 use crate::spill::large::OwnFiles;
@@ -37,7 +38,7 @@ pub(crate) enum Message {
     ParkPop {
         pop: Pop,
         wait: Seconds,
-        slot: RefusableSlot<PopReply>,
+        slot: Slot<PopGuard>,
     },
     /// Waits until one of the queues has a job to pop.
     AwaitReady {
@@ -64,8 +65,9 @@ pub(crate) enum Message {
     },
     /// The wall clock jumped forward.
     ClockJumped,
-    /// The committer has spilled payloads: there may be more to spill.
-    SpillDone,
+    /// Wakes the engine's thread: there are payloads to spill, undelivered jobs to release, or other work that
+    /// is due.
+    Wake,
     Stop {
         slot: Option<Slot<()>>,
     },
@@ -119,6 +121,7 @@ pub(crate) struct EngineLoop {
     inbox: Receiver<Envelope>,
     parked: Parked,
     streams: StreamRegistry,
+    undelivered: Arc<Undelivered>,
     live_subscribers: LiveSubscribers,
     pipeline: CommitPipeline,
     replies: Vec<PendingReply>,
@@ -189,7 +192,8 @@ impl EngineLoop {
             clock,
             inbox,
             parked: Parked::default(),
-            streams: StreamRegistry::new(inbox_sender, in_flight.clone()),
+            streams: StreamRegistry::new(inbox_sender.clone(), in_flight.clone()),
+            undelivered: Arc::new(Undelivered::new(inbox_sender)),
             live_subscribers: LiveSubscribers::default(),
             pipeline,
             replies: Vec::new(),
@@ -235,6 +239,7 @@ impl EngineLoop {
         };
         may && self.inbox.is_empty()
             && !self.streams.has_dropped()
+            && !self.undelivered.any()
             && self.pipeline.can_commit_now(bytes, class)
             && {
                 let now = self.clock.now();
@@ -256,8 +261,13 @@ impl EngineLoop {
         // Taken before the inbox is read, so that the messages of a client are executed before the client is
         // detached.
         let dropped_streams = self.streams.take_dropped();
+        let undelivered = self.undelivered.take();
         let envelope = first.into_iter().chain(self.inbox.drain());
-        let messages: Vec<Message> = envelope.map(|envelope| envelope.message).collect();
+        let mut messages: Vec<Message> = envelope.map(|envelope| envelope.message).collect();
+        if !undelivered.is_empty() {
+            // First, so that these jobs are in front of what the other messages do.
+            messages.insert(0, release_batch(undelivered));
+        }
         let stop = messages.iter().any(|message| matches!(message, Message::Stop { .. }));
         self.process(messages, dropped_streams);
         stop
@@ -322,8 +332,9 @@ impl EngineLoop {
                 for file in files.map(OwnFiles::adopt).into_iter().flatten() {
                     self.engine.release_payload_file_unless_needed(file);
                 }
-                self.replies
-                    .push(PendingReply::Batch { slot, reply: BatchReply { answers, spent_calls: batch } });
+                let reply = BatchReply { answers, spent_calls: batch };
+                let reply = ReplyGuard::new(reply, &self.undelivered);
+                self.replies.push(PendingReply::Batch { slot, reply });
             }
             // A caller that has gone does not get a job.
             Message::ParkPop { slot, .. } if slot.is_disconnected() => {}
@@ -336,9 +347,10 @@ impl EngineLoop {
                     Ok(empty_reply)
                         if empty_reply.jobs.is_empty() && pop.count.get() > 0 && wait > Seconds::ZERO =>
                     {
+                        let empty_reply = self.guarded(Ok(empty_reply));
                         self.park(now, wait, ParkedKind::Pop { pop, empty_reply, slot });
                     }
-                    answer => self.replies.push(PendingReply::Pop(slot, answer)),
+                    answer => self.replies.push(PendingReply::Pop(slot, self.guarded(answer))),
                 }
             }
             Message::AwaitReady { queues, wait, slot } => {
@@ -368,8 +380,8 @@ impl EngineLoop {
             }
             Message::AckEvents { position } => self.engine.ack_events(position),
             Message::ClockJumped => self.serve_queues(self.clock.now(), self.parked.queues()),
-            // The next commit takes in the report.
-            Message::SpillDone => {}
+            // What there is to do is found without the message.
+            Message::Wake => {}
             Message::StreamDropped { dropped } => {
                 dropped.iter().for_each(|dropped| self.close_result_stream(dropped))
             }
@@ -528,6 +540,19 @@ impl EngineLoop {
         }
     }
 
+    fn guarded(&self, answer: Result<PopReply, Refusal>) -> PopGuard {
+        ReplyGuard::new(answer, &self.undelivered)
+    }
+
+    /// Before the engine ends: releases the jobs of replies that could not be sent.
+    pub(crate) fn release_undelivered(&mut self) {
+        self.pipeline.flush();
+        // Once: a release may hand the job to a parked pop, but all that are left are about to fail.
+        if self.undelivered.any() {
+            self.run_once(None);
+        }
+    }
+
     /// Parks a pop or a readiness wait.
     fn park(&mut self, now: Timestamp, wait: Seconds, kind: ParkedKind) {
         for id in self.parked.disconnected() {
@@ -602,8 +627,9 @@ impl EngineLoop {
             match self.pop(now, pop.clone()) {
                 Ok(reply) if reply.jobs.is_empty() => {}
                 answer => {
+                    let reply = self.guarded(answer);
                     if let ParkedKind::Pop { slot, .. } = self.unpark(id).kind {
-                        self.replies.push(PendingReply::Pop(slot, answer));
+                        self.replies.push(PendingReply::Pop(slot, reply));
                     }
                 }
             }
@@ -640,7 +666,7 @@ impl EngineLoop {
             .pipeline
             .is_snapshotting()
             .then(|| if is_inline() { SNAPSHOT_YIELD } else { Duration::ZERO });
-        if self.streams.has_dropped() || busy == Some(Duration::ZERO) {
+        if self.streams.has_dropped() || self.undelivered.any() || busy == Some(Duration::ZERO) {
             return Some(Duration::ZERO);
         }
         if self.pipeline.failure().is_some() {
@@ -743,6 +769,13 @@ fn sleepable(seconds: Seconds) -> Duration {
     Duration::try_from_secs_f64(seconds.get().min(SLEEP_SECONDS_MAX)).unwrap_or_default()
 }
 
+/// Releases jobs. No caller waits for the answers.
+fn release_batch(jobs: Vec<Release>) -> Message {
+    let (slot, _) = flume::bounded(1);
+    let batch = jobs.into_iter().map(Call::from).collect();
+    Message::Batch { batch, slot: BatchSlot { slot, in_flight: None }, files: None }
+}
+
 /// Answers messages with the failure.
 fn refuse(messages: Vec<Message>, failure: &StoreError) {
     for message in messages {
@@ -754,7 +787,7 @@ fn refuse(messages: Vec<Message>, failure: &StoreError) {
             Message::OpenResultStream { slot, .. } => drop(slot.send(Err(failure.clone()))),
             Message::AckEvents { .. }
             | Message::ClockJumped
-            | Message::SpillDone
+            | Message::Wake
             | Message::StreamDropped { .. }
             | Message::Stop { .. } => {}
         }

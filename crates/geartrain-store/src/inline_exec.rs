@@ -17,6 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::engine_loop::{EngineLoop, Envelope, Message};
 use crate::error::StoreError;
 use crate::publish::{BatchReply, BatchSlot, Slot};
+use crate::reply_guard::ReplyGuard;
 use crate::spill::large::OwnFiles;
 
 /// Steps of a small batch, at most.
@@ -102,7 +103,12 @@ impl EngineCell {
         Envelope { message, _queued: Some(InFlightGuard::new(&self.in_flight.queued)) }
     }
 
-    pub(crate) fn batch(&self, batch: Vec<Call>, files: Option<OwnFiles>, slot: Slot<BatchReply>) -> Message {
+    pub(crate) fn batch(
+        &self,
+        batch: Vec<Call>,
+        files: Option<OwnFiles>,
+        slot: Slot<ReplyGuard<BatchReply>>,
+    ) -> Message {
         let in_flight = Some(InFlightGuard::new(&self.in_flight.unanswered));
         Message::Batch { batch, slot: BatchSlot { slot, in_flight }, files }
     }
@@ -127,6 +133,9 @@ impl EngineCell {
             let has_panicked = self.has_panicked();
             let Some(EngineSlot { engine_loop, .. }) = &mut *guard.slot else { return };
             if has_panicked || engine_loop.run_once(first.ok()) || stop {
+                if !has_panicked {
+                    engine_loop.release_undelivered();
+                }
                 *guard.slot = None;
                 return;
             }
@@ -139,7 +148,7 @@ impl EngineCell {
         &self,
         batch: Vec<Call>,
         inbox: &Sender<Envelope>,
-    ) -> Result<Receiver<Result<BatchReply, StoreError>>, Vec<Call>> {
+    ) -> Result<Receiver<Result<ReplyGuard<BatchReply>, StoreError>>, Vec<Call>> {
         let Some(class) = inline_class(&batch) else { return Err(batch) };
         let InFlight { unanswered, queued } = &self.in_flight;
         let in_flight = match class {
@@ -166,7 +175,7 @@ impl EngineCell {
         if is_earlier {
             // If the inbox is full the engine's thread is awake, and looks at what is due when it has read
             // it.
-            let _ = inbox.try_send(Message::SpillDone.into());
+            let _ = inbox.try_send(Message::Wake.into());
         }
         Ok(reply)
     }

@@ -19,6 +19,7 @@ mod options;
 mod parked;
 mod publish;
 mod recovery;
+mod reply_guard;
 mod reservation;
 mod result_streams;
 mod salvage;

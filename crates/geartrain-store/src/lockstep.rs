@@ -13,6 +13,7 @@ use crate::inline_exec::InFlight;
 use crate::options::StoreOptions;
 use crate::publish::{BatchReply, BatchSlot, Slot};
 use crate::recovery::{OpenError, Started, Store};
+use crate::reply_guard::ReplyGuard;
 use crate::spill::large::LargePayloads;
 use crate::wal::Disk;
 
@@ -28,7 +29,7 @@ pub struct Lockstep {
 
 /// A batch on its way, and where its answers arrive.
 pub struct Sent {
-    slot: Receiver<Result<BatchReply, StoreError>>,
+    slot: Receiver<Result<ReplyGuard<BatchReply>, StoreError>>,
 }
 
 impl Lockstep {
@@ -59,7 +60,7 @@ impl Lockstep {
 
     /// Writes the large payloads of a batch, and sends it. The engine executes it in its next step.
     pub fn send(&self, mut batch: Vec<Call>) -> Sent {
-        let (slot, answer): (Slot<BatchReply>, _) = flume::bounded(1);
+        let (slot, answer): (Slot<ReplyGuard<BatchReply>>, _) = flume::bounded(1);
         let slot = BatchSlot { slot, in_flight: None };
         match self.large.has_large(&batch).then(|| self.large.write(&mut batch)).transpose() {
             // Cannot fail: the engine loop in this struct has the receiver.
@@ -89,7 +90,7 @@ impl Sent {
     /// The answers, if they have arrived; an error if they never will.
     pub fn answers(&self) -> Option<Result<Vec<Answer>, Box<dyn std::error::Error + Send + Sync>>> {
         match self.slot.try_recv() {
-            Ok(reply) => Some(reply.map(|reply| reply.answers).map_err(Into::into)),
+            Ok(reply) => Some(reply.map(|reply| reply.take().answers).map_err(Into::into)),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Err(StoreError::Stopped.into())),
         }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use geartrain_core::{Pop, PopReply, QueueName, Seconds, Timestamp};
+use geartrain_core::{Pop, QueueName, Seconds, Timestamp};
 
-use crate::publish::{PendingReply, RefusableSlot};
+use crate::publish::{PendingReply, PopGuard, RefusableSlot, Slot};
 
 /// A request that waits for a queue.
 pub(crate) struct ParkedRequest {
@@ -18,8 +18,8 @@ pub(crate) enum ParkedKind {
     Pop {
         pop: Pop,
         /// The reply if no job comes: no jobs, and the turn unchanged.
-        empty_reply: PopReply,
-        slot: RefusableSlot<PopReply>,
+        empty_reply: PopGuard,
+        slot: Slot<PopGuard>,
     },
     /// Waits until a queue has a job to pop, and takes none.
     Ready { queues: Vec<QueueName>, slot: RefusableSlot<bool> },
@@ -45,7 +45,7 @@ impl ParkedRequest {
     /// The reply when the wait ends without a job.
     pub(crate) fn timeout_reply(self) -> PendingReply {
         match self.kind {
-            ParkedKind::Pop { empty_reply, slot, .. } => PendingReply::Pop(slot, Ok(empty_reply)),
+            ParkedKind::Pop { empty_reply, slot, .. } => PendingReply::Pop(slot, empty_reply),
             ParkedKind::Ready { slot, .. } => PendingReply::Ready(slot, Ok(false)),
         }
     }

@@ -5,6 +5,7 @@ use geartrain_core::{Answer, Call, Event, PopReply, Refusal, ResultStream, Strea
 
 use crate::error::StoreError;
 use crate::inline_exec::InFlightGuard;
+use crate::reply_guard::ReplyGuard;
 use crate::result_streams::{ResultStreams, StreamReceiver, StreamSender};
 use crate::spill::fetch::{LargeReader, Unread};
 use crate::subscribers::{EventReceiver, Subscriber, Subscribers};
@@ -14,6 +15,9 @@ pub(crate) type Slot<T> = Sender<Result<T, StoreError>>;
 
 /// Where a reply goes that may be a refusal.
 pub(crate) type RefusableSlot<T> = Slot<Result<T, Refusal>>;
+
+/// The reply to a parked pop on its way.
+pub(crate) type PopGuard = ReplyGuard<Result<PopReply, Refusal>>;
 
 /// The answers to a batch.
 pub(crate) struct BatchReply {
@@ -25,16 +29,16 @@ pub(crate) struct BatchReply {
 
 /// Where the answers to a batch go.
 pub(crate) struct BatchSlot {
-    pub(crate) slot: Slot<BatchReply>,
+    pub(crate) slot: Slot<ReplyGuard<BatchReply>>,
     /// Counts the batch among those without a reply.
     pub(crate) in_flight: Option<InFlightGuard>,
 }
 
 impl BatchSlot {
-    pub(crate) fn send(self, reply: Result<BatchReply, StoreError>) {
+    pub(crate) fn send(self, reply: Result<ReplyGuard<BatchReply>, StoreError>) {
         // Before the reply: its receiver may execute the next batch inline at once.
         drop(self.in_flight);
-        // A caller that no longer waits gets no reply.
+        // A caller that no longer waits gets no reply, and its jobs are released.
         let _ = self.slot.send(reply);
     }
 }
@@ -43,9 +47,9 @@ impl BatchSlot {
 pub(crate) enum PendingReply {
     Batch {
         slot: BatchSlot,
-        reply: BatchReply,
+        reply: ReplyGuard<BatchReply>,
     },
-    Pop(RefusableSlot<PopReply>, Result<PopReply, Refusal>),
+    Pop(Slot<PopGuard>, PopGuard),
     /// Whether one of the queues has a job to pop.
     Ready(RefusableSlot<bool>, Result<bool, Refusal>),
     /// A subscription that begins here.
@@ -62,7 +66,7 @@ impl PendingReply {
     pub(crate) fn send(self) {
         match self {
             PendingReply::Batch { slot, reply } => slot.send(Ok(reply)),
-            PendingReply::Pop(slot, answer) => drop(slot.send(Ok(answer))),
+            PendingReply::Pop(slot, reply) => drop(slot.send(Ok(reply))),
             PendingReply::Ready(slot, answer) => drop(slot.send(Ok(answer))),
             PendingReply::Subscribe(..) | PendingReply::OpenResultStream(..) => {}
         }
@@ -136,8 +140,14 @@ impl Publication {
         let unread = self.unread.into_iter().map(|unread| unread.reply);
         for reply in self.replies.into_iter().chain(unread) {
             match reply {
-                PendingReply::Batch { slot, .. } => slot.send(Err(failure.clone())),
-                PendingReply::Pop(slot, _) => drop(slot.send(Err(failure.clone()))),
+                PendingReply::Batch { slot, reply } => {
+                    reply.discard();
+                    slot.send(Err(failure.clone()));
+                }
+                PendingReply::Pop(slot, reply) => {
+                    reply.discard();
+                    drop(slot.send(Err(failure.clone())));
+                }
                 PendingReply::Ready(slot, _) => drop(slot.send(Err(failure.clone()))),
                 PendingReply::Subscribe(slot, _) => drop(slot.send(Err(failure.clone()))),
                 PendingReply::OpenResultStream(slot, _) => drop(slot.send(Err(failure.clone()))),

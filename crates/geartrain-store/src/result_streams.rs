@@ -244,7 +244,7 @@ mod tests {
     fn registry() -> (StreamRegistry, Receiver<Envelope>) {
         let (sender, inbox) = flume::bounded(1);
         let registry = StreamRegistry::new(sender.downgrade(), InFlight::default());
-        sender.try_send(Message::SpillDone.into()).expect("the inbox is empty");
+        sender.try_send(Message::Wake.into()).expect("the inbox is empty");
         std::mem::forget(sender);
         (registry, inbox)
     }

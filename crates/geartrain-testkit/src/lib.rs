@@ -1,6 +1,7 @@
 //! Test kit: the conformance cases for every backend, the model and random traces to compare the engine with,
 //! a simulated clock, a simulated disk that loses power or fails, and real peers as child processes.
 
+pub mod cancellation;
 pub mod clock;
 pub mod conformance;
 pub mod disk;

@@ -8,6 +8,7 @@ use std::time::Duration;
 #[cfg(feature = "embedded")]
 use geartrain_store::{BackedUp, OpenError, StoreBackend};
 
+use crate::random;
 #[cfg(feature = "socket")]
 use crate::socket::SocketServer;
 use crate::{
@@ -96,6 +97,11 @@ impl Client {
 
     /// Runs any operation.
     ///
+    /// Cancel safety, here and in the other methods: if the future is dropped, the operation may have been
+    /// executed or not. Repeating it is safe for a put with its jid, and for complete and fail, which name the
+    /// attempt; a retry or cancel that is repeated may be refused. Popped jobs are returned, see
+    /// [`pop_wait`](Client::pop_wait).
+    ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
     /// use geartrain::{Pause, QueueName};
@@ -106,13 +112,16 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn run<O: Operation>(&self, operation: O) -> Result<O::Reply, Error> {
-        let mut answers = self.backend.execute(vec![Call { now: None, command: operation.into() }]).await?;
+        let mut call = Call { now: None, command: operation.into() };
+        random::draw_for(&mut call);
+        let mut answers = self.backend.execute(vec![call]).await?;
         let reply = answers.pop().transpose()?.and_then(O::answer);
         reply.ok_or(Error::WrongAnswer)
     }
 
     /// Runs several operations in one batch, which is much faster than one at a time. A refused operation
-    /// does not stop the next one.
+    /// does not stop the next one. If the future is dropped, some, all or none of them may have been executed,
+    /// and popped jobs are returned, see [`pop_wait`](Client::pop_wait).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -126,11 +135,14 @@ impl Client {
     /// assert_eq!(client.run(Length { queue: mail }).await?, 3);
     /// # Ok(()) }) }
     /// ```
-    pub async fn batch(&self, calls: Vec<Call>) -> Result<Vec<Answer>, Error> {
+    pub async fn batch(&self, mut calls: Vec<Call>) -> Result<Vec<Answer>, Error> {
+        calls.iter_mut().for_each(random::draw_for);
         Ok(self.backend.execute(calls).await?)
     }
 
     /// Submits a job to a queue. `klass` names the code that runs it, and the payload is opaque to the queue.
+    /// If the future is dropped, the job may have been put or not; a repeated put with the same
+    /// [jid](PutRequest::jid) adds none.
     pub fn put(&self, queue: &str, klass: &str, payload: impl Into<Payload>) -> PutRequest {
         PutRequest::new(self.clone(), queue, klass, payload.into())
     }
@@ -141,7 +153,8 @@ impl Client {
     }
 
     /// Submits a job and waits for its result, at most for `wait` if given. After that the error is
-    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), and the job goes on without this client.
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), and the job goes on without this client. The same
+    /// happens if the future is dropped.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -201,13 +214,18 @@ impl Client {
         Ok(self.backend.open_result_stream(stream_id).await?)
     }
 
-    /// Takes the next job of a queue, if there is one, for this worker.
+    /// Takes the next job of a queue, if there is one, for this worker. Cancel safe, like
+    /// [`pop_wait`](Client::pop_wait).
     pub async fn pop(&self, queue: &str, worker: &str) -> Result<Option<Popped>, Error> {
         let reply = self.run(Pop::new(QueueName::new(queue)?, WorkerName::new(worker)?)).await?;
         Ok(reply.jobs.into_iter().next())
     }
 
     /// Takes the next job of a queue; if there is none, waits for one up to `wait`.
+    ///
+    /// Cancel safe: the future may be dropped at any moment, for example by `select!`. A job that was on its
+    /// way goes back to the front of its queue, with all its retries. Over a connection that takes a round
+    /// trip, for which dropping the last clone of the client waits, up to a second.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -224,7 +242,7 @@ impl Client {
     }
 
     /// Takes several jobs from several queues in the given order; if there are none, waits for one up to
-    /// `wait`.
+    /// `wait`. Cancel safe, like [`pop_wait`](Client::pop_wait).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -282,6 +300,23 @@ impl Client {
 
     /// Returns a job to its queue to be tried again, which uses up one retry. Returns how many are left; -1
     /// if there was none, and the job failed.
+    ///
+    /// With a delay of zero the job waits as its [backoff](PutRequest::backoff) says, or as
+    /// [the default](crate::Backoff::DEFAULT) if it has none; another delay replaces both. To hand back a job
+    /// without using up a retry, use [`Release`](crate::Release), which has no delay.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// use geartrain::StateName;
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// assert_eq!(client.retry(&job, Duration::ZERO).await?, 4);
+    /// let job = client.get(&job.jid).await?.expect("it is there");
+    /// assert_eq!(job.state.name(), StateName::Scheduled); // for about a second
+    /// # Ok(()) }) }
+    /// ```
     pub async fn retry(&self, job: &Popped, delay: Duration) -> Result<i64, Error> {
         let delay = delay.into();
         self.run(Retry { delay, ..Retry::new(job.jid.clone(), job.holder()) }).await

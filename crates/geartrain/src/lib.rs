@@ -35,6 +35,7 @@ mod connect;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod put;
+mod random;
 #[cfg(feature = "socket")]
 mod socket;
 mod timer;

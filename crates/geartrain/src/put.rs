@@ -132,7 +132,7 @@ impl PutRequest {
         })
     }
 
-    /// Sets the delay before retries, unless the worker gives one.
+    /// Sets the delay before retries, unless the worker gives one; [`Backoff::DEFAULT`] by default.
     pub fn backoff(self, backoff: Backoff) -> PutRequest {
         self.with_options(|options| {
             options.backoff = Some(backoff);

@@ -319,7 +319,7 @@ fn a_job_is_retried_until_no_retries_are_left() {
     shell.run("put mail k --jid j1 --retries 1");
     let token = shell.pop("mail");
     assert_eq!(
-        shell.json(&format!("retry j1 --token {token} --group smtp --message oops")),
+        shell.json(&format!("retry j1 --token {token} --delay 0s --group smtp --message oops")),
         json!({ "jid": "j1", "remaining": 0, "failed": false })
     );
     let token = shell.pop("mail");

@@ -2,7 +2,7 @@
 
 use geartrain::{
     Chunk, ChunkKind, Client, Complete, CompleteReply, Fail, Heartbeat, Holder, JobResult, Next, Payload,
-    Pop, PopOrder, Popped, Progress, Progressed, RandomUnit, Release, Retry, Seconds, Timestamp, WorkerName,
+    Pop, PopOrder, Popped, Progress, Progressed, Release, Retry, Seconds, Timestamp, WorkerName,
 };
 use serde_json::json;
 
@@ -134,7 +134,7 @@ pub(crate) struct RetryArgs {
     jid: Jid,
     #[command(flatten)]
     holder: HolderArgs,
-    /// Delay the retry by this long [default: the job's backoff, or none]
+    /// Delay the retry by this long [default: the job's backoff, or 1s..1m+-0.25]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     delay: Option<Duration>,
     /// The kind of failure, if one is the reason
@@ -303,14 +303,6 @@ fn payload_and_result(
     Ok((payload, result))
 }
 
-/// A random number from 0 to 1, for the jitter of a backoff.
-fn random_unit() -> Result<RandomUnit, Failure> {
-    // The last bits of a UUID of version 7 are random; only its first ones are the time.
-    let random = uuid::Uuid::now_v7().as_u128() as u32;
-    RandomUnit::new(f64::from(random) / f64::from(u32::MAX))
-        .map_err(|error| Failure::Usage(error.to_string()))
-}
-
 pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Output<'_>) -> Done {
     let delay = args.delay.map_or(Seconds::ZERO, Seconds::from);
     let next = args.next.map(|queue| Next { delay, depends: args.depends, ..Next::new(queue) });
@@ -345,9 +337,13 @@ pub(super) async fn fail(client: &Client, args: FailArgs, out: &mut Output<'_>) 
 
 pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>) -> Done {
     let retry = Retry {
-        delay: args.delay.map_or(Seconds::ZERO, Seconds::from),
-        // An explicit delay overrides the backoff.
-        random: if args.delay.is_some() { None } else { Some(random_unit()?) },
+        delay: match args.delay {
+            // Leaves the delay to the backoff.
+            None => Seconds::ZERO,
+            // At once, as a delay in the past.
+            Some(Duration::ZERO) => Seconds::from(-1),
+            Some(delay) => delay.into(),
+        },
         group: args.group,
         message: args.message,
         ..Retry::new(args.jid.clone(), holder(args.holder)?)

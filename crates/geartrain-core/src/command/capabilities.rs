@@ -1,6 +1,6 @@
 //! Capabilities of workers: announcements, roll call, released jobs and lost workers.
 
-use crate::{Holder, Jid, Klass, Popped, QueueName, Seconds, Timestamp, WorkerName};
+use crate::{Answer, Holder, Jid, Klass, Popped, QueueName, Reply, Seconds, Timestamp, WorkerName};
 
 /// Returns a job to the front of its queue without using up a retry, because its worker was interrupted.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -15,6 +15,15 @@ impl Release {
     /// Returns a job that was just popped.
     pub fn of(job: &Popped) -> Release {
         Release { jid: job.jid.clone(), holder: job.holder() }
+    }
+
+    /// Returns all jobs that these answers hand out.
+    pub fn of_answers<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Vec<Release> {
+        let pops = answers.into_iter().filter_map(|answer| match answer {
+            Ok(Reply::Pop(reply)) => Some(reply),
+            _ => None,
+        });
+        pops.flat_map(|reply| &reply.jobs).map(Release::of).collect()
     }
 }
 

@@ -105,10 +105,11 @@ pub struct Retry {
     pub holder: Holder,
     /// The queue that the caller expects the job in. Refused if given and wrong.
     pub queue: Option<QueueName>,
-    /// How long to wait before the job may run again, unless the backoff applies.
+    /// How long to wait before the job may run again, unless the job's backoff applies.
     pub delay: Seconds,
-    /// Applies the job's [`Backoff`](crate::Backoff), if it has one, instead of `delay`. This number, drawn
-    /// by the caller, decides the jitter.
+    /// Applies the job's [`Backoff`](crate::Backoff) instead of `delay`, or if neither is given
+    /// [the default](crate::Backoff::DEFAULT). This number, drawn by the caller, decides the jitter. Without
+    /// it, as Qless has it, `delay` alone counts, and a job without delay may run again at once.
     #[serde(rename = "chance")]
     pub random: Option<RandomUnit>,
     /// The kind of failure. If no retry is left, the job fails in this group, or in `failed-retries-<queue>`.
@@ -118,7 +119,8 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Returns a job without delay and without recording a failure.
+    /// Returns a job without recording a failure and without a delay of the caller's. The client of the
+    /// library then draws `random`; a backend that gets the command as it is returns the job without delay.
     pub fn new(jid: Jid, holder: Holder) -> Retry {
         Retry { jid, holder, queue: None, delay: Seconds::ZERO, random: None, group: None, message: None }
     }

@@ -180,6 +180,10 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// The backoff of jobs without one: a second, doubled each time up to a minute, a quarter longer or shorter.
+    pub const DEFAULT: Backoff =
+        Backoff { first: Seconds::from_whole(1), factor: 2.0, max: Seconds::from_whole(60), jitter: 0.25 };
+
     /// Always the same wait.
     pub fn constant(wait: Seconds) -> Result<Backoff, BadArgument> {
         Backoff::exponential(wait, 1.0, wait, 0.0)

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use super::put::due;
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
-    Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, JobEnding, Milestone,
-    Next, Payload, Refusal, Retry, StateName, Timeout, Timestamp, Unfail,
+    Backoff, Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, JobEnding,
+    Milestone, Next, Payload, Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -156,8 +156,13 @@ impl Engine {
         self.check_holder(row, &retry.jid, &retry.holder)?;
         self.check_queue(row, &retry.jid, &retry.queue)?;
         let remaining = i64::from(self.state.row(row).remaining) - 1;
-        let wait = retry.random.and_then(|chance| self.backoff(row, chance));
-        let delay = wait.unwrap_or(retry.delay);
+        let delay = match retry.random {
+            None => retry.delay,
+            Some(random) => self.backoff(row, random).unwrap_or_else(|| match retry.delay > Seconds::ZERO {
+                true => retry.delay,
+                false => Backoff::DEFAULT.wait(self.attempts_before(row), random),
+            }),
+        };
         self.commit(Delta::SpendRetry(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;

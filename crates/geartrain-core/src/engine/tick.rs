@@ -146,8 +146,12 @@ impl Engine {
 
     /// The backoff before the retry that follows the current attempt, if the job has one of its own.
     pub(super) fn backoff(&self, row: RowId, chance: RandomUnit) -> Option<Seconds> {
+        Some(self.state.extension(row)?.options.backoff?.wait(self.attempts_before(row), chance))
+    }
+
+    /// How many attempts at a job have failed since its put.
+    pub(super) fn attempts_before(&self, row: RowId) -> u32 {
         let of = self.state.row(row);
-        let before = u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0);
-        Some(self.state.extension(row)?.options.backoff?.wait(before, chance))
+        u32::try_from(i64::from(of.retries) - i64::from(of.remaining)).unwrap_or(0)
     }
 }

@@ -58,7 +58,7 @@ impl CommitPipeline {
         if let CommitPipeline::Wal { store, .. } = self {
             // If the inbox is full the engine is awake, and looks for spill reports when it has read it.
             store.wake_by(Arc::new(move || {
-                inbox.upgrade().into_iter().for_each(|inbox| drop(inbox.try_send(Message::SpillDone.into())));
+                inbox.upgrade().into_iter().for_each(|inbox| drop(inbox.try_send(Message::Wake.into())));
             }));
         }
     }
@@ -95,6 +95,14 @@ impl CommitPipeline {
             CommitPipeline::Volatile(publisher) => publication.publish(publisher),
             CommitPipeline::Wal { pipeline, .. } if is_deferred => pipeline.queue.publish_now(publication),
             CommitPipeline::Wal { pipeline, .. } => pipeline.commit(written, publication, engine, mode),
+        }
+    }
+
+    /// Waits until all queued groups are committed and published.
+    pub(crate) fn flush(&mut self) {
+        if let CommitPipeline::Wal { pipeline, .. } = self {
+            // A reservation is answered behind all queued groups. After a failure there is nothing to wait for.
+            let _ = pipeline.queue.reserve(0, ReservationPurpose::Freeing);
         }
     }
 

@@ -24,9 +24,10 @@ pub(crate) fn fetch(publication: &mut Publication, from: &mut PayloadReader) {
 fn fetch_one(reply: &mut PendingReply, from: &mut PayloadReader) {
     match reply {
         PendingReply::Batch { reply, .. } => {
-            reply.answers.iter_mut().for_each(|answer| for_answer(answer, from))
+            reply.reply_mut().answers.iter_mut().for_each(|answer| for_answer(answer, from))
         }
-        PendingReply::Pop(_, answer) => {
+        PendingReply::Pop(_, reply) => {
+            let answer = reply.reply_mut();
             if let Ok(reply) = answer
                 && let Err(refusal) = for_pop(reply, from)
             {

@@ -61,6 +61,29 @@ pub async fn without_chance_or_backoff_the_delay_counts(system: System) -> Check
     Ok(())
 }
 
+/// A retry by chance of a job without backoff waits for the default one, unless it names a delay. Without
+/// chance, as Qless retries, the job may run again at once.
+pub async fn a_retry_by_chance_without_a_backoff_waits_for_the_default(system: System) -> Checked {
+    system.at(0, Put { retries: Some(20), ..put("mail", "a") }).await?;
+    let mut now = 0.0;
+    for (value, wait) in
+        [(0.5, 1.0), (0.5, 2.0), (0.0, 3.0), (1.0, 10.0), (0.5, 16.0), (0.5, 32.0), (0.5, 60.0), (1.0, 75.0)]
+    {
+        system.take(now, "mail", "w1").await?;
+        system.at(now, Retry { random: Some(RandomUnit::new(value)?), ..retry("a", "w1") }).await?;
+        assert_eq!(system.job("a").await?.state, due(now + wait));
+        now += wait;
+    }
+    system.take(now, "mail", "w1").await?;
+    let later = Retry { random: Some(RandomUnit::HALF), delay: seconds(7), ..retry("a", "w1") };
+    system.at(now, later).await?;
+    assert_eq!(system.job("a").await?.state, due(now + 7.0));
+    system.take(now + 7.0, "mail", "w1").await?;
+    system.at(now + 8.0, retry("a", "w1")).await?;
+    assert_eq!(system.state("a").await?, StateName::Waiting);
+    Ok(())
+}
+
 /// A retry beyond the last fails the job, backoff or not.
 pub async fn a_backoff_saves_no_job_without_retries(system: System) -> Checked {
     system.run(0, Put { retries: Some(0), ..doubling("a")? }, "w1").await?;

@@ -539,6 +539,7 @@ cases! {
     backoff_and_deadlines => {
         a_retry_by_chance_waits_as_the_backoff_says,
         without_chance_or_backoff_the_delay_counts,
+        a_retry_by_chance_without_a_backoff_waits_for_the_default,
         a_backoff_saves_no_job_without_retries,
         a_backoff_begins_anew_with_a_put,
         heartbeats_do_not_move_the_deadline,

@@ -1,9 +1,9 @@
 //! How workers get jobs and what they do with them (sections 4.3, 4.4 and 5.2).
 
 use geartrain_core::{
-    Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding, JobResult, Lock,
-    Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout, Timestamp,
-    Token, WorkerName,
+    Backoff, Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding, JobResult,
+    Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout,
+    Timestamp, Token, WorkerName,
 };
 
 use super::{Ending, Entry, Front, Model, Position, not_running};
@@ -363,10 +363,15 @@ impl Model {
             }),
             _ => None,
         };
-        let backoff = retry.random.and_then(|chance| self.backoff(jid, chance));
+        let wait = match retry.random {
+            Some(random) if self.jobs[jid].beyond.backoff.is_some() || retry.delay <= Seconds::ZERO => {
+                self.backoff(jid, random).unwrap_or(Backoff::DEFAULT.wait(self.attempts_before(jid), random))
+            }
+            _ => retry.delay,
+        };
         let remaining = self.spend_retry(jid);
         if remaining >= 0 {
-            self.try_again(now, jid, backoff.unwrap_or(retry.delay), said, Ending::Otherwise);
+            self.try_again(now, jid, wait, said, Ending::Otherwise);
         } else {
             let failure = said.unwrap_or_else(|| exhausted(now, &queue, retry.group.clone()));
             self.give_up(now, jid, failure, FailedBy::Retry, Some(worker));

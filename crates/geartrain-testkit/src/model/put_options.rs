@@ -139,9 +139,12 @@ impl Model {
 
     /// How long a job's backoff makes it wait before the next attempt, if it has one (rule Retry).
     pub(super) fn backoff(&self, jid: &Jid, chance: RandomUnit) -> Option<Seconds> {
+        let wait = |backoff: &Backoff| backoff.wait(self.attempts_before(jid), chance);
+        self.jobs[jid].beyond.backoff.as_ref().map(wait)
+    }
+
+    pub(super) fn attempts_before(&self, jid: &Jid) -> u32 {
         let job = &self.jobs[jid];
-        let tries = (i64::from(job.retries) - job.remaining).max(0);
-        let wait = |backoff: &Backoff| backoff.wait(u32::try_from(tries).unwrap_or(u32::MAX), chance);
-        job.beyond.backoff.as_ref().map(wait)
+        u32::try_from((i64::from(job.retries) - job.remaining).max(0)).unwrap_or(u32::MAX)
     }
 }
