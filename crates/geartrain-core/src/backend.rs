@@ -82,6 +82,13 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("resume a subscription")
     }
 
+    /// Returns when the subscriptions of this process have received every event published before the call,
+    /// and so the events of each command that is answered. A backend whose events arrive over a connection
+    /// of their own waits for them, for a bounded time; the others publish before they answer.
+    fn flush_events(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Acknowledges events up to `position` for the reliable consumer. A backend configured to retain events
     /// for that consumer may now discard them; the usual retention is not affected.
     fn ack_events(&self, position: u64) {

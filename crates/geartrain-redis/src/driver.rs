@@ -22,6 +22,7 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel}
 use crate::cancelled::PopCall;
 use crate::clock::SharedClock;
 use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest};
+use crate::event_barrier::{self, EventBarrier};
 use crate::parked::Waiting;
 use crate::subscriber::{CloseTarget, Command as SubscriberCommand, StreamError, SubscriberTask};
 use crate::url::{Kind, RedisUrl};
@@ -84,6 +85,7 @@ impl RedisBackend {
             last_probe: tokio::sync::Mutex::new(None),
             handle: runtime.handle().clone(),
             unsettled: Arc::default(),
+            event_barrier: EventBarrier::new(),
             deterministic,
         });
         let (subscriber, commands) = unbounded_channel();
@@ -148,6 +150,7 @@ pub(crate) struct Shared {
     last_probe: tokio::sync::Mutex<Option<(ConnectionAddr, Instant, bool)>>,
     handle: Handle,
     pub(crate) unsettled: Arc<Unsettled>,
+    pub(crate) event_barrier: EventBarrier,
     /// Commands wait until the subscriber task has handled everything sent to it before.
     pub(crate) deterministic: bool,
 }
@@ -517,6 +520,22 @@ impl Backend for RedisBackend {
 
     fn subscribe_from(&self, after: u64) -> Pending<'_, Box<dyn Subscription>> {
         self.subscribe_after(Some(after))
+    }
+
+    fn flush_events(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let barrier = &self.shared.event_barrier;
+            // Fails if the subscriber task has ended, and then there are no subscriptions.
+            let number = barrier.request(|| drop(self.subscriber.send(SubscriberCommand::FlushEvents)));
+            if barrier.is_overdue() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = barrier.wait(number) => {}
+                () = self.shared.timer(event_barrier::WAIT_MAX) => barrier.set_overdue(),
+            }
+        })
     }
 
     fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {

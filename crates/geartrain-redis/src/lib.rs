@@ -5,6 +5,7 @@ mod clock;
 mod connection;
 mod driver;
 mod effect;
+mod event_barrier;
 mod foreign;
 mod parked;
 mod primary;

@@ -57,6 +57,7 @@ pub(crate) enum Command {
     Close(CloseTarget),
     Subscribe { after: Option<u64>, ready: flume::Sender<Result<RedisEventStream, StreamError>> },
     OpenResultStream { stream_id: u64, ready: flume::Sender<Result<RedisResultStream, StreamError>> },
+    FlushEvents,
     ClockJumped,
 }
 
@@ -130,6 +131,10 @@ pub(crate) struct SubscriberTask {
     /// How many of the next messages on Qless's channels come from our own script, which announced them.
     announced: u64,
     result_streams: HashMap<u64, ResultStreamSender>,
+    /// An event barrier is to begin.
+    barrier_requested: bool,
+    /// The PING of the event barrier in flight, and the barrier's number.
+    ping: JoinSet<Result<u64, ConnectionError>>,
     polled_at: tokio::time::Instant,
     subscription_renewed_at: tokio::time::Instant,
     registration_renewed_at: tokio::time::Instant,
@@ -160,6 +165,8 @@ impl SubscriberTask {
             position_shift: 0,
             announced: 0,
             result_streams: HashMap::new(),
+            barrier_requested: false,
+            ping: JoinSet::new(),
             polled_at: tokio::time::Instant::now(),
             subscription_renewed_at: tokio::time::Instant::now(),
             registration_renewed_at: tokio::time::Instant::now(),
@@ -183,6 +190,7 @@ impl SubscriberTask {
                     Some(command) => self.handle(command).await,
                     None => return,
                 },
+                Some(Ok(pinged)) = self.ping.join_next() => self.pinged(pinged).await,
                 Some(push) = self.pushes.1.recv() => self.pushed(push).await,
                 () = tokio::time::sleep_until(wake_at) => self.check_deadlines(),
             }
@@ -190,14 +198,13 @@ impl SubscriberTask {
             while let Ok(command) = self.commands.try_recv() {
                 self.handle(command).await;
             }
-            while let Ok(push) = self.pushes.1.try_recv() {
-                self.pushed(push).await;
-            }
+            self.take_pushes().await;
             while self.background.try_join_next().is_some() {}
             self.expire();
             self.send_parked_pops().await;
             self.renew_subscription().await;
             self.renew_registration().await;
+            self.begin_barrier();
             self.shared.unsettled.settled(std::mem::take(&mut self.settled));
             // Jobs that came meanwhile are counted as releases by now: see `PopGuard`.
             self.shared.unsettled.cleaned_up(std::mem::take(&mut self.unparked));
@@ -266,6 +273,7 @@ impl SubscriberTask {
                 self.settled += 1;
                 self.parked.mark_all_due();
             }
+            Command::FlushEvents => self.barrier_requested = true,
             Command::Subscribe { after, ready } => {
                 let stream = self.subscribe(after).await;
                 let _ = ready.send(self.discard_connection_on_error(stream));
@@ -528,6 +536,8 @@ impl SubscriberTask {
 
     fn lost(&mut self) {
         self.connection = None;
+        // The barrier begins again after the next connection has replayed the missed events.
+        self.barrier_requested |= !std::mem::take(&mut self.ping).is_empty();
         self.lost_at.get_or_insert_with(tokio::time::Instant::now);
         self.end_streams();
     }
@@ -593,6 +603,39 @@ impl SubscriberTask {
         let guard =
             self.shared.unsettled.on_drop(self.own_sender.clone(), CloseTarget::ResultStream { stream_id });
         Ok(RedisResultStream { from, end, _guard: guard })
+    }
+
+    /// Begins the requested event barrier. Without a connection it waits for the next one.
+    fn begin_barrier(&mut self) {
+        if !self.barrier_requested || !self.ping.is_empty() {
+            return;
+        }
+        if self.event_subscribers.is_empty() {
+            self.barrier_requested = false;
+            return self.shared.event_barrier.pass(self.shared.event_barrier.begin());
+        }
+        let Some(mut connection) = self.connection.clone() else { return };
+        self.barrier_requested = false;
+        let (barrier, max) = (self.shared.event_barrier.begin(), self.reply_timeout());
+        self.ping.spawn(async move {
+            let answer = tokio::time::timeout(max, connection.send(&cmd("PING"))).await;
+            answer.unwrap_or(Err(ConnectionError::Timeout(max))).map(|_| barrier)
+        });
+    }
+
+    /// Ends the event barrier: the messages from before the answer have been read.
+    async fn pinged(&mut self, pinged: Result<u64, ConnectionError>) {
+        match pinged {
+            Ok(barrier) => {
+                self.take_pushes().await;
+                self.shared.event_barrier.pass(barrier);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no answer on the connection for events");
+                self.lost();
+                self.barrier_requested = true;
+            }
+        }
     }
 
     /// Ends expired waits without jobs.
@@ -681,6 +724,13 @@ impl SubscriberTask {
         let request = Request::Unpark { process: self.shared.process.clone(), number };
         if self.ask(&mut connection, &request).await.is_err() {
             self.lost();
+        }
+    }
+
+    /// Handles the messages that have been read.
+    async fn take_pushes(&mut self) {
+        while let Ok(push) = self.pushes.1.try_recv() {
+            self.pushed(push).await;
         }
     }
 

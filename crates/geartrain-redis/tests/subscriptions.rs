@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use geartrain_core::{Backend, Event, Jid, Klass, Put, QueueName, Subscription};
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::clock::ManualClock;
+use geartrain_testkit::peers::{RedisServer, until};
 use pollster::block_on;
 
 use crate::support;
@@ -38,4 +40,84 @@ fn a_subscription_knows_the_newest_position_when_it_began() {
     let mut resumed = block_on(backend.subscribe_from(position)).unwrap();
     assert!(resumed.position() > position);
     assert_eq!(next_jid(&mut resumed).1, "b");
+}
+
+/// The jid of an event that has arrived already.
+fn arrived_jid(events: &mut Box<dyn Subscription>) -> Option<String> {
+    let published = events.next().now_or_never()?.unwrap();
+    match &*published.event {
+        Event::Put { jid, .. } => Some(jid.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn after_a_flush_the_events_of_answered_calls_have_arrived() {
+    let url = support::shared_redis_url().parse().unwrap();
+    let backend = block_on(RedisBackend::connect(url)).unwrap();
+    // Without a subscription there is nothing to wait for.
+    block_on(backend.flush_events());
+    let mut subscriptions = [block_on(backend.subscribe()).unwrap(), block_on(backend.subscribe()).unwrap()];
+    for round in 0..2_000 {
+        put(&backend, &round.to_string());
+        block_on(backend.flush_events());
+        for events in &mut subscriptions {
+            assert_eq!(arrived_jid(events), Some(round.to_string()));
+        }
+    }
+}
+
+/// One barrier serves callers that wait at the same time.
+#[test]
+fn concurrent_flushes_each_cover_their_own_call() {
+    let url = support::shared_redis_url().parse().unwrap();
+    let backend = Arc::new(block_on(RedisBackend::connect(url)).unwrap());
+    let mut events = block_on(backend.subscribe()).unwrap();
+    let (ended, ends) = std::sync::mpsc::channel();
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let (backend, ended) = (backend.clone(), ended.clone());
+            std::thread::spawn(move || {
+                for number in 0..200 {
+                    let jid = format!("{caller}-{number}");
+                    put(&backend, &jid);
+                    block_on(backend.flush_events());
+                    ended.send(jid).unwrap();
+                }
+            })
+        })
+        .collect();
+    drop(ended);
+    let mut arrived = std::collections::HashSet::new();
+    for jid in ends {
+        while let Some(jid) = arrived_jid(&mut events) {
+            arrived.insert(jid);
+        }
+        assert!(arrived.contains(&jid), "{jid}");
+    }
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+}
+
+#[test]
+fn a_redis_that_does_not_answer_holds_a_flush_up_for_a_bounded_time() {
+    let redis = RedisServer::start(&[]);
+    let backend = block_on(RedisBackend::connect(redis.url().parse().unwrap())).unwrap();
+    let mut events = block_on(backend.subscribe()).unwrap();
+    put(&backend, "before");
+    redis.freeze();
+    for _ in 0..100 {
+        block_on(backend.flush_events());
+    }
+    redis.thaw();
+    assert_eq!(next_jid(&mut events).1, "before");
+    let mut number = 0;
+    until("a flush waits for events again", || {
+        number += 1;
+        put(&backend, &number.to_string());
+        block_on(backend.flush_events());
+        arrived_jid(&mut events) == Some(number.to_string()) || {
+            assert_eq!(next_jid(&mut events).1, number.to_string());
+            false
+        }
+    });
 }

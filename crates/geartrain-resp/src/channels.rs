@@ -1,11 +1,12 @@
 //! Publish/subscribe: Qless's channels and our own, and the publisher task that feeds them with events.
 //!
-//! Messages are in the subscribers' outboxes before the reply of the call that caused them leaves. The
-//! backend publishes events before it answers, so it is enough to drain its event stream between the answer
-//! and the reply. One task, the publisher, holds that stream: it drains it whenever a reply is due and
-//! whenever an event arrives.
+//! Messages are in the subscribers' outboxes before the reply of the call that caused them leaves. Between
+//! the backend's answer and the reply, the backend's events are flushed into its event stream, and the stream
+//! is drained. One task, the publisher, holds that stream: it drains it whenever a reply is due and whenever
+//! an event arrives.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -98,7 +99,13 @@ impl Channels {
         if publisher.users == 1 {
             let (sender, commands) = mpsc::channel(COMMANDS_MAX);
             publisher.commands = Some(sender);
-            let task = PublisherTask { channels: self.clone(), commands, events: None };
+            let task = PublisherTask {
+                channels: self.clone(),
+                commands,
+                events: None,
+                opening: None,
+                waiting: VecDeque::new(),
+            };
             publisher.task = Some(tokio::spawn(task.run()));
         }
     }
@@ -179,6 +186,7 @@ impl Channels {
     /// Returns when all events and deliveries so far are in the outboxes; at once if nothing is pending.
     pub(crate) async fn flush(&self) {
         if self.event_subscriptions.load(Ordering::SeqCst) > 0 {
+            self.backend.flush_events().await;
             let (done, flushed) = oneshot::channel();
             if self.command(Command::Flush(done)).await {
                 // If the publisher has ended, there are no subscribers.
@@ -263,12 +271,19 @@ impl Subscribers {
     }
 }
 
+/// A subscription to the backend's events that is being opened.
+type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Subscription>, BackendError>> + Send>>;
+
 /// Holds the backend's event stream and publishes what it carries.
 struct PublisherTask {
     channels: Arc<Channels>,
     commands: mpsc::Receiver<Command>,
     /// None while there are no subscriptions, because published events cost the backend something.
     events: Option<Box<dyn Subscription>>,
+    /// Polled beside commands: it takes as long as a backend is out of reach, and replies must not.
+    opening: Option<Opening>,
+    /// Connections that wait for the event stream.
+    waiting: VecDeque<oneshot::Sender<Result<(), BackendError>>>,
 }
 
 impl PublisherTask {
@@ -284,30 +299,35 @@ impl PublisherTask {
                     Some(command) => command,
                     None => return,
                 },
-                event = next(&mut self.events), if self.events.is_some() => {
-                    self.publish_from(event).await;
+                opened = opened(&mut self.opening), if self.opening.is_some() => {
+                    self.on_opened(opened);
                     continue;
                 }
-                () = tokio::time::sleep(SUBSCRIBE_RETRY), if wanted && self.events.is_none() => {
-                    self.events = self.channels.backend.subscribe().await.ok();
+                event = next(&mut self.events), if self.events.is_some() => {
+                    self.publish_from(event);
+                    continue;
+                }
+                () = tokio::time::sleep(SUBSCRIBE_RETRY),
+                    if wanted && self.events.is_none() && self.opening.is_none() =>
+                {
+                    self.open();
                     continue;
                 }
             };
             match command {
-                Command::Subscribe(done) => {
-                    let mut subscribed = Ok(());
-                    if self.events.is_none() {
-                        match self.channels.backend.subscribe().await {
-                            Ok(events) => self.events = Some(events),
-                            Err(error) => subscribed = Err(error),
-                        }
+                Command::Subscribe(done) if self.events.is_none() => {
+                    self.waiting.push_back(done);
+                    if self.opening.is_none() {
+                        self.open();
                     }
+                }
+                Command::Subscribe(done) => {
                     // Fails if the connection has ended meanwhile.
-                    let _ = done.send(subscribed);
+                    let _ = done.send(Ok(()));
                 }
                 Command::Flush(done) => {
                     if let Some(event) = next(&mut self.events).now_or_never() {
-                        self.publish_from(event).await;
+                        self.publish_from(event);
                     }
                     let _ = done.send(());
                 }
@@ -315,16 +335,42 @@ impl PublisherTask {
         }
     }
 
+    fn open(&mut self) {
+        let backend = self.channels.backend.clone();
+        self.opening = Some(Box::pin(async move { backend.subscribe().await }));
+    }
+
+    fn on_opened(&mut self, opened: Result<Box<dyn Subscription>, BackendError>) {
+        self.opening = None;
+        match opened {
+            Ok(events) => {
+                self.events = Some(events);
+                for done in self.waiting.drain(..) {
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Err(error) => {
+                if let Some(done) = self.waiting.pop_front() {
+                    let _ = done.send(Err(error));
+                }
+                if !self.waiting.is_empty() {
+                    self.open();
+                }
+            }
+        }
+    }
+
     /// Publishes an event, and all others that are there without waiting.
-    async fn publish_from(&mut self, first: Result<PositionedEvent, SubscriptionEnd>) {
+    fn publish_from(&mut self, first: Result<PositionedEvent, SubscriptionEnd>) {
         let mut batch = Vec::new();
         let mut event = Some(first);
         while let Some(next_event) = event {
             match next_event {
                 Ok(published) => batch.push(published),
                 Err(end) => {
-                    self.channels.publish(&std::mem::take(&mut batch));
-                    self.events = resume(&*self.channels.backend, &end).await;
+                    tracing::warn!("subscribers may have missed events: {end}");
+                    self.events = None;
+                    self.opening = Some(Box::pin(resume(self.channels.backend.clone(), end)));
                 }
             }
             if batch.len() >= EVENTS_MAX {
@@ -343,15 +389,24 @@ async fn next(events: &mut Option<Box<dyn Subscription>>) -> Result<PositionedEv
     }
 }
 
+async fn opened(opening: &mut Option<Opening>) -> Result<Box<dyn Subscription>, BackendError> {
+    match opening {
+        Some(opening) => opening.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Subscribes where the stream ended, or else from now on.
-async fn resume(backend: &dyn Backend, end: &SubscriptionEnd) -> Option<Box<dyn Subscription>> {
-    tracing::warn!("subscribers may have missed events: {end}");
+async fn resume(
+    backend: Arc<dyn Backend>,
+    end: SubscriptionEnd,
+) -> Result<Box<dyn Subscription>, BackendError> {
     if let SubscriptionEnd::Lagged { missed } = end
         && let Ok(events) = backend.subscribe_from(missed.saturating_sub(1)).await
     {
-        return Some(events);
+        return Ok(events);
     }
-    backend.subscribe().await.ok()
+    backend.subscribe().await
 }
 
 /// Whether events are published on this channel, or on channels that match this pattern.

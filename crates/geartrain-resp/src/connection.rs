@@ -249,6 +249,7 @@ where
             let has_space = self.out.bytes.len() < OUTPUT_BYTES_MAX;
             let room = has_space && self.large.is_none();
             let may_read = !self.ended && room && self.held.is_none() && !self.must_wait();
+            let takes_messages = room && self.takes_messages();
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
                 self.incoming.reserve(wanted);
@@ -278,7 +279,7 @@ where
                 () = &mut drain, if stopping => Wakeup::DrainTimeout,
                 () = first_batch_done(batches), if may_complete && !batches.is_empty() => Wakeup::BatchDone,
                 unparked = parked.next(), if room && !parked.is_empty() => Wakeup::Unparked(unparked),
-                push = outbox.next(), if room => Wakeup::Message(push),
+                push = outbox.next(), if takes_messages => Wakeup::Message(push),
                 produced = produced(large), if has_space && large.is_some() => Wakeup::Produced(produced),
                 written = writer.write(out.bytes.chunk()), if !out.bytes.is_empty() => {
                     Wakeup::Written(written)
@@ -323,7 +324,7 @@ where
                         self.parked.cancel(&unparked);
                     }
                     if let Some((push, jobs)) = self.parked.finish(unparked, &*self.shared.backend).await {
-                        self.write_messages();
+                        self.session.write_messages(&mut self.out);
                         push.write(&mut self.out);
                         self.unsent_jobs.push_back((self.out.bytes.end(), jobs));
                     }
@@ -345,6 +346,12 @@ where
             && self.ready.is_empty()
             && self.large.is_none()
             && self.out.bytes.is_empty()
+    }
+
+    /// Whether messages are still written. Not behind the last reply: the connection ends when it is sent, and
+    /// with messages behind it that might never be so.
+    fn takes_messages(&self) -> bool {
+        !self.session.closing && !(self.ended && self.batches.is_empty() && self.ready.is_empty())
     }
 
     /// Whether everything before the next request is answered.
@@ -392,7 +399,7 @@ where
                 self.held = Some(request);
                 break;
             }
-            self.write_messages();
+            self.session.write_messages(&mut self.out);
             if self.session.may_call() && is_native(&request[0]) {
                 self.answer_native(&request).await;
             } else {
@@ -533,7 +540,9 @@ where
     /// Encodes queued messages and then replies, up to the limit of unsent bytes.
     fn write_replies(&mut self) {
         while self.large.is_none() && self.out.bytes.len() < OUTPUT_BYTES_MAX {
-            if let Some(push) = self.session.take_push() {
+            if self.takes_messages()
+                && let Some(push) = self.session.take_push()
+            {
                 push.write(&mut self.out);
                 continue;
             }
@@ -574,13 +583,6 @@ where
                 let end = self.out.bytes.end();
                 self.unsent_jobs.iter_mut().filter(|(at, _)| *at == u64::MAX).for_each(|(at, _)| *at = end);
             }
-        }
-    }
-
-    /// Writes queued messages: these come before the replies of the calls that caused them.
-    fn write_messages(&mut self) {
-        while let Some(push) = self.session.take_push() {
-            push.write(&mut self.out);
         }
     }
 

@@ -155,8 +155,8 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
         (b"script", [word, rest @ ..]) => script(word, rest, shared, out),
         (b"subscribe", [_, ..]) => subscribe(Kind::Channel, arguments, session, out).await,
         (b"psubscribe", [_, ..]) => subscribe(Kind::Pattern, arguments, session, out).await,
-        (b"unsubscribe", _) => unsubscribe(Kind::Channel, arguments, session, out),
-        (b"punsubscribe", _) => unsubscribe(Kind::Pattern, arguments, session, out),
+        (b"unsubscribe", _) => unsubscribe(Kind::Channel, arguments, session, shared, out).await,
+        (b"punsubscribe", _) => unsubscribe(Kind::Pattern, arguments, session, shared, out).await,
         (b"pubsub", [word, rest @ ..]) => pubsub(word, rest, shared, out),
         (b"zscore", [key, member]) => zscore(key, member, shared, out).await,
         (b"dbsize", []) => match flush::count(&*shared.backend).await {
@@ -198,6 +198,7 @@ fn is(argument: &[u8], word: &str) -> bool {
 
 fn reset(session: &mut Session, out: &mut Output) {
     session.unsubscribe_all();
+    session.write_messages(out);
     session.set_authenticated(false);
     session.resp3 = false;
     session.rename(String::new());
@@ -444,15 +445,21 @@ async fn subscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut
     }
 }
 
-fn unsubscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut Output) {
+async fn unsubscribe(kind: Kind, names: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
     let word = if kind == Kind::Channel { "unsubscribe" } else { "punsubscribe" };
     let all = session.subscribed(kind);
     let names = if names.is_empty() { &all[..] } else { names };
     if names.is_empty() {
         return confirm(word, None, session.subscriptions(), out);
     }
+    if !all.is_empty() {
+        // Also calls that another server answered have published before.
+        shared.channels.flush().await;
+    }
     for name in names {
         session.unsubscribe(kind, name);
+        // Before the confirmation: in RESP2, a client takes what comes after the last one as a reply.
+        session.write_messages(out);
         confirm(word, Some(name), session.subscriptions(), out);
     }
 }

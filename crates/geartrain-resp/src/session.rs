@@ -10,6 +10,7 @@ use geartrain_core::{BackendError, Timestamp};
 use geartrain_front::{Admitted, Evicted};
 
 use crate::channels::Kind;
+use crate::frame::Output;
 use crate::front::Shared;
 use crate::outbox::{self, Push};
 
@@ -112,6 +113,13 @@ impl Session {
 
     pub(crate) fn take_push(&mut self) -> Option<Push> {
         self.outbox.try_next()
+    }
+
+    /// Writes queued messages: these come before the replies of the calls that caused them.
+    pub(crate) fn write_messages(&mut self, out: &mut Output) {
+        while let Some(push) = self.take_push() {
+            push.write(out);
+        }
     }
 
     /// Subscribes. None if there are too many subscriptions.

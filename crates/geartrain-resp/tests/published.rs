@@ -3,6 +3,7 @@
 use crate::common;
 
 use common::{Peer, Server, Value};
+use tokio::io::AsyncWriteExt;
 
 /// A subscriber's messages, up to one that is published as a marker.
 async fn messages_until_marker(subscriber: &mut Peer, caller: &mut Peer) -> Vec<String> {
@@ -243,5 +244,74 @@ async fn a_subscriber_that_does_not_read_is_disconnected_and_others_are_not() {
     }
     assert!(messages_until_marker < 2 * rounds, "{messages_until_marker}");
     assert_eq!(peer.ask(&["PUBSUB", "NUMSUB", "ql:log"]).await.items()[1], 1.into());
+    server.end().await;
+}
+
+/// A client that puts jobs without a pause, until it is aborted.
+fn publish_without_end(server: &Server) -> tokio::task::JoinHandle<()> {
+    let connecting = Peer::connect(server.port);
+    tokio::spawn(async move {
+        let mut peer = connecting.await;
+        peer.sha = peer.ask(&["SCRIPT", "LOAD", "return qless"]).await.text().to_owned();
+        let calls: Vec<u8> =
+            (0..20).flat_map(|number| peer.call(&format!("put 0 w q {number} k {{}} 0"))).collect();
+        loop {
+            peer.send(&calls).await;
+            for _ in 0..20 {
+                peer.read().await;
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_message_comes_after_the_confirmation_that_ends_a_subscription() {
+    let server = Server::start().await;
+    let publishing = publish_without_end(&server);
+    let mut subscriber = server.peer().await;
+    for round in 0..1_000 {
+        let (begin, end) = match round % 3 {
+            0 => (&["SUBSCRIBE", "ql:log"][..], &["UNSUBSCRIBE", "ql:log"][..]),
+            1 => (&["PSUBSCRIBE", "ql:*"][..], &["PUNSUBSCRIBE"][..]),
+            _ => (&["SUBSCRIBE", "ql:log"][..], &["RESET"][..]),
+        };
+        subscriber.ask(begin).await;
+        assert!(subscriber.message().await.1.contains("put"));
+        // The reply to ECHO comes next, as on a connection that was never subscribed.
+        subscriber.send(&[common::request(end), common::request(&["ECHO", "x"])].concat()).await;
+        loop {
+            match subscriber.read().await {
+                Value::Simple(reset) if reset == "RESET" => break,
+                reply if reply.items()[0].text().contains("unsubscribe") => break,
+                message => assert!(message.items()[0].text().contains("message"), "{message:?}"),
+            }
+        }
+        assert_eq!(subscriber.read().await, "x".into(), "round {round}");
+    }
+    publishing.abort();
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_that_quits_or_closes_is_let_go_although_messages_never_end() {
+    let server = Server::start().await;
+    let publishing: Vec<_> = (0..2).map(|_| publish_without_end(&server)).collect();
+    for quits in [true, false] {
+        let mut subscriber = server.peer().await;
+        subscriber.ask(&["SUBSCRIBE", "ql:log"]).await;
+        assert!(subscriber.message().await.1.contains("put"));
+        if quits {
+            subscriber.send(&common::request(&["QUIT"])).await;
+        } else {
+            subscriber.stream.shutdown().await.unwrap();
+        }
+        let (mut messages, mut last) = (0, Value::Nil);
+        while let Some(value) = subscriber.next().await {
+            (messages, last) = (messages + 1, value);
+            assert!(messages < 200_000, "the connection does not end");
+        }
+        assert_eq!(last == Value::simple("OK"), quits, "{last:?}");
+    }
+    publishing.iter().for_each(tokio::task::JoinHandle::abort);
     server.end().await;
 }

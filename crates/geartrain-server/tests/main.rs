@@ -9,6 +9,7 @@ mod flush;
 mod gearman_peers;
 mod gearman_tls;
 mod parity;
+mod published;
 mod qless_py;
 mod result_log;
 mod two_servers;
