@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
+use crate::keys::{self, KeyRead};
 use crate::native::{self, NativeReply, ParkedPops};
 use crate::qless;
 use crate::redis_commands;
@@ -50,6 +51,8 @@ enum Slot {
     Error(String),
     /// One call, by a Qless client.
     Qless(qless::CallContext),
+    /// A read of keys, by a Qless client.
+    Key(KeyRead),
     /// As many calls as our driver sent at once.
     Native(native::PendingReply),
 }
@@ -59,7 +62,7 @@ impl Slot {
     fn readiness_checks(&self) -> Vec<Vec<QueueName>> {
         match self {
             Slot::Native(pending) => pending.readiness_checks(),
-            Slot::Error(_) | Slot::Qless(_) => Vec::new(),
+            Slot::Error(_) | Slot::Qless(_) | Slot::Key(_) => Vec::new(),
         }
     }
 }
@@ -68,6 +71,7 @@ impl Slot {
 enum Ready {
     Error(String),
     Qless(qless::CallContext, Answer),
+    Key(KeyRead, Vec<Answer>),
     Native(native::NativeReply),
 }
 
@@ -110,6 +114,10 @@ pub(crate) struct Connection<R, W> {
     read_bytes: usize,
     /// A Redis command that waits for its turn.
     held: Option<Request>,
+    /// Requests of a transaction that are executed now, before others.
+    executing: VecDeque<Request>,
+    /// How many replies the reply of `EXEC` still lacks. No message is written in between.
+    exec_replies_left: usize,
     gathered: Gathered,
     batches: VecDeque<Batch>,
     ready: VecDeque<Ready>,
@@ -160,6 +168,8 @@ where
             incoming: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
             held: None,
+            executing: VecDeque::new(),
+            exec_replies_left: 0,
             gathered: Gathered::default(),
             batches: VecDeque::new(),
             ready: VecDeque::new(),
@@ -193,6 +203,7 @@ where
             }
             let has_space = self.out.bytes.len() < OUTPUT_BYTES_MAX;
             let room = has_space && self.large.is_none();
+            let may_push = room && self.exec_replies_left == 0;
             let may_read = !self.ended && room && self.held.is_none() && !self.must_wait();
             if may_read {
                 let wanted = self.parser.wants(&self.incoming).clamp(self.read_bytes, READ_BYTES_MAX);
@@ -222,8 +233,8 @@ where
                 () = stop.cancelled(), if !stopping => Wakeup::Stop,
                 () = &mut drain, if stopping => Wakeup::DrainTimeout,
                 () = first_batch_done(batches), if may_complete && !batches.is_empty() => Wakeup::BatchDone,
-                unparked = parked.next(), if room && !parked.is_empty() => Wakeup::Unparked(unparked),
-                push = outbox.next(), if room => Wakeup::Message(push),
+                unparked = parked.next(), if may_push && !parked.is_empty() => Wakeup::Unparked(unparked),
+                push = outbox.next(), if may_push => Wakeup::Message(push),
                 produced = produced(large), if has_space && large.is_some() => Wakeup::Produced(produced),
                 written = writer.write(out.bytes.chunk()), if !out.bytes.is_empty() => {
                     Wakeup::Written(written)
@@ -299,6 +310,10 @@ where
         while !self.session.closing {
             let request = match self.held.take() {
                 Some(request) => request,
+                None if !self.executing.is_empty() => match self.executing.pop_front() {
+                    Some(request) => request,
+                    None => break,
+                },
                 None if self.must_wait() => break,
                 None => match self.parser.next(&mut self.incoming) {
                     Ok(Some(request)) => request,
@@ -316,15 +331,16 @@ where
             };
             if self.session.may_call() && is_call(&request[0]) {
                 self.gather_qless(&request);
-                if self.gathered.weight >= BATCH_WEIGHT_MAX {
-                    self.send().await;
-                }
+                self.send_if_heavy().await;
                 continue;
             }
             if self.session.may_call() && is_native(&request[0]) && self.gather_native(&request) {
-                if self.gathered.weight >= BATCH_WEIGHT_MAX {
-                    self.send().await;
-                }
+                self.send_if_heavy().await;
+                continue;
+            }
+            if self.session.may_call() && keys::is_read(&request[0]) {
+                self.gather_read(&request);
+                self.send_if_heavy().await;
                 continue;
             }
             if !self.is_idle() || self.out.bytes.len() >= OUTPUT_BYTES_MAX {
@@ -334,8 +350,11 @@ where
             self.write_messages();
             if self.session.may_call() && is_native(&request[0]) {
                 self.answer_native(&request).await;
+            } else if self.session.transaction.is_some() && !ends_session(&request[0]) {
+                self.transact(&request);
             } else {
                 redis_commands::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+                self.wrote_reply();
             }
             self.parser.allow(request_bytes_max(self.session.is_authenticated()));
             if !self.session.is_authenticated() {
@@ -364,6 +383,55 @@ where
                 self.gathered.slots.push(Slot::Error(error));
             }
         }
+    }
+
+    /// Adds a read of keys to the next batch.
+    fn gather_read(&mut self, request: &[Bytes]) {
+        let read = redis_commands::check(request).and_then(|()| keys::read(request));
+        self.gathered.slots.push(match read {
+            Ok((calls, read)) => {
+                self.gathered.weight += calls.iter().map(|call| weight(&call.command)).sum::<usize>();
+                self.gathered.calls.extend(calls);
+                Slot::Key(read)
+            }
+            Err(error) => Slot::Error(error),
+        });
+        self.gathered.weight += 1;
+    }
+
+    /// Queues a request of a transaction, or ends the transaction.
+    fn transact(&mut self, request: &[Bytes]) {
+        let Some(mut transaction) = self.session.transaction.take() else { return };
+        let is = |word: &[u8]| request.len() == 1 && request[0].eq_ignore_ascii_case(word);
+        if is(b"discard") {
+            return self.out.simple("OK");
+        }
+        if is(b"exec") {
+            match transaction.finish() {
+                Ok(requests) => {
+                    self.out.array(requests.len());
+                    self.exec_replies_left = requests.len();
+                    self.executing = requests.into();
+                }
+                Err(error) => self.out.error(error),
+            }
+            return;
+        }
+        let queued = match is(b"multi") {
+            // As in Redis, this does not end the transaction.
+            true => Err("ERR MULTI calls can not be nested".to_owned()),
+            false => transaction.queue(request),
+        };
+        match queued {
+            Ok(()) => self.out.simple("QUEUED"),
+            Err(error) => self.out.error(&error),
+        }
+        self.session.transaction = Some(transaction);
+    }
+
+    /// Counts a reply, which may belong to a transaction.
+    fn wrote_reply(&mut self) {
+        self.exec_replies_left = self.exec_replies_left.saturating_sub(1);
     }
 
     /// Adds a native call to the next batch; false if it has no commands and must wait for its turn.
@@ -409,6 +477,13 @@ where
         self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
     }
 
+    /// Sends the next batch if it is large enough. Calls of a transaction stay together.
+    async fn send_if_heavy(&mut self) {
+        if self.gathered.weight >= BATCH_WEIGHT_MAX && self.executing.is_empty() {
+            self.send().await;
+        }
+    }
+
     /// Sends the next batch.
     async fn send(&mut self) {
         let Gathered { calls, slots, .. } = std::mem::take(&mut self.gathered);
@@ -452,6 +527,10 @@ where
                         Some(answer) => Ready::Qless(pending, answer),
                         None => Ready::Error("ERR the backend sent too few answers".to_owned()),
                     },
+                    Slot::Key(read) => {
+                        let answered = answers.by_ref().take(read.commands()).collect();
+                        Ready::Key(read, answered)
+                    }
                     Slot::Native(pending) => {
                         Ready::Native(pending.reply(&mut answers, &mut readiness, backend, parked))
                     }
@@ -462,7 +541,7 @@ where
                 let text = backend_error(&error);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
-                    Slot::Qless(_) | Slot::Native(_) => Ready::Error(text.clone()),
+                    Slot::Qless(_) | Slot::Key(_) | Slot::Native(_) => Ready::Error(text.clone()),
                 }));
             }
         }
@@ -471,7 +550,9 @@ where
     /// Encodes queued messages and then replies, up to the limit of unsent bytes.
     fn write_replies(&mut self) {
         while self.large.is_none() && self.out.bytes.len() < OUTPUT_BYTES_MAX {
-            if let Some(push) = self.session.take_push() {
+            if self.exec_replies_left == 0
+                && let Some(push) = self.session.take_push()
+            {
                 push.write(&mut self.out);
                 continue;
             }
@@ -481,11 +562,15 @@ where
                     Ok(large) => self.large = Some((LargeReply::new(large), qless::REPLY_BYTES_MAX)),
                     Err(answer) => qless::write(&mut self.out, &pending, answer),
                 },
+                Some(Ready::Key(read, answers)) => read.write(answers, &mut self.out),
                 Some(Ready::Native(NativeReply::Encoded(reply))) => self.out.shared_bulk(reply.into()),
                 Some(Ready::Native(NativeReply::Large(large))) => {
                     self.large = Some((LargeReply::new(large), usize::MAX));
                 }
                 None => return,
+            }
+            if self.large.is_none() {
+                self.wrote_reply();
             }
         }
     }
@@ -496,19 +581,23 @@ where
             (Produced::Length(length), Some((_, length_max))) if length > *length_max => {
                 self.large = None;
                 self.out.error(&qless::too_long());
+                self.wrote_reply();
             }
             (Produced::Length(length), _) => self.out.bulk_head(length),
             (Produced::Piece(piece), _) => self.out.bytes.share(piece),
             (Produced::End, _) => {
                 self.large = None;
                 self.out.bulk_end();
+                self.wrote_reply();
             }
         }
     }
 
     /// Writes queued messages: these come before the replies of the calls that caused them.
     fn write_messages(&mut self) {
-        while let Some(push) = self.session.take_push() {
+        while self.exec_replies_left == 0
+            && let Some(push) = self.session.take_push()
+        {
             push.write(&mut self.out);
         }
     }
@@ -567,6 +656,11 @@ fn is_call(name: &[u8]) -> bool {
 /// Whether a request is a call of the native API.
 fn is_native(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"fcall") || name.eq_ignore_ascii_case(b"fcall_ro")
+}
+
+/// Whether a request is executed at once, also within a transaction.
+fn ends_session(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"quit") || name.eq_ignore_ascii_case(b"reset")
 }
 
 /// How many jobs a call may return.

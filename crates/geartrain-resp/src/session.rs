@@ -12,6 +12,7 @@ use geartrain_front::{Admitted, Evicted};
 use crate::channels::Kind;
 use crate::front::Shared;
 use crate::outbox::{self, Push};
+use crate::transaction::Transaction;
 
 /// By how many seconds the clock of a Qless client may differ from ours before that is logged. Its `now`
 /// decides when locks expire and delayed jobs are due, also those of other clients.
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) resp3: bool,
     /// Closes after the last reply.
     pub(crate) closing: bool,
+    /// Between `MULTI` and `EXEC`.
+    pub(crate) transaction: Option<Transaction>,
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     outbox: outbox::Receiver,
@@ -46,6 +49,7 @@ impl Session {
             shared,
             resp3: false,
             closing: false,
+            transaction: None,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             outbox: outbox::Receiver::new(),
@@ -72,9 +76,9 @@ impl Session {
         }
     }
 
-    /// Whether calls go to the queue. If not, each is refused by itself.
+    /// Whether calls go to the queue. If not, each is refused, or queued for `EXEC`.
     pub(crate) fn may_call(&self) -> bool {
-        self.is_authenticated() && !self.is_subscriber_only()
+        self.is_authenticated() && !self.is_subscriber_only() && self.transaction.is_none()
     }
 
     /// Whether the password was sent, or is not needed.

@@ -5,8 +5,10 @@
 mod common;
 mod connection;
 mod front;
+mod keys;
 mod native;
 mod published;
 mod qless;
 mod redis_commands;
 mod result_streams;
+mod transactions;

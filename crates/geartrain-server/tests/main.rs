@@ -7,6 +7,7 @@ mod conformance;
 mod gearman_peers;
 mod gearman_tls;
 mod parity;
+mod qless_clients;
 mod qless_py;
 mod result_log;
 mod two_servers;
