@@ -30,7 +30,7 @@ def main():
         sys.exit(f'client.py: there are queues at port {port}, and it has to be an empty one')
     clock = Clock(qless, qless.job, qless.queue)
     for scene in (config, put_and_pop, tags, multiget, scheduled, depends, advance, fail_and_unfail, retry, move,
-                  lock_lost, timed_out, cancel, recurring, tracked, messages, pause, workers, stats, queues, refusals):
+                  lock_lost, timed_out, cancel, recurring, tracked, messages, keys, pause, workers, stats, queues, refusals):
         clock.forward(1)
         scene(clock, one, two)
 
@@ -421,6 +421,36 @@ def messages(clock, one, two):
         told.append([message['channel'], message['data']])
     listener.close()
     see('messages: told', told)
+
+
+def keys(clock, one, two):
+    """What clients in other languages read from keys, also in a transaction, and a message that a client publishes."""
+    mine = one.queues['keys']
+    for number in range(3):
+        mine.put('jobs.Any', {}, jid=f'keys-{number}')
+    mine.put('jobs.Any', {}, jid='keys-later', delay=100)
+    mine.put('jobs.Any', {}, jid='keys-blocked', depends=['keys-1'])
+    held = mine.pop()
+    pipeline = one.redis.pipeline()
+    for part in ('locks', 'work', 'scheduled', 'depends', 'recur'):
+        pipeline.zcard(f'ql:q:keys-{part}')
+    see('keys: in a transaction', pipeline.execute())
+    see('keys: one by one', one.redis.zcard('ql:q:keys-work'))
+    see('keys: score', since_start(one.redis.zscore('ql:q:keys-scheduled', 'keys-later')) - since_start(clock.now))
+    see('keys: no score', one.redis.zscore('ql:q:keys-scheduled', held.jid))
+    see('keys: exist', bool(one.redis.exists('ql:q:keys-work')))
+    see('keys: do not exist', bool(one.redis.exists('ql:q:keys-recur')))
+    see('keys: type', one.redis.type('ql:j:keys-1'))
+    listener = two.redis.pubsub(ignore_subscribe_messages=False)
+    listener.subscribe('ql:w:two', 'keys-stop')
+    for _ in ('ql:w:two', 'keys-stop'):
+        listener.get_message(timeout=60)
+    see('keys: receivers', one.redis.publish('keys-stop', 'disconnect'))
+    message = listener.get_message(timeout=60)
+    see('keys: received', [message['channel'], message['data']])
+    listener.close()
+    for jid in ('keys-blocked', 'keys-0', 'keys-1', 'keys-2', 'keys-later'):
+        one.jobs[jid].cancel()
 
 
 def pause(clock, one, two):

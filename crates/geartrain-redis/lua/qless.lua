@@ -142,6 +142,18 @@ local function options_from(arguments, first)
   return found
 end
 
+-- Refuses throttles, which are reqless's: an empty list asks for nothing, and its clients always send one.
+local THROTTLES = "throttles are reqless's, and geartrain has none; the option <queue>-max-concurrency "
+  .. 'limits how many jobs of a queue run at once'
+
+local function refuse_throttles(options, verb)
+  if not options.throttles then return end
+  local read, throttles = pcall(decode, options.throttles)
+  if not read or type(throttles) ~= 'table' or next(throttles) ~= nil then
+    fail_with(verb .. ': option "throttles" is not supported: ' .. THROTTLES)
+  end
+end
+
 -- The arguments from an index on.
 local function from(arguments, first)
   local rest = {}
@@ -237,6 +249,14 @@ local function in_words(command, refusal)
   return (text:gsub('<(%a+)>', function(name) return tostring(refusal.fields[name]) end))
 end
 
+-- The data of a heartbeat or a failure, decoded and encoded again. `false` changes nothing.
+local function rewritten_data(text)
+  if not text then return nil end
+  local again, value = rewritten(text)
+  if value == false then return nil end
+  return need_utf8(again, 'data')
+end
+
 -- The commands ----------------------------------------------------------------------------------------------
 
 local commands = {}
@@ -261,6 +281,7 @@ local function put_or_requeue(arguments, worker, first, existing)
   local tags = options.tags and need_names(options.tags, 'tags', 'tag')
   local priority = options.priority and need_number(options.priority, 'Put(): Arg "priority" not a number')
   local depends = options.depends and need_names(options.depends, 'depends', 'jid') or {}
+  refuse_throttles(options, 'Put()')
   check_payload(data)
   check_retries(retries)
   at_most('tags', tags and #tags or 0, TAGS_MAX)
@@ -270,10 +291,20 @@ local function put_or_requeue(arguments, worker, first, existing)
   return jid
 end
 
+-- Whether a text is JSON.
+local function is_json(text)
+  return text and (pcall(decode, text))
+end
+
 function commands.put(arguments)
   -- The older form has no worker, and so an odd number of arguments.
-  if #arguments % 2 == 1 then return put_or_requeue(arguments, '', 1, 'Replace') end
-  return put_or_requeue(arguments, arguments[1] or '', 2, 'Replace')
+  local first = #arguments % 2 == 1 and 1 or 2
+  if not number_of(arguments[first + 4]) then
+    -- If an option lacks its value, the other form fits: there a number for the delay is behind JSON.
+    local other = 3 - first
+    if number_of(arguments[other + 4]) and is_json(arguments[other + 3]) then options_from(arguments, other + 5) end
+  end
+  return put_or_requeue(arguments, first == 2 and arguments[1] or '', first, 'Replace')
 end
 
 function commands.requeue(arguments)
@@ -296,13 +327,16 @@ end
 
 function commands.peek(arguments)
   local queue = need_name(arguments[1], NO_QUEUE, 'queue')
+  if arguments[3] then
+    fail_with("Peek(): takes a queue and a count; an offset before the count is reqless's, and geartrain has none")
+  end
   return documents(pop.peek(queue, need_count(arguments[2], 'Peek(): Arg "count" missing or not a number: ')))
 end
 
 function commands.heartbeat(arguments)
   local jid = need_name(arguments[1], NO_JID, 'jid')
   local worker = need_name(arguments[2], 'Heatbeat(): Arg "worker" missing', 'worker')
-  local data = arguments[3] and need_utf8(rewritten(arguments[3]), 'data')
+  local data = rewritten_data(arguments[3])
   check_payload(data)
   return finish.heartbeat({ jid = jid, holder = { worker = worker }, data = data })
 end
@@ -312,13 +346,14 @@ function commands.complete(arguments)
   local worker = need_name(arguments[2], 'Complete(): Arg "worker" missing', 'worker')
   local queue = need_name(arguments[3], 'Complete(): Arg "queue" missing', 'queue')
   local data = need(arguments[4], 'Complete(): Arg "data" missing or not JSON: nil')
-  decode(data)
+  if decode(data) == false then fail_with('Complete(): Arg "data" missing or not JSON: false') end
   need_utf8(data, 'data')
   check_payload(data)
   local options = {}
   for at = 5, #arguments - 1, 2 do options[arguments[at]] = arguments[at + 1] end
   local delay = options.delay and need_number(options.delay, 'Complete(): Arg "delay" not a number: ')
   local depends = options.depends and need_names(options.depends, 'depends', 'jid')
+  refuse_throttles(options, 'Complete()')
   local on
   if options.next then
     on = { queue = need_name(options.next, NO_QUEUE, 'queue'), delay = delay or 0, depends = depends or {},
@@ -335,7 +370,7 @@ function commands.fail(arguments)
   local worker = need_name(arguments[2], 'Fail(): Arg "worker" missing', 'worker')
   local group = need_name(arguments[3], 'Fail(): Arg "group" missing', 'group', GROUP_BYTES_MAX)
   local message = need_utf8(need(arguments[4], 'Fail(): Arg "message" missing'), 'a message')
-  local data = arguments[5] and need_utf8(rewritten(arguments[5]), 'data')
+  local data = rewritten_data(arguments[5])
   check_payload(data)
   check_size('message', message)
   finish.fail({ jid = jid, holder = { worker = worker }, group = group, message = message, data = data })
@@ -465,7 +500,10 @@ function commands.jobs(arguments)
     queue, first = need_name(arguments[2], 'Jobs(): Arg "queue" missing', 'queue'), 3
   end
   local offset = need_offset(arguments[first] or '0', 'Jobs(): Arg "offset" not a number: ')
-  local count = need_count(arguments[first + 1] or '25', 'Jobs(): Arg "count" not a number: ')
+  local count = arguments[first + 1] or '25'
+  -- Clients that stop all running jobs ask for -1 of them, which a Redis takes for all.
+  local all = count == '-1' and (state == 'running' or state == 'stalled')
+  count = all and COUNT_MAX or need_count(count, 'Jobs(): Arg "count" not a number: ')
   -- Qless has no listing of waiting jobs.
   local jids = state ~= 'waiting' and read.jobs(state, queue, offset, count)
   return jids or fail_with('Jobs(): Unknown type "' .. shown(state) .. '"')
@@ -536,7 +574,7 @@ function commands.recur(arguments)
   local klass = need_name(arguments[3], 'RecurringJob On(): Arg "klass" missing', 'klass')
   local data = arguments[4]
   local kind = need(arguments[5], 'RecurringJob On(): Arg "spec" missing')
-  decode(data)
+  if decode(data) == false then fail_with('RecurringJob On(): Arg "data" not JSON: false') end
   need_utf8(data, 'data')
   if kind ~= 'interval' then fail_with('Recur(): schedule type "' .. shown(kind) .. '" unknown') end
   local interval = need_number(arguments[6], 'Recur(): Arg "interval" not a number: ')
@@ -547,6 +585,7 @@ function commands.recur(arguments)
   local priority = need_number(options.priority or '0', 'Recur(): Arg "priority" not a number: ')
   local retries = need_whole(options.retries or '0', 'Recur(): Arg "retries" not a number: ', 'retries')
   local backlog = need_whole(options.backlog or '0', 'Recur(): Arg "backlog" not a number: ', 'backlog')
+  refuse_throttles(options, 'Recur()')
   recur.recur({ queue = queue, jid = jid, klass = klass, data = data, interval = interval, offset = offset,
     tags = tags, priority = priority, retries = retries, backlog = backlog })
   return jid
@@ -579,12 +618,13 @@ commands['recur.update'] = function(arguments)
     elseif field == 'backlog' then
       changes.backlog = need_whole(value, 'Recur(): Arg "backlog" not a number: ', 'backlog')
     elseif field == 'data' then
-      decode(value)
+      if decode(value) == false then fail_with('Recur(): Arg "data" is not JSON-encoded: false') end
       changes.data = need_utf8(value, 'data')
     elseif field == 'klass' or field == 'queue' then
       changes[field] = need_name(value, nil, field)
     else
-      fail_with('Recur(): Unrecognized option "' .. shown(field) .. '"')
+      local more = field == 'throttles' and ': ' .. THROTTLES or ''
+      fail_with('Recur(): Unrecognized option "' .. shown(field) .. '"' .. more)
     end
   end
   recur.update(jid, changes)
@@ -604,7 +644,11 @@ end
 -- Empty lists are objects in Qless; the encoder does that with its default settings.
 function qless.execute(arguments)
   local command = need(arguments[1], 'Must provide a command')
-  local execute = need(commands[command], 'Unknown command ' .. shown(command))
+  local execute = commands[command]
+  if not execute then
+    local more = (command:find('^throttle%.') or command:find('^queue%.throttle%.')) and ': ' .. THROTTLES or ''
+    fail_with('Unknown command ' .. shown(command) .. more)
+  end
   now = number_of(arguments[2])
   if not now then fail_with('Arg "now" missing or not a number: nil') end
   now = now + 0

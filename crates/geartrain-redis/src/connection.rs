@@ -115,6 +115,14 @@ impl ConnectionError {
     }
 }
 
+/// How many receivers a published message had.
+pub(crate) fn receivers(reply: Value) -> Result<u64, ConnectionError> {
+    match reply {
+        Value::Int(count) => Ok(u64::try_from(count).unwrap_or_default()),
+        _ => Err(ConnectionError::InvalidReply("expected a number of receivers")),
+    }
+}
+
 pub(crate) struct EncodedRequest {
     bytes: Vec<u8>,
     effect: Effect,
@@ -146,6 +154,12 @@ impl Connector {
     /// A key or channel with the prefix.
     pub(crate) fn key(&self, name: impl std::fmt::Display) -> String {
         format!("{}{name}", self.url.prefix)
+    }
+
+    /// The command that publishes a client's message.
+    pub(crate) fn publish(&self, channel: &[u8], message: &[u8]) -> Cmd {
+        let channel = [self.url.prefix.as_bytes(), channel].concat();
+        cmd("PUBLISH").arg(channel).arg(message).take()
     }
 
     /// Connects to the primary.

@@ -21,8 +21,9 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel}
 
 use crate::cancelled::PopCall;
 use crate::clock::SharedClock;
-use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest};
+use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest, receivers};
 use crate::event_barrier::{self, EventBarrier};
+use crate::foreign::CHANNELS;
 use crate::parked::Waiting;
 use crate::subscriber::{CloseTarget, Command as SubscriberCommand, StreamError, SubscriberTask};
 use crate::url::{Kind, RedisUrl};
@@ -233,6 +234,18 @@ impl Shared {
         let (_, connection) = self.connection().await?;
         let mut sent = connection.clone();
         self.await_reply(&connection, self.connector.url.patience, sent.send(command)).await.map(drop)
+    }
+
+    /// Publishes a client's message, without retries, and returns how many received it.
+    pub(crate) async fn publish(
+        self: &Arc<Shared>,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Result<u64, ConnectionError> {
+        let (_, connection) = self.connection().await?;
+        let (mut sent, publish) = (connection.clone(), self.connector.publish(channel, message));
+        let reply = self.await_reply(&connection, self.connector.url.patience, sent.send(&publish)).await?;
+        receivers(reply)
     }
 
     /// A timer that any executor may poll.
@@ -534,6 +547,22 @@ impl Backend for RedisBackend {
                 biased;
                 () = barrier.wait(number) => {}
                 () = self.shared.timer(event_barrier::WAIT_MAX) => barrier.set_overdue(),
+            }
+        })
+    }
+
+    fn publish(&self, channel: &[u8], message: &[u8]) -> Pending<'_, u64> {
+        let (channel, message) = (channel.to_vec(), message.to_vec());
+        Box::pin(async move {
+            // On Qless's channels this process may be subscribed itself.
+            match CHANNELS.iter().find(|name| name.as_bytes() == channel) {
+                Some(channel) => {
+                    let (done, receivers) = flume::bounded(1);
+                    self.send(SubscriberCommand::Publish { channel, message, done })?;
+                    let receivers = receivers.recv_async().await;
+                    receivers.unwrap_or(Err(ConnectionError::ShutDown)).map_err(broken)
+                }
+                None => self.shared.publish(&channel, &message).await.map_err(broken),
             }
         })
     }

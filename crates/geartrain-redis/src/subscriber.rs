@@ -1,7 +1,7 @@
 //! The subscriber task: one RESP3 connection for all that arrives unasked: answers to parked pops, events,
 //! and deliveries of result streams.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender,
 use tokio::task::JoinSet;
 
 use crate::cancelled::PopGuard;
-use crate::connection::{Connection, ConnectionError, EncodedRequest};
+use crate::connection::{Connection, ConnectionError, EncodedRequest, receivers};
 use crate::driver::{CloseOnDrop, Shared, broken};
 use crate::foreign::{self, CHANNELS};
 use crate::parked::{ParkedPop, ParkedPops, Waiting};
@@ -53,10 +53,27 @@ const FOREIGN_POSITION_BITS: u32 = 10;
 
 /// Commands to the subscriber task.
 pub(crate) enum Command {
-    Park { number: u64, pop: Pop, until: Seconds, waiting: Waiting },
+    Park {
+        number: u64,
+        pop: Pop,
+        until: Seconds,
+        waiting: Waiting,
+    },
     Close(CloseTarget),
-    Subscribe { after: Option<u64>, ready: flume::Sender<Result<RedisEventStream, StreamError>> },
-    OpenResultStream { stream_id: u64, ready: flume::Sender<Result<RedisResultStream, StreamError>> },
+    Subscribe {
+        after: Option<u64>,
+        ready: flume::Sender<Result<RedisEventStream, StreamError>>,
+    },
+    OpenResultStream {
+        stream_id: u64,
+        ready: flume::Sender<Result<RedisResultStream, StreamError>>,
+    },
+    /// A client's message, on a channel that this task may be subscribed to.
+    Publish {
+        channel: &'static str,
+        message: Vec<u8>,
+        done: flume::Sender<Result<u64, ConnectionError>>,
+    },
     FlushEvents,
     ClockJumped,
 }
@@ -130,6 +147,9 @@ pub(crate) struct SubscriberTask {
     position_shift: u32,
     /// How many of the next messages on Qless's channels come from our own script, which announced them.
     announced: u64,
+    /// Clients' messages that this task published and has yet to receive itself. They are no events, and the
+    /// front-end has delivered them already.
+    own_messages: VecDeque<(&'static str, Vec<u8>)>,
     result_streams: HashMap<u64, ResultStreamSender>,
     /// An event barrier is to begin.
     barrier_requested: bool,
@@ -164,6 +184,7 @@ impl SubscriberTask {
             event_subscribers: Vec::new(),
             position_shift: 0,
             announced: 0,
+            own_messages: VecDeque::new(),
             result_streams: HashMap::new(),
             barrier_requested: false,
             ping: JoinSet::new(),
@@ -282,6 +303,46 @@ impl SubscriberTask {
                 let stream = self.open_result_stream(stream_id).await;
                 let _ = ready.send(self.discard_connection_on_error(stream));
             }
+            Command::Publish { channel, message, done } => {
+                if self.hears(channel) {
+                    let _ = done.send(self.publish(channel, message).await);
+                } else {
+                    // In the background: this may take as long as `patience=` allows.
+                    let shared = self.shared.clone();
+                    self.background.spawn(async move {
+                        let _ = done.send(shared.publish(channel.as_bytes(), &message).await);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether this task is subscribed to one of Qless's channels.
+    fn hears(&self, channel: &str) -> bool {
+        self.connection.is_some()
+            && self.position_shift > 0
+            && !self.event_subscribers.is_empty()
+            && CHANNELS.contains(&channel)
+    }
+
+    /// Publishes a client's message on a channel that this task is subscribed to, and returns how many others
+    /// receive it.
+    async fn publish(&mut self, channel: &'static str, message: Vec<u8>) -> Result<u64, ConnectionError> {
+        let Some(mut connection) = self.connection.clone() else { return Err(ConnectionError::ShutDown) };
+        let publish = self.shared.connector.publish(channel.as_bytes(), &message);
+        self.own_messages.push_back((channel, message));
+        // Over this connection, so that the message comes back on it in any case.
+        let sent = tokio::time::timeout(self.reply_timeout(), connection.send(&publish)).await;
+        let sent = sent.unwrap_or_else(|_| Err(ConnectionError::Timeout(self.reply_timeout())));
+        match sent.and_then(receivers) {
+            Ok(receivers) => Ok(receivers.saturating_sub(1)),
+            Err(error) => {
+                self.own_messages.pop_back();
+                if error.is_transient() {
+                    self.lost();
+                }
+                Err(error)
+            }
         }
     }
 
@@ -373,6 +434,7 @@ impl SubscriberTask {
         self.pushes = unbounded_channel();
         let mut connection = self.shared.connector.open(Some(self.pushes.0.clone())).await?;
         self.announced = 0;
+        self.own_messages.clear();
         self.position_shift = if self.shared.connector.is_geartrain(&mut connection).await? {
             0
         } else {
@@ -791,6 +853,11 @@ impl SubscriberTask {
     async fn on_foreign_message(&mut self, channel: &str, message: &[u8]) {
         if self.announced > 0 {
             self.announced -= 1;
+            return;
+        }
+        let is_own = |own: &(&str, Vec<u8>)| own.0 == channel && own.1 == message;
+        if let Some(at) = self.own_messages.iter().position(is_own) {
+            self.own_messages.remove(at);
             return;
         }
         let queue = match foreign::failed_job(channel, message) {

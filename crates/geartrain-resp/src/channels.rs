@@ -226,6 +226,16 @@ impl Channels {
         self.subscribers().patterns.len()
     }
 
+    /// Sends a client's message to all subscribers, here and through the backend in other processes. Returns
+    /// how many there are.
+    pub(crate) async fn send(&self, channel: &Bytes, text: &Bytes) -> Result<u64, BackendError> {
+        // The backend first: if it fails, the message was not sent at all.
+        let elsewhere = self.backend.publish(channel, text).await?;
+        // Copies: slices would keep the whole read buffer in memory.
+        let (channel, text) = (Bytes::copy_from_slice(channel), Bytes::copy_from_slice(text));
+        Ok(elsewhere + self.subscribers().publish(&channel, &text))
+    }
+
     fn publish(&self, events: &[PositionedEvent]) {
         let subscribers = self.subscribers();
         for published in events {
@@ -255,19 +265,25 @@ impl Subscribers {
     }
 
     /// Not to patterns: these are for Qless's channels, and only our driver can read what our own carry.
-    fn publish_to_channel(&self, channel: &Bytes, text: &Bytes) {
+    fn publish_to_channel(&self, channel: &Bytes, text: &Bytes) -> u64 {
+        let mut receivers = 0;
         for outbox in self.channels.get(channel).into_iter().flat_map(BTreeMap::values) {
             outbox.send(Push::new(channel.clone(), text.clone()));
+            receivers += 1;
         }
+        receivers
     }
 
-    fn publish(&self, channel: &Bytes, text: &Bytes) {
-        self.publish_to_channel(channel, text);
+    /// Returns how many receive it: a connection counts once for each of its subscriptions.
+    fn publish(&self, channel: &Bytes, text: &Bytes) -> u64 {
+        let mut receivers = self.publish_to_channel(channel, text);
         for (pattern, outboxes) in self.patterns.iter().filter(|(pattern, _)| glob(pattern, channel)) {
             for outbox in outboxes.values() {
                 outbox.send(Push::matched(pattern.clone(), channel.clone(), text.clone()));
+                receivers += 1;
             }
         }
+        receivers
     }
 }
 

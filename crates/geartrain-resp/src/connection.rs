@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
+use crate::keys::{self, KeyRead};
 use crate::native::{self, EncodedReply, NativeReply, ParkedPops};
 use crate::qless;
 use crate::redis_commands;
@@ -58,6 +59,8 @@ enum Slot {
     Error(String),
     /// One call, by a Qless client.
     Qless(qless::CallContext),
+    /// A read of keys, by a Qless client.
+    Key(KeyRead),
     /// As many calls as our driver sent at once.
     Native(native::PendingReply),
 }
@@ -67,7 +70,7 @@ impl Slot {
     fn readiness_checks(&self) -> Vec<Vec<QueueName>> {
         match self {
             Slot::Native(pending) => pending.readiness_checks(),
-            Slot::Error(_) | Slot::Qless(_) => Vec::new(),
+            Slot::Error(_) | Slot::Qless(_) | Slot::Key(_) => Vec::new(),
         }
     }
 }
@@ -76,6 +79,7 @@ impl Slot {
 enum Ready {
     Error(String),
     Qless(qless::CallContext, Answer),
+    Key(KeyRead, Vec<Answer>),
     Native(NativeReply),
 }
 
@@ -83,7 +87,7 @@ impl Ready {
     /// The jobs that it hands out.
     fn jobs(&mut self) -> Vec<Release> {
         match self {
-            Ready::Error(_) => Vec::new(),
+            Ready::Error(_) | Ready::Key(..) => Vec::new(),
             Ready::Qless(_, answer) => Release::of_answers([&*answer]),
             Ready::Native(reply) => std::mem::take(&mut reply.jobs),
         }
@@ -129,6 +133,10 @@ pub(crate) struct Connection<R, W> {
     read_bytes: usize,
     /// A Redis command that waits for its turn.
     held: Option<Request>,
+    /// Requests of a transaction that are executed now, before others.
+    executing: VecDeque<Request>,
+    /// How many replies the reply of `EXEC` still lacks. No message is written in between.
+    exec_replies_left: usize,
     gathered: Gathered,
     batches: VecDeque<Batch>,
     ready: VecDeque<Ready>,
@@ -183,6 +191,8 @@ where
             incoming: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
             held: None,
+            executing: VecDeque::new(),
+            exec_replies_left: 0,
             gathered: Gathered::default(),
             batches: VecDeque::new(),
             ready: VecDeque::new(),
@@ -248,6 +258,7 @@ where
             }
             let has_space = self.out.bytes.len() < OUTPUT_BYTES_MAX;
             let room = has_space && self.large.is_none();
+            let may_push = room && self.exec_replies_left == 0;
             let may_read = !self.ended && room && self.held.is_none() && !self.must_wait();
             let takes_messages = room && self.takes_messages();
             if may_read {
@@ -278,7 +289,7 @@ where
                 () = stop.cancelled(), if !stopping => Wakeup::Stop,
                 () = &mut drain, if stopping => Wakeup::DrainTimeout,
                 () = first_batch_done(batches), if may_complete && !batches.is_empty() => Wakeup::BatchDone,
-                unparked = parked.next(), if room && !parked.is_empty() => Wakeup::Unparked(unparked),
+                unparked = parked.next(), if may_push && !parked.is_empty() => Wakeup::Unparked(unparked),
                 push = outbox.next(), if takes_messages => Wakeup::Message(push),
                 produced = produced(large), if has_space && large.is_some() => Wakeup::Produced(produced),
                 written = writer.write(out.bytes.chunk()), if !out.bytes.is_empty() => {
@@ -351,7 +362,10 @@ where
     /// Whether messages are still written. Not behind the last reply: the connection ends when it is sent, and
     /// with messages behind it that might never be so.
     fn takes_messages(&self) -> bool {
-        !self.session.closing && !(self.ended && self.batches.is_empty() && self.ready.is_empty())
+        // None comes between the replies of a transaction.
+        self.exec_replies_left == 0
+            && !self.session.closing
+            && !(self.ended && self.batches.is_empty() && self.ready.is_empty())
     }
 
     /// Whether everything before the next request is answered.
@@ -367,6 +381,10 @@ where
         while !self.session.closing {
             let request = match self.held.take() {
                 Some(request) => request,
+                None if !self.executing.is_empty() => match self.executing.pop_front() {
+                    Some(request) => request,
+                    None => break,
+                },
                 None if self.must_wait() => break,
                 None => match self.parser.next(&mut self.incoming) {
                     Ok(Some(request)) => request,
@@ -384,26 +402,32 @@ where
             };
             if self.session.may_call() && is_call(&request[0]) {
                 self.gather_qless(&request);
-                if self.gathered.weight >= BATCH_WEIGHT_MAX {
-                    self.send().await;
-                }
+                self.send_if_heavy().await;
                 continue;
             }
             if self.session.may_call() && is_native(&request[0]) && self.gather_native(&request) {
-                if self.gathered.weight >= BATCH_WEIGHT_MAX {
-                    self.send().await;
-                }
+                self.send_if_heavy().await;
+                continue;
+            }
+            if self.session.may_call() && keys::is_read(&request[0]) {
+                self.gather_read(&request);
+                self.send_if_heavy().await;
                 continue;
             }
             if !self.is_idle() || self.out.bytes.len() >= OUTPUT_BYTES_MAX {
                 self.held = Some(request);
                 break;
             }
-            self.session.write_messages(&mut self.out);
+            if self.exec_replies_left == 0 {
+                self.session.write_messages(&mut self.out);
+            }
             if self.session.may_call() && is_native(&request[0]) {
                 self.answer_native(&request).await;
+            } else if self.session.transaction.is_some() && !ends_session(&request[0]) {
+                self.transact(&request);
             } else {
                 redis_commands::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+                self.wrote_reply();
             }
             self.parser.allow(request_bytes_max(self.session.is_authenticated()));
             if !self.session.is_authenticated() {
@@ -432,6 +456,55 @@ where
                 self.gathered.slots.push(Slot::Error(error));
             }
         }
+    }
+
+    /// Adds a read of keys to the next batch.
+    fn gather_read(&mut self, request: &[Bytes]) {
+        let read = redis_commands::check(request).and_then(|()| keys::read(request));
+        self.gathered.slots.push(match read {
+            Ok((calls, read)) => {
+                self.gathered.weight += calls.iter().map(|call| weight(&call.command)).sum::<usize>();
+                self.gathered.calls.extend(calls);
+                Slot::Key(read)
+            }
+            Err(error) => Slot::Error(error),
+        });
+        self.gathered.weight += 1;
+    }
+
+    /// Queues a request of a transaction, or ends the transaction.
+    fn transact(&mut self, request: &[Bytes]) {
+        let Some(mut transaction) = self.session.transaction.take() else { return };
+        let is = |word: &[u8]| request.len() == 1 && request[0].eq_ignore_ascii_case(word);
+        if is(b"discard") {
+            return self.out.simple("OK");
+        }
+        if is(b"exec") {
+            match transaction.finish() {
+                Ok(requests) => {
+                    self.out.array(requests.len());
+                    self.exec_replies_left = requests.len();
+                    self.executing = requests.into();
+                }
+                Err(error) => self.out.error(error),
+            }
+            return;
+        }
+        let queued = match is(b"multi") {
+            // As in Redis, this does not end the transaction.
+            true => Err("ERR MULTI calls can not be nested".to_owned()),
+            false => transaction.queue(request),
+        };
+        match queued {
+            Ok(()) => self.out.simple("QUEUED"),
+            Err(error) => self.out.error(&error),
+        }
+        self.session.transaction = Some(transaction);
+    }
+
+    /// Counts a reply, which may belong to a transaction.
+    fn wrote_reply(&mut self) {
+        self.exec_replies_left = self.exec_replies_left.saturating_sub(1);
     }
 
     /// Adds a native call to the next batch; false if it has no commands and must wait for its turn.
@@ -478,6 +551,13 @@ where
         self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
     }
 
+    /// Sends the next batch if it is large enough. Calls of a transaction stay together.
+    async fn send_if_heavy(&mut self) {
+        if self.gathered.weight >= BATCH_WEIGHT_MAX && self.executing.is_empty() {
+            self.send().await;
+        }
+    }
+
     /// Sends the next batch.
     async fn send(&mut self) {
         let Gathered { calls, slots, .. } = std::mem::take(&mut self.gathered);
@@ -521,6 +601,10 @@ where
                         Some(answer) => Ready::Qless(pending, answer),
                         None => Ready::Error("ERR the backend sent too few answers".to_owned()),
                     },
+                    Slot::Key(read) => {
+                        let answered = answers.by_ref().take(read.commands()).collect();
+                        Ready::Key(read, answered)
+                    }
                     Slot::Native(pending) => {
                         Ready::Native(pending.reply(&mut answers, &mut readiness, backend, parked))
                     }
@@ -531,7 +615,7 @@ where
                 let text = backend_error(&error);
                 self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
-                    Slot::Qless(_) | Slot::Native(_) => Ready::Error(text.clone()),
+                    Slot::Qless(_) | Slot::Key(_) | Slot::Native(_) => Ready::Error(text.clone()),
                 }));
             }
         }
@@ -554,6 +638,7 @@ where
                     Ok(large) => self.large = Some((LargeReply::new(large), qless::REPLY_BYTES_MAX)),
                     Err(answer) => qless::write(&mut self.out, &pending, answer),
                 },
+                Ready::Key(read, answers) => read.write(answers, &mut self.out),
                 Ready::Native(NativeReply { encoded: EncodedReply::Whole(reply), .. }) => {
                     self.out.shared_bulk(reply.into());
                 }
@@ -565,6 +650,9 @@ where
                 let end = if self.large.is_some() { u64::MAX } else { self.out.bytes.end() };
                 self.unsent_jobs.push_back((end, jobs));
             }
+            if self.large.is_none() {
+                self.wrote_reply();
+            }
         }
     }
 
@@ -574,6 +662,7 @@ where
             (Produced::Length(length), Some((_, length_max))) if length > *length_max => {
                 self.large = None;
                 self.out.error(&qless::too_long());
+                self.wrote_reply();
             }
             (Produced::Length(length), _) => self.out.bulk_head(length),
             (Produced::Piece(piece), _) => self.out.bytes.share(piece),
@@ -582,6 +671,7 @@ where
                 self.out.bulk_end();
                 let end = self.out.bytes.end();
                 self.unsent_jobs.iter_mut().filter(|(at, _)| *at == u64::MAX).for_each(|(at, _)| *at = end);
+                self.wrote_reply();
             }
         }
     }
@@ -651,6 +741,11 @@ fn is_call(name: &[u8]) -> bool {
 /// Whether a request is a call of the native API.
 fn is_native(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"fcall") || name.eq_ignore_ascii_case(b"fcall_ro")
+}
+
+/// Whether a request is executed at once, also within a transaction.
+fn ends_session(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"quit") || name.eq_ignore_ascii_case(b"reset")
 }
 
 /// How many jobs a call may return.

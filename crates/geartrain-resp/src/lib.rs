@@ -10,6 +10,7 @@ mod flush;
 mod frame;
 mod front;
 mod glob;
+mod keys;
 mod native;
 mod outbox;
 mod qless;
@@ -17,5 +18,6 @@ mod redis_commands;
 mod result_streams;
 mod scripts;
 mod session;
+mod transaction;
 
 pub use front::{Front, Options};

@@ -2,7 +2,7 @@
 //! client libraries ask before they start.
 
 use bytes::Bytes;
-use geartrain_core::{Call, GetRecurring, Jid, Reply};
+use geartrain_core::Call;
 
 use crate::channels::Kind;
 use crate::connection::backend_error;
@@ -11,51 +11,54 @@ use crate::frame::{Output, Protocol};
 use crate::front::Shared;
 use crate::qless;
 use crate::session::Session;
+use crate::transaction::Transaction;
 
-/// All commands, for `COMMAND`. Calls of the queue are among them.
-const COMMANDS: [&str; 37] = [
-    "auth",
-    "client",
-    "command",
-    "config",
-    "dbsize",
-    "echo",
-    "eval",
-    "eval_ro",
-    "evalsha",
-    "evalsha_ro",
-    "fcall",
-    "fcall_ro",
-    "flushall",
-    "flushdb",
-    "function",
-    "hello",
-    "info",
-    "keys",
-    "ping",
-    "psubscribe",
-    "pubsub",
-    "punsubscribe",
-    "quit",
-    "reset",
-    "role",
-    "script",
-    "select",
-    "subscribe",
-    "time",
-    "unsubscribe",
-    "zscore",
-    // Known only to be refused with their own error.
-    "multi",
-    "exec",
-    "discard",
-    "watch",
-    "unwatch",
-    "publish",
+/// All commands and how many arguments they take, their name included; a negative number is the least. Calls
+/// of the queue are among them.
+const COMMANDS: [(&str, i64); 39] = [
+    ("auth", -2),
+    ("client", -2),
+    ("command", -1),
+    ("config", -2),
+    ("dbsize", 1),
+    ("discard", 1),
+    ("echo", 2),
+    ("eval", -3),
+    ("eval_ro", -3),
+    ("evalsha", -3),
+    ("evalsha_ro", -3),
+    ("exec", 1),
+    ("exists", -2),
+    ("fcall", -3),
+    ("fcall_ro", -3),
+    ("flushall", -1),
+    ("flushdb", -1),
+    ("function", -2),
+    ("hello", -1),
+    ("info", -1),
+    ("keys", 2),
+    ("multi", 1),
+    ("ping", -1),
+    ("psubscribe", -2),
+    ("publish", 3),
+    ("pubsub", -2),
+    ("punsubscribe", -1),
+    ("quit", -1),
+    ("reset", 1),
+    ("role", 1),
+    ("script", -2),
+    ("select", 2),
+    ("subscribe", -2),
+    ("time", 1),
+    ("type", 2),
+    ("unsubscribe", -1),
+    ("unwatch", 1),
+    ("zcard", 2),
+    ("zscore", 3),
 ];
 
-/// How many of them are refused.
-const REFUSED_COMMANDS: usize = 6;
+/// The beginning of channels that carry our own driver's messages.
+const PRIVATE_CHANNELS: &[u8] = b"gt:";
 
 /// The version that client libraries see, and choose their commands by.
 const REDIS_VERSION: &str = "7.0.0";
@@ -89,6 +92,27 @@ pub(crate) fn call(request: &[Bytes], shared: &Shared) -> Result<(Call, qless::C
     qless::decode(arguments).map_err(|complaint| qless::error(&complaint))
 }
 
+/// Whether a command is known and has the right number of arguments; the error reply if not.
+pub(crate) fn check(request: &[Bytes]) -> Result<(), String> {
+    match COMMANDS.iter().find(|(word, _)| is(&request[0], word)) {
+        Some((_, arity)) => {
+            let (given, wanted) = (request.len() as u64, arity.unsigned_abs());
+            let fits = if *arity < 0 { given >= wanted } else { given == wanted };
+            if fits { Ok(()) } else { Err(wrong_number(&request[0])) }
+        }
+        None if is(&request[0], "watch") => {
+            Err("ERR geartrain does not know the command 'WATCH': there are \
+             no keys to watch, and MULTI and EXEC work without it"
+                .to_owned())
+        }
+        None => Err(format!(
+            "ERR geartrain does not know the command '{}': it is a job queue that answers the Qless API, as scripts are called, \
+             and what Redis libraries ask when they connect",
+            shown(&request[0])
+        )),
+    }
+}
+
 fn wrong_number(name: &[u8]) -> String {
     format!("ERR wrong number of arguments for '{}' command", shown(name).to_ascii_lowercase())
 }
@@ -112,6 +136,9 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
             shown(&name)
         ));
     }
+    if let Err(error) = check(request) {
+        return out.error(&error);
+    }
     match (&name[..], arguments) {
         (b"ping", []) if session.is_subscriber_only() => {
             out.array(2);
@@ -134,7 +161,16 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
         (b"auth", [password]) => auth(b"default", password, session, shared, out).await,
         (b"auth", [user, password]) => auth(user, password, session, shared, out).await,
         (b"select", [database]) if database == "0" => out.simple("OK"),
-        (b"select", [_]) => out.error("ERR DB index is out of range: there is only database 0"),
+        (b"select", [_]) => out.error(
+            "ERR DB index is out of range: a geartrain server has database 0 only; start another server for another queue system",
+        ),
+        (b"multi", []) => {
+            session.transaction = Some(Transaction::default());
+            out.simple("OK");
+        }
+        (b"exec", []) => out.error("ERR EXEC without MULTI"),
+        (b"discard", []) => out.error("ERR DISCARD without MULTI"),
+        (b"unwatch", []) => out.simple("OK"),
         (b"client", [word, rest @ ..]) => client(word, rest, session, shared, out),
         (b"command", _) => command(arguments, out),
         (b"config", [word, patterns @ ..]) if is(word, "get") && !patterns.is_empty() => out.map(0),
@@ -158,7 +194,7 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
         (b"unsubscribe", _) => unsubscribe(Kind::Channel, arguments, session, shared, out).await,
         (b"punsubscribe", _) => unsubscribe(Kind::Pattern, arguments, session, shared, out).await,
         (b"pubsub", [word, rest @ ..]) => pubsub(word, rest, shared, out),
-        (b"zscore", [key, member]) => zscore(key, member, shared, out).await,
+        (b"publish", [channel, text]) => publish(channel, text, shared, out).await,
         (b"dbsize", []) => match flush::count(&*shared.backend).await {
             Ok(count) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
             Err(error) => out.error(&backend_error(&error)),
@@ -181,14 +217,7 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
         (b"keys" | b"flushdb" | b"flushall", _) if !shared.options.allow_flush => {
             out.error(&flush::flush_refusal(&shown(&name).to_ascii_uppercase()));
         }
-        _ if COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS].iter().any(|word| word.as_bytes() == name) => {
-            out.error(&wrong_number(&name));
-        }
-        _ => out.error(&format!(
-            "ERR geartrain does not know the command '{}': it is a job queue that answers the Qless API, as scripts are called, \
-             and what Redis libraries ask when they connect",
-            shown(&request[0])
-        )),
+        _ => out.error(&wrong_number(&name)),
     }
 }
 
@@ -197,6 +226,7 @@ fn is(argument: &[u8], word: &str) -> bool {
 }
 
 fn reset(session: &mut Session, out: &mut Output) {
+    session.transaction = None;
     session.unsubscribe_all();
     session.write_messages(out);
     session.set_authenticated(false);
@@ -327,30 +357,29 @@ fn client(word: &[u8], rest: &[Bytes], session: &mut Session, shared: &Shared, o
 }
 
 fn command(arguments: &[Bytes], out: &mut Output) {
-    let describe = |out: &mut Output, word: &str| {
+    let describe = |out: &mut Output, (word, arity): (&str, i64)| {
         out.array(6);
         out.bulk(word);
-        out.integer(-1);
+        out.integer(arity);
         out.array(0);
         (0..3).for_each(|_| out.integer(0));
     };
-    let known = &COMMANDS[..COMMANDS.len() - REFUSED_COMMANDS];
     match arguments {
         [] => {
-            out.array(known.len());
-            known.iter().for_each(|word| describe(out, word));
+            out.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|command| describe(out, *command));
         }
-        [word] if is(word, "count") => out.integer(known.len() as i64),
+        [word] if is(word, "count") => out.integer(COMMANDS.len() as i64),
         [word] if is(word, "list") => {
-            out.array(known.len());
-            known.iter().for_each(|word| out.bulk(word));
+            out.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|(word, _)| out.bulk(word));
         }
         [word, ..] if is(word, "docs") => out.map(0),
         [word, names @ ..] if is(word, "info") => {
             out.array(names.len());
             for name in names {
-                match known.iter().find(|word| is(name, word)) {
-                    Some(word) => describe(out, word),
+                match COMMANDS.iter().find(|(word, _)| is(name, word)) {
+                    Some(command) => describe(out, *command),
                     None => out.nil(),
                 }
             }
@@ -493,24 +522,14 @@ fn pubsub(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
     }
 }
 
-/// When a recurring job creates its next one: the only thing that a Qless client reads from a key and not
-/// through the API.
-async fn zscore(key: &[u8], member: &[u8], shared: &Shared, out: &mut Output) {
-    let queue = key.strip_prefix(b"ql:q:").and_then(|rest| rest.strip_suffix(b"-recur"));
-    let Some(queue) = queue else {
-        return out.error("ERR geartrain knows ZSCORE only of ql:q:<queue>-recur, where recurring jobs say when the next is due");
-    };
-    let Some(jid) = std::str::from_utf8(member).ok().and_then(|member| Jid::new(member).ok()) else {
-        return out.nil();
-    };
-    match shared.backend.execute(vec![GetRecurring { jid }.into()]).await {
-        Ok(answers) => match answers.into_iter().next() {
-            Some(Ok(Reply::GetRecurring(Some(found)))) if found.queue.as_str().as_bytes() == queue => {
-                out.double(found.next.get());
-            }
-            Some(Err(refusal)) => out.error(&format!("ERR {refusal}")),
-            _ => out.nil(),
-        },
+/// Sends a message to the subscribers of this server, and through the backend to those of other processes.
+/// Ruby's workers end their listeners so.
+async fn publish(channel: &Bytes, text: &Bytes, shared: &Shared, out: &mut Output) {
+    if channel.starts_with(PRIVATE_CHANNELS) {
+        return out.error("ERR channels that begin with gt: are geartrain's own");
+    }
+    match shared.channels.send(channel, text).await {
+        Ok(receivers) => out.integer(i64::try_from(receivers).unwrap_or(i64::MAX)),
         Err(error) => out.error(&backend_error(&error)),
     }
 }

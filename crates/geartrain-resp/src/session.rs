@@ -13,6 +13,7 @@ use crate::channels::Kind;
 use crate::frame::Output;
 use crate::front::Shared;
 use crate::outbox::{self, Push};
+use crate::transaction::Transaction;
 
 /// By how many seconds the clock of a Qless client may differ from ours before that is logged. Its `now`
 /// decides when locks expire and delayed jobs are due, also those of other clients.
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) resp3: bool,
     /// Closes after the last reply.
     pub(crate) closing: bool,
+    /// Between `MULTI` and `EXEC`.
+    pub(crate) transaction: Option<Transaction>,
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     outbox: outbox::Receiver,
@@ -47,6 +50,7 @@ impl Session {
             shared,
             resp3: false,
             closing: false,
+            transaction: None,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             outbox: outbox::Receiver::new(),
@@ -73,9 +77,9 @@ impl Session {
         }
     }
 
-    /// Whether calls go to the queue. If not, each is refused by itself.
+    /// Whether calls go to the queue. If not, each is refused, or queued for `EXEC`.
     pub(crate) fn may_call(&self) -> bool {
-        self.is_authenticated() && !self.is_subscriber_only()
+        self.is_authenticated() && !self.is_subscriber_only() && self.transaction.is_none()
     }
 
     /// Whether the password was sent, or is not needed.

@@ -10,6 +10,7 @@ mod gearman_peers;
 mod gearman_tls;
 mod parity;
 mod published;
+mod qless_clients;
 mod qless_py;
 mod result_log;
 mod two_servers;

@@ -628,6 +628,116 @@ fn both_have_the_same_limits() {
     pair.say("cancel 10 j j");
 }
 
+/// The texts are Qless's, as far as it has one.
+#[test]
+fn both_take_false_for_missing_data_and_name_an_option_without_a_value() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let error = |text: &str| Some(Reply::Error(format!("{PREFIX}{text}")));
+    for (words, reply) in [
+        (r#"put 0 w q j k {"a":1} 0"#, Some(bulk("j"))),
+        ("put 0 w q x k false 0", error("Put(): Arg \"data\" missing or not JSON: false")),
+        ("pop 1 q w 1", None),
+        ("heartbeat 2 j w false", Some(Reply::Number(62))),
+        ("get 2 j", None),
+        ("complete 3 j w q false", error("Complete(): Arg \"data\" missing or not JSON: false")),
+        ("complete 3 j w q false next r", error("Complete(): Arg \"data\" missing or not JSON: false")),
+        ("fail 4 j w g m false", Some(bulk("j"))),
+        ("get 4 j", None),
+        ("recur 5 q n k false interval 60 60", error("RecurringJob On(): Arg \"data\" not JSON: false")),
+        ("recur 5 q n k {} interval 60 60", Some(bulk("n"))),
+        ("recur.update 5 n data false", error("Recur(): Arg \"data\" is not JSON-encoded: false")),
+        ("log 5 j m false", error("Log(): Argument \"data\" must be a JSON object: false")),
+        ("put 6 w q x k {} 0 retries", error("Odd number of additional args: retries")),
+        ("put 6 w q x k {} 0 priority 1 tags", error("Odd number of additional args: priority 1 tags")),
+        ("put 6 w q x k [1] 1.5 depends", error("Odd number of additional args: depends")),
+        // The older form, without a worker.
+        ("put 6 q x k {} 0 retries", error("Odd number of additional args: retries")),
+        ("put 6 q x k {} 0 retries 1 tags", error("Odd number of additional args: retries 1 tags")),
+        ("put 6 q x k {} 0 retries 1", Some(bulk("x"))),
+        ("put 6 w q x k {} soon", error("Put(): Arg \"delay\" not a number: soon")),
+        ("put 6 w q x k 0 soon", error("Put(): Arg \"delay\" not a number: soon")),
+        ("requeue 6 w q x k {} 0 retries", error("Odd number of additional args: retries")),
+        ("recur 6 q n k {} interval 60 60 tags", error("Odd number of additional args: tags")),
+        ("recur.update 6 n priority", error("No value provided for priority")),
+        ("put 7 w q y k null 0", Some(bulk("y"))),
+        ("get 7 y", None),
+    ] {
+        let result = pair.say(words);
+        if let Some(reply) = reply {
+            assert_eq!(result.reply, reply, "{words}");
+        }
+    }
+}
+
+/// The successor of Qless has calls and options that would change what is done if they were ignored.
+#[test]
+fn both_refuse_what_only_reqless_has() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let put = r#"put 0 w q j k {} 0 priority 0 tags [] retries 5 depends [] throttles"#;
+    for throttles in ["[]", "{}"] {
+        assert_eq!(pair.say(&format!("{put} {throttles}")).reply, bulk("j"));
+    }
+    for words in [
+        &format!(r#"{put} ["t"]"#),
+        &format!("{put} 1"),
+        &format!("{put} nonsense"),
+        r#"requeue 0 w q j k {} 0 throttles ["t"]"#,
+        r#"recur 0 q n k {} interval 60 60 throttles ["t"]"#,
+        r#"complete 0 j w q {} next r throttles ["t"]"#,
+        "throttle.set 0 t 1 0",
+        "throttle.get 0 t",
+        "throttle.delete 0 t",
+        "throttle.locks 0 t",
+        "throttle.pending 0 t",
+        "throttle.ttl 0 t",
+        "throttle.release 0 t j",
+        "queue.throttle.get 0 q",
+        "queue.throttle.set 0 q 1",
+        "peek 0 q 0 10",
+    ] {
+        let Reply::Error(text) = pair.say(words).reply else { panic!("{words} is not refused") };
+        assert!(text.contains("reqless"), "{words}: {text}");
+    }
+    pair.say("recur 1 q n k {} interval 60 60 throttles []");
+    let Reply::Error(text) = pair.say(r#"recur.update 1 n throttles ["t"]"#).reply else {
+        panic!("not refused")
+    };
+    assert!(text.contains("reqless"), "{text}");
+    // Other unknown options are ignored, as in Qless.
+    assert_eq!(pair.say("put 2 w q o k {} 0 backoff {} retries 3").reply, bulk("o"));
+    pair.say("get 2 o");
+    pair.say("jobs 2 throttled q");
+    pair.say("peek 3 q 10");
+}
+
+/// How clients stop all jobs of a queue.
+#[test]
+fn both_list_all_running_jobs_for_a_count_of_minus_one() {
+    let redis = RedisServer::start(&[]);
+    let mut pair = Pair::new(&redis);
+    let jids = |reply: Reply| match reply {
+        Reply::List(jids) => jids.len(),
+        other => panic!("{other}"),
+    };
+    for number in 0..30 {
+        pair.say(&format!("put {number} w q j{number} k {{}} 0"));
+        pair.say(&format!("pop {number} q w 1"));
+    }
+    assert_eq!(jids(pair.say("jobs 40 running q 0 -1").reply), 30);
+    assert_eq!(jids(pair.say("jobs 40 running q 10 -1").reply), 20);
+    assert_eq!(jids(pair.say("jobs 1000 stalled q 0 -1").reply), 30);
+    for words in [
+        "jobs 40 depends q 0 -1",
+        "jobs 40 complete 0 -1",
+        "jobs 40 running q 0 -2",
+        "jobs 40 running q x -1",
+    ] {
+        assert!(matches!(pair.say(words).reply, Reply::Error(_)), "{words}");
+    }
+}
+
 /// The differences that docs/resp.md lists. A change that removes one must update the list.
 #[test]
 fn the_documented_differences_exist() {

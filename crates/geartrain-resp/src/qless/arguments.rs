@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use geartrain_core::{BadName, Count, Group, Jid, Klass, Page, Payload, QueueName, Seconds, Tag, WorkerName};
 
-use super::{json, number};
+use super::decode::THROTTLES;
+use super::{json, number, unknown_options};
 
 /// Qless's error message about an argument.
 pub(super) type ErrorText = String;
@@ -69,8 +70,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Options: alternating names and values. The last value of a repeated name wins, and unknown names are
-/// ignored.
+/// Options: alternating names and values. The last value of a repeated name wins.
 pub(super) struct Options<'a>(&'a [Bytes]);
 
 impl<'a> Options<'a> {
@@ -86,6 +86,28 @@ impl<'a> Options<'a> {
     /// Ignores a last name without a value.
     pub(super) fn lenient(words: &'a [Bytes]) -> Options<'a> {
         Options(&words[..words.len() / 2 * 2])
+    }
+
+    /// Refuses throttles, which are reqless's, and logs other names that are ignored, as Qless ignores them.
+    /// `given` tells which of the known ones are there: nearly always these are all.
+    pub(super) fn check_names(&self, verb: &str, known: &[&str], given: &[bool]) -> Result<(), ErrorText> {
+        if given.iter().filter(|given| **given).count() == self.0.len() / 2 {
+            return Ok(());
+        }
+        for pair in self.0.chunks_exact(2) {
+            if known.iter().any(|known| pair[0] == known.as_bytes()) {
+                continue;
+            }
+            // A reqless client always sends the option, and an empty list asks for nothing.
+            if pair[0] == "throttles" {
+                if json::texts(&pair[1]).ok().flatten().is_none_or(|throttles| !throttles.is_empty()) {
+                    return Err(format!("{verb}: option \"throttles\" is not supported: {THROTTLES}"));
+                }
+            } else {
+                unknown_options::log(verb, &pair[0]);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&'a Bytes> {
@@ -180,18 +202,34 @@ pub(super) fn each<'a, T>(
     arguments.into_iter().map(|argument| read(argument)).collect()
 }
 
-/// A payload byte for byte, unless it stands for binary bytes.
-pub(super) fn data(argument: &Bytes) -> Result<Payload, ErrorText> {
+pub(super) fn is_json(argument: &Bytes) -> bool {
+    json::check(argument).is_ok()
+}
+
+/// Qless takes `false` for missing data.
+fn is_false(argument: &[u8]) -> bool {
+    argument.trim_ascii() == b"false"
+}
+
+/// A payload byte for byte, unless it stands for binary bytes. `false` is refused with its own error.
+pub(super) fn data(argument: &Bytes, error_of_false: &str) -> Result<Payload, ErrorText> {
+    if is_false(argument) {
+        return Err(error_of_false.to_owned());
+    }
     json::check(argument).map_err(|malformed| malformed.to_string())?;
     Ok(binary_payload(argument).unwrap_or_else(|| {
         if argument.len() < SHARED_BYTES_MIN { Payload::from(&argument[..]) } else { argument.clone().into() }
     }))
 }
 
-/// A payload as heartbeat and fail store it: decoded and encoded again.
-pub(super) fn rewritten(argument: &Bytes) -> Result<Payload, ErrorText> {
+/// A payload as heartbeat and fail store it: decoded and encoded again. None for `false`, which changes
+/// nothing.
+pub(super) fn rewritten(argument: &Bytes) -> Result<Option<Payload>, ErrorText> {
+    if is_false(argument) {
+        return Ok(None);
+    }
     let again = json::rewrite(argument).map_err(|malformed| malformed.to_string())?;
-    Ok(binary_payload(argument).unwrap_or_else(|| again.into()))
+    Ok(Some(binary_payload(argument).unwrap_or_else(|| again.into())))
 }
 
 /// The binary payload that an object written by [`Payload::to_json`] stands for. Clients may add blanks.

@@ -3,16 +3,17 @@
 
 use bytes::Bytes;
 use geartrain_core::{
-    AddTags, AllConfig, Call, Cancel, Command, Complete, Cycles, Depend, DependChange, Every, Existing, Fail,
-    Failed, Failures, ForgetQueues, ForgetWorkers, Get, GetConfig, GetMany, GetRecurring, Heartbeat, Holder,
-    Jid, Jobs, Length, Listing, Log, Next, Page, Pause, Peek, Pop, Priority, Put, Queues, Recur, RemoveTags,
-    Resume, Retry, SetConfig, SetPriority, Stats, TagRecurring, Tagged, Timeout, Timestamp, TopTags, Track,
-    Tracked, Unfail, Unrecur, UnsetConfig, UntagRecurring, UpdateRecurring, WorkerJobs, Workers,
+    AddTags, AllConfig, Call, Cancel, Command, Complete, Count, Cycles, Depend, DependChange, Every,
+    Existing, Fail, Failed, Failures, ForgetQueues, ForgetWorkers, Get, GetConfig, GetMany, GetRecurring,
+    Heartbeat, Holder, Jid, Jobs, Length, Listing, Log, Next, Page, Pause, Peek, Pop, Priority, Put, Queues,
+    Recur, RemoveTags, Resume, Retry, SetConfig, SetPriority, Stats, TagRecurring, Tagged, Timeout,
+    Timestamp, TopTags, Track, Tracked, Unfail, Unrecur, UnsetConfig, UntagRecurring, UpdateRecurring,
+    WorkerJobs, Workers,
 };
 
 use super::arguments::{
-    Arguments, ErrorText, Options, data, each, fields, group, jid, klass, queue, read_number, read_whole,
-    rewritten, seconds, shown, tag, text, worker,
+    Arguments, ErrorText, Options, data, each, fields, group, is_json, jid, klass, queue, read_number,
+    read_whole, rewritten, seconds, shown, tag, text, worker,
 };
 use super::{CallContext, Echo, Verb, number};
 
@@ -21,12 +22,15 @@ type Decoded = Result<(Command, CallContext), ErrorText>;
 const NO_QUEUE: &str = "Queue(): no queue name provided";
 const NO_JID: &str = "Job(): no jid provided";
 const NO_RECURRING: &str = "Recurring(): no jid provided";
+const JOBS_OFFSET: &str = "Jobs(): Arg \"offset\" not a number: ";
+const JOBS_COUNT: &str = "Jobs(): Arg \"count\" not a number: ";
+pub(super) const THROTTLES: &str = "throttles are reqless's, and geartrain has none; the option <queue>-max-concurrency limits how many jobs of a queue run at once";
 const BAD_NOW: &str = "Arg \"now\" missing or not a number: nil";
 
 /// Decodes the arguments of a call, the command first; or returns Qless's error.
 pub(super) fn decode(arguments: &[Bytes]) -> Result<(Call, CallContext), ErrorText> {
     let name = arguments.first().ok_or("Must provide a command")?;
-    let command = command(name).ok_or_else(|| format!("Unknown command {}", shown(name)))?;
+    let command = command(name).ok_or_else(|| unknown_command(name))?;
     let now = arguments.get(1).and_then(|now| number::read(now)).ok_or(BAD_NOW)?;
     let now = Timestamp::new(now).map_err(|_| BAD_NOW)?;
     let (command, context) = command(Arguments(&arguments[2..]))?;
@@ -77,6 +81,14 @@ fn command(name: &[u8]) -> Option<fn(Arguments<'_>) -> Decoded> {
     })
 }
 
+fn unknown_command(name: &[u8]) -> ErrorText {
+    let unknown = format!("Unknown command {}", shown(name));
+    if name.starts_with(b"throttle.") || name.starts_with(b"queue.throttle.") {
+        return format!("{unknown}: {THROTTLES}");
+    }
+    unknown
+}
+
 fn decoded(command: impl Into<Command>, verb: Verb) -> Decoded {
     Ok((command.into(), CallContext { verb, echo: Echo::Nothing }))
 }
@@ -96,8 +108,20 @@ fn put(arguments: Arguments<'_>) -> Decoded {
     // number of arguments tells the two apart.
     let older = !arguments.0.len().is_multiple_of(2);
     let caller = if older { None } else { arguments.get(0) };
-    let (put, jid) = read_put(Arguments(arguments.rest(usize::from(!older))), caller, Existing::Replace)?;
-    decoded_with_echo(put, Verb::Other, Echo::Text(jid))
+    match read_put(Arguments(arguments.rest(usize::from(!older))), caller, Existing::Replace) {
+        Ok((put, jid)) => decoded_with_echo(put, Verb::Other, Echo::Text(jid)),
+        Err(error) => Err(odd_options(arguments, older).unwrap_or(error)),
+    }
+}
+
+/// The error about a put that is of the other form than its number of arguments says, because an option lacks
+/// its value: there, and only there, a number for the delay is behind JSON.
+fn odd_options(arguments: Arguments<'_>, older: bool) -> Option<ErrorText> {
+    let is_number = |at| arguments.get(at).is_some_and(|delay| number::read(delay).is_some());
+    let (delay, other_delay) = if older { (4, 5) } else { (5, 4) };
+    let is_other =
+        !is_number(delay) && is_number(other_delay) && arguments.get(other_delay - 1).is_some_and(is_json);
+    if is_other { Options::new(arguments.rest(other_delay + 1)).err() } else { None }
 }
 
 fn requeue(arguments: Arguments<'_>) -> Decoded {
@@ -120,22 +144,24 @@ fn read_put(
     let given = arguments.need(1, "Put(): Arg \"jid\" missing")?;
     let job = jid(given)?;
     let of_klass = klass(arguments.need(2, "Put(): Arg \"klass\" missing")?)?;
-    let json = arguments.need(3, "Put(): Arg \"data\" missing")?;
-    if json.trim_ascii() == b"false" {
-        return Err("Put(): Arg \"data\" missing or not JSON: false".to_owned());
-    }
-    let payload = data(json)?;
+    let payload = data(
+        arguments.need(3, "Put(): Arg \"data\" missing")?,
+        "Put(): Arg \"data\" missing or not JSON: false",
+    )?;
     let delay = seconds(arguments.number(4, "Put(): Arg \"delay\" not a number: ")?)?;
     let options = Options::new(arguments.rest(5))?;
+    let retries = options.whole("retries", "Put(): Arg \"retries\" not a number: ")?;
+    let tags = options.list("tags", tag)?;
+    let priority = options.number("priority", "Put(): Arg \"priority\" not a number")?;
+    let depends = options.list("depends", jid)?;
+    let known = [retries.is_some(), tags.is_some(), priority.is_some(), depends.is_some()];
+    options.check_names("Put()", &["priority", "tags", "retries", "depends"], &known)?;
     let put = Put {
         delay,
-        retries: options.whole("retries", "Put(): Arg \"retries\" not a number: ")?,
-        tags: options.list("tags", tag)?,
-        priority: options
-            .number("priority", "Put(): Arg \"priority\" not a number")?
-            .map(read_priority)
-            .transpose()?,
-        depends: options.list("depends", jid)?.unwrap_or_default(),
+        retries,
+        tags,
+        priority: priority.map(read_priority).transpose()?,
+        depends: depends.unwrap_or_default(),
         caller,
         existing,
         cycles: Cycles::Accept,
@@ -152,11 +178,16 @@ fn complete(arguments: Arguments<'_>) -> Decoded {
     let job = jid(arguments.need(0, NO_JID)?)?;
     let by = worker(arguments.need(1, "Complete(): Arg \"worker\" missing")?)?;
     let in_queue = queue(arguments.need(2, "Complete(): Arg \"queue\" missing")?)?;
-    let payload = data(arguments.need(3, "Complete(): Arg \"data\" missing or not JSON: nil")?)?;
+    let payload = data(
+        arguments.need(3, "Complete(): Arg \"data\" missing or not JSON: nil")?,
+        "Complete(): Arg \"data\" missing or not JSON: false",
+    )?;
     let options = Options::lenient(arguments.rest(4));
     let delay = options.number("delay", "Complete(): Arg \"delay\" not a number: ")?;
     let depends = options.list("depends", jid)?;
     let next = options.get("next");
+    let known = [delay.is_some(), depends.is_some(), next.is_some()];
+    options.check_names("Complete()", &["next", "delay", "depends"], &known)?;
     if next.is_none() && delay.is_some() {
         return Err("Complete(): \"delay\" cannot be used without a \"next\".".to_owned());
     }
@@ -201,6 +232,9 @@ fn pop(arguments: Arguments<'_>) -> Decoded {
 
 fn peek(arguments: Arguments<'_>) -> Decoded {
     let queue = queue(arguments.need(0, NO_QUEUE)?)?;
+    if arguments.get(2).is_some() {
+        return Err("Peek(): takes a queue and a count; an offset before the count is reqless's, and geartrain has none".to_owned());
+    }
     let count = arguments.count(1, "Peek(): Arg \"count\" missing or not a number: ")?;
     decoded(Peek { queue, count }, Verb::Other)
 }
@@ -208,7 +242,7 @@ fn peek(arguments: Arguments<'_>) -> Decoded {
 fn heartbeat(arguments: Arguments<'_>) -> Decoded {
     let jid = jid(arguments.need(0, NO_JID)?)?;
     let by = worker(arguments.need(1, "Heatbeat(): Arg \"worker\" missing")?)?;
-    let payload = arguments.get(2).map(rewritten).transpose()?;
+    let payload = arguments.get(2).map(rewritten).transpose()?.flatten();
     decoded(Heartbeat { jid, holder: Holder::Worker(by), payload }, Verb::Heartbeat)
 }
 
@@ -218,7 +252,7 @@ fn fail(arguments: Arguments<'_>) -> Decoded {
     let by = worker(arguments.need(1, "Fail(): Arg \"worker\" missing")?)?;
     let of = group(arguments.need(2, "Fail(): Arg \"group\" missing")?)?;
     let message = text("a message", arguments.need(3, "Fail(): Arg \"message\" missing")?)?;
-    let payload = arguments.get(4).map(rewritten).transpose()?;
+    let payload = arguments.get(4).map(rewritten).transpose()?.flatten();
     let fail = Fail { payload, ..Fail::new(job, Holder::Worker(by), of, message) };
     decoded_with_echo(fail, Verb::Fail, Echo::Text(given.clone()))
 }
@@ -319,15 +353,21 @@ fn length(arguments: Arguments<'_>) -> Decoded {
 }
 
 fn jobs(arguments: Arguments<'_>) -> Decoded {
-    let page = |at| {
-        arguments.page(at, "Jobs(): Arg \"offset\" not a number: ", "Jobs(): Arg \"count\" not a number: ")
-    };
+    let page = |at| arguments.page(at, JOBS_OFFSET, JOBS_COUNT);
     let state = arguments.need(0, "Jobs(): Arg \"state\" missing")?;
     if state == "complete" {
         return decoded(Jobs { which: Listing::Complete, page: page(1)? }, Verb::Other);
     }
     let of = queue(arguments.need(1, "Jobs(): Arg \"queue\" missing")?)?;
-    let page = page(2)?;
+    // Clients that stop all running jobs ask for -1 of them, which a Redis takes for all.
+    let all =
+        arguments.get(3).is_some_and(|count| count == "-1") && matches!(&state[..], b"running" | b"stalled");
+    let page = if all {
+        let offset = Arguments(&arguments.0[..3]).page(2, JOBS_OFFSET, JOBS_COUNT)?.offset;
+        Page { offset, count: Count::MAX }
+    } else {
+        page(2)?
+    };
     let which: fn(_) -> Listing = match &state[..] {
         b"running" => Listing::Running,
         b"stalled" => Listing::Stalled,
@@ -407,7 +447,10 @@ fn recur(arguments: Arguments<'_>) -> Decoded {
     let job = jid(given)?;
     let of_klass = klass(arguments.need(2, "RecurringJob On(): Arg \"klass\" missing")?)?;
     let spec = arguments.need(4, "RecurringJob On(): Arg \"spec\" missing")?;
-    let payload = data(arguments.need(3, "RecurringJob On(): Arg \"data\" missing")?)?;
+    let payload = data(
+        arguments.need(3, "RecurringJob On(): Arg \"data\" missing")?,
+        "RecurringJob On(): Arg \"data\" not JSON: false",
+    )?;
     if spec != "interval" {
         return Err(format!("Recur(): schedule type \"{}\" unknown", shown(spec)));
     }
@@ -417,15 +460,17 @@ fn recur(arguments: Arguments<'_>) -> Decoded {
         return Err("Recur(): Arg \"interval\" must be greater than 0".to_owned());
     }
     let options = Options::new(arguments.rest(7))?;
-    let tags = options.list("tags", tag)?.unwrap_or_default();
+    let tags = options.list("tags", tag)?;
     let priority = options.number("priority", "Recur(): Arg \"priority\" not a number: ")?;
     let retries = options.whole("retries", "Recur(): Arg \"retries\" not a number: ")?;
     let backlog = options.whole("backlog", "Recur(): Arg \"backlog\" not a number: ")?;
+    let known = [tags.is_some(), priority.is_some(), retries.is_some(), backlog.is_some()];
+    options.check_names("Recur()", &["priority", "tags", "retries", "backlog"], &known)?;
     let recur = Recur {
         offset,
         priority: read_priority(priority.unwrap_or_default())?,
         retries: retries.unwrap_or_default(),
-        tags,
+        tags: tags.unwrap_or_default(),
         backlog: backlog.unwrap_or_default(),
         ..Recur::new(in_queue, job, of_klass, payload, seconds(interval)?)
     };
@@ -473,9 +518,13 @@ fn read_update(jid: Jid, words: &[Bytes]) -> Result<UpdateRecurring, ErrorText> 
                 let error = "Recur(): Arg \"backlog\" not a number: ";
                 update.backlog = Some(read_whole("backlog", value, error)?);
             }
-            "data" => update.payload = Some(data(value)?),
+            "data" => {
+                let error = "Recur(): Arg \"data\" is not JSON-encoded: false";
+                update.payload = Some(data(value, error)?);
+            }
             "klass" => update.klass = Some(klass(value)?),
             "queue" => update.queue = Some(queue(value)?),
+            "throttles" => return Err(format!("Recur(): Unrecognized option \"{name}\": {THROTTLES}")),
             _ => return Err(format!("Recur(): Unrecognized option \"{name}\"")),
         }
     }

@@ -11,6 +11,7 @@ mod json;
 pub(crate) mod messages;
 mod number;
 mod reply;
+mod unknown_options;
 
 use bytes::Bytes;
 use geartrain_core::{Call, Jid};
