@@ -71,6 +71,12 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// The software that executes the commands. A backend in another process is asked.
+    fn identify(&self) -> Pending<'_, Software> {
+        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        Box::pin(async { Ok(Software { name: "geartrain".to_owned(), version }) })
+    }
+
     /// Subscribes to the events from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>>;
 
@@ -108,6 +114,15 @@ pub trait Backend: Send + Sync + 'static {
         let _ = stream_id;
         unsupported("stream results to a client that waits for a job")
     }
+}
+
+/// A program and its version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Software {
+    /// Its name: `geartrain`, `Redis`, `Valkey`, `gearmand`.
+    pub name: String,
+    /// Its version, if it tells.
+    pub version: Option<String>,
 }
 
 fn unsupported<T: Send + 'static>(operation: &'static str) -> Pending<'static, T> {

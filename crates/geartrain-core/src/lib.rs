@@ -22,6 +22,7 @@ mod job;
 pub mod json;
 mod names;
 mod number;
+mod options;
 mod payload;
 mod result_stream;
 mod time;
@@ -39,6 +40,7 @@ pub use names::{
     Tag, WorkerName,
 };
 pub use number::read_number;
+pub use options::{OPTIONS, OptionInfo, OptionScope, OptionValues};
 pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, SpillLocation};
 pub use result_stream::*;
 pub use time::{NotFinite, Priority, Seconds, Timestamp};

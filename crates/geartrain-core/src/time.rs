@@ -40,7 +40,7 @@ macro_rules! finite {
             }
 
             /// The number.
-            pub fn get(self) -> f64 {
+            pub const fn get(self) -> f64 {
                 self.0
             }
 

@@ -67,7 +67,7 @@ impl LoadClients {
     ) -> Result<LoadClients, BackendError> {
         let backend = connect()?;
         for (option, value) in OPTIONS {
-            run(&*backend, SetConfig { option: option.into(), value: value.into() })?;
+            run(&*backend, SetConfig::new(option, value))?;
         }
         let shared = Arc::new(Shared::default());
         let mut clients = LoadClients { shared, threads: Vec::new() };

@@ -29,7 +29,7 @@ impl Rig {
     }
 
     async fn set(&self, option: &str, value: &str) {
-        self.server.run(SetConfig { option: option.to_owned(), value: value.to_owned() }).await;
+        self.server.run(SetConfig::new(option, value)).await;
     }
 }
 

@@ -5,6 +5,7 @@ local PAYLOAD_BYTES_MAX = 67108864
 local LOG_BYTES_MAX = 65536
 local RETRIES_MAX = 2147483647
 local SPAN_MAX = 315360000
+local DELAY_MAX = 3155760000
 local OFFSET_MAX = 2147483647
 local SILENCE_MAX = 60 -- seconds without a sign of life after which a worker no longer counts
 local NO_BYTES = '{"$bytes":""}' -- an empty payload
@@ -110,6 +111,12 @@ local function check_span(what, span)
   end
 end
 
+-- Refuses a delay over a hundred years. Qless callers may give any.
+local function check_delay(delay, is_qless)
+  if delay > DELAY_MAX and not is_qless then
+    bad('delay', 'must be at most a hundred years, not ' .. exact(delay) .. ' seconds')
+  end
+end
 
 -- MessagePack by hand for what Lua's tables cannot hold: nil inside lists, and lists of packed items.
 

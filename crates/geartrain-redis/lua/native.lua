@@ -53,7 +53,9 @@ end
 
 local function next_of(value)
   if type(value) ~= 'table' then return nil end
-  return { queue = value[1], delay = value[2] or 0, depends = list_of(value[3]), cycles = value[4] }
+  local delay = value[2] or 0
+  check_delay(delay, value[4] == 'Accept')
+  return { queue = value[1], delay = delay, depends = list_of(value[3]), cycles = value[4] }
 end
 
 local function result_of(value)
@@ -260,12 +262,13 @@ local putting = {}
 local CREATED = pack('Created')
 
 function operations.Put(fields)
-  local data, retries, tags = fields[4], fields[7], fields[8]
+  local data, delay, retries, tags = fields[4], fields[5] or 0, fields[7], fields[8]
+  check_delay(delay, fields[12] == 'Accept')
   check_payload(data)
   check_retries(retries)
   if tags then at_most('tags', #tags, TAGS_MAX) end
   putting.queue, putting.jid, putting.klass, putting.data, putting.delay = fields[1], fields[2], fields[3],
-    data, fields[5] or 0
+    data, delay
   putting.priority, putting.retries, putting.tags, putting.depends = fields[6], retries, tags,
     list_of(fields[9])
   putting.caller, putting.existing, putting.cycles, putting.terms = fields[10], fields[11], fields[12],
@@ -306,10 +309,11 @@ local COMPLETED = { complete = pack('Complete'), waiting = pack('Waiting'), sche
   depends = pack('Depends') }
 
 function operations.Complete(fields)
+  completing.next = fields[5] and next_of(fields[5])
   check_payload(fields[4])
   completing.jid, completing.holder, completing.queue, completing.data = fields[1], holder_of(fields[2]),
     fields[3], fields[4]
-  completing.next, completing.result = fields[5] and next_of(fields[5]), fields[6] and result_of(fields[6])
+  completing.result = fields[6] and result_of(fields[6])
   return COMPLETED[finish.complete(completing)]
 end
 
@@ -322,9 +326,11 @@ function operations.Fail(fields)
 end
 
 function operations.Retry(fields)
+  local holder, delay = holder_of(fields[2]), fields[4] or 0
+  check_delay(delay, holder.worker)
   check_size('message', fields[7])
-  return pack(finish.retry({ jid = fields[1], holder = holder_of(fields[2]), queue = fields[3],
-    delay = fields[4] or 0, chance = fields[5],
+  return pack(finish.retry({ jid = fields[1], holder = holder, queue = fields[3],
+    delay = delay, chance = fields[5],
     group = fields[6], message = fields[7] }))
 end
 
@@ -468,7 +474,7 @@ end
 
 function operations.SetConfig(fields)
   check_size('value', fields[2])
-  option.set(fields[1], fields[2])
+  option.set(fields[1], fields[2], fields[3])
   return NIL
 end
 

@@ -1,14 +1,8 @@
 -- Options, as set and as numbers.
 
--- Options that Qless lists, with their defaults.
-option.listed = {
-  application = 'qless', heartbeat = 60, ['grace-period'] = 10, ['stats-history'] = 30,
-    ['histogram-history'] = 7,
-  ['jobs-history-count'] = 50000, ['jobs-history'] = 604800,
-}
--- Other numeric options.
-option.unlisted = { ['max-worker-age'] = 86400, ['max-job-history'] = 100, ['crashes-max'] = 3,
-  ['results-bytes'] = 67108864 }
+-- Above this file, the driver writes three tables from its table of options: option.listed and
+-- option.unlisted, the defaults of those that Qless lists and of the others, and option.ranges(), which has the
+-- valid values of numeric options and whether they may have a queue.
 
 local OPTION_BYTES_MAX = 4160
 
@@ -27,7 +21,7 @@ function option.all()
   return chosen
 end
 
--- A numeric option. Other text, set by a foreign script, counts as not set.
+-- A numeric option. Text that is not a finite number, which Qless callers may set, counts as not set.
 function option.number(name)
   local chosen = option.all()
   local number = cache.numbers[name]
@@ -72,22 +66,36 @@ function option.concurrency(queue)
   return max or nil
 end
 
-local function is_numeric(name)
-  if name ~= 'application' and (option.listed[name] or option.unlisted[name]) then return true end
-  for _, about in ipairs({ 'heartbeat', 'max-concurrency' }) do
-    if name:sub(-#about - 1) == '-' .. about or name:sub(1, #about + 1) == about .. '-' then return true end
+-- The range of an option, and whether it is known.
+local function range_of(name)
+  local ranges = option.ranges()
+  local range = ranges[name]
+  if range and range.global then return range, true end
+  if option.listed[name] then return nil, true end
+  for about, per_queue in pairs(ranges) do
+    local size = #about + 1
+    local named = name:sub(-size) == '-' .. about or name:sub(1, size) == about .. '-'
+    if per_queue.queue and #name > size and named then return per_queue, true end
   end
-  return false
+  return nil, false
 end
 
--- Refuses an option that could not be read back.
-function option.check(name, value)
+-- Refuses an option that could not be read back; unless any is allowed, also an unknown option, and a value
+-- outside its range.
+function option.check(name, value, any)
   if #name == 0 or #name > OPTION_BYTES_MAX or name:find('%z') then
     bad('option', 'must have 1 to ' .. OPTION_BYTES_MAX .. ' bytes and no NUL')
   end
-  if value and is_numeric(name) and not number_of(value) then
-    bad('value', 'of ' .. name .. ' must be a finite number, not ' .. value)
+  if not value or any then return end
+  local range, known = range_of(name)
+  if not known then
+    bad('option', name .. ' is not known; options of a queue are named like mail-heartbeat')
   end
+  if not range then return end
+  local number = number_of(value)
+  if number and (number > 0 or range.zero and number == 0) and number <= range.max
+    and (number % 1 == 0 or not range.whole) then return end
+  bad('value', 'of ' .. name .. ' must be ' .. range.text .. ', not ' .. quote(value))
 end
 
 function option.get(name)
@@ -105,8 +113,8 @@ local function changed(name)
   if queue then out.ready[queue] = (out.ready[queue] or 0) + zset.read('ZCARD', keys_of(queue).work) end
 end
 
-function option.set(name, value)
-  option.check(name, value)
+function option.set(name, value, any)
+  option.check(name, value, any)
   publish.log('{"option":' .. quote(name) .. ',"event":"config_set","value":' .. quote(value) .. '}')
   if publish.has_event_subscribers() then publish.event('ConfigSet', { option = name, value = value }) end
   call('HSET', key.config, name, value)

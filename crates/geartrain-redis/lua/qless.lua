@@ -561,7 +561,7 @@ end
 
 commands['config.set'] = function(arguments)
   local name = need_utf8(need(arguments[1], 'config.set(): Arg "option" missing'), 'an option')
-  option.set(name, need_utf8(need(arguments[2], 'config.set(): Arg "value" missing'), 'a value'))
+  option.set(name, need_utf8(need(arguments[2], 'config.set(): Arg "value" missing'), 'a value'), true)
 end
 
 commands['config.unset'] = function(arguments)

@@ -57,12 +57,12 @@ local function obstacles(of, due)
   if late then reasons[1] = { Expired = { at = late } } end
   paused(of, reasons)
   if pop.free_slots(queue) == 0 then
-    local held = {}
-    for place, jid in ipairs(zset.read('ZRANGEBYSCORE', key.queue .. queue .. '-locks', exact(now), '+inf',
-      'LIMIT', 0, HELD_MAX)) do
+    local held, locks = {}, key.queue .. queue .. '-locks'
+    for place, jid in ipairs(zset.read('ZRANGEBYSCORE', locks, exact(now), '+inf', 'LIMIT', 0, HELD_MAX)) do
       held[place] = { jid, call('HGET', key.job .. jid, 'worker') or '' }
     end
-    reasons[#reasons + 1] = { Concurrency = { max = floor(option.concurrency(queue)), held = held } }
+    reasons[#reasons + 1] = { Concurrency = { max = floor(option.concurrency(queue)), held = held,
+      running = zset.read('ZCOUNT', locks, exact(now), '+inf') } }
   end
   local opens = capabilities.next_start(queue)
   if opens then reasons[#reasons + 1] = { RateLimit = { ['until'] = opens } } end

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use geartrain_core::Clock as _;
 use geartrain_core::wire::{BadWire, Request};
+use geartrain_core::{Clock as _, Software};
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -44,6 +44,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// How many nodes of a Cluster are remembered besides those in the URL.
 const DISCOVERED_NODES_MAX: usize = 16;
+
+/// The name of our own server.
+const GEARTRAIN: &str = "geartrain";
 
 /// How long replicas may take to confirm a write, if `patience=` allows it.
 const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -395,10 +398,23 @@ impl Connector {
 
     /// Whether the other side is a geartrain server, where no foreign scripts run.
     pub(crate) async fn is_geartrain(&self, connection: &mut Connection) -> Result<bool, ConnectionError> {
+        Ok(self.software(connection).await?.name == GEARTRAIN)
+    }
+
+    /// Asks the other side what it is. Valkey and a geartrain server tell a Redis version too.
+    pub(crate) async fn software(&self, connection: &mut Connection) -> Result<Software, ConnectionError> {
         let info = connection.send(cmd("INFO").arg("server")).await?;
         let info: String = redis::from_redis_value(info)
             .map_err(|_| ConnectionError::InvalidReply("expected INFO as text"))?;
-        Ok(info.contains("geartrain_version:"))
+        let version = |field: &str| {
+            let value = |line: &str| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned());
+            info.lines().find_map(value)
+        };
+        let known =
+            [(GEARTRAIN, "geartrain_version"), ("Valkey", "valkey_version"), ("Redis", "redis_version")];
+        let found = known.into_iter().find_map(|(name, field)| Some((name, version(field)?)));
+        let (name, version) = found.map_or(("Redis", None), |(name, version)| (name, Some(version)));
+        Ok(Software { name: name.to_owned(), version })
     }
 
     /// Sends a request and returns the reply. Loads our library first if the Redis does not have it.

@@ -11,7 +11,7 @@ use geartrain_core::wire::{self, Request};
 use geartrain_core::{
     Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, METADATA_BYTES_MAX,
     PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Release, Reply,
-    ResultStream, Seconds, Subscription, Timestamp, WorkerName,
+    ResultStream, Seconds, Software, Subscription, Timestamp, WorkerName,
 };
 use parking_lot::Mutex;
 use redis::ConnectionAddr;
@@ -246,6 +246,14 @@ impl Shared {
         let (mut sent, publish) = (connection.clone(), self.connector.publish(channel, message));
         let reply = self.await_reply(&connection, self.connector.url.patience, sent.send(&publish)).await?;
         receivers(reply)
+    }
+
+    /// What the Redis or the server is, without retries.
+    async fn software(self: &Arc<Shared>) -> Result<Software, ConnectionError> {
+        let (_, connection) = self.connection().await?;
+        let mut asked = connection.clone();
+        let asking = self.connector.software(&mut asked);
+        self.await_reply(&connection, self.connector.url.patience, asking).await
     }
 
     /// A timer that any executor may poll.
@@ -525,6 +533,10 @@ impl Backend for RedisBackend {
 
     fn now(&self) -> Option<Timestamp> {
         Some(self.shared.clock.now())
+    }
+
+    fn identify(&self) -> Pending<'_, Software> {
+        Box::pin(async move { self.shared.software().await.map_err(broken) })
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {

@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use geartrain_core::{OPTIONS, OptionInfo, OptionScope, OptionValues};
+
 /// Used by many files. These come first, and their locals are visible in all that follow.
 const SHARED: [&str; 3] =
     [include_str!("../lua/call.lua"), include_str!("../lua/numbers.lua"), include_str!("../lua/check.lua")];
@@ -103,10 +105,45 @@ pub fn composable() -> &'static str {
 
 /// A function that defines everything and returns the entry points.
 fn program() -> String {
-    let blocks = SLICES.map(|(table, file)| format!("lazily({table}, function()\n{file}end)\n")).concat();
+    let options = option_tables();
+    let slice = |(table, file)| {
+        let generated = if table == "option" { &options } else { "" };
+        format!("lazily({table}, function()\n{generated}{file}end)\n")
+    };
+    let blocks = SLICES.map(slice).concat();
     format!(
         "local function geartrain()\n{}{blocks}{MAIN}return {{ main = main, within = within }}\nend\n",
         SHARED.concat()
+    )
+}
+
+/// The tables of options.lua, from [`OPTIONS`].
+fn option_tables() -> String {
+    let defaults = |listed: bool| {
+        let options = OPTIONS
+            .iter()
+            .filter(|option| option.listed_by_qless == listed && option.scope != OptionScope::Queue);
+        let entry = |option: &OptionInfo| match option.values {
+            OptionValues::Text => format!("['{}'] = '{}', ", option.name, option.default),
+            OptionValues::Number { .. } => format!("['{}'] = {}, ", option.name, option.default),
+        };
+        options.map(entry).collect::<String>()
+    };
+    let range = |option: &OptionInfo| match option.values {
+        OptionValues::Text => String::new(),
+        OptionValues::Number { zero, whole, max } => format!(
+            "['{}'] = {{ zero = {zero}, whole = {whole}, max = {max}, global = {}, queue = {}, text = '{}' }},\n",
+            option.name,
+            option.scope != OptionScope::Queue,
+            option.scope != OptionScope::Global,
+            option.range()
+        ),
+    };
+    format!(
+        "option.listed = {{ {}}}\noption.unlisted = {{ {}}}\nfunction option.ranges() return {{\n{}}} end\n",
+        defaults(true),
+        defaults(false),
+        OPTIONS.iter().map(range).collect::<String>()
     )
 }
 

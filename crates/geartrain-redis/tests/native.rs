@@ -389,7 +389,7 @@ fn old_jobs_are_dropped_a_thousand_at_a_time() {
     let held = queue_system.pop(0, 2_000);
     let complete = |(name, token): &(String, Token)| Complete::new(jid(name), Holder::Token(*token)).into();
     queue_system.batch(1, held.iter().take(1_499).map(complete).collect());
-    queue_system.at(2, SetConfig { option: "jobs-history-count".into(), value: "10".into() });
+    queue_system.at(2, SetConfig::new("jobs-history-count", "10"));
     queue_system.batch(3, vec![complete(&held[1_499])]);
     let left: i64 = redis::cmd("ZCARD").arg("ql:completed").query(&mut queue_system.connection).unwrap();
     assert_eq!(left, 500);

@@ -391,7 +391,6 @@ fn errors_have_the_texts_that_clients_match() {
         ("worker.deregister 0", "workers must name at least one"),
         ("config.set 0", r#"config.set(): Arg "option" missing"#),
         ("config.set 0 heartbeat", r#"config.set(): Arg "value" missing"#),
-        ("config.set 0 heartbeat soon", "value of heartbeat must be a finite number"),
         ("config.unset 0", r#"config.unset(): Arg "option" missing"#),
         ("recur 0", "Queue(): no queue name provided"),
         ("recur 0 q", r#"RecurringJob On(): Arg "jid" missing"#),
@@ -524,6 +523,11 @@ fn each_command_replies_in_its_own_form() {
     );
     assert_eq!(qless.say("config.get 17 heartbeat"), bulk("100"));
     assert_eq!(qless.json("config.get 17")["heartbeat"], "100");
+    for (option, value) in [("heartbeat", "soon"), ("heartbeat", "-60"), ("colour", "green")] {
+        assert_eq!(qless.say(&format!("config.set 17 {option} {value}")), Value::Nil);
+        assert_eq!(qless.say(&format!("config.get 17 {option}")), bulk(value));
+    }
+    qless.say("config.unset 17 colour");
     assert_eq!(
         qless.call_and_messages("config.unset 17 heartbeat").1,
         [r#"ql:log {"event":"config_unset","option":"heartbeat"}"#]

@@ -30,7 +30,7 @@ fn main() -> Result<(), Failure> {
     let _ = std::fs::remove_dir_all(&directory);
     let backend = StoreBackend::open(&directory, options, Arc::new(SystemClock))?;
     // Completed jobs are removed at once, so that the disk holds only the queued ones.
-    let keep_none = SetConfig { option: "jobs-history-count".into(), value: "0".into() };
+    let keep_none = SetConfig::new("jobs-history-count", "0");
     one(&backend, keep_none)?;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {

@@ -230,7 +230,7 @@ fn a_full_disk_is_emptied_by_pops_completions_and_cancellations_and_takes_jobs_a
             StoreBackend::open_on(Arc::new(disk.clone()), options.clone(), clock.clone()).unwrap()
         };
         let backend = open(&disk);
-        run(&backend, SetConfig { option: "jobs-history-count".into(), value: "0".into() });
+        run(&backend, SetConfig::new("jobs-history-count", "0"));
         disk.set_bytes_max(40 << 20);
         let mut fitted = Vec::new();
         for round in 0..scaled(3, 10) {

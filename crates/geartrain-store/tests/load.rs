@@ -34,7 +34,7 @@ fn disk_use_stays_within_five_times_the_live_payloads() {
         let answers = block_on(backend.execute(batch)).unwrap();
         answers.into_iter().collect::<Result<Vec<Reply>, Refusal>>().unwrap()
     };
-    let keep = SetConfig { option: "jobs-history-count".into(), value: "10000".into() };
+    let keep = SetConfig::new("jobs-history-count", "10000");
     execute(vec![keep.into()]);
     let (mut later, mut most) = (0, 0.0_f64);
     for batch in 0..BATCHES {

@@ -41,7 +41,7 @@ fn names_of_workers_seen_once_are_freed_with_their_jobs() {
     let clock = ManualClock::new();
     let open = || StoreBackend::open(directory.path(), StoreOptions::default(), clock.clone()).unwrap();
     let backend = open();
-    run(&backend, SetConfig { option: "jobs-history".into(), value: "3600".into() });
+    run(&backend, SetConfig::new("jobs-history", "3600"));
     connect_once(&backend, 0);
     drop(backend);
     let before = names(directory.path());
@@ -60,7 +60,7 @@ fn names_of_workers_seen_once_are_freed_with_their_jobs() {
         run(&backend, Length { queue: queue("mail") });
     }
     // The removal is written together with the next change.
-    run(&backend, SetConfig { option: "jobs-history".into(), value: "3600".into() });
+    run(&backend, SetConfig::new("jobs-history", "3600"));
     drop(backend);
     assert_eq!(names(directory.path()), before, "one queue, one klass and the last worker");
     // It works as if nothing had been freed.

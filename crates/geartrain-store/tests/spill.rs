@@ -32,7 +32,7 @@ fn memory_and_disk_stay_within_their_limits_and_shrink_again() {
         ..StoreOptions::default()
     };
     let backend = StoreBackend::open(&scratch.data(), options.clone(), Arc::new(SystemClock)).unwrap();
-    run(&backend, SetConfig { option: "jobs-history-count".into(), value: "0".into() });
+    run(&backend, SetConfig::new("jobs-history-count", "0"));
     // First many at once: ten times what fits.
     let many = 10 * MEMORY / PAYLOAD_BYTES / BATCH * BATCH;
     let mut most = 0;

@@ -72,7 +72,7 @@ fn a_directory_of_version_1_continues_in_version_2() {
     assert!(!directory.path().join("manifest").exists());
     let backend = open();
     for _ in 0..10 {
-        run(&backend, SetConfig { option: "heartbeat".into(), value: "90".into() });
+        run(&backend, SetConfig::new("heartbeat", "90"));
     }
     drop(backend);
     assert!(directory.path().join("manifest").exists());

@@ -5,6 +5,7 @@
 mod codec;
 mod engine_and_model;
 mod names;
+mod options_page;
 mod snapshot;
 mod tidy;
 mod wire;

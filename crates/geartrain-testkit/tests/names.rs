@@ -215,7 +215,7 @@ fn a_number_is_used_again_for_another_name() {
 #[test]
 fn a_worker_that_has_nothing_goes_off_the_list_after_its_age_and_one_that_has_a_job_does_not() {
     let mut both = Both::new();
-    both.ask(0.0, SetConfig { option: "heartbeat".into(), value: "1000000".into() });
+    both.ask(0.0, SetConfig::new("heartbeat", "1000000"));
     both.ask(0.0, put("mail", "a", "k"));
     pop(&mut both, 0.0, "mail", "busy");
     for n in 0..100 {
@@ -238,7 +238,7 @@ fn a_queue_keeps_what_was_said_of_it_until_it_is_forgotten() {
     for (kept, change) in [
         (true, Command::from(Pause { queues: vec![queue("q")] })),
         (true, SetLimits { queue: queue("q"), limits: limits() }.into()),
-        (false, SetConfig { option: "q-heartbeat".into(), value: "7".into() }.into()),
+        (false, SetConfig::new("q-heartbeat", "7").into()),
         (false, Resume { queues: vec![queue("q")] }.into()),
         (false, SetLimits { queue: queue("q"), limits: QueueLimits::default() }.into()),
     ] {
@@ -247,7 +247,7 @@ fn a_queue_keeps_what_was_said_of_it_until_it_is_forgotten() {
         both.reclaim(100.0 * DAY);
         assert_eq!(both.engine.memory_report().names, u64::from(kept));
         // Options are kept by name, and are found again.
-        both.ask(0.0, SetConfig { option: "q-heartbeat".into(), value: "7".into() });
+        both.ask(0.0, SetConfig::new("q-heartbeat", "7"));
         both.ask(0.0, ForgetQueues { queues: vec![queue("q")] });
         both.ask(0.0, Resume { queues: vec![queue("q")] });
         both.ask(0.0, SetLimits { queue: queue("q"), limits: QueueLimits::default() });

@@ -99,13 +99,25 @@ pub struct ForgetWorkers {
     pub workers: Vec<WorkerName>,
 }
 
-/// Sets an option of the queue system. A numeric option takes only numbers.
+/// Sets an option of the queue system. Unless `any` is set, the option must be one of
+/// [`OPTIONS`](crate::OPTIONS), and its value in the option's range.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SetConfig {
     /// The name of the option, such as `heartbeat`.
     pub option: String,
     /// Its new value.
     pub value: String,
+    /// Whether any name and any value is accepted, as by Qless's `config.set`. The engine ignores options
+    /// that it does not know, and uses the default of a numeric option whose value is not a finite number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any: bool,
+}
+
+impl SetConfig {
+    /// Sets a known option to a value in its range.
+    pub fn new(option: impl Into<String>, value: impl Into<String>) -> SetConfig {
+        SetConfig { option: option.into(), value: value.into(), any: false }
+    }
 }
 
 /// Resets an option to its default.

@@ -18,6 +18,9 @@ pub const TIMEOUTS_MAX: u32 = 10;
 /// The longest attempt, result retention and backoff: ten years.
 pub const DURATION_MAX: Seconds = Seconds::from_whole(315_360_000);
 
+/// The longest delay, and the longest wait of a client: a hundred years.
+pub const DELAY_MAX: Seconds = Seconds::from_whole(3_155_760_000);
+
 /// Default retention of results: 25 hours, so that results of the same time yesterday are still available.
 pub const RESULT_TTL_DEFAULT: Seconds = Seconds::from_whole(90_000);
 

@@ -101,6 +101,10 @@ pub enum Reason {
         max: u64,
         /// Up to five running jobs and their workers, first to expire first.
         held: Vec<(Jid, WorkerName)>,
+        /// How many jobs are running: more than the limit, if it was lowered meanwhile. 0 from servers that
+        /// do not report it.
+        #[serde(default)]
+        running: u64,
     },
     /// Its queue has reached its rate limit.
     RateLimit {
@@ -173,8 +177,8 @@ impl fmt::Display for Reason {
             Reason::Paused { queue } => {
                 write!(f, "queue {queue} is paused; resume {queue} hands jobs out again")
             }
-            Reason::Concurrency { max, held } => {
-                write!(f, "{max} of {max} jobs of its queue are running")?;
+            Reason::Concurrency { max, held, running } => {
+                write!(f, "{} of {max} jobs of its queue are running", running.max(max))?;
                 held.first()
                     .into_iter()
                     .try_for_each(|(jid, worker)| write!(f, ", such as {jid} held by {worker}"))

@@ -1,11 +1,10 @@
 //! Commands that change a job's priority, dependencies, tags, tracking or history, and queues, workers,
 //! options and counters.
 
-use super::state::check_option;
 use super::{Delta, Effects, Engine, ITSELF, RowState, TAGS_MAX, at_least_one, at_most};
 use crate::{
     AddTags, AllocateIds, Depend, DependChange, Event, Log, NAME_BYTES_MAX, QueueName, Refusal, RemoveTags,
-    SetPriority, Tag, Timestamp, Track, WorkerName,
+    SetPriority, Tag, Timestamp, Track, WorkerName, options,
 };
 
 impl Engine {
@@ -126,9 +125,10 @@ impl Engine {
         &mut self,
         option: String,
         value: Option<String>,
+        any: bool,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        check_option(&option, value.as_deref())?;
+        options::check(&option, value.as_deref(), any)?;
         self.check_size("value", value.as_ref().map_or(0, String::len))?;
         fx.publish(|| match &value {
             Some(value) => Event::ConfigSet { option: option.clone(), value: value.clone() },

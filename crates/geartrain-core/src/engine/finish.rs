@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::put::due;
+use super::put::{check_delay, due};
 use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
 use crate::{
-    Backoff, Cancel, Complete, CompleteReply, Event, Fail, FailedBy, Group, Heartbeat, Jid, JobEnding,
-    Milestone, Next, Payload, Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
+    Backoff, Cancel, Complete, CompleteReply, Cycles, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid,
+    JobEnding, Milestone, Next, Payload, Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -34,6 +34,9 @@ impl Engine {
         complete: &mut Complete,
         fx: &mut Effects,
     ) -> Result<CompleteReply, Refusal> {
+        if let Some(next) = &complete.next {
+            check_delay(next.delay, next.cycles == Cycles::Accept)?;
+        }
         self.check_payload(&complete.payload)?;
         let Complete { jid, holder, queue, payload, next, result } = complete;
         self.check_size("result", result.as_ref().map_or(0, |result| result.bytes.bytes().len()))?;
@@ -151,6 +154,7 @@ impl Engine {
     }
 
     pub(super) fn retry(&mut self, now: Timestamp, retry: Retry, fx: &mut Effects) -> Result<i64, Refusal> {
+        check_delay(retry.delay, matches!(retry.holder, Holder::Worker(_)))?;
         self.check_size("message", retry.message.as_ref().map_or(0, String::len))?;
         let row = self.claimed(&retry.jid, &retry.holder)?;
         self.check_holder(row, &retry.jid, &retry.holder)?;

@@ -272,8 +272,12 @@ impl Engine {
             Command::ForgetWorkers(forget) => Reply::ForgetWorkers(self.forget_workers(&forget.workers, fx)?),
             Command::GetConfig(get) => Reply::GetConfig(self.state.option(&get.option)),
             Command::AllConfig(_) => Reply::AllConfig(self.state.options()),
-            Command::SetConfig(set) => Reply::SetConfig(self.configure(set.option, Some(set.value), fx)?),
-            Command::UnsetConfig(unset) => Reply::UnsetConfig(self.configure(unset.option, None, fx)?),
+            Command::SetConfig(set) => {
+                Reply::SetConfig(self.configure(set.option, Some(set.value), set.any, fx)?)
+            }
+            Command::UnsetConfig(unset) => {
+                Reply::UnsetConfig(self.configure(unset.option, None, true, fx)?)
+            }
             Command::Recur(recur) => Reply::Recur(self.recur(now, recur, fx)?),
             Command::Unrecur(unrecur) => {
                 self.unrecur(&unrecur.jid, fx);

@@ -4,7 +4,8 @@ use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
 };
 use crate::{
-    Cycles, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply, Refusal, Seconds, Timestamp,
+    Cycles, DELAY_MAX, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply, Refusal,
+    Seconds, Timestamp,
 };
 
 const RETRIES: u32 = 5;
@@ -20,6 +21,7 @@ impl Engine {
         put: &mut Put,
         fx: &mut Effects,
     ) -> Result<PutReply, Refusal> {
+        check_delay(put.delay, put.cycles == Cycles::Accept)?;
         self.check_size("payload", put.payload.byte_len())?;
         check_retries(put.retries)?;
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
@@ -133,6 +135,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Refuses a delay over a hundred years. Qless callers may give any.
+pub(super) fn check_delay(delay: Seconds, is_qless: bool) -> Result<(), Refusal> {
+    if delay > DELAY_MAX && !is_qless {
+        return Err(Refusal::BadArgument {
+            what: "delay".into(),
+            why: format!("must be at most a hundred years, not {:e} seconds", delay.get()),
+        });
+    }
+    Ok(())
 }
 
 /// When a delayed job may run; none without a delay.

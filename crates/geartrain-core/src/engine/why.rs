@@ -70,9 +70,11 @@ impl Engine {
         reasons.extend(self.paused(row));
         if self.state.concurrency_left(of.queue, now) == Some(0) {
             let expired = queue.locks.count_while(|lock| lock.at < now);
+            let running = (queue.locks.len() - expired) as u64;
             let held = queue.locks.slice(expired..expired + HELD_MAX).into_iter();
             let held = held.filter_map(|lock| Some((self.state.jid(lock.row), self.holder(lock.row)?)));
-            reasons.push(Reason::Concurrency { max: self.state.concurrency(of.queue), held: held.collect() });
+            let max = self.state.concurrency(of.queue);
+            reasons.push(Reason::Concurrency { max, held: held.collect(), running });
         }
         if let Some(rate_limiter) = queue.rate_limiter.filter(|rate_limiter| rate_limiter.starts(now, 1) == 0)
         {

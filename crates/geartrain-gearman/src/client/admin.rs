@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use geartrain_core::{
-    Announcement, Capability, PriorityCountsReply, QueueCounts, QueueName, WorkerCounts, WorkerName,
+    Announcement, Capability, PriorityCountsReply, QueueCounts, QueueName, Software, WorkerCounts, WorkerName,
 };
 
 use super::error::ServerError;
@@ -36,6 +36,28 @@ async fn list_from_all(servers: &Servers, command: &str) -> Result<Vec<(String, 
         Some(error) if lists.is_empty() => Err(error),
         _ => Ok(lists),
     }
+}
+
+/// Asks the preferred server for its version. gearmand answers `OK 1.1.20`, our own server
+/// `OK 1.1.20-geartrain-0.1.0`.
+pub(crate) async fn software(servers: &Servers) -> Result<Software, ServerError> {
+    let mut error = ServerError::ShutDown;
+    for index in servers.preferred_first() {
+        let line = async { servers.get(index).connection().await?.admin_line("version").await };
+        match line.await {
+            Ok(line) => {
+                let line = String::from_utf8_lossy(&line);
+                let version = line.strip_prefix("OK").unwrap_or(&line).trim();
+                let (name, version) = match version.split_once("-geartrain-") {
+                    Some((_, ours)) => ("geartrain", ours),
+                    None => ("gearmand", version),
+                };
+                return Ok(Software { name: name.to_owned(), version: Some(version.to_owned()) });
+            }
+            Err(failed) => error = failed,
+        }
+    }
+    Err(error)
 }
 
 /// Parses a line of tab-separated fields: a function and N numbers.

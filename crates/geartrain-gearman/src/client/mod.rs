@@ -50,7 +50,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
     Answer, Backend, BackendError, Call, Pending, Pop, PopReply, QueueName, Refusal, Reply, ResultStream,
-    Seconds, Subscription, Timestamp,
+    Seconds, Software, Subscription, Timestamp,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -209,6 +209,17 @@ impl Backend for GearmanBackend {
 
     fn ready_or_wait(&self, _: Vec<QueueName>, _: Seconds) -> Pending<'_, bool> {
         refuse("wait for a job without popping it")
+    }
+
+    fn identify(&self) -> Pending<'_, Software> {
+        Box::pin(async move {
+            let (to, software) = oneshot::channel();
+            let shared = self.shared.clone();
+            self.spawn(async move {
+                let _ = to.send(admin::software(&shared.servers).await);
+            });
+            Ok(software.await.map_err(|_| ServerError::ShutDown)??)
+        })
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {

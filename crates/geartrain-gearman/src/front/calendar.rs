@@ -1,6 +1,6 @@
 //! Schedules of SUBMIT_JOB_SCHED: finds the next minute that matches.
 
-use geartrain_core::{Seconds, Timestamp};
+use geartrain_core::{DELAY_MAX, Seconds, Timestamp};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{ToSpan, Zoned};
@@ -10,9 +10,9 @@ use crate::packet::Calendar;
 /// How many days are searched: 29 February can be eight years away.
 const DAYS_MAX: usize = 9 * 366;
 
-/// The delay until a Unix second; zero if it is past.
+/// The delay until a Unix second; zero if it is past, and the longest one if it is further away.
 pub(crate) fn delay_until(second: u64, now: Timestamp) -> Seconds {
-    Seconds::new(second as f64 - now.get()).unwrap_or(Seconds::ZERO).max(Seconds::ZERO)
+    Seconds::new(second as f64 - now.get()).unwrap_or(Seconds::ZERO).clamp(Seconds::ZERO, DELAY_MAX)
 }
 
 /// The next matching minute in local time, as the Unix second at which it begins.
@@ -95,5 +95,6 @@ mod tests {
         let now = Timestamp::new(1_000.5).expect("a moment");
         assert_eq!(delay_until(1_000, now), Seconds::ZERO);
         assert_eq!(delay_until(1_002, now).get(), 1.5);
+        assert_eq!(delay_until(u64::MAX, now), DELAY_MAX);
     }
 }

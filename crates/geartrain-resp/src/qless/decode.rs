@@ -433,7 +433,7 @@ fn config_get(arguments: Arguments<'_>) -> Decoded {
 fn config_set(arguments: Arguments<'_>) -> Decoded {
     let option = text("an option", arguments.need(0, "config.set(): Arg \"option\" missing")?)?.to_owned();
     let value = text("a value", arguments.need(1, "config.set(): Arg \"value\" missing")?)?.to_owned();
-    decoded(SetConfig { option, value }, Verb::Other)
+    decoded(SetConfig { option, value, any: true }, Verb::Other)
 }
 
 fn config_unset(arguments: Arguments<'_>) -> Decoded {

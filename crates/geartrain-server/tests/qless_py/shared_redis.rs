@@ -352,7 +352,8 @@ fn a_qless_worker_retries_a_job_that_our_worker_returned() {
 /// Makes locks expire at once, without a grace period.
 fn let_locks_expire(redis_and_client: &SharedRedis, queue: &str) {
     for (option, value) in [(format!("{queue}-heartbeat"), "-60"), ("grace-period".to_owned(), "0")] {
-        redis_and_client.run(redis_and_client.client.run(SetConfig { option, value: value.to_owned() }));
+        redis_and_client
+            .run(redis_and_client.client.run(SetConfig { any: true, ..SetConfig::new(option, value) }));
     }
 }
 

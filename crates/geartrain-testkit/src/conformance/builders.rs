@@ -187,7 +187,12 @@ pub(crate) fn resume(name: &str) -> Resume {
 }
 
 pub(crate) fn set(option: impl Into<String>, value: impl Into<String>) -> SetConfig {
-    SetConfig { option: option.into(), value: value.into() }
+    SetConfig::new(option, value)
+}
+
+/// As Qless's `config.set`, which takes any name and any value.
+pub(crate) fn set_any(option: impl Into<String>, value: impl Into<String>) -> SetConfig {
+    SetConfig { any: true, ..SetConfig::new(option, value) }
 }
 
 pub(crate) fn unset(option: &str) -> UnsetConfig {

@@ -1,5 +1,7 @@
 //! Options.
 
+use std::time::Duration;
+
 use super::prelude::*;
 
 /// Looks an option up.
@@ -41,12 +43,12 @@ pub async fn an_option_can_be_set_and_unset(system: System) -> Checked {
     Ok(())
 }
 
-/// Unknown options can be set, read back and unset.
+/// A Qless caller can set, read back and unset options that the queue does not know.
 pub async fn any_option_can_be_set(system: System) -> Checked {
     assert_eq!(get(&system, "colour").await?, None);
-    system.ask(set("colour", "")).await?;
+    system.ask(set_any("colour", "")).await?;
     assert_eq!(get(&system, "colour").await?, chosen(""));
-    system.ask(set("colour", "green")).await?;
+    system.ask(set_any("colour", "green")).await?;
     let all = system.ask(AllConfig).await?;
     assert_eq!((all.len(), all.get("colour").cloned()), (8, chosen("green")));
     system.ask(unset("colour")).await?;
@@ -56,39 +58,99 @@ pub async fn any_option_can_be_set(system: System) -> Checked {
     Ok(())
 }
 
-/// Options that are read as numbers take numbers only: fractions and negative ones too, but no infinite ones.
-pub async fn options_that_are_numbers_take_numbers_only(system: System) -> Checked {
-    for option in [
-        "heartbeat",
-        "grace-period",
-        "stats-history",
-        "histogram-history",
-        "jobs-history",
-        "jobs-history-count",
-        "max-worker-age",
-        "max-job-history",
-        "mail-heartbeat",
-        "heartbeat-mail",
-        "mail-max-concurrency",
-        "max-concurrency-mail",
+/// A native caller can set only options that the queue knows, for all queues or for one, as they allow.
+pub async fn unknown_options_are_refused(system: System) -> Checked {
+    for name in [
+        "colour",
+        "hartbeat",
+        "Heartbeat",
+        "heartbeats",
+        "mail-hartbeat",
+        "-heartbeat",
+        "max-concurrency",
+        "grace-period-mail",
+        "mail-crashes-max",
     ] {
-        for value in ["", "ten", "1 2", "inf", "-inf", "nan", "NaN", "1e999"] {
-            system.refuses(0, set(option, value), no::good("value")).await?;
-        }
-        for value in ["0", "-1.5", "1e3", "12.25"] {
-            system.ask(set(option, value)).await?;
-            assert_eq!(get(&system, option).await?, chosen(value));
+        system.refuses(0, set(name, "5"), no::good("option")).await?;
+    }
+    for option in OPTIONS {
+        let (before, behind) = (format!("mail-{}", option.name), format!("{}-mail", option.name));
+        let names = match option.scope {
+            OptionScope::Global => vec![option.name.to_owned()],
+            OptionScope::Queue => vec![before, behind],
+            OptionScope::Both => vec![option.name.to_owned(), before, behind],
+        };
+        for name in names {
+            system.ask(set(&name, option.default)).await?;
+            assert_eq!(get(&system, &name).await?, chosen(option.default));
         }
     }
     Ok(())
 }
 
-/// Options whose names only look like those of numbers take any text.
-pub async fn other_options_take_any_text(system: System) -> Checked {
-    for option in ["application", "heartbeats", "myheartbeat", "max-concurrency!"] {
-        system.ask(set(option, "any text")).await?;
-        assert_eq!(get(&system, option).await?, chosen("any text"));
+/// A native caller can set an option only to a value in its range.
+pub async fn values_outside_the_range_of_an_option_are_refused(system: System) -> Checked {
+    for option in OPTIONS {
+        let name = match option.scope {
+            OptionScope::Queue => format!("{}-mail", option.name),
+            OptionScope::Global | OptionScope::Both => option.name.to_owned(),
+        };
+        let OptionValues::Number { zero, whole, max } = option.values else {
+            system.ask(set(&name, "any text")).await?;
+            continue;
+        };
+        for value in ["", "ten", "1 2", "inf", "-inf", "nan", "NaN", "1e999", "-1", "-0.5"] {
+            system.refuses(0, set(&name, value), no::good("value")).await?;
+        }
+        system.refuses(0, set(&name, format!("{}", max * 2.0)), no::good("value")).await?;
+        for (value, valid) in [("0", zero), ("12.25", !whole), ("1e3", true)] {
+            if valid {
+                system.ask(set(&name, value)).await?;
+                assert_eq!(get(&system, &name).await?, chosen(value));
+            } else {
+                system.refuses(0, set(&name, value), no::good("value")).await?;
+            }
+        }
+        system.ask(set(&name, format!("{max}"))).await?;
     }
+    Ok(())
+}
+
+/// A value that is no finite number, set by a Qless caller, is shown and has no effect.
+pub async fn a_value_that_is_no_number_counts_as_not_set(system: System) -> Checked {
+    for (at, value) in ["", "ten", "1 2", "inf", "-inf", "nan", "1e999"].into_iter().enumerate() {
+        for option in ["heartbeat", "mail-heartbeat", "mail-max-concurrency", "jobs-history", "crashes-max"] {
+            system.ask(set_any(option, value)).await?;
+            assert_eq!(get(&system, option).await?, chosen(value));
+        }
+        let (first, second) = (format!("a{at}"), format!("b{at}"));
+        assert_eq!(system.run(0, put("mail", &first), "w1").await?.lock.expires, moment(60));
+        assert_eq!(system.run(0, put("mail", &second), "w1").await?.lock.expires, moment(60));
+        system.at(1, complete(&first, "w1")).await?;
+        assert!(system.has(&first).await?);
+    }
+    system.ask(set_any("mail-heartbeat", "ten")).await?;
+    system.ask(set("heartbeat-mail", "5")).await?;
+    assert_eq!(system.run(0, put("mail", "c"), "w1").await?.lock.expires, moment(5));
+    Ok(())
+}
+
+/// A native caller's delay ends after a hundred years; a Qless caller's need not.
+pub async fn a_delay_without_end_is_refused(system: System) -> Checked {
+    let endless = Seconds::from(Duration::MAX);
+    system.refuses(0, Put { delay: endless, ..put("mail", "j1") }, no::good("delay")).await?;
+    system.at(0, Put { delay: DELAY_MAX, ..put("mail", "century") }).await?;
+    system.at(0, Put { delay: endless, cycles: Cycles::Accept, ..put("mail", "qless") }).await?;
+    let popped = system.run(0, put("mail", "j2"), "w1").await?;
+    let token = Holder::Token(popped.lock.token);
+    let next = Some(Next { delay: endless, ..Next::new(queue("post")) });
+    let advance = Complete { next, ..Complete::new(jid("j2"), token.clone()) };
+    system.refuses(1, advance, no::good("delay")).await?;
+    system.refuses(1, Retry { delay: endless, ..Retry::new(jid("j2"), token) }, no::good("delay")).await?;
+    system.at(1, Retry { delay: endless, ..retry("j2", "w1") }).await?;
+    let mut scheduled = system.list(2, Listing::Scheduled(queue("mail"))).await?;
+    scheduled.sort();
+    assert_eq!(scheduled, ["century", "j2", "qless"]);
     Ok(())
 }
 

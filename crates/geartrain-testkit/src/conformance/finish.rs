@@ -190,7 +190,7 @@ pub async fn a_tick_drops_complete_jobs_that_are_old(system: System) -> Checked 
 
 /// Only so many complete jobs are kept, the latest.
 pub async fn only_the_latest_complete_jobs_are_kept(system: System) -> Checked {
-    system.ask(set("jobs-history-count", "2.9")).await?;
+    system.ask(set_any("jobs-history-count", "2.9")).await?;
     for (now, name) in [(1, "a"), (2, "b"), (3, "c")] {
         system.run(now, put("mail", name), "w1").await?;
         system.at(now, complete(name, "w1")).await?;
@@ -204,7 +204,7 @@ pub async fn only_the_latest_complete_jobs_are_kept(system: System) -> Checked {
 pub async fn a_job_dropped_at_once_still_releases_its_dependents(system: System) -> Checked {
     for (option, value) in [("jobs-history", "-1"), ("jobs-history-count", "0"), ("jobs-history-count", "-3")]
     {
-        system.ask(set(option, value)).await?;
+        system.ask(set_any(option, value)).await?;
         system.run(1, put("mail", "needed"), "w1").await?;
         system.at(1, Put { depends: jids(["needed"]), ..put("post", "blocked") }).await?;
         assert_eq!(system.at(2, complete("needed", "w1")).await?, CompleteReply::Complete);

@@ -71,7 +71,7 @@ pub async fn the_longest_functions_work(system: System) -> Checked {
     assert_eq!(system.ask(by_key).await?.map(|status| status.jid), Some(jid("b")));
     system.at(7, job("d")).await?;
     let held = vec![(jid("b"), worker("w1"))];
-    assert!(system.why(7, "d").await?.contains(&Reason::Concurrency { max: 1, held }));
+    assert!(system.why(7, "d").await?.contains(&Reason::Concurrency { max: 1, held, running: 1 }));
     assert_eq!(system.stats(&long, 7).await?.failures, 4);
 
     system.at(8, can("w2", &long, Some(&long))).await?;

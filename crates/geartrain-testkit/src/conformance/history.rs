@@ -103,7 +103,7 @@ pub async fn how_long_a_history_may_be_is_an_option(system: System) -> Checked {
         ("2", vec![first.clone(), last.clone()]),
         ("3.9", vec![first, before_last, last]),
     ] {
-        system.ask(set("max-job-history", limit)).await?;
+        system.ask(set_any("max-job-history", limit)).await?;
         write(&system, 9).await?;
         assert_eq!(system.job("j1").await?.history, expected, "with a limit of {limit}");
         system.at(10, cancel(["j1"])).await?;
@@ -114,7 +114,7 @@ pub async fn how_long_a_history_may_be_is_an_option(system: System) -> Checked {
 /// A limit of zero or less is none.
 pub async fn a_history_may_have_no_limit(system: System) -> Checked {
     for limit in ["0", "-1"] {
-        system.ask(set("max-job-history", limit)).await?;
+        system.ask(set_any("max-job-history", limit)).await?;
         write(&system, 150).await?;
         assert_eq!(system.job("j1").await?.history.len(), 151);
         system.at(0, cancel(["j1"])).await?;

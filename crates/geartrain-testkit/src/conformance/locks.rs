@@ -256,7 +256,7 @@ pub async fn a_take_over_or_a_retry_uses_the_warning_up(system: System) -> Check
 /// With no grace the warning and the take-over are one.
 pub async fn without_grace_an_expired_lock_is_taken_over_at_once(system: System) -> Checked {
     for (grace, name) in [("0", "a"), ("-5", "b")] {
-        system.ask(set("grace-period", grace)).await?;
+        system.ask(set_any("grace-period", grace)).await?;
         system.run(0, put("mail", name), "w1").await?;
         assert_eq!(system.take(60, "mail", "w2").await?.remaining, 4);
         let history = system.job(name).await?.history;
@@ -323,7 +323,7 @@ pub async fn jobs_taken_over_come_first(system: System) -> Checked {
 
 /// A lock that is expired from the start is no lock for long.
 pub async fn a_negative_heartbeat_makes_locks_that_have_expired(system: System) -> Checked {
-    system.ask(set("heartbeat", "-1")).await?;
+    system.ask(set_any("heartbeat", "-1")).await?;
     assert_eq!(system.run(10, put("mail", "j1"), "w1").await?.lock.expires, moment(9));
     assert_eq!(system.list(10, Listing::Stalled(queue("mail"))).await?, ["j1"]);
     assert_eq!(system.pop(10, "mail", "w2", 1).await?, NONE);
@@ -350,11 +350,11 @@ pub async fn a_concurrency_is_rounded_down_and_nought_is_no_limit(system: System
     for name in ["a", "b", "c", "d", "e"] {
         system.at(0, put("mail", name)).await?;
     }
-    system.ask(set("mail-max-concurrency", "2.9")).await?;
+    system.ask(set_any("mail-max-concurrency", "2.9")).await?;
     assert_eq!(system.pop(0, "mail", "w1", 5).await?, ["a", "b"]);
     system.ask(set("mail-max-concurrency", "0")).await?;
     assert_eq!(system.pop(0, "mail", "w1", 1).await?, ["c"]);
-    system.ask(set("mail-max-concurrency", "-1")).await?;
+    system.ask(set_any("mail-max-concurrency", "-1")).await?;
     assert_eq!(system.pop(0, "mail", "w1", 5).await?, ["d", "e"]);
     Ok(())
 }

@@ -439,7 +439,7 @@ impl Listener {
 
     /// All events since the last call.
     pub(crate) async fn all(&mut self, system: &System) -> Result<Vec<Event>, Surprise> {
-        system.ask(set("end-of-events", "here")).await?;
+        system.ask(set_any("end-of-events", "here")).await?;
         let end = Event::ConfigSet { option: "end-of-events".into(), value: "here".into() };
         let mut events = Vec::new();
         loop {
@@ -452,7 +452,7 @@ impl Listener {
 
     /// Discards all events until now.
     pub(crate) async fn skip(&mut self, system: &System) -> Result<(), Surprise> {
-        system.ask(set("end-of-events", "skipped")).await?;
+        system.ask(set_any("end-of-events", "skipped")).await?;
         let end = Event::ConfigSet { option: "end-of-events".into(), value: "skipped".into() };
         while self.next(system).await? != end {}
         Ok(())

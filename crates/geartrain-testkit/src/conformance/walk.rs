@@ -261,8 +261,12 @@ fn may_start(
                 halted = Some(reason.clone());
                 2
             }
-            Reason::Concurrency { max, held } => {
-                assert!(*max > 0 && (1..=5).contains(&held.len()), "{}: {told:?}", job.jid);
+            Reason::Concurrency { max, held, running } => {
+                assert!(
+                    (1..=*running).contains(max) && held.len() as u64 == 5.min(*running),
+                    "{}: {told:?}",
+                    job.jid
+                );
                 for (other, worker) in held {
                     let other = &jobs[other];
                     assert_eq!(other.queue, job.queue, "{}: {told:?}", job.jid);

@@ -143,7 +143,11 @@ pub async fn a_full_queue_names_who_has_its_places(system: System) -> Checked {
     }
     system.at(10, put("mail", "a")).await?;
     let held = ["j6", "j5", "j4", "j3", "j2"].map(|name| (jid(name), worker("w1")));
-    assert_eq!(system.why(11, "a").await?, [Reason::Concurrency { max: 6, held: held.into() }]);
+    let full = |max| Reason::Concurrency { max, held: held.clone().into(), running: 6 };
+    assert_eq!(system.why(11, "a").await?, [full(6)]);
+    system.ask(set("mail-max-concurrency", "2")).await?;
+    assert_eq!(system.why(11, "a").await?, [full(2)]);
+    system.ask(set("mail-max-concurrency", "6")).await?;
     system.at(12, complete("j1", "w1")).await?;
     assert_eq!(system.why(12, "a").await?, [Reason::Next]);
     Ok(())
@@ -207,7 +211,7 @@ pub async fn all_reasons_are_listed_in_their_order(system: System) -> Checked {
     let expected = [
         Reason::Expired { at: moment(50) },
         paused("mail"),
-        Reason::Concurrency { max: 1, held: vec![(jid("running"), worker("w1"))] },
+        Reason::Concurrency { max: 1, held: vec![(jid("running"), worker("w1"))], running: 1 },
         Reason::RateLimit { until: moment(1000) },
     ];
     assert_eq!(told[..4], expected);

@@ -17,33 +17,51 @@ const LISTED: [(&str, &str); 7] = [
     ("jobs-history", "604800"),
 ];
 
-/// Those of section 7 that are read as numbers, and two beyond Qless.
-const NUMERIC: [&str; 10] = [
-    "heartbeat",
-    "grace-period",
-    "stats-history",
-    "histogram-history",
-    "jobs-history-count",
-    "jobs-history",
-    "max-worker-age",
-    "max-job-history",
-    "results-bytes",
-    "crashes-max",
+/// Options that are read as numbers: whether they may be 0, and the largest number. Days and durations end at
+/// ten years, and whole numbers at 2^53 or at 32 bits.
+const NUMERIC: [(&str, bool, Numbers, f64); 11] = [
+    ("heartbeat", false, Numbers::Any, 315_360_000.0),
+    ("grace-period", true, Numbers::Any, 315_360_000.0),
+    ("jobs-history", true, Numbers::Any, 315_360_000.0),
+    ("max-worker-age", true, Numbers::Any, 315_360_000.0),
+    ("stats-history", true, Numbers::Whole, 3_650.0),
+    ("histogram-history", true, Numbers::Whole, 3_650.0),
+    ("jobs-history-count", true, Numbers::Whole, 9_007_199_254_740_992.0),
+    ("max-job-history", true, Numbers::Whole, 9_007_199_254_740_992.0),
+    ("results-bytes", true, Numbers::Whole, 9_007_199_254_740_992.0),
+    ("crashes-max", true, Numbers::Whole, 4_294_967_295.0),
+    ("max-concurrency", true, Numbers::Whole, 4_294_967_295.0),
 ];
 
-/// Checks an option's name and, if it is to be set, its value.
-pub(super) fn validate(option: &str, value: Option<&str>) -> Result<(), Refusal> {
+#[derive(Clone, Copy, PartialEq)]
+enum Numbers {
+    Any,
+    Whole,
+}
+
+/// Checks an option's name and, if it is to be set by a native caller, that it is known and its value.
+pub(super) fn validate(option: &str, native_value: Option<&str>) -> Result<(), Refusal> {
     if option.is_empty() || option.len() > 4160 || option.contains('\0') {
         return Err(bad_argument("option"));
     }
-    let numeric = NUMERIC.contains(&option)
-        || ["heartbeat", "max-concurrency"]
-            .iter()
-            .any(|word| option.starts_with(&format!("{word}-")) || option.ends_with(&format!("-{word}")));
-    match value {
-        Some(value) if numeric && parse(value).is_none() => Err(bad_argument("value")),
-        Some(_) | None => Ok(()),
-    }
+    let Some(value) = native_value.filter(|_| option != "application") else { return Ok(()) };
+    let of_queue = |word: &str| {
+        let longer = option.len() > word.len() + 1;
+        longer && (option.starts_with(&format!("{word}-")) || option.ends_with(&format!("-{word}")))
+    };
+    let known = |word: &str| match word {
+        "heartbeat" => option == word || of_queue(word),
+        "max-concurrency" => of_queue(word),
+        word => option == word,
+    };
+    let Some((_, zero, numbers, max)) = NUMERIC.into_iter().find(|(word, ..)| known(word)) else {
+        return Err(bad_argument("option"));
+    };
+    let fits = |number: f64| {
+        let whole = numbers == Numbers::Any || number.floor() == number;
+        whole && number <= max && (number > 0.0 || (zero && number == 0.0))
+    };
+    if parse(value).is_some_and(fits) { Ok(()) } else { Err(bad_argument("value")) }
 }
 
 fn parse(value: &str) -> Option<f64> {

@@ -30,7 +30,8 @@ use geartrain_core::engine::Limits;
 use geartrain_core::{
     Answer, Command, CompleteReply, Cycles, Event, Failure, Flush, Group, HistoryEntry, HistoryEvent, Holder,
     Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply,
-    ResultWaiter, StateName, StoredResult, StreamItem, StreamMessage, Tag, Timestamp, Token, WorkerName,
+    ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage, Tag, Timestamp, Token,
+    WorkerName,
 };
 
 use capabilities::Abilities;
@@ -334,12 +335,16 @@ impl Model {
     fn validate(&self, command: &Command) -> Result<(), Refusal> {
         match command {
             Command::Put(put) => {
+                validate_delay(put.delay, put.cycles == Cycles::Accept)?;
                 self.fits("payload", put.payload.bytes())?;
                 put.options.as_deref().map_or(Ok(()), put_options::validate)
             }
             Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
             Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
             Command::Complete(complete) => {
+                if let Some(next) = &complete.next {
+                    validate_delay(next.delay, next.cycles == Cycles::Accept)?;
+                }
                 self.payload_fits(&complete.payload)?;
                 self.result_fits(&complete.result)
             }
@@ -349,6 +354,7 @@ impl Model {
                 self.result_fits(&fail.result)
             }
             Command::Retry(retry) => {
+                validate_delay(retry.delay, matches!(retry.holder, Holder::Worker(_)))?;
                 self.fits("message", retry.message.as_deref().unwrap_or_default().as_bytes())
             }
             Command::Unfail(unfail) => at_least_one("count", unfail.count.get()),
@@ -360,7 +366,9 @@ impl Model {
             Command::Resume(resume) => at_least_one("queues", resume.queues.len()),
             Command::ForgetQueues(forget) => at_least_one("queues", forget.queues.len()),
             Command::ForgetWorkers(forget) => at_least_one("workers", forget.workers.len()),
-            Command::SetConfig(set) => config::validate(&set.option, Some(&set.value)),
+            Command::SetConfig(set) => {
+                config::validate(&set.option, (!set.any).then_some(set.value.as_str()))
+            }
             Command::UnsetConfig(unset) => config::validate(&unset.option, None),
             Command::Recur(recur) => {
                 self.fits("payload", recur.payload.bytes())?;
@@ -610,6 +618,10 @@ fn not_running(jid: &Jid, job: &Record) -> Refusal {
 
 fn at_least_one(what: &'static str, number: usize) -> Result<(), Refusal> {
     if number == 0 { Err(bad_argument(what)) } else { Ok(()) }
+}
+
+fn validate_delay(delay: Seconds, is_qless: bool) -> Result<(), Refusal> {
+    if delay.get() > 3_155_760_000.0 && !is_qless { Err(bad_argument("delay")) } else { Ok(()) }
 }
 
 /// The model does not know how the engine words it.

@@ -414,7 +414,7 @@ fn jobs_start_as_often_as_their_queue_lets_them() {
 #[test]
 fn a_take_over_is_a_start() {
     let model = &mut Model::default();
-    ask(model, 0.0, SetConfig { option: "grace-period".into(), value: "0".into() });
+    ask(model, 0.0, SetConfig::new("grace-period", "0"));
     ask(model, 0.0, put("q", "a"));
     let rate = Some(Rate::new(1, Seconds::from(100), 1).unwrap());
     limit(model, "q", QueueLimits { rate, ..QueueLimits::default() });
@@ -502,7 +502,7 @@ fn a_silent_worker_no_longer_counts() {
 #[test]
 fn old_results_are_evicted_by_newer_ones_and_not_by_forgotten_jobs() {
     let model = &mut Model::default();
-    ask(model, 0.0, SetConfig { option: "results-bytes".into(), value: "300".into() });
+    ask(model, 0.0, SetConfig::new("results-bytes", "300"));
     let terms =
         PutOptions { result_ttl: Some(Seconds::from(100)), on_end: OnEnd::Forget, ..PutOptions::default() };
     let complete = |model: &mut Model, id: &str, bytes: usize| {
@@ -562,9 +562,9 @@ fn why_names_what_is_in_the_way() {
     assert_eq!(reasons(model, 1.0, "b"), [Reason::Next]);
     assert_eq!(reasons(model, 1.0, "c"), [Reason::Scheduled { at: at(6.0) }]);
     assert_eq!(reasons(model, 6.0, "c"), [Reason::Behind { jobs: 1 }]);
-    ask(model, 1.0, SetConfig { option: "max-concurrency-q".into(), value: "1".into() });
+    ask(model, 1.0, SetConfig::new("max-concurrency-q", "1"));
     ask(model, 1.0, Pause { queues: vec![queue("q")] });
-    let full = Reason::Concurrency { max: 1, held: vec![(jid("a"), worker("w1"))] };
+    let full = Reason::Concurrency { max: 1, held: vec![(jid("a"), worker("w1"))], running: 1 };
     assert_eq!(reasons(model, 2.0, "b"), [Reason::Paused { queue: queue("q") }, full]);
     let stalled = Reason::Stalled { worker: worker("w1"), since: at(60.0), remaining: 5, warned: false };
     assert_eq!(reasons(model, 60.0, "a"), [stalled, Reason::Paused { queue: queue("q") }]);

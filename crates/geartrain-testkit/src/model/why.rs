@@ -67,8 +67,10 @@ impl Model {
                 let worker = self.jobs[&jid].worker.clone().expect("a running job has a worker");
                 (jid, worker)
             };
-            let held = self.live(now, &queue).into_iter().take(HELD_MAX).map(holder).collect();
-            reasons.push(Reason::Concurrency { max, held });
+            let live = self.live(now, &queue);
+            let running = live.len() as u64;
+            let held = live.into_iter().take(HELD_MAX).map(holder).collect();
+            reasons.push(Reason::Concurrency { max, held, running });
         }
         reasons.extend(self.rate_limited_until(now, &queue).map(|until| Reason::RateLimit { until }));
         let asked = self.asked.get(&queue).copied();

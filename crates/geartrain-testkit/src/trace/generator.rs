@@ -730,7 +730,7 @@ impl Generator {
 
     fn set_config(&mut self) -> Command {
         let (option, values) = self.one(&OPTIONS);
-        SetConfig { option: option.to_owned(), value: self.one(values).to_owned() }.into()
+        SetConfig { any: self.percent(60), ..SetConfig::new(option, self.one(values)) }.into()
     }
 
     fn unset_config(&mut self) -> Command {

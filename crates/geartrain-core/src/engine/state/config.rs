@@ -3,32 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::stats::Keep;
-use crate::{Refusal, Seconds, Setting, read_number};
-
-/// As long as a failure group, because both may contain a queue's name.
-const OPTION_BYTES_MAX: usize = crate::GROUP_BYTES_MAX;
-
-/// Options that Qless lists, with their defaults.
-const LISTED: [(&str, &str); 7] = [
-    ("application", "qless"),
-    ("heartbeat", "60"),
-    ("grace-period", "10"),
-    ("stats-history", "30"),
-    ("histogram-history", "7"),
-    ("jobs-history-count", "50000"),
-    ("jobs-history", "604800"),
-];
-
-/// Numeric options that are not listed until they are set.
-const UNLISTED: [(&str, &str); 4] = [
-    ("max-worker-age", "86400"),
-    ("max-job-history", "100"),
-    ("crashes-max", "3"),
-    ("results-bytes", "67108864"),
-];
-
-/// Options of a queue, whose name precedes or follows them.
-const PER_QUEUE: [&str; 2] = ["heartbeat", "max-concurrency"];
+use crate::{OPTIONS, OptionInfo, Seconds, Setting, read_number};
 
 #[derive(Debug, Default)]
 pub(crate) struct Config {
@@ -66,32 +41,9 @@ impl Default for Numbers {
     }
 }
 
-/// Refuses an invalid name, or a value that is not a number where one is needed.
-pub(crate) fn check(option: &str, value: Option<&str>) -> Result<(), Refusal> {
-    let bad = |what: &'static str, why: String| Err(Refusal::BadArgument { what: what.into(), why });
-    if option.is_empty() || option.len() > OPTION_BYTES_MAX || option.contains('\0') {
-        return bad("option", format!("must have 1 to {OPTION_BYTES_MAX} bytes and no NUL"));
-    }
-    match value {
-        Some(value) if is_numeric(option) && number(value).is_none() => {
-            bad("value", format!("of {option} must be a finite number, not {value}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn is_numeric(option: &str) -> bool {
-    LISTED[1..].iter().chain(&UNLISTED).any(|(numeric, _)| *numeric == option)
-        || queues_of(option).next().is_some()
-}
-
 /// The queues that an option may be for: several, where names look like options.
 pub(crate) fn queues_of(option: &str) -> impl Iterator<Item = &str> {
-    PER_QUEUE.into_iter().flat_map(move |about| {
-        let before = option.strip_suffix(about).and_then(|rest| rest.strip_suffix('-'));
-        let behind = option.strip_prefix(about).and_then(|rest| rest.strip_prefix('-'));
-        [before, behind].into_iter().flatten()
-    })
+    OPTIONS.iter().flat_map(move |about| about.queues(option))
 }
 
 fn number(value: &str) -> Option<f64> {
@@ -114,16 +66,13 @@ impl Config {
     pub(crate) fn get(&self, option: &str) -> Option<Setting> {
         let chosen = self.chosen.get(option).cloned().map(Setting::Chosen);
         chosen.or_else(|| {
-            LISTED
-                .iter()
-                .find(|(listed, _)| *listed == option)
-                .map(|(_, value)| Setting::Default((*value).into()))
+            OPTIONS.iter().find(|about| about.listed_by_qless && about.name == option).map(default_setting)
         })
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, Setting> {
-        let defaults =
-            LISTED.iter().map(|(option, value)| ((*option).to_owned(), Setting::Default((*value).into())));
+        let listed = OPTIONS.iter().filter(|about| about.listed_by_qless);
+        let defaults = listed.map(|about| (about.name.to_owned(), default_setting(about)));
         let chosen =
             self.chosen.iter().map(|(option, value)| (option.clone(), Setting::Chosen(value.clone())));
         defaults.chain(chosen).collect()
@@ -150,13 +99,12 @@ impl Config {
 impl Numbers {
     fn read(chosen: &BTreeMap<String, String>) -> Numbers {
         let get = |option: &str| {
-            let default = LISTED.iter().chain(&UNLISTED).find(|(known, _)| *known == option);
-            // A value that earlier versions accepted as a number and this one does not counts as not set.
+            let default = OPTIONS.iter().find(|about| about.name == option).map(|about| about.default);
+            // Qless callers may set any text; one that is not a number counts as not set.
+            let chosen = chosen.get(option).and_then(|value| number(value));
             chosen
-                .get(option)
-                .and_then(|value| number(value))
-                .or_else(|| default.and_then(|(_, value)| number(value)))
-                .expect("an option that is read is in a table, and numeric ones are numbers")
+                .or_else(|| default.and_then(number))
+                .expect("an option that is read is in the table, and numeric ones have a number as default")
         };
         // Negative counts are 0, and fractions are dropped.
         let count = |option: &str| get(option) as usize;
@@ -176,5 +124,9 @@ impl Numbers {
 }
 
 fn seconds(number: f64) -> Seconds {
-    Seconds::new(number).expect("options that are not finite are refused when they are set")
+    Seconds::new(number).expect("text that is not a finite number counts as not set")
+}
+
+fn default_setting(option: &OptionInfo) -> Setting {
+    Setting::Default(option.default.into())
 }

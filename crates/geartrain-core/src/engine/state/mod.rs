@@ -39,7 +39,6 @@ pub(crate) use blobs::COPIED_BYTES_MAX;
 use blobs::{BlobRef, Blobs};
 use cold::ColdPart;
 pub(crate) use cold::Ended;
-pub(crate) use config::check as check_option;
 use config::{Config, QueueNumbers};
 use event_log::EventLog;
 use interner::Interner;
