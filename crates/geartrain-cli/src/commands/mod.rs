@@ -120,6 +120,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         )),
         Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
+        Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&cli.url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&cli.url, args.record.clone()).await?, args, out).await
