@@ -333,11 +333,9 @@ pub(crate) struct Totals {
     pub(crate) existing: u64,
     /// Jobs that joined an unfinished one with the same unique key.
     pub(crate) coalesced: u64,
-    /// Lines that the queue refused.
+    /// Lines that were skipped: invalid ones, and those that the queue refused.
     pub(crate) refused: u64,
-    /// Lines that are invalid and were skipped.
-    pub(crate) bad: u64,
-    /// What is wrong with the first of both, and with dependencies.
+    /// What is wrong with the first of them, and with dependencies.
     #[serde(skip)]
     pub(crate) errors: Vec<String>,
 }
@@ -429,10 +427,9 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
     pub(crate) async fn run(mut self, client: Option<&Client>) -> (Totals, Option<Failure>) {
         let mut totals = Totals::default();
         let failure = self.submit(client, &mut totals).await.err();
-        let skipped = totals.refused + totals.bad;
-        let lines = text::count(skipped, "line");
+        let lines = text::count(totals.refused, "line");
         let failure = failure.or_else(|| match &self.on_bad {
-            _ if skipped == 0 => None,
+            _ if totals.refused == 0 => None,
             OnBad::Stop => Some(Failure::Refused(format!("{lines} refused, the others were submitted"))),
             OnBad::Write(file) => Some(Failure::Refused(format!(
                 "{lines} written to {} with what is wrong, the others were submitted",
@@ -518,7 +515,7 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
                         }
                         OnBad::Check => {}
                     }
-                    totals.bad += 1;
+                    totals.refused += 1;
                     totals.report(error);
                 }
             }
@@ -767,7 +764,7 @@ mod tests {
             );
             let check = Batch { on_bad: OnBad::Check, ..batch(&lines) };
             let (totals, failure) = check.run(None).await;
-            assert_eq!((totals.valid(), totals.bad, totals.refused), (700, 1, 1));
+            assert_eq!((totals.valid(), totals.refused), (700, 2));
             assert_eq!(totals.errors[0], "line 701: `klass` must be a text in quotes, not 7");
             assert!(
                 totals.errors[1].starts_with("line 703: job b would depend on itself"),

@@ -195,6 +195,9 @@ fn shorten(text: &str, width: usize, tail: usize) -> String {
 /// A column is not made narrower than this, nor than its heading.
 const COLUMN_WIDTH_MIN: usize = 8;
 
+/// How much wider a note stays than a name.
+const NOTE_WIDTH_BONUS: usize = 12;
+
 /// Writes a table with aligned columns. On a terminal that is too narrow, columns that say nothing are left
 /// out, then texts are shortened.
 pub(crate) fn table<const N: usize>(
@@ -264,8 +267,10 @@ fn fit_columns(columns: &mut Vec<Column<'_>>, width: usize) {
         let gaps = 2 * columns.len().saturating_sub(1);
         (columns.iter().map(|column| column.width).sum::<usize>() + gaps).saturating_sub(width)
     };
-    if excess(columns) > 0 {
-        columns.retain(|column| !column.blank);
+    while excess(columns) > 0
+        && let Some(blank) = columns.iter().rposition(|column| column.blank)
+    {
+        columns.remove(blank);
     }
     // Ids come last; of the others, the widest column is shortened first.
     for ids in [false, true] {
@@ -275,7 +280,12 @@ fn fit_columns(columns: &mut Vec<Column<'_>>, width: usize) {
                     && (column.shorten == Shorten::Last) == ids
                     && column.width > column.width_min()
             };
-            match columns.iter_mut().filter(can_shrink).max_by_key(|column| column.width) {
+            // A note says more per column than a name.
+            let weight = |column: &&mut Column<'_>| match column.shorten {
+                Shorten::End => column.width.saturating_sub(NOTE_WIDTH_BONUS),
+                _ => column.width,
+            };
+            match columns.iter_mut().filter(can_shrink).max_by_key(weight) {
                 Some(widest) => widest.width -= 1,
                 None => break,
             }
@@ -416,8 +426,8 @@ mod tests {
         let text = plain(Some(90), |out| table(out, HEADING_OF_JOBS, &jobs()[..1]));
         assert_eq!(
             text,
-            "JID                               STATE    QUEUE            KLASS           NOTE\n\
-             0199f3a1b2c37d4e8f90a1b2c3d4e5f6  running  invoice…e-north  Reports…Render  running 9s, l…\n"
+            "JID                               STATE    QUEUE        KLASS       NOTE\n\
+             0199f3a1b2c37d4e8f90a1b2c3d4e5f6  running  invoi…north  Repor…nder  running 9s, lock 51s …\n"
         );
     }
 

@@ -236,7 +236,7 @@ fn a_batch_reports_how_many_jobs_were_submitted() {
     assert_eq!((put.code, put.err.as_str()), (0, ""));
     assert_eq!(
         serde_json::from_str::<Value>(&put.out).unwrap(),
-        json!({ "put": 2, "existing": 1, "coalesced": 0, "refused": 0, "bad": 0 })
+        json!({ "put": 2, "existing": 1, "coalesced": 0, "refused": 0 })
     );
     std::fs::remove_dir_all(directory).unwrap();
 }
@@ -298,6 +298,12 @@ fn bad_lines_are_written_to_a_file_that_can_be_corrected_and_submitted() {
 
     // Nothing is overwritten, and the batch itself is no such file.
     assert_eq!(put(&[&bad, "--skip-bad", &bad]).code, 2);
+    let itself = Command::new(env!("CARGO_BIN_EXE_geartrain"))
+        .args(["--url", &url, "put", "mail", "--batch", "-", "--skip-bad", &bad])
+        .stdin(std::fs::File::open(&bad).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(itself.status.code(), Some(2));
     assert_eq!(std::fs::read_to_string(&bad).unwrap(), written);
     std::fs::write(&bad, written.replace(":7", ":\"k\"").replace("[\"b\"]", "[]")).unwrap();
     let corrected = put(&[&bad, "--skip-bad", &path("worse.ndjson")]);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use geartrain::{
@@ -335,7 +336,8 @@ pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut 
         Box::new(BufReader::with_capacity(1 << 16, opened))
     };
     if let Some(path) = &args.skip_bad {
-        if is_same_file(path, &file) {
+        // Each line appended would be read again.
+        if is_same_file(path, if file == Path::new("-") { Path::new("/dev/stdin") } else { &file }) {
             return Err(Failure::Usage(
                 "--skip-bad names the file of the batch itself: name another".to_owned(),
             ));
@@ -358,7 +360,7 @@ pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut 
     bar.finish_and_clear();
 
     if client.is_none() {
-        let view = json!({ "valid": tally.valid(), "bad": tally.bad + tally.refused });
+        let view = json!({ "valid": tally.valid(), "bad": tally.refused });
         out.line(&view, format_args!("{} can be submitted", text::count(tally.valid(), "job")))?;
     } else {
         let already = match tally.existing {
@@ -379,7 +381,11 @@ pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut 
 
 /// Whether two paths lead to the same file; not so if one does not exist.
 fn is_same_file(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+    let identity = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        about.is_file().then(|| (about.dev(), about.ino()))
+    };
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 fn progress_style(known_length: bool) -> ProgressStyle {
