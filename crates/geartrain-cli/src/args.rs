@@ -49,6 +49,9 @@ pub(crate) struct Cli {
     /// Print JSON, one line per reply
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
+    /// Show times in UTC, not in the local time zone
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) utc: bool,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

@@ -62,8 +62,16 @@ fn run(cli: args::Cli) -> Result<(), Failure> {
     let mut err = anstream::stderr();
     let mut raw = std::io::stdout();
     let to_terminal = raw.is_terminal();
+    if !cli.utc {
+        timestamp::use_local_zone();
+    }
     let mut output = Output {
         json: cli.json,
+        width: if to_terminal {
+            console::Term::stdout().size_checked().map(|(_, width)| width.into())
+        } else {
+            None
+        },
         now: timestamp::now(),
         out: &mut out,
         raw: if to_terminal { None } else { Some(&mut raw) },

@@ -1,10 +1,11 @@
 //! Timestamps as people write them: seconds since the epoch, or RFC 3339.
 
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use geartrain::{Seconds, Timestamp};
 use jiff::civil::Date;
-use jiff::tz::Offset;
+use jiff::tz::{Offset, TimeZone};
 
 use crate::duration;
 
@@ -75,9 +76,28 @@ pub(crate) fn format_day(time: Timestamp) -> String {
         .map_or_else(|| time.to_string(), |time| Offset::UTC.to_datetime(time).date().to_string())
 }
 
-/// A timestamp to the second, in UTC, so that `parse` can read it again.
+/// The zone in which times are shown; UTC if it is not set.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Shows times in the zone of this machine from now on; in UTC if it is not known.
+pub(crate) fn use_local_zone() {
+    if let Ok(zone) = TimeZone::try_system() {
+        // An error means that it was set before.
+        let _ = ZONE.set(zone);
+    }
+}
+
+/// A timestamp to the second, with its zone, so that `parse` can read it again.
 pub(crate) fn format(time: Timestamp) -> String {
-    whole_seconds(time).map_or_else(|| time.to_string(), |time| time.to_string())
+    format_in(ZONE.get(), time)
+}
+
+fn format_in(zone: Option<&TimeZone>, time: Timestamp) -> String {
+    let Some(seconds) = whole_seconds(time) else { return time.to_string() };
+    match zone.map(|zone| zone.to_offset(seconds)) {
+        None | Some(Offset::UTC) => seconds.to_string(),
+        Some(offset) => seconds.display_with_offset(offset).to_string(),
+    }
 }
 
 /// Rounded down; none if the year has more than four digits.
@@ -188,6 +208,22 @@ mod tests {
         }
         assert_eq!(parse_day("today"), Ok(now().day()));
         assert!(parse_day("2026-02-30").unwrap_err().contains("write it like 2026-04-01"));
+    }
+
+    #[test]
+    fn a_timestamp_is_shown_in_a_zone_and_can_be_read_again() {
+        let time = at(1_775_044_800.0);
+        let kathmandu =
+            TimeZone::fixed(jiff::tz::offset(5).saturating_add(jiff::SignedDuration::from_mins(45)));
+        for (zone, text) in [
+            (None, "2026-04-01T12:00:00Z"),
+            (Some(TimeZone::UTC), "2026-04-01T12:00:00Z"),
+            (Some(kathmandu), "2026-04-01T17:45:00+05:45"),
+            (Some(TimeZone::fixed(jiff::tz::offset(-3))), "2026-04-01T09:00:00-03:00"),
+        ] {
+            assert_eq!(format_in(zone.as_ref(), time), text);
+            assert_eq!(parse(text), Ok(time));
+        }
     }
 
     #[test]

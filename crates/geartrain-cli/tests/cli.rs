@@ -247,11 +247,75 @@ fn a_bad_line_ends_a_batch_and_is_reported() {
     let put = geartrain_with(&["--url", "memory:", "put", "mail", "--batch", "-"], lines);
     assert_eq!((put.code, put.out.as_str()), (2, "2 jobs submitted\n"));
     assert!(
-        put.err.starts_with("geartrain: line 3: unknown field `prio`, expected one of `queue`, `klass`"),
+        put.err.starts_with("geartrain: line 3: there is no key `prio`; the keys are queue, klass, "),
         "{}",
         put.err
     );
     assert!(put.err.contains("nothing was submitted from this line on"), "{}", put.err);
+    assert!(put.err.contains("go on with --from-line 3"), "{}", put.err);
+}
+
+#[test]
+fn bad_lines_are_written_to_a_file_that_can_be_corrected_and_submitted() {
+    let directory = tempdir();
+    let path = |name: &str| directory.join(name).display().to_string();
+    let (jobs, bad, url) = (path("jobs.ndjson"), path("bad.ndjson"), format!("embedded:{}", path("data")));
+    let good = r#"{"klass":"k","jid":"a"}"#;
+    let lines = [
+        good,
+        r#"{"klass":7}"#,
+        "",
+        r#"{"klass":"k","jid":"b","depends":["b"]}"#,
+        r#"{"klass":"k","jid":"c"}"#,
+    ];
+    std::fs::write(&jobs, lines.join("\n")).unwrap();
+    let put = |more: &[&str]| geartrain(&[&["--url", &url, "put", "mail", "--batch"][..], more].concat());
+
+    let check = put(&[&jobs, "--check", "--json"]);
+    assert_eq!((check.code, check.out.as_str()), (2, "{\"bad\":2,\"valid\":2}\n"));
+    assert!(check.err.ends_with("geartrain: 2 lines would not be submitted\n"), "{}", check.err);
+    assert!(!directory.join("data").exists(), "a check opens no queue");
+
+    let skipped = put(&[&jobs, "--skip-bad", &bad]);
+    assert_eq!((skipped.code, skipped.out.as_str()), (1, "2 jobs submitted\n"));
+    assert!(
+        skipped.err.contains("geartrain: line 2: `klass` must be a text in quotes, not 7\n"),
+        "{}",
+        skipped.err
+    );
+    assert!(
+        skipped.err.contains(&format!("geartrain: 2 lines written to {bad} with what is wrong")),
+        "{}",
+        skipped.err
+    );
+    let written = std::fs::read_to_string(&bad).unwrap();
+    assert!(
+        written
+            .starts_with("# line 2: `klass` must be a text in quotes, not 7\n{\"klass\":7}\n# line 4: job b"),
+        "{written}"
+    );
+    assert!(written.ends_with("\n{\"klass\":\"k\",\"jid\":\"b\",\"depends\":[\"b\"]}\n"), "{written}");
+
+    // Nothing is overwritten, and the batch itself is no such file.
+    assert_eq!(put(&[&bad, "--skip-bad", &bad]).code, 2);
+    let itself = Command::new(env!("CARGO_BIN_EXE_geartrain"))
+        .args(["--url", &url, "put", "mail", "--batch", "-", "--skip-bad", &bad])
+        .stdin(std::fs::File::open(&bad).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(itself.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&bad).unwrap(), written);
+    std::fs::write(&bad, written.replace(":7", ":\"k\"").replace("[\"b\"]", "[]")).unwrap();
+    let corrected = put(&[&bad, "--skip-bad", &path("worse.ndjson")]);
+    assert_eq!(
+        (corrected.code, corrected.out.as_str(), corrected.err.as_str()),
+        (0, "2 jobs submitted\n", "")
+    );
+    assert!(!directory.join("worse.ndjson").exists());
+    let rest = put(&[&jobs, "--from-line", "5"]);
+    assert_eq!((rest.code, rest.out.as_str()), (0, "0 jobs submitted, 1 existed already\n"));
+    assert_eq!(put(&[&jobs, "--from-line", "6"]).err, "geartrain: --from-line 6: there are only 5 lines\n");
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

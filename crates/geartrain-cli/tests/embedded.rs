@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use sandbox::Sandbox;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 impl Sandbox {
     fn run_with(&self, arguments: &[&str], input: &[u8]) -> String {
@@ -127,4 +128,50 @@ fn an_unusable_directory_is_exit_code_3() {
     let (out, err, code) = sandbox.try_run(&["queues"]);
     assert_eq!((out.as_str(), code), ("", 3), "{err}");
     assert!(err.starts_with("geartrain: ") && err.matches('\n').count() == 1, "{err}");
+}
+
+#[test]
+fn times_are_shown_in_the_local_zone_or_in_utc() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["put", "mail", "k", "--jid", "j1", "--at", "2999-04-01T12:00:00Z"]);
+    let shown = |arguments: &[&str]| {
+        let output = sandbox.command(arguments).env("TZ", "NPT-5:45").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let local = shown(&["get", "j1"]);
+    assert!(local.contains("(2999-04-01T17:45:00+05:45)"), "{local}");
+    let utc = shown(&["get", "j1", "--utc"]);
+    assert!(utc.contains("(2999-04-01T12:00:00Z)") && !utc.contains("+05:45"), "{utc}");
+    assert!(shown(&["get", "j1", "--json"]).contains("\"due\":32479963200"));
+}
+
+/// `script` of util-linux runs a command on a pseudo-terminal.
+#[test]
+fn tables_fit_a_real_terminal_and_the_remark_comes_last() {
+    let sandbox = Sandbox::new();
+    for number in 0..3 {
+        let jid = format!("j{number}");
+        sandbox.run(&[
+            "put",
+            "invoices-of-customers-in-the-north-größe-日本語",
+            "Reports::Monthly",
+            "--jid",
+            &jid,
+        ]);
+    }
+    let whole = sandbox.run(&["jobs"]);
+    for columns in [40, 60, 200] {
+        let command = format!("stty cols {columns}; exec {} jobs --limit 2", env!("CARGO_BIN_EXE_geartrain"));
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("GEARTRAIN_URL", sandbox.url("data"));
+        let output =
+            script.stdin(std::process::Stdio::null()).output().expect("install script: apt install bsdutils");
+        let text = String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n");
+        let text = anstream::adapter::strip_str(&text).to_string();
+        let (table, remark) = text.trim_end().rsplit_once('\n').unwrap();
+        assert!(remark.starts_with("geartrain: 2 of 3 jobs; --limit 3 shows all"), "{text}");
+        assert!(table.lines().all(|line| line.width() <= columns), "{columns}:\n{text}");
+        assert_eq!(table.contains('…'), columns < 200, "{columns}:\n{text}");
+        assert_eq!(whole.starts_with(table), columns == 200, "{columns}:\n{text}");
+    }
 }

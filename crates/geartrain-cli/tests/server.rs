@@ -3,13 +3,14 @@
 use crate::sandbox;
 use crate::server_process;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain::{
-    Backend, Client, Complete, Error, Event, Get, Holder, Jid, JobResult, StateName, Status, StatusOf,
+    Backend, Client, Complete, Error, Event, Get, Holder, Jid, JobResult, Length, QueueName, StateName,
+    Status, StatusOf,
 };
 use geartrain_drill::LoadClients;
 use geartrain_testkit::peers::Scratch;
@@ -149,6 +150,39 @@ fn put_wait_gets_a_result_that_came_while_it_was_disconnected() {
     waiting.signal("-CONT");
     assert_eq!(waiting.0.wait().unwrap().code(), Some(0));
     assert_eq!(std::io::read_to_string(waiting.0.stdout.take().unwrap()).unwrap(), "2");
+}
+
+#[test]
+fn a_batch_that_loses_its_server_says_from_which_line_to_go_on() {
+    let mut server = ServerProcess::start(&[]);
+    let (sandbox, url) = (Sandbox::new(), format!("{}?patience=1", server.url()));
+    let lines: String =
+        (0..1_500).map(|number| format!("{{\"klass\":\"k\",\"jid\":\"j{number}\"}}\n")).collect();
+    std::fs::write(sandbox.path("jobs"), &lines).unwrap();
+    let mut put = sandbox.command(&["put", "mail", "--batch", "-", "--url", &url]);
+    put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(put.spawn().unwrap());
+    // The first request has 500 lines, and the second waits for more lines.
+    let (first, rest) = lines.split_at(lines.match_indices('\n').nth(600).unwrap().0);
+    let mut input = running.0.stdin.take().unwrap();
+    input.write_all(first.as_bytes()).unwrap();
+    let client = connect(&server.url());
+    let length = || block_on(client.run(Length { queue: QueueName::new("mail").unwrap() })).unwrap();
+    until("the first request is done", || length() == 500);
+    server.kill();
+    input.write_all(rest.as_bytes()).unwrap();
+    drop(input);
+    assert_eq!(running.0.wait().unwrap().code(), Some(3));
+    assert_eq!(std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap(), "500 jobs submitted\n");
+    let error = std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap();
+    assert!(error.contains("lines 501 to 1000 may have been submitted or not"), "{error}");
+    assert!(error.contains("go on with --from-line 501"), "{error}");
+
+    server.restart();
+    let rest =
+        ["put", "mail", "--batch", &sandbox.path("jobs"), "--from-line", "501", "--url", &server.url()];
+    assert_eq!(sandbox.run(&rest), "1000 jobs submitted\n");
+    assert_eq!(length(), 1_500);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
-use super::list::{find, jobs_done};
+use super::list::{self, find, jobs_done};
 use super::put::outcome;
 use crate::duration;
 use crate::failure::Failure;
@@ -167,7 +167,14 @@ pub(super) async fn track(client: &Client, jid: Jid, on: bool, out: &mut Output<
 }
 
 pub(super) async fn depend(client: &Client, args: DependArgs, out: &mut Output<'_>) -> Done {
-    change_dependencies(client, args.jid, DependChange::On(args.on), out).await
+    let missing = list::missing(client, &args.on).await?;
+    let all_missing = missing.len() == args.on.len();
+    change_dependencies(client, args.jid, DependChange::On(args.on), out).await?;
+    if all_missing {
+        let missing: Vec<String> = missing.iter().map(list::not_waited_for).collect();
+        return Err(Failure::Refused(missing.join("; ")));
+    }
+    Ok(list::remark_on_missing(&missing, out)?)
 }
 
 pub(super) async fn undepend(client: &Client, args: UndependArgs, out: &mut Output<'_>) -> Done {

@@ -303,6 +303,7 @@ fn text(event: &Event) -> String {
         Event::Announced { worker } => format!("{worker} announced its capabilities"),
         Event::WorkerLost { worker } => format!("{worker} was lost"),
         Event::LimitsSet { queue } => format!("the limits of {queue} changed"),
+        Event::Milestone { jid, what: Milestone::Canceled } => format!("tracked job {jid} was cancelled"),
         Event::Milestone { jid, what } => format!("tracked job {jid} was {}", milestone(*what)),
         _ => "an event that this version does not know".to_owned(),
     }

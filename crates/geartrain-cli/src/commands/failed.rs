@@ -7,13 +7,17 @@ use serde_json::json;
 
 use super::Done;
 use super::PageArgs;
-use super::list::{failed_jobs, jobs_done, show_jobs};
+use super::list::{failed_jobs, jobs_done, show_page};
+use super::render::failure_table;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, table};
 use clap::Args;
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Lists all groups, the largest first, or 25 jobs of one group, unless --limit is given."
+)]
 pub(crate) struct FailedArgs {
     /// List the jobs of this group, the latest first
     group: Option<Group>,
@@ -39,16 +43,19 @@ const BATCH_JOBS: u64 = 500;
 pub(super) async fn failed(client: &Client, args: FailedArgs, out: &mut Output<'_>) -> Done {
     if let Some(group) = args.group {
         let none = format!("no job failed in {group}");
-        let jobs = failed_jobs(client, group, &args.page, out.now).await?;
-        return show_jobs(&jobs, &none, out);
+        let (jobs, total) = failed_jobs(client, group, &args.page, out.now).await?;
+        return show_page(&jobs, &args.page.shown("job", jobs.len(), total), &none, out, failure_table);
     }
-    let groups = client.run(Failures).await?;
-    let page: Vec<_> = groups.iter().skip(args.page.offset).take(args.page.limit.get()).collect();
+    let mut groups: Vec<_> = client.run(Failures).await?.into_iter().collect();
+    // Stable: groups of one size stay in the order of their names.
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let limit = args.page.limit.map_or(usize::MAX, Count::get);
+    let (groups, total) = args.page.of(groups.into_iter(), limit);
     let views: Vec<_> =
-        page.iter().map(|(group, count)| json!({ "group": group.as_str(), "count": count })).collect();
-    Ok(out.list(&views, "no job failed", |out| {
+        groups.iter().map(|(group, count)| json!({ "group": group.as_str(), "count": count })).collect();
+    Ok(out.page(&views, &args.page.shown("group", groups.len(), total), "no job failed", |out| {
         let rows: Vec<_> =
-            page.iter().map(|(group, count)| [Cell::from(group), Cell::number(**count)]).collect();
+            groups.iter().map(|(group, count)| [Cell::from(group), Cell::number(*count)]).collect();
         table(out, ["GROUP", "JOBS"], &rows)
     })?)
 }

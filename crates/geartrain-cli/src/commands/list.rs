@@ -1,17 +1,22 @@
 //! Look up and list jobs.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use geartrain::{
-    Client, Count, Error, Failed, Failures, GetMany, Group, Jid, Job, Jobs, Listing, Page, Peek, QueueName,
-    Queues, Refusal, StateName, Tag, Tagged, Timestamp, Tracked,
+    Answer, Call, Client, Count, Error, Failed, Failures, GetMany, Group, Jid, Job, Jobs, Listing, Page,
+    Peek, QueueCounts, QueueName, Queues, Refusal, Reply, StateName, Status, StatusOf, Tag, Tagged,
+    Timestamp, Tracked,
 };
 use serde_json::json;
 
 use super::Done;
 use super::PageArgs;
+use super::queue::{find_queue, no_queue};
 use super::render::{job_card, job_table};
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::text::count;
+use crate::output::{Output, ShownPage, Total};
+use crate::text::{TextOut, count};
 use crate::values::at_least_one;
 use crate::view::{JobView, is_stalled, texts};
 use clap::{Args, ValueEnum};
@@ -76,14 +81,15 @@ pub(super) async fn find(client: &Client, jid: &Jid) -> Result<Job, Failure> {
 
 pub(super) async fn peek(client: &Client, args: PeekArgs, out: &mut Output<'_>) -> Done {
     let jobs = client.run(Peek { queue: args.queue.clone(), count: args.count }).await?;
-    show_jobs(&jobs, &format!("no job is waiting in {}", args.queue), out)
+    let now = out.now;
+    let none = format!("no job is waiting in {}", args.queue);
+    Ok(out.list(&views(&jobs, now), &none, |out| job_table(out, &jobs, now))?)
 }
 
 pub(super) async fn tracked(client: &Client, out: &mut Output<'_>) -> Done {
     let reply = client.run(Tracked).await?;
     let now = out.now;
-    let jobs: Vec<JobView> = reply.jobs.iter().map(|job| JobView::new(job, now)).collect();
-    out.show(&json!({ "jobs": jobs, "gone": texts(&reply.expired) }), |out| {
+    out.show(&json!({ "jobs": views(&reply.jobs, now), "gone": texts(&reply.expired) }), |out| {
         if reply.jobs.is_empty() { Ok(()) } else { job_table(out, &reply.jobs, now) }
     })?;
     if out.json {
@@ -99,10 +105,20 @@ pub(super) async fn tracked(client: &Client, out: &mut Output<'_>) -> Done {
     Ok(())
 }
 
-pub(super) fn show_jobs(jobs: &[Job], none: &str, out: &mut Output<'_>) -> Done {
+fn views(jobs: &[Job], now: Timestamp) -> Vec<JobView> {
+    jobs.iter().map(|job| JobView::new(job, now)).collect()
+}
+
+/// Shows a page of a list of jobs, for people in a table.
+pub(super) fn show_page(
+    jobs: &[Job],
+    page: &ShownPage<'_>,
+    none: &str,
+    out: &mut Output<'_>,
+    table: fn(&mut TextOut<'_>, &[Job], Timestamp) -> io::Result<()>,
+) -> Done {
     let now = out.now;
-    let views: Vec<JobView> = jobs.iter().map(|job| JobView::new(job, now)).collect();
-    Ok(out.list(&views, none, |out| job_table(out, jobs, now))?)
+    Ok(out.page(&views(jobs, now), page, none, |out| table(out, jobs, now))?)
 }
 
 pub(super) async fn jobs(client: &Client, args: JobsArgs, out: &mut Output<'_>) -> Done {
@@ -117,8 +133,46 @@ pub(super) async fn jobs(client: &Client, args: JobsArgs, out: &mut Output<'_>) 
             (sources, Filter { state: None, queue: args.queue })
         }
     };
-    let found = gather(client, sources, &filter, &args.page, out.now).await?;
-    show_jobs(&found, "no such jobs", out)
+    let (found, total) = gather(client, &sources, &filter, &args.page, out.now).await?;
+    let none = match &filter.queue {
+        Some(queue) if found.is_empty() && find_queue(client, queue).await?.is_none() => no_queue(queue),
+        _ => "no such jobs".to_owned(),
+    };
+    show_page(&found, &args.page.shown("job", found.len(), total), &none, out, job_table)
+}
+
+/// Remarks on dependencies that do not exist: a job does not wait for them.
+pub(super) fn remark_on_missing(missing: &[Jid], out: &mut Output<'_>) -> io::Result<()> {
+    for jid in missing {
+        out.remark(not_waited_for(jid))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn not_waited_for(jid: &Jid) -> String {
+    format!("there is no job {jid} to wait for: it counts as complete")
+}
+
+/// The jobs that do not exist, of a list.
+pub(crate) async fn missing(client: &Client, jids: &[Jid]) -> Result<Vec<Jid>, Error> {
+    if jids.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A status has no payload, but only unfinished jobs have a status.
+    let ask = |jid: &Jid| Call::from(Status { of: StatusOf::Jid(jid.clone()) });
+    let answers = client.batch(jids.iter().map(ask).collect()).await?;
+    let is_unfinished = |answer: &Answer| matches!(answer, Ok(Reply::Status(Some(_))));
+    let rest = jids.iter().zip(&answers).filter(|(_, answer)| !is_unfinished(answer));
+    let mut rest: Vec<Jid> = rest.map(|(jid, _)| jid.clone()).collect();
+    if !rest.is_empty() {
+        match client.run(GetMany { jids: rest.clone() }).await {
+            Ok(found) => rest.retain(|jid| !found.iter().any(|job| job.jid == *jid)),
+            // A Gearman server, which has no dependencies either.
+            Err(Error::Refused(Refusal::Unsupported { .. })) => rest.clear(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(rest)
 }
 
 /// Lists the failed jobs of a group.
@@ -127,8 +181,8 @@ pub(super) async fn failed_jobs(
     group: Group,
     page: &PageArgs,
     now: Timestamp,
-) -> Result<Vec<Job>, Error> {
-    gather(client, vec![JobSource::Failed(group)], &Filter::default(), page, now).await
+) -> Result<(Vec<Job>, Total), Error> {
+    gather(client, &[JobSource::Failed(group)], &Filter::default(), page, now).await
 }
 
 /// A listing of jobs.
@@ -139,6 +193,12 @@ enum JobSource {
 }
 
 impl JobSource {
+    /// Whether the filter accepts every job of this listing.
+    fn is_whole(&self, filter: &Filter) -> bool {
+        // A listing by state has only jobs of the state and queue that it was chosen for.
+        filter.accepts_all() || matches!(self, JobSource::Listing(_))
+    }
+
     async fn list(&self, client: &Client, page: Page) -> Result<Vec<Jid>, Error> {
         match self {
             JobSource::Listing(which) => client.run(Jobs { which: which.clone(), page }).await,
@@ -146,6 +206,57 @@ impl JobSource {
             JobSource::Tag(tag) => Ok(client.run(Tagged { tag: tag.clone(), page }).await?.jids),
         }
     }
+
+    /// How many jobs the listing has.
+    async fn count(&self, client: &Client, counts: &Counts) -> Result<u64, Error> {
+        let of = |queue: &QueueName, number: fn(&QueueCounts) -> u64| {
+            Ok(counts.queues.iter().find(|counts| counts.name == *queue).map_or(0, number))
+        };
+        match self {
+            JobSource::Failed(group) => Ok(counts.failures.get(group).copied().unwrap_or(0)),
+            JobSource::Tag(tag) => {
+                Ok(client.run(Tagged { tag: tag.clone(), page: Page::default() }).await?.total)
+            }
+            JobSource::Listing(Listing::Waiting(queue)) => of(queue, |counts| counts.waiting),
+            JobSource::Listing(Listing::Running(queue)) => of(queue, |counts| counts.running),
+            JobSource::Listing(Listing::Stalled(queue)) => of(queue, |counts| counts.stalled),
+            JobSource::Listing(Listing::Scheduled(queue)) => of(queue, |counts| counts.scheduled),
+            JobSource::Listing(Listing::Depends(queue)) => of(queue, |counts| counts.depends),
+            JobSource::Listing(which) => probe_length(client, which).await,
+        }
+    }
+}
+
+/// How many jobs each queue and each group of failures has.
+struct Counts {
+    queues: Vec<QueueCounts>,
+    failures: BTreeMap<Group, u64>,
+}
+
+/// The length of a listing of which the queue has no count, searched by asking which positions have a job: 64
+/// positions per request.
+async fn probe_length(client: &Client, which: &Listing) -> Result<u64, Error> {
+    // Positions below `known` have a job, and those from `end` on have none.
+    let (mut known, mut end) = (0_u64, u64::from(u32::MAX));
+    while known < end {
+        // First the powers of two, then equal steps.
+        let positions: Vec<u64> = if known == 0 && end == u64::from(u32::MAX) {
+            (0..32).map(|power| (1 << power) - 1).collect()
+        } else {
+            let step = (end - known).div_ceil(64);
+            (known..end).step_by(step as usize).collect()
+        };
+        let ask = |position: &u64| {
+            let page = Page { offset: *position as usize, count: Count::ONE };
+            Call::from(Jobs { which: which.clone(), page })
+        };
+        let answers = client.batch(positions.iter().map(ask).collect()).await?;
+        let has_job = |answer: &Answer| matches!(answer, Ok(Reply::Jobs(jids)) if !jids.is_empty());
+        let taken = answers.iter().take_while(|answer| has_job(answer)).count();
+        known = positions[..taken].last().map_or(known, |last| last + 1);
+        end = positions.get(taken).copied().unwrap_or(end);
+    }
+    Ok(known)
 }
 
 /// The listings that have the jobs of a state and a queue.
@@ -224,19 +335,19 @@ impl Filter {
     }
 }
 
-/// Reads one listing after another until the page is full.
+/// Reads one listing after another until the page is full, and counts all jobs if the page does not have them.
 async fn gather(
     client: &Client,
-    sources: Vec<JobSource>,
+    sources: &[JobSource],
     filter: &Filter,
     wanted: &PageArgs,
     now: Timestamp,
-) -> Result<Vec<Job>, Error> {
-    let (mut skip, limit) = (wanted.offset, wanted.limit.get());
+) -> Result<(Vec<Job>, Total), Error> {
+    // One more than is shown tells whether there are more.
+    let (mut skip, limit) = (wanted.offset, wanted.limit().saturating_add(1));
     let mut found = Vec::new();
     for source in sources {
-        // A listing has only jobs of the state and queue that it was chosen for.
-        let all = filter.accepts_all() || matches!(source, JobSource::Listing(_));
+        let all = source.is_whole(filter);
         let mut offset = 0;
         while found.len() < limit {
             // If every job counts, those before the page are skipped without looking them up.
@@ -265,8 +376,29 @@ async fn gather(
             }
         }
     }
-    found.truncate(limit);
-    Ok(found)
+    let is_end = found.len() < limit;
+    found.truncate(wanted.limit());
+    let last = (wanted.offset + found.len()) as u64;
+    if is_end && !(found.is_empty() && wanted.offset > 0) {
+        return Ok((found, Total::Exactly(last)));
+    }
+    let counts = Counts {
+        queues: client.run(Queues { queue: filter.queue.clone() }).await?,
+        failures: client.run(Failures).await?,
+    };
+    let (mut total, mut exact) = (0, true);
+    for source in sources {
+        let count = source.count(client, &counts).await?;
+        if source.is_whole(filter) {
+            total += count;
+        } else if count > 0 {
+            exact = false;
+        }
+    }
+    // Jobs may have come or gone meanwhile.
+    let at_least = if is_end { 0 } else { last + 1 };
+    let total = if exact { Total::Exactly(total.max(at_least)) } else { Total::AtLeast(total.max(at_least)) };
+    Ok((found, total))
 }
 
 /// `3 jobs cancelled`.

@@ -91,16 +91,20 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         return size(&log, out);
     }
     let limit = args.limit.get() as u64;
-    let entries = log.entries(&Query {
+    let mut entries = log.entries(&Query {
         queue: args.queue.map(|queue| queue.to_string()),
         klass: args.klass.map(|klass| klass.to_string()),
         jid: args.only.map(|jid| jid.to_string()),
         since: args.since,
         failed: args.failed,
-        limit,
+        // One more than is shown tells whether there are more. The newest come last.
+        limit: limit + 1,
     })?;
+    let whole = entries.len() as u64 <= limit;
+    if !whole {
+        entries.remove(0);
+    }
     // If the limit cuts the list off, gaps before its first entry are of no interest.
-    let whole = (entries.len() as u64) < limit;
     let since = if whole { args.since } else { entries.first().and_then(last_time) };
     let gaps = log.gaps(since)?;
     if entries.is_empty() && gaps.is_empty() && !out.json {
@@ -109,8 +113,9 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
     let view = LogView {
         attempts: entries.iter().map(EntryView::new).collect(),
         gaps: gaps.iter().map(GapView::new).collect(),
+        more: !whole,
     };
-    Ok(out.show(&view, |out| {
+    out.show(&view, |out| {
         let attempts = entries.iter().map(|entry| (last_time(entry), entry_row(entry)));
         let gaps = gaps.iter().map(|gap| (Timestamp::new(gap.noticed).ok(), gap_row(gap)));
         let mut rows: Vec<_> = attempts.chain(gaps).collect();
@@ -118,7 +123,14 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
         let heading = ["TIME", "QUEUE", "KLASS", "JID", "ATTEMPT", "WORKER", "TOOK", "OUTCOME", "RESULT"];
         table(out, heading, &rows)
-    })?)
+    })?;
+    if !whole && !out.json {
+        let shown = text::count(limit, "attempt");
+        out.remark(format_args!(
+            "the newest {shown}; --limit N shows more, --since WHEN those from then on"
+        ))?;
+    }
+    Ok(())
 }
 
 /// Shows how large the log is.
@@ -141,14 +153,15 @@ fn entry_row(entry: &Entry) -> [Cell; 9] {
     let text = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or(""));
     let outcome = entry.ending.map_or("running", |ending| ending.as_str());
     [
-        Cell::from(entry.started.or(entry.ended).map(timestamp::format).unwrap_or_default()),
+        Cell::whole(entry.started.or(entry.ended).map(timestamp::format).unwrap_or_default()),
         text(&entry.queue),
         text(&entry.klass),
-        Cell::from(&entry.jid),
+        Cell::id(&entry.jid),
         Cell::right(entry.attempt.map(|attempt| attempt.to_string()).unwrap_or_default()),
         text(&entry.worker),
         Cell::right(entry.took().map(duration::format).unwrap_or_default()),
-        Cell::state(outcome),
+        // Texts have one spelling; the stored word has another.
+        Cell::state(if outcome == "canceled" { "cancelled" } else { outcome }),
         Cell::faint(preview(entry)),
     ]
 }
@@ -163,7 +176,7 @@ fn gap_row(gap: &Gap) -> [Cell; 9] {
     let time = Timestamp::new(gap.noticed).map(timestamp::format).unwrap_or_default();
     let [queue, klass, jid, worker] = [(); 4].map(|()| Cell::from(""));
     let [attempt, took] = [(); 2].map(|()| Cell::right(""));
-    [Cell::from(time), queue, klass, jid, attempt, worker, took, Cell::state("gap"), Cell::from(missing)]
+    [Cell::whole(time), queue, klass, jid, attempt, worker, took, Cell::state("gap"), Cell::from(missing)]
 }
 
 /// The result or the failure, shortened to one line.
@@ -193,6 +206,8 @@ fn preview(entry: &Entry) -> String {
 struct LogView {
     attempts: Vec<EntryView>,
     gaps: Vec<GapView>,
+    /// Whether there are older attempts than those shown.
+    more: bool,
 }
 
 #[derive(Debug, Serialize)]

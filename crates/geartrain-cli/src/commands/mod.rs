@@ -29,7 +29,7 @@ use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
 
 use crate::args::{Cli, Verb};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, ShownPage, Total};
 use crate::{args, timestamp, values};
 use log::LogArgs;
 
@@ -56,12 +56,40 @@ pub(crate) struct QueuesArg {
 /// A part of a list.
 #[derive(Debug, Args)]
 pub(crate) struct PageArgs {
-    /// How many to show
-    #[arg(long, value_name = "N", value_parser = values::count, default_value = "25")]
-    limit: Count,
+    /// How many to show [default: 25]
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    limit: Option<Count>,
     /// How many to skip first
     #[arg(long, value_name = "N", default_value = "0")]
     offset: usize,
+    /// With --json: print {"items", "total", "next"}, where next is the --offset of the next page or null
+    #[arg(long, requires = "json")]
+    paged: bool,
+}
+
+const LIMIT_DEFAULT: usize = 25;
+
+impl PageArgs {
+    fn limit(&self) -> usize {
+        self.limit.map_or(LIMIT_DEFAULT, Count::get)
+    }
+
+    /// The page of a list that is known as a whole.
+    fn of<T>(&self, list: impl ExactSizeIterator<Item = T>, limit: usize) -> (Vec<T>, Total) {
+        let total = Total::Exactly(list.len() as u64);
+        (list.skip(self.offset).take(limit).collect(), total)
+    }
+
+    fn shown<'a>(&self, noun: &'a str, shown: usize, total: Total) -> ShownPage<'a> {
+        ShownPage {
+            noun,
+            offset: self.offset,
+            shown,
+            total,
+            limit_given: self.limit.is_some(),
+            paged: self.paged,
+        }
+    }
 }
 
 type Done = Result<(), Failure>;
@@ -92,6 +120,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         )),
         Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
+        Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&cli.url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&cli.url, args.record.clone()).await?, args, out).await

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use geartrain::{
@@ -11,14 +12,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::wait::put_and_wait;
-use super::{Done, new_jid, until};
-use crate::batch::{self, Defaults};
+use super::{Done, list, new_jid, until};
+use crate::batch::{BadLines, Batch, Defaults, OnBad};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::payload::Source;
 use crate::text;
 use crate::values::{priority, span, unique_key};
-use crate::{backoff, duration, timestamp};
+use crate::{backoff, duration, timestamp, values};
 use clap::Args;
 use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Timestamp, UniqueKey};
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(
     override_usage = "geartrain put [OPTIONS] <QUEUE> <KLASS> [PAYLOAD]
-       geartrain put [QUEUE] [KLASS] --batch <FILE>
+       geartrain put [QUEUE] [KLASS] --batch <FILE> [--check | --skip-bad <FILE>] [--from-line <N>]
        geartrain put --resubmit [--all] --record <FILE>",
     after_help = r#"Examples:
   geartrain put mail welcome '{"to":"a"}' --priority 5 --tag new
@@ -47,8 +48,8 @@ A backoff is a fixed delay like 30s, or a range: 10s..1h doubles from 10s up to 
   {"klass":"welcome","payload":{"to":"a"},"priority":5,"in":"1h","tags":["new"],"jid":"j1"}
   keys: queue klass payload priority in at tags depends retries jid replace
         unique timeout expires backoff crashes roll_call keep_result
-A payload that is a JSON string is stored as its text, {"$bytes":"<base64>"} as those bytes,
-and any other JSON as it is written."#
+Empty lines, and lines that begin with #, are skipped. A payload that is a JSON string is stored as its text,
+{"$bytes":"<base64>"} as those bytes, and any other JSON as it is written."#
 )]
 pub(crate) struct PutArgs {
     /// The queue to submit to
@@ -108,6 +109,15 @@ pub(crate) struct PutArgs {
     /// Submit many jobs: one JSON object per line of FILE, or of standard input if FILE is -
     #[arg(long, value_name = "FILE")]
     batch: Option<PathBuf>,
+    /// With --batch: check every line, and submit nothing
+    #[arg(long, requires = "batch", conflicts_with_all = ["skip_bad", "record"])]
+    pub(super) check: bool,
+    /// With --batch: submit the valid lines, and append the others to FILE with what is wrong
+    #[arg(long, value_name = "FILE", requires = "batch")]
+    skip_bad: Option<PathBuf>,
+    /// With --batch: start at line N
+    #[arg(long, value_name = "N", requires = "batch", value_parser = values::limit, default_value = "1")]
+    from_line: u64,
     /// Record each job in FILE before it is sent, until it is known to be done
     #[arg(long, value_name = "FILE", help_heading = "Gearman servers")]
     pub(super) record: Option<PathBuf>,
@@ -202,8 +212,8 @@ struct WhenArgs {
 pub(super) const RETRIES_DEFAULT: u32 = 5;
 
 pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) -> Done {
-    if let Some(file) = &args.batch {
-        return put_batch(client, file, Defaults { queue: args.queue, klass: args.klass }, out).await;
+    if args.batch.is_some() {
+        return put_batch(Some(client), args, out).await;
     }
     let (Some(queue), Some(klass)) = (args.queue, args.klass) else {
         return Err(Failure::Usage("put needs a queue and a klass; see `geartrain put --help`".to_owned()));
@@ -239,14 +249,22 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         options: put_options(args.options),
         ..Put::new(queue, jid.clone(), klass, payload)
     };
+    let missing = list::missing(client, &put.depends).await?;
     if let Some(wait) = args.wait {
+        list::remark_on_missing(&missing, out)?;
         return put_and_wait(client, put, wait, out).await;
     }
     let reply = client.run(put).await?;
     let jid = remark_on(&jid, &reply, out)?;
     let coalesced = matches!(reply, PutReply::Coalesced { .. });
     let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
-    Ok(out.line(&view, jid)?)
+    out.line(&view, jid)?;
+    // A job that was there before has not got these dependencies.
+    if matches!(reply, PutReply::Existing | PutReply::Coalesced { .. }) {
+        Ok(())
+    } else {
+        Ok(list::remark_on_missing(&missing, out)?)
+    }
 }
 
 /// None if no such option is given.
@@ -303,39 +321,71 @@ pub(super) fn read_payload(source: Option<&Source>) -> Result<Payload, Failure> 
     source.map_or_else(|| Ok(Payload::default()), Source::read)
 }
 
-async fn put_batch(client: &Client, file: &Path, defaults: Defaults, out: &mut Output<'_>) -> Done {
+/// Submits a batch, or checks it if there is no queue to submit to.
+pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut Output<'_>) -> Done {
+    let file = args.batch.unwrap_or_default();
     // The bar is drawn on standard error, and only if that is a terminal.
     let bar = ProgressBar::no_length();
+    let mut on_bad = if client.is_some() { OnBad::Stop } else { OnBad::Check };
     let lines: Box<dyn BufRead> = if file == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {
         let unreadable = |error| Failure::Usage(format!("{} cannot be read: {error}", file.display()));
-        let file = File::open(file).map_err(unreadable)?;
-        bar.set_length(file.metadata().map_or(0, |about| about.len()));
-        Box::new(BufReader::with_capacity(1 << 16, file))
+        let opened = File::open(&file).map_err(unreadable)?;
+        bar.set_length(opened.metadata().map_or(0, |about| about.len()));
+        Box::new(BufReader::with_capacity(1 << 16, opened))
     };
+    if let Some(path) = &args.skip_bad {
+        // Each line appended would be read again.
+        if is_same_file(path, if file == Path::new("-") { Path::new("/dev/stdin") } else { &file }) {
+            return Err(Failure::Usage(
+                "--skip-bad names the file of the batch itself: name another".to_owned(),
+            ));
+        }
+        on_bad = OnBad::Write(BadLines::open(path)?);
+    }
     bar.set_style(progress_style(bar.length().is_some_and(|length| length > 0)));
 
-    let (tally, failure) = batch::put_lines(client, lines, &defaults, |bytes, jobs| {
-        bar.set_position(bytes);
-        bar.set_message(text::count(jobs, "job"));
-    })
-    .await;
+    let batch = Batch {
+        lines,
+        defaults: Defaults { queue: args.queue, klass: args.klass },
+        from_line: args.from_line,
+        on_bad,
+        progress: |bytes, jobs| {
+            bar.set_position(bytes);
+            bar.set_message(text::count(jobs, "job"));
+        },
+    };
+    let (tally, failure) = batch.run(client).await;
     bar.finish_and_clear();
 
-    let already = match tally.existing {
-        0 => String::new(),
-        existing => format!(", {existing} existed already"),
-    };
-    let joined = match tally.coalesced {
-        0 => String::new(),
-        coalesced => format!(", {coalesced} joined an unfinished job with the same key"),
-    };
-    out.line(&tally, format_args!("{} submitted{already}{joined}", text::count(tally.put, "job")))?;
+    if client.is_none() {
+        let view = json!({ "valid": tally.valid(), "bad": tally.refused });
+        out.line(&view, format_args!("{} can be submitted", text::count(tally.valid(), "job")))?;
+    } else {
+        let already = match tally.existing {
+            0 => String::new(),
+            existing => format!(", {existing} existed already"),
+        };
+        let joined = match tally.coalesced {
+            0 => String::new(),
+            coalesced => format!(", {coalesced} joined an unfinished job with the same key"),
+        };
+        out.line(&tally, format_args!("{} submitted{already}{joined}", text::count(tally.put, "job")))?;
+    }
     for error in &tally.errors {
         out.remark(error)?;
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// Whether two paths lead to the same file; not so if one does not exist.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        about.is_file().then(|| (about.dev(), about.ino()))
+    };
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 fn progress_style(known_length: bool) -> ProgressStyle {

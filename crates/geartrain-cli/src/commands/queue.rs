@@ -1,12 +1,15 @@
 //! Queues: counts, statistics, pausing, and what is due.
 
 use geartrain::{
-    Client, ForgetQueues, ForgetWorkers, Pause, QueueName, Queues, Resume, Stats, Summary, Tick,
+    Client, Error, ForgetQueues, ForgetWorkers, Pause, QueueCounts, QueueName, Queues, Resume, Stats,
+    Summary, Tick,
 };
 use serde_json::json;
 
 use super::Done;
 use super::QueuesArg;
+use super::workers::{is_known, no_worker};
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, HEADING, clean, count, table};
 use crate::timestamp::when;
@@ -51,8 +54,49 @@ pub(crate) struct TickArgs {
     count: Count,
 }
 
+/// The counts of a queue; none if it is not on the list and has no jobs.
+pub(super) async fn find_queue(client: &Client, queue: &QueueName) -> Result<Option<QueueCounts>, Error> {
+    let counts = client.run(Queues { queue: Some(queue.clone()) }).await?.pop();
+    let Some(counts) = counts else { return Ok(None) };
+    let is_used = jobs_in(&counts) > 0 || counts.paused;
+    if is_used || client.run(Queues::default()).await?.iter().any(|listed| listed.name == *queue) {
+        return Ok(Some(counts));
+    }
+    Ok(None)
+}
+
+fn jobs_in(counts: &QueueCounts) -> u64 {
+    counts.waiting + counts.running + counts.stalled + counts.scheduled + counts.depends + counts.recurring
+}
+
+pub(super) fn no_queue(queue: &QueueName) -> String {
+    format!("there is no queue {queue}; `geartrain queues` lists the queues")
+}
+
+/// Remarks on names for which nothing was done. It is an error if that is all of them.
+fn all_or_some(nothing_done: Vec<String>, names: usize, out: &mut Output<'_>) -> Done {
+    if nothing_done.len() == names {
+        return Err(Failure::Refused(nothing_done.join("; ")));
+    }
+    for remark in nothing_done {
+        out.remark(remark)?;
+    }
+    Ok(())
+}
+
 pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'_>) -> Done {
-    let queues = client.run(Queues { queue: args.queue }).await?;
+    let queues = match args.queue {
+        Some(queue) => match find_queue(client, &queue).await? {
+            Some(counts) => vec![counts],
+            None => {
+                if out.json {
+                    out.line(&json!([]), "")?;
+                }
+                return Err(Failure::Refused(no_queue(&queue)));
+            }
+        },
+        None => client.run(Queues::default()).await?,
+    };
     let views: Vec<QueueView> = queues.iter().map(QueueView::new).collect();
     Ok(out.list(&views, "no queues yet; `geartrain put` creates the first", |out| {
         let rows: Vec<_> = queues
@@ -77,9 +121,14 @@ pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'
 
 pub(super) async fn stats(client: &Client, args: StatsArgs, out: &mut Output<'_>) -> Done {
     let stats = client.run(Stats { queue: args.queue.clone(), date: args.day }).await?;
+    let is_empty =
+        stats.wait.count + stats.run.count == 0 && (stats.retries, stats.failures, stats.failed) == (0, 0, 0);
+    if is_empty && find_queue(client, &args.queue).await?.is_none() {
+        return Err(Failure::Refused(no_queue(&args.queue)));
+    }
     Ok(out.show(&StatsView::new(args.queue.as_str(), args.day, &stats), |out| {
         let (queue, day) = (clean(args.queue.as_str()), timestamp::format_day(args.day));
-        writeln!(out, "{HEADING}{queue} on {day}{HEADING:#}\n")?;
+        writeln!(out, "{HEADING}{queue} on {day} (UTC){HEADING:#}\n")?;
         let row = |what: &str, summary: &Summary| {
             let span = |seconds| {
                 Cell::right(if summary.count == 0 { String::new() } else { duration::format(seconds) })
@@ -96,13 +145,36 @@ pub(super) async fn stats(client: &Client, args: StatsArgs, out: &mut Output<'_>
 }
 
 pub(super) async fn pause(client: &Client, queues: Vec<QueueName>, out: &mut Output<'_>) -> Done {
+    let mut unknown = Vec::new();
+    for queue in &queues {
+        if find_queue(client, queue).await?.is_none() {
+            unknown.push(queue);
+        }
+    }
     client.run(Pause { queues: queues.clone() }).await?;
-    show_paused(&queues, true, out)
+    show_paused(&queues, true, out)?;
+    for queue in unknown {
+        out.remark(format_args!(
+            "{queue} has had no jobs yet; it is paused for those to come, and `geartrain resume {queue}` undoes that"
+        ))?;
+    }
+    Ok(())
 }
 
 pub(super) async fn resume(client: &Client, queues: Vec<QueueName>, out: &mut Output<'_>) -> Done {
+    let mut unknown = Vec::new();
+    for queue in &queues {
+        match find_queue(client, queue).await? {
+            None => unknown.push(no_queue(queue)),
+            Some(counts) if !counts.paused => out.remark(format_args!("{queue} was not paused"))?,
+            Some(_) => {}
+        }
+    }
     client.run(Resume { queues: queues.clone() }).await?;
-    show_paused(&queues, false, out)
+    if unknown.len() < queues.len() {
+        show_paused(&queues, false, out)?;
+    }
+    all_or_some(unknown, queues.len(), out)
 }
 
 fn show_paused(queues: &[QueueName], paused: bool, out: &mut Output<'_>) -> Done {
@@ -112,20 +184,46 @@ fn show_paused(queues: &[QueueName], paused: bool, out: &mut Output<'_>) -> Done
 }
 
 pub(super) async fn forget(client: &Client, verb: ForgetVerb, out: &mut Output<'_>) -> Done {
-    let names = match verb {
+    let (mut forgotten, mut unknown, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+    match verb {
         ForgetVerb::Queue(args) => {
-            let names = texts(&args.queues);
+            for queue in &args.queues {
+                match find_queue(client, queue).await? {
+                    None => unknown.push(no_queue(queue)),
+                    Some(counts) => {
+                        forgotten.push(queue.to_string());
+                        match jobs_in(&counts) {
+                            0 => {}
+                            jobs => remarks.push(format!(
+                                "{queue} is off the list, but has {} that can still be popped; \
+                                 `geartrain jobs --queue {queue}` lists them",
+                                count(jobs, "job")
+                            )),
+                        }
+                    }
+                }
+            }
             client.run(ForgetQueues { queues: args.queues }).await?;
-            names
         }
         ForgetVerb::Worker { workers } => {
-            let names = texts(&workers);
+            for worker in &workers {
+                match is_known(client, worker).await? {
+                    true => forgotten.push(worker.to_string()),
+                    false => unknown.push(no_worker(worker)),
+                }
+            }
             client.run(ForgetWorkers { workers }).await?;
-            names
         }
-    };
-    let people = format!("forgot {}", names.join(" "));
-    Ok(out.line(&json!({ "forgotten": names }), people)?)
+    }
+    if !forgotten.is_empty() || out.json {
+        let people = format!("forgot {}", forgotten.join(" "));
+        out.line(&json!({ "forgotten": forgotten }), people)?;
+    }
+    for remark in remarks {
+        out.remark(remark)?;
+    }
+    let names = forgotten.len() + unknown.len();
+    all_or_some(unknown, names, out)
 }
 
 pub(super) async fn tick(client: &Client, args: TickArgs, out: &mut Output<'_>) -> Done {

@@ -12,7 +12,7 @@ use super::{Done, new_jid, until};
 use super::{JidArg, JidsArg, PageArgs};
 use crate::duration;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, Total};
 use crate::payload::Source;
 use crate::text::{Cell, card, count, table};
 use crate::timestamp::{self, when};
@@ -148,8 +148,10 @@ async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done 
 
 async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &mut Output<'_>) -> Done {
     let mut jids = Vec::new();
-    let wanted = page.offset.saturating_add(page.limit.get());
-    for queue in client.run(Queues { queue }).await? {
+    let wanted = page.offset.saturating_add(page.limit());
+    let queues = client.run(Queues { queue }).await?;
+    let total = Total::Exactly(queues.iter().map(|queue| queue.recurring).sum());
+    for queue in queues {
         let mut offset = 0;
         while jids.len() < wanted {
             let part = Page { offset, count: Count::MAX };
@@ -163,7 +165,7 @@ async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &
             }
         }
     }
-    let asked = jids.into_iter().skip(page.offset).take(page.limit.get());
+    let asked = jids.into_iter().skip(page.offset).take(page.limit());
     let answers = client.batch(asked.map(|jid| Call::from(GetRecurring { jid })).collect()).await?;
     let jobs: Vec<Recurring> = answers
         .into_iter()
@@ -174,17 +176,18 @@ async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &
         .collect();
     let views: Vec<RecurringView> = jobs.iter().map(RecurringView::new).collect();
     let now = out.now;
-    Ok(out.list(&views, "no recurring jobs", |out| {
+    let page = page.shown("recurring job", jobs.len(), total);
+    Ok(out.page(&views, &page, "no recurring jobs", |out| {
         let rows: Vec<_> = jobs
             .iter()
             .map(|job| {
                 [
-                    Cell::from(&job.jid),
+                    Cell::id(&job.jid),
                     Cell::from(&job.queue),
                     Cell::from(&job.klass),
                     Cell::right(every_text(&job.every)),
                     Cell::number(job.count),
-                    Cell::from(timestamp::relative(job.next, now)),
+                    Cell::whole(timestamp::relative(job.next, now)),
                 ]
             })
             .collect();

@@ -1,10 +1,11 @@
 //! Rendering jobs for people: tables, cards and history.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use geartrain::{Failure, HistoryEntry, HistoryEvent, Job, JobState, Payload, Timestamp, base64};
 
-use crate::text::{Cell, FAINT, HEADING, card, clean, count, table};
+use crate::text::{Cell, FAINT, HEADING, TextOut, card, clean, clean_lines, count, table, table_with_texts};
 use crate::timestamp::when;
 use crate::view::{is_stalled, texts};
 use crate::{duration, job_details, timestamp};
@@ -25,14 +26,14 @@ fn state(job: &Job, now: Timestamp) -> &'static str {
     if is_stalled(job, now) { "stalled" } else { job.state.name().as_str() }
 }
 
-pub(super) fn job_table(out: &mut dyn Write, jobs: &[Job], now: Timestamp) -> io::Result<()> {
+pub(super) fn job_table(out: &mut TextOut<'_>, jobs: &[Job], now: Timestamp) -> io::Result<()> {
     let rows: Vec<[Cell; 6]> = jobs
         .iter()
         .map(|job| {
             [
-                Cell::from(&job.jid),
+                Cell::id(&job.jid),
                 Cell::state(state(job, now)),
-                Cell::from(job.queue.as_ref().map_or("", |queue| queue.as_str())),
+                Cell::from(queue(job)),
                 Cell::from(&job.klass),
                 Cell::right(job.priority),
                 Cell::faint(note(job, now)),
@@ -42,23 +43,83 @@ pub(super) fn job_table(out: &mut dyn Write, jobs: &[Job], now: Timestamp) -> io
     table(out, ["JID", "STATE", "QUEUE", "KLASS", "PRIORITY", "NOTE"], &rows)
 }
 
+/// Failed jobs, each with its message under it.
+pub(super) fn failure_table(out: &mut TextOut<'_>, jobs: &[Job], now: Timestamp) -> io::Result<()> {
+    let rows: Vec<[Cell; 5]> = jobs
+        .iter()
+        .map(|job| {
+            let failure = job.failure();
+            let worker = failure.and_then(|failure| failure.worker.as_ref());
+            [
+                Cell::id(&job.jid),
+                Cell::from(queue(job)),
+                Cell::from(&job.klass),
+                Cell::from(worker.map_or("", |worker| worker.as_str())),
+                Cell::whole(
+                    failure.map(|failure| timestamp::relative(failure.when, now)).unwrap_or_default(),
+                ),
+            ]
+        })
+        .collect();
+    let lines_max = if out.width.is_some() { MESSAGE_LINES_MAX } else { usize::MAX };
+    table_with_texts(out, ["JID", "QUEUE", "KLASS", "WORKER", "FAILED"], &rows, |row| {
+        let job = &jobs[row];
+        job.failure().map(|failure| message_lines(job, &failure.message, lines_max)).unwrap_or_default()
+    })
+}
+
+/// How many lines of a message a list on a terminal shows.
+const MESSAGE_LINES_MAX: usize = 12;
+
+/// A message, without lines in the middle if it has too many: the first ones say what failed, or the last.
+fn message_lines(job: &Job, message: &str, lines_max: usize) -> String {
+    let message = message.trim_end().replace("\r\n", "\n").replace('\t', "    ");
+    let message = clean_lines(&message);
+    let lines: Vec<Cow<'_, str>> = message.lines().map(Cow::from).collect();
+    if lines.len() <= lines_max {
+        return lines.join("\n");
+    }
+    let (head, tail) = (lines_max / 2, lines.len() - (lines_max - lines_max / 2 - 1));
+    let between =
+        format!("… {} more lines, see `geartrain get {}`", tail - head, clean(&job.jid.to_string()));
+    [&lines[..head], &[Cow::from(between)], &lines[tail..]].concat().join("\n")
+}
+
+fn queue(job: &Job) -> &str {
+    job.queue.as_ref().map_or("", |queue| queue.as_str())
+}
+
 /// A remark on the state of a job.
 fn note(job: &Job, now: Timestamp) -> String {
     match &job.state {
         JobState::Scheduled { due } => timestamp::relative(*due, now),
         JobState::Depends { on, .. } => format!("on {}", count(on.len() as u64, "job")),
         JobState::Waiting => String::new(),
-        JobState::Running { lock } if lock.expires <= now => {
-            format!("{}, lock expired {}", lock.worker, timestamp::relative(lock.expires, now))
-        }
         JobState::Running { lock } => {
-            format!("{}, for {}", lock.worker, duration::format((lock.expires - now).get().round()))
+            let running = match popped(job) {
+                Some(popped) => {
+                    format!("running {}, ", duration::format((now - popped).get().max(0.0).round()))
+                }
+                None => String::new(),
+            };
+            let lock_left = if lock.expires <= now {
+                format!("lock expired {}", timestamp::relative(lock.expires, now))
+            } else {
+                format!("lock {} left", duration::format((lock.expires - now).get().round()))
+            };
+            format!("{running}{lock_left}, {}", lock.worker)
         }
         JobState::Complete { at } => timestamp::relative(*at, now),
         JobState::Failed { failure } => {
             format!("{}, {}", failure.group, timestamp::relative(failure.when, now))
         }
     }
+}
+
+/// When the current attempt began, unless the history no longer has it.
+fn popped(job: &Job) -> Option<Timestamp> {
+    let popped = job.history.iter().rev().find(|entry| matches!(entry.what, HistoryEvent::Popped { .. }));
+    popped.map(|entry| entry.when)
 }
 
 /// Everything about a job.
@@ -92,7 +153,7 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
         lines.push(("needed by", texts(&job.dependents).join(" ").into()));
     }
     lines.extend(job.spawned_from.as_ref().map(|from| ("made by", Cell::from(from))));
-    lines.extend(job.failure().map(|failure| ("failure", failure_text(failure, now).into())));
+    lines.extend(job.failure().map(|failure| ("failure", Cell::lines(&failure_text(failure, now)))));
     if let Some(about) = &job.details {
         lines.extend(job_details::lines(about, now));
     }
@@ -112,8 +173,14 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
 }
 
 fn failure_text(failure: &Failure, now: Timestamp) -> String {
-    let worker = failure.worker.as_ref().map(|worker| format!(", {worker}")).unwrap_or_default();
-    format!("{}: {} ({}{worker})", failure.group, failure.message, timestamp::relative(failure.when, now))
+    let worker =
+        failure.worker.as_ref().map(|worker| format!(", {}", clean(worker.as_str()))).unwrap_or_default();
+    let (group, when) = (clean(failure.group.as_str()), timestamp::relative(failure.when, now));
+    let message = failure.message.trim_end().replace("\r\n", "\n");
+    if message.contains('\n') {
+        return format!("{group} ({when}{worker}):\n{message}");
+    }
+    format!("{group}: {message} ({when}{worker})")
 }
 
 fn history_text(entry: &HistoryEntry) -> String {

@@ -1,6 +1,7 @@
 //! Scenarios of several commands, on one queue in this process.
 
 mod beyond;
+mod lists;
 
 use geartrain::Client;
 use serde_json::{Value, json};
@@ -13,6 +14,8 @@ use crate::timestamp;
 /// Runs commands on a queue in memory.
 struct Shell {
     client: Client,
+    /// The columns of the terminal, if there is one.
+    width: Option<usize>,
 }
 
 /// The output of a command, and its exit code.
@@ -23,7 +26,7 @@ struct Printed {
 }
 
 fn shell() -> Shell {
-    Shell { client: pollster::block_on(geartrain::connect("memory:")).unwrap() }
+    Shell { client: pollster::block_on(geartrain::connect("memory:")).unwrap(), width: None }
 }
 
 impl Shell {
@@ -36,6 +39,7 @@ impl Shell {
         let mut raw = Vec::new();
         let mut output = Output {
             json: cli.json,
+            width: self.width,
             now: timestamp::now(),
             out: &mut stripped,
             raw: Some(&mut raw),

@@ -7,6 +7,7 @@ use geartrain::{
 use serde_json::json;
 
 use super::Done;
+use super::list;
 use super::render::payload_text;
 use crate::duration;
 use crate::failure::Failure;
@@ -305,6 +306,7 @@ fn payload_and_result(
 
 pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Output<'_>) -> Done {
     let delay = args.delay.map_or(Seconds::ZERO, Seconds::from);
+    let missing = list::missing(client, &args.depends).await?;
     let next = args.next.map(|queue| Next { delay, depends: args.depends, ..Next::new(queue) });
     let queue = next.as_ref().map(|next| next.queue.to_string());
     let (payload, result) = payload_and_result(args.payload.as_ref(), args.result.as_ref(), args.code, 0)?;
@@ -320,7 +322,8 @@ pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Outp
         Some(queue) => format!("{state} in {queue}"),
         None => state.to_owned(),
     };
-    Ok(out.line(&json!({ "jid": args.jid.to_string(), "state": state, "queue": queue }), people)?)
+    out.line(&json!({ "jid": args.jid.to_string(), "state": state, "queue": queue }), people)?;
+    Ok(list::remark_on_missing(&missing, out)?)
 }
 
 pub(super) async fn fail(client: &Client, args: FailArgs, out: &mut Output<'_>) -> Done {

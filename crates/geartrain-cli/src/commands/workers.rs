@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::Done;
 use super::PageArgs;
-use super::list::show_jobs;
+use super::list::show_page;
+use super::render::job_table;
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -124,15 +125,18 @@ fn capabilities_text(capabilities: &[Capability]) -> String {
 
 pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output<'_>) -> Done {
     if let Some(worker) = args.name {
-        let none = format!("{worker} has no jobs");
-        let reply = client.run(WorkerJobs { worker }).await?;
-        let jids = reply.jobs.into_iter().chain(reply.stalled);
-        let jids = jids.skip(args.page.offset).take(args.page.limit.get()).collect();
+        let reply = client.run(WorkerJobs { worker: worker.clone() }).await?;
+        let jids = [reply.jobs, reply.stalled].concat();
+        let none = match jids.is_empty() && !is_known(client, &worker).await? {
+            true => no_worker(&worker),
+            false => format!("{worker} has no jobs"),
+        };
+        let (jids, total) = args.page.of(jids.into_iter(), args.page.limit());
         let jobs = client.run(GetMany { jids }).await?;
-        return show_jobs(&jobs, &none, out);
+        return show_page(&jobs, &args.page.shown("job", jobs.len(), total), &none, out, job_table);
     }
-    let workers = client.run(Workers).await?.into_iter();
-    let workers: Vec<_> = workers.skip(args.page.offset).take(args.page.limit.get()).collect();
+    let workers = client.run(Workers).await?;
+    let (workers, total) = args.page.of(workers.into_iter(), args.page.limit());
     let announced = announced(client).await?;
     let can =
         |name: &WorkerName| announced.get(name).map_or(&[][..], |announcement| &announcement.capabilities);
@@ -145,7 +149,8 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
             can: can(&worker.name).iter().map(CapabilityView::new).collect(),
         })
         .collect();
-    Ok(out.list(&views, "no workers have been seen lately", |out| {
+    let page = args.page.shown("worker", workers.len(), total);
+    Ok(out.page(&views, &page, "no workers have been seen lately", |out| {
         let rows: Vec<_> = workers
             .iter()
             .map(|worker| {
@@ -212,11 +217,32 @@ pub(super) async fn roll_call(client: &Client, args: RollCallArgs, out: &mut Out
 
 pub(super) async fn worker_lost(client: &Client, args: WorkerLostArgs, out: &mut Output<'_>) -> Done {
     let worker = args.worker;
+    let known = is_known(client, &worker).await?;
     let jids = client.run(WorkerLost { worker: worker.clone(), evidence: args.evidence }).await?;
     let names = texts(&jids);
     let people = match jids.len() as u64 {
         0 => format!("{worker} is lost; it held no job"),
         held => format!("{worker} is lost; it held {}: {}", count(held, "job"), names.join(" ")),
     };
-    Ok(out.line(&json!({ "worker": worker.to_string(), "jids": names }), people)?)
+    if known || !jids.is_empty() || out.json {
+        out.line(&json!({ "worker": worker.to_string(), "jids": names }), people)?;
+    }
+    if known || !jids.is_empty() { Ok(()) } else { Err(Failure::Refused(no_worker(&worker))) }
+}
+
+/// Whether a worker is on the list or holds a job.
+pub(super) async fn is_known(client: &Client, worker: &WorkerName) -> Result<bool, Error> {
+    if client.run(Workers).await?.iter().any(|listed| listed.name == *worker) {
+        return Ok(true);
+    }
+    match client.run(WorkerJobs { worker: worker.clone() }).await {
+        Ok(held) => Ok(!held.jobs.is_empty() || !held.stalled.is_empty()),
+        // A Gearman server.
+        Err(Error::Refused(Refusal::Unsupported { .. })) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn no_worker(worker: &WorkerName) -> String {
+    format!("there is no worker {worker}; `geartrain workers` lists those that were seen lately")
 }

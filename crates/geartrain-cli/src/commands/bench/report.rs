@@ -1,11 +1,11 @@
 //! The report of a benchmark, as JSON and as tables.
 
-use std::io::{self, Write};
+use std::io;
 
 use serde::Serialize;
 
 use super::load::{BATCH_JOBS, PAYLOAD_BYTES, THREADS};
-use crate::text::{Cell, clean, table};
+use crate::text::{Cell, TextOut, clean, table};
 
 /// Every measurement; `null` if it was not taken.
 #[derive(Debug, Serialize)]
@@ -90,7 +90,7 @@ pub(super) struct Limits {
 
 impl Report {
     /// Writes the tables.
-    pub(super) fn write(&self, target: &str, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn write(&self, target: &str, out: &mut TextOut<'_>) -> io::Result<()> {
         writeln!(out, "Compare figures only within the same run.")?;
         let seconds = crate::duration::format(self.seconds);
         writeln!(out, "{}; {PAYLOAD_BYTES}-byte payloads; {seconds} for each measurement", clean(target))?;
@@ -165,7 +165,7 @@ impl Report {
     }
 }
 
-fn write_lifecycles(rows: &[Lifecycles], out: &mut dyn Write) -> io::Result<()> {
+fn write_lifecycles(rows: &[Lifecycles], out: &mut TextOut<'_>) -> io::Result<()> {
     let with_limits = rows.iter().any(|row| row.bare_log.is_some());
     let cells: Vec<_> = rows
         .iter()
