@@ -18,6 +18,7 @@ use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_ht
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
+use crate::backup::ConnectionBackup;
 use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
 use crate::native::{self, NativeReply, ParkedPops};
@@ -116,6 +117,7 @@ pub(crate) struct Connection<R, W> {
     /// A reply that is encoded piece by piece, and its largest length. Nothing is written between its pieces.
     large: Option<(LargeReply, usize)>,
     parked: ParkedPops,
+    backup: ConnectionBackup,
     out: Output,
     /// Jobs popped for this client, and the output offset at which it learns of them. Released if the
     /// connection ends before.
@@ -165,6 +167,7 @@ where
             ready: VecDeque::new(),
             large: None,
             parked: ParkedPops::default(),
+            backup: ConnectionBackup::default(),
             out: Output::default(),
             unsent_jobs: Vec::new(),
             ended: false,
@@ -397,7 +400,15 @@ where
             Ok(request) => request,
             Err(error) => return self.out.error(&error),
         };
-        match native::answer(request, &*self.shared.backend, &mut self.parked).await {
+        let backend = &*self.shared.backend;
+        let answered = match request {
+            WireRequest::Backup { directory } => {
+                self.backup.begin(directory, self.session.is_local(), backend).await
+            }
+            WireRequest::BackupNext => self.backup.next().await,
+            request => native::answer(request, backend, &mut self.parked).await,
+        };
+        match answered {
             Ok(reply) => self.out.bulk(reply),
             Err(error) => self.out.error(&backend_error(&error)),
         }

@@ -54,6 +54,10 @@ pub(crate) enum Message {
         stream_id: u64,
         slot: RefusableSlot<Box<dyn ResultStream>>,
     },
+    /// Counts the jobs.
+    CountJobs {
+        slot: Slot<u64>,
+    },
     /// The reliable consumer has stored the events up to this position.
     AckEvents {
         position: u64,
@@ -363,6 +367,7 @@ impl EngineLoop {
                 // Later items are for the new stream, so they go out after it is open.
                 self.commit();
             }
+            Message::CountJobs { slot } => drop(slot.send(Ok(self.engine.job_count()))),
             Message::AckEvents { position } => self.engine.ack_events(position),
             Message::ClockJumped => self.serve_queues(self.clock.now(), self.parked.queues()),
             // The next commit takes in the report.
@@ -750,6 +755,7 @@ fn refuse(messages: Vec<Message>, failure: &StoreError) {
             Message::AwaitReady { slot, .. } => drop(slot.send(Err(failure.clone()))),
             Message::Subscribe { slot, .. } => drop(slot.send(Err(failure.clone()))),
             Message::OpenResultStream { slot, .. } => drop(slot.send(Err(failure.clone()))),
+            Message::CountJobs { slot } => drop(slot.send(Err(failure.clone()))),
             Message::AckEvents { .. }
             | Message::ClockJumped
             | Message::SpillDone
