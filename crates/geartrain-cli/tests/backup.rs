@@ -1,7 +1,8 @@
 //! Backups of a running server: over its URL, through its socket file, and as an archive.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use geartrain::Client;
 use geartrain_drill::{Ledger, LoadClients};
@@ -95,13 +96,9 @@ fn a_server_killed_during_a_backup_leaves_no_copy_that_looks_complete() {
     assert_eq!(sandbox.json(&["check", "--copy", &out])["jobs"]["waiting"], 10);
 
     // An archive: what came so far cannot be taken for all of it.
-    let mut to_client = sandbox.command(&["--url", &server.url(), "backup", "-"]);
-    let mut to_client = to_client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The client waits for its reader, and the server for the client.
-    until("the backup has begun", || is_running(&sandbox, &server.url()));
+    let (mut to_client, mut begun) = begin_archive(&sandbox, &server.url());
     server.kill();
-    let mut begun = Vec::new();
-    std::io::Read::read_to_end(&mut to_client.stdout.take().unwrap(), &mut begun).unwrap();
+    to_client.stdout.take().unwrap().read_to_end(&mut begun).unwrap();
     assert_eq!(to_client.wait().unwrap().code(), Some(3));
     let archive = sandbox.directory.join("cut.tar");
     std::fs::write(&archive, begun).unwrap();
@@ -109,6 +106,15 @@ fn a_server_killed_during_a_backup_leaves_no_copy_that_looks_complete() {
     std::fs::create_dir(&cut).unwrap();
     let _ = Command::new("tar").arg("-xf").arg(&archive).args(["-C", &cut]).stderr(Stdio::null()).status();
     assert_eq!(sandbox.try_run(&["check", "--copy", &cut]).2, 1);
+}
+
+/// Starts a client of an archive that waits for its reader, and so does the server. Also returns its first byte.
+fn begin_archive(sandbox: &Sandbox, url: &str) -> (Child, Vec<u8>) {
+    let mut client = sandbox.command(&["--url", url, "backup", "-"]);
+    let mut client = client.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut first = vec![0];
+    client.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    (client, first)
 }
 
 /// Whether a backup of the server is running.
@@ -126,10 +132,8 @@ fn is_running(sandbox: &Sandbox, url: &str) -> bool {
 fn a_backup_ends_with_its_client() {
     let (sandbox, server) = (Sandbox::new(), ServerProcess::start(&[]));
     put_large(&sandbox, &server.url(), 10);
-    // Nothing reads the archive, so the backup does not get ahead.
-    let mut client = sandbox.command(&["--url", &server.url(), "backup", "-"]);
-    let mut client = client.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("the backup has begun", || is_running(&sandbox, &server.url()));
+    let (mut client, _) = begin_archive(&sandbox, &server.url());
+    assert!(is_running(&sandbox, &server.url()));
     client.kill().unwrap();
     client.wait().unwrap();
     until("the backup has ended", || !is_running(&sandbox, &server.url()));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use geartrain_core::wire::{self, BackupReply};
 use geartrain_core::{Backend, BackendError, Backup, BackupStep, BackupTarget, Refusal};
 
-/// How long a request waits for the next step. Meanwhile the connection does nothing else, and does not notice
-/// that its client has gone.
+/// How long a request waits for the next step. Meanwhile the connection does nothing else, and does not
+/// notice that its client has gone.
 const STEP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The backup that a connection has begun, if any.
@@ -90,4 +90,20 @@ fn encode(step: Result<BackupStep, BackendError>) -> Result<Vec<u8>, BackendErro
         Err(broken) => return Err(broken),
     };
     Ok(wire::encode(&reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_written_only_for_a_client_on_this_machine_and_by_its_absolute_path() {
+        let path = || Some("/mnt/copy".to_owned());
+        assert_eq!(target(path(), true), Ok(BackupTarget::Directory("/mnt/copy".into())));
+        assert_eq!(target(None, false), Ok(BackupTarget::Archive));
+        let refusal = target(path(), false).unwrap_err().to_string();
+        assert!(refusal.contains("`geartrain backup - > FILE`"), "{refusal}");
+        let refusal = target(Some("copy".to_owned()), true).unwrap_err().to_string();
+        assert!(refusal.contains("relative"), "{refusal}");
+    }
 }

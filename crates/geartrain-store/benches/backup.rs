@@ -1,11 +1,11 @@
 //! Backup: latency of clients under full load, without backups and with one every second.
 //!
-//! `cargo bench -p geartrain-store --bench backup` prints a table. Eight clients put a job, pop one and complete
-//! it, each call without a pause and with `sync=always`. Rounds of `-- --seconds 6` without and with backups
-//! follow each other, `-- --rounds 3` of each; the table has the rounds with the median p99. Every copy is
-//! verified after its round: it must be sound, and have the jobs that were put before it began. `-- --archive
-//! yes` makes archives instead of directories, `-- --jobs 100000` says how many jobs wait in another queue,
-//! `-- --directory DIR` chooses the disk.
+//! `cargo bench -p geartrain-store --bench backup` prints a table. Eight clients put a job, pop one and
+//! complete it, each call without a pause and with `sync=always`. Rounds of `-- --seconds 6` without and with
+//! backups follow each other, `-- --rounds 3` of each; the table has the rounds with the median p99. Every
+//! copy is verified after its round: it must be sound, and have the jobs that were put before it began.
+//! `-- --archive yes` makes archives instead of directories, `-- --jobs 100000` says how many jobs wait in
+//! another queue, `-- --directory DIR` chooses the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -211,7 +211,8 @@ impl Running {
         let expected = bytes_expected(&from.list()?, newest.as_ref().map(|(name, _)| name.as_str()));
         self.control.bytes_expected.store(expected, Ordering::Relaxed);
         to.expect(expected)?;
-        let mut to = Paced { to, control: &self.control, steps, pacing };
+        let _ = steps.try_send(Ok(self.control.progress()));
+        let mut to = Paced { to, control: &self.control, steps, pacing, reported: Instant::now() };
         let (first, checkpoint_bytes) = match newest {
             None => (wal::BEGINNING, 0),
             Some((name, bytes)) => {
@@ -290,14 +291,15 @@ struct Paced<'a> {
     control: &'a Control,
     steps: &'a Sender<Step>,
     pacing: Pacing,
+    /// When progress was reported last.
+    reported: Instant,
 }
 
 impl CopyTarget for Paced<'_> {
     fn add(&mut self, name: &str, bytes: u64, contents: &mut dyn Read) -> io::Result<()> {
-        let Paced { control, steps, pacing, .. } = *self;
-        let now = Instant::now();
-        let mut contents = PacedReader { contents, control, steps, pacing, begun: now, reported: now };
-        self.to.add(name, bytes, &mut contents)
+        let Paced { to, control, steps, pacing, reported } = self;
+        let begun = Instant::now();
+        to.add(name, bytes, &mut PacedReader { contents, control, steps, pacing: *pacing, begun, reported })
     }
 }
 
@@ -308,7 +310,7 @@ struct PacedReader<'a> {
     pacing: Pacing,
     /// When the chunk before was read: it is written and synced now.
     begun: Instant,
-    reported: Instant,
+    reported: &'a mut Instant,
 }
 
 impl Read for PacedReader<'_> {
@@ -321,7 +323,7 @@ impl Read for PacedReader<'_> {
         let read = self.contents.read(buffer)?;
         self.control.bytes.fetch_add(read as u64, Ordering::Relaxed);
         if self.reported.elapsed() >= PROGRESS_INTERVAL {
-            self.reported = Instant::now();
+            *self.reported = Instant::now();
             match self.steps.try_send(Ok(self.control.progress())) {
                 Err(TrySendError::Disconnected(_)) => self.control.cancel("its caller has gone"),
                 Ok(()) | Err(TrySendError::Full(_)) => {}

@@ -46,7 +46,7 @@ fn a_dropped_backup_leaves_nothing_behind() {
     let mut backup = begin(&backend, BackupTarget::Directory(out.clone()));
     let step = block_on(backup.next()).unwrap();
     assert!(
-        matches!(step, BackupStep::Copied { bytes_expected, .. } if bytes_expected > 40 << 20),
+        matches!(step, BackupStep::Copied { bytes: 0, bytes_expected } if bytes_expected > 40 << 20),
         "{step:?}"
     );
     assert!(partial(&out).exists() && !out.exists());
@@ -147,12 +147,15 @@ fn a_backup_ends_when_the_disk_of_the_queue_is_full() {
     let first = chunk(&mut *backup);
     assert!(first.is_some());
     disk.set_bytes_max(disk.bytes());
-    let mut number = 1;
+    let (mut number, mut refused) = (1, None);
     until(|| {
         number += 1;
         let put = Put::new(mail(), jid(number), klass(), vec![b'x'; 20_000]);
-        block_on(backend.execute(vec![put.into()])).is_err()
+        refused = block_on(backend.execute(vec![put.into()])).err();
+        refused.is_some()
     });
+    let why = std::error::Error::source(&refused.unwrap()).unwrap().to_string();
+    assert!(why.starts_with("the disk is full"), "{why}");
     let failed = loop {
         match block_on(backup.next()) {
             Ok(BackupStep::Done(_)) => panic!("the backup was not cancelled"),
@@ -231,8 +234,8 @@ fn a_copy_is_checked_without_a_lock_and_nothing_in_it_is_changed() {
     assert!(matches!(check_copy(&empty), Err(OpenError::NoLog { .. })));
 }
 
-/// Small and spilled payloads, payloads in files of their own, checkpoints and recycled segments, while copies
-/// are made one after the other: directories and archives in turn.
+/// Small and spilled payloads, payloads in files of their own, checkpoints and recycled segments, while
+/// copies are made one after the other: directories and archives in turn.
 #[test]
 fn copies_made_under_load_have_everything_acknowledged_before() {
     let scratch = Scratch::new("backup");

@@ -278,6 +278,9 @@ impl Committer {
     }
 
     fn fail(&mut self, failure: StoreError) {
+        if failure.is_full() {
+            self.cancel_backup();
+        }
         // Only the first failure is the cause.
         let _ = self.failure.set(failure);
         self.close_result_streams();
@@ -478,8 +481,7 @@ impl Committer {
                 if self.is_installing() {
                     self.finish_install_or_fail()?;
                 }
-                // The files that a backup pins are worth more as free space, once it has ended.
-                self.checkpoints.backup_gate.cancel("the disk of the queue is full");
+                self.cancel_backup();
                 match self.try_reserve(bytes, purpose) {
                     Err(WalError::Full) if self.drop_previous_checkpoint()? => {
                         Ok(self.try_reserve(bytes, purpose)?)
@@ -489,6 +491,11 @@ impl Committer {
             }
             reserved => Ok(reserved?),
         }
+    }
+
+    /// On a full disk, cancels a running backup: the files that it pins are worth more as free space.
+    fn cancel_backup(&self) {
+        self.checkpoints.backup_gate.cancel("the disk of the queue is full");
     }
 
     fn try_reserve(&mut self, bytes: usize, purpose: ReservationPurpose) -> Result<(), WalError> {
