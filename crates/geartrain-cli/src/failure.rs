@@ -66,7 +66,6 @@ impl From<Error> for Failure {
                 Failure::Usage(error.to_string())
             }
             Error::Wait(wait) => wait.into(),
-            Error::Backup(reason) => reason.into(),
             Error::Open { ref source, .. } if source.is_damage() => {
                 Failure::Unreachable(format!("{}{SALVAGE}", with_causes(&error)))
             }
@@ -105,14 +104,14 @@ impl From<WaitError> for Failure {
 
 const SALVAGE: &str = "; `geartrain check --salvage OUT` writes what can be recovered into another directory";
 
-/// From `check` and `backup`.
+/// From `check`.
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
         let text = with_causes(&error);
         match error {
             damaged if damaged.is_damage() => Failure::Refused(format!("{text}{SALVAGE}")),
             OpenError::NotEmpty { .. } => Failure::Usage(text),
-            OpenError::NothingKept { .. } => Failure::Refused(text),
+            OpenError::NothingKept { .. } | OpenError::NoLog { .. } => Failure::Refused(text),
             _ => Failure::Unreachable(text),
         }
     }

@@ -4,7 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::{
-    BackendError, Command, Event, Pop, PopReply, QueueName, Refusal, Reply, ResultStream, Seconds, Timestamp,
+    BackendError, Backup, BackupTarget, Command, Event, Pop, PopReply, QueueName, Refusal, Reply,
+    ResultStream, Seconds, Timestamp,
 };
 
 /// A future of a backend: a value, or why the backend did not deliver it.
@@ -113,6 +114,13 @@ pub trait Backend: Send + Sync + 'static {
     fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
         let _ = stream_id;
         unsupported("stream results to a client that waits for a job")
+    }
+
+    /// Begins a backup of everything that the backend stores, while work goes on. It has all that was
+    /// acknowledged before the call, and maybe some of what comes meanwhile. One backup at a time.
+    fn backup(&self, to: BackupTarget) -> Pending<'_, Box<dyn Backup>> {
+        let _ = to;
+        unsupported("make a backup")
     }
 }
 

@@ -149,6 +149,12 @@ pub enum Refusal {
         /// The kind of backend.
         backend: Cow<'static, str>,
     },
+    /// There is no backup, or it has ended without being complete. Nothing is left of it.
+    #[error("{why}")]
+    Backup {
+        /// Why, and what to do.
+        why: String,
+    },
     /// A value exceeds its size limit.
     #[error("{what} of {bytes} bytes is over the limit of {max}")]
     TooLarge {

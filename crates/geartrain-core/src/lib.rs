@@ -12,6 +12,7 @@
 //! - Observing: [`Subscription`], [`Why`], [`Stats`].
 
 mod backend;
+mod backup;
 pub mod base64;
 mod clock;
 mod command;
@@ -30,6 +31,7 @@ mod url;
 pub mod wire;
 
 pub use backend::*;
+pub use backup::*;
 pub use clock::{Clock, SystemClock};
 pub use command::*;
 pub use error::*;

@@ -14,7 +14,7 @@ const TEXTS_MAX: usize = 20;
 const BATCH_JOBS: usize = 500;
 
 /// Every acknowledgement that the clients of one run received.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Ledger {
     /// Jobs whose put was acknowledged.
     pub put: HashSet<Jid>,
@@ -84,6 +84,11 @@ impl Ledger {
     /// Records that the report of a lock holder was refused, which no fault excuses: locks outlast the run.
     pub(crate) fn refused(&mut self, jid: &Jid, refusal: &dyn std::fmt::Display) {
         self.refused.add(format!("{jid} was held and its report was refused: {refusal}"));
+    }
+
+    /// The promises that hold for every later state too: a lock held now may be gone by then.
+    pub(crate) fn lasting(&self) -> Ledger {
+        Ledger { held: HashMap::new(), ..self.clone() }
     }
 
     /// Acknowledged operations: puts, completions and failures.

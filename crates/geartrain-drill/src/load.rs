@@ -104,6 +104,11 @@ impl LoadClients {
         Ok(())
     }
 
+    /// What was acknowledged so far, for the verification of any later state.
+    pub fn acknowledged(&self) -> Ledger {
+        self.shared.state.lock().ledger.lasting()
+    }
+
     /// Stops the clients and returns their ledger.
     pub fn finish(mut self) -> Ledger {
         self.stop();

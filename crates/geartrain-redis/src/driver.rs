@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, BadInput, Call, Clock, Command, Count, METADATA_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal, Release, Reply,
-    ResultStream, Seconds, Software, Subscription, Timestamp, WorkerName,
+    Answer, Backend, BackendError, Backup, BackupTarget, BadInput, Call, Clock, Command, Count,
+    METADATA_BYTES_MAX, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal,
+    Release, Reply, ResultStream, Seconds, Software, Subscription, Timestamp, WorkerName,
 };
 use parking_lot::Mutex;
 use redis::ConnectionAddr;
@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
+use crate::backup::ServerBackup;
 use crate::cancelled::PopCall;
 use crate::clock::SharedClock;
 use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest, receivers};
@@ -190,7 +191,7 @@ impl Shared {
         current.take_if(|(current, _)| *current == number);
     }
 
-    async fn on_runtime<T: Send + 'static>(
+    pub(crate) async fn on_runtime<T: Send + 'static>(
         &self,
         what: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ConnectionError> {
@@ -584,6 +585,13 @@ impl Backend for RedisBackend {
             let stream =
                 self.open_stream(|ready| SubscriberCommand::OpenResultStream { stream_id, ready }).await?;
             Ok(Box::new(stream) as Box<dyn ResultStream>)
+        })
+    }
+
+    fn backup(&self, to: BackupTarget) -> Pending<'_, Box<dyn Backup>> {
+        Box::pin(async move {
+            let begun = ServerBackup::begin(self.shared.clone(), to).await?;
+            Ok(Box::new(begun) as Box<dyn Backup>)
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Backends on Redis, on Valkey, and on a geartrain server.
 
+mod backup;
 mod cancelled;
 mod clock;
 mod connection;

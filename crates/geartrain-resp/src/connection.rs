@@ -20,6 +20,7 @@ use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_ht
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
+use crate::backup::ConnectionBackup;
 use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
 use crate::keys::{self, KeyRead};
@@ -143,6 +144,7 @@ pub(crate) struct Connection<R, W> {
     /// A reply that is encoded piece by piece, and its largest length. Nothing is written between its pieces.
     large: Option<(LargeReply, usize)>,
     parked: ParkedPops,
+    backup: ConnectionBackup,
     out: Output,
     /// Jobs popped for this client, and the output offset at which it learns of them; `u64::MAX` while their
     /// reply is being encoded. Released if the connection ends before.
@@ -198,6 +200,7 @@ where
             ready: VecDeque::new(),
             large: None,
             parked: ParkedPops::default(),
+            backup: ConnectionBackup::default(),
             out: Output::default(),
             unsent_jobs: VecDeque::new(),
             sent_jobs: VecDeque::new(),
@@ -539,7 +542,15 @@ where
             Ok(request) => request,
             Err(error) => return self.out.error(&error),
         };
-        match native::answer(request, &*self.shared.backend, &mut self.parked).await {
+        let backend = &*self.shared.backend;
+        let answered = match request {
+            WireRequest::Backup { directory } => {
+                self.backup.begin(directory, self.session.is_local(), backend).await
+            }
+            WireRequest::BackupNext => self.backup.next().await,
+            request => native::answer(request, backend, &mut self.parked).await,
+        };
+        match answered {
             Ok(reply) => self.out.bulk(reply),
             Err(error) => self.out.error(&backend_error(&error)),
         }

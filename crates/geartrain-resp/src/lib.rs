@@ -4,6 +4,7 @@
 //! and remembered, but a call of one is executed as a call of the API by the
 //! [`Backend`](geartrain_core::Backend).
 
+mod backup;
 mod channels;
 mod connection;
 mod flush;

@@ -92,6 +92,11 @@ impl Session {
         self.admitted.set_authenticated(authenticated || self.shared.options.password.is_none());
     }
 
+    /// Whether the client is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.ip.is_none_or(|ip| ip.to_canonical().is_loopback())
+    }
+
     /// Checks the password, after a delay if wrong ones came from this address.
     pub(crate) async fn is_password(&self, is_right: impl FnOnce() -> bool) -> bool {
         self.shared.auth.attempt(self.ip, is_right).await

@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Limits};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, Pending, Pop, PopReply, QueueName, ResultStream, Seconds,
-    Subscription,
+    Answer, Backend, BackendError, Backup, BackupStep, BackupSummary, BackupTarget, Call, Clock, Pending,
+    Pop, PopReply, QueueName, ResultStream, Seconds, Subscription,
 };
 
-use crate::backup::{self, BackedUp};
+use crate::backup::{StoreBackup, refusal};
 use crate::commit::pipeline::CommitPipeline;
 use crate::data_dir::DataDir;
 use crate::engine_loop::{EngineLoop, Envelope, Message};
@@ -192,24 +192,24 @@ impl StoreBackend {
 
     /// Copies the data directory, while work goes on, into a directory that must be empty or missing. The
     /// copy can be opened like the original. It has all that was acknowledged before the call, and maybe some
-    /// of what comes meanwhile. If the backup fails, nothing is left behind.
-    pub async fn backup(&self, to: &Path) -> Result<BackedUp, OpenError> {
-        let Some(data_dir) = self.data_dir.upgrade() else {
-            let why = "the queue has no data directory, or has been shut down";
-            return Err(OpenError::NothingKept { why });
-        };
-        let (slot, answer) = flume::bounded(1);
-        let to = to.to_owned();
-        // On its own thread, because a backup takes long and must block neither the engine nor the async
-        // caller.
-        std::thread::Builder::new().name("geartrain-backup".into()).spawn(move || {
-            let done = backup::backup(&data_dir, &to);
-            // Before the reply: the caller may want to open the directory again.
-            drop(data_dir);
-            let _ = slot.send(done);
-        })?;
-        let panicked = |_| OpenError::Io(std::io::Error::other("the backup thread panicked and printed why"));
-        answer.recv_async().await.map_err(panicked)?
+    /// of what comes meanwhile. If the backup fails, or the future is dropped, nothing is left behind.
+    pub async fn backup(&self, to: &Path) -> Result<BackupSummary, OpenError> {
+        let mut backup = self.begin_backup(BackupTarget::Directory(to.to_owned())).await?;
+        loop {
+            if let BackupStep::Done(summary) = backup.next_step().await? {
+                return Ok(summary);
+            }
+        }
+    }
+
+    async fn begin_backup(&self, to: BackupTarget) -> Result<StoreBackup, OpenError> {
+        let nothing = |why| OpenError::NothingKept { why };
+        if self.large.is_none() {
+            return Err(nothing("a memory: queue stores nothing on disk"));
+        }
+        let stopped = "the queue has been shut down";
+        let jobs = self.ask(|slot| Message::CountJobs { slot }).await.map_err(|_| nothing(stopped))?;
+        StoreBackup::start(self.data_dir.upgrade().ok_or(nothing(stopped))?, to, jobs)
     }
 
     /// Bytes of payloads in memory that count towards the limit: not those of recurring jobs, and 0 without a
@@ -306,10 +306,21 @@ impl Backend for StoreBackend {
     fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
         Box::pin(self.ask_for(move |slot| Message::OpenResultStream { stream_id, slot }))
     }
+
+    fn backup(&self, to: BackupTarget) -> Pending<'_, Box<dyn Backup>> {
+        Box::pin(async move {
+            let begun = self.begin_backup(to).await.map_err(refusal)?;
+            Ok(Box::new(begun) as Box<dyn Backup>)
+        })
+    }
 }
 
 impl Drop for StoreBackend {
     fn drop(&mut self) {
+        self.data_dir
+            .upgrade()
+            .iter()
+            .for_each(|data_dir| data_dir.backup_gate.cancel("the queue is closed"));
         // First, so that nothing is written any more when the directory is unlocked.
         self.large = None;
         if !self.shutdown.has_ended.load(Ordering::SeqCst) {

@@ -12,8 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
+use crate::backup::BackupGate;
 use crate::wal::{
     BackgroundTask, Disk, DiskFile, Position, SYNC_CHUNK_BYTES, read_or_zero, read_u64, write_synced,
 };
@@ -32,11 +31,8 @@ const BUFFER_BYTES: usize = BUFFERED_BYTES_MAX + (4 << 20);
 #[derive(Clone)]
 pub(crate) struct Checkpoints {
     pub(crate) disk: Arc<dyn Disk>,
-    backup_gate: BackupGate,
+    pub(crate) backup_gate: Arc<BackupGate>,
 }
-
-/// Held by a backup, and by tasks that remove files: no file is removed during a backup.
-pub(crate) type BackupGate = Arc<Mutex<()>>;
 
 /// A checkpoint that is being written.
 pub(crate) struct CheckpointWriter {
@@ -75,13 +71,8 @@ pub(crate) fn position_in(name: &str) -> Option<Position> {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(disk: Arc<dyn Disk>, backup_gate: BackupGate) -> Checkpoints {
+    pub(crate) fn new(disk: Arc<dyn Disk>, backup_gate: Arc<BackupGate>) -> Checkpoints {
         Checkpoints { disk, backup_gate }
-    }
-
-    /// Keeps a backup from starting while the guard is held; `None` if one is running.
-    pub(crate) fn no_backup(&self) -> Option<MutexGuard<'_, ()>> {
-        self.backup_gate.try_lock()
     }
 
     /// Begins a checkpoint that stands for all of the log before a position.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::checkpoint::BackupGate;
+use crate::backup::BackupGate;
 use crate::recovery::OpenError;
 use crate::spill::large::LargePayloads;
 use crate::wal::Disk;
@@ -14,7 +14,7 @@ use crate::wal::Disk;
 /// A data directory in use.
 pub(crate) struct DataDir {
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) backup_gate: BackupGate,
+    pub(crate) backup_gate: Arc<BackupGate>,
     /// Bytes of payloads in memory.
     pub(crate) payload_bytes: Arc<AtomicU64>,
     pub(crate) large: Arc<LargePayloads>,
@@ -25,7 +25,7 @@ pub(crate) struct DataDir {
 impl DataDir {
     pub(crate) fn new(disk: Arc<dyn Disk>, own_file_bytes_min: usize, lock: Option<DirLock>) -> DataDir {
         let large = Arc::new(LargePayloads::new(disk.clone(), own_file_bytes_min));
-        let (backup_gate, payload_bytes) = (BackupGate::default(), Arc::default());
+        let (backup_gate, payload_bytes) = (Arc::default(), Arc::default());
         DataDir { disk, backup_gate, payload_bytes, large, _lock: lock }
     }
 }
@@ -85,7 +85,7 @@ fn lock_path(directory: &Path) -> PathBuf {
 
 /// Locks the directory's own descriptor; `None` where the file system cannot (NFS locks only what is open for
 /// writing). Then the lock file must do.
-fn lock_directory(directory: &Path) -> Result<Option<File>, OpenError> {
+pub(crate) fn lock_directory(directory: &Path) -> Result<Option<File>, OpenError> {
     match locked(File::open(directory)?) {
         Ok(locked) => Ok(Some(locked)),
         Err(OpenError::Io(error)) => {

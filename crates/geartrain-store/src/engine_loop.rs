@@ -55,6 +55,10 @@ pub(crate) enum Message {
         stream_id: u64,
         slot: RefusableSlot<Box<dyn ResultStream>>,
     },
+    /// Counts the jobs.
+    CountJobs {
+        slot: Slot<u64>,
+    },
     /// The reliable consumer has stored the events up to this position.
     AckEvents {
         position: u64,
@@ -378,6 +382,7 @@ impl EngineLoop {
                 // Later items are for the new stream, so they go out after it is open.
                 self.commit();
             }
+            Message::CountJobs { slot } => drop(slot.send(Ok(self.engine.job_count()))),
             Message::AckEvents { position } => self.engine.ack_events(position),
             Message::ClockJumped => self.serve_queues(self.clock.now(), self.parked.queues()),
             // What there is to do is found without the message.
@@ -785,6 +790,7 @@ fn refuse(messages: Vec<Message>, failure: &StoreError) {
             Message::AwaitReady { slot, .. } => drop(slot.send(Err(failure.clone()))),
             Message::Subscribe { slot, .. } => drop(slot.send(Err(failure.clone()))),
             Message::OpenResultStream { slot, .. } => drop(slot.send(Err(failure.clone()))),
+            Message::CountJobs { slot } => drop(slot.send(Err(failure.clone()))),
             Message::AckEvents { .. }
             | Message::ClockJumped
             | Message::Wake

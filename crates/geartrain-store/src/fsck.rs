@@ -8,7 +8,7 @@ use geartrain_core::{Clock, Jid, SpillLocation, SystemClock};
 use crate::checkpoint::{Checkpoint, position_in};
 use crate::recovery::{OpenError, Recovered, Store};
 use crate::spill::files::{self, PayloadReader, UnreadablePayload};
-use crate::wal::{Extent, TornTail};
+use crate::wal::{Extent, TornTail, segment_number};
 
 /// The contents of a data directory that is sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,6 +38,16 @@ pub struct Report {
 /// and that every index agrees with the jobs. Nothing in it is changed.
 pub fn check(directory: &Path) -> Result<Report, OpenError> {
     Store::read_only(directory, Limits::default())?.check()
+}
+
+/// Verifies a copy of a data directory, such as a backup, like [`check`]. Takes no lock, so that a copy on a
+/// file system that is mounted for reading only can be verified; no process may use the copy meanwhile.
+pub fn check_copy(directory: &Path) -> Result<Report, OpenError> {
+    let store = Store::read_only_copy(directory, Limits::default())?;
+    if !store.disk().list()?.iter().any(|(name, _)| segment_number(name).is_some()) {
+        return Err(OpenError::NoLog { directory: directory.to_owned() });
+    }
+    store.check()
 }
 
 impl Store {

@@ -8,6 +8,7 @@ mod backend;
 mod backup;
 mod checkpoint;
 mod commit;
+mod copy_target;
 mod data_dir;
 mod engine_loop;
 mod error;
@@ -28,8 +29,7 @@ mod subscribers;
 pub mod wal;
 
 pub use backend::StoreBackend;
-pub use backup::BackedUp;
-pub use fsck::{Report, check};
+pub use fsck::{Report, check, check_copy};
 pub use lockstep::{Lockstep, Sent};
 pub use memory::{memory_limit, memory_limit_of};
 pub use options::{StoreOptions, SyncMode};

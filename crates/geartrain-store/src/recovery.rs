@@ -59,6 +59,27 @@ pub enum OpenError {
         /// The target directory.
         directory: PathBuf,
     },
+    /// The target directory of a copy is a file system of its own, or the root directory.
+    #[error("{} is a file system of its own: name a new directory in it", .directory.display())]
+    MountPoint {
+        /// The target directory.
+        directory: PathBuf,
+    },
+    /// The directory has no log.
+    #[error("{} has no log, so it is neither a data directory nor a complete copy of one", .directory.display())]
+    NoLog {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A directory has one backup at a time.
+    #[error("another backup of this queue is running: wait until it has ended")]
+    BackupRunning,
+    /// The backup was cancelled.
+    #[error("the backup was cancelled: {why}")]
+    BackupCancelled {
+        /// Why.
+        why: &'static str,
+    },
     /// There is no data to copy.
     #[error("there is nothing to copy: {why}")]
     NothingKept {
@@ -74,7 +95,13 @@ impl OpenError {
             OpenError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
             OpenError::Wal(error) => error.is_damage(),
             OpenError::Unsound { .. } | OpenError::Damaged { .. } | OpenError::Payload { .. } => true,
-            OpenError::InUse | OpenError::NotEmpty { .. } | OpenError::NothingKept { .. } => false,
+            OpenError::InUse
+            | OpenError::NotEmpty { .. }
+            | OpenError::MountPoint { .. }
+            | OpenError::NoLog { .. }
+            | OpenError::BackupRunning
+            | OpenError::BackupCancelled { .. }
+            | OpenError::NothingKept { .. } => false,
         }
     }
 }
@@ -127,6 +154,12 @@ impl Store {
         let lock = DirLock::read_only(directory)?;
         let disk = Arc::new(RealDisk::read_only(directory)?);
         Ok(Store::new(disk, StoreOptions::default(), limits, Some(lock)))
+    }
+
+    /// Opens an existing directory for reading only, without a lock: a copy that no process uses.
+    pub(crate) fn read_only_copy(directory: &Path, limits: Limits) -> Result<Store, OpenError> {
+        let disk = Arc::new(RealDisk::read_only(directory)?);
+        Ok(Store::new(disk, StoreOptions::default(), limits, None))
     }
 
     /// Uses any disk. The caller makes sure that no other store uses it.
@@ -245,7 +278,8 @@ impl Store {
             }
         }
         // A backup may be copying the files, if this recovery follows a failure of the running store.
-        let no_backup = self.data_dir.backup_gate.try_lock();
+        let gate = &self.data_dir.backup_gate;
+        let no_backup = gate.try_remove().filter(|_| !gate.has_pinned());
         let referenced: BTreeSet<u64> = engine.payload_files().collect();
         for (file, bytes) in found {
             // Written for a batch that the engine has not executed yet.
@@ -386,7 +420,7 @@ impl Store {
             tracing::warn!(file, %error, "opened without a damaged checkpoint; nothing is lost");
         }
         // A running backup fails by itself, and the next opening removes them.
-        if let Some(_no_backup) = self.data_dir.backup_gate.try_lock() {
+        if let Some(_no_backup) = self.data_dir.backup_gate.try_remove() {
             let disk = self.disk();
             damaged.iter().try_for_each(|(file, _)| disk.remove(file))?;
             disk.sync_directory()?;

@@ -5,6 +5,7 @@
 //! as the log between the two can be read. If not, the good parts of the damaged one are restored, and the
 //! log is applied to them except for changes to jobs that are lost.
 
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,13 +13,15 @@ use std::sync::Arc;
 use geartrain_core::engine::{Delta, Effects, Engine, Limits, Placeholders, RowId};
 use geartrain_core::{Clock, Jid};
 
-use crate::backup::{Target, copy_file};
-use crate::checkpoint::{BackupGate, Checkpoints, GoodParts, position_in};
-use crate::fsck::{Report, check};
+use crate::checkpoint::{Checkpoints, GoodParts, position_in};
+use crate::copy_target::{CopyTarget, DirectoryTarget, FileReader};
+use crate::fsck::{Report, check_copy};
 use crate::options::StoreOptions;
 use crate::recovery::{OpenError, Store};
 use crate::spill::files;
-use crate::wal::{self, CopiedWal, Disk, Position, RealDisk, TornTail, WalError, random_u64, read_or_zero};
+use crate::wal::{
+    self, CopiedWal, Disk, DiskFile, Position, RealDisk, TornTail, WalError, random_u64, read_or_zero,
+};
 use geartrain_core::SystemClock;
 
 /// Jobs per part of the checkpoint that is written.
@@ -66,29 +69,29 @@ impl Salvaged {
 /// The original is only read. If nothing can be saved that is an error, and nothing is left behind.
 pub fn salvage(directory: &Path, out: &Path) -> Result<Salvaged, OpenError> {
     let store = Store::read_only(directory, Limits::default())?;
-    let target = Target::new(out)?;
+    let mut target = DirectoryTarget::new(out)?;
     let mut salvaged = Salvaged::default();
     match choose(&store, &mut salvaged.checkpoints)? {
         Base::Checkpoint { name, bytes, position } => {
-            copy_file(&*store.disk(), &target.disk, &name, bytes)?;
-            copy_wal(&store, &target, position, &mut salvaged, &mut decode)?;
+            target.add(&name, bytes, &mut FileReader::new(&*store.disk(), &name)?)?;
+            copy_wal(&store, &mut target, position, &mut salvaged, &mut decode)?;
         }
         Base::Wal => {
-            copy_wal(&store, &target, wal::BEGINNING, &mut salvaged, &mut decode)?;
+            copy_wal(&store, &mut target, wal::BEGINNING, &mut salvaged, &mut decode)?;
             if salvaged.batches == 0 && salvaged.damage.is_some() {
                 let why = "no checkpoint can be read, and the log cannot be read from its beginning";
                 return Err(OpenError::NothingKept { why });
             }
         }
-        Base::Parts { parts, position } => rebuild(&store, &target, &parts, position, &mut salvaged)?,
+        Base::Parts { parts, position } => rebuild(&store, &mut target, &parts, position, &mut salvaged)?,
     }
     let disk = store.disk();
     for (file, bytes) in files::files_on(&*disk)? {
-        copy_or_zero(&*disk, &target.disk, &files::name_of(file), bytes)?;
+        copy_or_zero(&*disk, &mut target, &files::name_of(file), bytes)?;
     }
-    let copy = Arc::new(RealDisk::new(out)?);
+    let copy = Arc::new(RealDisk::new(target.partial())?);
     salvaged.jobs = Store::on(copy, StoreOptions::default(), Limits::default()).abandon_unreadable()?;
-    salvaged.saved = check(out)?;
+    salvaged.saved = check_copy(target.partial())?;
     target.keep()?;
     Ok(salvaged)
 }
@@ -185,15 +188,16 @@ fn reach(disk: &dyn Disk, from: Position) -> Result<Position, OpenError> {
 /// Copies the log from a position on, as far as `take` accepts its batches.
 fn copy_wal(
     store: &Store,
-    target: &Target,
+    target: &mut DirectoryTarget,
     first: Position,
     salvaged: &mut Salvaged,
     take: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Position, OpenError> {
-    let copied = wal::copy(&*store.disk(), &target.disk, first, &mut |position, body| {
+    let copied = wal::copy(&*store.disk(), target, first, &mut |position, body| {
         take(body).map_err(|why| WalError::damaged(position.segment, position.offset, why))
     })?;
-    let CopiedWal { batches, damage, end, torn_tail, left_batches, left_bytes, .. } = copied;
+    let CopiedWal { batches, damage, end, manifest, torn_tail, left_batches, left_bytes, .. } = copied;
+    target.add(wal::MANIFEST, manifest.len() as u64, &mut &manifest[..])?;
     (salvaged.batches, salvaged.damage, salvaged.torn_tail) = (batches, damage, torn_tail);
     (salvaged.left_batches, salvaged.left_bytes) = (left_batches, left_bytes);
     Ok(end)
@@ -210,7 +214,7 @@ fn decode(mut body: &[u8]) -> Result<(), String> {
 /// Restores the good parts of a checkpoint, applies the log to them, and writes the result as a checkpoint.
 fn rebuild(
     store: &Store,
-    target: &Target,
+    target: &mut DirectoryTarget,
     parts: &GoodParts,
     position: Position,
     salvaged: &mut Salvaged,
@@ -237,7 +241,7 @@ fn rebuild(
     };
     salvaged.lost_bytes = parts.lost_bytes();
     (salvaged.nameless_jobs, salvaged.left_changes) = (lost, left_changes);
-    write_checkpoint(Arc::new(RealDisk::new(target.path())?), end, engine)
+    write_checkpoint(Arc::new(RealDisk::new(target.partial())?), end, engine)
 }
 
 /// Applies changes to the restored parts. Returns the engine, the number of lost jobs, and the number of
@@ -272,7 +276,7 @@ fn apply(parts: &GoodParts, bodies: &[Vec<u8>]) -> Result<(Engine, u64, u64), Op
 
 /// Writes a checkpoint of an engine that stands for all of the log before a position.
 fn write_checkpoint(disk: Arc<dyn Disk>, position: Position, mut engine: Engine) -> Result<(), OpenError> {
-    let checkpoints = Checkpoints::new(disk, BackupGate::default());
+    let checkpoints = Checkpoints::new(disk, Arc::default());
     let mut committer = checkpoints.begin(position)?;
     let mut part = Vec::new();
     engine.begin_snapshot(&mut part);
@@ -287,14 +291,19 @@ fn write_checkpoint(disk: Arc<dyn Disk>, position: Position, mut engine: Engine)
 }
 
 /// Copies a file, with zeroes where it cannot be read.
-fn copy_or_zero(from: &dyn Disk, to: &dyn Disk, name: &str, bytes: u64) -> std::io::Result<()> {
-    const CHUNK_BYTES: usize = 1 << 20;
-    let (from, to) = (from.open(name)?, to.create(name)?);
-    let mut buffer = vec![0; CHUNK_BYTES];
-    for offset in (0..bytes).step_by(CHUNK_BYTES) {
-        let chunk = &mut buffer[..(bytes - offset).min(CHUNK_BYTES as u64) as usize];
-        read_or_zero(&*from, offset, chunk);
-        to.write_at(chunk, offset)?;
+fn copy_or_zero(from: &dyn Disk, to: &mut DirectoryTarget, name: &str, bytes: u64) -> std::io::Result<()> {
+    to.add(name, bytes, &mut ReadOrZero { file: from.open(name)?, offset: 0 })
+}
+
+struct ReadOrZero {
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+}
+
+impl Read for ReadOrZero {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        read_or_zero(&*self.file, self.offset, buffer);
+        self.offset += buffer.len() as u64;
+        Ok(buffer.len())
     }
-    to.sync_data()
 }

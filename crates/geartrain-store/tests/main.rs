@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod backup;
 mod cancellation;
 mod checkpoints;
 mod conformance;

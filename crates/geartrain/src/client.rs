@@ -1,20 +1,20 @@
 //! The client: one method per everyday operation, and [`Client::run`] for the others.
 
-#[cfg(feature = "embedded")]
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "embedded")]
-use geartrain_store::{BackedUp, OpenError, StoreBackend};
+use geartrain_store::StoreBackend;
 
 use crate::random;
 #[cfg(feature = "socket")]
 use crate::socket::SocketServer;
 use crate::{
-    Answer, Awaited, Backend, Call, Cancel, Complete, CompleteReply, Ended, Error, Fail, Get, Group,
-    Heartbeat, Jid, Job, Next, Operation, Payload, Pop, PopReply, Popped, Put, PutRequest, QueueCounts,
-    QueueName, Queues, ResultStream, Retry, Subscription, Timestamp, WorkerName,
+    Answer, Awaited, Backend, Backup, BackupStep, BackupSummary, BackupTarget, Call, Cancel, Complete,
+    CompleteReply, Ended, Error, Fail, Get, Group, Heartbeat, Jid, Job, Next, Operation, Payload, Pop,
+    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, ResultStream, Retry, Subscription,
+    Timestamp, WorkerName,
 };
 
 /// A connection to a queue. Clones share it.
@@ -71,8 +71,10 @@ impl Client {
         &self.backend
     }
 
-    /// Copies an `embedded:` queue into a directory, which must be empty or missing, while work goes on. The
-    /// copy opens like the original and has everything that was acknowledged before the call.
+    /// Copies a queue into a directory, which must be empty or missing, while work goes on: an `embedded:`
+    /// queue, or that of a geartrain server on this machine, which writes the directory itself. The copy
+    /// opens like the original and has everything that was acknowledged before the call. Dropping the future
+    /// cancels the backup, and nothing is left behind.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -80,7 +82,8 @@ impl Client {
     /// # let (data, copy) = (root.join("data"), root.join("copy"));
     /// let client = geartrain::connect(&format!("embedded:{}", data.display())).await?;
     /// let jid = client.put("mail", "welcome", "{}").await?;
-    /// client.backup(&copy).await?;
+    /// let summary = client.backup(&copy).await?;
+    /// assert_eq!(summary.jobs, 1);
     ///
     /// let other = geartrain::connect(&format!("embedded:{}", copy.display())).await?;
     /// assert!(other.get(&jid).await?.is_some());
@@ -88,11 +91,43 @@ impl Client {
     /// # std::fs::remove_dir_all(root)?;
     /// # Ok(()) }) }
     /// ```
-    #[cfg(feature = "embedded")]
-    pub async fn backup(&self, to: &Path) -> Result<BackedUp, Error> {
-        let why = "only the process that owns an embedded: directory can copy it, and this one does not";
-        let store = self.store.as_ref().ok_or(Error::Backup(OpenError::NothingKept { why }))?;
-        store.backup(to).await.map_err(Error::Backup)
+    pub async fn backup(&self, to: &Path) -> Result<BackupSummary, Error> {
+        let mut backup = self.begin_backup(BackupTarget::Directory(to.to_owned())).await?;
+        loop {
+            if let BackupStep::Done(summary) = backup.next().await? {
+                return Ok(summary);
+            }
+        }
+    }
+
+    /// Begins a backup, into a directory or as a tar archive, whose steps the caller takes one by one.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// # let data = std::env::temp_dir().join(format!("geartrain-archive-doc-{}", std::process::id()));
+    /// use geartrain::{BackupStep, BackupTarget};
+    /// let client = geartrain::connect(&format!("embedded:{}", data.display())).await?;
+    /// let (mut backup, mut archive) = (client.begin_backup(BackupTarget::Archive).await?, Vec::new());
+    /// loop {
+    ///     match backup.next().await? {
+    ///         BackupStep::Chunk(chunk) => archive.extend(chunk), // or to a file
+    ///         BackupStep::Done(_) => break,
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # drop((backup, client));
+    /// # std::fs::remove_dir_all(data)?;
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn begin_backup(&self, to: BackupTarget) -> Result<Box<dyn Backup>, Error> {
+        let to = match to {
+            // A server has another working directory.
+            BackupTarget::Directory(path) => {
+                BackupTarget::Directory(std::path::absolute(&path).unwrap_or(path))
+            }
+            archive => archive,
+        };
+        Ok(self.backend.backup(to).await?)
     }
 
     /// Runs any operation.

@@ -50,7 +50,7 @@ pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, R
 #[cfg(feature = "redis")]
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 #[cfg(feature = "embedded")]
-pub use geartrain_store::{BackedUp, OpenError, Report, Salvaged, SyncMode, check, salvage};
+pub use geartrain_store::{OpenError, Report, Salvaged, SyncMode, check, check_copy, salvage};
 pub use put::PutRequest;
 pub use wait::{Awaited, Ended, WaitError};
 
@@ -139,10 +139,6 @@ pub enum Error {
         #[source]
         source: BackendError,
     },
-    /// The backup failed.
-    #[cfg(feature = "embedded")]
-    #[error("cannot make a backup")]
-    Backup(#[source] OpenError),
     /// The URL names no backend.
     #[error("{url:?} is not the URL of a queue: {why}")]
     Url {

@@ -1,54 +1,76 @@
 //! Maintenance of a data directory: check, salvage and backup.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use geartrain::{Report, Salvaged, Target};
+use geartrain::{Backup, BackupStep, BackupSummary, BackupTarget, Error, Report, Salvaged, Target};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::Done;
+use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, clean, count, size, table};
 use clap::Args;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  geartrain --url embedded:./geartrain-data backup /mnt/backup/2026-04-01
+#[command(after_help = "Examples:
+  geartrain backup /mnt/backup/2026-04-01
+  geartrain --url redis://queue.example.org backup - > queue.tar
+  geartrain check --copy /mnt/backup/2026-04-01
 
-The copy is a queue like the original: open it with --url embedded:DIR.
-While another process has the directory open, only that process can back it up.")]
+A server writes DIR itself, on its machine, so DIR is for clients on that machine.
+The copy is a queue like the original: open it with --url embedded:DIR. Unpack an
+archive with `mkdir -m 700 DIR && tar -xf queue.tar -C DIR`.")]
 pub(crate) struct BackupArgs {
-    /// Where to write the copy: an empty or new directory
+    /// Where to write the copy: an empty or new directory, or - for a tar archive on standard output
     #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    target: PathBuf,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   geartrain check --url embedded:./geartrain-data
+  geartrain check --copy /mnt/backup/2026-04-01
   geartrain --url embedded:./geartrain-data check --salvage ./saved
 
 No other process may have the directory open. Nothing in it is changed.
 If it is damaged the exit code is 1, and the error says where.")]
 pub(crate) struct CheckArgs {
+    /// Check this copy of a data directory instead, such as a backup, without locking it
+    #[arg(long, value_name = "DIR", conflicts_with = "salvage")]
+    copy: Option<PathBuf>,
     /// Write what can be recovered into this directory, which must be empty or new
     #[arg(long, value_name = "OUT")]
     salvage: Option<PathBuf>,
 }
 
 pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
+    if let Some(copy) = args.copy {
+        if copy.is_file() {
+            let name = copy.display();
+            return Err(Failure::Usage(format!(
+                "{name} is a file: unpack an archive first, with `mkdir -m 700 DIR && tar -xf {name} -C DIR`"
+            )));
+        }
+        let report = geartrain::check_copy(&copy)?;
+        return print_checked(&report, &copy, out);
+    }
     let directory = directory_of(url)?;
     if let Some(to) = args.salvage {
         let salvaged = geartrain::salvage(&directory, &to)?;
         return print_salvaged(&salvaged, &to.display().to_string(), out);
     }
-    let report = geartrain::check(&directory)?;
+    print_checked(&geartrain::check(&directory)?, &directory, out)
+}
+
+fn print_checked(report: &Report, directory: &Path, out: &mut Output<'_>) -> Done {
     let name = directory.display().to_string();
-    let mut view = view(&report);
+    let mut view = view(report);
     view["directory"] = name.clone().into();
     Ok(out.show(&view, |out| {
         writeln!(out, "{} is not damaged\n", clean(&name))?;
-        table(out, ["FOUND", "AMOUNT"], &rows(&report))?;
+        table(out, ["FOUND", "AMOUNT"], &rows(report))?;
         for checkpoint in &report.damaged_checkpoints {
             writeln!(
                 out,
@@ -64,25 +86,95 @@ pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
 }
 
 pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) -> Done {
-    let directory = directory_of(url)?;
-    // Opening a missing directory would create an empty queue, and back that up.
-    if !directory.is_dir() {
-        let why =
-            format!("there is no directory {}; name the queue with --url embedded:DIR", directory.display());
-        return Err(Failure::Unreachable(why));
+    match Target::of(url)? {
+        // Opening a missing directory would create an empty queue, and back that up.
+        Target::Directory { directory, .. } if !directory.is_dir() => {
+            let name = directory.display();
+            return Err(Failure::Unreachable(format!(
+                "there is no directory {name}; name the queue with --url embedded:DIR"
+            )));
+        }
+        Target::Directory { .. } | Target::Redis(_) => {}
+        _ => {
+            return Err(Failure::Usage(format!(
+                "{url:?} stores nothing that can be backed up; give --url embedded:DIR, or the URL of a server"
+            )));
+        }
     }
-    let copied = geartrain::connect(url).await?.backup(&args.directory).await?;
-    let to = args.directory.display().to_string();
-    let view = json!({
-        "directory": to,
-        "checkpoint_bytes": copied.checkpoint_bytes,
-        "log_segments": copied.log_segments,
-        "log_bytes": copied.log_bytes,
-        "payload_files": copied.payload_files,
-        "payload_file_bytes": copied.payload_file_bytes,
-    });
-    let bytes = size(copied.checkpoint_bytes + copied.log_bytes + copied.payload_file_bytes);
-    Ok(out.line(&view, format!("backed up {bytes} to {to}"))?)
+    if args.target == Path::new("-") {
+        return archive(url, out).await;
+    }
+    let client = geartrain::connect(url).await?;
+    let backup = client.begin_backup(BackupTarget::Directory(args.target)).await?;
+    let summary = finish(backup, |_| Ok(())).await?;
+    let to = summary.directory.as_deref().unwrap_or_default();
+    let text = format!("{} to {to} in {}", backed_up(&summary), duration::format(summary.seconds));
+    Ok(out.line(&summary_view(&summary), text)?)
+}
+
+/// Writes an archive to standard output. What is said about it goes to standard error.
+async fn archive(url: &str, out: &mut Output<'_>) -> Done {
+    let Some(raw) = &mut out.raw else {
+        let why = "standard output is a terminal: redirect it, as in `geartrain backup - > queue.tar`";
+        return Err(Failure::Usage(why.to_owned()));
+    };
+    let incomplete = |error| Failure::Unreachable(format!("the archive cannot be written: {error}"));
+    // A backup ends with its client.
+    let client = geartrain::connect(url).await?;
+    let backup = client.begin_backup(BackupTarget::Archive).await?;
+    let summary = finish(backup, |chunk| raw.write_all(chunk).map_err(incomplete)).await?;
+    raw.flush().map_err(incomplete)?;
+    if out.json {
+        serde_json::to_writer(&mut *out.err, &summary_view(&summary)).map_err(std::io::Error::from)?;
+        return Ok(writeln!(out.err)?);
+    }
+    let text = format!("{} in {}", backed_up(&summary), duration::format(summary.seconds));
+    Ok(out.remark(text)?)
+}
+
+/// Takes all steps of a backup, and shows its progress on standard error if that is a terminal.
+async fn finish(
+    mut backup: Box<dyn Backup>,
+    mut write: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<BackupSummary, Failure> {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
+    {
+        bar.set_style(style);
+    }
+    let summary = loop {
+        match backup.next().await.map_err(Error::from)? {
+            BackupStep::Copied { bytes, bytes_expected } => {
+                bar.set_length(bytes_expected.max(bytes));
+                bar.set_position(bytes);
+            }
+            BackupStep::Chunk(chunk) => write(&chunk)?,
+            BackupStep::Done(summary) => break summary,
+            _ => {}
+        }
+    };
+    bar.finish_and_clear();
+    Ok(summary)
+}
+
+fn backed_up(summary: &BackupSummary) -> String {
+    format!("backed up {} with {}", size(summary.bytes()), count(summary.jobs, "job"))
+}
+
+fn summary_view(summary: &BackupSummary) -> Value {
+    json!({
+        "directory": summary.directory,
+        "bytes": summary.bytes(),
+        "jobs": summary.jobs,
+        "position": { "segment": summary.log_segment, "offset": summary.log_offset },
+        "seconds": summary.seconds,
+        "checkpoint_bytes": summary.checkpoint_bytes,
+        "log_segments": summary.log_segments,
+        "log_bytes": summary.log_bytes,
+        "payload_files": summary.payload_files,
+        "payload_file_bytes": summary.payload_file_bytes,
+    })
 }
 
 /// The data directory that a URL names. Other queues have none.

@@ -70,7 +70,10 @@ fn spawn(
             shell
         }
     };
-    command.args(["server", "--json", "--data"]).arg(scratch.path().join("data"));
+    command.args(["server", "--json"]);
+    if !arguments.iter().any(|argument| argument == "--store") {
+        command.arg("--data").arg(scratch.path().join("data"));
+    }
     if !arguments.iter().any(|argument| argument == "--log") {
         command.args(["--log", "error"]);
     }

@@ -369,6 +369,11 @@ impl Engine {
         self.state.check()
     }
 
+    /// The number of jobs, in all states.
+    pub fn job_count(&self) -> u64 {
+        self.state.job_count()
+    }
+
     /// Counts jobs, queues and names.
     pub fn memory_report(&self) -> MemoryReport {
         self.state.memory_report()

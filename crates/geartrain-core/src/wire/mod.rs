@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
-    Answer, Call, Count, Event, Jid, Payload, Pop, PopReply, QlessState, QueueName, Refusal, Seconds,
-    StreamMessage, Timestamp, Token, UniqueKey,
+    Answer, BackupStep, Call, Count, Event, Jid, Payload, Pop, PopReply, QlessState, QueueName, Refusal,
+    Seconds, StreamMessage, Timestamp, Token, UniqueKey,
 };
 
 /// The version of the format.
@@ -69,6 +69,14 @@ pub enum Request {
         /// How many events at most.
         count: Count,
     },
+    /// Begins a backup, which ends with the connection. Answered with [`BackupReply`]. A Redis makes none.
+    Backup {
+        /// The absolute path of the directory to write, on the server's machine; if not given, the archive
+        /// goes to the caller.
+        directory: Option<String>,
+    },
+    /// Waits for the next step of the backup that this connection began. Answered with [`BackupReply`].
+    BackupNext,
 }
 
 /// A parked pop: a worker that waits for a job.
@@ -117,6 +125,32 @@ pub enum ParkedPopNotice {
 
 /// The reply to [`Request::Since`]: events with their positions.
 pub type EventsReply = Result<Vec<(u64, Event)>, Refusal>;
+
+/// The reply to [`Request::Backup`] and [`Request::BackupNext`]: the next step. A chunk is binary, all other
+/// steps are like any other message.
+pub type BackupReply = Result<BackupStep, Refusal>;
+
+/// MessagePack's mark of binary data with a length of four bytes.
+const BIN32: u8 = 0xc6;
+
+impl Message for BackupReply {
+    fn encode_message(&self) -> Vec<u8> {
+        let Ok(BackupStep::Chunk(chunk)) = self else { return encode_value(self) };
+        let mut bytes = Vec::with_capacity(5 + chunk.len());
+        bytes.push(BIN32);
+        bytes.extend((chunk.len() as u32).to_be_bytes());
+        bytes.extend(chunk);
+        bytes
+    }
+
+    fn decode_message(bytes: &[u8]) -> Result<BackupReply, DecodeError> {
+        let [BIN32, rest @ ..] = bytes else { return decode_value(bytes) };
+        let cut_off = || DecodeError("the chunk is cut off".into());
+        let (length, chunk) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
+        let chunk = chunk.get(..u32::from_be_bytes(*length) as usize).ok_or_else(cut_off)?;
+        Ok(Ok(BackupStep::Chunk(chunk.to_vec())))
+    }
+}
 
 /// A message with new events: the number of messages on Qless's channels that follow for them, and the events
 /// with their positions.
@@ -324,12 +358,42 @@ impl<'de> Deserialize<'de> for Jid {
 mod tests {
     use super::*;
     use crate::{
-        Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put, PutOptions, QueueName,
-        Reply, StreamItem,
+        BackupSummary, Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put,
+        PutOptions, QueueName, Reply, StreamItem,
     };
 
     fn jid() -> Jid {
         Jid::new("j1").unwrap()
+    }
+
+    #[test]
+    fn every_step_of_a_backup_arrives_as_it_was_sent() {
+        let summary = BackupSummary {
+            directory: Some("/copy".into()),
+            jobs: 3,
+            seconds: 0.5,
+            ..BackupSummary::default()
+        };
+        for reply in [
+            Ok(BackupStep::Copied { bytes: 1, bytes_expected: 2 }),
+            Ok(BackupStep::Chunk(vec![])),
+            Ok(BackupStep::Chunk((0..=255).collect())),
+            Ok(BackupStep::Done(summary)),
+            Err(Refusal::Backup { why: "no".into() }),
+        ] {
+            let bytes = encode(&reply);
+            assert_eq!(decode::<BackupReply>(&bytes).unwrap(), reply);
+            for end in 0..bytes.len() {
+                assert!(decode::<BackupReply>(&bytes[..end]).is_err(), "{end} of {reply:?}");
+            }
+        }
+        for request in [
+            Request::Backup { directory: Some("/copy".into()) },
+            Request::Backup { directory: None },
+            Request::BackupNext,
+        ] {
+            assert_eq!(Request::decode(&request.encode()).unwrap(), request);
+        }
     }
 
     #[test]

@@ -101,8 +101,12 @@ enum CheckpointState {
 }
 
 enum InstallOutcome {
-    /// Installed at this position; these segments were released.
-    Installed(Position, ReleasedSegments),
+    Installed {
+        position: Position,
+        released: ReleasedSegments,
+        /// Payload files that only the previous checkpoint referred to.
+        removed: Vec<u64>,
+    },
     /// A backup is copying files that the checkpoint would release.
     Postponed(CheckpointWriter),
 }
@@ -216,12 +220,13 @@ impl Committer {
         let (to_remove, checkpoints) = (std::mem::take(&mut self.released_files), self.checkpoints.clone());
         self.removal = Some(BackgroundTask::new(&*self.checkpoints.disk, move || {
             // A backup may be about to copy them.
-            let Some(_no_backup) = checkpoints.no_backup() else { return to_remove };
+            let Some(_no_backup) = checkpoints.backup_gate.try_remove() else { return to_remove };
+            let (to_remove, pinned) = checkpoints.backup_gate.split_pinned(to_remove);
             for file in to_remove {
                 // A file that cannot be removed is found when the directory is opened.
                 let _ = files::remove_if_there(&*checkpoints.disk, file);
             }
-            Vec::new()
+            pinned
         }));
     }
 
@@ -273,6 +278,9 @@ impl Committer {
     }
 
     fn fail(&mut self, failure: StoreError) {
+        if failure.is_full() {
+            self.cancel_backup();
+        }
         // Only the first failure is the cause.
         let _ = self.failure.set(failure);
         self.close_result_streams();
@@ -354,7 +362,8 @@ impl Committer {
     /// Checkpoint install: installs a complete checkpoint by a background task and releases the segments and
     /// files it replaces. Postponed while a backup runs.
     fn install_checkpoint(&mut self) -> io::Result<()> {
-        if !matches!(self.checkpoint, CheckpointState::Sealed(_)) || self.checkpoints.no_backup().is_none() {
+        let gate = &self.checkpoints.backup_gate;
+        if !matches!(self.checkpoint, CheckpointState::Sealed(_)) || gate.try_remove().is_none() {
             return Ok(());
         }
         let sealed = std::mem::replace(&mut self.checkpoint, CheckpointState::Idle);
@@ -370,13 +379,16 @@ impl Committer {
         let wal_bytes_at_start = self.wal.used_bytes();
         let task = BackgroundTask::new(&*self.checkpoints.disk, move || {
             // Held until all is done. A backup may have begun since the check above.
-            let Some(_no_backup) = checkpoints.no_backup() else {
+            let Some(_no_backup) = checkpoints.backup_gate.try_remove() else {
                 return Ok(InstallOutcome::Postponed(writer));
             };
             let position = writer.position;
             checkpoints.install(writer, previous)?;
-            files::remove(&*checkpoints.disk, &leaving).map_err(io::Error::other)?;
-            Ok(InstallOutcome::Installed(position, release.run(&*checkpoints.disk)))
+            // Pinned files are left to the next installation.
+            let (removed, _) = checkpoints.backup_gate.split_pinned(leaving);
+            files::remove(&*checkpoints.disk, &removed).map_err(io::Error::other)?;
+            let released = release.run(&*checkpoints.disk);
+            Ok(InstallOutcome::Installed { position, released, removed })
         });
         self.checkpoint = CheckpointState::Installing { task, wal_bytes_at_start };
         Ok(())
@@ -391,8 +403,8 @@ impl Committer {
         };
         let mut released = ReleasedSegments::default();
         let result = match task.join().unwrap_or_else(|| Err(writer_panicked())) {
-            Ok(InstallOutcome::Installed(position, by_it)) => {
-                self.spill_writer.files.forget_leaving();
+            Ok(InstallOutcome::Installed { position, released: by_it, removed }) => {
+                self.spill_writer.files.forget_leaving(&removed);
                 self.spill_writer.files.checkpoint_installed();
                 self.installed = position;
                 released = by_it;
@@ -418,17 +430,19 @@ impl Committer {
         if self.is_installing() {
             return Ok(false);
         }
-        let Some(_no_backup) = self.checkpoints.no_backup() else { return Ok(false) };
+        let gate = &self.checkpoints.backup_gate;
+        let Some(_no_backup) = gate.try_remove() else { return Ok(false) };
         let before = self.wal.used_bytes();
         let disk = &*self.checkpoints.disk;
-        let (others, leaving) = (self.checkpoints.names()?.len() > 1, self.spill_writer.files.leaving());
+        let others = self.checkpoints.names()?.len() > 1;
+        let (leaving, _) = gate.split_pinned(self.spill_writer.files.leaving());
         if others {
             self.checkpoints.remove_all_but(&[self.installed])?;
             // A crash must not bring it back without the log behind it.
             disk.sync_directory().map_err(WalError::Io)?;
         }
         files::remove(disk, &leaving)?;
-        self.spill_writer.files.forget_leaving();
+        self.spill_writer.files.forget_leaving(&leaving);
         self.wal.release(self.installed)?;
         Ok(others || !leaving.is_empty() || self.wal.used_bytes() < before)
     }
@@ -467,6 +481,7 @@ impl Committer {
                 if self.is_installing() {
                     self.finish_install_or_fail()?;
                 }
+                self.cancel_backup();
                 match self.try_reserve(bytes, purpose) {
                     Err(WalError::Full) if self.drop_previous_checkpoint()? => {
                         Ok(self.try_reserve(bytes, purpose)?)
@@ -476,6 +491,11 @@ impl Committer {
             }
             reserved => Ok(reserved?),
         }
+    }
+
+    /// On a full disk, cancels a running backup: the files that it pins are worth more as free space.
+    fn cancel_backup(&self) {
+        self.checkpoints.backup_gate.cancel("the disk of the queue is full");
     }
 
     fn try_reserve(&mut self, bytes: usize, purpose: ReservationPurpose) -> Result<(), WalError> {

@@ -40,7 +40,7 @@ pub(crate) fn name_of(file: u64) -> String {
     format!("payloads-{file:016x}")
 }
 
-fn number_of(name: &str) -> Option<u64> {
+pub(crate) fn number_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_prefix("payloads-")?, 16).ok()?;
     (name_of(number) == name).then_some(number)
 }
@@ -318,10 +318,11 @@ impl PayloadFiles {
         self.leaving.clone()
     }
 
-    /// The leaving files were [removed](remove).
-    pub(crate) fn forget_leaving(&mut self) {
-        for file in self.leaving.drain(..) {
-            self.reader.open.remove(&file);
+    /// These leaving files were [removed](remove).
+    pub(crate) fn forget_leaving(&mut self, removed: &[u64]) {
+        self.leaving.retain(|file| !removed.contains(file));
+        for file in removed {
+            self.reader.open.remove(file);
         }
     }
 

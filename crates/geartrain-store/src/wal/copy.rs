@@ -1,4 +1,4 @@
-//! Copies the log to another disk: all of it, or up to the first damage.
+//! Copies the log to another place: all of it, or up to the first damage.
 //!
 //! Every batch has the same position in the copy as in the original. A range that cannot be read is zeroes in
 //! the copy, as if it had never been written.
@@ -13,10 +13,7 @@ use super::manifest::Manifest;
 use super::recover::{BatchChain, check_manifest};
 use super::segment::{Segment, segment_name};
 use super::{Position, Replay, TornTail, WalError, random_u64, segments_in};
-
-/// The name of the lowest segment until all others are copied. An unfinished copy has no beginning, and is
-/// not taken for a complete one.
-const UNFINISHED: &str = "copy.new";
+use crate::copy_target::CopyTarget;
 
 /// Maximum length of a filler segment made where the original has none.
 const FILLER_BYTES_MAX: u64 = 4 << 30;
@@ -33,6 +30,9 @@ pub(crate) struct CopiedWal {
     pub(crate) damage: Option<WalError>,
     /// The position behind the last batch of the copy.
     pub(crate) end: Position,
+    /// The manifest of the copy, which the caller adds when everything else is copied: without it, the copy
+    /// does not open.
+    pub(crate) manifest: Vec<u8>,
     /// The torn tail of the original, which the copy does not have.
     pub(crate) torn_tail: Option<TornTail>,
     /// Good batches behind the damage, and the bytes in them.
@@ -50,7 +50,7 @@ pub(crate) const BEGINNING: Position = Position { segment: 1, offset: BLOCK as u
 /// the copy.
 pub(crate) fn copy(
     from: &dyn Disk,
-    to: &dyn Disk,
+    to: &mut dyn CopyTarget,
     first: Position,
     replay: &mut Replay<'_>,
 ) -> Result<CopiedWal, WalError> {
@@ -92,7 +92,7 @@ pub(crate) fn copy(
 
 struct Copier<'a> {
     from: &'a dyn Disk,
-    to: &'a dyn Disk,
+    to: &'a mut dyn CopyTarget,
     segments: BTreeMap<u64, u64>,
     /// Every batch before this position was durable, by the manifest of the original.
     synced: Position,
@@ -113,8 +113,7 @@ impl Copier<'_> {
             self.reread_tail()?;
             self.replay(replay)?;
             let Some(next) = self.next_segment()? else { return Ok(()) };
-            self.write(self.chain.segment, &self.image)?;
-            self.copied.count(&self.image);
+            self.write_image()?;
             self.image = next;
             self.chain.enter_next_segment();
             self.why = self.chain.follow(&self.image);
@@ -296,16 +295,14 @@ impl Copier<'_> {
         }
     }
 
-    /// Copies the last segment up to the end of the chain, and completes the copy.
+    /// Copies the last segment up to the end of the chain.
     fn finish(&mut self) -> Result<(), WalError> {
         let end = self.chain.offset.min(self.image.len());
         self.image[end..].fill(0);
-        self.write(self.chain.segment, &self.image)?;
-        self.copied.count(&self.image);
+        self.write_image()?;
         self.copied.end = self.chain.end();
-        Manifest::create(self.to, self.chain.wal_id)?.advance(self.copied.end)?;
-        self.to.rename(UNFINISHED, &segment_name(self.first.segment))?;
-        Ok(self.to.sync_directory()?)
+        self.copied.manifest = Manifest::encode(self.chain.wal_id, self.copied.end);
+        Ok(())
     }
 
     fn is_last(&self) -> bool {
@@ -335,19 +332,13 @@ impl Copier<'_> {
         Ok(Some(image))
     }
 
-    fn write(&self, number: u64, image: &[u8]) -> Result<(), WalError> {
-        let name = if number == self.first.segment { UNFINISHED.to_owned() } else { segment_name(number) };
-        let file = self.to.create(&name)?;
-        file.write_at(image, 0)?;
-        file.sync_data()?;
+    fn write_image(&mut self) -> Result<(), WalError> {
+        let (name, bytes) = (segment_name(self.chain.segment), self.image.len() as u64);
+        // Not `WalError::Full`, which is about the disk of the original.
+        self.to.add(&name, bytes, &mut &self.image[..]).map_err(WalError::Io)?;
+        self.copied.segments += 1;
+        self.copied.bytes += bytes;
         Ok(())
-    }
-}
-
-impl CopiedWal {
-    fn count(&mut self, image: &[u8]) {
-        self.segments += 1;
-        self.bytes += image.len() as u64;
     }
 }
 

@@ -88,7 +88,7 @@ impl RealDisk {
 }
 
 /// The same error with the file's path in its text.
-fn naming(path: &Path, error: io::Error) -> io::Error {
+pub(crate) fn naming(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 

@@ -11,7 +11,7 @@ use super::batch::BLOCK;
 use super::disk::{Disk, DiskFile};
 use super::{Position, WalError, read_u64};
 
-pub(super) const NAME: &str = "manifest";
+pub(crate) const NAME: &str = "manifest";
 /// The name until it is complete. A file with the final name was written completely.
 const UNFINISHED: &str = "manifest.new";
 
@@ -61,6 +61,11 @@ impl Manifest {
         disk.rename(UNFINISHED, NAME)?;
         disk.sync_directory().map_err(WalError::Io)?;
         Ok(Manifest { file, index: 0, slot })
+    }
+
+    /// The contents of the manifest of a log in which every batch before a position is durable.
+    pub(super) fn encode(wal_id: u64, synced: Position) -> Vec<u8> {
+        Slot { wal_id, sequence: 1, synced }.encode().repeat(SLOTS)
     }
 
     /// Reads the manifest of a directory; `None` if there is none.

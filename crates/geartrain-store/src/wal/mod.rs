@@ -31,14 +31,16 @@ use std::sync::Arc;
 pub(crate) use background::BackgroundTask;
 pub(crate) use copy::{BEGINNING, CopiedWal, copy};
 pub use disk::{Disk, DiskFile, Join, RealDisk, Task};
-pub(crate) use disk::{SYNC_CHUNK_BYTES, read_or_zero, write_synced};
+pub(crate) use disk::{SYNC_CHUNK_BYTES, naming, read_or_zero, write_synced};
+pub(crate) use manifest::NAME as MANIFEST;
 pub(crate) use release::{ReleasedSegments, SegmentRelease};
 
 pub(crate) use batch::padded;
 use batch::{BLOCK, Batch};
 use manifest::Manifest;
 use recover::{RecoveredTail, recover};
-use segment::{Segment, segment_name, segment_number, spare_number};
+pub(crate) use segment::segment_number;
+use segment::{Segment, segment_name, spare_number};
 use spares::{SpareSegment, SpareSegments};
 
 /// Buffer memory kept between two batches, at most.

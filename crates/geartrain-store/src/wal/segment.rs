@@ -86,7 +86,7 @@ pub(super) fn spare_name(number: u64) -> String {
     format!("spare-{number:020}")
 }
 
-pub(super) fn segment_number(name: &str) -> Option<u64> {
+pub(crate) fn segment_number(name: &str) -> Option<u64> {
     number_after("log-", name)
 }
 

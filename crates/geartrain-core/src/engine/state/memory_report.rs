@@ -35,6 +35,10 @@ impl MemoryReport {
 }
 
 impl State {
+    pub(crate) fn job_count(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
     /// Counts the rows, independently of the indexes.
     pub(crate) fn memory_report(&self) -> MemoryReport {
         let mut report = MemoryReport {
