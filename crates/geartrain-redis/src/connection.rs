@@ -23,6 +23,7 @@ use crate::clock::SharedClock;
 use crate::effect::Effect;
 use crate::primary::{Primary, PrimaryVersion, epoch_in, field, switch_of};
 use crate::script;
+use crate::tls_files;
 use crate::url::{Kind, Node, RedisUrl};
 
 /// How long a node may take to accept a connection.
@@ -78,6 +79,16 @@ pub enum ConnectionError {
         confirmed: u32,
         /// Replicas that `replicas=` asks for.
         wanted: u32,
+    },
+    /// A file that the URL names for TLS cannot be used.
+    #[error("cannot use {what} {file}: {why}")]
+    TlsFile {
+        /// What the file is for.
+        what: &'static str,
+        /// The path.
+        file: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// The backend was dropped.
     #[error("the connection was shut down")]
@@ -165,7 +176,7 @@ impl Connector {
         let node = self.find().await?;
         let address = match (&self.url.kind, &node) {
             (Kind::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Kind::Single(node), _) | (_, Some(node)) => self.address(node),
+            (Kind::Single(node), _) | (_, Some(node)) => self.address(node)?,
             (_, None) => return Err(ConnectionError::NoMaster("no node is named".into())),
         };
         let mut connection = self.connect(address, pushes).await?;
@@ -228,7 +239,7 @@ impl Connector {
     }
 
     async fn follow_switches(&self, sentinel: &Node, master: &str) -> Result<(), ConnectionError> {
-        let info = self.address(sentinel).into_connection_info()?.set_tcp_settings(tcp());
+        let info = self.address(sentinel)?.into_connection_info()?.set_tcp_settings(tcp());
         let client = Client::open(info)?;
         let subscribing = async {
             let mut subscription = client.get_async_pubsub().await?;
@@ -287,13 +298,18 @@ impl Connector {
         }
     }
 
-    fn address(&self, (host, port): &Node) -> ConnectionAddr {
+    fn address(&self, (host, port): &Node) -> Result<ConnectionAddr, ConnectionError> {
         if !self.url.encrypted {
-            return ConnectionAddr::Tcp(host.clone(), *port);
+            return Ok(ConnectionAddr::Tcp(host.clone(), *port));
         }
         // Fails if the program has installed another provider, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+        // The files are read for each connection, so that renewed ones are used without a restart.
+        let certificates = tls_files::read(&self.url.tls_files)?;
+        let address =
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None };
+        let client = Client::build_with_tls(address, certificates)?;
+        Ok(client.get_connection_info().addr().clone())
     }
 
     async fn connect(
@@ -315,7 +331,7 @@ impl Connector {
     async fn ask_sentinel(&self, sentinel: Node, master: &str) -> Result<PrimaryVersion, ConnectionError> {
         // User and password in the URL are for the Redis, not for sentinels.
         let mut connection =
-            Connection::open(self.address(&sentinel), RedisConnectionInfo::default(), None).await?;
+            Connection::open(self.address(&sentinel)?, RedisConnectionInfo::default(), None).await?;
         let named = connection.send(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master)).await?;
         let node = match redis::from_redis_value::<Option<Node>>(named) {
             Ok(Some(node)) => node,
@@ -332,7 +348,7 @@ impl Connector {
 
     /// The owner of the prefix's slot as a Cluster node knows it, with its configuration epoch.
     async fn ask_node(&self, seed: Node) -> Result<PrimaryVersion, ConnectionError> {
-        let mut connection = self.connect(self.address(&seed), None).await?;
+        let mut connection = self.connect(self.address(&seed)?, None).await?;
         let slot = connection.send(cmd("CLUSTER").arg("KEYSLOT").arg(self.url.prefix.as_str())).await?;
         let slot: i64 = redis::from_redis_value(slot)
             .map_err(|_| ConnectionError::InvalidReply("expected a slot number"))?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use geartrain::{Client, Target};
 use geartrain_core::SystemClock;
-use geartrain_front::Admission;
+use geartrain_front::{Admission, Tls, TlsError};
 use geartrain_resp::{Front, Options};
 use geartrain_results::{LogError, LogTarget};
 use tokio::net::TcpListener;
@@ -30,6 +30,8 @@ pub struct Settings {
     pub store: String,
     /// The address for RESP. Port 0 picks a free port.
     pub resp: SocketAddr,
+    /// TLS for RESP; required, if given.
+    pub resp_tls: Option<TlsFiles>,
     /// The Gearman front-end, if any.
     pub gearman: Option<GearmanSettings>,
     /// The password that clients must send.
@@ -46,7 +48,26 @@ pub struct Settings {
     pub result_log_keep: Option<Duration>,
 }
 
-pub use gearman::{GearmanSettings, TlsFiles};
+impl Settings {
+    /// The defaults: RESP only, without TLS and without a password.
+    pub fn new(store: impl Into<String>, resp: SocketAddr) -> Settings {
+        Settings {
+            store: store.into(),
+            resp,
+            resp_tls: None,
+            gearman: None,
+            password: None,
+            insecure: false,
+            allow_flush: false,
+            demo: false,
+            result_log: None,
+            result_log_keep: None,
+        }
+    }
+}
+
+pub use gearman::GearmanSettings;
+pub use geartrain_front::TlsFiles;
 // A limit of the process, so the program raises it, and not the server.
 pub use geartrain_front::raise_descriptor_limit;
 
@@ -89,15 +110,8 @@ pub enum StartError {
         missing: &'static str,
     },
     /// A TLS file cannot be used.
-    #[error("cannot use {what} {file}: {why}")]
-    Tls {
-        /// What the file is for.
-        what: &'static str,
-        /// The path.
-        file: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// A running server.
@@ -106,6 +120,8 @@ pub struct Server {
     target: Target,
     resp: SocketAddr,
     gearman: Option<SocketAddr>,
+    /// The TLS settings of RESP and Gearman.
+    tls: Vec<Arc<Tls>>,
     stop: CancellationToken,
     /// Cancelled when an administrator sends `shutdown`.
     quit: CancellationToken,
@@ -120,10 +136,13 @@ impl Server {
     /// Opens the queue and listens. When this returns, the server is ready.
     pub async fn start(settings: &Settings) -> Result<Server, StartError> {
         let address = settings.resp;
-        if !address.ip().is_loopback() && settings.password.is_none() && !settings.insecure {
-            let missing = "password: give --password";
+        let has_certificates = settings.resp_tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
+        let authenticates = has_certificates || settings.password.is_some();
+        if !address.ip().is_loopback() && !authenticates && !settings.insecure {
+            let missing = "password: give --password-file, or --resp-tls-ca to require certificates";
             return Err(StartError::Open { address, missing });
         }
+        let resp_tls = settings.resp_tls.clone().map(Tls::load).transpose()?;
         let (listener, resp) = listen(address, "--resp").await?;
         let quit = CancellationToken::new();
         let gearman = match &settings.gearman {
@@ -168,7 +187,13 @@ impl Server {
         };
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
-        tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
+        let tls = resp_tls.iter().cloned().chain(gearman.as_ref().and_then(gearman::Listening::tls)).collect();
+        tasks.spawn(async move {
+            match resp_tls {
+                None => front.serve_tcp(listener, stopped).await,
+                Some(tls) => front.serve_tls(listener, tls, stopped).await,
+            }
+        });
         let gearman = gearman.map(|listening| {
             let alone = !matches!(target, Target::Redis(_));
             gearman::serve(listening, alone, client.backend().clone(), &stop, &mut tasks)
@@ -178,7 +203,7 @@ impl Server {
             Some(gearman) => tracing::info!(store = %target, %resp, %gearman, connections_max, "ready"),
             None => tracing::info!(store = %target, %resp, connections_max, "ready"),
         }
-        Ok(Server { client, target, resp, gearman, stop, quit, tasks, recorder, stop_recorder })
+        Ok(Server { client, target, resp, gearman, tls, stop, quit, tasks, recorder, stop_recorder })
     }
 
     /// The address for RESP.
@@ -194,6 +219,19 @@ impl Server {
     /// Returns when an administrator has sent `shutdown`.
     pub async fn shutdown_requested(&self) {
         self.quit.cancelled().await;
+    }
+
+    /// Reads the TLS files again, for new connections. Bad files are logged, and the settings in use stay.
+    pub fn reload_certificates(&self) {
+        if self.tls.is_empty() {
+            tracing::info!("there are no certificates to reload");
+        }
+        for tls in &self.tls {
+            match tls.reload() {
+                Ok(()) => tracing::info!("reloaded {tls}, for new connections"),
+                Err(error) => tracing::error!("{error}; the certificate read before stays in use"),
+            }
+        }
     }
 
     /// The queue that is served.

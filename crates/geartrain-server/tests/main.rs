@@ -8,5 +8,6 @@ mod gearman_peers;
 mod gearman_tls;
 mod parity;
 mod qless_py;
+mod resp_tls;
 mod result_log;
 mod two_servers;
