@@ -13,8 +13,8 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    RedisConnectionInfo, RedisError, Value, cmd,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisError, Value, cmd,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
@@ -54,8 +54,8 @@ const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum ConnectionError {
     /// An error of the connection, or one that the Redis returned.
-    #[error(transparent)]
-    Redis(#[from] RedisError),
+    #[error("{}", plain_text(.0))]
+    Redis(RedisError),
     /// The sentinels or Cluster nodes do not say which node to call.
     #[error("no master: {0}")]
     NoMaster(String),
@@ -93,6 +93,26 @@ pub enum ConnectionError {
     /// The backend was dropped.
     #[error("the connection was shut down")]
     ShutDown,
+}
+
+impl From<RedisError> for ConnectionError {
+    fn from(error: RedisError) -> ConnectionError {
+        ConnectionError::Redis(error)
+    }
+}
+
+/// The text of an error without the words of the library, and without those that the error around it says.
+fn plain_text(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        // From a geartrain server, whose own backend cannot answer.
+        (Some("ERR"), Some(detail)) => match detail.split_once(" backend cannot answer: ") {
+            Some((_, cause)) => cause.to_owned(),
+            None => detail.to_owned(),
+        },
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "the password was refused".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 impl ConnectionError {
@@ -401,6 +421,34 @@ impl Connector {
         let info: String = redis::from_redis_value(info)
             .map_err(|_| ConnectionError::InvalidReply("expected INFO as text"))?;
         Ok(info.contains("geartrain_version:"))
+    }
+
+    /// When the other side syncs changes to disk, if it tells: a geartrain server in its INFO, a Redis in its
+    /// configuration, which not every user may read.
+    pub(crate) async fn sync_mode(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<String>, ConnectionError> {
+        let info: String = redis::from_redis_value(connection.send(cmd("INFO").arg("server")).await?)
+            .map_err(|_| ConnectionError::InvalidReply("expected INFO as text"))?;
+        if let Some(mode) = info.lines().find_map(|line| line.strip_prefix("geartrain_sync:")) {
+            return Ok(Some(mode.to_owned()));
+        }
+        if info.contains("geartrain_version:") {
+            return Ok(None);
+        }
+        let mut option = async |name: &str| -> Result<Option<String>, ConnectionError> {
+            match connection.send(cmd("CONFIG").arg("GET").arg(name)).await {
+                Ok(reply) => Ok(field(&reply, name)),
+                Err(ConnectionError::Redis(error)) if error.code().is_some() => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        Ok(match option("appendonly").await?.as_deref() {
+            Some("yes") => option("appendfsync").await?,
+            Some(_) => Some("never".to_owned()),
+            None => None,
+        })
     }
 
     /// Sends a request and returns the reply. Loads our library first if the Redis does not have it.

@@ -14,7 +14,9 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use geartrain_core::wire::Request as WireRequest;
 use geartrain_core::{Answer, BackendError, Call, Command, QueueName, Release};
-use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_http};
+use geartrain_front::{
+    CoarseInstant, Evicted, LargeReply, Produced, RepeatedWarning, TimedBatch, warn_if_slow, warn_of_http,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -77,6 +79,7 @@ struct Batch {
     result: Option<BatchResult>,
     /// Carries a large payload, so that the backend may execute later batches first.
     is_large: bool,
+    timed: TimedBatch,
 }
 
 impl Batch {
@@ -86,6 +89,7 @@ impl Batch {
             && let Poll::Ready(result) = self.future.as_mut().poll(context)
         {
             self.result = Some(result);
+            self.timed.answered();
         }
         if self.result.is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -335,7 +339,14 @@ where
             if self.session.may_call() && is_native(&request[0]) {
                 self.answer_native(&request).await;
             } else {
+                let begun = CoarseInstant::now();
+                let was_authenticated = self.session.is_authenticated();
                 redis_commands::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
+                // Passwords are delayed on purpose.
+                if was_authenticated && !is_password(&request[0]) {
+                    let slow_after = self.shared.options.slow_after;
+                    warn_if_slow(&request[0], begun.elapsed(), slow_after, || self.client());
+                }
             }
             self.parser.allow(request_bytes_max(self.session.is_authenticated()));
             if !self.session.is_authenticated() {
@@ -345,6 +356,13 @@ where
             }
         }
         self.send().await;
+    }
+
+    /// For the log.
+    fn client(&self) -> String {
+        let name = Some(self.session.name()).filter(|name| !name.is_empty());
+        let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+        format!("RESP connection {} from {}{name}", self.session.number, self.session.address())
     }
 
     /// Adds a Qless call to the next batch.
@@ -417,6 +435,7 @@ where
         }
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
         let is_large = calls.iter().any(|call| call.command.is_large());
+        let timed = TimedBatch::begin(calls.first().map(|call| call.command.name()), calls.len());
         let backend = self.shared.backend.clone();
         let readiness_checks: Vec<_> = slots.iter().flat_map(Slot::readiness_checks).collect();
         let future: BatchFuture = Box::pin(async move {
@@ -428,7 +447,7 @@ where
             };
             Ok((answers, readiness))
         });
-        let mut batch = Batch { slots, future, result: None, is_large };
+        let mut batch = Batch { slots, future, result: None, is_large, timed };
         poll_fn(|context| {
             // Ready or not does not matter here.
             let _ = batch.poll(context);
@@ -441,6 +460,7 @@ where
     /// Takes the answers of the first batch, once the messages that it caused are in the outboxes.
     async fn complete_batch(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
+        batch.timed.warn_if_slow(self.shared.options.slow_after, || self.client());
         self.shared.channels.flush().await;
         match batch.result.unwrap_or_else(|| Ok(Answers::default())) {
             Ok((answers, readiness)) => {
@@ -567,6 +587,11 @@ fn is_call(name: &[u8]) -> bool {
 /// Whether a request is a call of the native API.
 fn is_native(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"fcall") || name.eq_ignore_ascii_case(b"fcall_ro")
+}
+
+/// Whether a request has a password.
+fn is_password(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"auth") || name.eq_ignore_ascii_case(b"hello")
 }
 
 /// How many jobs a call may return.

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use geartrain_core::{Backend, Clock, Timestamp};
@@ -41,6 +41,10 @@ pub struct Options {
     /// The limit of connections. By default shared with all other front-ends of the process, from its limit
     /// of file descriptors.
     pub admission: Arc<Admission>,
+    /// Commands that take at least this long are logged.
+    pub slow_after: Option<Duration>,
+    /// When changes are synced to disk, for `INFO`.
+    pub sync_mode: Option<String>,
     /// How long connections may take to receive their last replies when the server stops.
     pub drain_timeout: Duration,
 }
@@ -51,6 +55,8 @@ impl Default for Options {
             allow_flush: false,
             password: None,
             admission: Admission::of_process(),
+            slow_after: None,
+            sync_mode: None,
             drain_timeout: Duration::from_secs(5),
         }
     }
@@ -63,6 +69,8 @@ impl std::fmt::Debug for Options {
             .field("allow_flush", &self.allow_flush)
             .field("has_password", &self.password.is_some())
             .field("admission", &self.admission)
+            .field("slow_after", &self.slow_after)
+            .field("sync_mode", &self.sync_mode)
             .field("drain_timeout", &self.drain_timeout)
             .finish()
     }
@@ -314,7 +322,11 @@ async fn serve_peer<S: Stream>(
         admitted.set_authenticated(true);
     }
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+    let (address, opened) = (from.address.clone(), Instant::now());
+    tracing::debug!("RESP connection {number} from {address} is open");
     shared.peers().insert(number, (from.address, String::new()));
     let session = Session::new(number, from.ip, admitted, shared.clone());
     Connection::new(reader, writer, session, shared, stop).serve().await;
+    let seconds = opened.elapsed().as_secs_f64();
+    tracing::debug!("RESP connection {number} from {address} is closed after {seconds:.1} s");
 }

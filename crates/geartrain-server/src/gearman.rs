@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::StartError;
+use crate::{Settings, StartError};
 
 /// The settings of the Gearman front-end.
 #[derive(Debug, Clone)]
@@ -64,12 +64,12 @@ impl Listening {
 /// Binds the address. Early connections wait in the backlog.
 pub(crate) async fn bind(
     settings: &GearmanSettings,
-    insecure: bool,
+    server: &Settings,
     quit: &CancellationToken,
 ) -> Result<Listening, StartError> {
     let address = settings.address;
     let authenticates = settings.tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
-    if !address.ip().is_loopback() && !authenticates && !insecure {
+    if !address.ip().is_loopback() && !authenticates && !server.insecure {
         let missing = "certificate: give --gearman-tls-cert, --gearman-tls-key and --gearman-tls-ca";
         return Err(StartError::Open { address, missing });
     }
@@ -83,6 +83,7 @@ pub(crate) async fn bind(
         exceptions: settings.exceptions,
         shutdown: settings.shutdown.then(|| quit.clone()),
         tls,
+        slow_after: server.slow_after,
         ..Options::default()
     };
     Ok(Listening { listener, address, options })

@@ -4,6 +4,7 @@ mod demo;
 mod gearman;
 mod result_recorder;
 mod sweep;
+mod systemd;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub insecure: bool,
     /// Allows clients to delete everything.
     pub allow_flush: bool,
+    /// Commands that take at least this long are logged.
+    pub slow_after: Option<Duration>,
     /// Submits sample jobs and works on them.
     pub demo: bool,
     /// The result log to write, if any.
@@ -59,6 +62,7 @@ impl Settings {
             password: None,
             insecure: false,
             allow_flush: false,
+            slow_after: None,
             demo: false,
             result_log: None,
             result_log_keep: None,
@@ -68,6 +72,7 @@ impl Settings {
 
 pub use gearman::GearmanSettings;
 pub use geartrain_front::TlsFiles;
+pub use systemd::ServiceManager;
 // A limit of the process, so the program raises it, and not the server.
 pub use geartrain_front::raise_descriptor_limit;
 
@@ -79,14 +84,13 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] geartrain::Error),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: is another server running? Choose another address with {flag}")]
+    #[error("cannot listen on {address}: {}", listen_advice(*.address, .flag, .source))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The command line flag of the address.
         flag: &'static str,
-        /// What failed.
-        #[source]
+        /// What failed; its text is in that of this error.
         source: std::io::Error,
     },
     /// Another process owns the directory.
@@ -122,6 +126,7 @@ pub struct Server {
     gearman: Option<SocketAddr>,
     /// The TLS settings of RESP and Gearman.
     tls: Vec<Arc<Tls>>,
+    service_manager: Option<Arc<ServiceManager>>,
     stop: CancellationToken,
     /// Cancelled when an administrator sends `shutdown`.
     quit: CancellationToken,
@@ -146,7 +151,7 @@ impl Server {
         let (listener, resp) = listen(address, "--resp").await?;
         let quit = CancellationToken::new();
         let gearman = match &settings.gearman {
-            Some(gearman) => Some(gearman::bind(gearman, settings.insecure, &quit).await?),
+            Some(gearman) => Some(gearman::bind(gearman, settings, &quit).await?),
             None => None,
         };
         let target = Target::of(&settings.store)?;
@@ -183,11 +188,14 @@ impl Server {
         let options = Options {
             allow_flush: settings.allow_flush,
             password: settings.password.clone(),
+            slow_after: settings.slow_after,
+            sync_mode: client.backend().sync_mode().await.unwrap_or_default(),
             ..Options::default()
         };
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
-        let tls = resp_tls.iter().cloned().chain(gearman.as_ref().and_then(gearman::Listening::tls)).collect();
+        let tls =
+            resp_tls.iter().cloned().chain(gearman.as_ref().and_then(gearman::Listening::tls)).collect();
         tasks.spawn(async move {
             match resp_tls {
                 None => front.serve_tcp(listener, stopped).await,
@@ -200,10 +208,24 @@ impl Server {
         });
         let connections_max = Admission::of_process().connections_max();
         match gearman {
-            Some(gearman) => tracing::info!(store = %target, %resp, %gearman, connections_max, "ready"),
-            None => tracing::info!(store = %target, %resp, connections_max, "ready"),
+            Some(gearman) => {
+                tracing::info!(store = %target, %resp, %gearman, connections_max, "the server is ready")
+            }
+            None => tracing::info!(store = %target, %resp, connections_max, "the server is ready"),
         }
-        Ok(Server { client, target, resp, gearman, tls, stop, quit, tasks, recorder, stop_recorder })
+        Ok(Server {
+            client,
+            target,
+            resp,
+            gearman,
+            tls,
+            service_manager: None,
+            stop,
+            quit,
+            tasks,
+            recorder,
+            stop_recorder,
+        })
     }
 
     /// The address for RESP.
@@ -234,6 +256,34 @@ impl Server {
         }
     }
 
+    /// Notifies the service manager that the server is ready, from now on its watchdog, and in the end that
+    /// the server is stopping.
+    pub fn notify(&mut self, service_manager: ServiceManager) {
+        let service_manager = Arc::new(service_manager);
+        let at = self.gearman.map(|address| format!(", Gearman on {address}")).unwrap_or_default();
+        service_manager.ready(&format!("RESP on {}{at}; jobs are stored in {}", self.resp, self.target));
+        if let Some(interval) = service_manager.watchdog_interval() {
+            let (notified, stop) = (service_manager.clone(), self.stop.clone());
+            // A Redis that is away would not come back by a restart of the server.
+            let engine = (!matches!(self.target, Target::Redis(_))).then(|| self.client.clone());
+            let watch = async move {
+                let mut ticks = tokio::time::interval(interval);
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                loop {
+                    ticks.tick().await;
+                    notified.beat(interval, probe(engine.as_ref())).await;
+                }
+            };
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = watch => {}
+                }
+            });
+        }
+        self.service_manager = Some(service_manager);
+    }
+
     /// The queue that is served.
     pub fn target(&self) -> &Target {
         &self.target
@@ -242,7 +292,10 @@ impl Server {
     /// Graceful shutdown: accepts no more connections, answers the requests that were read, and closes the
     /// queue.
     pub async fn stop(mut self) {
-        tracing::info!("stopping");
+        tracing::info!("the server is stopping");
+        if let Some(service_manager) = &self.service_manager {
+            service_manager.stopping();
+        }
         self.stop.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         // Bounded, because a backend may never answer.
@@ -259,7 +312,30 @@ impl Server {
         let client = self.client;
         // Closing blocks on the disk.
         let _ = tokio::task::spawn_blocking(move || drop(client)).await;
-        tracing::info!("stopped");
+        tracing::info!("the server has stopped");
+    }
+}
+
+/// Why an address cannot be listened on, and what to do about it.
+fn listen_advice(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("another program listens there; stop it, or choose another address with {flag}")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("this machine does not have that address; choose one of its own with {flag}")
+        }
+        std::io::ErrorKind::PermissionDenied if address.port() < 1_024 => format!(
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE; grant it, or choose another port with {flag}"
+        ),
+        _ => format!("{error}; choose another address with {flag}"),
+    }
+}
+
+/// Returns when the engine has answered. An error is an answer as well: a full disk is no reason for a restart.
+async fn probe(engine: Option<&Client>) {
+    if let Some(engine) = engine {
+        let _ = engine.run(geartrain::Workers).await;
     }
 }
 

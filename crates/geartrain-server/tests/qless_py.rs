@@ -204,7 +204,7 @@ fn programs() -> PathBuf {
 }
 
 /// The interpreter with the client, installed into the target directory on first use.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../qless-py");
     let setup = Command::new(programs().join("setup")).arg(directory).stderr(Stdio::inherit()).output();
     let setup = setup.expect("python3 is there (on Debian and Ubuntu: apt-get install python3 python3-venv)");

@@ -80,7 +80,10 @@ async fn our_client_works_over_tls_and_checks_the_certificate() {
         (format!("rediss://{}?patience=1&ca={}", server.resp(), other.display()), "invalid peer certificate"),
         (format!("rediss://{}?ca=/nowhere.pem", server.resp()), "/nowhere.pem"),
         (format!("rediss://{}?ca={}", server.resp(), pki.files.key.display()), "no certificate"),
-        (format!("rediss://localhost:{}?patience=1&ca={}", server.resp().port(), pki.ca.display()), "localhost"),
+        (
+            format!("rediss://localhost:{}?patience=1&ca={}", server.resp().port(), pki.ca.display()),
+            "localhost",
+        ),
     ] {
         let error = geartrain::connect(&url).await.err().unwrap_or_else(|| panic!("{url} is refused"));
         let mut text = error.to_string();
@@ -208,5 +211,25 @@ async fn a_large_reply_reaches_a_client_that_reads_late() {
     let reading = stream.read_exact(&mut answer);
     tokio::time::timeout(Duration::from_secs(60), reading).await.expect("all of it").unwrap();
     assert!(answer.ends_with(b"xx\r\n"));
+    server.stop().await;
+}
+
+/// The Redis client for Python and `redis-cli` connect with TLS.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_clients_connect_with_tls() {
+    let pki = Pki::new();
+    let server = Server::start(&pki.settings()).await.unwrap();
+    let (port, ca) = (server.resp().port().to_string(), pki.ca.display().to_string());
+    let program = "import redis, sys; queue = redis.Redis(port=int(sys.argv[1]), host='127.0.0.1', ssl=True, \
+        ssl_ca_certs=sys.argv[2]); print(queue.eval('', 0, 'put', 0, 'w', 'mail', 'j1', 'k', '{}', 0))";
+    let ran =
+        std::process::Command::new(crate::qless_py::python()).args(["-c", program, &port, &ca]).output();
+    let ran = ran.unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "b'j1'\n", "{}", String::from_utf8_lossy(&ran.stderr));
+    let mut redis_cli = std::process::Command::new("redis-cli");
+    redis_cli.args(["--tls", "--cacert", &ca, "-h", "127.0.0.1", "-p", &port, "DBSIZE"]);
+    let ran =
+        redis_cli.output().expect("redis-cli is there (on Debian and Ubuntu: apt-get install redis-tools)");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "1\n", "{}", String::from_utf8_lossy(&ran.stderr));
     server.stop().await;
 }

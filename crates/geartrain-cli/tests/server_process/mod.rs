@@ -70,7 +70,10 @@ fn spawn(
             shell
         }
     };
-    command.args(["server", "--json", "--data"]).arg(scratch.path().join("data"));
+    command.args(["server", "--json"]);
+    if !arguments.iter().any(|argument| argument == "--store") {
+        command.arg("--data").arg(scratch.path().join("data"));
+    }
     if !arguments.iter().any(|argument| argument == "--log") {
         command.args(["--log", "error"]);
     }
@@ -143,10 +146,14 @@ impl ServerProcess {
         let _ = self.child.wait();
     }
 
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
     /// SIGTERM; returns the exit code.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("-TERM");
         self.child.wait().unwrap().code()
     }
 

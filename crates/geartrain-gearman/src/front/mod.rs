@@ -24,7 +24,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use geartrain_core::{
@@ -84,6 +84,8 @@ pub struct Options {
     /// Limit on open connections, shared with the other front-ends. By default as many as the process has
     /// file descriptors for.
     pub admission: Arc<Admission>,
+    /// Commands that take at least this long are logged.
+    pub slow_after: Option<Duration>,
     /// How long a connection may take to read its last replies when the front-end stops.
     pub drain_timeout: Duration,
 }
@@ -102,6 +104,7 @@ impl Default for Options {
             sole_server: false,
             tls: None,
             admission: Admission::of_process(),
+            slow_after: None,
             drain_timeout: Duration::from_secs(5),
         }
     }
@@ -361,14 +364,24 @@ async fn serve_connection(
     let Ok(worker) = shared.worker_name(&peer) else { return };
     let mailbox = Arc::new(Mailbox::default());
     shared.router.add(number, mailbox.clone());
-    let Some(tls) = shared.options.tls.clone() else {
-        let (reader, writer) = stream.into_split();
-        return Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
-    };
-    let Some(stream) = tls.accept(stream, ("Gearman", address), &admitted, &stop).await else { return };
-    admitted.set_authenticated(true);
-    let (reader, writer) = tokio::io::split(stream);
-    Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
+    let opened = Instant::now();
+    tracing::debug!("Gearman connection {number} from {address} is open");
+    match shared.options.tls.clone() {
+        None => {
+            let (reader, writer) = stream.into_split();
+            Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
+        }
+        Some(tls) => {
+            let Some(stream) = tls.accept(stream, ("Gearman", address), &admitted, &stop).await else {
+                return;
+            };
+            admitted.set_authenticated(true);
+            let (reader, writer) = tokio::io::split(stream);
+            Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
+        }
+    }
+    let seconds = opened.elapsed().as_secs_f64();
+    tracing::debug!("Gearman connection {number} from {address} is closed after {seconds:.1} s");
 }
 
 fn configure_socket(stream: &TcpStream) -> io::Result<()> {
