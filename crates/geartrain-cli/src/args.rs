@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -46,6 +47,10 @@ pub(crate) struct Cli {
     /// Whether the URL was given with `--url`, and not by the environment or the default
     #[arg(skip)]
     pub(crate) url_given: bool,
+    /// A file with the password, if the URL has none; of a server: the password that clients must send. It can
+    /// also be in GEARTRAIN_PASSWORD
+    #[arg(long, global = true, value_name = "FILE", env = "GEARTRAIN_PASSWORD_FILE", help_heading = GLOBAL)]
+    pub(crate) password_file: Option<PathBuf>,
     /// Print JSON, one line per reply
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
@@ -305,6 +310,7 @@ mod tests {
         "base",
         "base-bench",
         "bench",
+        "cacert",
         "features",
         "lib",
         "new",
@@ -316,6 +322,7 @@ mod tests {
         "release",
         "status",
         "test",
+        "tls",
     ];
 
     fn flags_of(command: &clap::Command, flags: &mut BTreeSet<String>, names: &mut BTreeSet<String>) {
@@ -358,6 +365,7 @@ mod tests {
             ("docs/cli.md", manual),
             ("README.md", include_str!("../../../README.md")),
             ("docs/gearman.md", gearman),
+            ("docs/operations.md", include_str!("../../../docs/operations.md")),
             ("docs/performance.md", include_str!("../../../docs/performance.md")),
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),

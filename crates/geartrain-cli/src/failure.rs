@@ -3,7 +3,7 @@
 use std::io;
 
 use geartrain::results::LogError;
-use geartrain::{Error, OpenError, Refusal, StateName, WaitError};
+use geartrain::{BackendError, Error, OpenError, Refusal, StateName, WaitError};
 
 use crate::duration;
 
@@ -69,19 +69,93 @@ impl From<Error> for Failure {
             Error::Open { ref source, .. } if source.is_damage() => {
                 Failure::Unreachable(format!("{}{SALVAGE}", with_causes(&error)))
             }
-            Error::Connect { .. } if with_causes(&error).contains("NOAUTH") => Failure::Unreachable(format!(
-                "{}; give the password as in redis://:PASSWORD@HOST:PORT",
-                with_causes(&error)
-            )),
-            Error::Connect { .. } => Failure::Unreachable(format!(
-                "{}; start a server with `geartrain server`, or name another queue with --url, \
-                 such as embedded:./geartrain-data",
-                with_causes(&error)
-            )),
+            Error::Connect { .. } => Failure::unreachable(&error, Role::Client),
+            // For the user, the queue is what does not answer, whichever backend that is.
+            Error::Backend(BackendError::Broken { ref source, .. }) => {
+                Failure::Unreachable(format!("the queue cannot answer: {}", with_causes(&**source)))
+            }
             other => Failure::Unreachable(with_causes(&other)),
         }
     }
 }
+
+/// What connects to a queue, for advice that names its flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Client,
+    Server,
+}
+
+impl Failure {
+    /// A queue that cannot be reached: the cause, and what to do about it.
+    pub(crate) fn unreachable(error: &Error, role: Role) -> Failure {
+        let text = with_causes(error);
+        let advice =
+            CONNECT_ADVICE.iter().find(|(causes, ..)| causes.iter().any(|cause| text.contains(cause)));
+        Failure::Unreachable(match advice {
+            Some((_, client, _)) if role == Role::Client => format!("{text}; {client}"),
+            Some((_, _, server)) => format!("{text}; {server}"),
+            None => text,
+        })
+    }
+}
+
+const CLIENT_PASSWORD: &str = "check the password: in --password-file, in GEARTRAIN_PASSWORD, or in the URL";
+const STORE_PASSWORD: &str = "check the user and the password in the URL of the store (GEARTRAIN_STORE keeps it \
+     out of `ps`)";
+const AUTHORITY: &str =
+    "if a private authority signed the certificate, name its file behind the URL: ?ca=FILE";
+const IDENTITY: &str = "the server may require a client certificate: name its files behind the URL, as in \
+     ?cert=FILE&key=FILE";
+const NOT_TLS: &str = "the port does not speak TLS: write the URL with redis:// or gearman://";
+const NOT_RESP: &str = "the port does not speak RESP, or only with TLS: check the port, or write rediss://";
+
+/// Causes of a failed connection, and what a client and a server can do about them. The first match counts.
+const CONNECT_ADVICE: &[(&[&str], &str, &str)] = &[
+    (
+        &["NOAUTH"],
+        "give the password: with --password-file FILE, in GEARTRAIN_PASSWORD, or as in \
+         redis://:PASSWORD@HOST:PORT",
+        STORE_PASSWORD,
+    ),
+    (&["WRONGPASS", "the password was refused"], CLIENT_PASSWORD, STORE_PASSWORD),
+    (
+        &["NOPERM"],
+        "the user of the URL lacks a permission (ACL) on that Redis",
+        "the user of the URL lacks a permission (ACL) on that Redis",
+    ),
+    (&["UnknownIssuer", "unknown issuer"], AUTHORITY, AUTHORITY),
+    (&["CertificateRequired", "UnknownCA", "DecryptError", "BadCertificate"], IDENTITY, IDENTITY),
+    (&["InvalidContentType"], NOT_TLS, NOT_TLS),
+    (
+        &["failed to lookup address", "Name or service not known", "Temporary failure in name resolution"],
+        "check the host name in --url",
+        "check the host name in --store",
+    ),
+    (
+        &["Connection refused", "No such file or directory"],
+        "start a server with `geartrain server`, or name another queue with --url, such as \
+         embedded:./geartrain-data",
+        "start it, or name another one with --store",
+    ),
+    (
+        &["no answer within", "did not reply", "timed out", "unreachable"],
+        "check the address and the port, and that no firewall is between",
+        "check the address and the port, and that no firewall is between",
+    ),
+    (
+        &[
+            "unexpected end of file",
+            "onnection reset",
+            "roken pipe",
+            "arse error",
+            "disconnected",
+            "terminated",
+        ],
+        NOT_RESP,
+        NOT_RESP,
+    ),
+];
 
 impl From<WaitError> for Failure {
     fn from(error: WaitError) -> Failure {
@@ -126,17 +200,21 @@ impl From<LogError> for Failure {
     }
 }
 
-/// An error and its causes.
+/// An error and its causes, each said once.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
+        source = cause.source();
+        // That a backend cannot answer is what the error around it says.
+        if matches!(cause.downcast_ref(), Some(BackendError::Broken { .. })) {
+            continue;
+        }
         // A transparent error repeats the text of its source.
         let cause_text = cause.to_string();
         if !text.ends_with(&cause_text) {
             text.push_str(&format!(": {cause_text}"));
         }
-        source = cause.source();
     }
     text
 }
@@ -173,7 +251,7 @@ fn with_advice(refusal: &Refusal) -> String {
 
 #[cfg(test)]
 mod tests {
-    use geartrain::{BackendError, Jid, QueueName};
+    use geartrain::{Jid, QueueName};
 
     use super::*;
 
@@ -188,7 +266,7 @@ mod tests {
             (refused, 1, "job j1 does not exist; `geartrain jobs` lists the jobs that do"),
             (input, 2, "a queue needs at least one byte"),
             (url, 2, "\"x:\" is not the URL of a queue: no"),
-            (broken, 3, "the embedded backend cannot answer: the directory is locked"),
+            (broken, 3, "the queue cannot answer: the directory is locked"),
         ] {
             let failure = Failure::from(error);
             assert_eq!((failure.exit_code(), failure.to_string().as_str()), (code, text));

@@ -9,6 +9,7 @@ mod failure;
 
 mod job_details;
 mod output;
+mod password;
 mod payload;
 mod rate;
 mod text;
@@ -32,6 +33,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if password::is_on_command_line(&arguments) {
+        return end(Err(Failure::Usage(password::ADVICE.to_owned())));
+    }
     let done = match args::parse(&arguments) {
         Ok(cli) => run(cli),
         // Requested help. An error of writing it cannot be reported anywhere.
@@ -46,6 +50,11 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(Failure::Usage(args::complaint(&error, &arguments))),
     };
+    end(done)
+}
+
+/// Prints the error, if any, and returns the exit code.
+fn end(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,6 +1,7 @@
 //! Protection of a server from its clients: HTTP requests are rejected, connections cannot exhaust the
 //! store's file descriptors, and clients cannot flood the log.
 
+use crate::sandbox::Sandbox;
 use crate::server_process;
 
 use std::io::{Read, Write};
@@ -166,7 +167,9 @@ fn connections_beyond_the_limit_are_refused_and_writes_still_work() {
 fn unauthenticated_connections_do_not_block_others() {
     let (limit, count) = affordable(1_500);
     let hard = 1_024.min(limit);
-    let arguments = ["--password", "secret", "--gearman", "off", "--log", "warn"];
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("password", "secret");
+    let arguments = ["--password-file", &file, "--gearman", "off", "--log", "warn"];
     let server = ServerProcess::start_under(Some((hard, hard)), &arguments);
     let port = resp_port(&server);
     let strangers: Vec<TcpStream> = (0..count).map(|_| open(port)).collect();

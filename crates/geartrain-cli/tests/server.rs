@@ -208,8 +208,9 @@ fn a_client_gives_up_when_its_retry_budget_is_used_up() {
 
 #[test]
 fn a_password_is_required() {
-    let server = ServerProcess::start(&["--password", "secret"]);
     let sandbox = Sandbox::new();
+    let file = sandbox.file("password", "secret\n");
+    let server = ServerProcess::start(&["--password-file", &file]);
     let at = |credentials: &str| format!("redis://{credentials}{}", server.address());
     assert!(sandbox.run(&["put", "mail", "k", "--jid", "j1", "--url", &at(":secret@")]).contains("j1"));
     assert!(
@@ -230,9 +231,11 @@ fn a_public_address_needs_a_password() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let (err, code) = try_start(&["--resp", address]).err().expect("it does not start");
         assert_eq!(code, 2, "{err}");
-        assert!(err.contains("--password") && err.contains("--insecure"), "{err}");
+        assert!(err.contains("--password-file") && err.contains("--insecure"), "{err}");
     }
-    for further in [&["--insecure"][..], &["--password", "secret"]] {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("password", "secret");
+    for further in [&["--insecure"][..], &["--password-file", &file]] {
         let arguments = [&["--resp", "0.0.0.0:0"], further].concat();
         let mut server = try_start(&arguments).unwrap_or_else(|(err, _)| panic!("{err}"));
         assert_eq!(server.terminate(), Some(0));

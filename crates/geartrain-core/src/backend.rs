@@ -78,6 +78,12 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(async { Ok(Software { name: "geartrain".to_owned(), version }) })
     }
 
+    /// When changes are synced to disk: `always`, `never`, an interval like `50ms`, or `none` in memory. None
+    /// if the backend does not tell.
+    fn sync_mode(&self) -> Pending<'_, Option<String>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// Subscribes to the events from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>>;
 

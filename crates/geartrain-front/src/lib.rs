@@ -4,6 +4,8 @@
 //! - [`RepeatedWarning`]: a log line that clients can cause, at most once a second
 //! - [`AuthThrottle`]: a growing delay for sources that send wrong passwords
 //! - [`Output`] and [`LargeReply`]: replies that are encoded piece by piece, as the client reads them
+//! - [`Tls`]: certificates that can be reloaded, handshakes, encrypted connections
+//! - [`TimedBatch`]: a log of slow commands
 //! - [`http_word`] and [`warn_of_http`]: HTTP requests sent to another protocol's port
 
 mod admission;
@@ -12,6 +14,8 @@ mod descriptors;
 mod http;
 mod large;
 mod output;
+mod slow;
+mod tls;
 mod warning;
 
 pub use admission::{AUTHENTICATE_WITHIN, Admission, Admitted, Evicted, Full};
@@ -20,4 +24,6 @@ pub use descriptors::{DESCRIPTORS_RESERVED, raise_descriptor_limit};
 pub use http::{http_word, warn_of_http};
 pub use large::{LargeReply, Pieces, Produced, encode_off_thread};
 pub use output::{Output, PIECE_BYTES, SHARED_BYTES_MIN};
+pub use slow::{CoarseInstant, TimedBatch, warn_if_slow};
+pub use tls::{Tls, TlsError, TlsFiles, TlsStream};
 pub use warning::RepeatedWarning;

@@ -5,15 +5,12 @@ use crate::workers;
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::Server;
-use geartrain_front::Admission;
+use geartrain_front::{Admission, Tls, TlsFiles};
 use geartrain_gearman::client::GearmanBackend;
 use geartrain_gearman::front::Options;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use workers::{complete, connect, jid_of, pop_one, put, run};
 
 fn fixture(name: &str) -> PathBuf {
@@ -25,16 +22,9 @@ async fn encrypted() -> Server {
 }
 
 async fn encrypted_with(options: Options) -> Server {
-    let certificates = CertificateDer::pem_file_iter(fixture("server.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(fixture("server.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(certificates.map(Result::unwrap).collect(), key)
-        .unwrap();
-    Server::with(Options { tls: Some(Arc::new(config)), ..options }).await
+    let files =
+        TlsFiles { certificate: fixture("server.pem"), key: fixture("server.key"), authorities: None };
+    Server::with(Options { tls: Some(Tls::load(files).unwrap()), ..options }).await
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    RedisConnectionInfo, RedisError, Value, cmd,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisError, Value, cmd,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use crate::clock::SharedClock;
 use crate::effect::Effect;
 use crate::primary::{Primary, PrimaryVersion, epoch_in, field, switch_of};
 use crate::script;
+use crate::tls_files;
 use crate::url::{Kind, Node, RedisUrl};
 
 /// How long a node may take to accept a connection.
@@ -56,8 +57,8 @@ const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum ConnectionError {
     /// An error of the connection, or one that the Redis returned.
-    #[error(transparent)]
-    Redis(#[from] RedisError),
+    #[error("{}", plain_text(.0))]
+    Redis(RedisError),
     /// The sentinels or Cluster nodes do not say which node to call.
     #[error("no master: {0}")]
     NoMaster(String),
@@ -82,9 +83,39 @@ pub enum ConnectionError {
         /// Replicas that `replicas=` asks for.
         wanted: u32,
     },
+    /// A file that the URL names for TLS cannot be used.
+    #[error("cannot use {what} {file}: {why}")]
+    TlsFile {
+        /// What the file is for.
+        what: &'static str,
+        /// The path.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The backend was dropped.
     #[error("the connection was shut down")]
     ShutDown,
+}
+
+impl From<RedisError> for ConnectionError {
+    fn from(error: RedisError) -> ConnectionError {
+        ConnectionError::Redis(error)
+    }
+}
+
+/// The text of an error without the words of the library, and without those that the error around it says.
+fn plain_text(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        // From a geartrain server, whose own backend cannot answer.
+        (Some("ERR"), Some(detail)) => match detail.split_once(" backend cannot answer: ") {
+            Some((_, cause)) => cause.to_owned(),
+            None => detail.to_owned(),
+        },
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "the password was refused".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 impl ConnectionError {
@@ -182,7 +213,7 @@ impl Connector {
         let node = self.find().await?;
         let address = match (&self.url.kind, &node) {
             (Kind::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Kind::Single(node), _) | (_, Some(node)) => self.address(node),
+            (Kind::Single(node), _) | (_, Some(node)) => self.address(node)?,
             (_, None) => return Err(ConnectionError::NoMaster("no node is named".into())),
         };
         let mut connection = self.connect(address, pushes).await?;
@@ -245,7 +276,7 @@ impl Connector {
     }
 
     async fn follow_switches(&self, sentinel: &Node, master: &str) -> Result<(), ConnectionError> {
-        let info = self.address(sentinel).into_connection_info()?.set_tcp_settings(tcp());
+        let info = self.address(sentinel)?.into_connection_info()?.set_tcp_settings(tcp());
         let client = Client::open(info)?;
         let subscribing = async {
             let mut subscription = client.get_async_pubsub().await?;
@@ -304,13 +335,18 @@ impl Connector {
         }
     }
 
-    fn address(&self, (host, port): &Node) -> ConnectionAddr {
+    fn address(&self, (host, port): &Node) -> Result<ConnectionAddr, ConnectionError> {
         if !self.url.encrypted {
-            return ConnectionAddr::Tcp(host.clone(), *port);
+            return Ok(ConnectionAddr::Tcp(host.clone(), *port));
         }
         // Fails if the program has installed another provider, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+        // The files are read for each connection, so that renewed ones are used without a restart.
+        let certificates = tls_files::read(&self.url.tls_files)?;
+        let address =
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None };
+        let client = Client::build_with_tls(address, certificates)?;
+        Ok(client.get_connection_info().addr().clone())
     }
 
     async fn connect(
@@ -332,7 +368,7 @@ impl Connector {
     async fn ask_sentinel(&self, sentinel: Node, master: &str) -> Result<PrimaryVersion, ConnectionError> {
         // User and password in the URL are for the Redis, not for sentinels.
         let mut connection =
-            Connection::open(self.address(&sentinel), RedisConnectionInfo::default(), None).await?;
+            Connection::open(self.address(&sentinel)?, RedisConnectionInfo::default(), None).await?;
         let named = connection.send(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master)).await?;
         let node = match redis::from_redis_value::<Option<Node>>(named) {
             Ok(Some(node)) => node,
@@ -349,7 +385,7 @@ impl Connector {
 
     /// The owner of the prefix's slot as a Cluster node knows it, with its configuration epoch.
     async fn ask_node(&self, seed: Node) -> Result<PrimaryVersion, ConnectionError> {
-        let mut connection = self.connect(self.address(&seed), None).await?;
+        let mut connection = self.connect(self.address(&seed)?, None).await?;
         let slot = connection.send(cmd("CLUSTER").arg("KEYSLOT").arg(self.url.prefix.as_str())).await?;
         let slot: i64 = redis::from_redis_value(slot)
             .map_err(|_| ConnectionError::InvalidReply("expected a slot number"))?;
@@ -415,6 +451,34 @@ impl Connector {
         let found = known.into_iter().find_map(|(name, field)| Some((name, version(field)?)));
         let (name, version) = found.map_or(("Redis", None), |(name, version)| (name, Some(version)));
         Ok(Software { name: name.to_owned(), version })
+    }
+
+    /// When the other side syncs changes to disk, if it tells: a geartrain server in its INFO, a Redis in its
+    /// configuration, which not every user may read.
+    pub(crate) async fn sync_mode(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<String>, ConnectionError> {
+        let info: String = redis::from_redis_value(connection.send(cmd("INFO").arg("server")).await?)
+            .map_err(|_| ConnectionError::InvalidReply("expected INFO as text"))?;
+        if let Some(mode) = info.lines().find_map(|line| line.strip_prefix("geartrain_sync:")) {
+            return Ok(Some(mode.to_owned()));
+        }
+        if info.contains("geartrain_version:") {
+            return Ok(None);
+        }
+        let mut option = async |name: &str| -> Result<Option<String>, ConnectionError> {
+            match connection.send(cmd("CONFIG").arg("GET").arg(name)).await {
+                Ok(reply) => Ok(field(&reply, name)),
+                Err(ConnectionError::Redis(error)) if error.code().is_some() => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        Ok(match option("appendonly").await?.as_deref() {
+            Some("yes") => option("appendfsync").await?,
+            Some(_) => Some("never".to_owned()),
+            None => None,
+        })
     }
 
     /// Sends a request and returns the reply. Loads our library first if the Redis does not have it.

@@ -540,6 +540,16 @@ impl Backend for RedisBackend {
         Box::pin(async move { self.shared.software().await.map_err(broken) })
     }
 
+    fn sync_mode(&self) -> Pending<'_, Option<String>> {
+        Box::pin(async move {
+            let (_, mut connection) = self.shared.connection().await.map_err(broken)?;
+            let shared = self.shared.clone();
+            let asked =
+                self.shared.on_runtime(async move { shared.connector.sync_mode(&mut connection).await });
+            asked.await.and_then(|mode| mode).map_err(broken)
+        })
+    }
+
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
         self.subscribe_after(None)
     }

@@ -12,6 +12,7 @@ mod parked;
 mod primary;
 pub mod script;
 mod subscriber;
+mod tls_files;
 mod url;
 
 pub use connection::ConnectionError;

@@ -22,7 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// `valkey` in place of `redis` is the same, and an `s` before the `+` encrypts. Options behind a `?`:
 /// `prefix=` goes before every key, so that one Redis holds several queues; `replicas=N` waits for that many
 /// replicas after each call; `patience=SECONDS` is how long a call is retried after a lost connection, and
-/// how long a node that owes a reply may be silent.
+/// how long a node that owes a reply may be silent. With TLS, `ca=FILE` names the authorities (PEM) that may
+/// sign the server's certificate, instead of the usual ones, and `cert=FILE` and `key=FILE` are the client's own
+/// certificate and its key, for servers that require one.
 ///
 /// ```
 /// use geartrain_redis::RedisUrl;
@@ -35,12 +37,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct RedisUrl {
     pub(crate) kind: Kind,
     pub(crate) encrypted: bool,
+    pub(crate) tls_files: TlsFiles,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
     pub(crate) prefix: String,
     pub(crate) replicas: u32,
     pub(crate) patience: Duration,
+}
+
+/// The PEM files of the URL.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) authorities: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// How the node is found.
@@ -107,6 +118,7 @@ impl RedisUrl {
         RedisUrl {
             kind,
             encrypted,
+            tls_files: TlsFiles::default(),
             user: None,
             password: None,
             database: 0,
@@ -211,8 +223,17 @@ impl FromStr for RedisUrl {
                     let seconds = seconds.parse().map_err(|_| BadUrl("patience is a number of seconds"))?;
                     url.patience = Duration::from_secs(seconds);
                 }
-                _ => return Err(BadUrl("the only options are prefix, replicas and patience")),
+                ("ca" | "cert" | "key", file) if !encrypted || file.is_empty() => {
+                    return Err(BadUrl("ca, cert and key name files, and only behind rediss://"));
+                }
+                ("ca", file) => url.tls_files.authorities = Some(decoded(file)?.into()),
+                ("cert", file) => url.tls_files.certificate = Some(decoded(file)?.into()),
+                ("key", file) => url.tls_files.key = Some(decoded(file)?.into()),
+                _ => return Err(BadUrl("the only options are prefix, replicas, patience, ca, cert and key")),
             }
+        }
+        if url.tls_files.certificate.is_some() != url.tls_files.key.is_some() {
+            return Err(BadUrl("cert and key belong together"));
         }
         if clustered && !tagged(&url.prefix) {
             let name = if url.prefix.is_empty() { "geartrain" } else { &url.prefix };
@@ -279,6 +300,13 @@ mod tests {
         assert_eq!((url.database, url.prefix.as_str(), url.replicas), (3, "a:", 2));
         assert_eq!(url.patience, Duration::from_secs(5));
 
+        let url = parse("rediss://h?ca=/etc/ca.pem&cert=c%20d.pem&key=k");
+        let files = [&url.tls_files.authorities, &url.tls_files.certificate, &url.tls_files.key];
+        assert_eq!(
+            files.map(|file| file.as_deref().unwrap().to_str().unwrap()),
+            ["/etc/ca.pem", "c d.pem", "k"]
+        );
+
         assert_eq!(parse("redis://localhost").kind, Kind::Single(node("localhost", 6379)));
         assert_eq!(parse("valkey://[::1]:7411").kind, Kind::Single(node("::1", 7411)));
         assert_eq!(parse("redis://:pw@h").password.as_deref(), Some("pw"));
@@ -307,7 +335,10 @@ mod tests {
                 "name the master behind the sentinels, as in redis+sentinel://HOST:PORT/MASTER",
             ),
             ("redis+cluster://h/1", "a Cluster has no database numbers"),
-            ("redis://h?colour=red", "the only options are prefix, replicas and patience"),
+            ("redis://h?colour=red", "the only options are prefix, replicas, patience, ca, cert and key"),
+            ("redis://h?ca=x", "ca, cert and key name files, and only behind rediss://"),
+            ("rediss://h?ca=", "ca, cert and key name files, and only behind rediss://"),
+            ("rediss://h?cert=x", "cert and key belong together"),
             ("redis://a%4:b@h", "behind a % come two hex digits"),
         ] {
             assert_eq!(url.parse::<RedisUrl>(), Err(BadUrl(why)), "{url}");

@@ -16,7 +16,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use geartrain_core::wire::Request as WireRequest;
 use geartrain_core::{Answer, BackendError, Call, Command, QueueName, Release};
-use geartrain_front::{Evicted, LargeReply, Produced, RepeatedWarning, warn_of_http};
+use geartrain_front::{
+    CoarseInstant, Evicted, LargeReply, Produced, RepeatedWarning, TimedBatch, warn_if_slow, warn_of_http,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -101,6 +103,7 @@ struct Batch {
     result: Option<BatchResult>,
     /// Carries a large payload, so that the backend may execute later batches first.
     is_large: bool,
+    timed: TimedBatch,
 }
 
 impl Batch {
@@ -110,6 +113,7 @@ impl Batch {
             && let Poll::Ready(result) = self.future.as_mut().poll(context)
         {
             self.result = Some(result);
+            self.timed.answered();
         }
         if self.result.is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -429,8 +433,15 @@ where
             } else if self.session.transaction.is_some() && !ends_session(&request[0]) {
                 self.transact(&request);
             } else {
+                let begun = CoarseInstant::now();
+                let was_authenticated = self.session.is_authenticated();
                 redis_commands::answer(&request, &mut self.session, &self.shared, &mut self.out).await;
                 self.wrote_reply();
+                // Passwords are delayed on purpose.
+                if was_authenticated && !is_password(&request[0]) {
+                    let slow_after = self.shared.options.slow_after;
+                    warn_if_slow(&request[0], begun.elapsed(), slow_after, || self.client());
+                }
             }
             self.parser.allow(request_bytes_max(self.session.is_authenticated()));
             if !self.session.is_authenticated() {
@@ -440,6 +451,13 @@ where
             }
         }
         self.send().await;
+    }
+
+    /// For the log.
+    fn client(&self) -> String {
+        let name = Some(self.session.name()).filter(|name| !name.is_empty());
+        let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+        format!("RESP connection {} from {}{name}", self.session.number, self.session.address())
     }
 
     /// Adds a Qless call to the next batch.
@@ -577,6 +595,7 @@ where
         }
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
         let is_large = calls.iter().any(|call| call.command.is_large());
+        let timed = TimedBatch::begin(calls.first().map(|call| call.command.name()), calls.len());
         let backend = self.shared.backend.clone();
         let readiness_checks: Vec<_> = slots.iter().flat_map(Slot::readiness_checks).collect();
         let future: BatchFuture = Box::pin(async move {
@@ -588,7 +607,7 @@ where
             };
             Ok((answers, readiness))
         });
-        let mut batch = Batch { slots, future, result: None, is_large };
+        let mut batch = Batch { slots, future, result: None, is_large, timed };
         poll_fn(|context| {
             // Ready or not does not matter here.
             let _ = batch.poll(context);
@@ -601,6 +620,7 @@ where
     /// Takes the answers of the first batch, once the messages that it caused are in the outboxes.
     async fn complete_batch(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
+        batch.timed.warn_if_slow(self.shared.options.slow_after, || self.client());
         self.shared.channels.flush().await;
         match batch.result.unwrap_or_else(|| Ok(Answers::default())) {
             Ok((answers, readiness)) => {
@@ -757,6 +777,11 @@ fn is_native(name: &[u8]) -> bool {
 /// Whether a request is executed at once, also within a transaction.
 fn ends_session(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"quit") || name.eq_ignore_ascii_case(b"reset")
+}
+
+/// Whether a request has a password.
+fn is_password(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"auth") || name.eq_ignore_ascii_case(b"hello")
 }
 
 /// How many jobs a call may return.

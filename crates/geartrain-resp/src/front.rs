@@ -5,15 +5,15 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use geartrain_core::{Backend, Clock, Timestamp};
-use geartrain_front::{Admission, Admitted, AuthThrottle, RepeatedWarning};
+use geartrain_front::{Admission, Admitted, AuthThrottle, RepeatedWarning, Tls, TlsStream};
 use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener, tcp, unix};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +41,10 @@ pub struct Options {
     /// The limit of connections. By default shared with all other front-ends of the process, from its limit
     /// of file descriptors.
     pub admission: Arc<Admission>,
+    /// Commands that take at least this long are logged.
+    pub slow_after: Option<Duration>,
+    /// When changes are synced to disk, for `INFO`.
+    pub sync_mode: Option<String>,
     /// How long connections may take to receive their last replies when the server stops.
     pub drain_timeout: Duration,
 }
@@ -51,6 +55,8 @@ impl Default for Options {
             allow_flush: false,
             password: None,
             admission: Admission::of_process(),
+            slow_after: None,
+            sync_mode: None,
             drain_timeout: Duration::from_secs(5),
         }
     }
@@ -63,6 +69,8 @@ impl std::fmt::Debug for Options {
             .field("allow_flush", &self.allow_flush)
             .field("has_password", &self.password.is_some())
             .field("admission", &self.admission)
+            .field("slow_after", &self.slow_after)
+            .field("sync_mode", &self.sync_mode)
             .field("drain_timeout", &self.drain_timeout)
             .finish()
     }
@@ -93,9 +101,10 @@ impl Shared {
         self.peers.lock()
     }
 
-    /// Admits one more connection, or returns the error reply.
-    fn admit(&self) -> Result<Admitted, String> {
-        self.options.admission.admit(self.options.password.is_some()).map_err(|full| {
+    /// Admits one more connection, or returns the error reply. Until its handshake is over, it counts as
+    /// unauthenticated.
+    fn admit(&self, has_handshake: bool) -> Result<Admitted, String> {
+        self.options.admission.admit(has_handshake || self.options.password.is_some()).map_err(|full| {
             REFUSED.warn(format_args!("a RESP connection is refused: {full}"));
             full.to_string()
         })
@@ -131,6 +140,11 @@ impl Front {
         self.serve(listener, stop).await;
     }
 
+    /// The same with TLS, and nothing but TLS.
+    pub async fn serve_tls(&self, listener: TcpListener, tls: Arc<Tls>, stop: CancellationToken) {
+        self.serve(TlsListener { listener, tls }, stop).await;
+    }
+
     /// The same on a Unix socket.
     pub async fn serve_unix(&self, listener: UnixListener, stop: CancellationToken) {
         self.serve(listener, stop).await;
@@ -144,13 +158,13 @@ impl Front {
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((reader, writer, from)) => match self.shared.admit() {
+                    Ok((stream, from)) => match self.shared.admit(L::Stream::HAS_HANDSHAKE) {
                         Ok(admitted) => {
                             let (shared, stop) = (self.shared.clone(), stop.clone());
-                            connections.spawn(serve_peer(shared, reader, writer, from, admitted, stop));
+                            connections.spawn(serve_peer(shared, stream, from, admitted, stop));
                         }
                         // Here and not in a task, which would hold a descriptor meanwhile.
-                        Err(text) => refuse(writer, &text),
+                        Err(text) => stream.refuse(&text),
                     },
                     Err(error) => {
                         NOT_ACCEPTED.warn(format_args!("a connection cannot be accepted: {error}"));
@@ -172,59 +186,147 @@ struct Origin {
 }
 
 trait Listener: Send + Sync {
+    type Stream: Stream;
+
+    /// The next connection, and its origin.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Origin)>> + Send;
+}
+
+/// An accepted connection.
+trait Stream: Send + Sized + 'static {
     type Reader: AsyncRead + Unpin + Send + 'static;
     type Writer: AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection's two halves, and its origin.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer, Origin)>> + Send;
+    /// Whether the client has to complete a handshake before its first request.
+    const HAS_HANDSHAKE: bool = false;
+
+    /// Performs the handshake, if there is one, and returns the two halves; none if it failed.
+    fn open(
+        self,
+        from: &Origin,
+        admitted: &Admitted,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = Option<(Self::Reader, Self::Writer)>> + Send;
+
+    /// Sends the error without waiting, if that is possible, and closes the connection.
+    fn refuse(self, text: &str);
 }
 
 impl Listener for TcpListener {
-    type Reader = tcp::OwnedReadHalf;
-    type Writer = tcp::OwnedWriteHalf;
+    type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, Origin)> {
+    async fn accept(&self) -> io::Result<(TcpStream, Origin)> {
         let (stream, address) = self.accept().await?;
         // No Nagle delay: replies are written when they are complete.
         stream.set_nodelay(true)?;
         // A machine that is gone closes nothing, and jobs popped for it would wait for their locks to expire.
         let alive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&alive)?;
-        let (reader, writer) = stream.into_split();
-        Ok((reader, writer, Origin { address: address.to_string(), ip: Some(address.ip()) }))
+        Ok((stream, Origin { address: address.to_string(), ip: Some(address.ip()) }))
+    }
+}
+
+impl Stream for TcpStream {
+    type Reader = tcp::OwnedReadHalf;
+    type Writer = tcp::OwnedWriteHalf;
+
+    async fn open(
+        self,
+        _: &Origin,
+        _: &Admitted,
+        _: &CancellationToken,
+    ) -> Option<(Self::Reader, Self::Writer)> {
+        Some(self.into_split())
+    }
+
+    fn refuse(self, text: &str) {
+        refuse(self, text);
     }
 }
 
 impl Listener for UnixListener {
-    type Reader = unix::OwnedReadHalf;
-    type Writer = unix::OwnedWriteHalf;
+    type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(Self::Reader, Self::Writer, Origin)> {
+    async fn accept(&self) -> io::Result<(UnixStream, Origin)> {
         let (stream, _) = self.accept().await?;
-        let (reader, writer) = stream.into_split();
-        Ok((reader, writer, Origin { address: "unix-socket".to_owned(), ip: None }))
+        Ok((stream, Origin { address: "unix-socket".to_owned(), ip: None }))
     }
 }
 
-/// Sends the error without waiting, and closes the connection.
-fn refuse(mut writer: impl AsyncWrite + Unpin, text: &str) {
-    // Fails if the client has disconnected.
-    let _ = writer.write(format!("-ERR {text}\r\n").as_bytes()).now_or_never();
+impl Stream for UnixStream {
+    type Reader = unix::OwnedReadHalf;
+    type Writer = unix::OwnedWriteHalf;
+
+    async fn open(
+        self,
+        _: &Origin,
+        _: &Admitted,
+        _: &CancellationToken,
+    ) -> Option<(Self::Reader, Self::Writer)> {
+        Some(self.into_split())
+    }
+
+    fn refuse(self, text: &str) {
+        refuse(self, text);
+    }
 }
 
-async fn serve_peer<R, W>(
+struct TlsListener {
+    listener: TcpListener,
+    tls: Arc<Tls>,
+}
+
+impl Listener for TlsListener {
+    type Stream = (TcpStream, Arc<Tls>);
+
+    async fn accept(&self) -> io::Result<(Self::Stream, Origin)> {
+        let (stream, from) = Listener::accept(&self.listener).await?;
+        Ok(((stream, self.tls.clone()), from))
+    }
+}
+
+impl Stream for (TcpStream, Arc<Tls>) {
+    type Reader = ReadHalf<TlsStream>;
+    type Writer = WriteHalf<TlsStream>;
+
+    const HAS_HANDSHAKE: bool = true;
+
+    async fn open(
+        self,
+        from: &Origin,
+        admitted: &Admitted,
+        stop: &CancellationToken,
+    ) -> Option<(Self::Reader, Self::Writer)> {
+        let (stream, tls) = self;
+        tls.accept(stream, ("RESP", &from.address), admitted, stop).await.map(tokio::io::split)
+    }
+
+    /// Without a word: it would have to come after the handshake.
+    fn refuse(self, _: &str) {}
+}
+
+fn refuse(mut stream: impl AsyncWrite + Unpin, text: &str) {
+    // Fails if the client has disconnected.
+    let _ = stream.write(format!("-ERR {text}\r\n").as_bytes()).now_or_never();
+}
+
+async fn serve_peer<S: Stream>(
     shared: Arc<Shared>,
-    reader: R,
-    writer: W,
+    stream: S,
     from: Origin,
-    admitted: Admitted,
+    mut admitted: Admitted,
     stop: CancellationToken,
-) where
-    R: AsyncRead + Unpin + Send,
-    W: AsyncWrite + Unpin + Send,
-{
+) {
+    let Some((reader, writer)) = stream.open(&from, &admitted, &stop).await else { return };
+    if shared.options.password.is_none() {
+        admitted.set_authenticated(true);
+    }
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+    let (address, opened) = (from.address.clone(), Instant::now());
+    tracing::debug!("RESP connection {number} from {address} is open");
     shared.peers().insert(number, (from.address, String::new()));
     let session = Session::new(number, from.ip, admitted, shared.clone());
     Connection::new(reader, writer, session, shared, stop).serve().await;
+    let seconds = opened.elapsed().as_secs_f64();
+    tracing::debug!("RESP connection {number} from {address} is closed after {seconds:.1} s");
 }

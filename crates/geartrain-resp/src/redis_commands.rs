@@ -391,14 +391,17 @@ fn command(arguments: &[Bytes], out: &mut Output) {
 
 fn info(shared: &Shared) -> String {
     use std::sync::atomic::Ordering::Relaxed;
+    let sync_mode = shared.options.sync_mode.as_ref();
+    let sync_mode = sync_mode.map(|mode| format!("geartrain_sync:{mode}\r\n")).unwrap_or_default();
     let uptime = (shared.clock.now() - shared.started).get().max(0.0);
     format!(
-        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ngeartrain_version:{}\r\nprocess_id:{}\r\n\
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ngeartrain_version:{}\r\n{}process_id:{}\r\n\
          uptime_in_seconds:{uptime:.0}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n\
          # Stats\r\ntotal_connections_received:{}\r\ntotal_queue_calls:{}\r\n\
          pubsub_channels:{}\r\npubsub_patterns:{}\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
          # Cluster\r\ncluster_enabled:0\r\n",
         env!("CARGO_PKG_VERSION"),
+        sync_mode,
         std::process::id(),
         shared.peers().len(),
         shared.connections(),

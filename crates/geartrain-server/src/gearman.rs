@@ -1,21 +1,17 @@
 //! The Gearman front-end of a server: settings, TLS and start.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use geartrain_core::Backend;
 use geartrain_core::SystemClock;
+use geartrain_front::{Tls, TlsFiles};
 use geartrain_gearman::front::{Front, Options};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::StartError;
+use crate::{Settings, StartError};
 
 /// The settings of the Gearman front-end.
 #[derive(Debug, Clone)]
@@ -51,17 +47,6 @@ impl GearmanSettings {
     }
 }
 
-/// The files for TLS, all in PEM.
-#[derive(Debug, Clone)]
-pub struct TlsFiles {
-    /// The server's certificate chain.
-    pub certificate: PathBuf,
-    /// The private key of the certificate.
-    pub key: PathBuf,
-    /// The authorities that must have signed the client certificates; without it, clients need none.
-    pub authorities: Option<PathBuf>,
-}
-
 /// A front-end that listens and does not serve yet.
 pub(crate) struct Listening {
     listener: TcpListener,
@@ -69,19 +54,26 @@ pub(crate) struct Listening {
     options: Options,
 }
 
+impl Listening {
+    /// Its TLS settings, if any.
+    pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
+        self.options.tls.clone()
+    }
+}
+
 /// Binds the address. Early connections wait in the backlog.
 pub(crate) async fn bind(
     settings: &GearmanSettings,
-    insecure: bool,
+    server: &Settings,
     quit: &CancellationToken,
 ) -> Result<Listening, StartError> {
     let address = settings.address;
     let authenticates = settings.tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
-    if !address.ip().is_loopback() && !authenticates && !insecure {
+    if !address.ip().is_loopback() && !authenticates && !server.insecure {
         let missing = "certificate: give --gearman-tls-cert, --gearman-tls-key and --gearman-tls-ca";
         return Err(StartError::Open { address, missing });
     }
-    let tls = settings.tls.as_ref().map(tls_config).transpose()?;
+    let tls = settings.tls.clone().map(Tls::load).transpose()?;
     let (listener, address) = crate::listen(address, "--gearman").await?;
     let host = settings.host.clone();
     let options = Options {
@@ -91,6 +83,7 @@ pub(crate) async fn bind(
         exceptions: settings.exceptions,
         shutdown: settings.shutdown.then(|| quit.clone()),
         tls,
+        slow_after: server.slow_after,
         ..Options::default()
     };
     Ok(Listening { listener, address, options })
@@ -109,43 +102,4 @@ pub(crate) fn serve(
     let stop = stop.clone();
     tasks.spawn(async move { front.serve(listener, stop).await });
     address
-}
-
-fn tls_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, StartError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificates = certificates("the certificate", &files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| bad("the key", &files.key, error))?;
-    let config = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| bad("the certificate", &files.certificate, error))?;
-    let config = match &files.authorities {
-        None => config.with_no_client_auth(),
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in self::certificates("the list of authorities", file)? {
-                roots.add(certificate).map_err(|error| bad("the list of authorities", file, error))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| bad("the list of authorities", file, error))?;
-            config.with_client_cert_verifier(verifier)
-        }
-    };
-    let config = config
-        .with_single_cert(certificates, key)
-        .map_err(|error| bad("the certificate", &files.certificate, error))?;
-    Ok(Arc::new(config))
-}
-
-fn certificates(what: &'static str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, StartError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(|all| all.collect::<Result<Vec<_>, _>>());
-    let found = read.map_err(|error| bad(what, file, error))?;
-    if found.is_empty() {
-        return Err(bad(what, file, "it contains no certificate"));
-    }
-    Ok(found)
-}
-
-fn bad(what: &'static str, file: &std::path::Path, why: impl std::fmt::Display) -> StartError {
-    StartError::Tls { what, file: file.display().to_string(), why: why.to_string() }
 }

@@ -4,6 +4,7 @@ mod demo;
 mod gearman;
 mod result_recorder;
 mod sweep;
+mod systemd;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use geartrain::{Client, Target};
 use geartrain_core::SystemClock;
-use geartrain_front::Admission;
+use geartrain_front::{Admission, Tls, TlsError};
 use geartrain_resp::{Front, Options};
 use geartrain_results::{LogError, LogTarget};
 use tokio::net::TcpListener;
@@ -30,6 +31,8 @@ pub struct Settings {
     pub store: String,
     /// The address for RESP. Port 0 picks a free port.
     pub resp: SocketAddr,
+    /// TLS for RESP; required, if given.
+    pub resp_tls: Option<TlsFiles>,
     /// The Gearman front-end, if any.
     pub gearman: Option<GearmanSettings>,
     /// The password that clients must send.
@@ -38,6 +41,8 @@ pub struct Settings {
     pub insecure: bool,
     /// Allows clients to delete everything.
     pub allow_flush: bool,
+    /// Commands that take at least this long are logged.
+    pub slow_after: Option<Duration>,
     /// Submits sample jobs and works on them.
     pub demo: bool,
     /// The result log to write, if any.
@@ -46,7 +51,28 @@ pub struct Settings {
     pub result_log_keep: Option<Duration>,
 }
 
-pub use gearman::{GearmanSettings, TlsFiles};
+impl Settings {
+    /// The defaults: RESP only, without TLS and without a password.
+    pub fn new(store: impl Into<String>, resp: SocketAddr) -> Settings {
+        Settings {
+            store: store.into(),
+            resp,
+            resp_tls: None,
+            gearman: None,
+            password: None,
+            insecure: false,
+            allow_flush: false,
+            slow_after: None,
+            demo: false,
+            result_log: None,
+            result_log_keep: None,
+        }
+    }
+}
+
+pub use gearman::GearmanSettings;
+pub use geartrain_front::TlsFiles;
+pub use systemd::ServiceManager;
 // A limit of the process, so the program raises it, and not the server.
 pub use geartrain_front::raise_descriptor_limit;
 
@@ -58,14 +84,13 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] geartrain::Error),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: is another server running? Choose another address with {flag}")]
+    #[error("cannot listen on {address}: {}", listen_advice(*.address, .flag, .source))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The command line flag of the address.
         flag: &'static str,
-        /// What failed.
-        #[source]
+        /// What failed; its text is in that of this error.
         source: std::io::Error,
     },
     /// Another process owns the directory.
@@ -89,15 +114,8 @@ pub enum StartError {
         missing: &'static str,
     },
     /// A TLS file cannot be used.
-    #[error("cannot use {what} {file}: {why}")]
-    Tls {
-        /// What the file is for.
-        what: &'static str,
-        /// The path.
-        file: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// A running server.
@@ -106,6 +124,9 @@ pub struct Server {
     target: Target,
     resp: SocketAddr,
     gearman: Option<SocketAddr>,
+    /// The TLS settings of RESP and Gearman.
+    tls: Vec<Arc<Tls>>,
+    service_manager: Option<Arc<ServiceManager>>,
     stop: CancellationToken,
     /// Cancelled when an administrator sends `shutdown`.
     quit: CancellationToken,
@@ -120,14 +141,17 @@ impl Server {
     /// Opens the queue and listens. When this returns, the server is ready.
     pub async fn start(settings: &Settings) -> Result<Server, StartError> {
         let address = settings.resp;
-        if !address.ip().is_loopback() && settings.password.is_none() && !settings.insecure {
-            let missing = "password: give --password";
+        let has_certificates = settings.resp_tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
+        let authenticates = has_certificates || settings.password.is_some();
+        if !address.ip().is_loopback() && !authenticates && !settings.insecure {
+            let missing = "password: give --password-file, or --resp-tls-ca to require certificates";
             return Err(StartError::Open { address, missing });
         }
+        let resp_tls = settings.resp_tls.clone().map(Tls::load).transpose()?;
         let (listener, resp) = listen(address, "--resp").await?;
         let quit = CancellationToken::new();
         let gearman = match &settings.gearman {
-            Some(gearman) => Some(gearman::bind(gearman, settings.insecure, &quit).await?),
+            Some(gearman) => Some(gearman::bind(gearman, settings, &quit).await?),
             None => None,
         };
         let target = Target::of(&settings.store)?;
@@ -164,21 +188,44 @@ impl Server {
         let options = Options {
             allow_flush: settings.allow_flush,
             password: settings.password.clone(),
+            slow_after: settings.slow_after,
+            sync_mode: client.backend().sync_mode().await.unwrap_or_default(),
             ..Options::default()
         };
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
-        tasks.spawn(async move { front.serve_tcp(listener, stopped).await });
+        let tls =
+            resp_tls.iter().cloned().chain(gearman.as_ref().and_then(gearman::Listening::tls)).collect();
+        tasks.spawn(async move {
+            match resp_tls {
+                None => front.serve_tcp(listener, stopped).await,
+                Some(tls) => front.serve_tls(listener, tls, stopped).await,
+            }
+        });
         let gearman = gearman.map(|listening| {
             let alone = !matches!(target, Target::Redis(_));
             gearman::serve(listening, alone, client.backend().clone(), &stop, &mut tasks)
         });
         let connections_max = Admission::of_process().connections_max();
         match gearman {
-            Some(gearman) => tracing::info!(store = %target, %resp, %gearman, connections_max, "ready"),
-            None => tracing::info!(store = %target, %resp, connections_max, "ready"),
+            Some(gearman) => {
+                tracing::info!(store = %target, %resp, %gearman, connections_max, "the server is ready")
+            }
+            None => tracing::info!(store = %target, %resp, connections_max, "the server is ready"),
         }
-        Ok(Server { client, target, resp, gearman, stop, quit, tasks, recorder, stop_recorder })
+        Ok(Server {
+            client,
+            target,
+            resp,
+            gearman,
+            tls,
+            service_manager: None,
+            stop,
+            quit,
+            tasks,
+            recorder,
+            stop_recorder,
+        })
     }
 
     /// The address for RESP.
@@ -196,6 +243,47 @@ impl Server {
         self.quit.cancelled().await;
     }
 
+    /// Reads the TLS files again, for new connections. Bad files are logged, and the settings in use stay.
+    pub fn reload_certificates(&self) {
+        if self.tls.is_empty() {
+            tracing::info!("there are no certificates to reload");
+        }
+        for tls in &self.tls {
+            match tls.reload() {
+                Ok(()) => tracing::info!("reloaded {tls}, for new connections"),
+                Err(error) => tracing::error!("{error}; the certificate read before stays in use"),
+            }
+        }
+    }
+
+    /// Notifies the service manager that the server is ready, from now on its watchdog, and in the end that
+    /// the server is stopping.
+    pub fn notify(&mut self, service_manager: ServiceManager) {
+        let service_manager = Arc::new(service_manager);
+        let at = self.gearman.map(|address| format!(", Gearman on {address}")).unwrap_or_default();
+        service_manager.ready(&format!("RESP on {}{at}; jobs are stored in {}", self.resp, self.target));
+        if let Some(interval) = service_manager.watchdog_interval() {
+            let (notified, stop) = (service_manager.clone(), self.stop.clone());
+            // A Redis that is away would not come back by a restart of the server.
+            let engine = (!matches!(self.target, Target::Redis(_))).then(|| self.client.clone());
+            let watch = async move {
+                let mut ticks = tokio::time::interval(interval);
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                loop {
+                    ticks.tick().await;
+                    notified.beat(interval, probe(engine.as_ref())).await;
+                }
+            };
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = watch => {}
+                }
+            });
+        }
+        self.service_manager = Some(service_manager);
+    }
+
     /// The queue that is served.
     pub fn target(&self) -> &Target {
         &self.target
@@ -204,7 +292,10 @@ impl Server {
     /// Graceful shutdown: accepts no more connections, answers the requests that were read, and closes the
     /// queue.
     pub async fn stop(mut self) {
-        tracing::info!("stopping");
+        tracing::info!("the server is stopping");
+        if let Some(service_manager) = &self.service_manager {
+            service_manager.stopping();
+        }
         self.stop.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         // Bounded, because a backend may never answer.
@@ -221,7 +312,30 @@ impl Server {
         let client = self.client;
         // Closing blocks on the disk.
         let _ = tokio::task::spawn_blocking(move || drop(client)).await;
-        tracing::info!("stopped");
+        tracing::info!("the server has stopped");
+    }
+}
+
+/// Why an address cannot be listened on, and what to do about it.
+fn listen_advice(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("another program listens there; stop it, or choose another address with {flag}")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("this machine does not have that address; choose one of its own with {flag}")
+        }
+        std::io::ErrorKind::PermissionDenied if address.port() < 1_024 => format!(
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE; grant it, or choose another port with {flag}"
+        ),
+        _ => format!("{error}; choose another address with {flag}"),
+    }
+}
+
+/// Returns when the engine has answered. An error is an answer as well: a full disk is no reason for a restart.
+async fn probe(engine: Option<&Client>) {
+    if let Some(engine) = engine {
+        let _ = engine.run(geartrain::Workers).await;
     }
 }
 

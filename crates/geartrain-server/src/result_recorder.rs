@@ -53,7 +53,7 @@ impl ResultRecorder {
         };
         let (mut opened, known, size) = blocking(opening).await??;
         let days = retention.map(|retention| retention.as_secs_f64() / 86_400.0);
-        tracing::info!(log = %target, bytes = size.bytes, free_bytes = size.free_bytes, keep_days = days, "result log");
+        tracing::info!(log = %target, bytes = size.bytes, free_bytes = size.free_bytes, keep_days = days, "the result log is open");
         // Held until the real subscription begins: events are retained from the first subscription on.
         let retaining = client.events().await?;
         let mut position = match known {

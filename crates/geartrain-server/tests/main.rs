@@ -12,5 +12,6 @@ mod parity;
 mod published;
 mod qless_clients;
 mod qless_py;
+mod resp_tls;
 mod result_log;
 mod two_servers;

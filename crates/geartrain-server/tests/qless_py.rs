@@ -204,7 +204,7 @@ fn programs() -> PathBuf {
 }
 
 /// The interpreter with the client, installed into the target directory on first use.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../qless-py");
     let setup = Command::new(programs().join("setup")).arg(directory).stderr(Stdio::inherit()).output();
     let setup = setup.expect("python3 is there (on Debian and Ubuntu: apt-get install python3 python3-venv)");
@@ -220,17 +220,7 @@ struct Geartrain {
 
 impl Geartrain {
     fn start(store: &str) -> Geartrain {
-        let settings = Settings {
-            gearman: None,
-            store: store.to_owned(),
-            resp: SocketAddr::from(([127, 0, 0, 1], 0)),
-            password: None,
-            insecure: false,
-            allow_flush: false,
-            demo: false,
-            result_log: None,
-            result_log_keep: None,
-        };
+        let settings = Settings::new(store, SocketAddr::from(([127, 0, 0, 1], 0)));
         let runtime = Runtime::new().expect("threads can be started");
         let server = runtime.block_on(Server::start(&settings)).expect("the server starts");
         Geartrain { runtime, server: Some(server) }

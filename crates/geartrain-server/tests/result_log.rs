@@ -40,15 +40,9 @@ impl LoggedServer {
 
     fn on(store: String, scratch: Scratch, redis: Option<RedisServer>) -> LoggedServer {
         let settings = Settings {
-            gearman: None,
-            store,
-            resp: (Ipv4Addr::LOCALHOST, 0).into(),
-            password: None,
-            insecure: false,
             allow_flush: true,
-            demo: false,
             result_log: Some(log_in(&scratch)),
-            result_log_keep: None,
+            ..Settings::new(store, (Ipv4Addr::LOCALHOST, 0).into())
         };
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(Server::start(&settings)).unwrap();

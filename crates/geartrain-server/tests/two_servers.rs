@@ -28,17 +28,7 @@ impl TwoServers {
         // It syncs before it answers.
         let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
         let runtime = Runtime::new().unwrap();
-        let settings = Settings {
-            gearman: None,
-            store: redis.url(),
-            resp: (Ipv4Addr::LOCALHOST, 0).into(),
-            password: None,
-            insecure: false,
-            allow_flush: false,
-            demo: false,
-            result_log: None,
-            result_log_keep: None,
-        };
+        let settings = Settings::new(redis.url(), (Ipv4Addr::LOCALHOST, 0).into());
         let servers: Vec<Server> =
             (0..2).map(|_| runtime.block_on(Server::start(&settings)).unwrap()).collect();
         let client = |server: &Server| {

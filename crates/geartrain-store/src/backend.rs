@@ -18,7 +18,7 @@ use crate::data_dir::DataDir;
 use crate::engine_loop::{EngineLoop, Envelope, Message};
 use crate::error::StoreError;
 use crate::inline_exec::{EngineCell, InFlight};
-use crate::options::StoreOptions;
+use crate::options::{StoreOptions, SyncMode};
 use crate::publish::{BatchReply, Publisher, RefusableSlot, Slot};
 use crate::recovery::{OpenError, Started, Store};
 use crate::spill::large::LargeWriter;
@@ -40,6 +40,8 @@ pub struct StoreBackend {
     large: Option<LargeWriter>,
     /// The data directory, as long as the engine's thread runs; dangling without one.
     data_dir: Weak<DataDir>,
+    /// `None` in memory.
+    sync: Option<SyncMode>,
 }
 
 impl std::fmt::Debug for StoreBackend {
@@ -141,11 +143,12 @@ impl StoreBackend {
 
     fn start_durable(store: Store, clock: Arc<dyn Clock>) -> Result<StoreBackend, OpenError> {
         let Started { engine, pipeline, .. } = store.start(clock.now())?;
+        let sync = Some(store.sync());
         let data_dir = Arc::downgrade(store.data_dir());
         let large = LargeWriter::new(store.large().clone());
         let started = StoreBackend::start("embedded", engine, clock, CommitPipeline::Wal { store, pipeline });
         let mut started = started.map_err(|error| OpenError::Io(std::io::Error::other(error)))?;
-        (started.data_dir, started.large) = (data_dir, Some(large));
+        (started.data_dir, started.large, started.sync) = (data_dir, Some(large), sync);
         Ok(started)
     }
 
@@ -187,6 +190,7 @@ impl StoreBackend {
             thread: Some(thread),
             large: None,
             data_dir: Weak::new(),
+            sync: None,
         })
     }
 
@@ -259,6 +263,11 @@ impl StoreBackend {
 }
 
 impl Backend for StoreBackend {
+    fn sync_mode(&self) -> Pending<'_, Option<String>> {
+        let mode = self.sync.map_or_else(|| "none".to_owned(), |sync| sync.to_string());
+        Box::pin(async { Ok(Some(mode)) })
+    }
+
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
         Box::pin(async move {
             if let Some(large) = &self.large

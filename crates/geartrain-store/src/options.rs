@@ -20,6 +20,16 @@ pub enum SyncMode {
     Never,
 }
 
+impl std::fmt::Display for SyncMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SyncMode::Always => f.write_str("always"),
+            SyncMode::Every(interval) => write!(f, "{}ms", interval.as_millis()),
+            SyncMode::Never => f.write_str("never"),
+        }
+    }
+}
+
 /// How a store uses disk and memory.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {

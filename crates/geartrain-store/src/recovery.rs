@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use geartrain_core::engine::{CodecError, Delta, Effects, Engine, Limits};
 use geartrain_core::{Detach, DetachScope, SpillLocation, Timestamp};
@@ -13,7 +14,7 @@ use crate::commit::committer::Committer;
 use crate::commit::pipeline::WalPipeline;
 use crate::commit::queue::Threading;
 use crate::data_dir::{DataDir, DirLock, make_private};
-use crate::options::StoreOptions;
+use crate::options::{StoreOptions, SyncMode};
 use crate::spill::files::{self, PayloadFiles, UnreadablePayload};
 use crate::spill::large::LargePayloads;
 use crate::spill::policy::{Wake, policy_and_writer};
@@ -187,6 +188,10 @@ impl Store {
         &self.data_dir
     }
 
+    pub(crate) fn sync(&self) -> SyncMode {
+        self.options.sync
+    }
+
     pub(crate) fn disk(&self) -> Arc<dyn Disk> {
         self.data_dir.disk.clone()
     }
@@ -201,8 +206,17 @@ impl Store {
 
     /// Loads the stored state, and starts the pipeline that commits further changes.
     pub(crate) fn start(&self, now: Timestamp) -> Result<Started, OpenError> {
-        let Recovered { mut engine, mut wal, from, checkpoint_bytes, checkpoint_epoch, damaged, .. } =
+        let begun = Instant::now();
+        let Recovered { mut engine, mut wal, from, checkpoint_bytes, checkpoint_epoch, changes, damaged } =
             self.load(|from, replay| self.open_wal(from, replay))?;
+        tracing::info!(
+            jobs = engine.memory_report().jobs(),
+            checkpoint_bytes,
+            replayed_bytes = wal.bytes_since(from),
+            replayed_changes = changes,
+            seconds = (begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            "the stored jobs are loaded"
+        );
         self.remove_damaged_checkpoints(&damaged)?;
         self.reconcile_payload_files(&mut engine, checkpoint_epoch)?;
         // A new epoch: a token given out before a crash, and lost from the log, is never given out again.

@@ -1,5 +1,6 @@
 //! Test kit: the conformance cases for every backend, the model and random traces to compare the engine with,
-//! a simulated clock, a simulated disk that loses power or fails, and real peers as child processes.
+//! a simulated clock, a simulated disk that loses power or fails, certificates, and real peers as child
+//! processes.
 
 pub mod cancellation;
 pub mod clock;
@@ -8,6 +9,7 @@ pub mod disk;
 pub mod model;
 pub mod peers;
 mod scale;
+pub mod tls;
 pub mod trace;
 
 pub use scale::{scaled, seeds};

@@ -46,9 +46,9 @@ impl SocketServer {
         let stopped = stop.clone();
         let serve = async move {
             let listener = UnixListener::from_std(listener)?;
-            Front::new(backend, Arc::new(SystemClock), Options::default())
-                .serve_unix(listener, stopped)
-                .await;
+            let sync_mode = backend.sync_mode().await.unwrap_or_default();
+            let options = Options { sync_mode, ..Options::default() };
+            Front::new(backend, Arc::new(SystemClock), options).serve_unix(listener, stopped).await;
             Ok::<_, std::io::Error>(())
         };
         let thread = std::thread::Builder::new().name("geartrain-socket".into()).spawn(move || {

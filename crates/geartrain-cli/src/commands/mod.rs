@@ -30,7 +30,7 @@ use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
 use crate::args::{Cli, Verb};
 use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
-use crate::{args, timestamp, values};
+use crate::{args, password, timestamp, values};
 use log::LogArgs;
 
 #[derive(Debug, Args)]
@@ -96,6 +96,16 @@ type Done = Result<(), Failure>;
 
 /// Runs the command of the command line.
 pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
+    // A server logs the warning about its password file itself.
+    if let Verb::Server(args) = cli.verb {
+        return match cli.url_given {
+            true => {
+                Err(Failure::Usage("--url is for clients: name the queue to serve with --store".to_owned()))
+            }
+            false => server::server(args, password::read(cli.password_file.as_deref())?, out),
+        };
+    }
+    let url = client_url(&cli, out)?;
     match cli.verb {
         Verb::Version => Ok(out.line(
             &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
@@ -107,26 +117,31 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             clap_complete::generate(shell, &mut args::command(), "geartrain", &mut script);
             Ok(out.out.write_all(&script)?)
         }
-        Verb::Server(_) if cli.url_given => {
-            Err(Failure::Usage("--url is for clients: name the queue to serve with --store".to_owned()))
-        }
-        Verb::Server(args) => server::server(args, out),
         Verb::Lua(args) => server::lua(args, out),
-        Verb::Check(args) => maintenance::check(&cli.url, args, out),
-        Verb::Backup(args) => maintenance::backup(&cli.url, args, out).await,
-        Verb::Bench(args) => bench::bench(args, cli.url_given.then_some(cli.url), out),
+        Verb::Check(args) => maintenance::check(&url, args, out),
+        Verb::Backup(args) => maintenance::backup(&url, args, out).await,
+        Verb::Bench(args) => bench::bench(args, (cli.url_given, url), out),
         Verb::Drill(_) if cli.url_given => Err(Failure::Usage(
             "a drill starts its own servers: choose the disk with --disk, not a queue with --url".to_owned(),
         )),
         Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
-        Verb::Put(args) if args.resubmit => resubmit::resubmit(&cli.url, args, out).await,
+        Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
-            put::put(&resubmit::recorded(&cli.url, args.record.clone()).await?, args, out).await
+            put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
-        verb => run_on(&geartrain::connect(&cli.url).await?, verb, out).await,
+        verb => run_on(&geartrain::connect(&url).await?, verb, out).await,
     }
+}
+
+/// The URL with the password from the file or the environment, if it has none and may need one.
+fn client_url(cli: &Cli, out: &mut Output<'_>) -> Result<String, Failure> {
+    let Some(password) = password::read(cli.password_file.as_deref())? else { return Ok(cli.url.clone()) };
+    if let Some(warning) = password.warning {
+        writeln!(out.err, "geartrain: {warning}")?;
+    }
+    Ok(password::add_to(&cli.url, &password.text))
 }
 
 /// Runs a command that needs a queue.

@@ -1,10 +1,10 @@
 //! `geartrain server`, and `geartrain lua` for a Redis or Valkey without one.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use geartrain::SystemClock;
 use geartrain::{Target, script};
-use geartrain_server::{GearmanSettings, Server, Settings, StartError, TlsFiles};
+use geartrain_server::{GearmanSettings, Server, ServiceManager, Settings, StartError, TlsFiles};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -12,8 +12,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{Done, log};
 use crate::duration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Role};
 use crate::output::Output;
+use crate::password::Password;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,9 +50,6 @@ pub(crate) struct ServerArgs {
         value_parser = address_or_off
     )]
     gearman: AddressOrOff,
-    /// The password that clients must send
-    #[arg(long, env = "GEARTRAIN_PASSWORD", hide_env_values = true)]
-    password: Option<String>,
     /// Listen on addresses that other machines can reach, without requiring a password
     #[arg(long)]
     insecure: bool,
@@ -93,6 +91,33 @@ pub(crate) struct ServerArgs {
     /// Require client certificates signed by one of these authorities (PEM), which gearmand never does
     #[arg(long, value_name = "FILE", requires = "gearman_tls_cert", help_heading = "Gearman")]
     gearman_tls_ca: Option<PathBuf>,
+    /// Require TLS on the RESP address, with this certificate (PEM); SIGHUP reads the files again
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "GEARTRAIN_RESP_TLS_CERT",
+        requires = "resp_tls_key",
+        help_heading = "TLS"
+    )]
+    resp_tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "GEARTRAIN_RESP_TLS_KEY",
+        requires = "resp_tls_cert",
+        help_heading = "TLS"
+    )]
+    resp_tls_key: Option<PathBuf>,
+    /// Require client certificates signed by one of these authorities (PEM); without it, clients need none
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "GEARTRAIN_RESP_TLS_CA",
+        requires = "resp_tls_cert",
+        help_heading = "TLS"
+    )]
+    resp_tls_ca: Option<PathBuf>,
     /// Record how every attempt ended in a database: sqlite:FILE
     #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
     result_log: Option<String>,
@@ -111,6 +136,15 @@ pub(crate) struct ServerArgs {
     /// The log level: error, warn, info, debug or trace, or a filter like info,geartrain_resp=debug
     #[arg(long, value_name = "FILTER", env = "GEARTRAIN_LOG", default_value = "info")]
     log: String,
+    /// Log commands that take at least this long, or `off`
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "GEARTRAIN_LOG_SLOW",
+        default_value = "1s",
+        value_parser = duration_or_off
+    )]
+    log_slow: DurationOrOff,
     /// Read clock offsets from standard input and stop at its end: what `geartrain drill` starts
     #[arg(long, hide = true)]
     drill: bool,
@@ -118,7 +152,7 @@ pub(crate) struct ServerArgs {
 
 const SERVER_EXAMPLES: &str = "Examples:
   geartrain server                                        # stores jobs in ./geartrain-data
-  geartrain server --data /var/lib/geartrain --resp 0.0.0.0:7411 --password secret
+  geartrain server --data /var/lib/geartrain --resp 0.0.0.0:7411 --password-file secret
   geartrain server --store redis://cache:6379             # in front of a Redis
   geartrain server --result-log sqlite:./results.db       # what `geartrain log` reads
   geartrain server --demo                                 # with sample jobs to look at";
@@ -133,6 +167,14 @@ fn address_or_off(text: &str) -> Result<AddressOrOff, String> {
     }
     let address = text.parse().map_err(|_| "give an address like 127.0.0.1:4730, or off".to_owned())?;
     Ok(AddressOrOff(Some(address)))
+}
+
+/// A threshold, or none.
+#[derive(Debug, Clone, Copy)]
+struct DurationOrOff(Option<Duration>);
+
+fn duration_or_off(text: &str) -> Result<DurationOrOff, String> {
+    if text == "off" { Ok(DurationOrOff(None)) } else { duration::parse(text).map(Some).map(DurationOrOff) }
 }
 
 fn retention(text: &str) -> Result<Duration, String> {
@@ -163,7 +205,7 @@ pub(crate) struct LuaArgs {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
+pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Output<'_>) -> Done {
     let bad_filter = |why: &dyn std::fmt::Display| {
         Failure::Usage(format!("--log {:?} is not a log level or filter: {why}", args.log))
     };
@@ -186,8 +228,12 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
     if let Err(error) = geartrain_server::raise_descriptor_limit() {
         tracing::warn!("cannot raise the limit of open files, so fewer connections are accepted: {error}");
     }
-    let tls = args.gearman_tls_cert.zip(args.gearman_tls_key);
-    let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, authorities: args.gearman_tls_ca });
+    if let Some(warning) = password.as_ref().and_then(|password| password.warning.as_ref()) {
+        tracing::warn!("{warning}");
+    }
+    let tls_files = |certificate: Option<PathBuf>, key, authorities| {
+        certificate.zip(key).map(|(certificate, key)| TlsFiles { certificate, key, authorities })
+    };
     let gearman = args.gearman.0.map(|address| GearmanSettings {
         address,
         host: args.handle_host,
@@ -196,7 +242,7 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         wake: args.worker_wakeup,
         exceptions: args.exceptions,
         shutdown: args.allow_shutdown,
-        tls,
+        tls: tls_files(args.gearman_tls_cert, args.gearman_tls_key, args.gearman_tls_ca),
     });
     let drill = args.drill;
     let settings = Settings {
@@ -210,11 +256,12 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
             }
         },
         resp: args.resp,
+        resp_tls: tls_files(args.resp_tls_cert, args.resp_tls_key, args.resp_tls_ca),
         gearman,
-        // An empty one, as from an empty environment variable, is none.
-        password: args.password.filter(|password| !password.is_empty()),
+        password: password.map(|password| password.text),
         insecure: args.insecure,
         allow_flush: args.allow_flush,
+        slow_after: args.log_slow.0,
         demo: args.demo,
         result_log: log::log_target(args.result_log)?,
         result_log_keep: args.result_log_keep,
@@ -224,18 +271,33 @@ pub(super) fn server(args: ServerArgs, out: &mut Output<'_>) -> Done {
         // Before the server reports that it is ready, so that a signal sent right after that is handled.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let server = Server::start(&settings).await?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let in_terminal = io::stdin().is_terminal();
+        let mut server = Server::start(&settings).await?;
         print_ready(out, &server, &settings)?;
+        if let Some(service_manager) = ServiceManager::from_environment() {
+            server.notify(service_manager);
+        }
         let (end_drill, drill_ended) = oneshot::channel();
         if drill {
             std::thread::spawn(move || end_drill.send(follow_drill()));
         }
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = server.shutdown_requested() => {}
-            // Without a drill the sender is dropped, and this branch never matches.
-            Ok(_) = drill_ended => {}
+        tokio::pin!(drill_ended);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hangup.recv() => {
+                    // The terminal of a server in the foreground was closed.
+                    if in_terminal && !io::stdin().is_terminal() {
+                        break;
+                    }
+                    server.reload_certificates();
+                }
+                () = server.shutdown_requested() => break,
+                // Without a drill the sender is dropped, and this branch never matches.
+                Ok(_) = &mut drill_ended, if drill => break,
+            }
         }
         server.stop().await;
         Ok(())
@@ -260,10 +322,15 @@ fn follow_drill() -> io::Result<()> {
 fn print_ready(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Result<()> {
     let stored_in = server.target().to_string();
     let address = server.resp();
-    let password = if settings.password.is_some() { ":PASSWORD@" } else { "" };
-    let url = format!("redis://{password}{address}");
+    let (url, ca) = match &settings.resp_tls {
+        None => (format!("redis://{address}"), ""),
+        Some(_) => (format!("rediss://{address}"), "?ca=FILE"),
+    };
     // The default URL is left out.
-    let with = if url == "redis://127.0.0.1:7411" { String::new() } else { format!(" --url {url}") };
+    let mut with = if url == "redis://127.0.0.1:7411" { String::new() } else { format!(" --url {url}{ca}") };
+    if settings.password.is_some() {
+        with.push_str(" --password-file FILE");
+    }
     let durable = match server.target() {
         Target::Directory { .. } => ": acknowledged jobs are stored",
         _ => "",
@@ -299,11 +366,13 @@ Stop it with Ctrl-C{durable}.",
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         match error {
+            StartError::Store(error @ geartrain::Error::Connect { .. }) => {
+                Failure::unreachable(&error, Role::Server)
+            }
             StartError::Store(error) => error.into(),
             StartError::Log(error) => error.into(),
             StartError::LogThread(ref source) => Failure::Unreachable(format!("{error}: {source}")),
-            StartError::Open { .. } => Failure::Usage(error.to_string()),
-            StartError::Listen { ref source, .. } => Failure::Unreachable(format!("{error} ({source})")),
+            StartError::Open { .. } | StartError::Tls(_) => Failure::Usage(error.to_string()),
             other => Failure::Unreachable(other.to_string()),
         }
     }

@@ -1,5 +1,6 @@
 //! A temporary directory with a queue, in which tests run the command.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -24,6 +25,14 @@ impl Sandbox {
 
     pub(crate) fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
+    }
+
+    /// Writes a file that only its owner can read, and returns its path.
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use geartrain_core::{Answer, BackendError, Reply, WorkerName};
-use geartrain_front::{Output, RepeatedWarning, http_word, warn_of_http};
+use geartrain_front::{Output, RepeatedWarning, TimedBatch, http_word, warn_of_http};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,7 @@ struct Batch {
     jobs_held: bool,
     /// Carries a large payload, so the backend may execute later batches before it.
     is_large: bool,
+    timed: TimedBatch,
 }
 
 impl Batch {
@@ -72,6 +73,7 @@ impl Batch {
             && let Poll::Ready(landed) = self.pending.as_mut().poll(context)
         {
             self.replies = Some(landed);
+            self.timed.answered();
         }
         if self.replies.is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -393,13 +395,14 @@ where
         let reports = std::mem::take(&mut self.next_batch.reports);
         self.next_batch.number += 1;
         let is_large = calls.iter().any(|call| call.command.is_large());
+        let timed = TimedBatch::begin(calls.first().map(|call| call.command.name()), calls.len());
         let backend = self.shared.backend.clone();
         let pending: PendingReplies = if calls.is_empty() {
             Box::pin(std::future::ready(Ok(Vec::new())))
         } else {
             Box::pin(async move { backend.execute(calls).await })
         };
-        let mut batch = Batch { slots, reports, pending, replies: None, jobs_held: false, is_large };
+        let mut batch = Batch { slots, reports, pending, replies: None, jobs_held: false, is_large, timed };
         poll_fn(|context| {
             // The replies are collected later, even if they are there already.
             let _ = batch.poll(context);
@@ -429,6 +432,10 @@ where
     /// Writes the replies of the first batch.
     fn complete_batch(&mut self) {
         let Some(batch) = self.batches.pop_front() else { return };
+        let peer = &self.session.peer;
+        batch.timed.warn_if_slow(self.shared.options.slow_after, || {
+            format!("Gearman connection {} from {}", peer.number, peer.address)
+        });
         let (mut answers, error) = match batch.replies.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(answers) => (answers.into_iter(), None),
             Err(error) => {

@@ -24,19 +24,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use geartrain_core::{
     Announced, Backend, BackendError, Call, Clock, Jid, QueueName, Reply, Seconds, Timestamp, WorkerLost,
     WorkerName, Workers,
 };
-use geartrain_front::{Admission, Admitted, RepeatedWarning};
+use geartrain_front::{Admission, Admitted, RepeatedWarning, Tls};
 use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use connection::Connection;
@@ -57,7 +56,6 @@ const WORKER_NAME_PREFIX: &str = "gearman-";
 
 static NOT_ACCEPTED: RepeatedWarning = RepeatedWarning::new();
 static REFUSED: RepeatedWarning = RepeatedWarning::new();
-static EVICTED: RepeatedWarning = RepeatedWarning::new();
 
 /// Settings of a front-end.
 #[derive(Clone)]
@@ -82,10 +80,12 @@ pub struct Options {
     /// lost.
     pub sole_server: bool,
     /// TLS configuration. If set, the port accepts TLS only.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<Arc<Tls>>,
     /// Limit on open connections, shared with the other front-ends. By default as many as the process has
     /// file descriptors for.
     pub admission: Arc<Admission>,
+    /// Commands that take at least this long are logged.
+    pub slow_after: Option<Duration>,
     /// How long a connection may take to read its last replies when the front-end stops.
     pub drain_timeout: Duration,
 }
@@ -104,6 +104,7 @@ impl Default for Options {
             sole_server: false,
             tls: None,
             admission: Admission::of_process(),
+            slow_after: None,
             drain_timeout: Duration::from_secs(5),
         }
     }
@@ -368,40 +369,24 @@ async fn serve_connection(
     let Ok(worker) = shared.worker_name(&peer) else { return };
     let mailbox = Arc::new(Mailbox::default());
     shared.router.add(number, mailbox.clone());
-    let Some(tls) = shared.options.tls.clone() else {
-        let (reader, writer) = stream.into_split();
-        return Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
-    };
-    let handshake = async {
-        if !starts_tls(&stream).await {
-            return Err(io::Error::other("the first byte is no TLS handshake"));
+    let opened = Instant::now();
+    tracing::debug!("Gearman connection {number} from {address} is open");
+    match shared.options.tls.clone() {
+        None => {
+            let (reader, writer) = stream.into_split();
+            Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
         }
-        TlsAcceptor::from(tls).accept(stream).await
-    };
-    let accepted = tokio::select! {
-        accepted = handshake => accepted,
-        why = admitted.evicted() => {
-            return EVICTED.warn(format_args!("the Gearman connection from {address} is closed: {why}"));
-        }
-        () = stop.cancelled() => return,
-    };
-    match accepted {
-        Ok(stream) => {
+        Some(tls) => {
+            let Some(stream) = tls.accept(stream, ("Gearman", address), &admitted, &stop).await else {
+                return;
+            };
             admitted.set_authenticated(true);
             let (reader, writer) = tokio::io::split(stream);
             Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
         }
-        Err(error) => tracing::debug!(%error, %address, "the TLS handshake failed"),
     }
-}
-
-/// The first byte of a TLS handshake. No line and no packet begins with it.
-const TLS_HELLO: u8 = 0x16;
-
-/// Peeks at the first byte. With TLS the client sends first, even a worker that will be silent for days.
-async fn starts_tls(stream: &TcpStream) -> bool {
-    let mut first = [0];
-    matches!(stream.peek(&mut first).await, Ok(1)) && first == [TLS_HELLO]
+    let seconds = opened.elapsed().as_secs_f64();
+    tracing::debug!("Gearman connection {number} from {address} is closed after {seconds:.1} s");
 }
 
 fn configure_socket(stream: &TcpStream) -> io::Result<()> {

@@ -4,10 +4,9 @@
 //! second back until the first is acknowledged (Nagle's algorithm). Reports are not answered, so the delayed
 //! acknowledgement of this side would cost 40 ms per job.
 
+use geartrain_front::TlsStream;
 use tokio::io::ReadHalf;
-use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio_rustls::server::TlsStream;
 
 /// The reading half of a connection.
 pub(crate) trait QuickAck {
@@ -23,7 +22,7 @@ impl QuickAck for OwnedReadHalf {
     }
 }
 
-impl QuickAck for ReadHalf<TlsStream<TcpStream>> {
+impl QuickAck for ReadHalf<TlsStream> {
     /// The socket is not accessible here.
     fn quick_ack(&self) {}
 }

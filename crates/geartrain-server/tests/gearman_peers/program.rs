@@ -280,17 +280,7 @@ impl Geartrain {
         let mut gearman = GearmanSettings::new(free);
         gearman.host = Some("here".to_owned());
         choose(&mut gearman);
-        let settings = Settings {
-            result_log: None,
-            result_log_keep: None,
-            gearman: Some(gearman),
-            store: store.to_owned(),
-            resp: free,
-            password: None,
-            insecure: false,
-            allow_flush: false,
-            demo: false,
-        };
+        let settings = Settings { gearman: Some(gearman), ..Settings::new(store, free) };
         let runtime = Runtime::new().expect("threads can be started");
         let server = runtime.block_on(Server::start(&settings)).expect("the server starts");
         Geartrain { runtime, server: Some(server) }

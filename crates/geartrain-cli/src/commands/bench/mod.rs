@@ -132,13 +132,13 @@ impl Plan {
     }
 }
 
-/// Runs the benchmark and prints the report. `url` is the value of `--url`, if given.
-pub(super) fn bench(args: BenchArgs, url: Option<String>, out: &mut Output<'_>) -> Done {
-    if let (Some(queue), Some(url), Some(jobs)) = (&args.fill, &url, args.queued) {
-        return queued::run_filler(url, queue.clone(), jobs, out);
+/// Runs the benchmark and prints the report. The URL counts only if it was given with `--url`.
+pub(super) fn bench(args: BenchArgs, (is_given, url): (bool, String), out: &mut Output<'_>) -> Done {
+    if let (Some(queue), Some(jobs)) = (&args.fill, args.queued) {
+        return queued::run_filler(&url, queue.clone(), jobs, out);
     }
     let plan = Plan::new(args);
-    let target = BenchTarget::open(url)?;
+    let target = BenchTarget::open(is_given.then_some(url))?;
     let report = measure(&plan, &target)?;
     let described = target.describe();
     // Clean up before the table is printed.
@@ -159,7 +159,7 @@ fn measure(plan: &Plan, target: &BenchTarget) -> Result<Report, Failure> {
     };
     let sync = target.sync();
     let mut report = Report {
-        url: target.url(""),
+        url: target.shown_url(),
         sync: sync.clone(),
         seconds: plan.window.as_secs_f64(),
         payload_bytes: load::PAYLOAD_BYTES,

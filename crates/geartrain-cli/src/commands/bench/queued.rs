@@ -111,7 +111,10 @@ fn fill_and_kill(url: &str, queue: &QueueName, jobs: u64, window: Duration) -> R
     let broken = |why: String| Failure::Unreachable(format!("the child process that queues jobs {why}"));
     let this = std::env::current_exe().map_err(|error| broken(format!("cannot be found: {error}")))?;
     let mut command = Command::new(this);
-    command.args(["bench", "--url", url, "--queued", &jobs.to_string(), "--fill", queue.as_str()]);
+    // Arguments are visible to other users, and the URL may have a password.
+    command
+        .args(["bench", "--queued", &jobs.to_string(), "--fill", queue.as_str()])
+        .env("GEARTRAIN_URL", url);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = KillOnDrop(child.map_err(|error| broken(format!("cannot be started: {error}")))?);
     let mut line = String::new();

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use geartrain::{
-    Cancel, Client, Count, ForgetQueues, ForgetWorkers, Jobs, Listing, Page, QueueName, WorkerName,
+    Cancel, Client, Count, ForgetQueues, ForgetWorkers, Jobs, Listing, Page, QueueName, Target, WorkerName,
 };
 use pollster::block_on;
 
@@ -21,6 +21,8 @@ pub(super) struct BenchTarget {
     kind: Kind,
     /// Like `geartrain-bench-<this run>-`.
     prefix: String,
+    /// When changes are synced to disk.
+    sync: String,
 }
 
 enum Kind {
@@ -43,20 +45,31 @@ impl BenchTarget {
             }
             Some(url) => match directory_of(url) {
                 Some((directory, query)) => (directory.to_owned(), query.to_owned()),
-                None => return Ok(BenchTarget { kind: Kind::Given { url: url.clone() }, prefix }),
+                None => return BenchTarget::given(url.clone(), prefix),
             },
         };
         // Only a directory that this run creates may be removed.
         match (fs::create_dir(&directory), url) {
-            (Ok(()), _) => Ok(BenchTarget { kind: Kind::Created { directory, query }, prefix }),
+            (Ok(()), _) => {
+                let sync = sync_in(&query).to_owned();
+                Ok(BenchTarget { kind: Kind::Created { directory, query }, prefix, sync })
+            }
             (Err(error), Some(url)) if error.kind() == ErrorKind::AlreadyExists => {
-                Ok(BenchTarget { kind: Kind::Given { url }, prefix })
+                BenchTarget::given(url, prefix)
             }
             (Err(error), _) => Err(Failure::Unreachable(format!(
                 "cannot create the directory {}: {error}",
                 directory.display()
             ))),
         }
+    }
+
+    /// An existing queue, which is asked for its sync mode: the owner of a directory or a server has chosen it.
+    fn given(url: String, prefix: String) -> Result<BenchTarget, Failure> {
+        let client = block_on(geartrain::connect(&url))?;
+        let sync = block_on(client.backend().sync_mode()).map_err(geartrain::Error::from)?;
+        let sync = sync.unwrap_or_else(|| "unknown".to_owned());
+        Ok(BenchTarget { kind: Kind::Given { url }, prefix, sync })
     }
 
     /// The URL for one part of the run: a directory of its own, if possible.
@@ -75,7 +88,16 @@ impl BenchTarget {
             Kind::Created { directory, query } => {
                 format!("embedded:{}{query} (temporary, removed afterwards)", directory.display())
             }
-            Kind::Given { url } => url.clone(),
+            Kind::Given { .. } => self.shown_url(),
+        }
+    }
+
+    /// The URL without its password.
+    pub(super) fn shown_url(&self) -> String {
+        let url = self.url("");
+        match Target::of(&url) {
+            Ok(Target::Redis(shown)) => shown.to_string(),
+            _ => url,
         }
     }
 
@@ -97,15 +119,9 @@ impl BenchTarget {
         }
     }
 
-    /// The sync mode.
+    /// When changes are synced to disk.
     pub(super) fn sync(&self) -> String {
-        let query = match &self.kind {
-            Kind::Created { query, .. } => query.as_str(),
-            Kind::Given { url } if url == "memory:" => return "none".to_owned(),
-            Kind::Given { url } => directory_of(url).map_or("", |(_, query)| query),
-        };
-        let mut options = query.trim_start_matches('?').split('&');
-        options.find_map(|option| option.strip_prefix("sync=")).unwrap_or("always").to_owned()
+        self.sync.clone()
     }
 
     fn clean(&self) -> Result<(), Failure> {
@@ -155,6 +171,12 @@ pub(super) fn clear(client: &Client, queue: &QueueName) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The sync mode in the options of an embedded URL.
+fn sync_in(query: &str) -> &str {
+    let mut options = query.trim_start_matches('?').split('&');
+    options.find_map(|option| option.strip_prefix("sync=")).unwrap_or("always")
+}
+
 /// The directory and the options of an embedded URL.
 fn directory_of(url: &str) -> Option<(&Path, &str)> {
     let text = match url.strip_prefix("embedded:") {
@@ -173,19 +195,14 @@ mod tests {
     #[test]
     fn a_url_names_the_directory_and_the_sync_mode() {
         for (url, directory, sync) in [
-            ("memory:", None, "none"),
-            ("embedded:a/b", Some("a/b"), "always"),
-            ("./a?sync=never", Some("./a"), "never"),
-            ("embedded:a?sync=50ms", Some("a"), "50ms"),
-            ("embedded:a?memory=1gb&sync=50ms", Some("a"), "50ms"),
+            ("embedded:a/b", "a/b", "always"),
+            ("./a?sync=never", "./a", "never"),
+            ("embedded:a?sync=50ms", "a", "50ms"),
+            ("embedded:a?memory=1gb&sync=50ms", "a", "50ms"),
         ] {
-            let kind = Kind::Given { url: url.to_owned() };
-            let target = std::mem::ManuallyDrop::new(BenchTarget { kind, prefix: PREFIX.to_owned() });
-            assert_eq!(
-                (target.directory(), target.sync().as_str()),
-                (directory.map(Path::new), sync),
-                "{url}"
-            );
+            let (found, query) = directory_of(url).unwrap();
+            assert_eq!((found, sync_in(query)), (Path::new(directory), sync), "{url}");
         }
+        assert_eq!(directory_of("memory:"), None);
     }
 }
