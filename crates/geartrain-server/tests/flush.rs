@@ -1,5 +1,5 @@
-//! `FLUSHDB` makes a server as new, on every store, after a restart too; on a Redis it removes the queue's keys
-//! only.
+//! `FLUSHDB` makes a server as new, on every store, after a restart too; on a Redis it removes the queue's
+//! keys only.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -11,8 +11,8 @@ pub const METADATA_BYTES_MAX: usize = 4096;
 /// The most retries that a job may have; practically unlimited.
 pub const RETRIES_MAX: u32 = i32::MAX as u32;
 
-/// How many attempts at a job with [`RETRIES_MAX`] retries may end other than by the loss of its worker, before
-/// one that exceeds its deadline fails the job.
+/// How many attempts at a job with [`RETRIES_MAX`] retries may end other than by the loss of its worker,
+/// before one that exceeds its deadline fails the job.
 pub const TIMEOUTS_MAX: u32 = 10;
 
 /// The longest attempt, result retention and backoff: ten years.

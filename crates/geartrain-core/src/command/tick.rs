@@ -11,8 +11,8 @@ pub struct Tick {
     pub count: Count,
 }
 
-/// Removes jobs, recurring jobs, results, tags, options, limits, statistics, workers and queues, whatever their
-/// state: after the last part the queue system is as new, but for fencing tokens, event positions and
+/// Removes jobs, recurring jobs, results, tags, options, limits, statistics, workers and queues, whatever
+/// their state: after the last part the queue system is as new, but for fencing tokens, event positions and
 /// [allocated ids](crate::AllocateIds), which go on. Clients that wait for a removed job are told that it was
 /// cancelled; no event is published.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]

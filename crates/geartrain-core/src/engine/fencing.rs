@@ -42,8 +42,9 @@ impl Engine {
         }
     }
 
-    /// How this holder's attempt ended, if it did and that is remembered. Makes repeated calls idempotent, and
-    /// lets a token complete or fail a job after its deadline, as long as the job waits for its next attempt.
+    /// How this holder's attempt ended, if it did and that is remembered. Makes repeated calls idempotent,
+    /// and lets a token complete or fail a job after its deadline, as long as the job waits for its next
+    /// attempt.
     pub(super) fn ended(&self, row: RowId, holder: &Holder) -> Option<Ended> {
         let Holder::Token(token) = holder else { return None };
         let of = self.state.row(row);

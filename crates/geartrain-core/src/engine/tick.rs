@@ -1,5 +1,5 @@
-//! Tick: deadlines, expiries, stored results, silent workers, old complete jobs and the event log, which end by
-//! time alone.
+//! Tick: deadlines, expiries, stored results, silent workers, old complete jobs and the event log, which end
+//! by time alone.
 
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
@@ -88,9 +88,9 @@ impl Engine {
         true
     }
 
-    /// The oldest complete job, and when it is too old by `jobs-history`. Jobs that would have been too old for
-    /// more than [`DURATION_MAX`] are not meant: their callers have another clock, as test suites that begin
-    /// at 0. The next completion by that clock drops them.
+    /// The oldest complete job, and when it is too old by `jobs-history`. Jobs that would have been too old
+    /// for more than [`DURATION_MAX`] are not meant: their callers have another clock, as test suites that
+    /// begin at 0. The next completion by that clock drops them.
     fn oldest_complete(&self, now: Timestamp) -> Option<(Timestamp, RowId)> {
         let (complete, age) = (self.state.complete(), self.state.numbers().complete_age);
         let earliest = now - age - DURATION_MAX;

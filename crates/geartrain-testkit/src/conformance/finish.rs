@@ -166,7 +166,8 @@ pub async fn complete_jobs_are_dropped_once_they_are_old(system: System) -> Chec
     Ok(())
 }
 
-/// A tick drops them too, the oldest first and no more than it is asked to, and says when the next is too old.
+/// A tick drops them too, the oldest first and no more than it is asked to, and says when the next is too
+/// old.
 pub async fn a_tick_drops_complete_jobs_that_are_old(system: System) -> Checked {
     system.ask(set("jobs-history", "10")).await?;
     for (now, name) in [(0, "a"), (5, "b"), (9, "c")] {

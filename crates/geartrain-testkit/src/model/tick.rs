@@ -79,8 +79,8 @@ impl Model {
         results
     }
 
-    /// Complete jobs, and when they are too old, the earliest first. Those of another clock, for which that was
-    /// more than ten years ago, are left out.
+    /// Complete jobs, and when they are too old, the earliest first. Those of another clock, for which that
+    /// was more than ten years ago, are left out.
     fn old_complete(&self, now: Timestamp) -> Vec<(Timestamp, Jid)> {
         let age = self.complete_age();
         let of_this_clock = |(at, _): &(Timestamp, Jid)| *at >= now - age - DURATION_MAX;
