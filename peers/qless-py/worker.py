@@ -12,7 +12,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 
 from qless.workers.serial import SerialWorker
 
@@ -22,6 +21,20 @@ LOST = 3
 
 
 class Worker(SerialWorker):
+    def __init__(self, *args, **kwargs):
+        SerialWorker.__init__(self, *args, **kwargs)
+        self.listening = threading.Event()
+
+    def listen(self, listener):
+        subscribe = listener._pubsub.subscribe
+
+        def subscribe_and_say_so(channels):
+            subscribe(channels)
+            self.listening.set()
+
+        listener._pubsub.subscribe = subscribe_and_say_so
+        SerialWorker.listen(self, listener)
+
     def kill(self, jid):
         # What the package does here is meant to end the process. It is called on the thread that listens, and ends only that.
         print(f'lost {jid}', flush=True)
@@ -38,23 +51,20 @@ def main():
     with tempfile.TemporaryDirectory() as sandbox:
         # The interval is how long it sleeps when there is nothing to do.
         worker = Worker(arguments.queue, client, interval=0.05, workdir=sandbox, sandbox=sandbox)
-        channel = f'ql:w:{arguments.name}'
-        threading.Thread(target=stop_at_the_end_of_input, args=[worker, client, channel], daemon=True).start()
+        threading.Thread(target=stop_at_the_end_of_input, args=[worker], daemon=True).start()
         print('ready', flush=True)
         worker.run()
 
 
-def stop_at_the_end_of_input(worker, client, channel):
+def stop_at_the_end_of_input(worker):
     # By descriptor, so that nothing is left locked in an object when the process ends in the middle of a read.
     while os.read(sys.stdin.fileno(), 1024):
         pass
-    # What the package does when it stops is to end the thread that listens. If that has not begun to, it is never told, and waited for.
-    began = time.monotonic()
-    while not client.redis.pubsub_numsub(channel)[0][1]:
-        if time.monotonic() - began > 60:
-            print(f'worker.py: for a minute nobody listened on {channel}', file=sys.stderr, flush=True)
-            os._exit(1)
-        time.sleep(0.01)
+    # The package unsubscribes when it stops, and waits for the thread that listens. If the subscription is not yet complete in the
+    # client, even if the server has confirmed it, the library forgets that it has unsubscribed, and the thread never ends.
+    if not worker.listening.wait(60):
+        print('worker.py: for a minute the worker did not listen', file=sys.stderr, flush=True)
+        os._exit(1)
     worker.stop()
 
 

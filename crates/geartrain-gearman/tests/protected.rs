@@ -49,6 +49,26 @@ async fn http_ends_the_connection_and_its_body_is_not_executed() {
     server.end().await;
 }
 
+/// Counted warnings are logged by a timer after a second, or when the server stops.
+#[tokio::test]
+async fn no_counted_warning_is_left_when_the_server_has_stopped() {
+    let alive_tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive_tasks();
+    let server = Server::start().await;
+    for _ in 0..3 {
+        let mut peer = server.peer().await;
+        peer.raw(b"GET / HTTP/1.1\r\n\r\n").await;
+        assert!(peer.is_closed().await);
+    }
+    server.end().await;
+    for _ in 0..100 {
+        if alive_tasks() > before {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(alive_tasks(), before);
+}
+
 #[tokio::test]
 async fn large_payloads_arrive_complete_and_in_order() {
     let server = Server::start().await;

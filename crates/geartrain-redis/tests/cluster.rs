@@ -2,6 +2,7 @@
 //! prefixes.
 
 use crate::peers;
+use crate::subscriptions::assert_flushed;
 
 use std::sync::Arc;
 
@@ -173,6 +174,8 @@ fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
         assert_eq!(parked.join().unwrap().unwrap().jobs[0].jid.to_string(), "j1");
         assert!(matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j1"));
 
+        assert_flushed(&*here, "before");
+
         // Under load, the slot moves to another node.
         let clients = LoadClients::start(4, "load", || Ok(connect(&url))).unwrap();
         clients.wait_for_completed(30).unwrap();
@@ -191,6 +194,7 @@ fn a_namespace_is_on_one_node_and_is_followed_when_it_moves() {
         assert_eq!(run(&*connect(&url), put("j2")), PutReply::Created);
         assert_eq!(parked.join().unwrap().unwrap().jobs[0].jid.to_string(), "j2");
         while !matches!(heard(), Event::Put { jid, .. } if jid.to_string() == "j2") {}
+        assert_flushed(&*here, "after");
     }
 }
 

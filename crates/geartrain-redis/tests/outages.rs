@@ -2,6 +2,7 @@
 //! every acknowledged job is there.
 
 use crate::peers;
+use crate::subscriptions::assert_flushed;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,6 +69,8 @@ fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_l
     let confirmed = format!("{url}?replicas=1");
     let clients = LoadClients::start(CLIENTS, "load", || Ok(connect(&confirmed))).unwrap();
     clients.wait_for_completed(JOBS).unwrap();
+    let subscribed = connect(&url);
+    let _events = block_on(subscribed.subscribe()).unwrap();
     group.nodes[0].kill();
     group.until_master(1);
     // It comes back as a replica, and can confirm writes again. The sentinels would arrange that too, but
@@ -78,6 +81,7 @@ fn after_a_failover_clients_go_on_with_the_new_master_and_nothing_confirmed_is_l
     let ledger = clients.finish();
     assert!(ledger.put.len() > JOBS, "{ledger:?}");
     ledger.verify(&*connect(&url)).unwrap().assert_kept();
+    assert_flushed(&*subscribed, "after");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use pollster::block_on;
 
 use crate::support;
 
-fn put(backend: &RedisBackend, jid: &str) {
+fn put(backend: &dyn Backend, jid: &str) {
     let put = Put::new(QueueName::new("q").unwrap(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}");
     block_on(backend.execute(vec![put.into()])).unwrap().remove(0).unwrap();
 }
@@ -29,13 +29,13 @@ fn a_subscription_knows_the_newest_position_when_it_began() {
     let url = support::shared_redis_url().parse().unwrap();
     let backend = block_on(RedisBackend::with_clock(url, ManualClock::new())).map(Arc::new).unwrap();
     let mut first = block_on(backend.subscribe()).unwrap();
-    put(&backend, "a");
+    put(&*backend, "a");
     let (position, jid) = next_jid(&mut first);
     assert_eq!(jid, "a");
     assert!(first.position() < position);
     let mut second = block_on(backend.subscribe()).unwrap();
     assert_eq!(second.position(), position);
-    put(&backend, "b");
+    put(&*backend, "b");
     assert_eq!(next_jid(&mut second).1, "b");
     let mut resumed = block_on(backend.subscribe_from(position)).unwrap();
     assert!(resumed.position() > position);
@@ -48,6 +48,17 @@ fn arrived_jid(events: &mut Box<dyn Subscription>) -> Option<String> {
     match &*published.event {
         Event::Put { jid, .. } => Some(jid.to_string()),
         other => panic!("{other:?}"),
+    }
+}
+
+/// Puts jobs, and asserts that the event of each has arrived after a flush.
+pub(crate) fn assert_flushed(backend: &dyn Backend, name: &str) {
+    let mut events = block_on(backend.subscribe()).unwrap();
+    for round in 0..200 {
+        let jid = format!("{name}-{round}");
+        put(backend, &jid);
+        block_on(backend.flush_events());
+        assert_eq!(arrived_jid(&mut events), Some(jid));
     }
 }
 
@@ -80,7 +91,7 @@ fn concurrent_flushes_each_cover_their_own_call() {
             std::thread::spawn(move || {
                 for number in 0..200 {
                     let jid = format!("{caller}-{number}");
-                    put(&backend, &jid);
+                    put(&*backend, &jid);
                     block_on(backend.flush_events());
                     ended.send(jid).unwrap();
                 }

@@ -311,14 +311,14 @@ impl PublisherTask {
             }
             let command = tokio::select! {
                 biased;
-                command = self.commands.recv() => match command {
-                    Some(command) => command,
-                    None => return,
-                },
                 opened = opened(&mut self.opening), if self.opening.is_some() => {
                     self.on_opened(opened);
                     continue;
                 }
+                command = self.commands.recv() => match command {
+                    Some(command) => command,
+                    None => return,
+                },
                 event = next(&mut self.events), if self.events.is_some() => {
                     self.publish_from(event);
                     continue;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use geartrain::{Client, Target};
 use geartrain_core::SystemClock;
-use geartrain_front::{Admission, Tls, TlsError};
+use geartrain_front::{Admission, RepeatedWarning, Tls, TlsError};
 use geartrain_resp::{Front, Options};
 use geartrain_results::{LogError, LogTarget};
 use tokio::net::TcpListener;
@@ -309,6 +309,8 @@ impl Server {
             tracing::warn!("the result log did not end in time: it will continue from where it was");
             self.recorder.abort_all();
         }
+        // Also those of connections that were closed just now.
+        RepeatedWarning::flush_all();
         let client = self.client;
         // Closing blocks on the disk.
         let _ = tokio::task::spawn_blocking(move || drop(client)).await;

@@ -321,6 +321,7 @@ impl Front {
         }
         drop(listener);
         while connections.join_next().await.is_some() {}
+        RepeatedWarning::flush_all();
     }
 
     /// Reports the workers of earlier servers as lost, so that their jobs return to the queue at once.
