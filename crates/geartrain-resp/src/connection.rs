@@ -41,8 +41,8 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// The reset of a client that closed without reading: replies sent so long before it closed are looked at, at
-/// most so many of them, and the reset is looked for with these pauses.
+/// A client that closed before a reply arrived answers it with a reset. If a connection ends so soon after
+/// replies with jobs, at most so many of them, the reset is looked for, with these pauses.
 const RESET_AGE_MAX: Duration = Duration::from_millis(100);
 const RESET_REPLIES_MAX: usize = 64;
 const RESET_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
@@ -691,20 +691,27 @@ where
     fn write_produced(&mut self, produced: Produced) {
         match (produced, &self.large) {
             (Produced::Length(length), Some((_, length_max))) if length > *length_max => {
-                self.large = None;
                 self.out.error(&qless::too_long());
-                self.wrote_reply();
+                self.end_large();
             }
             (Produced::Length(length), _) => self.out.bulk_head(length),
             (Produced::Piece(piece), _) => self.out.bytes.share(piece),
             (Produced::End, _) => {
-                self.large = None;
                 self.out.bulk_end();
-                let end = self.out.bytes.end();
-                self.unsent_jobs.iter_mut().filter(|(at, _)| *at == u64::MAX).for_each(|(at, _)| *at = end);
-                self.wrote_reply();
+                self.end_large();
             }
         }
+    }
+
+    /// The large reply is encoded.
+    fn end_large(&mut self) {
+        self.large = None;
+        if let Some((end, _)) = self.unsent_jobs.back_mut()
+            && *end == u64::MAX
+        {
+            *end = self.out.bytes.end();
+        }
+        self.wrote_reply();
     }
 
     fn wrote(&mut self, bytes: usize) {
