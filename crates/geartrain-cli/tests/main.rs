@@ -11,6 +11,7 @@ mod front;
 mod gearman;
 mod gearman_killed;
 mod ops;
+mod ping;
 mod result_log;
 mod sandbox;
 mod server;

@@ -8,6 +8,7 @@ use std::time::Duration;
 #[cfg(feature = "embedded")]
 use geartrain_store::{BackedUp, OpenError, StoreBackend};
 
+use crate::put::seconds;
 #[cfg(feature = "socket")]
 use crate::socket::SocketServer;
 use crate::{
@@ -166,6 +167,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn put_and_wait(&self, put: PutRequest, wait: Option<Duration>) -> Result<Ended, Error> {
+        wait.map(|wait| seconds("wait", wait)).transpose()?;
         self.put_and_follow(put).await?.end(wait).await
     }
 
@@ -246,7 +248,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn pop_any(&self, pop: Pop, wait: Duration) -> Result<PopReply, Error> {
-        Ok(self.backend.pop_or_wait(pop, wait.into()).await?)
+        Ok(self.backend.pop_or_wait(pop, seconds("wait", wait)?).await?)
     }
 
     /// Renews the lock of a running job. Returns when the new lock expires.
