@@ -32,7 +32,7 @@ use crate::text::HEADING;
 
 /// A job queue: submit jobs, work on them, and see what is going on.
 #[derive(Debug, Parser)]
-#[command(name = "geartrain", version, disable_help_subcommand = true, max_term_width = 110)]
+#[command(name = "geartrain", version, max_term_width = 110)]
 pub(crate) struct Cli {
     /// The queue to connect to
     #[arg(
@@ -150,7 +150,7 @@ pub(crate) enum Verb {
     Pause(QueuesArg),
     /// Resume paused queues
     Resume(QueuesArg),
-    /// Show or set the limits of a queue: length and rate
+    /// Show or set the limits of a queue: length, rate and concurrency
     Limits(LimitsArgs),
     /// Remove queues or workers from the lists
     #[command(subcommand, arg_required_else_help = true)]
@@ -159,6 +159,9 @@ pub(crate) enum Verb {
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigVerb),
 
+    /// Check that the queue answers, and show what it is and how long it takes
+    #[command(after_help = "Exit code 3 if the queue cannot be reached.")]
+    Ping,
     /// Report a dead worker, so that its jobs go to others at once
     #[command(visible_alias = "gone")]
     WorkerLost(WorkerLostArgs),
@@ -222,7 +225,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
-    ("Maintenance", &["worker-lost", "tick", "backup", "check"]),
+    ("Maintenance", &["ping", "worker-lost", "tick", "backup", "check"]),
     ("Tools", &["lua", "bench", "drill", "completions", "version"]),
 ];
 
@@ -234,7 +237,7 @@ const EXAMPLES: &str = r#"Examples:
 
 URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
-See `geartrain COMMAND --help` for more about a command."#;
+See `geartrain help COMMAND` for more about a command."#;
 
 /// The whole command line, with its commands under headings.
 pub(crate) fn command() -> clap::Command {
@@ -366,6 +369,7 @@ mod tests {
             ("README.md", include_str!("../../../README.md")),
             ("docs/gearman.md", gearman),
             ("docs/operations.md", include_str!("../../../docs/operations.md")),
+            ("docs/options.md", include_str!("../../../docs/options.md")),
             ("docs/performance.md", include_str!("../../../docs/performance.md")),
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use geartrain::DELAY_MAX;
+
 /// The units, longest first, in milliseconds.
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -13,7 +15,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         return Err(bad("it is negative"));
     }
     if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return text.parse().ok().and_then(from_seconds).ok_or_else(|| bad(EXAMPLES));
+        let seconds: f64 = text.parse().map_err(|_| bad(EXAMPLES))?;
+        return from_seconds(seconds).ok_or_else(|| bad(TOO_LONG));
     }
     let (mut rest, mut seconds, mut units) = (text, 0.0, &UNITS[..]);
     while !rest.is_empty() {
@@ -27,14 +30,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         units = &units[index + 1..];
         rest = tail;
     }
-    from_seconds(seconds).ok_or_else(|| bad("it is too long"))
+    from_seconds(seconds).ok_or_else(|| bad(TOO_LONG))
 }
 
 const EXAMPLES: &str = "write it like 90, 90s, 1h30m or 250ms";
 
-/// None if the number is negative, not finite or too large.
+const TOO_LONG: &str = "it is longer than a hundred years";
+
+/// None if the number is negative, not finite, or longer than the longest delay.
 pub(crate) fn from_seconds(seconds: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(seconds).ok()
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= DELAY_MAX.get())
 }
 
 /// Formats a duration with its two largest units, so that `parse` can read it again.
@@ -94,8 +99,11 @@ mod tests {
         assert_eq!(parse("-5").unwrap_err(), r#""-5" is not a duration: it is negative"#);
         assert_eq!(
             parse("99999999999999999999w").unwrap_err(),
-            r#""99999999999999999999w" is not a duration: it is too long"#
+            r#""99999999999999999999w" is not a duration: it is longer than a hundred years"#
         );
+        for endless in ["3155760001", "36526d", "9999999999999999999999999", "1.8e19"] {
+            assert!(parse(endless).is_err(), "{endless}");
+        }
     }
 
     #[test]

@@ -184,6 +184,17 @@ fn usage_errors_name_the_help() {
 }
 
 #[test]
+fn help_is_a_command_too() {
+    let help = geartrain(&["help"]);
+    assert_eq!((help.code, help.out), (0, geartrain(&["--help"]).out));
+    let help = geartrain(&["help", "put"]);
+    assert_eq!((help.code, help.out), (0, geartrain(&["put", "--help"]).out));
+    let unknown = geartrain(&["help", "putt"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.starts_with("geartrain: unrecognized subcommand 'putt'"), "{}", unknown.err);
+}
+
+#[test]
 fn help_has_headings_and_examples() {
     let help = geartrain(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));

@@ -13,6 +13,7 @@ mod front;
 mod gearman;
 mod gearman_killed;
 mod ops;
+mod ping;
 mod result_log;
 mod sandbox;
 mod server;

@@ -7,6 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "embedded")]
 use geartrain_store::StoreBackend;
 
+use crate::put::seconds;
 use crate::random;
 #[cfg(feature = "socket")]
 use crate::socket::SocketServer;
@@ -214,6 +215,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn put_and_wait(&self, put: PutRequest, wait: Option<Duration>) -> Result<Ended, Error> {
+        wait.map(|wait| seconds("wait", wait)).transpose()?;
         self.put_and_follow(put).await?.end(wait).await
     }
 
@@ -299,7 +301,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn pop_any(&self, pop: Pop, wait: Duration) -> Result<PopReply, Error> {
-        Ok(self.backend.pop_or_wait(pop, wait.into()).await?)
+        Ok(self.backend.pop_or_wait(pop, seconds("wait", wait)?).await?)
     }
 
     /// Renews the lock of a running job. Returns when the new lock expires.

@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    Backoff, BadInput, Client, Error, Existing, Jid, Klass, OnEnd, OrphanPolicy, Payload, Priority, Put,
-    PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag, Timestamp, UniqueKey,
+    Backoff, BadArgument, BadInput, Client, DELAY_MAX, Error, Existing, Jid, Klass, OnEnd, OrphanPolicy,
+    Payload, Priority, Put, PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag, Timestamp,
+    UniqueKey,
 };
 
 /// A put under construction: add options, then await it for the job's id.
@@ -53,10 +54,10 @@ impl PutRequest {
         })
     }
 
-    /// Delays the job.
+    /// Delays the job, at most for a hundred years.
     pub fn delay(self, delay: Duration) -> PutRequest {
         self.with(|put| {
-            put.delay = delay.into();
+            put.delay = seconds("delay", delay)?;
             Ok(())
         })
     }
@@ -207,6 +208,16 @@ impl IntoFuture for PutRequest {
             }
         })
     }
+}
+
+/// A delay or a wait in seconds. Refuses one over a hundred years, such as [`Duration::MAX`].
+pub(crate) fn seconds(what: &'static str, span: Duration) -> Result<Seconds, BadInput> {
+    let seconds = Seconds::from(span);
+    if seconds > DELAY_MAX {
+        let why = format!("must be at most a hundred years, not {:e} seconds", seconds.get());
+        return Err(BadArgument { what, why }.into());
+    }
+    Ok(seconds)
 }
 
 /// Saturates at the limits of a timestamp.

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::put::seconds;
 use crate::{
     Attach, AttachReply, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult, OrphanPolicy, Put,
     PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd, ResultWaiter, Seconds,
@@ -182,6 +183,7 @@ impl Awaited {
     /// Waits for the end, at most for `wait` if given. Skips chunks and progress.
     pub async fn end(mut self, wait: Option<Duration>) -> Result<Ended, Error> {
         let Some(wait) = wait else { return self.ended().await };
+        seconds("wait", wait)?;
         let in_time = {
             let (mut ended, mut over) = (pin!(self.ended()), pin!(timer::after(wait)));
             std::future::poll_fn(|context| match ended.as_mut().poll(context) {

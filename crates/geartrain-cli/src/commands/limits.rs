@@ -1,25 +1,30 @@
-//! `geartrain limits`: the length and rate limits of a queue.
+//! `geartrain limits`: the length, rate and concurrency limits of a queue.
 
-use geartrain::{Client, GetLimits, QueueLimits, QueueName, SetLimits};
+use geartrain::{
+    AllConfig, Client, GetLimits, QueueLimits, QueueName, SetConfig, SetLimits, Setting, UnsetConfig,
+};
 use serde_json::json;
 
 use super::Done;
+use super::config::{queue_option, spellings};
 use crate::output::Output;
 use crate::rate;
 use crate::text::{Cell, card, count};
 use crate::values::{limit, priority};
 use crate::view::Number;
 use clap::Args;
-use geartrain::{Priority, Rate};
+use geartrain::{Priority, Rate, read_number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   geartrain limits mail
   geartrain limits mail --max 10000 --rate 100/1m+20
   geartrain limits mail --max-at 0=10000 --max-at 10=12000
+  geartrain limits mail --max-concurrency 4
   geartrain limits mail --none
 
-A put into a full queue is refused. Setting limits replaces all previous ones.
+A put into a full queue is refused. Setting limits of length or rate replaces all of these; --max-concurrency,
+which is the option QUEUE-max-concurrency, is set apart from them, and 0 removes it.
 A put is held to the highest --max-at that is not above its priority, or else the lowest, so that there is room
 for urgent jobs; with --max too, the smaller limit counts.")]
 pub(crate) struct LimitsArgs {
@@ -34,8 +39,11 @@ pub(crate) struct LimitsArgs {
     /// Rate limit for starting jobs: 10/s, 100/1m; 100/1m+20 allows a burst of 20
     #[arg(long, value_name = "N/DURATION[+BURST]", value_parser = rate::parse, allow_hyphen_values = true)]
     rate: Option<Rate>,
+    /// The maximum number of jobs that run at the same time; 0 for no limit
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    max_concurrency: Option<u32>,
     /// Remove all limits
-    #[arg(long, conflicts_with_all = ["max", "max_at", "rate"])]
+    #[arg(long, conflicts_with_all = ["max", "max_at", "rate", "max_concurrency"])]
     none: bool,
 }
 
@@ -52,11 +60,27 @@ pub(super) async fn limits(client: &Client, args: LimitsArgs, out: &mut Output<'
     if args.none || limits != QueueLimits::default() {
         client.run(SetLimits { queue: queue.clone(), limits }).await?;
     }
+    let [option, other_spelling] = spellings(MAX_CONCURRENCY, queue.as_str());
+    if args.none || args.max_concurrency == Some(0) {
+        let settings = client.run(AllConfig).await?;
+        for option in [option, other_spelling] {
+            if let Some(Setting::Chosen(_)) = settings.get(&option) {
+                client.run(UnsetConfig { option }).await?;
+            }
+        }
+    } else if let Some(max) = args.max_concurrency {
+        client.run(SetConfig::new(option, max.to_string())).await?;
+    }
     let limits = client.run(GetLimits { queue: queue.clone() }).await?;
-    show(&queue, &limits, out)
+    let max_concurrency = queue_option(MAX_CONCURRENCY, &queue, &client.run(AllConfig).await?);
+    // A Qless client may have set a negative number, which is no limit, or a fraction, which is rounded down.
+    let max_concurrency = max_concurrency.and_then(|max| read_number(max.as_bytes()));
+    show(&queue, &limits, max_concurrency.filter(|max| *max > 0.0).map(|max| max as u64), out)
 }
 
-fn show(queue: &QueueName, limits: &QueueLimits, out: &mut Output<'_>) -> Done {
+const MAX_CONCURRENCY: &str = "max-concurrency";
+
+fn show(queue: &QueueName, limits: &QueueLimits, max_concurrency: Option<u64>, out: &mut Output<'_>) -> Done {
     let by_priority: Vec<_> = limits
         .by_priority
         .iter()
@@ -67,8 +91,9 @@ fn show(queue: &QueueName, limits: &QueueLimits, out: &mut Output<'_>) -> Done {
         .map(|rate| json!({ "count": rate.count(), "per": Number::from(rate.per()), "burst": rate.burst() }));
     let view = json!({
         "queue": queue.to_string(), "max": limits.jobs_max, "by_priority": by_priority, "rate": often,
+        "max_concurrency": max_concurrency,
     });
-    if *limits == QueueLimits::default() {
+    if *limits == QueueLimits::default() && max_concurrency.is_none() {
         return Ok(out.line(&view, format_args!("{queue} has no limits"))?);
     }
     Ok(out.show(&view, |out| {
@@ -78,6 +103,7 @@ fn show(queue: &QueueName, limits: &QueueLimits, out: &mut Output<'_>) -> Done {
             ("max", Cell::from(format!("{} for priority {priority} and up", count(*max, "unfinished job"))))
         }));
         lines.extend(limits.rate.map(|often| ("rate", Cell::from(rate::format(often)))));
+        lines.extend(max_concurrency.map(|max| ("max-concurrency", Cell::from(count(max, "running job")))));
         card(out, &lines)
     })?)
 }

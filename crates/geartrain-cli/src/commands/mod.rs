@@ -10,6 +10,7 @@ pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod maintenance;
+mod ping;
 pub(crate) mod put;
 pub(crate) mod queue;
 pub(crate) mod recur;
@@ -131,6 +132,11 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
+        Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
+        Verb::Why(args) => {
+            let given = cli.url_given.then_some(cli.url.as_str());
+            why::why(&geartrain::connect(&url).await?, args.jid, given, out).await
+        }
         verb => run_on(&geartrain::connect(&url).await?, verb, out).await,
     }
 }
@@ -159,7 +165,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Release(args) => work::release(client, args, out).await,
         Verb::Announce(args) => workers::announce(client, args, out).await,
         Verb::Status(args) => status::status(client, args, out).await,
-        Verb::Why(args) => why::why(client, args.jid, out).await,
+        Verb::Why(args) => why::why(client, args.jid, None, out).await,
         Verb::Result(args) => status::result(client, args.jid, out).await,
         Verb::RollCall(args) => workers::roll_call(client, args, out).await,
         Verb::WorkerLost(args) => workers::worker_lost(client, args, out).await,
@@ -200,6 +206,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Drill(_)
         | Verb::Check(_)
         | Verb::Completions { .. }
+        | Verb::Ping
         | Verb::Version => Ok(()),
     }
 }

@@ -1,6 +1,8 @@
 //! `geartrain status` of an unfinished job, and `geartrain result` of one that ended.
 
-use geartrain::{Client, GetResult, Jid, JobEnding, JobResult, QueueName, Status, StatusOf, StoredResult};
+use geartrain::{
+    Client, GetResult, Jid, JobEnding, JobResult, QueueName, StateName, Status, StatusOf, StoredResult,
+};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -12,7 +14,7 @@ use crate::output::Output;
 use crate::payload;
 use crate::text::{Cell, card, count};
 use crate::values::unique_key;
-use crate::view::Number;
+use crate::view::{Number, is_stalled};
 use clap::Args;
 use geartrain::UniqueKey;
 
@@ -70,9 +72,7 @@ pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'
 
 pub(super) async fn result(client: &Client, jid: Jid, out: &mut Output<'_>) -> Done {
     let Some(stored) = client.run(GetResult { jid: jid.clone() }).await? else {
-        return Err(Failure::Refused(format!(
-            "there is no stored result of job {jid}; submit jobs with --keep-result to have one"
-        )));
+        return Err(no_result(client, &jid, out).await?);
     };
     if out.json {
         return Ok(out.line(&StoredResultView::new(&stored), "")?);
@@ -82,6 +82,24 @@ pub(super) async fn result(client: &Client, jid: Jid, out: &mut Output<'_>) -> D
         Some(why) => Ok(out.remark(why)?),
         None => Ok(()),
     }
+}
+
+/// Why there is no result: the job has not ended, its result was not stored, or there is no such job.
+async fn no_result(client: &Client, jid: &Jid, out: &Output<'_>) -> Result<Failure, Failure> {
+    let job = client.get(jid).await?;
+    Ok(match job.as_ref().map(|job| (job.state.name(), is_stalled(job, out.now))) {
+        None => Failure::Refused(format!("job {jid} does not exist, and there is no stored result of it")),
+        Some((state @ (StateName::Complete | StateName::Failed), _)) => Failure::Refused(format!(
+            "job {jid} is {state}, and its result was not stored; \
+             submit jobs with --keep-result to read it later"
+        )),
+        Some((state, stalled)) => {
+            let state = if stalled { "stalled" } else { state.as_str() };
+            Failure::TimedOut(format!(
+                "job {jid} is unfinished: it is {state}; `geartrain why {jid}` explains it"
+            ))
+        }
+    })
 }
 
 #[derive(Debug, Serialize)]

@@ -467,22 +467,86 @@ fn queues_are_paused_resumed_counted_and_forgotten() {
 fn options_are_shown_set_and_unset() {
     let shell = shell();
     let default = shell.json("config get heartbeat");
-    assert_eq!(default, json!({ "key": "heartbeat", "value": "60", "default": true }));
-    assert_eq!(
-        shell.json("config set heartbeat 90"),
-        json!({ "key": "heartbeat", "value": "90", "default": false })
-    );
+    let heartbeat = |value: &str, default: bool| {
+        json!({
+            "key": "heartbeat", "value": value, "default": default, "default_value": "60", "unit": "seconds",
+            "meaning": "How long a lock lasts unless a heartbeat renews it.", "ignored": null,
+        })
+    };
+    assert_eq!(default, heartbeat("60", true));
+    assert_eq!(shell.json("config set heartbeat 90"), heartbeat("90", false));
     assert_eq!(shell.run("config get heartbeat"), "90\n");
-    assert!(
-        shell
-            .json("config get")
-            .as_array()
-            .unwrap()
-            .contains(&json!({ "key": "heartbeat", "value": "90", "default": false }))
-    );
+    assert_eq!(shell.run("config get mail-heartbeat"), "90\n");
+    assert!(shell.json("config get").as_array().unwrap().contains(&heartbeat("90", false)));
     assert_eq!(shell.json("config unset heartbeat"), default);
     assert!(shell.refused("config get nonsense").contains("`geartrain config get` lists the options"));
-    shell.refused("config set heartbeat soon");
+}
+
+#[test]
+fn every_option_is_listed_with_default_unit_and_meaning() {
+    let shell = shell();
+    let all = shell.json("config get");
+    for option in geartrain::OPTIONS {
+        let key = match option.scope {
+            geartrain::OptionScope::Queue => format!("QUEUE-{}", option.name),
+            _ => option.name.to_owned(),
+        };
+        let shown = all.as_array().unwrap().iter().find(|shown| shown["key"] == key.as_str()).unwrap();
+        assert_eq!((&shown["value"], &shown["meaning"]), (&json!(option.default), &json!(option.meaning)));
+        assert_eq!(
+            shell.run(&format!("config get {}", key.replace("QUEUE", "mail"))),
+            option.default.to_owned() + "\n"
+        );
+    }
+}
+
+#[test]
+fn unknown_options_and_bad_values_are_refused() {
+    let shell = shell();
+    assert_eq!(
+        shell.refused("config set hartbeat 90"),
+        "there is no option hartbeat (did you mean heartbeat?); `geartrain config get` lists the options, \
+         and --any sets a name that only other programs read"
+    );
+    let negative =
+        "value of heartbeat must be a number of seconds above 0, and at most 315360000, not \"-5\": ";
+    let refused = shell.refused("config set mail-heartbeat -5");
+    assert!(refused.starts_with(negative), "{refused}");
+    for value in ["soon", "0", "inf", "NaN", "1e300"] {
+        shell.refused(&format!("config set heartbeat {value}"));
+        shell.refused(&format!("config set --any heartbeat {value}"));
+    }
+    assert_eq!(shell.run("config get heartbeat"), "60\n");
+    shell.run("config set --any colour green");
+    assert_eq!(shell.run("config get colour"), "green\n");
+    shell.run("config unset colour");
+    assert!(shell.refused("config unset colour").starts_with("there is no option colour"));
+}
+
+/// Qless clients set what they like; the command shows what has no effect.
+#[test]
+fn a_value_that_is_ignored_is_shown_as_such() {
+    let shell = shell();
+    let set = geartrain::SetConfig { any: true, ..geartrain::SetConfig::new("heartbeat", "soon") };
+    pollster::block_on(shell.client.run(set)).unwrap();
+    let printed = shell.try_run("config get heartbeat", &[]);
+    assert_eq!(printed.out, "60\n");
+    assert_eq!(
+        printed.err,
+        "geartrain: heartbeat is set to \"soon\", which is not a number and is ignored; \
+         `geartrain config unset heartbeat` removes it\n"
+    );
+    assert_eq!(shell.json("config get heartbeat")["ignored"], "soon");
+    assert!(shell.run("config get").contains("60 (\"soon\" is set, and ignored)"));
+}
+
+#[test]
+fn the_spelling_that_has_precedence_is_named() {
+    let shell = shell();
+    shell.run("config set mail-heartbeat 30");
+    let printed = shell.try_run("config set heartbeat-mail 20", &[]);
+    assert!(printed.err.contains("mail-heartbeat is set too, and has precedence"), "{}", printed.err);
+    assert_eq!(shell.run("config unset mail-heartbeat"), "mail-heartbeat is not set, and 20 applies\n");
 }
 
 #[test]

@@ -5,12 +5,16 @@ use serde::Serialize;
 
 use super::Done;
 use crate::output::Output;
+use crate::text::count;
 use crate::timestamp::{self, when};
 use crate::view::Number;
 
-pub(super) async fn why(client: &Client, jid: Jid, out: &mut Output<'_>) -> Done {
+/// Explains a job. The commands that help have `url` in them, unless it is the default.
+pub(super) async fn why(client: &Client, jid: Jid, url: Option<&str>, out: &mut Output<'_>) -> Done {
     let reply = client.run(Why { jid }).await?;
-    let people = sentence(&reply, out.now);
+    // A URL with a password is not repeated.
+    let url = url.filter(|url| !url.contains('@')).map(|url| format!(" --url {}", quoted(url)));
+    let people = sentence(&reply, out.now, &format!("geartrain{}", url.unwrap_or_default()));
     Ok(out.line(&WhyView::new(&reply), people)?)
 }
 
@@ -19,6 +23,7 @@ struct WhyView {
     jid: String,
     state: &'static str,
     queue: Option<String>,
+    stalled: bool,
     reasons: Vec<ReasonView>,
 }
 
@@ -28,6 +33,7 @@ impl WhyView {
             jid: reply.jid.to_string(),
             state: reply.state.as_str(),
             queue: reply.queue.as_ref().map(ToString::to_string),
+            stalled: is_stalled(reply),
             reasons: reply.reasons.iter().map(ReasonView::new).collect(),
         }
     }
@@ -46,7 +52,7 @@ enum ReasonView {
     Scheduled { at: Number },
     Expired { at: Number },
     Paused { queue: String },
-    Concurrency { max: u64, held: Vec<HeldView> },
+    Concurrency { max: u64, running: u64, held: Vec<HeldView> },
     RateLimit { until: Number },
     NoWorker { klass: String, asked: Option<Number> },
     Behind { jobs: u64 },
@@ -87,8 +93,9 @@ impl ReasonView {
             Reason::Scheduled { at } => ReasonView::Scheduled { at: (*at).into() },
             Reason::Expired { at } => ReasonView::Expired { at: (*at).into() },
             Reason::Paused { queue } => ReasonView::Paused { queue: queue.to_string() },
-            Reason::Concurrency { max, held } => ReasonView::Concurrency {
+            Reason::Concurrency { max, held, running } => ReasonView::Concurrency {
                 max: *max,
+                running: *running.max(max),
                 held: held
                     .iter()
                     .map(|(jid, worker)| HeldView { jid: jid.to_string(), worker: worker.to_string() })
@@ -105,8 +112,8 @@ impl ReasonView {
     }
 }
 
-/// The job, its state, the reasons, and a command that helps.
-fn sentence(reply: &WhyReply, now: Timestamp) -> String {
+/// The job, its state, the reasons, and commands that help.
+fn sentence(reply: &WhyReply, now: Timestamp, geartrain: &str) -> String {
     let job = match &reply.queue {
         Some(queue) => format!("job {} of {queue}", reply.jid),
         None => format!("job {}", reply.jid),
@@ -115,6 +122,7 @@ fn sentence(reply: &WhyReply, now: Timestamp) -> String {
         StateName::Scheduled => "is scheduled",
         StateName::Depends => "depends on others",
         StateName::Waiting => "is waiting",
+        StateName::Running if is_stalled(reply) => "is stalled",
         StateName::Running => "is running",
         StateName::Complete => "is complete",
         StateName::Failed => "failed",
@@ -125,10 +133,17 @@ fn sentence(reply: &WhyReply, now: Timestamp) -> String {
         Some(last) => format!("{}, and {last}", clauses.join(", ")),
         None => "the reason is not known".to_owned(),
     };
-    // The first reason weighs most. One remedy at a time is enough.
-    let remedy = reply.reasons.iter().find_map(|reason| remedy(reason, reply));
-    let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-    format!("{job} {state}: {joined}{remedy}")
+    // The first reason weighs most, and one remedy at a time is enough; but in a paused queue no other helps.
+    let paused = reply.reasons.iter().skip(1).find(|reason| matches!(reason, Reason::Paused { .. }));
+    let named = reply.reasons.iter().take(1).chain(paused);
+    let remedies = named.filter_map(|reason| remedy(reason, reply, geartrain));
+    let remedies = remedies.map(|remedy| format!("; {remedy}")).collect::<String>();
+    format!("{job} {state}: {joined}{remedies}")
+}
+
+/// Whether its lock has expired.
+fn is_stalled(reply: &WhyReply) -> bool {
+    reply.reasons.iter().any(|reason| matches!(reason, Reason::Stalled { .. }))
 }
 
 fn clause(reason: &Reason, now: Timestamp) -> String {
@@ -171,12 +186,13 @@ fn clause(reason: &Reason, now: Timestamp) -> String {
             format!("it had to start by {at} ({ago}), so it is about to fail")
         }
         Reason::Paused { queue } => format!("queue {queue} is paused"),
-        Reason::Concurrency { max, held } => {
+        Reason::Concurrency { max, held, running } => {
             let such_as = match held.first() {
                 Some((jid, worker)) => format!(" (for example {jid}, held by {worker})"),
                 None => String::new(),
             };
-            format!("its queue is at its concurrency limit of {max}{such_as}")
+            let running = count(*running.max(max), "job");
+            format!("{running} of its queue run, and its concurrency limit is {max}{such_as}")
         }
         Reason::RateLimit { until } => {
             format!("its queue is at its rate limit and starts the next job {}", when(*until, now))
@@ -206,21 +222,68 @@ fn which_is(state: StateName) -> String {
     }
 }
 
-/// The command that helps, if one does.
-fn remedy(reason: &Reason, reply: &WhyReply) -> Option<String> {
-    match reason {
-        Reason::Complete { .. } => Some(format!("`geartrain requeue {}` runs it again", reply.jid)),
-        Reason::Failed { group, .. } | Reason::SetAside { group, .. } => Some(format!(
-            "`geartrain requeue {}` retries it, `geartrain unfail {group}` retries the whole group",
-            reply.jid
-        )),
-        Reason::DependsOn { jid, .. } => Some(format!("`geartrain why {jid}` explains that one")),
-        Reason::Paused { queue } => Some(format!("`geartrain resume {queue}` resumes it")),
-        Reason::RateLimit { .. } => {
-            reply.queue.as_ref().map(|queue| format!("`geartrain limits {queue}` shows the limit"))
+/// What would help, with a command to paste.
+fn remedy(reason: &Reason, reply: &WhyReply, geartrain: &str) -> Option<String> {
+    let jid = quoted(&reply.jid.to_string());
+    let queue = reply.queue.as_ref().map(|queue| quoted(queue.as_str()));
+    Some(match reason {
+        Reason::Running { worker, .. } | Reason::Stalled { worker, .. } => format!(
+            "`{geartrain} timeout {jid}` takes it back at once, and `{geartrain} worker-lost {}` \
+             all jobs of that worker",
+            quoted(worker.as_str())
+        ),
+        Reason::Complete { .. } => format!("`{geartrain} requeue {jid}` runs it again"),
+        Reason::Failed { group, .. } | Reason::SetAside { group, .. } => format!(
+            "`{geartrain} requeue {jid}` retries it, `{geartrain} unfail {}` retries the whole group",
+            quoted(group.as_str())
+        ),
+        Reason::DependsOn { jid: on, .. } => {
+            let on = quoted(&on.to_string());
+            format!(
+                "`{geartrain} why {on}` explains that one, and `{geartrain} undepend {jid} {on}` \
+                 stops waiting for it"
+            )
         }
-        _ => None,
+        Reason::Scheduled { .. } => format!("`{geartrain} requeue {jid}` lets it start now"),
+        Reason::Expired { .. } => {
+            format!("`{geartrain} tick` fails it now; submit it again with a later --expires")
+        }
+        Reason::Paused { queue } => format!("`{geartrain} resume {}` resumes it", quoted(queue.as_str())),
+        Reason::Concurrency { max, running, .. } => format!(
+            "`{geartrain} config set {} {}` lets one more run",
+            quoted(&format!("{}-max-concurrency", reply.queue.as_ref()?)),
+            running.max(max) + 1
+        ),
+        Reason::RateLimit { .. } => {
+            let queue = queue?;
+            format!(
+                "`{geartrain} limits {queue}` shows the limit, and `{geartrain} limits {queue} --rate 100/1s` \
+                 sets another"
+            )
+        }
+        Reason::NoWorker { .. } => {
+            format!(
+                "start a worker for {}, or take the next job by hand: `{geartrain} pop {}`",
+                reply.queue.as_ref()?,
+                queue?
+            )
+        }
+        Reason::Behind { .. } => {
+            format!("`{geartrain} priority {jid} 100` moves it ahead of lower priorities")
+        }
+        Reason::Next => format!("`{geartrain} pop {}` takes it", queue?),
+        _ => return None,
+    })
+}
+
+/// An argument as a POSIX shell reads it.
+fn quoted(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
+    if !argument.is_empty() && !argument.starts_with('-') && argument.chars().all(is_plain) {
+        return argument.to_owned();
     }
+    let text = format!("'{}'", argument.replace('\'', r"'\''"));
+    if argument.starts_with('-') { format!("-- {text}") } else { text }
 }
 
 #[cfg(test)]
@@ -252,7 +315,9 @@ mod tests {
             (
                 StateName::Running,
                 vec![Reason::Running { worker: worker(), until: at(160), warned: false }],
-                "job j1 of mail is running: w1 holds it, and the lock expires in 1m (1970-01-01T00:02:40Z)",
+                "job j1 of mail is running: w1 holds it, and the lock expires in 1m (1970-01-01T00:02:40Z); \
+                 `geartrain timeout j1` takes it back at once, and `geartrain worker-lost w1` \
+                 all jobs of that worker",
             ),
             (
                 StateName::Running,
@@ -260,9 +325,10 @@ mod tests {
                     Reason::Stalled { worker: worker(), since: at(90), remaining: 2, warned: true },
                     paused(),
                 ],
-                "job j1 of mail is running: its worker w1 stopped sending heartbeats, the lock expired 10s ago \
+                "job j1 of mail is stalled: its worker w1 stopped sending heartbeats, the lock expired 10s ago \
                  (1970-01-01T00:01:30Z), and the next pop by another worker gets it, and queue mail is paused; \
-                 `geartrain resume mail` resumes it",
+                 `geartrain timeout j1` takes it back at once, and `geartrain worker-lost w1` \
+                 all jobs of that worker; `geartrain resume mail` resumes it",
             ),
             (
                 StateName::Complete,
@@ -294,25 +360,28 @@ mod tests {
                     paused(),
                 ],
                 "job j1 of mail depends on others: it waits for job j0, which failed, it may start \
-                 in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` explains that one",
+                 in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` explains that one, \
+                 and `geartrain undepend j1 j0` stops waiting for it; `geartrain resume mail` resumes it",
             ),
             (
                 StateName::Scheduled,
                 vec![Reason::Scheduled { at: at(3_700) }],
-                "job j1 of mail is scheduled: it may start in 1h (1970-01-01T01:01:40Z)",
+                "job j1 of mail is scheduled: it may start in 1h (1970-01-01T01:01:40Z); \
+                 `geartrain requeue j1` lets it start now",
             ),
             (
                 StateName::Waiting,
                 vec![
-                    Reason::Concurrency { max: 2, held: vec![(jid("j7"), worker())] },
+                    Reason::Concurrency { max: 2, held: vec![(jid("j7"), worker())], running: 3 },
                     Reason::RateLimit { until: at(105) },
                     Reason::NoWorker { klass: klass(), asked: None },
                     Reason::Behind { jobs: 3 },
                 ],
-                "job j1 of mail is waiting: its queue is at its concurrency limit of 2 (for example j7, held by w1), \
+                "job j1 of mail is waiting: 3 jobs of its queue run, and its concurrency limit is 2 \
+                 (for example j7, held by w1), \
                  its queue is at its rate limit and starts the next job in 5s (1970-01-01T00:01:45Z), \
                  no worker has ever popped from its queue or announced that it can run welcome, \
-                 and 3 jobs are ahead of it; `geartrain limits mail` shows the limit",
+                 and 3 jobs are ahead of it; `geartrain config set mail-max-concurrency 4` lets one more run",
             ),
             (
                 StateName::Waiting,
@@ -322,12 +391,13 @@ mod tests {
                 ],
                 "job j1 of mail is waiting: it had to start by 1970-01-01T00:01:30Z (10s ago), \
                  so it is about to fail, and there is no live worker: the last pop was 1m ago \
-                 (1970-01-01T00:00:40Z), and none has announced that it can run welcome",
+                 (1970-01-01T00:00:40Z), and none has announced that it can run welcome; \
+                 `geartrain tick` fails it now; submit it again with a later --expires",
             ),
             (
                 StateName::Waiting,
                 vec![Reason::Next],
-                "job j1 of mail is waiting: it is next, and the next pop gets it",
+                "job j1 of mail is waiting: it is next, and the next pop gets it; `geartrain pop mail` takes it",
             ),
         ]
     }
@@ -335,7 +405,26 @@ mod tests {
     #[test]
     fn every_reason_gives_one_sentence() {
         for (state, reasons, text) in all() {
-            assert_eq!(sentence(&reply(state, reasons), at(100)), text);
+            assert_eq!(sentence(&reply(state, reasons), at(100), "geartrain"), text);
+        }
+    }
+
+    #[test]
+    fn commands_can_be_pasted_whatever_the_names_are() {
+        for (name, argument) in
+            [("mail", "mail"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("-f", "-- '-f'"), ("$x", "'$x'")]
+        {
+            assert_eq!(quoted(name), argument);
+        }
+        let paused = Reason::Paused { queue: QueueName::new("a;b").unwrap() };
+        let said = sentence(&reply(StateName::Waiting, vec![paused]), at(100), "geartrain --url memory:");
+        assert!(said.ends_with("; `geartrain --url memory: resume 'a;b'` resumes it"), "{said}");
+    }
+
+    #[test]
+    fn every_unfinished_job_gets_a_remedy() {
+        for (state, reasons, text) in all() {
+            assert!(text.contains("`geartrain "), "{state:?} {reasons:?}");
         }
     }
 
@@ -354,7 +443,7 @@ mod tests {
         assert_eq!(
             all[7]["reasons"],
             json!([
-                { "reason": "concurrency", "max": 2, "held": [{ "jid": "j7", "worker": "w1" }] },
+                { "reason": "concurrency", "max": 2, "running": 3, "held": [{ "jid": "j7", "worker": "w1" }] },
                 { "reason": "rate-limit", "until": 105 },
                 { "reason": "no-worker", "klass": "welcome", "asked": null },
                 { "reason": "behind", "jobs": 3 },

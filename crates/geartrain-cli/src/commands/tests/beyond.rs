@@ -111,7 +111,14 @@ fn a_result_is_stored_and_printed_byte_for_byte() {
     let token = shell.pop("q");
     shell.run(&format!("complete c --token {token} --result x"));
     assert!(shell.refused("result c").contains("submit jobs with --keep-result"));
-    assert!(shell.refused("result missing").contains("there is no stored result of job missing"));
+    assert_eq!(
+        shell.refused("result missing"),
+        "job missing does not exist, and there is no stored result of it"
+    );
+    shell.run("put q k --jid d --keep-result");
+    let unfinished = shell.try_run("result d", &[]);
+    assert_eq!(unfinished.code, 4);
+    assert_eq!(unfinished.err, "job d is unfinished: it is waiting; `geartrain why d` explains it");
 }
 
 #[test]
@@ -251,14 +258,14 @@ fn limits_of_a_queue_are_set_and_enforced() {
     assert_eq!(shell.run("limits mail"), "mail has no limits\n");
     assert_eq!(
         shell.json("limits mail"),
-        json!({ "queue": "mail", "max": null, "by_priority": [], "rate": null })
+        json!({ "queue": "mail", "max": null, "by_priority": [], "rate": null, "max_concurrency": null })
     );
     assert_eq!(
         shell.json("limits mail --max 10 --max-at -5=1 --max-at 10=3 --rate 100/1m+20"),
         json!({
             "queue": "mail", "max": 10,
             "by_priority": [{ "priority": -5, "max": 1 }, { "priority": 10, "max": 3 }],
-            "rate": { "count": 100, "per": 60, "burst": 20 },
+            "rate": { "count": 100, "per": 60, "burst": 20 }, "max_concurrency": null,
         })
     );
     assert_eq!(
@@ -291,6 +298,39 @@ rate   100/1m+20
 }
 
 #[test]
+fn a_concurrency_limit_is_set_beside_the_others() {
+    let shell = shell();
+    shell.run("limits mail --max 10");
+    shell.run("limits mail --max-concurrency 2");
+    assert_eq!(
+        shell.run("limits mail"),
+        "queue            mail\nmax              10 unfinished jobs\nmax-concurrency  2 running jobs\n"
+    );
+    assert_eq!(shell.run("config get mail-max-concurrency"), "2\n");
+    for jid in ["a", "b", "c"] {
+        shell.run(&format!("put mail k --jid {jid}"));
+    }
+    shell.pop("mail");
+    shell.pop("mail");
+    shell.run("limits mail --max-concurrency 1");
+    let why = shell.run("why c");
+    assert!(
+        why.starts_with(
+            "job c of mail is waiting: 2 jobs of its queue run, and its concurrency limit is 1 (for example "
+        ) && why.ends_with("; `geartrain config set mail-max-concurrency 3` lets one more run\n"),
+        "{why}"
+    );
+    shell.run("config set mail-max-concurrency 3");
+    shell.pop("mail");
+    shell.run("config unset mail-max-concurrency");
+    shell.run("config set max-concurrency-mail 5");
+    assert_eq!(shell.json("limits mail")["max_concurrency"], 5);
+    assert_eq!(shell.json("limits mail --max-concurrency 0")["max_concurrency"], json!(null));
+    shell.run("limits mail --max-concurrency 4");
+    assert_eq!(shell.run("limits mail --none"), "mail has no limits\n");
+}
+
+#[test]
 fn why_explains_what_blocks_a_job() {
     let shell = shell();
     shell.run("put mail k --jid a");
@@ -298,7 +338,7 @@ fn why_explains_what_blocks_a_job() {
     shell.run("pause mail");
     assert_eq!(
         shell.json("why b"),
-        json!({ "jid": "b", "state": "waiting", "queue": "mail", "reasons": [
+        json!({ "jid": "b", "state": "waiting", "queue": "mail", "stalled": false, "reasons": [
             { "reason": "paused", "queue": "mail" },
             { "reason": "no-worker", "klass": "k", "asked": null },
             { "reason": "behind", "jobs": 1 },
