@@ -74,7 +74,7 @@ async fn a_client_hears_a_completion_after_the_timeout_with_all_of_its_data() {
 #[tokio::test]
 async fn a_late_completion_counts_after_a_heartbeat_was_refused() {
     let rig = Rig::start(Options::default()).await;
-    rig.server.run(SetConfig { option: "heartbeat".into(), value: "1".into() }).await;
+    rig.server.run(SetConfig { option: "heartbeat".into(), value: "1".into(), any: false }).await;
     let (mut client, mut worker) = (rig.server.peer().await, rig.worker().await);
     let handle = client.foreground("f", "", "").await;
     worker.grab().await.unwrap();

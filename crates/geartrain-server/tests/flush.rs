@@ -12,17 +12,7 @@ use tokio::runtime::Runtime;
 use crate::parity::connection::{Connection, Reply};
 
 fn settings(store: String) -> Settings {
-    Settings {
-        gearman: None,
-        store,
-        resp: (Ipv4Addr::LOCALHOST, 0).into(),
-        password: None,
-        insecure: false,
-        allow_flush: true,
-        demo: false,
-        result_log: None,
-        result_log_keep: None,
-    }
+    Settings { allow_flush: true, ..Settings::new(store, (Ipv4Addr::LOCALHOST, 0).into()) }
 }
 
 fn qless(connection: &mut Connection, call: &str) -> Reply {

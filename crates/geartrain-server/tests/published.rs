@@ -35,7 +35,9 @@ impl Peer {
     /// Sends words that are separated by single blanks.
     fn send(&mut self, words: &str) {
         let mut command = redis::Cmd::new();
-        words.split(' ').for_each(|word| drop(command.arg(word)));
+        for word in words.split(' ') {
+            command.arg(word);
+        }
         self.connection.send_packed_command(&command.get_packed_command()).unwrap();
     }
 
@@ -66,17 +68,7 @@ impl Peer {
 }
 
 fn start(runtime: &Runtime, store: &str) -> Server {
-    let settings = Settings {
-        gearman: None,
-        store: store.to_owned(),
-        resp: (Ipv4Addr::LOCALHOST, 0).into(),
-        password: None,
-        insecure: false,
-        allow_flush: false,
-        demo: false,
-        result_log: None,
-        result_log_keep: None,
-    };
+    let settings = Settings::new(store, (Ipv4Addr::LOCALHOST, 0).into());
     runtime.block_on(Server::start(&settings)).unwrap()
 }
 

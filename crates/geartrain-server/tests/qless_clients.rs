@@ -20,17 +20,7 @@ struct Geartrain {
 
 impl Geartrain {
     fn start(store: &str) -> Geartrain {
-        let settings = Settings {
-            gearman: None,
-            store: store.to_owned(),
-            resp: SocketAddr::from(([127, 0, 0, 1], 0)),
-            password: None,
-            insecure: false,
-            allow_flush: false,
-            demo: false,
-            result_log: None,
-            result_log_keep: None,
-        };
+        let settings = Settings::new(store, SocketAddr::from(([127, 0, 0, 1], 0)));
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(Server::start(&settings)).unwrap();
         Geartrain { runtime, server: Some(server) }
