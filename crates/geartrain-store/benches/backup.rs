@@ -33,7 +33,7 @@ fn main() -> Result<(), Failure> {
     let _ = std::fs::remove_dir_all(&directory);
     let backend =
         StoreBackend::open(&directory.join("data"), StoreOptions::default(), Arc::new(SystemClock))?;
-    one(&backend, SetConfig { option: "jobs-history-count".into(), value: "1000".into() })?;
+    one(&backend, SetConfig { option: "jobs-history-count".into(), value: "1000".into(), any: false })?;
     for first in (0..jobs).step_by(BATCH) {
         let batch = (first..jobs.min(first + BATCH)).map(|number| put("idle", &format!("idle-{number}")));
         let batch: Vec<Call> = batch.map(|put| put.map(Call::from)).collect::<Result<_, _>>()?;
