@@ -35,7 +35,9 @@ impl Peer {
     /// Sends words that are separated by single blanks.
     fn send(&mut self, words: &str) {
         let mut command = redis::Cmd::new();
-        words.split(' ').for_each(|word| drop(command.arg(word)));
+        for word in words.split(' ') {
+            command.arg(word);
+        }
         self.connection.send_packed_command(&command.get_packed_command()).unwrap();
     }
 
