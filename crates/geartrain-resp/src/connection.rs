@@ -717,7 +717,9 @@ where
     fn wrote(&mut self, bytes: usize) {
         self.out.bytes.advance(bytes);
         let sent = self.out.bytes.sent();
-        while let Some((_, jobs)) = self.unsent_jobs.pop_front_if(|(end, _)| *end <= sent) {
+        while self.unsent_jobs.front().is_some_and(|(end, _)| *end <= sent)
+            && let Some((_, jobs)) = self.unsent_jobs.pop_front()
+        {
             if self.sent_jobs.len() == RESET_REPLIES_MAX {
                 self.sent_jobs.pop_front();
             }
