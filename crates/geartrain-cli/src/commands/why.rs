@@ -434,7 +434,7 @@ mod tests {
         let all: Vec<_> = all().into_iter().map(shown).collect();
         assert_eq!(
             all[5],
-            json!({ "jid": "j1", "state": "depends", "queue": "mail", "reasons": [
+            json!({ "jid": "j1", "state": "depends", "queue": "mail", "stalled": false, "reasons": [
                 { "reason": "depends-on", "jid": "j0", "state": "failed", "count": 1 },
                 { "reason": "scheduled", "at": 3_700 },
                 { "reason": "paused", "queue": "mail" },

@@ -178,7 +178,7 @@ impl fmt::Display for Reason {
                 write!(f, "queue {queue} is paused; resume {queue} hands jobs out again")
             }
             Reason::Concurrency { max, held, running } => {
-                write!(f, "{} of {max} jobs of its queue are running", running.max(max))?;
+                write!(f, "{} jobs of its queue are running, and its limit is {max}", running.max(max))?;
                 held.first()
                     .into_iter()
                     .try_for_each(|(jid, worker)| write!(f, ", such as {jid} held by {worker}"))
