@@ -6,8 +6,8 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use geartrain::{
-    BadInput, Call, Client, Existing, Jid, Klass, Payload, Priority, Put, PutOptions, PutReply, QueueName,
-    RESULT_TTL_DEFAULT, Reply, Seconds, Tag, Timestamp, UniqueKey,
+    BadInput, Call, Client, Error, Existing, Jid, Klass, Payload, Priority, Put, PutOptions, PutReply,
+    QueueName, RESULT_TTL_DEFAULT, Reply, Seconds, Tag, Timestamp, UniqueKey,
 };
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -133,6 +133,7 @@ impl<'a> Line<'a> {
                         Some(value.read("true, a duration like \"2h\", or a number of seconds")?)
                 }
                 unknown => {
+                    let unknown = text::start(unknown, EXCERPT_CHARS);
                     return Err(format!("there is no key `{unknown}`; the keys are {}", KEYS.join(", ")));
                 }
             }
@@ -383,11 +384,14 @@ impl BadLines {
         open().map_err(|error| cannot_write(path, &error))
     }
 
-    fn write(&mut self, error: &str, line: &[u8]) -> Result<(), Failure> {
-        let line = line.trim_ascii_end();
+    /// Appends a line. If that fails, the error says to go on with line `go_on`.
+    fn write(&mut self, error: &str, line: &[u8], go_on: u64) -> Result<(), Failure> {
         let text = [b"# ", text::clean(error).as_bytes(), b"\n", line, b"\n"].concat();
         self.written += 1;
-        self.file.write_all(&text).map_err(|error| cannot_write(&self.path, &error))
+        self.file.write_all(&text).map_err(|failed| {
+            let failed = cannot_write(&self.path, &failed);
+            Failure::Usage(format!("{error}; {failed}; go on with --from-line {go_on}"))
+        })
     }
 
     /// Removes a file in which nothing was written.
@@ -509,7 +513,7 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
                             )));
                         }
                         OnBad::Write(file) => {
-                            if let Err(failure) = file.write(&error, text) {
+                            if let Err(failure) = file.write(&error, text, *number) {
                                 return End::Failed(failure);
                             }
                         }
@@ -524,19 +528,19 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
     }
 
     async fn send(&mut self, client: &Client, mut chunk: Chunk, totals: &mut Totals) -> Result<(), Failure> {
-        let is_check = matches!(self.on_bad, OnBad::Check);
-        if is_check {
+        let first = chunk.lines.first().map_or(0, |line| line.0);
+        let last = chunk.lines.last().map_or(0, |line| line.0);
+        if matches!(self.on_bad, OnBad::Check) {
             // There are no workers in memory.
-            chunk
-                .puts
-                .iter_mut()
-                .filter_map(|put| put.options.as_mut())
-                .for_each(|options| options.roll_call = false);
+            let options = chunk.puts.iter_mut().filter_map(|put| put.options.as_mut());
+            options.for_each(|options| options.roll_call = false);
         } else {
-            report_missing(client, &chunk, totals).await?;
+            report_missing(client, &chunk, totals).await.map_err(|error| {
+                let failure = Failure::from(error);
+                Failure::Unreachable(format!("{failure}; go on with --from-line {first}"))
+            })?;
         }
         let lines = chunk.lines;
-        let (first, last) = (lines.first().map_or(0, |line| line.0), lines.last().map_or(0, |line| line.0));
         let answers = client.batch(chunk.puts.into_iter().map(Call::from).collect()).await.map_err(|error| {
             Failure::Unreachable(format!(
                 "{}; lines {first} to {last} may have been submitted or not: go on with --from-line {first}, which \
@@ -553,7 +557,7 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
                     let error = format!("line {number}: {}", Failure::from(refusal));
                     totals.refused += 1;
                     if let OnBad::Write(file) = &mut self.on_bad {
-                        file.write(&error, &line)?;
+                        file.write(&error, &line, last + 1)?;
                     }
                     totals.report(error);
                 }
@@ -571,7 +575,7 @@ enum End {
 }
 
 /// Reports lines that depend on jobs which do not exist when the line is submitted.
-async fn report_missing(client: &Client, chunk: &Chunk, totals: &mut Totals) -> Result<(), Failure> {
+async fn report_missing(client: &Client, chunk: &Chunk, totals: &mut Totals) -> Result<(), Error> {
     let mut depends: Vec<Jid> = chunk.puts.iter().flat_map(|put| put.depends.iter().cloned()).collect();
     depends.sort_unstable();
     depends.dedup();

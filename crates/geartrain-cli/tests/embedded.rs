@@ -161,7 +161,8 @@ fn tables_fit_a_real_terminal_and_the_remark_comes_last() {
     }
     let whole = sandbox.run(&["jobs"]);
     for columns in [40, 60, 200] {
-        let command = format!("stty cols {columns}; exec {} jobs --limit 2", env!("CARGO_BIN_EXE_geartrain"));
+        let command =
+            format!("stty rows 24 cols {columns}; exec {} jobs --limit 2", env!("CARGO_BIN_EXE_geartrain"));
         let mut script = std::process::Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).env("GEARTRAIN_URL", sandbox.url("data"));
         let output =

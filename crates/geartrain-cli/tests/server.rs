@@ -179,8 +179,8 @@ fn a_batch_that_loses_its_server_says_from_which_line_to_go_on() {
     assert!(error.contains("go on with --from-line 501"), "{error}");
 
     server.restart();
-    let rest =
-        ["put", "mail", "--batch", &sandbox.path("jobs"), "--from-line", "501", "--url", &server.url()];
+    let (jobs, url) = (sandbox.path("jobs"), server.url());
+    let rest = ["put", "mail", "--batch", &jobs, "--from-line", "501", "--url", &url];
     assert_eq!(sandbox.run(&rest), "1000 jobs submitted\n");
     assert_eq!(length(), 1_500);
 }

@@ -213,7 +213,7 @@ pub(super) const RETRIES_DEFAULT: u32 = 5;
 
 pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) -> Done {
     if args.batch.is_some() {
-        return put_batch(Some(client), args, out).await;
+        return put_batch((!args.check).then_some(client), args, out).await;
     }
     let (Some(queue), Some(klass)) = (args.queue, args.klass) else {
         return Err(Failure::Usage("put needs a queue and a klass; see `geartrain put --help`".to_owned()));
