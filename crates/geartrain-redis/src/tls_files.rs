@@ -18,13 +18,15 @@ pub(crate) fn read(files: &TlsFiles) -> Result<TlsCertificates, ConnectionError>
     };
     let client_tls = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
-            let (what, client_cert) = ("the client certificate", bytes("the client certificate", certificate)?);
+            let (what, client_cert) =
+                ("the client certificate", bytes("the client certificate", certificate)?);
             let found = CertificateDer::pem_slice_iter(&client_cert).collect::<Result<Vec<_>, _>>();
             if found.map_err(|error| bad(what, certificate, error))?.is_empty() {
                 return Err(bad(what, certificate, "it contains no certificate"));
             }
             let client_key = bytes("the client's key", key)?;
-            PrivateKeyDer::from_pem_slice(&client_key).map_err(|error| bad("the client's key", key, error))?;
+            PrivateKeyDer::from_pem_slice(&client_key)
+                .map_err(|error| bad("the client's key", key, error))?;
             Some(ClientTlsConfig { client_cert, client_key })
         }
         _ => None,

@@ -302,7 +302,10 @@ mod tests {
 
         let url = parse("rediss://h?ca=/etc/ca.pem&cert=c%20d.pem&key=k");
         let files = [&url.tls_files.authorities, &url.tls_files.certificate, &url.tls_files.key];
-        assert_eq!(files.map(|file| file.as_deref().unwrap().to_str().unwrap()), ["/etc/ca.pem", "c d.pem", "k"]);
+        assert_eq!(
+            files.map(|file| file.as_deref().unwrap().to_str().unwrap()),
+            ["/etc/ca.pem", "c d.pem", "k"]
+        );
 
         assert_eq!(parse("redis://localhost").kind, Kind::Single(node("localhost", 6379)));
         assert_eq!(parse("valkey://[::1]:7411").kind, Kind::Single(node("::1", 7411)));
