@@ -47,8 +47,7 @@ pub(crate) struct Cli {
     /// Whether the URL was given with `--url`, and not by the environment or the default
     #[arg(skip)]
     pub(crate) url_given: bool,
-    /// A file with the password, if the URL has none; of a server: the password that clients must send. It can
-    /// also be in GEARTRAIN_PASSWORD
+    /// A file with the password that clients send and a server requires, instead of GEARTRAIN_PASSWORD
     #[arg(long, global = true, value_name = "FILE", env = "GEARTRAIN_PASSWORD_FILE", help_heading = GLOBAL)]
     pub(crate) password_file: Option<PathBuf>,
     /// Print JSON, one line per reply

@@ -107,11 +107,13 @@ const AUTHORITY: &str =
     "if a private authority signed the certificate, name its file behind the URL: ?ca=FILE";
 const IDENTITY: &str = "the server may require a client certificate: name its files behind the URL, as in \
      ?cert=FILE&key=FILE";
+const TLS_FILES: &str = "check the files that ca=, cert= and key= name in the URL";
 const NOT_TLS: &str = "the port does not speak TLS: write the URL with redis:// or gearman://";
 const NOT_RESP: &str = "the port does not speak RESP, or only with TLS: check the port, or write rediss://";
 
 /// Causes of a failed connection, and what a client and a server can do about them. The first match counts.
 const CONNECT_ADVICE: &[(&[&str], &str, &str)] = &[
+    (&["cannot use the "], TLS_FILES, TLS_FILES),
     (
         &["NOAUTH"],
         "give the password: with --password-file FILE, in GEARTRAIN_PASSWORD, or as in \
@@ -148,7 +150,7 @@ const CONNECT_ADVICE: &[(&[&str], &str, &str)] = &[
             "unexpected end of file",
             "onnection reset",
             "roken pipe",
-            "arse error",
+            "is not RESP",
             "disconnected",
             "terminated",
         ],

@@ -69,7 +69,7 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
     let file = sandbox.file("password", "s3cret");
     let protected = ServerProcess::start(&["--password-file", &file]);
     let open = ServerProcess::start(&[]);
-    let acl = RedisServer::start(&["--user", "ann on >s3cret ~* +ping"]);
+    let acl = RedisServer::start(&["--user", "ann", "on", ">s3cret", "~*", "+ping"]);
     let (scratch, authority) = (Scratch::new("failures"), Authority::new());
     let path = |path: &Path| path.display().to_string();
     let (certificate, key) = authority.sign(&scratch, "server", "127.0.0.1");
@@ -80,6 +80,7 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
     let mutual = ServerProcess::start(&[&tls[..], &["--resp-tls-ca", &ca]].concat());
     let closed = free_port();
     let at = |scheme: &str, server: &ServerProcess| format!("{scheme}://{}", server.address());
+    let not_resp = &format!("its reply is not RESP; {NOT_RESP}");
     let reach = |url: &str| format!("cannot reach the queue at {url}: ");
     for (url, code, begins, ends) in [
         (
@@ -106,7 +107,7 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
             format!("redis://127.0.0.1:{}?patience=1", web_server()),
             3,
             "cannot reach the queue at redis://127.0.0.1:".into(),
-            NOT_RESP,
+            not_resp,
         ),
         (at("redis", &protected), 3, format!("{}NOAUTH ", reach(&protected.url())), GIVE),
         (
@@ -133,7 +134,7 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
                 "{}cannot use the list of authorities /nowhere.pem: No such file",
                 reach(&at("rediss", &encrypted))
             ),
-            "(os error 2)",
+            "check the files that ca=, cert= and key= name in the URL",
         ),
         // URLs that name no queue.
         ("redis://".into(), 2, "\"redis://\" is not the URL of a queue: ".into(), ""),

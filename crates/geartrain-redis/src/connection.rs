@@ -114,7 +114,10 @@ fn plain_text(error: &RedisError) -> String {
         },
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ if error.kind() == ErrorKind::AuthenticationFailed => "the password was refused".to_owned(),
-        _ => error.to_string(),
+        _ => match error.to_string() {
+            text if text.contains("Parse error") => "its reply is not RESP".to_owned(),
+            text => text,
+        },
     }
 }
 

@@ -36,6 +36,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// The most commands in one call: the Redis serves no other client meanwhile.
 const BATCH_MAX: usize = 1_000;
 
+/// How long a node may take to tell its sync mode.
+const SYNC_MODE_MAX: Duration = Duration::from_secs(5);
+
 /// Pause before a call is sent again: the first, and the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -544,9 +547,12 @@ impl Backend for RedisBackend {
         Box::pin(async move {
             let (_, mut connection) = self.shared.connection().await.map_err(broken)?;
             let shared = self.shared.clone();
-            let asked =
-                self.shared.on_runtime(async move { shared.connector.sync_mode(&mut connection).await });
-            asked.await.and_then(|mode| mode).map_err(broken)
+            let asked = self.shared.on_runtime(async move {
+                let asking = shared.connector.sync_mode(&mut connection);
+                tokio::time::timeout(SYNC_MODE_MAX, asking).await
+            });
+            let too_long = |_| ConnectionError::Timeout(SYNC_MODE_MAX);
+            asked.await.and_then(|mode| mode.map_err(too_long)?).map_err(broken)
         })
     }
 

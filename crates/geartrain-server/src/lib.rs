@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain::{Client, Target};
+use geartrain::{Client, QueueName, Target};
 use geartrain_core::SystemClock;
 use geartrain_front::{Admission, RepeatedWarning, Tls, TlsError};
 use geartrain_resp::{Front, Options};
@@ -336,8 +336,8 @@ fn listen_advice(address: SocketAddr, flag: &str, error: &std::io::Error) -> Str
 
 /// Returns when the engine has answered. An error is an answer as well: a full disk is no reason for a restart.
 async fn probe(engine: Option<&Client>) {
-    if let Some(engine) = engine {
-        let _ = engine.run(geartrain::Workers).await;
+    if let (Some(engine), Ok(queue)) = (engine, QueueName::new("geartrain-watchdog")) {
+        let _ = engine.run(geartrain::Length { queue }).await;
     }
 }
 
@@ -346,4 +346,44 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<(TcpListener,
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_listened_on_has_its_own_advice() {
+        for (address, kind, text) in [
+            (
+                "127.0.0.1:7411",
+                ErrorKind::AddrInUse,
+                "cannot listen on 127.0.0.1:7411: another program listens there; stop it, or choose another \
+                 address with --resp",
+            ),
+            (
+                "192.0.2.1:7411",
+                ErrorKind::AddrNotAvailable,
+                "cannot listen on 192.0.2.1:7411: this machine does not have that address; choose one of its own \
+                 with --resp",
+            ),
+            (
+                "127.0.0.1:80",
+                ErrorKind::PermissionDenied,
+                "cannot listen on 127.0.0.1:80: ports below 1024 need the capability CAP_NET_BIND_SERVICE; grant \
+                 it, or choose another port with --resp",
+            ),
+            (
+                "127.0.0.1:7411",
+                ErrorKind::PermissionDenied,
+                "cannot listen on 127.0.0.1:7411: permission denied; choose another address with --resp",
+            ),
+        ] {
+            let address = address.parse().expect("it is an address");
+            let error = StartError::Listen { address, flag: "--resp", source: Error::from(kind) };
+            assert_eq!(error.to_string(), text);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use crate::peers::Scratch;
 
@@ -22,6 +22,7 @@ impl Authority {
     pub fn new() -> Authority {
         let mut about = CertificateParams::new(Vec::new()).expect("no names are valid names");
         about.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        about.distinguished_name.push(DnType::CommonName, "an authority for tests");
         let key = KeyPair::generate().expect("keys can be made");
         Authority { issuer: CertifiedIssuer::self_signed(about, key).expect("it signs itself") }
     }
@@ -34,7 +35,9 @@ impl Authority {
     /// Writes a new certificate for a host name or an IP address, and its key.
     pub fn sign(&self, scratch: &Scratch, name: &str, host: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().expect("keys can be made");
-        let about = CertificateParams::new(vec![host.to_owned()]).expect("it is a name");
+        let mut about = CertificateParams::new(vec![host.to_owned()]).expect("it is a name");
+        // OpenSSL takes a certificate for self-signed if its name is that of its issuer.
+        about.distinguished_name.push(DnType::CommonName, host);
         let certificate = about.signed_by(&key, &self.issuer).expect("it is an authority");
         (
             write(scratch, &format!("{name}.pem"), &certificate.pem()),

@@ -327,7 +327,11 @@ fn print_ready(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io
         Some(_) => (format!("rediss://{address}"), "?ca=FILE"),
     };
     // The default URL is left out.
-    let mut with = if url == "redis://127.0.0.1:7411" { String::new() } else { format!(" --url {url}{ca}") };
+    let mut with = match &url[..] {
+        "redis://127.0.0.1:7411" => String::new(),
+        _ if ca.is_empty() => format!(" --url {url}"),
+        _ => format!(" --url '{url}{ca}'"),
+    };
     if settings.password.is_some() {
         with.push_str(" --password-file FILE");
     }
