@@ -26,7 +26,9 @@ use crate::connection::{Connection, ConnectionError, Connector, EncodedRequest, 
 use crate::event_barrier::{self, EventBarrier};
 use crate::foreign::CHANNELS;
 use crate::parked::Waiting;
-use crate::subscriber::{CloseTarget, Command as SubscriberCommand, StreamError, SubscriberTask};
+use crate::subscriber::{
+    ClientMessage, CloseTarget, Command as SubscriberCommand, StreamError, SubscriberTask,
+};
 use crate::url::{Kind, RedisUrl};
 
 /// After how long without a reply the node is probed, and how often from then on. Shorter than sentinels and
@@ -581,17 +583,17 @@ impl Backend for RedisBackend {
     }
 
     fn publish(&self, channel: &[u8], message: &[u8]) -> Pending<'_, u64> {
-        let (channel, message) = (channel.to_vec(), message.to_vec());
+        let (channel, text) = (channel.to_vec(), message.to_vec());
         Box::pin(async move {
             // On Qless's channels this process may be subscribed itself.
             match CHANNELS.iter().find(|name| name.as_bytes() == channel) {
                 Some(channel) => {
                     let (done, receivers) = flume::bounded(1);
-                    self.send(SubscriberCommand::Publish { channel, message, done })?;
+                    self.send(SubscriberCommand::Publish(ClientMessage { channel, text, done }))?;
                     let receivers = receivers.recv_async().await;
                     receivers.unwrap_or(Err(ConnectionError::ShutDown)).map_err(broken)
                 }
-                None => self.shared.publish(&channel, &message).await.map_err(broken),
+                None => self.shared.publish(&channel, &text).await.map_err(broken),
             }
         })
     }

@@ -53,29 +53,21 @@ const FOREIGN_POSITION_BITS: u32 = 10;
 
 /// Commands to the subscriber task.
 pub(crate) enum Command {
-    Park {
-        number: u64,
-        pop: Pop,
-        until: Seconds,
-        waiting: Waiting,
-    },
+    Park { number: u64, pop: Pop, until: Seconds, waiting: Waiting },
     Close(CloseTarget),
-    Subscribe {
-        after: Option<u64>,
-        ready: flume::Sender<Result<RedisEventStream, StreamError>>,
-    },
-    OpenResultStream {
-        stream_id: u64,
-        ready: flume::Sender<Result<RedisResultStream, StreamError>>,
-    },
-    /// A client's message, on a channel that this task may be subscribed to.
-    Publish {
-        channel: &'static str,
-        message: Vec<u8>,
-        done: flume::Sender<Result<u64, ConnectionError>>,
-    },
+    Subscribe { after: Option<u64>, ready: flume::Sender<Result<RedisEventStream, StreamError>> },
+    OpenResultStream { stream_id: u64, ready: flume::Sender<Result<RedisResultStream, StreamError>> },
+    Publish(ClientMessage),
     FlushEvents,
     ClockJumped,
+}
+
+/// A client's message on one of Qless's channels, which this task may be subscribed to.
+pub(crate) struct ClientMessage {
+    pub(crate) channel: &'static str,
+    pub(crate) text: Vec<u8>,
+    /// Gets the number of receivers.
+    pub(crate) done: flume::Sender<Result<u64, ConnectionError>>,
 }
 
 /// Why a stream cannot be opened.
@@ -303,34 +295,31 @@ impl SubscriberTask {
                 let stream = self.open_result_stream(stream_id).await;
                 let _ = ready.send(self.discard_connection_on_error(stream));
             }
-            Command::Publish { channel, message, done } => {
-                if self.hears(channel) {
-                    let _ = done.send(self.publish(channel, message).await);
+            Command::Publish(ClientMessage { channel, text, done }) => {
+                if self.hears_qless_channels() {
+                    let _ = done.send(self.publish(channel, text).await);
                 } else {
                     // In the background: this may take as long as `patience=` allows.
                     let shared = self.shared.clone();
                     self.background.spawn(async move {
-                        let _ = done.send(shared.publish(channel.as_bytes(), &message).await);
+                        let _ = done.send(shared.publish(channel.as_bytes(), &text).await);
                     });
                 }
             }
         }
     }
 
-    /// Whether this task is subscribed to one of Qless's channels.
-    fn hears(&self, channel: &str) -> bool {
-        self.connection.is_some()
-            && self.position_shift > 0
-            && !self.event_subscribers.is_empty()
-            && CHANNELS.contains(&channel)
+    /// Whether this task is subscribed to Qless's channels.
+    fn hears_qless_channels(&self) -> bool {
+        self.connection.is_some() && self.position_shift > 0 && !self.event_subscribers.is_empty()
     }
 
     /// Publishes a client's message on a channel that this task is subscribed to, and returns how many others
     /// receive it.
-    async fn publish(&mut self, channel: &'static str, message: Vec<u8>) -> Result<u64, ConnectionError> {
+    async fn publish(&mut self, channel: &'static str, text: Vec<u8>) -> Result<u64, ConnectionError> {
         let Some(mut connection) = self.connection.clone() else { return Err(ConnectionError::ShutDown) };
-        let publish = self.shared.connector.publish(channel.as_bytes(), &message);
-        self.own_messages.push_back((channel, message));
+        let publish = self.shared.connector.publish(channel.as_bytes(), &text);
+        self.own_messages.push_back((channel, text));
         // Over this connection, so that the message comes back on it in any case.
         let sent = tokio::time::timeout(self.reply_timeout(), connection.send(&publish)).await;
         let sent = sent.unwrap_or_else(|_| Err(ConnectionError::Timeout(self.reply_timeout())));

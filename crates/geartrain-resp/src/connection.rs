@@ -35,6 +35,8 @@ use crate::session::Session;
 const BATCHES_MAX: usize = 4;
 /// A batch's weight limit. A call weighs as much as the number of jobs it may return.
 const BATCH_WEIGHT_MAX: usize = 1024;
+/// The same within a transaction, whose calls stay together if they can: as much as one pop may return.
+const TRANSACTION_WEIGHT_MAX: usize = 100_000;
 /// Back-pressure: with so many bytes unsent no more replies are encoded, and then no more requests are read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The size of reads adapts to the client.
@@ -388,12 +390,8 @@ where
         while !self.session.closing {
             let request = match self.held.take() {
                 Some(request) => request,
-                None if !self.executing.is_empty() => match self.executing.pop_front() {
-                    Some(request) => request,
-                    None => break,
-                },
                 None if self.must_wait() => break,
-                None => match self.parser.next(&mut self.incoming) {
+                None => match self.next_request() {
                     Ok(Some(request)) => request,
                     Ok(None) => break,
                     Err(error) => {
@@ -409,16 +407,22 @@ where
             };
             if self.session.may_call() && is_call(&request[0]) {
                 self.gather_qless(&request);
-                self.send_if_heavy().await;
+                if self.is_batch_full() {
+                    self.send().await;
+                }
                 continue;
             }
             if self.session.may_call() && is_native(&request[0]) && self.gather_native(&request) {
-                self.send_if_heavy().await;
+                if self.is_batch_full() {
+                    self.send().await;
+                }
                 continue;
             }
             if self.session.may_call() && keys::is_read(&request[0]) {
                 self.gather_read(&request);
-                self.send_if_heavy().await;
+                if self.is_batch_full() {
+                    self.send().await;
+                }
                 continue;
             }
             if !self.is_idle() || self.out.bytes.len() >= OUTPUT_BYTES_MAX {
@@ -458,6 +462,14 @@ where
         let name = Some(self.session.name()).filter(|name| !name.is_empty());
         let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
         format!("RESP connection {} from {}{name}", self.session.number, self.session.address())
+    }
+
+    /// The next request of the transaction that is executed, or else the next one that was read.
+    fn next_request(&mut self) -> Result<Option<Request>, ProtocolError> {
+        match self.executing.pop_front() {
+            Some(request) => Ok(Some(request)),
+            None => self.parser.next(&mut self.incoming),
+        }
     }
 
     /// Adds a Qless call to the next batch.
@@ -580,11 +592,10 @@ where
         self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|batch| batch.is_large)
     }
 
-    /// Sends the next batch if it is large enough. Calls of a transaction stay together.
-    async fn send_if_heavy(&mut self) {
-        if self.gathered.weight >= BATCH_WEIGHT_MAX && self.executing.is_empty() {
-            self.send().await;
-        }
+    /// Whether the next batch must not grow.
+    fn is_batch_full(&self) -> bool {
+        let weight_max = if self.executing.is_empty() { BATCH_WEIGHT_MAX } else { TRANSACTION_WEIGHT_MAX };
+        self.gathered.weight >= weight_max
     }
 
     /// Sends the next batch.

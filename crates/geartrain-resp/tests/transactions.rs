@@ -130,3 +130,32 @@ async fn no_message_is_sent_within_the_reply_of_a_transaction() {
     assert_eq!(done.items().len(), 2 * calls);
     server.end().await;
 }
+
+/// Such a reply is encoded in pieces.
+#[tokio::test]
+async fn a_large_reply_is_one_of_a_transactions_replies() {
+    let server = Server::start().await;
+    let mut peer = server.qless().await;
+    let data = format!("\"{}\"", "x".repeat(200_000));
+    for jid in ["a", "b", "c", "d"] {
+        assert_eq!(peer.qless_words(&["put", "0", "w", "q", jid, "k", &data, "0"]).await, jid.into());
+    }
+    let mut bytes = request(&["MULTI"]);
+    bytes.extend(request(&["ZCARD", "ql:q:q-work"]));
+    bytes.extend(peer.call("pop 0 q w 3"));
+    bytes.extend(peer.call("pop 0 q w 3"));
+    bytes.extend(request(&["ZCARD", "ql:q:q-locks"]));
+    bytes.extend(request(&["EXEC"]));
+    bytes.extend(request(&["PING"]));
+    peer.send(&bytes).await;
+    for _ in 0..5 {
+        peer.read().await;
+    }
+    let done = peer.read().await;
+    let [before, first, second, after] = done.items() else { panic!("not four replies") };
+    assert_eq!((before, after), (&4.into(), &4.into()));
+    assert_eq!(first.json().as_array().unwrap().len(), 3);
+    assert_eq!(second.json()[0]["jid"], "d");
+    assert_eq!(peer.read().await, Value::simple("PONG"));
+    server.end().await;
+}
