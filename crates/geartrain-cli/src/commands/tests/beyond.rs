@@ -111,7 +111,10 @@ fn a_result_is_stored_and_printed_byte_for_byte() {
     let token = shell.pop("q");
     shell.run(&format!("complete c --token {token} --result x"));
     assert!(shell.refused("result c").contains("submit jobs with --keep-result"));
-    assert_eq!(shell.refused("result missing"), "there is no stored result of job missing, and no such job");
+    assert_eq!(
+        shell.refused("result missing"),
+        "there is no stored result of job missing; the job does not exist"
+    );
     shell.run("put q k --jid d --keep-result");
     let unfinished = shell.try_run("result d", &[]);
     assert_eq!(unfinished.code, 4);
