@@ -88,7 +88,7 @@ pub(super) async fn result(client: &Client, jid: Jid, out: &mut Output<'_>) -> D
 async fn no_result(client: &Client, jid: &Jid, out: &Output<'_>) -> Result<Failure, Failure> {
     let job = client.get(jid).await?;
     Ok(match job.as_ref().map(|job| (job.state.name(), is_stalled(job, out.now))) {
-        None => Failure::Refused(format!("job {jid} does not exist, and there is no stored result of it")),
+        None => Failure::Refused(format!("there is no stored result of job {jid}; the job does not exist")),
         Some((state @ (StateName::Complete | StateName::Failed), _)) => Failure::Refused(format!(
             "job {jid} is {state}, and its result was not stored; \
              submit jobs with --keep-result to read it later"

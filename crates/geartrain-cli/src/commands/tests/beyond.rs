@@ -113,7 +113,7 @@ fn a_result_is_stored_and_printed_byte_for_byte() {
     assert!(shell.refused("result c").contains("submit jobs with --keep-result"));
     assert_eq!(
         shell.refused("result missing"),
-        "job missing does not exist, and there is no stored result of it"
+        "there is no stored result of job missing; the job does not exist"
     );
     shell.run("put q k --jid d --keep-result");
     let unfinished = shell.try_run("result d", &[]);
