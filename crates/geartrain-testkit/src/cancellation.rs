@@ -111,7 +111,8 @@ pub fn drop_backends(backend: &Arc<dyn Backend>, rounds: usize, connect: impl Fn
     let fixture = Fixture::new(backend.clone());
     for round in 1..=rounds {
         let other = Fixture::new(connect());
-        let put = fixture.put(round, 0);
+        // Not a jid of `cancel_pops`, which may have used the same queue.
+        let put = fixture.put(round, 9);
         let (waits, polls) = (round % 2 == 0, round % 3 == 0);
         let mut call = if waits {
             let call = CancelledCall::start(other.pop_or_wait(other.pop("cancelled", 1)));

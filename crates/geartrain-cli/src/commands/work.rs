@@ -344,7 +344,7 @@ pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>
             // Leaves the delay to the backoff.
             None => Seconds::ZERO,
             // At once, as a delay in the past.
-            Some(Duration::ZERO) => Seconds::from(-1),
+            Some(delay) if delay.is_zero() => Seconds::from(-1),
             Some(delay) => delay.into(),
         },
         group: args.group,
