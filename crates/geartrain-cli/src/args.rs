@@ -322,6 +322,7 @@ mod tests {
         "own-file-bytes",
         "profile",
         "release",
+        "ssl-ca-file",
         "status",
         "test",
         "tls",

@@ -160,14 +160,16 @@ local function begin_again()
   end
 end
 
--- Removes up to about `count` keys of this namespace. Returns whether there may be more.
+-- Dismisses up to `count` clients that wait for jobs, and returns true if there may be more. After the last one
+-- it removes the keys of this namespace in one call, as FLUSHDB does: a part of the keys would be a state that
+-- no command can leave.
 function change.flush(count)
   if count < 1 then bad('count', 'must be at least 1') end
   if dismiss_waiters(count) == count then return true end
   begin_again()
   local ours, theirs = prefix .. 'gt:', prefix .. 'ql:'
   local pattern = prefix:gsub('[%*%?%[%]\\]', '\\%0') .. '*'
-  local cursor, removed = '0', 0
+  local cursor = '0'
   repeat
     local found = call('SCAN', cursor, 'MATCH', pattern, 'COUNT', SCANNED)
     cursor = found[1]
@@ -177,11 +179,9 @@ function change.flush(count)
       if (beginning == ours or beginning == theirs) and not stays(at) then leaving[#leaving + 1] = at end
     end
     for first = 1, #leaving, SCANNED do
-      call('DEL', unpack(leaving, first, math.min(first + SCANNED - 1, #leaving)))
+      call('UNLINK', unpack(leaving, first, math.min(first + SCANNED - 1, #leaving)))
     end
-    removed = removed + #leaving
-  until cursor == '0' or removed >= count
-  if cursor ~= '0' then return true end
+  until cursor == '0'
   call('HDEL', key.counts, 'results-bytes')
   events.clear()
   return false

@@ -4,6 +4,7 @@
 local RENEWED_MAX = 30 -- seconds without renewal after which the process of a result stream counts as dead
 local TICKED_MAX = 10 -- seconds without a tick after which all registrations are renewed
 local DETACHED_MAX = 1000 -- waiters detached per step
+local OVERDUE_MAX = 30 * 86400 -- seconds that a completed job may be too old and still be dropped by a tick
 local TIMEOUTS_MAX = 10 -- attempts at an endlessly retried job, lost workers apart, before a timeout fails it
 
 -- The first valid member of a sorted set, with its score. Members that a foreign script made invalid are
@@ -53,11 +54,11 @@ local function most_silent()
   end
 end
 
--- The oldest completed job, and when it is too old. Jobs that would have been too old for ten years are not
--- meant: their callers have another clock. The next completion by that clock drops them.
+-- The oldest completed job, and when it is too old. Jobs that have been too old for thirty days
+-- stay: their callers have another clock. The next completion by that clock drops them.
 local function first_complete()
   local age = option.number('jobs-history')
-  local earliest = finite(finite(now - age) - SPAN_MAX)
+  local earliest = finite(finite(now - age) - OVERDUE_MAX)
   local found = zset.read('ZRANGEBYSCORE', key.completed, exact(earliest), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if not found[1] then return nil end
   return finite(tonumber(found[2]) + age), found[1]

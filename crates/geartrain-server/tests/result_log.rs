@@ -72,7 +72,8 @@ impl LoggedServer {
     }
 
     fn pop(&self, worker: &str) -> Popped {
-        self.run(self.client.pop("mail", worker)).expect("there is a job")
+        let wait = Duration::from_secs(30);
+        self.run(self.client.pop_wait("mail", worker, wait)).expect("there is a job")
     }
 
     fn log(&self) -> ResultLog {
@@ -148,7 +149,7 @@ fn check_every_ending(logged: &LoggedServer) {
     // Retried, then completed.
     logged.put("done");
     let job = logged.pop("w1");
-    logged.run(client.retry(&job, Duration::ZERO));
+    logged.run(client.retry(&job, Duration::from_millis(1)));
     let job = logged.pop("w2");
     logged.run(client.complete(&job));
     let entries = logged.ended("done", 2);

@@ -17,7 +17,7 @@ pub struct Tick {
 /// cancelled; no event is published.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Flush {
-    /// How many items to remove at most; at least 1.
+    /// How many items to remove at most; at least 1. A Redis removes everything at once.
     pub count: Count,
 }
 

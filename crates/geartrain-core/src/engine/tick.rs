@@ -4,10 +4,12 @@
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
 use crate::{
-    DURATION_MAX, Event, FailedBy, RETRIES_MAX, RandomUnit, Seconds, TIMEOUTS_MAX, Tick, TickReply,
-    Timestamp, WORKER_SILENCE_MAX,
+    Event, FailedBy, RETRIES_MAX, RandomUnit, Seconds, TIMEOUTS_MAX, Tick, TickReply, Timestamp,
+    WORKER_SILENCE_MAX,
 };
 
+/// How long a complete job may be too old and still be dropped by a tick.
+const OVERDUE_MAX: Seconds = Seconds::from_whole(30 * 86_400);
 /// How long the event log stays on after the last subscriber.
 const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
 
@@ -88,12 +90,12 @@ impl Engine {
         true
     }
 
-    /// The oldest complete job, and when it is too old by `jobs-history`. Jobs that would have been too old
-    /// for more than [`DURATION_MAX`] are not meant: their callers have another clock, as test suites that
-    /// begin at 0. The next completion by that clock drops them.
+    /// The oldest complete job, and when it is too old by `jobs-history`. Jobs that have been too old
+    /// for more than [`OVERDUE_MAX`] stay: their callers have another clock, as test suites do. The next
+    /// completion by that clock drops them.
     fn oldest_complete(&self, now: Timestamp) -> Option<(Timestamp, RowId)> {
         let (complete, age) = (self.state.complete(), self.state.numbers().complete_age);
-        let earliest = now - age - DURATION_MAX;
+        let earliest = now - age - OVERDUE_MAX;
         let mut oldest = complete.first()?;
         if oldest.at < earliest {
             let foreign = complete.count_while(|job| job.at < earliest);

@@ -2,8 +2,8 @@
 //! workers, old complete jobs.
 
 use geartrain_core::{
-    DURATION_MAX, Event, FailedBy, Failure, HistoryEvent, Jid, RETRIES_MAX, RandomUnit, Seconds, StateName,
-    TIMEOUTS_MAX, Tick, TickReply, Timestamp, Token, WORKER_SILENCE_MAX, WorkerName,
+    Event, FailedBy, Failure, HistoryEvent, Jid, RETRIES_MAX, RandomUnit, Seconds, StateName, TIMEOUTS_MAX,
+    Tick, TickReply, Timestamp, Token, WORKER_SILENCE_MAX, WorkerName,
 };
 
 use super::capabilities::made_up;
@@ -80,10 +80,10 @@ impl Model {
     }
 
     /// Complete jobs, and when they are too old, the earliest first. Those of another clock, for which that
-    /// was more than ten years ago, are left out.
+    /// was more than thirty days ago, are left out.
     fn old_complete(&self, now: Timestamp) -> Vec<(Timestamp, Jid)> {
         let age = self.complete_age();
-        let of_this_clock = |(at, _): &(Timestamp, Jid)| *at >= now - age - DURATION_MAX;
+        let of_this_clock = |(at, _): &(Timestamp, Jid)| *at >= now - age - Seconds::from(30 * 86_400);
         self.completed().into_iter().filter(of_this_clock).map(|(at, jid)| (at + age, jid)).collect()
     }
 

@@ -35,8 +35,9 @@ impl Session {
             if self.functions.len() >= FUNCTIONS_MAX {
                 return to.refuse(&Fault::Argument("A worker can do at most 1024 functions"));
             }
-            self.functions.push(queue.clone());
-            self.peer.info().functions.push(queue.clone());
+            // As in gearmand, the function announced last is the first that the worker gets jobs of.
+            self.functions.insert(0, queue.clone());
+            self.peer.info().functions.insert(0, queue.clone());
         }
         let attempt_max = timeout.map(|timeout| {
             Seconds::new(timeout.as_secs_f64()).map_or(DURATION_MAX, |it| it.min(DURATION_MAX))
