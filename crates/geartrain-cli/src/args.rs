@@ -309,6 +309,7 @@ mod tests {
 
     /// Flags of other programs that the docs name: cargo, gearmand, gearadmin and our tools.
     const FOREIGN_FLAGS: &[&str] = &[
+        "archive",
         "base",
         "base-bench",
         "bench",
@@ -322,6 +323,7 @@ mod tests {
         "own-file-bytes",
         "profile",
         "release",
+        "rounds",
         "ssl-ca-file",
         "status",
         "test",
