@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,10 +44,11 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// A client that closed before a reply arrived answers it with a reset. If a connection ends so soon after
-/// replies with jobs, at most so many of them, the reset is looked for, with these pauses.
+/// A connection that is reset this soon after a reply with jobs was sent is taken for one whose client did not
+/// read the reply. Later, the network may have reset it.
 const RESET_AGE_MAX: Duration = Duration::from_millis(100);
-const RESET_REPLIES_MAX: usize = 64;
+/// A client that closed before a reply arrived answers it with a TCP reset, which is looked for after these
+/// pauses.
 const RESET_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
 static BROKEN: RepeatedWarning = RepeatedWarning::new();
@@ -155,10 +157,14 @@ pub(crate) struct Connection<R, W> {
     /// Jobs popped for this client, and the output offset at which it learns of them; `u64::MAX` while their
     /// reply is being encoded. Released if the connection ends before.
     unsent_jobs: VecDeque<(u64, Vec<Release>)>,
-    /// Jobs that were sent last, and when. The client may have closed before it could receive them.
-    sent_jobs: VecDeque<(Instant, Vec<Release>)>,
+    /// The jobs of the reply that was sent last, and when, if nothing was sent after it.
+    last_sent_jobs: Option<(Instant, Vec<Release>)>,
     /// The client has closed the connection, or at least its half of it.
     closed: bool,
+    /// The connection was reset.
+    reset: bool,
+    /// Whether an empty write fails after a reset, and only then.
+    write_shows_reset: bool,
     /// Nothing more is read: the client has closed or sent a protocol error, or the server stops.
     ended: bool,
 }
@@ -188,6 +194,7 @@ where
         session: Session,
         shared: Arc<Shared>,
         stop: CancellationToken,
+        write_shows_reset: bool,
     ) -> Connection<R, W> {
         Connection {
             reader,
@@ -209,8 +216,10 @@ where
             backup: ConnectionBackup::default(),
             out: Output::default(),
             unsent_jobs: VecDeque::new(),
-            sent_jobs: VecDeque::new(),
+            last_sent_jobs: None,
             closed: false,
+            reset: false,
+            write_shows_reset,
             ended: false,
         }
     }
@@ -228,11 +237,13 @@ where
     /// The jobs of all replies that the client has not received. Batches without answers are dropped: the
     /// backend releases their jobs.
     async fn take_unsent_jobs(&mut self) -> Vec<Release> {
-        self.sent_jobs.retain(|(sent, _)| sent.elapsed() < RESET_AGE_MAX);
-        if !self.closed || self.sent_jobs.is_empty() || !self.has_reset().await {
-            self.sent_jobs.clear();
+        let mut jobs = Vec::new();
+        if let Some((sent, last_sent_jobs)) = self.last_sent_jobs.take()
+            && sent.elapsed() < RESET_AGE_MAX
+            && self.was_reset().await
+        {
+            jobs.extend(last_sent_jobs);
         }
-        let mut jobs: Vec<Release> = self.sent_jobs.drain(..).flat_map(|(_, jobs)| jobs).collect();
         jobs.extend(self.unsent_jobs.drain(..).flat_map(|(_, jobs)| jobs));
         jobs.extend(self.ready.drain(..).flat_map(|mut ready| ready.jobs()));
         for batch in self.batches.drain(..) {
@@ -243,9 +254,13 @@ where
         jobs
     }
 
-    /// Whether a client that has closed also refused what was sent to it: then it was not only half-closed. It
-    /// does so by a TCP reset, which takes a round trip and makes an empty write fail.
-    async fn has_reset(&mut self) -> bool {
+    /// Whether the client closed without reading everything that was sent to it: then it does not have the end
+    /// of the last reply. If that arrived before the client closed, the connection was reset at once; if it
+    /// arrived later, the reset takes a round trip.
+    async fn was_reset(&mut self) -> bool {
+        if self.reset || !self.closed || !self.write_shows_reset {
+            return self.reset;
+        }
         for pause in RESET_PAUSES {
             if self.writer.write(&[]).await.is_err() {
                 return true;
@@ -727,22 +742,22 @@ where
 
     fn wrote(&mut self, bytes: usize) {
         self.out.bytes.advance(bytes);
+        self.last_sent_jobs = None;
         let sent = self.out.bytes.sent();
         while self.unsent_jobs.front().is_some_and(|(end, _)| *end <= sent)
-            && let Some((_, jobs)) = self.unsent_jobs.pop_front()
+            && let Some((end, jobs)) = self.unsent_jobs.pop_front()
         {
-            if self.sent_jobs.len() == RESET_REPLIES_MAX {
-                self.sent_jobs.pop_front();
-            }
-            self.sent_jobs.push_back((Instant::now(), jobs));
+            self.last_sent_jobs = (end == sent).then(|| (Instant::now(), jobs));
         }
     }
 
     fn note_read(&mut self, read: std::io::Result<usize>) {
         match read {
-            Ok(0) | Err(_) => (self.closed, self.ended) = (true, true),
-            Ok(bytes) => self.adapt_read_size(bytes),
+            Ok(bytes) if bytes > 0 => return self.adapt_read_size(bytes),
+            Ok(_) => {}
+            Err(error) => self.reset = error.kind() == ErrorKind::ConnectionReset,
         }
+        (self.closed, self.ended) = (true, true);
     }
 
     /// Doubles or halves the size of reads.

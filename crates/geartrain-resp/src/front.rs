@@ -200,6 +200,9 @@ trait Stream: Send + Sized + 'static {
     /// Whether the client has to complete a handshake before its first request.
     const HAS_HANDSHAKE: bool = false;
 
+    /// Whether an empty write fails after the client has reset the connection, and only then.
+    const WRITE_SHOWS_RESET: bool = false;
+
     /// Performs the handshake, if there is one, and returns the two halves; none if it failed.
     fn open(
         self,
@@ -229,6 +232,8 @@ impl Listener for TcpListener {
 impl Stream for TcpStream {
     type Reader = tcp::OwnedReadHalf;
     type Writer = tcp::OwnedWriteHalf;
+
+    const WRITE_SHOWS_RESET: bool = true;
 
     async fn open(
         self,
@@ -326,7 +331,7 @@ async fn serve_peer<S: Stream>(
     tracing::debug!("RESP connection {number} from {address} is open");
     shared.peers().insert(number, (from.address, String::new()));
     let session = Session::new(number, from.ip, admitted, shared.clone());
-    Connection::new(reader, writer, session, shared, stop).serve().await;
+    Connection::new(reader, writer, session, shared, stop, S::WRITE_SHOWS_RESET).serve().await;
     let seconds = opened.elapsed().as_secs_f64();
     tracing::debug!("RESP connection {number} from {address} is closed after {seconds:.1} s");
 }

@@ -9,7 +9,7 @@ use geartrain_core::{
 };
 use geartrain_testkit::scaled;
 
-use crate::common::{self, Peer, Server};
+use crate::common::{self, Peer, Server, Value};
 
 /// More than the buffers of a socket hold.
 const LARGE_BYTES: usize = 16 << 20;
@@ -155,5 +155,28 @@ async fn a_half_closed_client_gets_its_job() {
     assert!(!peer.bytes().await.is_empty());
     assert!(peer.next().await.is_none());
     assert_eq!(job(&server, "a").await.state.name(), StateName::Running);
+    server.end().await;
+}
+
+/// It closes before it has read a later message, and so the connection is reset.
+#[tokio::test]
+async fn a_client_that_received_its_job_keeps_it_when_the_connection_is_reset() {
+    let server = Server::start().await;
+    let mut publisher = server.peer().await;
+    for round in 0..scaled(50, 1_000) {
+        let jid = format!("j{round}");
+        put(&server, &jid, b"1".to_vec()).await;
+        let mut peer = server.peer().await;
+        peer.ask(&["HELLO", "3"]).await;
+        peer.ask(&["SUBSCRIBE", "news"]).await;
+        peer.send(&native_pop()).await;
+        peer.bytes().await;
+        let receivers = publisher.ask(&["PUBLISH", "news", "unread"]).await;
+        assert_eq!(receivers, Value::Integer(1));
+        drop(peer);
+        // Jobs are released before the session ends, and with it the subscription.
+        while publisher.ask(&["PUBLISH", "news", "unread"]).await != Value::Integer(0) {}
+        assert_eq!(job(&server, &jid).await.state.name(), StateName::Running);
+    }
     server.end().await;
 }
