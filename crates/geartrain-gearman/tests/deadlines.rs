@@ -1,16 +1,18 @@
 //! Workers that take longer than they declared with CAN_DO_TIMEOUT.
 use crate::common;
-use crate::common::faulty::Faulty;
+use crate::common::faulty::{Fault, Faulty};
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use common::{Peer, Server};
 use geartrain_core::{
-    Count, Failures, Jid, Klass, Put, PutOptions, QueueName, Seconds, SetConfig, TIMEOUTS_MAX, Tick,
+    Count, Failures, GetResult, Jid, Klass, Put, PutOptions, QueueName, Seconds, SetConfig, TIMEOUTS_MAX,
+    Tick,
 };
 use geartrain_gearman::front::Options;
-use geartrain_gearman::packet::{ReportBody, Request};
+use geartrain_gearman::packet::{Report, ReportBody, Request};
 use geartrain_store::StoreBackend;
 use geartrain_testkit::clock::ManualClock;
 
@@ -68,6 +70,61 @@ async fn a_client_hears_a_completion_after_the_timeout_with_all_of_its_data() {
     rig.time_out().await;
     worker.report(&handle, ReportBody::Fail).await;
     assert_eq!(client.next_report().await, (handle, ReportBody::Fail));
+    rig.server.end().await;
+}
+
+/// The worker sends the chunks in time, but the backend gets them after the deadline.
+#[tokio::test]
+async fn chunks_that_the_deadline_overtakes_go_along_with_the_completion() {
+    let rig = Rig::start(Options::default()).await;
+    let (mut client, mut worker) = (rig.server.peer().await, rig.worker().await);
+    for in_one_write in [false, true] {
+        let handle = client.foreground("f", "", "").await;
+        worker.grab().await.unwrap();
+        worker.report(&handle, ReportBody::Data("in time")).await;
+        assert_eq!(client.next_report().await, (handle.clone(), ReportBody::Data("in time".into())));
+        rig.backend.set(Fault::Reports);
+        let mut packets = BytesMut::new();
+        let chunks = [ReportBody::Data("one, "), ReportBody::Data("two, ")];
+        let end = in_one_write.then_some(ReportBody::Complete("done"));
+        for body in chunks.into_iter().chain(end) {
+            let handle = std::str::from_utf8(&handle).unwrap();
+            Request::Report(Report { handle, body }).encode(&mut packets).unwrap();
+        }
+        worker.raw(&packets).await;
+        rig.backend.refusals(1).await;
+        rig.time_out().await;
+        rig.backend.set(Fault::Nothing);
+        if !in_one_write {
+            worker.report(&handle, ReportBody::Complete("done")).await;
+        }
+        let result = ReportBody::Complete("one, two, done".into());
+        assert_eq!(client.next_report().await, (handle, result), "in one write: {in_one_write}");
+    }
+    rig.server.end().await;
+}
+
+#[tokio::test]
+async fn a_stored_result_has_each_chunk_that_the_deadline_overtakes_once() {
+    let rig = Rig::start(Options::default()).await;
+    let mut worker = rig.worker().await;
+    let (queue, klass) = (QueueName::new("f").unwrap(), Klass::new("f").unwrap());
+    let options = PutOptions { result_ttl: Some(Seconds::from(60)), ..PutOptions::default() };
+    let jid = Jid::new("stored").unwrap();
+    rig.server.run(Put { options: Some(Box::new(options)), ..Put::new(queue, jid.clone(), klass, "") }).await;
+    let handle = worker.grab().await.unwrap().handle;
+    worker.report(&handle, ReportBody::Data("in time, ")).await;
+    worker.sync().await;
+    rig.backend.set(Fault::Reports);
+    worker.report(&handle, ReportBody::Data("overtaken, ")).await;
+    rig.backend.refusals(1).await;
+    rig.time_out().await;
+    rig.backend.set(Fault::Nothing);
+    worker.report(&handle, ReportBody::Data("late, ")).await;
+    worker.report(&handle, ReportBody::Complete("done")).await;
+    worker.sync().await;
+    let stored = rig.server.run(GetResult { jid }).await.unwrap();
+    assert_eq!(stored.result.bytes.bytes(), b"in time, overtaken, late, done");
     rig.server.end().await;
 }
 

@@ -264,10 +264,13 @@ where
 
     /// Gives up the peer, except for its unstored reports. Returns whether there are none.
     fn disconnect(&mut self) -> bool {
-        (self.is_disconnected, self.reading_ended, self.deferred) = (true, true, None);
+        (self.is_disconnected, self.reading_ended) = (true, true);
+        // A report may be waiting for an earlier one to be stored.
+        self.deferred.take_if(|deferred| !matches!(deferred, Deferred::Request(Request::Report(_))));
         self.incoming.clear();
         self.out.clear();
-        self.batches.iter().all(|batch| batch.reports.is_empty())
+        self.deferred.is_none()
+            && self.batches.iter().all(|batch| batch.reports.is_empty())
             && self.next_batch.reports.is_empty()
             && self.session.report_retries.is_empty()
     }

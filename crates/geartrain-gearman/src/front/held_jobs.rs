@@ -39,8 +39,10 @@ pub(crate) struct HeldJobs {
 pub(crate) struct HeldJob {
     pub(crate) jid: Jid,
     pub(crate) token: Token,
-    /// Data chunks to be stored with the result, as long as no client has received them.
+    /// All data chunks, to be stored with the result, as long as no client has received one.
     pub(crate) chunks: Option<Vec<u8>>,
+    /// Data chunks that no client received because the attempt was late, if they are not among `chunks`.
+    pub(crate) late_chunks: Vec<u8>,
     /// The worker has reported the end but the report is not stored yet: heartbeats go on, further reports
     /// are ignored.
     pub(crate) end_reported: bool,
@@ -67,6 +69,7 @@ impl HeldJob {
             jid: job.jid.clone(),
             token: job.lock.token,
             chunks: keeps_chunks.then(Vec::new),
+            late_chunks: Vec::new(),
             end_reported: false,
             chunk_in_batch: None,
             deadline: job.details.as_ref().and_then(|details| details.deadline),
@@ -83,6 +86,7 @@ impl HeldJob {
             jid,
             token,
             chunks: None,
+            late_chunks: Vec::new(),
             end_reported: true,
             chunk_in_batch: None,
             deadline: None,
@@ -96,6 +100,11 @@ impl HeldJob {
 
     pub(crate) fn jid_and_holder(&self) -> (Jid, Holder) {
         (self.jid.clone(), Holder::Token(self.token))
+    }
+
+    /// Whether a late end of the attempt may still count.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
     }
 
     /// Whether the attempt has exceeded its deadline.
@@ -166,7 +175,7 @@ impl HeldJobs {
     /// The lock of an attempt is lost. If it had a deadline, a late report of its end may still count.
     pub(crate) fn lose_attempt(&mut self, jid: &Jid, token: Token) {
         match self.attempt(jid, token) {
-            Some(held) if held.deadline.is_some() => held.is_late = true,
+            Some(held) if held.has_deadline() => held.is_late = true,
             _ => return drop(self.release_attempt(jid, token)),
         }
         self.late.push_back((jid.clone(), token));

@@ -142,13 +142,20 @@ impl Session {
     }
 
     /// Whether a report must wait until earlier ones are stored. If a chunk was retried after the end of its
-    /// job was stored, the waiting clients would miss it.
+    /// job was stored, the waiting clients would miss it. If it turns out to be late, it goes along with the
+    /// completion, before all later data.
     pub(crate) fn report_must_wait(&self, report: &Report, batch: u64) -> bool {
         let jid = self.jid_bytes(&report.handle);
-        self.held_jobs()
-            .get(&jid)
-            .and_then(|held| held.chunk_in_batch)
-            .is_some_and(|carrier| carrier != batch)
+        let jobs = self.held_jobs();
+        let Some(held) = jobs.get(&jid) else { return false };
+        held.chunk_in_batch.is_some_and(|carrier| {
+            carrier != batch
+                || match report.body {
+                    ReportBody::Complete(_) => held.has_deadline(),
+                    ReportBody::Data(_) => held.is_late(|| self.shared.now()),
+                    _ => false,
+                }
+        })
     }
 
     /// The command for a report on a held job. The last report of a job releases it.
@@ -173,7 +180,7 @@ impl Session {
         if held.is_late(|| self.shared.now()) {
             // The backend refuses all but the end of a late attempt, so its data goes along with that.
             if let ReportBody::Data(bytes) = body {
-                append_chunk(held.chunks.get_or_insert_default(), bytes);
+                append_chunk(held.chunks.as_mut().unwrap_or(&mut held.late_chunks), bytes);
             }
             return None;
         }
@@ -213,11 +220,16 @@ impl Session {
                 let mut jobs = self.held_jobs();
                 if let Some(held) = jobs.attempt(&jid, token) {
                     held.chunk_in_batch = None;
-                    // A client that received a chunk must not receive it again with the result.
-                    if let Ok(Reply::Chunk(1..)) = answer
-                        && matches!(command, Command::Chunk(Chunk { kind: ChunkKind::Data, .. }))
-                    {
-                        held.chunks = None;
+                    if let Command::Chunk(Chunk { kind: ChunkKind::Data, bytes, .. }) = command {
+                        match answer {
+                            // A client that received a chunk must not receive it again with the result.
+                            Ok(Reply::Chunk(1..)) => held.chunks = None,
+                            // The deadline passed on the way to the backend.
+                            Err(Refusal::LockLost { .. }) if held.has_deadline() && held.chunks.is_none() => {
+                                append_chunk(&mut held.late_chunks, bytes.bytes());
+                            }
+                            _ => {}
+                        }
                     }
                 }
             }
@@ -362,12 +374,12 @@ fn end_command(held: HeldJob, body: &ReportBody) -> Option<Command> {
     Some(match body {
         ReportBody::Complete(bytes) => {
             // A client that asks for the result later gets the earlier chunks as well.
-            let bytes: Payload = match held.chunks {
-                Some(mut chunks) if !chunks.is_empty() => {
-                    chunks.extend_from_slice(bytes);
-                    chunks.into()
-                }
-                _ => bytes[..].into(),
+            let mut chunks = held.chunks.unwrap_or(held.late_chunks);
+            let bytes: Payload = if chunks.is_empty() {
+                bytes[..].into()
+            } else {
+                chunks.extend_from_slice(bytes);
+                chunks.into()
             };
             let result = (!bytes.bytes().is_empty()).then(|| Box::new(JobResult { code: 0, bytes }));
             Command::from(Complete { result, ..Complete::new(jid, holder) })
