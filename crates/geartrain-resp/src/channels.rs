@@ -4,6 +4,9 @@
 //! the backend's answer and the reply, the backend's events are flushed into its event stream, and the stream
 //! is drained. One task, the publisher, holds that stream: it drains it whenever a reply is due and whenever
 //! an event arrives.
+//!
+//! A subscription takes effect when its request is read, as in Redis: calls that are read after it wait while
+//! the stream is being opened.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::Pin;
@@ -16,7 +19,7 @@ use futures_util::FutureExt;
 use geartrain_core::wire::{self, EventBatch};
 use geartrain_core::{Backend, BackendError, Event, PositionedEvent, Subscription, SubscriptionEnd};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::glob::glob;
@@ -28,6 +31,8 @@ use crate::result_streams::ResultStreams;
 const COMMANDS_MAX: usize = 1024;
 /// Pause before the publisher subscribes again to a backend that refused.
 const SUBSCRIBE_RETRY: Duration = Duration::from_secs(1);
+/// How long calls wait at most for the event stream of a backend that does not open it.
+const OPENING_MAX: Duration = Duration::from_secs(1);
 
 /// How many events go into one message of our own channel.
 const EVENTS_MAX: usize = 1000;
@@ -58,6 +63,8 @@ pub(crate) struct Channels {
     subscribers: Mutex<Subscribers>,
     /// Subscriptions to channels and patterns that carry events.
     event_subscriptions: AtomicUsize,
+    /// The first of them waits for the event stream, and calls wait with it.
+    opening: watch::Sender<bool>,
     publisher: Mutex<PublisherHandle>,
     result_streams: ResultStreams,
 }
@@ -87,6 +94,7 @@ impl Channels {
             backend,
             subscribers: Mutex::default(),
             event_subscriptions: AtomicUsize::new(0),
+            opening: watch::Sender::new(false),
             publisher: Mutex::default(),
             result_streams: ResultStreams::default(),
         }
@@ -130,36 +138,51 @@ impl Channels {
         }
     }
 
-    /// Subscribes a connection to a channel or pattern that it has not subscribed to yet.
-    pub(crate) async fn subscribe(
+    /// Subscribes a connection to a channel or pattern that it has not subscribed to yet. [`Channels::open`]
+    /// must follow.
+    pub(crate) fn add(&self, connection: u64, outbox: &outbox::Sender, kind: Kind, name: &Bytes) {
+        self.subscribers().of(kind).entry(name.clone()).or_default().insert(connection, outbox.clone());
+        // Counted before it is opened, so that the publisher does not unsubscribe in between.
+        if carries_events(kind, name) && self.event_subscriptions.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.opening.send_replace(true);
+        }
+    }
+
+    /// Returns when the messages of added subscriptions arrive. If that fails, they must be removed.
+    pub(crate) async fn open(
         &self,
         connection: u64,
         outbox: &outbox::Sender,
         kind: Kind,
-        name: &Bytes,
+        added: &[Bytes],
     ) -> Result<(), BackendError> {
-        if carries_events(kind, name) {
-            // Counted first, so that the publisher does not unsubscribe in between.
-            self.event_subscriptions.fetch_add(1, Ordering::SeqCst);
-            let (done, subscribed) = oneshot::channel();
-            let subscribed = match self.command(Command::Subscribe(done)).await {
-                true => subscribed.await.unwrap_or(Ok(())),
-                false => Ok(()),
-            };
-            if subscribed.is_err() {
-                self.event_subscriptions.fetch_sub(1, Ordering::SeqCst);
-                return subscribed;
+        if added.iter().any(|name| carries_events(kind, name)) {
+            let (done, opened) = oneshot::channel();
+            match self.command(Command::Subscribe(done)).await {
+                true => opened.await.unwrap_or(Ok(()))?,
+                // The publisher has ended, and so do all connections.
+                false => drop(self.opening.send_replace(false)),
             }
         }
-        self.subscribers().of(kind).entry(name.clone()).or_default().insert(connection, outbox.clone());
-        if let (Kind::Channel, Some(stream_id)) = (kind, result_stream_id(name)) {
-            let opened = self.result_streams.open(&*self.backend, stream_id, name, connection, outbox).await;
-            if opened.is_err() {
-                self.unsubscribe(connection, kind, name);
+        for name in added {
+            if let (Kind::Channel, Some(stream_id)) = (kind, result_stream_id(name)) {
+                self.result_streams.open(&*self.backend, stream_id, name, connection, outbox).await?;
             }
-            return opened;
         }
         Ok(())
+    }
+
+    /// Returns when the subscriptions so far receive what is published from now on; after a second in any
+    /// case.
+    pub(crate) async fn opened(&self) {
+        if self.event_subscriptions.load(Ordering::SeqCst) == 0 || !*self.opening.borrow() {
+            return;
+        }
+        let mut opening = self.opening.subscribe();
+        if tokio::time::timeout(OPENING_MAX, opening.wait_for(|opening| !opening)).await.is_err() {
+            // Other calls do not wait for it too.
+            self.opening.send_replace(false);
+        }
     }
 
     /// Ends a connection's subscription.
@@ -317,7 +340,10 @@ impl PublisherTask {
                 }
                 command = self.commands.recv() => match command {
                     Some(command) => command,
-                    None => return,
+                    None => {
+                        self.channels.opening.send_replace(false);
+                        return;
+                    }
                 },
                 event = next(&mut self.events), if self.events.is_some() => {
                     self.publish_from(event);
@@ -338,6 +364,7 @@ impl PublisherTask {
                     }
                 }
                 Command::Subscribe(done) => {
+                    self.channels.opening.send_replace(false);
                     // Fails if the connection has ended meanwhile.
                     let _ = done.send(Ok(()));
                 }
@@ -361,6 +388,7 @@ impl PublisherTask {
         match opened {
             Ok(events) => {
                 self.events = Some(events);
+                self.channels.opening.send_replace(false);
                 for done in self.waiting.drain(..) {
                     let _ = done.send(Ok(()));
                 }
@@ -369,7 +397,9 @@ impl PublisherTask {
                 if let Some(done) = self.waiting.pop_front() {
                     let _ = done.send(Err(error));
                 }
-                if !self.waiting.is_empty() {
+                if self.waiting.is_empty() {
+                    self.channels.opening.send_replace(false);
+                } else {
                     self.open();
                 }
             }

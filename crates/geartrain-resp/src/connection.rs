@@ -619,6 +619,8 @@ where
         if slots.is_empty() {
             return;
         }
+        // Not in the future below: batches must be sent in their order.
+        self.shared.channels.opened().await;
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
         let is_large = calls.iter().any(|call| call.command.is_large());
         let timed = TimedBatch::begin(calls.first().map(|call| call.command.name()), calls.len());

@@ -463,17 +463,15 @@ fn load(body: &[u8], out: &mut Output) {
 }
 
 async fn subscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut Output) {
-    for name in names {
-        match session.subscribe(kind, name).await {
-            Some(Ok(())) => confirm(
-                if kind == Kind::Channel { "subscribe" } else { "psubscribe" },
-                Some(name),
-                session.subscriptions(),
-                out,
-            ),
-            Some(Err(error)) => return out.error(&backend_error(&error)),
-            None => return out.error("ERR too many subscriptions: a connection may have 10000"),
+    let word = if kind == Kind::Channel { "subscribe" } else { "psubscribe" };
+    match session.subscribe(kind, names).await {
+        Ok(counts) => {
+            names.iter().zip(&counts).for_each(|(name, count)| confirm(word, Some(name), *count, out));
+            if counts.len() < names.len() {
+                out.error("ERR too many subscriptions: a connection may have 10000");
+            }
         }
+        Err(error) => out.error(&backend_error(&error)),
     }
 }
 

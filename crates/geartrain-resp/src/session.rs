@@ -131,21 +131,32 @@ impl Session {
         }
     }
 
-    /// Subscribes. None if there are too many subscriptions.
-    pub(crate) async fn subscribe(&mut self, kind: Kind, name: &Bytes) -> Option<Result<(), BackendError>> {
-        if self.of(kind).contains(name) {
-            return Some(Ok(()));
+    /// Subscribes to channels or patterns, all of them before it waits. Returns how many subscriptions there
+    /// are after each, up to the one that would be too many.
+    pub(crate) async fn subscribe(
+        &mut self,
+        kind: Kind,
+        names: &[Bytes],
+    ) -> Result<Vec<usize>, BackendError> {
+        let (mut counts, mut added) = (Vec::new(), Vec::new());
+        for name in names {
+            if !self.of(kind).contains(name) {
+                if self.subscriptions() >= SUBSCRIPTIONS_MAX {
+                    break;
+                }
+                // A copy: a slice would keep the whole read buffer in memory.
+                let name = Bytes::copy_from_slice(name);
+                self.shared.channels.add(self.number, &self.outbox.sender, kind, &name);
+                self.of(kind).insert(name.clone());
+                added.push(name);
+            }
+            counts.push(self.subscriptions());
         }
-        if self.subscriptions() >= SUBSCRIPTIONS_MAX {
-            return None;
+        let opened = self.shared.channels.open(self.number, &self.outbox.sender, kind, &added).await;
+        if opened.is_err() {
+            added.iter().for_each(|name| self.unsubscribe(kind, name));
         }
-        // A copy: a slice would keep the whole read buffer in memory.
-        let name = Bytes::copy_from_slice(name);
-        let subscribed = self.shared.channels.subscribe(self.number, &self.outbox.sender, kind, &name).await;
-        if subscribed.is_ok() {
-            self.of(kind).insert(name);
-        }
-        Some(subscribed)
+        opened.map(|()| counts)
     }
 
     pub(crate) fn unsubscribe(&mut self, kind: Kind, name: &Bytes) {

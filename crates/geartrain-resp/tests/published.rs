@@ -1,9 +1,19 @@
 //! Publish/subscribe: which messages, in which order, and always before the reply of the call that caused
 //! them.
+use std::sync::Arc;
+
 use crate::common;
 
 use common::{Peer, Server, Value};
+use geartrain_core::{Answer, Backend, Call, Pending, Pop, PopReply, Seconds, Subscription};
+use geartrain_resp::{Front, Options};
+use geartrain_store::StoreBackend;
+use geartrain_testkit::clock::ManualClock;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// A subscriber's messages, up to one that is published as a marker.
 async fn messages_until_marker(subscriber: &mut Peer, caller: &mut Peer) -> Vec<String> {
@@ -248,7 +258,7 @@ async fn a_subscriber_that_does_not_read_is_disconnected_and_others_are_not() {
 }
 
 /// A client that puts jobs without a pause, until it is aborted.
-fn publish_without_end(server: &Server) -> tokio::task::JoinHandle<()> {
+fn publish_without_end(server: &Server) -> JoinHandle<()> {
     let connecting = Peer::connect(server.port);
     tokio::spawn(async move {
         let mut peer = connecting.await;
@@ -312,6 +322,92 @@ async fn a_subscriber_that_quits_or_closes_is_let_go_although_messages_never_end
         }
         assert_eq!(last == Value::simple("OK"), quits, "{last:?}");
     }
-    publishing.iter().for_each(tokio::task::JoinHandle::abort);
+    publishing.iter().for_each(JoinHandle::abort);
     server.end().await;
+}
+
+/// A backend in memory whose event stream opens when the test allows it.
+struct SlowToSubscribe {
+    inner: StoreBackend,
+    asked: Semaphore,
+    allowed: Semaphore,
+}
+
+impl Backend for SlowToSubscribe {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.inner.execute(batch)
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.inner.pop_or_wait(pop, wait)
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
+        Box::pin(async {
+            self.asked.add_permits(1);
+            self.allowed.acquire().await.unwrap().forget();
+            self.inner.subscribe().await
+        })
+    }
+}
+
+/// A server over such a backend.
+async fn slow_to_subscribe() -> (Arc<SlowToSubscribe>, u16, CancellationToken, JoinHandle<()>) {
+    let clock = ManualClock::new();
+    let inner = StoreBackend::in_memory(clock.clone()).unwrap();
+    let backend = Arc::new(SlowToSubscribe { inner, asked: Semaphore::new(0), allowed: Semaphore::new(0) });
+    let front = Front::new(backend.clone(), clock, Options::default());
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let task = tokio::spawn(async move { front.serve_tcp(listener, stopped).await });
+    (backend, port, stop, task)
+}
+
+#[tokio::test]
+async fn a_subscriber_gets_the_messages_of_calls_that_are_read_while_its_subscription_begins() {
+    let (backend, port, stop, task) = slow_to_subscribe().await;
+    let (mut subscriber, mut caller, mut witness) =
+        (Peer::connect(port).await, Peer::connect(port).await, Peer::connect(port).await);
+    for round in 0..10 {
+        let channels = ["ql:put", "ql:log", "ql:w:w"];
+        let names: Vec<&str> = ["SUBSCRIBE"].into_iter().chain(channels).collect();
+        subscriber.send(&common::request(&names)).await;
+        // The server has read the subscription, and now it reads the call.
+        backend.asked.acquire().await.unwrap().forget();
+        let jid = format!("j{round}");
+        caller.send(&common::request(&["EVAL", "", "0", "put", "0", "w", "q", &jid, "k", "{}", "0"])).await;
+        for _ in 0..50 {
+            assert_eq!(witness.ask(&["PING"]).await, Value::simple("PONG"));
+        }
+        backend.allowed.add_permits(1);
+        assert_eq!(caller.read().await, jid.as_str().into());
+        for (name, count) in channels.iter().zip(1..) {
+            let confirmed = Value::Array(vec!["subscribe".into(), (*name).into(), Value::Integer(count)]);
+            assert_eq!(subscriber.read().await, confirmed);
+        }
+        subscriber.send(&common::request(&["UNSUBSCRIBE"])).await;
+        assert!(subscriber.message().await.1.contains(&jid));
+        for _ in channels {
+            assert_eq!(subscriber.read().await.items()[0], "unsubscribe".into());
+        }
+    }
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_do_not_wait_for_a_subscription_that_never_begins() {
+    let (backend, port, stop, task) = slow_to_subscribe().await;
+    let (mut subscriber, mut caller) = (Peer::connect(port).await, Peer::connect(port).await);
+    subscriber.send(&common::request(&["SUBSCRIBE", "ql:log"])).await;
+    backend.asked.acquire().await.unwrap().forget();
+    for _ in 0..20 {
+        assert_eq!(caller.ask(&["EVAL", "", "0", "length", "0", "q"]).await, 0.into());
+    }
+    backend.allowed.add_permits(1);
+    assert_eq!(subscriber.read().await.items()[0], "subscribe".into());
+    stop.cancel();
+    task.await.unwrap();
 }
