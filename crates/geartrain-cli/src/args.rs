@@ -164,7 +164,7 @@ pub(crate) enum Verb {
     /// Report a dead worker, so that its jobs go to others at once
     #[command(visible_alias = "gone")]
     WorkerLost(WorkerLostArgs),
-    /// Process what is due: timeouts, expired jobs and old results
+    /// Process what is due: timeouts, expired jobs, and what is too old to be kept
     Tick(TickArgs),
     /// Back up a queue to another directory
     Backup(BackupArgs),
