@@ -1,6 +1,6 @@
 //! `geartrain put --batch`: many jobs from lines of JSON, one object each.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 /// Where a line stops being JSON.
-fn syntax_error(error: &serde_json::Error, line: &str) -> String {
+pub(crate) fn syntax_error(error: &serde_json::Error, line: &str) -> String {
     if error.is_eof() {
         return "its JSON is cut off: a quote, a bracket or a brace is missing at the end".to_owned();
     }
@@ -556,12 +556,13 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
     async fn send(&mut self, client: &Client, mut chunk: Chunk, totals: &mut Totals) -> Result<(), Failure> {
         let first = chunk.lines.first().map_or(0, |line| line.0);
         let last = chunk.lines.last().map_or(0, |line| line.0);
+        let mut missing = HashMap::new();
         if matches!(self.on_bad, OnBad::Check) {
             // There are no workers in memory.
             let options = chunk.puts.iter_mut().filter_map(|put| put.options.as_mut());
             options.for_each(|options| options.roll_call = false);
         } else {
-            report_missing(client, &chunk, totals).await.map_err(|error| {
+            missing = missing_by_line(client, &chunk).await.map_err(|error| {
                 let failure = Failure::from(error);
                 Failure::Unreachable(format!("{failure}; go on with --from-line {first}"))
             })?;
@@ -578,7 +579,12 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
             match answer {
                 Ok(Reply::Put(PutReply::Existing)) => totals.existing += 1,
                 Ok(Reply::Put(PutReply::Coalesced { .. })) => totals.coalesced += 1,
-                Ok(_) => totals.put += 1,
+                Ok(_) => {
+                    totals.put += 1;
+                    // A job that was there before has not got these dependencies.
+                    let missing = missing.remove(&number).unwrap_or_default();
+                    missing.iter().for_each(|jid| totals.report_missing(number, jid));
+                }
                 Err(refusal) => {
                     let error = format!("line {number}: {}", Failure::from(refusal));
                     totals.refused += 1;
@@ -600,19 +606,21 @@ enum End {
     Failed(Failure),
 }
 
-/// Reports lines that depend on jobs which do not exist when the line is submitted.
-async fn report_missing(client: &Client, chunk: &Chunk, totals: &mut Totals) -> Result<(), Error> {
+/// The dependencies that do not exist when their line is submitted, by the number of the line.
+async fn missing_by_line(client: &Client, chunk: &Chunk) -> Result<HashMap<u64, Vec<Jid>>, Error> {
     let mut depends: Vec<Jid> = chunk.puts.iter().flat_map(|put| put.depends.iter().cloned()).collect();
     depends.sort_unstable();
     depends.dedup();
     let mut missing: HashSet<Jid> = missing(client, &depends).await?.into_iter().collect();
+    let mut by_line = HashMap::new();
     for (put, (number, _)) in chunk.puts.iter().zip(&chunk.lines) {
-        for jid in put.depends.iter().filter(|jid| missing.contains(jid) && **jid != put.jid) {
-            totals.report_missing(*number, jid);
+        let of_line: Vec<Jid> = put.depends.iter().filter(|jid| missing.contains(jid)).cloned().collect();
+        if !of_line.is_empty() {
+            by_line.insert(*number, of_line);
         }
         missing.remove(&put.jid);
     }
-    Ok(())
+    Ok(by_line)
 }
 
 #[cfg(test)]
@@ -860,6 +868,8 @@ mod tests {
 {"klass":"k","jid":"b"}
 {"klass":"k","jid":"c","depends":["a","nope"]}"#;
             let (totals, failure) = batch(lines).run(Some(&client)).await;
+            let (again, _) = batch(lines).run(Some(&client)).await;
+            assert_eq!((again.existing, again.remarks().count()), (3, 0));
             assert_eq!((totals.put, failure.is_none()), (3, true));
             assert_eq!(
                 totals.remarks().collect::<Vec<_>>(),
