@@ -164,7 +164,7 @@ pub(crate) enum Verb {
     /// Report a dead worker, so that its jobs go to others at once
     #[command(visible_alias = "gone")]
     WorkerLost(WorkerLostArgs),
-    /// Process what is due: timeouts, expired jobs and old results
+    /// Process what is due: timeouts, expired jobs, and what is too old to be kept
     Tick(TickArgs),
     /// Back up a queue to another directory
     Backup(BackupArgs),
@@ -284,21 +284,27 @@ pub(crate) fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
         });
         sentence.push_str(tip.unwrap_or(line));
     }
-    format!("{sentence}; see `{} --help`", named_command(arguments))
+    let command = named_command(arguments);
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    format!("{sentence}; see `{name} --help`")
+}
+
+/// The help of the command that the arguments name.
+pub(crate) fn help(arguments: &[OsString]) -> clap::builder::StyledStr {
+    named_command(arguments).render_help()
 }
 
 /// The command that the arguments name, as far as they are valid: `geartrain recur add`.
-fn named_command(arguments: &[OsString]) -> String {
-    let mut command = &command();
-    let mut name = command.get_name().to_owned();
+fn named_command(arguments: &[OsString]) -> clap::Command {
+    let mut command = command();
+    command.build();
+    let mut named = &command;
     for argument in arguments.iter().skip(1) {
-        if let Some(found) = argument.to_str().and_then(|argument| command.find_subcommand(argument)) {
-            name.push(' ');
-            name.push_str(found.get_name());
-            command = found;
+        if let Some(found) = argument.to_str().and_then(|argument| named.find_subcommand(argument)) {
+            named = found;
         }
     }
-    name
+    named.clone()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `geartrain put --batch`: many jobs from lines of JSON, one object each.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 /// Where a line stops being JSON.
-fn syntax_error(error: &serde_json::Error, line: &str) -> String {
+pub(crate) fn syntax_error(error: &serde_json::Error, line: &str) -> String {
     if error.is_eof() {
         return "its JSON is cut off: a quote, a bracket or a brace is missing at the end".to_owned();
     }
@@ -214,15 +214,17 @@ impl NumberOrText {
         match self {
             NumberOrText::Number(seconds) => duration::from_seconds(seconds)
                 .map(Seconds::from)
-                .ok_or_else(|| format!("{seconds} is not a duration")),
+                .ok_or_else(|| "it must be from 0 seconds to a hundred years".to_owned()),
             NumberOrText::Text(text) => duration::parse(&text).map(Seconds::from),
         }
     }
 
     fn time(self) -> Result<Timestamp, String> {
         match self {
-            NumberOrText::Number(seconds) => Timestamp::new(seconds).map_err(|error| error.to_string()),
-            NumberOrText::Text(text) => timestamp::parse(&text),
+            NumberOrText::Number(seconds) => {
+                Timestamp::new(seconds).map_err(|error| error.to_string()).and_then(timestamp::near)
+            }
+            NumberOrText::Text(text) => timestamp::parse_start(&text),
         }
     }
 
@@ -336,9 +338,15 @@ pub(crate) struct Totals {
     pub(crate) coalesced: u64,
     /// Lines that were skipped: invalid ones, and those that the queue refused.
     pub(crate) refused: u64,
-    /// What is wrong with the first of them, and with dependencies.
+    /// What is wrong with the first of them.
     #[serde(skip)]
     pub(crate) errors: Vec<String>,
+    /// The first dependencies that do not exist.
+    #[serde(skip)]
+    missing: Vec<String>,
+    /// How many dependencies do not exist.
+    #[serde(skip)]
+    missing_count: u64,
 }
 
 impl Totals {
@@ -351,6 +359,23 @@ impl Totals {
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(error);
         }
+    }
+
+    fn report_missing(&mut self, number: u64, jid: &Jid) {
+        self.missing_count += 1;
+        if self.missing.len() < ERRORS_MAX {
+            self.missing.push(format!("line {number}: {}", not_waited_for(jid)));
+        }
+    }
+
+    /// What people should know: dependencies that do not exist, then lines that were not submitted.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        let more = self.missing_count - self.missing.len() as u64;
+        let more = (more > 0).then(|| {
+            let dependencies = if more == 1 { "dependency does" } else { "dependencies do" };
+            format!("{more} more {dependencies} not exist, and count as complete")
+        });
+        self.missing.iter().cloned().chain(more).chain(self.errors.iter().cloned())
     }
 }
 
@@ -462,10 +487,11 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
             }
             match end {
                 End::Full => {}
-                End::Last if number < self.from_line => {
+                // A batch may be empty.
+                End::Last if number < self.from_line && self.from_line > 1 => {
                     let lines = text::count(number, "line");
                     return Err(Failure::Usage(format!(
-                        "--from-line {}: there are only {lines}",
+                        "--from-line {} is too far: the batch has {lines}",
                         self.from_line
                     )));
                 }
@@ -530,12 +556,13 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
     async fn send(&mut self, client: &Client, mut chunk: Chunk, totals: &mut Totals) -> Result<(), Failure> {
         let first = chunk.lines.first().map_or(0, |line| line.0);
         let last = chunk.lines.last().map_or(0, |line| line.0);
+        let mut missing = HashMap::new();
         if matches!(self.on_bad, OnBad::Check) {
             // There are no workers in memory.
             let options = chunk.puts.iter_mut().filter_map(|put| put.options.as_mut());
             options.for_each(|options| options.roll_call = false);
         } else {
-            report_missing(client, &chunk, totals).await.map_err(|error| {
+            missing = missing_by_line(client, &chunk).await.map_err(|error| {
                 let failure = Failure::from(error);
                 Failure::Unreachable(format!("{failure}; go on with --from-line {first}"))
             })?;
@@ -552,7 +579,12 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
             match answer {
                 Ok(Reply::Put(PutReply::Existing)) => totals.existing += 1,
                 Ok(Reply::Put(PutReply::Coalesced { .. })) => totals.coalesced += 1,
-                Ok(_) => totals.put += 1,
+                Ok(_) => {
+                    totals.put += 1;
+                    // A job that was there before has not got these dependencies.
+                    let missing = missing.remove(&number).unwrap_or_default();
+                    missing.iter().for_each(|jid| totals.report_missing(number, jid));
+                }
                 Err(refusal) => {
                     let error = format!("line {number}: {}", Failure::from(refusal));
                     totals.refused += 1;
@@ -574,19 +606,21 @@ enum End {
     Failed(Failure),
 }
 
-/// Reports lines that depend on jobs which do not exist when the line is submitted.
-async fn report_missing(client: &Client, chunk: &Chunk, totals: &mut Totals) -> Result<(), Error> {
+/// The dependencies that do not exist when their line is submitted, by the number of the line.
+async fn missing_by_line(client: &Client, chunk: &Chunk) -> Result<HashMap<u64, Vec<Jid>>, Error> {
     let mut depends: Vec<Jid> = chunk.puts.iter().flat_map(|put| put.depends.iter().cloned()).collect();
     depends.sort_unstable();
     depends.dedup();
     let mut missing: HashSet<Jid> = missing(client, &depends).await?.into_iter().collect();
+    let mut by_line = HashMap::new();
     for (put, (number, _)) in chunk.puts.iter().zip(&chunk.lines) {
-        for jid in put.depends.iter().filter(|jid| missing.contains(jid) && **jid != put.jid) {
-            totals.report(format!("line {number}: {}", not_waited_for(jid)));
+        let of_line: Vec<Jid> = put.depends.iter().filter(|jid| missing.contains(jid)).cloned().collect();
+        if !of_line.is_empty() {
+            by_line.insert(*number, of_line);
         }
         missing.remove(&put.jid);
     }
-    Ok(())
+    Ok(by_line)
 }
 
 #[cfg(test)]
@@ -667,7 +701,14 @@ mod tests {
             (r#"{"klass":"k","prio":1}"#, "there is no key `prio`; the keys are queue, klass, payload, "),
             (r#"{"klass":"k","prio":null}"#, "there is no key `prio`"),
             (r#"{"klass":"k","in":"soon"}"#, "`in`: \"soon\" is not a duration: write it like 90"),
-            (r#"{"klass":"k","in":-1}"#, "`in`: -1 is not a duration"),
+            (r#"{"klass":"k","in":-1}"#, "`in`: it must be from 0 seconds to a hundred years"),
+            (
+                r#"{"klass":"k","at":1770000000000}"#,
+                "`at`: it is more than a hundred years ahead: a number is in seconds since the epoch, not in \
+                 milliseconds",
+            ),
+            (r#"{"klass":"k","expires":1770000000000}"#, "`expires`: it is more than a hundred years ahead"),
+            (r#"{"klass":"k","payload":"\ud800"}"#, "the payload has half of a surrogate pair"),
             (
                 r#"{"klass":"k","in":[]}"#,
                 "`in` must be a duration like \"1h\", or a number of seconds, not []",
@@ -736,7 +777,40 @@ mod tests {
             assert_eq!(client.run(length).await.unwrap(), 1_202);
             let beyond = Batch { from_line: 2_403, ..batch(&lines) };
             let failure = beyond.run(Some(&client)).await.1.unwrap();
-            assert_eq!(failure.to_string(), "--from-line 2403: there are only 2402 lines");
+            assert_eq!(failure.to_string(), "--from-line 2403 is too far: the batch has 2402 lines");
+        });
+    }
+
+    #[test]
+    fn a_batch_without_lines_is_no_error() {
+        pollster::block_on(async {
+            let client = geartrain::connect("memory:").await.unwrap();
+            for lines in ["", "\n", "# nothing today\n"] {
+                let (totals, failure) = batch(lines).run(Some(&client)).await;
+                assert_eq!((totals.put, failure.map(|failure| failure.to_string())), (0, None), "{lines:?}");
+                let check = Batch { on_bad: OnBad::Check, ..batch(lines) };
+                assert!(check.run(None).await.1.is_none(), "{lines:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn dependencies_that_do_not_exist_leave_room_for_lines_that_are_refused() {
+        pollster::block_on(async {
+            let client = geartrain::connect("memory:").await.unwrap();
+            let line = |number| format!("{{\"klass\":\"k\",\"depends\":[\"nope{number}\"]}}\n");
+            let mut lines: String = (0..ERRORS_MAX + 3).map(line).collect();
+            lines.push_str("{\"klass\":\"k\",\"jid\":\"b\",\"depends\":[\"b\"]}\n");
+            let (totals, failure) = batch(&lines).run(Some(&client)).await;
+            assert_eq!(failure.unwrap().to_string(), "1 line refused, the others were submitted");
+            let remarks: Vec<String> = totals.remarks().collect();
+            assert_eq!(remarks.len(), ERRORS_MAX + 2);
+            assert_eq!(remarks[0], "line 1: there is no job nope0 to wait for: it counts as complete");
+            assert_eq!(remarks[ERRORS_MAX], "3 more dependencies do not exist, and count as complete");
+            assert!(
+                remarks[ERRORS_MAX + 1].starts_with("line 14: job b would depend on itself"),
+                "{remarks:?}"
+            );
         });
     }
 
@@ -794,9 +868,11 @@ mod tests {
 {"klass":"k","jid":"b"}
 {"klass":"k","jid":"c","depends":["a","nope"]}"#;
             let (totals, failure) = batch(lines).run(Some(&client)).await;
+            let (again, _) = batch(lines).run(Some(&client)).await;
+            assert_eq!((again.existing, again.remarks().count()), (3, 0));
             assert_eq!((totals.put, failure.is_none()), (3, true));
             assert_eq!(
-                totals.errors,
+                totals.remarks().collect::<Vec<_>>(),
                 [
                     "line 1: there is no job b to wait for: it counts as complete",
                     "line 3: there is no job nope to wait for: it counts as complete"

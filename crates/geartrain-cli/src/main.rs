@@ -43,9 +43,14 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // No command was given.
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
+        // No command was given. The second kind is that of an environment with GEARTRAIN_URL.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+            ) =>
+        {
+            let _ = write!(anstream::stderr(), "{}", args::help(&arguments).ansi());
             return ExitCode::from(2);
         }
         Err(error) => Err(Failure::Usage(args::complaint(&error, &arguments))),

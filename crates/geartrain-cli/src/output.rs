@@ -81,13 +81,16 @@ impl Output<'_> {
         if page.paged {
             return self.show(&PageView { items, total: page.total.exact(), next: page.next() }, people);
         }
+        let cut = page.cut();
         match page.total {
+            // The remark below says that there are some.
+            _ if items.is_empty() && cut.is_some() && !self.json => {}
             Total::Exactly(total @ 1..) if items.is_empty() && page.shown == 0 && page.offset > 0 => {
                 self.list(items, &format!("there are only {}", count(total, page.noun)), people)?;
             }
             _ => self.list(items, none, people)?,
         }
-        match page.cut() {
+        match cut {
             // A script that gives a limit wants no more than that.
             Some(_) if self.json && page.limit_given => Ok(()),
             Some(remark) => self.remark(remark),

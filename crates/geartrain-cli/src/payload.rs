@@ -97,6 +97,11 @@ pub(crate) fn from_json(json: &RawValue) -> Result<Payload, String> {
     if let Ok(text) = serde_json::from_str::<String>(json.get()) {
         return Ok(text.into());
     }
+    if json.get().starts_with('"') {
+        return Err(
+            "the payload has half of a surrogate pair (\\uD800 to \\uDFFF), which is no text".to_owned()
+        );
+    }
     match serde_json::from_str::<Bytes>(json.get()) {
         Ok(bytes) => base64::decode(&bytes.base64)
             .map(Payload::from)
@@ -156,6 +161,7 @@ mod tests {
             assert_eq!(from_json(&to_json(&bytes.into())), Ok(bytes.into()));
         }
         assert!(from_json(&raw("{\"$bytes\":\"?\"}".to_owned())).is_err());
+        assert!(from_json(&raw("\"\\ud800\"".to_owned())).is_err());
         // An object that only looks like it is an object.
         let object = "{\"$bytes\":\"AA==\",\"more\":1}";
         assert_eq!(from_json(&raw(object.to_owned())), Ok(object.into()));

@@ -88,8 +88,11 @@ impl Write for TextOut<'_> {
 /// What a table that is too wide does to a column, the first to be shortened first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shorten {
-    /// Cuts off the end: what matters comes first.
+    /// Cuts off the end: what matters comes first. If too little of it would remain, and it is the last column,
+    /// it stands under its row.
     End,
+    /// Stands under its row, and is never cut. Only for the last column.
+    Under,
     /// Cuts out the middle: names differ at both ends.
     Middle,
     /// Cuts out the middle if nothing else is left to shorten: ids are copied into the next command.
@@ -140,6 +143,11 @@ impl Cell {
     /// A minor detail.
     pub(crate) fn faint(text: impl ToString) -> Cell {
         Cell { style: FAINT, shorten: Shorten::End, ..Cell::new(&text.to_string()) }
+    }
+
+    /// A sentence that explains the row.
+    pub(crate) fn sentence(text: impl ToString) -> Cell {
+        Cell { shorten: Shorten::Under, ..Cell::faint(text) }
     }
 
     /// A state or an outcome, in its colour.
@@ -198,8 +206,11 @@ const COLUMN_WIDTH_MIN: usize = 8;
 /// How much wider a note stays than a name.
 const NOTE_WIDTH_BONUS: usize = 12;
 
+/// A note is not made narrower than this: it has room for `running 59m59s, lock 59m59s left`.
+const NOTE_WIDTH_MIN: usize = 32;
+
 /// Writes a table with aligned columns. On a terminal that is too narrow, columns that say nothing are left
-/// out, then texts are shortened.
+/// out, then texts are shortened; a note of which too little would remain stands under its row.
 pub(crate) fn table<const N: usize>(
     out: &mut TextOut<'_>,
     heading: [&str; N],
@@ -217,9 +228,7 @@ pub(crate) fn table_with_texts<const N: usize>(
 ) -> io::Result<()> {
     let mut columns: Vec<Column> =
         heading.iter().enumerate().map(|(index, heading)| Column::new(index, heading, rows)).collect();
-    if let Some(width) = out.width {
-        fit_columns(&mut columns, width);
-    }
+    let note = out.width.and_then(|width| fit_columns(&mut columns, width));
     let headings: Vec<Cell> = columns
         .iter()
         .map(|column| Cell { style: HEADING, right: column.right, ..Cell::new(column.heading) })
@@ -229,7 +238,10 @@ pub(crate) fn table_with_texts<const N: usize>(
     for (number, row) in rows.iter().enumerate() {
         let cells: Vec<_> = columns.iter().map(|column| row[column.index].fit(column.width)).collect();
         write_row(out, cells.iter().map(AsRef::as_ref), &widths)?;
-        write_indented(out, &text_under(number))?;
+        if let Some(note) = note {
+            write_indented(out, &row[note].text, row[note].style)?;
+        }
+        write_indented(out, &text_under(number), Style::new())?;
     }
     Ok(())
 }
@@ -261,20 +273,38 @@ impl Column<'_> {
     }
 }
 
-/// Makes columns fit a width as far as that is possible.
-fn fit_columns(columns: &mut Vec<Column<'_>>, width: usize) {
-    let excess = |columns: &[Column<'_>]| {
-        let gaps = 2 * columns.len().saturating_sub(1);
-        (columns.iter().map(|column| column.width).sum::<usize>() + gaps).saturating_sub(width)
-    };
-    while excess(columns) > 0
+/// Makes columns fit a width as far as that is possible. Returns the index of the last column if its texts are
+/// to stand under the rows.
+fn fit_columns(columns: &mut Vec<Column<'_>>, width: usize) -> Option<usize> {
+    while is_wider(columns, width)
         && let Some(blank) = columns.iter().rposition(|column| column.blank)
     {
         columns.remove(blank);
     }
+    let widths: Vec<usize> = columns.iter().map(|column| column.width).collect();
+    shorten_columns(columns, width);
+    let whole = widths.last().copied().unwrap_or(0);
+    let note = columns.pop_if(|last| match last.shorten {
+        Shorten::End => last.width < NOTE_WIDTH_MIN.min(whole),
+        Shorten::Under => last.width < whole,
+        Shorten::Middle | Shorten::Last | Shorten::Never => false,
+    })?;
+    // Without the note there is more room for the others.
+    columns.iter_mut().zip(widths).for_each(|(column, width)| column.width = width);
+    shorten_columns(columns, width);
+    Some(note.index)
+}
+
+fn is_wider(columns: &[Column<'_>], width: usize) -> bool {
+    let gaps = 2 * columns.len().saturating_sub(1);
+    columns.iter().map(|column| column.width).sum::<usize>() + gaps > width
+}
+
+/// Shortens columns until they fit, or none can be shortened further.
+fn shorten_columns(columns: &mut [Column<'_>], width: usize) {
     // Ids come last; of the others, the widest column is shortened first.
     for ids in [false, true] {
-        while excess(columns) > 0 {
+        while is_wider(columns, width) {
             let can_shrink = |column: &&mut Column<'_>| {
                 column.shorten != Shorten::Never
                     && (column.shorten == Shorten::Last) == ids
@@ -315,13 +345,16 @@ fn write_row<'a>(
 const INDENT: usize = 4;
 
 /// Writes the lines of a text, indented. On a terminal, long lines are wrapped.
-fn write_indented(out: &mut TextOut<'_>, text: &str) -> io::Result<()> {
+fn write_indented(out: &mut TextOut<'_>, text: &str, style: Style) -> io::Result<()> {
     let width = out.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT).max(COLUMN_WIDTH_MIN));
     for line in text.lines() {
         let mut rest = line;
         loop {
             let (start, end) = split_at_width(rest, width);
-            writeln!(out, "{}", format!("{:INDENT$}{start}", "").trim_end())?;
+            match start.trim_end() {
+                "" => writeln!(out)?,
+                start => writeln!(out, "{:INDENT$}{style}{start}{style:#}", "")?,
+            }
             if end.is_empty() {
                 break;
             }
@@ -411,23 +444,45 @@ mod tests {
             "{full}"
         );
         let full_width = full.lines().map(UnicodeWidthStr::width).max().unwrap();
-        for width in 48..full_width + 10 {
+        for width in 40..full_width + 10 {
             let text = plain(Some(width), |out| table(out, HEADING_OF_JOBS, &rows));
             let widest = text.lines().map(UnicodeWidthStr::width).max().unwrap();
             assert!(widest <= width, "{width}:\n{text}");
             // Ids are shortened only when the other columns are as narrow as they get.
-            assert_eq!(text.matches("0199f3a1b2c37d4e8f90a1b2c3d4e5f6").count() == 3, width >= 71, "{text}");
+            assert_eq!(text.matches("0199f3a1b2c37d4e8f90a1b2c3d4e5f6").count() == 3, width >= 61, "{text}");
             assert_eq!(text == full, width >= full_width, "{width}:\n{text}");
         }
     }
 
     #[test]
     fn a_narrow_table_keeps_both_ends_of_a_name_and_the_start_of_a_note() {
+        let text = plain(Some(120), |out| table(out, HEADING_OF_JOBS, &jobs()[..1]));
+        assert_eq!(
+            text,
+            "JID                               STATE    QUEUE                  KLASS                 NOTE\n\
+             0199f3a1b2c37d4e8f90a1b2c3d4e5f6  running  invoices-o…-the-north  Reports::M…y::Render  \
+             running 9s, lock 51s left, work…\n"
+        );
+    }
+
+    #[test]
+    fn a_note_of_which_too_little_would_remain_stands_under_its_row() {
         let text = plain(Some(90), |out| table(out, HEADING_OF_JOBS, &jobs()[..1]));
         assert_eq!(
             text,
-            "JID                               STATE    QUEUE        KLASS       NOTE\n\
-             0199f3a1b2c37d4e8f90a1b2c3d4e5f6  running  invoi…north  Repor…nder  running 9s, lock 51s …\n"
+            "JID                               STATE    QUEUE                    KLASS\n\
+             0199f3a1b2c37d4e8f90a1b2c3d4e5f6  running  invoices-of…n-the-north  Reports::Mo…ly::Render\n    \
+             running 9s, lock 51s left, worker-17.example.org\n"
+        );
+        // A sentence is whole, or under its row.
+        let row =
+            [Cell::id("heartbeat"), Cell::sentence("How long a lock lasts unless a heartbeat renews it.")];
+        let explain =
+            |width| plain(Some(width), |out| table(out, ["OPTION", "MEANING"], std::slice::from_ref(&row)));
+        assert_eq!(explain(62).lines().count(), 2);
+        assert_eq!(
+            explain(40),
+            "OPTION\nheartbeat\n    How long a lock lasts unless a\n    heartbeat renews it.\n"
         );
     }
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use geartrain::{Seconds, Timestamp};
+use geartrain::{DELAY_MAX, Seconds, Timestamp};
 use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
 
@@ -31,9 +31,23 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     Timestamp::new(seconds).map_err(|error| error.to_string())
 }
 
-/// Parses a time in the future: as `parse` does, or a duration from now, with its unit.
+/// Parses a time at which something starts: as `parse` does, and not too far ahead.
+pub(crate) fn parse_start(text: &str) -> Result<Timestamp, String> {
+    parse(text).and_then(near)
+}
+
+/// Refuses a time that is longer ahead than the longest delay.
+pub(crate) fn near(time: Timestamp) -> Result<Timestamp, String> {
+    if time - now() <= DELAY_MAX {
+        return Ok(time);
+    }
+    Err("it is more than a hundred years ahead: a number is in seconds since the epoch, not in milliseconds"
+        .to_owned())
+}
+
+/// Parses a time in the future: as `parse_start` does, or a duration from now, with its unit.
 pub(crate) fn parse_ahead(text: &str) -> Result<Timestamp, String> {
-    parse(text).or_else(|why| match duration_with_unit(text) {
+    parse_start(text).or_else(|why| match duration_with_unit(text) {
         Some(span) => Ok(now() + span),
         None => Err(why),
     })
@@ -157,6 +171,18 @@ mod tests {
         assert_eq!(parse_ahead("90"), Ok(at(90.0)));
         assert_eq!(parse_ahead("2026-04-01t12:00:00z"), Ok(at(1_775_044_800.0)));
         assert!(parse_ahead("soon").unwrap_err().contains("is not a time"));
+    }
+
+    #[test]
+    fn a_time_in_milliseconds_is_refused_where_it_would_never_come() {
+        for text in ["1770000000000", "9999-12-30T00:00:00Z", "1e300"] {
+            for refused in [parse_start(text), parse_ahead(text)] {
+                assert!(refused.unwrap_err().contains("not in milliseconds"), "{text}");
+            }
+            assert!(parse(text).is_ok(), "{text}");
+        }
+        assert_eq!(parse_start("1775044800"), Ok(at(1_775_044_800.0)));
+        assert_eq!(parse_start("-5"), Ok(at(-5.0)));
     }
 
     #[test]

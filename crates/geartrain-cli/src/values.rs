@@ -1,5 +1,7 @@
 //! Value parsers that several commands share.
 
+use std::str::FromStr;
+
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use geartrain::{Count, DURATION_MAX, Priority, Seconds, UniqueKey};
 
@@ -30,6 +32,11 @@ pub(crate) fn allowed_span(span: Seconds) -> Result<Seconds, String> {
         return Ok(span);
     }
     Err("it must be more than 0 and at most ten years".to_owned())
+}
+
+/// A position or an offset.
+pub(crate) fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "it must be a whole number of 0 or more".to_owned())
 }
 
 /// A limit of at least 1.

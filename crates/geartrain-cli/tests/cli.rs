@@ -325,7 +325,10 @@ fn bad_lines_are_written_to_a_file_that_can_be_corrected_and_submitted() {
     assert!(!directory.join("worse.ndjson").exists());
     let rest = put(&[&jobs, "--from-line", "5"]);
     assert_eq!((rest.code, rest.out.as_str()), (0, "0 jobs submitted, 1 existed already\n"));
-    assert_eq!(put(&[&jobs, "--from-line", "6"]).err, "geartrain: --from-line 6: there are only 5 lines\n");
+    assert_eq!(
+        put(&[&jobs, "--from-line", "6"]).err,
+        "geartrain: --from-line 6 is too far: the batch has 5 lines\n"
+    );
     std::fs::remove_dir_all(directory).unwrap();
 }
 

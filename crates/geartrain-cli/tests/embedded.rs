@@ -121,6 +121,36 @@ fn an_unreachable_queue_is_an_error_that_says_how_to_start_a_server() {
     assert!(err.contains(&url) && err.contains("`geartrain server`"), "{err}");
 }
 
+/// The sandbox sets GEARTRAIN_URL, which counts as an argument.
+#[test]
+fn without_a_command_the_help_is_shown() {
+    let sandbox = Sandbox::new();
+    for (arguments, usage) in [
+        (&[][..], "Usage: geartrain [OPTIONS] <COMMAND>\n"),
+        (&["config"], "Usage: geartrain config [OPTIONS] <COMMAND>\n"),
+        (&["--json", "recur"], "Usage: geartrain recur [OPTIONS] <COMMAND>\n"),
+    ] {
+        let (out, err, code) = sandbox.try_run(arguments);
+        assert_eq!((out.as_str(), code), ("", 2), "{err}");
+        assert!(err.contains(usage) && !err.contains("requires a subcommand"), "{err}");
+    }
+}
+
+#[test]
+fn bad_values_are_refused_without_words_of_parsers() {
+    let sandbox = Sandbox::new();
+    for (arguments, why) in [
+        (&["log", "j1", "hi", "--data", "{bad"][..], "it is not JSON from column 2 on: bad"),
+        (&["log", "j1", "hi", "--data", "{"], "its JSON is cut off"),
+        (&["events", "--after", "soon"], "it must be a whole number of 0 or more"),
+        (&["jobs", "--offset", "soon"], "it must be a whole number of 0 or more"),
+    ] {
+        let (_, err, code) = sandbox.try_run(arguments);
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains(why), "{err}");
+    }
+}
+
 #[test]
 fn an_unusable_directory_is_exit_code_3() {
     let sandbox = Sandbox::new();

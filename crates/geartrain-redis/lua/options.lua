@@ -1,8 +1,9 @@
 -- Options, as set and as numbers.
 
 -- Above this file, the driver writes three tables from its table of options: option.listed and
--- option.unlisted, the defaults of those that Qless lists and of the others, and option.ranges(), which has the
--- valid values of numeric options and whether they may have a queue.
+-- option.unlisted, the defaults of those that Qless lists and of the others, and option.ranges(), a list of the
+-- valid values of numeric options and whether they may have a queue, in the order of that table: where a name is
+-- that of two options, the first one counts.
 
 local OPTION_BYTES_MAX = 4160
 
@@ -69,13 +70,14 @@ end
 -- The range of an option, and whether it is known.
 local function range_of(name)
   local ranges = option.ranges()
-  local range = ranges[name]
-  if range and range.global then return range, true end
+  for _, range in ipairs(ranges) do
+    if range.global and range.name == name then return range, true end
+  end
   if option.listed[name] then return nil, true end
-  for about, per_queue in pairs(ranges) do
-    local size = #about + 1
-    local named = name:sub(-size) == '-' .. about or name:sub(1, size) == about .. '-'
-    if per_queue.queue and #name > size and named then return per_queue, true end
+  for _, range in ipairs(ranges) do
+    local size = #range.name + 1
+    local named = name:sub(-size) == '-' .. range.name or name:sub(1, size) == range.name .. '-'
+    if range.queue and #name > size and named then return range, true end
   end
   return nil, false
 end

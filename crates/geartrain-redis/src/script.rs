@@ -132,7 +132,7 @@ fn option_tables() -> String {
     let range = |option: &OptionInfo| match option.values {
         OptionValues::Text => String::new(),
         OptionValues::Number { zero, whole, max } => format!(
-            "['{}'] = {{ zero = {zero}, whole = {whole}, max = {max}, global = {}, queue = {}, text = '{}' }},\n",
+            "{{ name = '{}', zero = {zero}, whole = {whole}, max = {max}, global = {}, queue = {}, text = '{}' }},\n",
             option.name,
             option.scope != OptionScope::Queue,
             option.scope != OptionScope::Global,

@@ -9,6 +9,7 @@ use geartrain::{
 use serde::Serialize;
 
 use super::Done;
+use super::queue::remark_if_new;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, table};
@@ -59,7 +60,7 @@ struct OptionView {
     default_value: Option<&'static str>,
     unit: Option<&'static str>,
     meaning: Option<&'static str>,
-    /// A value that was set and has no effect, because it is not a number.
+    /// A value that was set and has no effect: it is not a number, or the other spelling has precedence.
     ignored: Option<String>,
 }
 
@@ -73,21 +74,22 @@ impl OptionView {
         };
         let is_used = |value: &String| found.is_none_or(|(option, _)| option.is_used(value));
         let own = chosen(key);
-        let ignored = own.clone().filter(|value| !is_used(value));
-        let inherited = || {
-            let (option, queue) = found?;
-            let elsewhere = queue.and_then(|queue| {
-                let spellings = spellings(option.name, queue);
-                let set = spellings.iter().filter_map(|name| chosen(name)).find(is_used);
-                set.or_else(|| chosen(option.name).filter(is_used))
-            });
-            elsewhere.or_else(|| Some(option.default.to_owned()))
+        // As the engine looks it up: the queue's option in both spellings, the option for all, the default.
+        let value = match found {
+            Some((option, queue)) => {
+                let of_queue = queue.map(|queue| spellings(option.name, queue)).into_iter().flatten();
+                let of_all = (option.scope != OptionScope::Queue).then(|| option.name.to_owned());
+                let set = of_queue.chain(of_all).filter_map(|name| chosen(&name)).find(is_used);
+                set.or_else(|| Some(option.default.to_owned()))
+            }
+            None => own.clone(),
         };
+        let ignored = own.clone().filter(|own| Some(own) != value.as_ref());
         let option = found.map(|(option, _)| option);
         OptionView {
             key: key.to_owned(),
             default: own.is_none() || ignored.is_some(),
-            value: own.filter(is_used).or_else(inherited),
+            value,
             default_value: option.map(|option| option.default),
             unit: option.map(|option| option.unit).filter(|unit| !unit.is_empty()),
             meaning: option.map(|option| option.meaning),
@@ -95,18 +97,27 @@ impl OptionView {
         }
     }
 
+    /// The range, if the value that applies is outside it: a Qless client can set such a number.
+    fn outside(&self) -> Option<String> {
+        let ((option, _), value) = OptionInfo::find(&self.key).zip(self.value.as_deref())?;
+        option.check(value).is_err().then(|| option.range())
+    }
+
     fn row(&self) -> [Cell; 4] {
         let value = self.value.as_deref().unwrap_or_default();
         let note = match (&self.ignored, self.default_value) {
             (Some(ignored), _) => format!(" ({ignored:?} is set, and ignored)"),
+            (None, Some(default)) if self.outside().is_some() => {
+                format!(" (not a valid value; default {default})")
+            }
             (None, Some(default)) if !self.default => format!(" (default {default})"),
             _ => String::new(),
         };
         [
-            Cell::from(&self.key),
+            Cell::id(&self.key),
             Cell::from(format!("{value}{note}")),
-            Cell::faint(self.unit.unwrap_or_default()),
-            Cell::faint(self.meaning.unwrap_or("Not an option of geartrain.")),
+            Cell::whole(self.unit.unwrap_or_default()),
+            Cell::sentence(self.meaning.unwrap_or("Not an option of geartrain.")),
         ]
     }
 }
@@ -158,6 +169,9 @@ pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'
                 let [unit, default] = [view.unit, view.default_value].map(Option::unwrap_or_default);
                 out.remark(format_args!("{meaning} (default {default} {unit})"))?;
             }
+            if let (Some(range), false) = (view.outside(), out.json) {
+                out.remark(format_args!("that is not a valid value of {key}: it must be {range}"))?;
+            }
             remark_if_ignored(&view, out)
         }
         ConfigVerb::Set { key, value, any } => {
@@ -178,17 +192,12 @@ pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'
             let set = SetConfig { any: found.is_none(), ..SetConfig::new(&key, &value) };
             client.run(set).await?;
             let settings = client.run(AllConfig).await?;
-            let people = format!("{key} is {value}");
-            out.line(&OptionView::new(&key, &settings), people)?;
-            if let Some((option, Some(queue))) = found {
-                let [winner, other] = spellings(option.name, queue);
-                if key == other && matches!(settings.get(&winner), Some(Setting::Chosen(_))) {
-                    out.remark(format_args!(
-                        "{winner} is set too, and has precedence; `geartrain config unset {winner}` removes it"
-                    ))?;
-                }
+            let view = OptionView::new(&key, &settings);
+            out.line(&view, format_args!("{key} is {value}"))?;
+            if let Some(Ok(queue)) = found.and_then(|(_, queue)| queue).map(QueueName::new) {
+                remark_if_new(client, &queue, out).await?;
             }
-            Ok(())
+            remark_if_ignored(&view, out)
         }
         ConfigVerb::Unset { key } => {
             exists(&key, &client.run(AllConfig).await?)?;
@@ -204,13 +213,21 @@ pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'
     }
 }
 
+/// Remarks on a value that has no effect, and how to remove what is in the way.
 fn remark_if_ignored(view: &OptionView, out: &mut Output<'_>) -> Done {
-    match &view.ignored {
-        Some(ignored) if !out.json => Ok(out.remark(format_args!(
-            "{} is set to {ignored:?}, which is not a number and is ignored; `geartrain config unset {}` removes it",
-            view.key, view.key
+    let (key, Some(ignored)) = (&view.key, &view.ignored) else { return Ok(()) };
+    match OptionInfo::find(key) {
+        Some((option, Some(queue))) if option.is_used(ignored) => {
+            let [winner, _] = spellings(option.name, queue);
+            Ok(out.remark(format_args!(
+                "{winner} is set too, and has precedence; `geartrain config unset {winner}` removes it"
+            ))?)
+        }
+        _ if out.json => Ok(()),
+        _ => Ok(out.remark(format_args!(
+            "{key} is set to {ignored:?}, which is not a number and is ignored; \
+             `geartrain config unset {key}` removes it"
         ))?),
-        _ => Ok(()),
     }
 }
 

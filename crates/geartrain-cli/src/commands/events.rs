@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::job_details::{ProgressView, progress_text};
 use crate::output::Output;
 use crate::text::{clean, count};
-use crate::values::limit;
+use crate::values::{limit, whole};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ Prints one line per event, its position first. Stop it with Ctrl-C, and continue
 printed: events are retained from the first subscription on.")]
 pub(crate) struct EventsArgs {
     /// Start after this position, if it is still retained [default: with new events]
-    #[arg(long, value_name = "POSITION", allow_negative_numbers = true)]
+    #[arg(long, value_name = "POSITION", value_parser = whole::<u64>, allow_negative_numbers = true)]
     after: Option<u64>,
     /// Stop after this many events [default: never]
     #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]

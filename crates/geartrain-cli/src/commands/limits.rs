@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Done;
 use super::config::{queue_option, spellings};
+use super::queue::remark_if_new;
 use crate::output::Output;
 use crate::rate;
 use crate::text::{Cell, card, count};
@@ -57,6 +58,7 @@ fn level(text: &str) -> Result<(Priority, u64), String> {
 pub(super) async fn limits(client: &Client, args: LimitsArgs, out: &mut Output<'_>) -> Done {
     let queue = args.queue;
     let limits = QueueLimits { jobs_max: args.max, by_priority: args.max_at, rate: args.rate };
+    let is_set = limits != QueueLimits::default() || args.max_concurrency.is_some_and(|max| max > 0);
     if args.none || limits != QueueLimits::default() {
         client.run(SetLimits { queue: queue.clone(), limits }).await?;
     }
@@ -75,7 +77,8 @@ pub(super) async fn limits(client: &Client, args: LimitsArgs, out: &mut Output<'
     let max_concurrency = queue_option(MAX_CONCURRENCY, &queue, &client.run(AllConfig).await?);
     // A Qless client may have set a negative number, which is no limit, or a fraction, which is rounded down.
     let max_concurrency = max_concurrency.and_then(|max| read_number(max.as_bytes()));
-    show(&queue, &limits, max_concurrency.filter(|max| *max > 0.0).map(|max| max as u64), out)
+    show(&queue, &limits, max_concurrency.filter(|max| *max > 0.0).map(|max| max as u64), out)?;
+    if is_set { remark_if_new(client, &queue, out).await } else { Ok(()) }
 }
 
 const MAX_CONCURRENCY: &str = "max-concurrency";

@@ -82,7 +82,10 @@ pub(super) async fn find(client: &Client, jid: &Jid) -> Result<Job, Failure> {
 pub(super) async fn peek(client: &Client, args: PeekArgs, out: &mut Output<'_>) -> Done {
     let jobs = client.run(Peek { queue: args.queue.clone(), count: args.count }).await?;
     let now = out.now;
-    let none = format!("no job is waiting in {}", args.queue);
+    let none = match jobs.is_empty() && find_queue(client, &args.queue).await?.is_none() {
+        true => no_queue(&args.queue),
+        false => format!("no job is waiting in {}", args.queue),
+    };
     Ok(out.list(&views(&jobs, now), &none, |out| job_table(out, &jobs, now))?)
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Done;
+use crate::batch::syntax_error;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{self, Cell, table};
@@ -66,7 +67,7 @@ fn json_object(text: &str) -> Result<String, String> {
     match serde_json::from_str(text) {
         Ok(serde_json::Value::Object(_)) => Ok(text.to_owned()),
         Ok(_) => Err("it is JSON, but not an object like {\"key\":\"value\"}".to_owned()),
-        Err(error) => Err(format!("it is not JSON: {error}")),
+        Err(error) => Err(syntax_error(&error, text)),
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct PageArgs {
     #[arg(long, value_name = "N", value_parser = values::count)]
     limit: Option<Count>,
     /// How many to skip first
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", value_parser = values::whole::<usize>, default_value = "0")]
     offset: usize,
     /// With --json: print {"items", "total", "next"}, where next is the --offset of the next page or null
     #[arg(long, requires = "json")]

@@ -161,7 +161,7 @@ struct OptionArgs {
         conflicts_with_all = ["batch", "every"]
     )]
     expires: Option<Timestamp>,
-    /// The delay before a retry: 30s, or growing as in 10s..1h [default: none]
+    /// The delay before a retry: 30s, or growing as in 10s..1h [default: 1s..1m+-0.25; none after a timeout]
     #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
     backoff: Option<Backoff>,
     /// Fail the job after it was lost with this many workers [default: 3, or the option crashes-max]
@@ -201,7 +201,7 @@ struct WhenArgs {
     #[arg(
         long,
         value_name = "WHEN",
-        value_parser = timestamp::parse,
+        value_parser = timestamp::parse_start,
         allow_negative_numbers = true,
         conflicts_with = "batch"
     )]
@@ -373,8 +373,8 @@ pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut 
         };
         out.line(&tally, format_args!("{} submitted{already}{joined}", text::count(tally.put, "job")))?;
     }
-    for error in &tally.errors {
-        out.remark(error)?;
+    for remark in tally.remarks() {
+        out.remark(remark)?;
     }
     failure.map_or(Ok(()), Err)
 }

@@ -73,6 +73,15 @@ pub(super) fn no_queue(queue: &QueueName) -> String {
     format!("there is no queue {queue}; `geartrain queues` lists the queues")
 }
 
+/// Remarks on a queue that has had no jobs yet, to which a setting applies all the same: its name may be
+/// misspelled.
+pub(super) async fn remark_if_new(client: &Client, queue: &QueueName, out: &mut Output<'_>) -> Done {
+    if !out.json && find_queue(client, queue).await?.is_none() {
+        out.remark(format_args!("{queue} has had no jobs yet; `geartrain queues` lists the queues"))?;
+    }
+    Ok(())
+}
+
 /// Remarks on names for which nothing was done. It is an error if that is all of them.
 fn all_or_some(nothing_done: Vec<String>, names: usize, out: &mut Output<'_>) -> Done {
     if nothing_done.len() == names {
@@ -187,20 +196,25 @@ pub(super) async fn forget(client: &Client, verb: ForgetVerb, out: &mut Output<'
     let (mut forgotten, mut unknown, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
     match verb {
         ForgetVerb::Queue(args) => {
+            let listed = client.run(Queues::default()).await?;
             for queue in &args.queues {
-                match find_queue(client, queue).await? {
-                    None => unknown.push(no_queue(queue)),
-                    Some(counts) => {
-                        forgotten.push(queue.to_string());
-                        match jobs_in(&counts) {
-                            0 => {}
-                            jobs => remarks.push(format!(
-                                "{queue} is off the list, but has {} that can still be popped; \
-                                 `geartrain jobs --queue {queue}` lists them",
-                                count(jobs, "job")
-                            )),
-                        }
-                    }
+                let is_listed = listed.iter().any(|listed| listed.name == *queue);
+                let jobs = find_queue(client, queue).await?.map(|counts| jobs_in(&counts));
+                let still_there = |jobs| {
+                    format!(
+                        "{queue} is off the list, but has {} that can still be popped; \
+                         `geartrain jobs --queue {queue}` lists them",
+                        count(jobs, "job")
+                    )
+                };
+                match jobs {
+                    Some(jobs @ 1..) if is_listed => remarks.push(still_there(jobs)),
+                    Some(jobs @ 1..) => unknown.push(still_there(jobs)),
+                    _ if is_listed => {}
+                    _ => unknown.push(no_queue(queue)),
+                }
+                if is_listed {
+                    forgotten.push(queue.to_string());
                 }
             }
             client.run(ForgetQueues { queues: args.queues }).await?;

@@ -60,7 +60,7 @@ pub(crate) struct RecurAddArgs {
     #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, conflicts_with = "at")]
     delay: Option<Duration>,
     /// The time of the first job: 2026-04-01T12:00:00Z, or seconds since the epoch
-    #[arg(long, value_name = "WHEN", value_parser = timestamp::parse, allow_negative_numbers = true)]
+    #[arg(long, value_name = "WHEN", value_parser = timestamp::parse_start, allow_negative_numbers = true)]
     at: Option<Timestamp>,
     /// Priority: higher runs first [default: 0]
     #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]

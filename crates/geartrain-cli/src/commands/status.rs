@@ -94,9 +94,13 @@ async fn no_result(client: &Client, jid: &Jid, out: &Output<'_>) -> Result<Failu
              submit jobs with --keep-result to read it later"
         )),
         Some((state, stalled)) => {
-            let state = if stalled { "stalled" } else { state.as_str() };
+            let state = match state {
+                StateName::Depends => "depends on other jobs".to_owned(),
+                _ if stalled => "is stalled".to_owned(),
+                state => format!("is {state}"),
+            };
             Failure::TimedOut(format!(
-                "job {jid} is unfinished: it is {state}; `geartrain why {jid}` explains it"
+                "job {jid} is unfinished: it {state}; `geartrain why {jid}` explains it"
             ))
         }
     })

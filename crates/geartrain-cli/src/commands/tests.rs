@@ -5,6 +5,7 @@ mod lists;
 
 use geartrain::Client;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use super::run_on;
 use crate::args;
@@ -546,7 +547,72 @@ fn the_spelling_that_has_precedence_is_named() {
     shell.run("config set mail-heartbeat 30");
     let printed = shell.try_run("config set heartbeat-mail 20", &[]);
     assert!(printed.err.contains("mail-heartbeat is set too, and has precedence"), "{}", printed.err);
+    // What applies is shown under either name.
+    let printed = shell.try_run("config get heartbeat-mail", &[]);
+    assert_eq!(printed.out, "30\n");
+    assert!(printed.err.contains("mail-heartbeat is set too, and has precedence"), "{}", printed.err);
+    assert!(shell.run("config get").contains("30 (\"20\" is set, and ignored)"));
+    assert_eq!(shell.json("config get heartbeat-mail")["ignored"], "20");
     assert_eq!(shell.run("config unset mail-heartbeat"), "mail-heartbeat is not set, and 20 applies\n");
+    // The queue may be called like the option.
+    shell.run("put heartbeat k");
+    assert_eq!(shell.try_run("config set heartbeat-heartbeat 5", &[]).err, "");
+}
+
+/// The engine reads `max-concurrency` only with a queue; a Qless client may have set it without one.
+#[test]
+fn an_option_that_needs_a_queue_has_no_value_for_all() {
+    let shell = shell();
+    shell.run("config set --any max-concurrency 5");
+    assert_eq!(shell.run("config get mail-max-concurrency"), "0\n");
+    assert_eq!(shell.run("limits mail"), "mail has no limits\n");
+}
+
+#[test]
+fn a_value_that_only_a_qless_client_can_set_is_shown_as_not_valid() {
+    let shell = shell();
+    let set = geartrain::SetConfig { any: true, ..geartrain::SetConfig::new("mail-heartbeat", "-5") };
+    pollster::block_on(shell.client.run(set)).unwrap();
+    let printed = shell.try_run("config get mail-heartbeat", &[]);
+    assert_eq!(
+        (printed.out.as_str(), printed.err.as_str()),
+        (
+            "-5\n",
+            "geartrain: that is not a valid value of mail-heartbeat: it must be a number of seconds above 0, \
+             and at most 315360000\n"
+        )
+    );
+    assert!(shell.run("config get").contains("-5 (not a valid value; default 60)"));
+}
+
+#[test]
+fn a_setting_of_a_queue_without_jobs_is_remarked_on() {
+    let shell = shell();
+    shell.run("put mail k");
+    let new = "geartrain: mial has had no jobs yet; `geartrain queues` lists the queues\n";
+    for line in ["config set mial-heartbeat 30", "limits mial --max 5", "limits mial --max-concurrency 5"] {
+        let printed = shell.try_run(line, &[]);
+        assert_eq!((printed.code, printed.err.as_str()), (0, new), "{line}");
+        assert_eq!(shell.try_run(&line.replace("mial", "mail"), &[]).err, "", "{line}");
+    }
+    for line in ["config set heartbeat 30", "limits mial", "limits mial --none"] {
+        assert_eq!(shell.try_run(line, &[]).err, "", "{line}");
+    }
+}
+
+#[test]
+fn options_are_explained_in_whole_sentences_on_every_terminal() {
+    let mut shell = shell();
+    for width in [40, 80, 200] {
+        shell.width = Some(width);
+        let table = shell.run("config get");
+        assert!(table.lines().all(|line| line.width() <= width), "{width}:\n{table}");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for option in geartrain::OPTIONS {
+            assert!(table.contains(option.name), "{width}: {}\n{table}", option.name);
+            assert!(words(&table).contains(&words(option.meaning)), "{width}: {}\n{table}", option.name);
+        }
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! `geartrain why`: explain in one sentence why a job is not running.
 
-use geartrain::{Client, Jid, Reason, StateName, Timestamp, Why, WhyReply};
+use geartrain::{Client, GetLimits, Jid, QueueLimits, Rate, Reason, StateName, Timestamp, Why, WhyReply};
 use serde::Serialize;
 
 use super::Done;
 use crate::output::Output;
+use crate::rate;
 use crate::text::count;
 use crate::timestamp::{self, when};
 use crate::view::Number;
@@ -14,7 +15,15 @@ pub(super) async fn why(client: &Client, jid: Jid, url: Option<&str>, out: &mut 
     let reply = client.run(Why { jid }).await?;
     // A URL with a password is not repeated.
     let url = url.filter(|url| !url.contains('@')).map(|url| format!(" --url {}", quoted(url)));
-    let people = sentence(&reply, out.now, &format!("geartrain{}", url.unwrap_or_default()));
+    let geartrain = format!("geartrain{}", url.unwrap_or_default());
+    // A command that raises the rate has to repeat the other limits, or it would remove them.
+    let limits = match (&reply.queue, reply.reasons.first()) {
+        (Some(queue), Some(Reason::RateLimit { .. })) if !out.json => {
+            client.run(GetLimits { queue: queue.clone() }).await?
+        }
+        _ => QueueLimits::default(),
+    };
+    let people = sentence(&reply, &limits, out.now, &geartrain);
     Ok(out.line(&WhyView::new(&reply), people)?)
 }
 
@@ -113,7 +122,7 @@ impl ReasonView {
 }
 
 /// The job, its state, the reasons, and commands that help.
-fn sentence(reply: &WhyReply, now: Timestamp, geartrain: &str) -> String {
+fn sentence(reply: &WhyReply, limits: &QueueLimits, now: Timestamp, geartrain: &str) -> String {
     let job = match &reply.queue {
         Some(queue) => format!("job {} of {queue}", reply.jid),
         None => format!("job {}", reply.jid),
@@ -136,7 +145,7 @@ fn sentence(reply: &WhyReply, now: Timestamp, geartrain: &str) -> String {
     // The first reason weighs most, and one remedy at a time is enough; but in a paused queue no other helps.
     let paused = reply.reasons.iter().skip(1).find(|reason| matches!(reason, Reason::Paused { .. }));
     let named = reply.reasons.iter().take(1).chain(paused);
-    let remedies = named.filter_map(|reason| remedy(reason, reply, geartrain));
+    let remedies = named.filter_map(|reason| remedy(reason, reply, limits, geartrain));
     let remedies = remedies.map(|remedy| format!("; {remedy}")).collect::<String>();
     format!("{job} {state}: {joined}{remedies}")
 }
@@ -223,7 +232,7 @@ fn which_is(state: StateName) -> String {
 }
 
 /// What would help, with a command to paste.
-fn remedy(reason: &Reason, reply: &WhyReply, geartrain: &str) -> Option<String> {
+fn remedy(reason: &Reason, reply: &WhyReply, limits: &QueueLimits, geartrain: &str) -> Option<String> {
     let jid = quoted(&reply.jid.to_string());
     let queue = reply.queue.as_ref().map(|queue| quoted(queue.as_str()));
     Some(match reason {
@@ -256,10 +265,9 @@ fn remedy(reason: &Reason, reply: &WhyReply, geartrain: &str) -> Option<String> 
         ),
         Reason::RateLimit { .. } => {
             let queue = queue?;
-            format!(
-                "`{geartrain} limits {queue}` shows the limit, and `{geartrain} limits {queue} --rate 100/1s` \
-                 sets another"
-            )
+            let raised = doubled(limits)
+                .map(|limits| format!(", and `{geartrain} limits{limits} {queue}` doubles the rate"));
+            format!("`{geartrain} limits {queue}` shows the limit{}", raised.unwrap_or_default())
         }
         Reason::NoWorker { .. } => {
             format!(
@@ -276,6 +284,15 @@ fn remedy(reason: &Reason, reply: &WhyReply, geartrain: &str) -> Option<String> 
     })
 }
 
+/// The flags of `limits` for twice the rate, with all other limits as they are.
+fn doubled(limits: &QueueLimits) -> Option<String> {
+    let slow = limits.rate?;
+    let fast = Rate::new(slow.count().saturating_mul(2), slow.per(), slow.burst()).ok()?;
+    let max = limits.jobs_max.map(|max| format!(" --max {max}")).unwrap_or_default();
+    let by_priority = limits.by_priority.iter().map(|(priority, max)| format!(" --max-at {priority}={max}"));
+    Some(format!("{max}{} --rate {}", by_priority.collect::<String>(), rate::format(fast)))
+}
+
 /// An argument as a POSIX shell reads it.
 fn quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
@@ -288,7 +305,7 @@ fn quoted(argument: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use geartrain::{Group, Klass, QueueName, WorkerName};
+    use geartrain::{Group, Klass, Priority, QueueName, Seconds, WorkerName};
     use serde_json::json;
 
     use super::*;
@@ -405,8 +422,28 @@ mod tests {
     #[test]
     fn every_reason_gives_one_sentence() {
         for (state, reasons, text) in all() {
-            assert_eq!(sentence(&reply(state, reasons), at(100), "geartrain"), text);
+            let said = sentence(&reply(state, reasons), &QueueLimits::default(), at(100), "geartrain");
+            assert_eq!(said, text);
         }
+    }
+
+    #[test]
+    fn a_faster_rate_keeps_the_other_limits() {
+        let slow = || reply(StateName::Waiting, vec![Reason::RateLimit { until: at(160) }]);
+        let limits = QueueLimits {
+            jobs_max: Some(10),
+            by_priority: vec![(Priority::from(-5), 7)],
+            rate: Some(Rate::new(100, Seconds::from(60), 20).unwrap()),
+        };
+        let said = sentence(&slow(), &limits, at(100), "geartrain");
+        assert_eq!(
+            said,
+            "job j1 of mail is waiting: its queue is at its rate limit and starts the next job in 1m \
+             (1970-01-01T00:02:40Z); `geartrain limits mail` shows the limit, and \
+             `geartrain limits --max 10 --max-at -5=7 --rate 200/1m+20 mail` doubles the rate"
+        );
+        let said = sentence(&slow(), &QueueLimits::default(), at(100), "geartrain");
+        assert!(said.ends_with("; `geartrain limits mail` shows the limit"), "{said}");
     }
 
     #[test]
@@ -417,7 +454,12 @@ mod tests {
             assert_eq!(quoted(name), argument);
         }
         let paused = Reason::Paused { queue: QueueName::new("a;b").unwrap() };
-        let said = sentence(&reply(StateName::Waiting, vec![paused]), at(100), "geartrain --url memory:");
+        let said = sentence(
+            &reply(StateName::Waiting, vec![paused]),
+            &QueueLimits::default(),
+            at(100),
+            "geartrain --url memory:",
+        );
         assert!(said.ends_with("; `geartrain --url memory: resume 'a;b'` resumes it"), "{said}");
     }
 

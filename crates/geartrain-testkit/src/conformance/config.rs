@@ -116,6 +116,16 @@ pub async fn values_outside_the_range_of_an_option_are_refused(system: System) -
     Ok(())
 }
 
+/// A name that is that of two options, because a queue is called like one, has the range of the first.
+pub async fn a_name_of_two_options_has_the_range_of_the_first(system: System) -> Checked {
+    for name in ["max-concurrency-heartbeat", "heartbeat-max-concurrency"] {
+        system.ask(set(name, "0.5")).await?;
+        assert_eq!(get(&system, name).await?, chosen("0.5"));
+        system.refuses(0, set(name, "0"), no::good("value")).await?;
+    }
+    Ok(())
+}
+
 /// A value that is no finite number, set by a Qless caller, is shown and has no effect.
 pub async fn a_value_that_is_no_number_counts_as_not_set(system: System) -> Checked {
     for (at, value) in ["", "ten", "1 2", "inf", "-inf", "nan", "1e999"].into_iter().enumerate() {

@@ -332,6 +332,7 @@ cases! {
         any_option_can_be_set,
         unknown_options_are_refused,
         values_outside_the_range_of_an_option_are_refused,
+        a_name_of_two_options_has_the_range_of_the_first,
         a_value_that_is_no_number_counts_as_not_set,
         a_delay_without_end_is_refused,
         a_queue_may_have_a_heartbeat_of_its_own,

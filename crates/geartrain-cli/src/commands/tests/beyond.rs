@@ -119,6 +119,12 @@ fn a_result_is_stored_and_printed_byte_for_byte() {
     let unfinished = shell.try_run("result d", &[]);
     assert_eq!(unfinished.code, 4);
     assert_eq!(unfinished.err, "job d is unfinished: it is waiting; `geartrain why d` explains it");
+    shell.run("put mail k --jid e --depends d");
+    assert_eq!(
+        shell.try_run("result e", &[]).err,
+        "job e is unfinished: it depends on other jobs; `geartrain why e` explains it"
+    );
+    shell.run("cancel e");
 }
 
 #[test]
@@ -295,6 +301,19 @@ rate   100/1m+20
     );
     assert_eq!(shell.run("limits mail --none"), "mail has no limits\n");
     assert_eq!(shell.json("pop mail")[0]["jid"], "a");
+}
+
+#[test]
+fn the_remedy_against_a_rate_limit_keeps_the_other_limits() {
+    let shell = shell();
+    shell.run("put mail k --jid a");
+    shell.run("put mail k --jid b");
+    shell.run("limits mail --max 9 --rate 1/1h");
+    shell.pop("mail");
+    let why = shell.run("why b");
+    assert!(why.ends_with(", and `geartrain limits --max 9 --rate 2/1h mail` doubles the rate\n"), "{why}");
+    let limits = shell.json("limits --max 9 --rate 2/1h mail");
+    assert_eq!((&limits["max"], &limits["rate"]["count"]), (&json!(9), &json!(2)));
 }
 
 #[test]

@@ -49,6 +49,7 @@ fn a_list_that_is_cut_says_so_and_how_to_see_the_rest() {
     );
     assert_eq!(shell.remarks("jobs --offset 25"), "");
     assert_eq!(shell.remarks("jobs --offset 30"), "geartrain: there are only 30 jobs\n");
+    assert_eq!(shell.remarks("jobs --limit 0"), "geartrain: 0 of 30 jobs; --limit 30 shows all\n");
     // A script that does not know of the limit is told, and one that gives it is not.
     let json = shell.try_run("jobs --json", &[]);
     assert_eq!((serde_json::from_str::<Vec<Value>>(&json.out).unwrap().len(), json.err.as_str()), (25, cut));
@@ -206,6 +207,11 @@ fn names_of_queues_that_do_not_exist_are_remarked_on() {
     );
     assert!(forgotten.err.contains("there is no queue nope"), "{}", forgotten.err);
     assert_eq!(shell.json("jobs --queue mail")[0]["jid"], "a");
+    // It is off the list already.
+    let again = shell.try_run("forget queue mail", &[]);
+    assert_eq!((again.code, again.out.as_str()), (1, ""));
+    assert!(again.err.contains("mail is off the list, but has 1 job"), "{}", again.err);
+    assert!(shell.remarks("peek nope").contains("there is no queue nope"));
 }
 
 #[test]
@@ -235,6 +241,20 @@ fn a_running_job_shows_how_long_it_runs_and_how_long_its_lock_lasts() {
         note.contains("  running ") && note.contains("s, lock ") && note.ends_with(" left, w1"),
         "{note}"
     );
+}
+
+#[test]
+fn on_a_narrow_terminal_the_lock_of_a_job_stands_under_it() {
+    let mut shell = shell();
+    shell.run("put mail Reports::Monthly::Render --jid 0199f3a1b2c37d4e8f90a1b2c3d4e5f6");
+    shell.pop("mail");
+    for width in [40, 80] {
+        shell.width = Some(width);
+        let table = shell.run("jobs");
+        assert!(table.lines().all(|line| line.width() <= width), "{table}");
+        let note = table.lines().nth(2).unwrap();
+        assert!(note.starts_with("    running ") && note.ends_with(" left, w1"), "{table}");
+    }
 }
 
 const TRACEBACK: &str =
