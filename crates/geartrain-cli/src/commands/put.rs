@@ -161,7 +161,7 @@ struct OptionArgs {
         conflicts_with_all = ["batch", "every"]
     )]
     expires: Option<Timestamp>,
-    /// The delay before a retry: 30s, or growing as in 10s..1h [default: none]
+    /// The delay before a retry: 30s, or growing as in 10s..1h [default: 1s..1m]
     #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
     backoff: Option<Backoff>,
     /// Fail the job after it was lost with this many workers [default: 3, or the option crashes-max]
