@@ -1,6 +1,7 @@
 //! Errors of the command: one sentence that says what to do next, and an exit code.
 
 use std::io;
+use std::path::Path;
 
 use geartrain::results::LogError;
 use geartrain::{BackendError, Error, OpenError, Refusal, StateName, WaitError};
@@ -100,7 +101,8 @@ impl Failure {
     }
 }
 
-const CLIENT_PASSWORD: &str = "check the password: in --password-file, in GEARTRAIN_PASSWORD, or in the URL";
+const CLIENT_PASSWORD: &str = "check the password: in --password-file, in GEARTRAIN_PASSWORD, or in the URL; \
+     a server that requires none refuses every password";
 const STORE_PASSWORD: &str = "check the user and the password in the URL of the store (GEARTRAIN_STORE keeps it \
      out of `ps`)";
 const AUTHORITY: &str =
@@ -113,7 +115,7 @@ const NOT_RESP: &str = "the port does not speak RESP, or only with TLS: check th
 
 /// Causes of a failed connection, and what a client and a server can do about them. The first match counts.
 const CONNECT_ADVICE: &[(&[&str], &str, &str)] = &[
-    (&["cannot use the "], TLS_FILES, TLS_FILES),
+    (&["cannot use the ", "InvalidClientConfig"], TLS_FILES, TLS_FILES),
     (
         &["NOAUTH"],
         "give the password: with --password-file FILE, in GEARTRAIN_PASSWORD, or as in \
@@ -186,9 +188,39 @@ impl From<OpenError> for Failure {
         let text = with_causes(&error);
         match error {
             damaged if damaged.is_damage() => Failure::Refused(format!("{text}{SALVAGE}")),
-            OpenError::NotEmpty { .. } => Failure::Usage(text),
+            OpenError::NotEmpty { .. } | OpenError::MountPoint { .. } | OpenError::PartialName { .. } => {
+                Failure::Usage(text)
+            }
             OpenError::NothingKept { .. } | OpenError::NoLog { .. } => Failure::Refused(text),
             _ => Failure::Unreachable(text),
+        }
+    }
+}
+
+impl Failure {
+    /// From `check --copy`. What can be recovered is recovered from the original, or else from the copy.
+    pub(crate) fn of_copy(error: OpenError, copy: &Path) -> Failure {
+        if !error.is_damage() {
+            return error.into();
+        }
+        Failure::Refused(format!(
+            "{}; the copy is damaged or not complete: make another one, or recover what is in it with \
+             `geartrain check --url embedded:{} --salvage OUT`",
+            with_causes(&error),
+            copy.display()
+        ))
+    }
+
+    /// From a backup that has begun: it is not repeated if the connection is lost.
+    pub(crate) fn of_backup(error: BackendError) -> Failure {
+        match error {
+            BackendError::Broken { source, .. } => {
+                let cause = with_causes(&*source);
+                Failure::Unreachable(format!(
+                    "the backup is not complete, its server does not answer: {cause}"
+                ))
+            }
+            refused => Error::from(refused).into(),
         }
     }
 }
@@ -221,6 +253,9 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Errors of a directory that its writer may not write.
+const NOT_PERMITTED: [&str; 3] = ["Permission denied", "Operation not permitted", "Read-only file system"];
+
 /// A refusal, with advice if it has none itself.
 fn with_advice(refusal: &Refusal) -> String {
     let advice = match refusal {
@@ -243,6 +278,10 @@ fn with_advice(refusal: &Refusal) -> String {
             // The refusal gives the time in seconds since the epoch.
             return "expires is in the past: give a later time, or 1h for an hour from now".to_owned();
         }
+        Refusal::Backup { why } if NOT_PERMITTED.iter().any(|cause| why.contains(cause)) => {
+            "; the process that has the queue open writes the directory, with its own rights: name one that it \
+             can write, or make an archive with `geartrain backup - > FILE`"
+        }
         Refusal::TooLarge { what, .. } if what == "payload" => {
             "; store the data in a file or a database, and submit its location"
         }
@@ -256,6 +295,24 @@ mod tests {
     use geartrain::{Jid, QueueName};
 
     use super::*;
+
+    #[test]
+    fn a_directory_that_the_server_may_not_write_has_its_own_advice() {
+        for (why, is_advised) in [
+            ("cannot make a backup: /root/x.partial: Permission denied (os error 13)", true),
+            ("cannot make a backup: /mnt/x.partial: Read-only file system (os error 30)", true),
+            ("cannot make a backup: /mnt/x is not empty", false),
+        ] {
+            let failure = Failure::from(Refusal::Backup { why: why.to_owned() });
+            let (code, text) = (failure.exit_code(), failure.to_string());
+            assert!(code == 1 && text.starts_with(why), "{text}");
+            assert_eq!(
+                text.ends_with("make an archive with `geartrain backup - > FILE`"),
+                is_advised,
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn every_failure_has_its_exit_code() {

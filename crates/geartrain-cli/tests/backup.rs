@@ -94,6 +94,8 @@ fn a_server_killed_during_a_backup_leaves_no_copy_that_looks_complete() {
             return false;
         }
         assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains("the backup is not complete") || said.contains("cannot reach"), "{said}");
         partial(&out).exists()
     });
     sandbox.run(&["check", "--url", &format!("embedded:{}", server.data().display())]);
@@ -114,6 +116,23 @@ fn a_server_killed_during_a_backup_leaves_no_copy_that_looks_complete() {
     std::fs::create_dir(&cut).unwrap();
     let _ = Command::new("tar").arg("-xf").arg(&archive).args(["-C", &cut]).stderr(Stdio::null()).status();
     assert_eq!(sandbox.try_run(&["check", "--copy", &cut]).2, 1);
+}
+
+#[test]
+fn a_server_stopped_during_a_backup_leaves_nothing_of_it() {
+    let (sandbox, mut server) = (Sandbox::new(), ServerProcess::start(&[]));
+    put_large(&sandbox, &server.url(), 10);
+    let out = sandbox.path("out");
+    let mut client =
+        sandbox.command(&["--url", &server.url(), "backup", &out]).stderr(Stdio::null()).spawn().unwrap();
+    until("the backup has begun", || partial(&out).exists() || Path::new(&out).exists());
+    assert_eq!(server.terminate(), Some(0));
+    assert!(!partial(&out).exists());
+    client.wait().unwrap();
+    // Unless it was complete already.
+    if Path::new(&out).exists() {
+        sandbox.run(&["check", "--copy", &out]);
+    }
 }
 
 /// Starts a client of an archive that waits for its reader, and so does the server. Also returns its first byte.
@@ -229,9 +248,19 @@ fn a_copy_is_checked_by_its_name() {
     std::fs::write(&log, bytes).unwrap();
     let (_, err, code) = sandbox.try_run(&["check", "--copy", &out]);
     assert!(code == 1 && err.contains("(file log-00000000000000000001) is damaged at byte 8192"), "{err}");
+    // The advice works as it is written.
+    let advice = format!("`geartrain check --url embedded:{out} --salvage OUT`");
+    assert!(err.trim_end().ends_with(&advice), "{err}");
+    sandbox.run(&["check", "--url", &format!("embedded:{out}"), "--salvage", &sandbox.path("saved")]);
     let (_, err, code) = sandbox.try_run(&["check", "--copy", &log.display().to_string()]);
     assert!(code == 2 && err.contains("tar -xf"), "{code}: {err}");
     std::fs::create_dir(sandbox.path("empty")).unwrap();
     let (_, err, code) = sandbox.try_run(&["check", "--copy", &sandbox.path("empty")]);
     assert!(code == 1 && err.contains("has no log"), "{code}: {err}");
+    // Nor is a directory without a queue made into one, and backed up.
+    let (url, copy) = (sandbox.url("empty"), sandbox.path("copy"));
+    let (_, err, code) = sandbox.try_run(&["--url", &url, "backup", &copy]);
+    assert!(code == 3 && err.contains("there is no queue in "), "{code}: {err}");
+    assert_eq!(std::fs::read_dir(sandbox.path("empty")).unwrap().count(), 0);
+    assert!(!Path::new(&copy).exists());
 }

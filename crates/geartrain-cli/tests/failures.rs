@@ -9,7 +9,7 @@ use geartrain_testkit::peers::{RedisServer, Scratch, free_port};
 use geartrain_testkit::tls::Authority;
 
 use crate::sandbox::Sandbox;
-use crate::server_process::ServerProcess;
+use crate::server_process::{ServerProcess, until};
 
 /// A program that listens on a port and is no queue. Its thread ends with the test process.
 fn stranger(serve: impl Fn(TcpStream) + Send + 'static) -> u16 {
@@ -36,7 +36,8 @@ fn silent_server() -> u16 {
 
 const START: &str = "start a server with `geartrain server`, or name another queue with --url, such as \
      embedded:./geartrain-data";
-const CHECK: &str = "check the password: in --password-file, in GEARTRAIN_PASSWORD, or in the URL";
+const CHECK: &str = "check the password: in --password-file, in GEARTRAIN_PASSWORD, or in the URL; a server that \
+     requires none refuses every password";
 const GIVE: &str = "give the password: with --password-file FILE, in GEARTRAIN_PASSWORD, or as in \
      redis://:PASSWORD@HOST:PORT";
 const NOT_RESP: &str = "the port does not speak RESP, or only with TLS: check the port, or write rediss://";
@@ -74,6 +75,7 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
     let path = |path: &Path| path.display().to_string();
     let (certificate, key) = authority.sign(&scratch, "server", "127.0.0.1");
     let (certificate, key) = (path(&certificate), path(&key));
+    let other_key = path(&authority.sign(&scratch, "other", "127.0.0.1").1);
     let ca = path(&authority.write(&scratch, "ca.pem"));
     let tls = ["--resp-tls-cert", &certificate, "--resp-tls-key", &key];
     let encrypted = ServerProcess::start(&tls);
@@ -116,6 +118,13 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
             format!("{}the password was refused", reach(&protected.url())),
             CHECK,
         ),
+        // A password that the server does not require.
+        (
+            open.url().replace("//", "//:wrong@"),
+            3,
+            format!("{}the password was refused", reach(&open.url())),
+            CHECK,
+        ),
         (
             acl.url().replace("//", "//ann:s3cret@"),
             3,
@@ -134,6 +143,12 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
                 "{}cannot use the list of authorities /nowhere.pem: No such file",
                 reach(&at("rediss", &encrypted))
             ),
+            "check the files that ca=, cert= and key= name in the URL",
+        ),
+        (
+            format!("{}?ca={ca}&cert={certificate}&key={other_key}", at("rediss", &mutual)),
+            3,
+            reach(&at("rediss", &mutual)),
             "check the files that ca=, cert= and key= name in the URL",
         ),
         // URLs that name no queue.
@@ -225,11 +240,16 @@ fn the_innermost_cause_is_said_once() {
     let sandbox = Sandbox::new();
     let mut redis = RedisServer::start(&[]);
     let store = format!("{}?patience=1", redis.url());
-    let server = ServerProcess::start(&["--store", &store]);
+    let server = ServerProcess::start(&["--store", &store, "--log", "warn"]);
     redis.kill();
     let (_, err, code) = sandbox.try_run(&["queues", "--url", &server.url()]);
     assert_eq!(code, 3, "{err}");
-    assert!(err.starts_with("geartrain: the queue cannot answer: ") && err.contains("refused"), "{err}");
+    let begins = "geartrain: the queue cannot answer: the Redis behind it: ";
+    assert!(err.starts_with(begins) && err.contains("refused"), "{err}");
     assert_eq!(err.matches("cannot answer").count(), 1, "{err}");
     assert!(!err.contains("ResponseError") && !err.contains("backend"), "{err}");
+    // The server's log has the cause too.
+    until("a sweep has failed", || !server.logged("cannot process what is due").is_empty());
+    let logged = server.logged("cannot process what is due");
+    assert!(logged[0].contains("refused"), "{logged:?}");
 }

@@ -109,6 +109,7 @@ fn plain_text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         // From a geartrain server, whose own backend cannot answer.
         (Some("ERR"), Some(detail)) => match detail.split_once(" backend cannot answer: ") {
+            Some((backend, cause)) if backend.ends_with("redis") => format!("the Redis behind it: {cause}"),
             Some((_, cause)) => cause.to_owned(),
             None => detail.to_owned(),
         },

@@ -838,12 +838,18 @@ pub(crate) fn backend_error(error: &BackendError) -> String {
     if let BackendError::Refused(refusal) = error {
         return qless::error(&refusal.to_string());
     }
-    let mut text = format!("ERR {error}");
+    let text = with_causes(error);
+    BROKEN.warn(&text);
+    format!("ERR {text}")
+}
+
+/// An error and its causes.
+pub(crate) fn with_causes(error: &BackendError) -> String {
+    let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    BROKEN.warn(&text);
     text
 }

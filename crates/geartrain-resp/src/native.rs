@@ -16,6 +16,7 @@ use geartrain_core::{
 use geartrain_front::{PIECE_BYTES, Pieces, RepeatedWarning, encode_off_thread};
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::with_causes;
 use crate::flush::flush_refusal;
 use crate::outbox::Push;
 
@@ -368,7 +369,7 @@ impl ParkedPops {
             Err(BackendError::Refused(refusal)) => Err(refusal),
             Err(error) => {
                 // The client sends its parked pops again soon, and then gets the error.
-                WAIT_FAILED.warn(format_args!("a parked pop has failed: {error}"));
+                WAIT_FAILED.warn(format_args!("a parked pop has failed: {}", with_causes(&error)));
                 return None;
             }
         };
@@ -419,6 +420,7 @@ pub(crate) async fn release(jobs: Vec<Release>, backend: &dyn Backend) {
         return;
     }
     if let Err(error) = backend.execute(jobs.into_iter().map(Call::from).collect()).await {
+        let error = with_causes(&error);
         tracing::warn!(
             "cannot release jobs that no caller waits for: they come back when their locks expire: {error}"
         );

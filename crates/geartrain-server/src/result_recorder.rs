@@ -145,7 +145,8 @@ impl ResultRecorder {
             match subscribe(&self.client, &self.log, &mut self.position).await {
                 Ok(events) => break self.events = events,
                 Err(error) => {
-                    tracing::warn!(%error, "the result log cannot subscribe to the queue, trying again")
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "the result log cannot subscribe to the queue, trying again")
                 }
             }
         }
@@ -237,7 +238,10 @@ async fn request(client: &Client, calls: Vec<Call>) -> Option<Vec<Reply>> {
     for _ in 1..RETRY.1 {
         match client.batch(calls.clone()).await {
             Ok(answers) => return Some(answers.into_iter().flatten().collect()),
-            Err(error) => tracing::warn!(%error, "the result log cannot look up jobs, trying again"),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "the result log cannot look up jobs, trying again");
+            }
         }
         tokio::time::sleep(RETRY.0).await;
     }

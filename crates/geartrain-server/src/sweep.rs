@@ -29,7 +29,8 @@ pub(crate) async fn sweep(client: Client, stop: CancellationToken) {
                 Ok(TickReply { done, .. }) if done >= count.get() as u64 && !stop.is_cancelled() => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot process what is due, trying again");
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "cannot process what is due, trying again");
                     break;
                 }
             }

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::io;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use geartrain_front::RepeatedWarning;
@@ -15,6 +15,9 @@ static NO_ANSWER: RepeatedWarning = RepeatedWarning::new();
 #[derive(Debug)]
 pub struct ServiceManager {
     socket: UnixDatagram,
+    /// Named in each notification: a connected socket would be of no use when the service manager has been
+    /// restarted and has bound its address anew.
+    address: SocketAddr,
     /// How often the watchdog is notified, if there is one.
     watchdog_interval: Option<Duration>,
 }
@@ -26,8 +29,8 @@ impl ServiceManager {
         let variable = |name| env::var(name).ok();
         let watchdog =
             watchdog_interval(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"), std::process::id());
-        match connect(&address) {
-            Ok(socket) => Some(ServiceManager { socket, watchdog_interval: watchdog }),
+        match open(&address) {
+            Ok((socket, address)) => Some(ServiceManager { socket, address, watchdog_interval: watchdog }),
             Err(error) => {
                 tracing::warn!("cannot notify the service manager at NOTIFY_SOCKET {address}: {error}");
                 None
@@ -62,8 +65,8 @@ impl ServiceManager {
 
     fn send(&self, state: &str) {
         // A full socket must not block the server.
-        if let Err(error) = self.socket.send(state.as_bytes()) {
-            NOT_SENT.warn(format_args!("cannot notify the service manager: {error}"));
+        if let Err(error) = self.socket.send_to_addr(state.as_bytes(), &self.address) {
+            NOT_SENT.warn(format_args!("cannot notify the service manager at NOTIFY_SOCKET: {error}"));
         }
     }
 }
@@ -77,27 +80,30 @@ fn watchdog_interval(microseconds: Option<String>, pid: Option<String>, own_pid:
     Some(Duration::from_micros(microseconds) / 2)
 }
 
-/// A path, or behind an `@` the name of an abstract socket.
-fn connect(address: &str) -> io::Result<UnixDatagram> {
+/// A socket that does not block, and the address: a path, or behind an `@` the name of an abstract socket.
+fn open(address: &str) -> io::Result<(UnixDatagram, SocketAddr)> {
     let socket = UnixDatagram::unbound()?;
-    match address.strip_prefix('@') {
-        None => socket.connect(address)?,
+    socket.set_nonblocking(true)?;
+    let address = match address.strip_prefix('@') {
+        None => SocketAddr::from_pathname(address)?,
         #[cfg(target_os = "linux")]
         Some(name) => {
             use std::os::linux::net::SocketAddrExt as _;
-            use std::os::unix::net::SocketAddr;
-            socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+            SocketAddr::from_abstract_name(name)?
         }
         #[cfg(not(target_os = "linux"))]
         Some(_) => return Err(io::Error::other("only Linux has abstract sockets")),
-    }
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+    };
+    Ok((socket, address))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
 mod tests {
+    use std::path::Path;
+
+    use geartrain_testkit::peers::Scratch;
+
     use super::*;
 
     #[test]
@@ -113,21 +119,49 @@ mod tests {
         assert_eq!(watchdog_interval(None, None, 42), None);
     }
 
+    /// A service manager that listens at a path, and our side of it.
+    fn service_manager_at(path: &Path) -> (UnixDatagram, ServiceManager) {
+        let manager = UnixDatagram::bind(path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let (socket, address) = open(path.to_str().unwrap()).unwrap();
+        (manager, ServiceManager { socket, address, watchdog_interval: None })
+    }
+
+    fn received(manager: &UnixDatagram) -> io::Result<String> {
+        let mut state = [0; 64];
+        let bytes = manager.recv(&mut state)?;
+        Ok(String::from_utf8_lossy(&state[..bytes]).into_owned())
+    }
+
     #[tokio::test]
     async fn the_watchdog_is_notified_only_after_an_answer() {
-        let (socket, manager) = UnixDatagram::pair().unwrap();
-        manager.set_nonblocking(true).unwrap();
-        let service_manager = ServiceManager { socket, watchdog_interval: None };
-        let mut state = [0; 64];
+        let scratch = Scratch::new("watchdog");
+        let (manager, service_manager) = service_manager_at(&scratch.path().join("notify"));
         let interval = Duration::from_millis(1);
         let (answer, answered) = tokio::sync::oneshot::channel::<()>();
         let beat = service_manager.beat(interval, async { drop(answered.await) });
         tokio::pin!(beat);
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut beat).await.is_err());
-        assert_eq!(manager.recv(&mut state).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(received(&manager).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         answer.send(()).unwrap();
         beat.await;
-        let bytes = manager.recv(&mut state).unwrap();
-        assert_eq!(&state[..bytes], b"WATCHDOG=1");
+        assert_eq!(received(&manager).unwrap(), "WATCHDOG=1");
+    }
+
+    #[tokio::test]
+    async fn a_service_manager_that_was_restarted_is_notified_again() {
+        let (scratch, interval) = (Scratch::new("watchdog"), Duration::from_secs(60));
+        let path = scratch.path().join("notify");
+        let (first, service_manager) = service_manager_at(&path);
+        service_manager.beat(interval, async {}).await;
+        assert_eq!(received(&first).unwrap(), "WATCHDOG=1");
+        drop(first);
+        // Meanwhile none listens.
+        service_manager.beat(interval, async {}).await;
+        std::fs::remove_file(&path).unwrap();
+        let second = UnixDatagram::bind(&path).unwrap();
+        service_manager.beat(interval, async {}).await;
+        second.set_nonblocking(true).unwrap();
+        assert_eq!(received(&second).unwrap(), "WATCHDOG=1");
     }
 }

@@ -3,13 +3,14 @@
 //! `cargo bench -p geartrain-store --bench backup` prints a table. Eight clients put a job, pop one and
 //! complete it, each call without a pause and with `sync=always`. Rounds of `-- --seconds 6` without and with
 //! backups follow each other, `-- --rounds 3` of each; the table has the rounds with the median p99. Every
-//! copy is verified after its round: it must be sound, and have the jobs that were put before it began.
+//! copy is verified after its round: it must be sound, and have the last job of each client whose put was
+//! acknowledged before it began. The log is one sequence, so then it has all earlier ones.
 //! `-- --archive yes` makes archives instead of directories, `-- --jobs 100000` says how many jobs wait in
 //! another queue, `-- --directory DIR` chooses the disk.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
@@ -25,6 +26,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PAYLOAD_BYTES: usize = 200;
 /// Jobs put per batch before the first round.
 const BATCH: usize = 1_000;
+/// Complete jobs that are kept: more than are completed during a backup, so that a copy still has those that
+/// were put before it.
+const HISTORY: &str = "10000";
 /// Numbers the jobs of all clients and rounds.
 static JOBS: AtomicU64 = AtomicU64::new(0);
 
@@ -33,7 +37,7 @@ fn main() -> Result<(), Failure> {
     let _ = std::fs::remove_dir_all(&directory);
     let backend =
         StoreBackend::open(&directory.join("data"), StoreOptions::default(), Arc::new(SystemClock))?;
-    one(&backend, SetConfig { option: "jobs-history-count".into(), value: "1000".into(), any: false })?;
+    one(&backend, SetConfig { option: "jobs-history-count".into(), value: HISTORY.into(), any: false })?;
     for first in (0..jobs).step_by(BATCH) {
         let batch = (first..jobs.min(first + BATCH)).map(|number| put("idle", &format!("idle-{number}")));
         let batch: Vec<Call> = batch.map(|put| put.map(Call::from)).collect::<Result<_, _>>()?;
@@ -85,16 +89,17 @@ fn median(mut runs: Vec<Run>) -> Run {
 
 fn round_of(backend: &StoreBackend, seconds: f64, copies: Option<(&Path, bool)>) -> Result<Run, Failure> {
     let stop = AtomicBool::new(false);
+    let acknowledged: Vec<LastPut> = (0..CLIENTS).map(|_| LastPut::default()).collect();
     let (mut latencies, copied) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 scope.spawn({
-                    let stop = &stop;
-                    move || client(backend, number, stop)
+                    let (stop, acknowledged) = (&stop, &acknowledged[number]);
+                    move || client(backend, number, acknowledged, stop)
                 })
             })
             .collect();
-        let copied = copy_every_second(backend, seconds, copies);
+        let copied = copy_every_second(backend, seconds, copies, &acknowledged);
         stop.store(true, Ordering::Relaxed);
         let mut latencies = Vec::new();
         for client in clients {
@@ -107,7 +112,7 @@ fn round_of(backend: &StoreBackend, seconds: f64, copies: Option<(&Path, bool)>)
     let backups = copied.len();
     let mean = |sum: f64| if backups == 0 { 0.0 } else { sum / backups as f64 };
     if let Some((directory, _)) = copies {
-        verify(directory, backups)?;
+        verify(directory, &copied)?;
     }
     Ok(Run {
         calls: latencies.len() as f64 / seconds,
@@ -115,24 +120,37 @@ fn round_of(backend: &StoreBackend, seconds: f64, copies: Option<(&Path, bool)>)
         p99: at(0.99),
         max: at(1.0),
         backups,
-        megabytes: mean(copied.iter().map(|(bytes, _)| *bytes as f64 / 1e6).sum()),
-        milliseconds: mean(copied.iter().map(|(_, seconds)| seconds * 1e3).sum()),
+        megabytes: mean(copied.iter().map(|copy| copy.bytes as f64 / 1e6).sum()),
+        milliseconds: mean(copied.iter().map(|copy| copy.seconds * 1e3).sum()),
     })
 }
 
-/// Makes a backup at the beginning of each second. Returns bytes and seconds of each.
+/// The last job of a client whose put was acknowledged.
+type LastPut = Mutex<Option<Jid>>;
+
+struct Copied {
+    bytes: u64,
+    seconds: f64,
+    /// Jobs whose puts were acknowledged before it began.
+    acknowledged: Vec<Jid>,
+}
+
+/// Makes a backup at the beginning of each second.
 fn copy_every_second(
     backend: &StoreBackend,
     seconds: f64,
     copies: Option<(&Path, bool)>,
-) -> Result<Vec<(u64, f64)>, Failure> {
+    acknowledged: &[LastPut],
+) -> Result<Vec<Copied>, Failure> {
     let (begun, mut copied) = (Instant::now(), Vec::new());
     while begun.elapsed().as_secs_f64() < seconds {
         if let Some((directory, archive)) = copies {
             let copy = directory.join(copied.len().to_string());
-            let marker = marker(directory, copied.len())?;
-            one(backend, Put::new(QueueName::new("markers")?, marker, Klass::new("k")?, "{}"))?;
-            copied.push(if archive { to_archive(backend, &copy)? } else { to_directory(backend, &copy)? });
+            let last_put = |last: &LastPut| last.lock().ok().and_then(|last| last.clone());
+            let acknowledged = acknowledged.iter().filter_map(last_put).collect();
+            let (bytes, seconds) =
+                if archive { to_archive(backend, &copy)? } else { to_directory(backend, &copy)? };
+            copied.push(Copied { bytes, seconds, acknowledged });
         }
         std::thread::sleep(
             (begun + INTERVAL * (copied.len().max(1) as u32)).saturating_duration_since(Instant::now()),
@@ -162,9 +180,9 @@ fn to_archive(backend: &StoreBackend, copy: &Path) -> Result<(u64, f64), Failure
     }
 }
 
-/// Checks that each copy is sound and has all markers that were put before it.
-fn verify(directory: &Path, backups: usize) -> Result<(), Failure> {
-    for number in 0..backups {
+/// Checks that each copy is sound and has the jobs that were put before it.
+fn verify(directory: &Path, copies: &[Copied]) -> Result<(), Failure> {
+    for (number, Copied { acknowledged, .. }) in copies.iter().enumerate() {
         let copy = directory.join(number.to_string());
         let archive = copy.with_extension("tar");
         if archive.exists() {
@@ -172,19 +190,12 @@ fn verify(directory: &Path, backups: usize) -> Result<(), Failure> {
         }
         check_copy(&copy)?;
         let opened = StoreBackend::open(&copy, StoreOptions::default(), Arc::new(SystemClock))?;
-        let jids: Vec<Jid> =
-            (0..=number).map(|number| marker(directory, number)).collect::<Result<_, _>>()?;
-        match one(&opened, GetMany { jids })? {
-            Reply::GetMany(jobs) if jobs.len() == number + 1 => {}
-            other => return Err(format!("copy {number} lacks a marker: {other:?}").into()),
+        match one(&opened, GetMany { jids: acknowledged.clone() })? {
+            Reply::GetMany(jobs) if jobs.len() == acknowledged.len() => {}
+            other => return Err(format!("copy {number} lacks one of {acknowledged:?}: {other:?}").into()),
         }
     }
     Ok(())
-}
-
-fn marker(directory: &Path, number: usize) -> Result<Jid, Failure> {
-    let round = directory.file_name().unwrap_or_default().to_string_lossy();
-    Ok(Jid::new(format!("marker-{round}-{number}"))?)
 }
 
 fn put(queue: &str, jid: &str) -> Result<Put, Failure> {
@@ -192,7 +203,12 @@ fn put(queue: &str, jid: &str) -> Result<Put, Failure> {
 }
 
 /// Puts, pops and completes. Returns how long each call took.
-fn client(backend: &StoreBackend, number: usize, stop: &AtomicBool) -> Result<Vec<Duration>, Failure> {
+fn client(
+    backend: &StoreBackend,
+    number: usize,
+    acknowledged: &LastPut,
+    stop: &AtomicBool,
+) -> Result<Vec<Duration>, Failure> {
     let (queue, worker) = (format!("busy-{number}"), WorkerName::new(format!("w{number}"))?);
     let mut latencies = Vec::new();
     let mut timed = |command: Command| {
@@ -202,7 +218,12 @@ fn client(backend: &StoreBackend, number: usize, stop: &AtomicBool) -> Result<Ve
         reply
     };
     while !stop.load(Ordering::Relaxed) {
-        timed(put(&queue, &format!("busy-{}", JOBS.fetch_add(1, Ordering::Relaxed)))?.into())?;
+        let put = put(&queue, &format!("busy-{}", JOBS.fetch_add(1, Ordering::Relaxed)))?;
+        let jid = put.jid.clone();
+        timed(put.into())?;
+        if let Ok(mut last) = acknowledged.lock() {
+            *last = Some(jid);
+        }
         let Reply::Pop(popped) = timed(Pop::new(QueueName::new(&queue)?, worker.clone()).into())? else {
             return Err("a pop is answered as a pop".into());
         };

@@ -12,7 +12,7 @@ use geartrain_core::{
     Pop, PopReply, QueueName, ResultStream, Seconds, Subscription,
 };
 
-use crate::backup::{StoreBackup, refusal};
+use crate::backup::{DISK_FULL, StoreBackup, refusal};
 use crate::commit::pipeline::CommitPipeline;
 use crate::data_dir::DataDir;
 use crate::engine_loop::{EngineLoop, Envelope, Message};
@@ -245,7 +245,15 @@ impl StoreBackend {
         batch: Vec<Call>,
     ) -> Result<Vec<Answer>, BackendError> {
         let written = large.write(batch).await;
-        let (mut batch, files) = written.map_err(|failure| broken(self.name, failure))?;
+        let (mut batch, files) = written.map_err(|failure| {
+            // The files that a backup pins are worth more as free space.
+            if failure.is_full()
+                && let Some(data_dir) = self.data_dir.upgrade()
+            {
+                data_dir.backup_gate.cancel(DISK_FULL);
+            }
+            broken(self.name, failure)
+        })?;
         batch.iter_mut().for_each(|call| call.command.unshare());
         let reply = self.ask(|slot| self.engine_cell.batch(batch, Some(files), slot)).await?;
         Ok(reply.take().answers)
@@ -326,10 +334,9 @@ impl Backend for StoreBackend {
 
 impl Drop for StoreBackend {
     fn drop(&mut self) {
-        self.data_dir
-            .upgrade()
-            .iter()
-            .for_each(|data_dir| data_dir.backup_gate.cancel("the queue is closed"));
+        let gate = self.data_dir.upgrade().map(|data_dir| data_dir.backup_gate.clone());
+        // Before the process may end, because the backup removes what it has written.
+        gate.iter().for_each(|gate| gate.end("the queue is closed"));
         // First, so that nothing is written any more when the directory is unlocked.
         self.large = None;
         if !self.shutdown.has_ended.load(Ordering::SeqCst) {

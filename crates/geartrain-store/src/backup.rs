@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use flume::{Receiver, Sender, TrySendError};
+use flume::{Receiver, SendTimeoutError, Sender, TrySendError};
 use geartrain_core::{Backup, BackupStep, BackupSummary, BackupTarget, Pending, Refusal, SpillLocation};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::checkpoint::Checkpoints;
 use crate::copy_target::{CopyTarget, DirectoryTarget, FileReader};
 use crate::data_dir::DataDir;
 use crate::recovery::OpenError;
 use crate::spill::files;
-use crate::wal::{self, CopiedWal};
+use crate::wal::{self, CopiedWal, Disk};
 
 /// Bytes of a chunk of an archive.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -30,11 +30,20 @@ const CHUNKS_AHEAD: usize = 2;
 /// How long the client of an archive may take for a chunk: until then, files stay pinned.
 const CHUNK_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// How often a backup that waits for its client checks whether it is cancelled.
+const CANCEL_CHECK: Duration = Duration::from_millis(50);
+
+/// How long a queue that is closed waits for the end of its backup.
+const END_WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// Between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The longest pause after a chunk, if the disk is slow.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Why a backup is cancelled that pins files on a full disk.
+pub(crate) const DISK_FULL: &str = "the disk of the queue is full";
 
 /// Keeps the files that a backup has yet to copy from being removed or overwritten.
 #[derive(Default)]
@@ -44,6 +53,8 @@ pub(crate) struct BackupGate {
     /// Payload files that the backup has yet to copy, once it has copied the log.
     payload_files: Mutex<BTreeSet<u64>>,
     running: Mutex<Option<Arc<Control>>>,
+    /// Notified when the running backup has ended.
+    ended: Condvar,
 }
 
 impl BackupGate {
@@ -67,6 +78,14 @@ impl BackupGate {
     /// Cancels the running backup, if there is one.
     pub(crate) fn cancel(&self, why: &'static str) {
         self.running.lock().iter().for_each(|control| control.cancel(why));
+    }
+
+    /// Cancels the running backup, and waits until it has removed what it wrote and no longer uses the
+    /// directory. Not for ever: its disk may hang.
+    pub(crate) fn end(&self, why: &'static str) {
+        self.cancel(why);
+        let mut running = self.running.lock();
+        self.ended.wait_while_for(&mut running, |running| running.is_some(), END_WAIT_MAX);
     }
 }
 
@@ -120,7 +139,9 @@ impl StoreBackup {
             }
             *running = Some(control.clone());
         }
-        let running = Running { data_dir, control: control.clone() };
+        let gate = data_dir.backup_gate.clone();
+        let disk = data_dir.disk.clone();
+        let running = Running { data_dir: Some(data_dir), disk, gate, control: control.clone() };
         let (sender, steps) = flume::bounded(CHUNKS_AHEAD);
         std::thread::Builder::new().name("geartrain-backup".into()).spawn(move || {
             let done = running.run(to, jobs, &sender);
@@ -157,15 +178,20 @@ pub(crate) fn refusal(error: OpenError) -> Refusal {
 
 /// The one backup of a directory.
 struct Running {
-    data_dir: Arc<DataDir>,
+    /// Keeps the directory locked until the backup ends.
+    data_dir: Option<Arc<DataDir>>,
+    disk: Arc<dyn Disk>,
+    gate: Arc<BackupGate>,
     control: Arc<Control>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let gate = &self.data_dir.backup_gate;
-        gate.payload_files.lock().clear();
-        *gate.running.lock() = None;
+        self.gate.payload_files.lock().clear();
+        // First, because the directory may be opened again when the backup has ended.
+        self.data_dir = None;
+        *self.gate.running.lock() = None;
+        self.gate.ended.notify_all();
     }
 }
 
@@ -191,7 +217,8 @@ impl Running {
     }
 
     fn to_archive(&self, steps: &Sender<Step>) -> Result<BackupSummary, OpenError> {
-        let mut archive = Archive { chunk: Vec::with_capacity(CHUNK_BYTES), steps };
+        let (chunk, control) = (Vec::with_capacity(CHUNK_BYTES), &*self.control);
+        let mut archive = Archive { chunk, control, steps };
         let copied = self.copy(&mut archive, steps, Pacing::None)?;
         archive.finish()?;
         Ok(copied)
@@ -204,7 +231,7 @@ impl Running {
         steps: &Sender<Step>,
         pacing: Pacing,
     ) -> Result<BackupSummary, OpenError> {
-        let DataDir { disk: from, backup_gate: gate, .. } = &*self.data_dir;
+        let (from, gate) = (&self.disk, &self.gate);
         let no_removals = gate.files.lock();
         let checkpoints = Checkpoints::new(from.clone(), gate.clone());
         let newest = checkpoints.names()?.pop();
@@ -336,6 +363,7 @@ impl Read for PacedReader<'_> {
 /// A tar archive, handed over in chunks. Its end mark is missing unless it is finished.
 struct Archive<'a> {
     chunk: Vec<u8>,
+    control: &'a Control,
     steps: &'a Sender<Step>,
 }
 
@@ -387,13 +415,22 @@ impl Write for Archive<'_> {
         Ok(taken)
     }
 
+    /// Waits for the client, but not longer than it may take, and not if the backup is cancelled meanwhile.
     fn flush(&mut self) -> io::Result<()> {
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK_BYTES));
-        self.steps.send_timeout(Ok(BackupStep::Chunk(chunk)), CHUNK_WAIT_MAX).map_err(|failed| {
-            io::Error::other(match failed {
-                flume::SendTimeoutError::Timeout(_) => "its caller has read nothing for a minute",
-                flume::SendTimeoutError::Disconnected(_) => "its caller has gone",
-            })
-        })
+        let (begun, mut step) = (Instant::now(), Ok(BackupStep::Chunk(chunk)));
+        loop {
+            self.control.check()?;
+            step = match self.steps.send_timeout(step, CANCEL_CHECK) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Disconnected(_)) => {
+                    return Err(io::Error::other("its caller has gone"));
+                }
+                Err(SendTimeoutError::Timeout(_)) if begun.elapsed() >= CHUNK_WAIT_MAX => {
+                    return Err(io::Error::other("its caller has read nothing for a minute"));
+                }
+                Err(SendTimeoutError::Timeout(step)) => step,
+            };
+        }
     }
 }

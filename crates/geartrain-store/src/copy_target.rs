@@ -69,6 +69,7 @@ impl DirectoryTarget {
                 Some(_) => return Err(OpenError::NotEmpty { directory: path.to_owned() }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                refuse_link(path)?;
                 std::path::absolute(path).map_err(named)?
             }
             Err(error) => return Err(named(error).into()),
@@ -76,6 +77,10 @@ impl DirectoryTarget {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(OpenError::MountPoint { directory: path });
         };
+        // Such a copy would be taken for what is left of a copy to the name without the ending, and removed.
+        if name.as_encoded_bytes().ends_with(PARTIAL.as_bytes()) {
+            return Err(OpenError::PartialName { directory: path });
+        }
         // Another file system cannot be renamed to, and has its own disk space.
         if let (Ok(own), Ok(parents)) = (fs::metadata(&path), fs::metadata(parent))
             && own.dev() != parents.dev()
@@ -85,6 +90,7 @@ impl DirectoryTarget {
         let mut partial_name = OsString::from(name);
         partial_name.push(PARTIAL);
         let partial = parent.join(partial_name);
+        refuse_link(&partial)?;
         make_private(&partial).map_err(|error| naming(&partial, error))?;
         let lock = match lock_directory(&partial) {
             Err(OpenError::InUse) => return Err(OpenError::NotEmpty { directory: partial }),
@@ -109,6 +115,18 @@ impl DirectoryTarget {
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| naming(parent, error))?;
         Ok(self.path.clone())
+    }
+}
+
+/// Fails for a symbolic link: files would be removed and written elsewhere.
+fn refuse_link(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            let why = "it is a symbolic link: remove it, or name another directory";
+            Err(naming(path, io::Error::other(why)))
+        }
+        // Other errors show when the directory is created.
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Fsck: verifies a data directory without opening it, and finds the payloads that cannot be read.
 
+use std::io;
 use std::path::Path;
 
 use geartrain_core::engine::{Effects, Engine, Limits, MemoryReport};
@@ -8,7 +9,7 @@ use geartrain_core::{Clock, Jid, SpillLocation, SystemClock};
 use crate::checkpoint::{Checkpoint, position_in};
 use crate::recovery::{OpenError, Recovered, Store};
 use crate::spill::files::{self, PayloadReader, UnreadablePayload};
-use crate::wal::{Extent, TornTail, segment_number};
+use crate::wal::{Disk as _, Extent, RealDisk, TornTail, segment_number};
 
 /// The contents of a data directory that is sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,11 +41,17 @@ pub fn check(directory: &Path) -> Result<Report, OpenError> {
     Store::read_only(directory, Limits::default())?.check()
 }
 
+/// Whether a directory has a log, and so is a data directory or a copy of one.
+pub fn is_data_directory(directory: &Path) -> io::Result<bool> {
+    let files = RealDisk::read_only(directory)?.list()?;
+    Ok(files.iter().any(|(name, _)| segment_number(name).is_some()))
+}
+
 /// Verifies a copy of a data directory, such as a backup, like [`check`]. Takes no lock, so that a copy on a
 /// file system that is mounted for reading only can be verified; no process may use the copy meanwhile.
 pub fn check_copy(directory: &Path) -> Result<Report, OpenError> {
     let store = Store::read_only_copy(directory, Limits::default())?;
-    if !store.disk().list()?.iter().any(|(name, _)| segment_number(name).is_some()) {
+    if !is_data_directory(directory)? {
         return Err(OpenError::NoLog { directory: directory.to_owned() });
     }
     store.check()

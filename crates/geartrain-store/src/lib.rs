@@ -29,7 +29,7 @@ mod subscribers;
 pub mod wal;
 
 pub use backend::StoreBackend;
-pub use fsck::{Report, check, check_copy};
+pub use fsck::{Report, check, check_copy, is_data_directory};
 pub use lockstep::{Lockstep, Sent};
 pub use memory::{memory_limit, memory_limit_of};
 pub use options::{StoreOptions, SyncMode};

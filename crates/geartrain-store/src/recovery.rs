@@ -66,6 +66,12 @@ pub enum OpenError {
         /// The target directory.
         directory: PathBuf,
     },
+    /// The name of the target directory of a copy is one that incomplete copies have.
+    #[error("{} has the name of an incomplete copy: choose one that does not end with .partial", .directory.display())]
+    PartialName {
+        /// The target directory.
+        directory: PathBuf,
+    },
     /// The directory has no log.
     #[error("{} has no log, so it is neither a data directory nor a complete copy of one", .directory.display())]
     NoLog {
@@ -99,6 +105,7 @@ impl OpenError {
             OpenError::InUse
             | OpenError::NotEmpty { .. }
             | OpenError::MountPoint { .. }
+            | OpenError::PartialName { .. }
             | OpenError::NoLog { .. }
             | OpenError::BackupRunning
             | OpenError::BackupCancelled { .. }

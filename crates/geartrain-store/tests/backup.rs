@@ -56,6 +56,36 @@ fn a_dropped_backup_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_closed_queue_has_ended_its_backup() {
+    let scratch = Scratch::new("backup");
+    let out = scratch.fresh();
+    let backend = open(&scratch.data());
+    (0..20).for_each(|number| put(&backend, number, LARGE_BYTES));
+    let mut backup = begin(&backend, BackupTarget::Directory(out.clone()));
+    block_on(backup.next()).unwrap();
+    assert!(partial(&out).exists());
+    drop(backend);
+    // Nothing is left of the copy, and the directory is not in use.
+    assert!(!partial(&out).exists() && !out.exists());
+    let backend = open(&scratch.data());
+    // An archive whose client takes no chunk ends as well.
+    let mut archive = begin(&backend, BackupTarget::Archive);
+    chunk(&mut *archive).unwrap();
+    drop(backend);
+    open(&scratch.data());
+    for ended in [&mut backup, &mut archive] {
+        let failed = loop {
+            match block_on(ended.next()) {
+                Ok(BackupStep::Done(_)) => panic!("the backup was not cancelled"),
+                Ok(_) => {}
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(failed.ends_with("the backup was cancelled: the queue is closed"), "{failed}");
+    }
+}
+
+#[test]
 fn an_archive_unpacks_to_a_copy() {
     let scratch = Scratch::new("backup");
     let backend = open(&scratch.data());
@@ -140,30 +170,34 @@ fn the_log_is_recycled_while_payload_files_are_copied() {
 
 #[test]
 fn a_backup_ends_when_the_disk_of_the_queue_is_full() {
-    let disk = SimDisk::new(1);
-    let backend = StoreBackend::open_on(Arc::new(disk.clone()), options(), Arc::new(SystemClock)).unwrap();
-    put(&backend, 0, LARGE_BYTES);
-    let mut backup = begin(&backend, BackupTarget::Archive);
-    let first = chunk(&mut *backup);
-    assert!(first.is_some());
-    disk.set_bytes_max(disk.bytes());
-    let (mut number, mut refused) = (1, None);
-    until(|| {
-        number += 1;
-        let put = Put::new(mail(), jid(number), klass(), vec![b'x'; 20_000]);
-        refused = block_on(backend.execute(vec![put.into()])).err();
-        refused.is_some()
-    });
-    let why = std::error::Error::source(&refused.unwrap()).unwrap().to_string();
-    assert!(why.starts_with("the disk is full"), "{why}");
-    let failed = loop {
-        match block_on(backup.next()) {
-            Ok(BackupStep::Done(_)) => panic!("the backup was not cancelled"),
-            Ok(_) => {}
-            Err(error) => break error.to_string(),
-        }
-    };
-    assert!(failed.ends_with("the backup was cancelled: the disk of the queue is full"), "{failed}");
+    // Through the log, and in a file of its own.
+    for payload_bytes in [20_000, LARGE_BYTES] {
+        let disk = SimDisk::new(1);
+        let backend =
+            StoreBackend::open_on(Arc::new(disk.clone()), options(), Arc::new(SystemClock)).unwrap();
+        put(&backend, 0, LARGE_BYTES);
+        let mut backup = begin(&backend, BackupTarget::Archive);
+        let first = chunk(&mut *backup);
+        assert!(first.is_some());
+        disk.set_bytes_max(disk.bytes());
+        let (mut number, mut refused) = (1, None);
+        until(|| {
+            number += 1;
+            let put = Put::new(mail(), jid(number), klass(), vec![b'x'; payload_bytes]);
+            refused = block_on(backend.execute(vec![put.into()])).err();
+            refused.is_some()
+        });
+        let why = std::error::Error::source(&refused.unwrap()).unwrap().to_string();
+        assert!(why.starts_with("the disk is full"), "{why}");
+        let failed = loop {
+            match block_on(backup.next()) {
+                Ok(BackupStep::Done(_)) => panic!("the backup was not cancelled"),
+                Ok(_) => {}
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(failed.ends_with("the backup was cancelled: the disk of the queue is full"), "{failed}");
+    }
 }
 
 #[test]
@@ -191,6 +225,36 @@ fn what_a_killed_backup_left_is_removed_by_the_next() {
     assert!(matches!(block_on(backend.backup(&out)), Err(OpenError::NotEmpty { .. })));
     drop(other);
     block_on(backend.backup(&out)).unwrap();
+}
+
+#[test]
+fn no_other_copy_is_taken_for_what_is_left_of_this_one() {
+    let scratch = Scratch::new("backup");
+    let backend = open(&scratch.data());
+    put(&backend, 0, 10);
+    let (earlier, out) = (scratch.fresh(), scratch.fresh());
+    block_on(backend.backup(&earlier)).unwrap();
+    let before = contents(&earlier);
+    let refused = block_on(backend.backup(&partial(&out))).unwrap_err();
+    assert!(matches!(refused, OpenError::PartialName { .. }), "{refused}");
+    // A symbolic link leads to the files of another directory, or to nowhere.
+    std::os::unix::fs::symlink(&earlier, partial(&out)).unwrap();
+    let refused = block_on(backend.backup(&out)).unwrap_err().to_string();
+    assert!(refused.contains("is a symbolic link"), "{refused}");
+    assert_eq!(contents(&earlier), before);
+    assert!(!out.exists());
+    let dangling = scratch.fresh();
+    std::os::unix::fs::symlink(scratch.fresh(), &dangling).unwrap();
+    let refused = block_on(backend.backup(&dangling)).unwrap_err().to_string();
+    assert!(refused.contains("is a symbolic link"), "{refused}");
+    assert!(!partial(&dangling).exists());
+    // A link to an empty directory is followed.
+    let (empty, link) = (scratch.fresh(), scratch.fresh());
+    fs::create_dir(&empty).unwrap();
+    std::os::unix::fs::symlink(&empty, &link).unwrap();
+    let summary = block_on(backend.backup(&link)).unwrap();
+    assert_eq!(summary.directory.as_deref(), empty.to_str());
+    assert_eq!(check_copy(&link).unwrap().memory.waiting, 1);
 }
 
 #[test]

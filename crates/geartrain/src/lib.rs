@@ -50,7 +50,9 @@ pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, R
 #[cfg(feature = "redis")]
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 #[cfg(feature = "embedded")]
-pub use geartrain_store::{OpenError, Report, Salvaged, SyncMode, check, check_copy, salvage};
+pub use geartrain_store::{
+    OpenError, Report, Salvaged, SyncMode, check, check_copy, is_data_directory, salvage,
+};
 pub use put::PutRequest;
 pub use wait::{Awaited, Ended, WaitError};
 

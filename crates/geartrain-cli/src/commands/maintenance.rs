@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use geartrain::{Backup, BackupStep, BackupSummary, BackupTarget, Error, Report, Salvaged, Target};
+use geartrain::{Backup, BackupStep, BackupSummary, BackupTarget, Report, Salvaged, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub(super) fn check(url: &str, args: CheckArgs, out: &mut Output<'_>) -> Done {
                 "{name} is a file: unpack an archive first, with `mkdir -m 700 DIR && tar -xf {name} -C DIR`"
             )));
         }
-        let report = geartrain::check_copy(&copy)?;
+        let report = geartrain::check_copy(&copy).map_err(|error| Failure::of_copy(error, &copy))?;
         return print_checked(&report, &copy, out);
     }
     let directory = directory_of(url)?;
@@ -92,6 +92,15 @@ pub(super) async fn backup(url: &str, args: BackupArgs, out: &mut Output<'_>) ->
             let name = directory.display();
             return Err(Failure::Unreachable(format!(
                 "there is no directory {name}; name the queue with --url embedded:DIR"
+            )));
+        }
+        // The same holds for a directory of other files.
+        Target::Directory { directory, .. }
+            if matches!(geartrain::is_data_directory(&directory), Ok(false)) =>
+        {
+            return Err(Failure::Unreachable(format!(
+                "there is no queue in {}; name its directory with --url embedded:DIR",
+                directory.display()
             )));
         }
         Target::Directory { .. } | Target::Redis(_) => {}
@@ -144,7 +153,7 @@ async fn finish(
         bar.set_style(style);
     }
     let summary = loop {
-        match backup.next().await.map_err(Error::from)? {
+        match backup.next().await.map_err(Failure::of_backup)? {
             BackupStep::Copied { bytes, bytes_expected } => {
                 bar.set_length(bytes_expected.max(bytes));
                 bar.set_position(bytes);

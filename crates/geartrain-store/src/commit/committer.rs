@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use flume::Sender;
 use geartrain_core::engine::SpillTask;
 
+use crate::backup::DISK_FULL;
 use crate::checkpoint::{CheckpointWriter, Checkpoints, writer_panicked};
 use crate::error::StoreError;
 use crate::options::SyncMode;
@@ -495,7 +496,7 @@ impl Committer {
 
     /// On a full disk, cancels a running backup: the files that it pins are worth more as free space.
     fn cancel_backup(&self) {
-        self.checkpoints.backup_gate.cancel("the disk of the queue is full");
+        self.checkpoints.backup_gate.cancel(DISK_FULL);
     }
 
     fn try_reserve(&mut self, bytes: usize, purpose: ReservationPurpose) -> Result<(), WalError> {
