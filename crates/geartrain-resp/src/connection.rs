@@ -19,7 +19,7 @@ use geartrain_core::{Answer, BackendError, Call, Command, QueueName, Release};
 use geartrain_front::{
     CoarseInstant, Evicted, LargeReply, Produced, RepeatedWarning, TimedBatch, warn_if_slow, warn_of_http,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::backup::ConnectionBackup;
@@ -29,6 +29,7 @@ use crate::keys::{self, KeyRead};
 use crate::native::{self, EncodedReply, NativeReply, ParkedPops};
 use crate::qless;
 use crate::redis_commands;
+use crate::reset::Writer;
 use crate::session::Session;
 
 /// How many batches of one connection may be in flight.
@@ -43,7 +44,7 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// A client that closed before a reply arrived answers it with a reset. If a connection ends so soon after
+/// A client that closed before it read a reply answers it with a reset. If a connection ends so soon after
 /// replies with jobs, at most so many of them, the reset is looked for, with these pauses.
 const RESET_AGE_MAX: Duration = Duration::from_millis(100);
 const RESET_REPLIES_MAX: usize = 64;
@@ -159,6 +160,8 @@ pub(crate) struct Connection<R, W> {
     sent_jobs: VecDeque<(Instant, Vec<Release>)>,
     /// The client has closed the connection, or at least its half of it.
     closed: bool,
+    /// A read or a write has failed because of a reset.
+    reset: bool,
     /// Nothing more is read: the client has closed or sent a protocol error, or the server stops.
     ended: bool,
 }
@@ -180,7 +183,7 @@ enum Wakeup {
 impl<R, W> Connection<R, W>
 where
     R: AsyncRead + Unpin + Send,
-    W: AsyncWrite + Unpin + Send,
+    W: Writer,
 {
     pub(crate) fn new(
         reader: R,
@@ -211,6 +214,7 @@ where
             unsent_jobs: VecDeque::new(),
             sent_jobs: VecDeque::new(),
             closed: false,
+            reset: false,
             ended: false,
         }
     }
@@ -243,16 +247,16 @@ where
         jobs
     }
 
-    /// Whether a client that has closed also refused what was sent to it: then it was not only half-closed. It
-    /// does so by a TCP reset, which takes a round trip and makes an empty write fail.
+    /// Whether a client that has closed left something unread: then it was not only half-closed. A TCP reset
+    /// takes a round trip.
     async fn has_reset(&mut self) -> bool {
         for pause in RESET_PAUSES {
-            if self.writer.write(&[]).await.is_err() {
+            if self.reset || self.writer.is_reset().await {
                 return true;
             }
             tokio::time::sleep(pause).await;
         }
-        self.writer.write(&[]).await.is_err()
+        self.writer.is_reset().await
     }
 
     async fn run(&mut self) {
@@ -331,7 +335,12 @@ where
                 }
                 Wakeup::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
                 // A client that cannot be written to has gone.
-                Wakeup::Written(_) | Wakeup::DrainTimeout => return,
+                Wakeup::Written(written) => {
+                    self.closed = true;
+                    self.reset |= written.is_err_and(|error| is_reset(&error));
+                    return;
+                }
+                Wakeup::DrainTimeout => return,
                 Wakeup::Read(read) => self.note_read(read),
                 Wakeup::Message(push) => push.write(&mut self.out),
                 Wakeup::Unparked(unparked) => {
@@ -346,7 +355,7 @@ where
                     if let Some((push, jobs)) = self.parked.finish(unparked, &*self.shared.backend).await {
                         self.session.write_messages(&mut self.out);
                         push.write(&mut self.out);
-                        self.unsent_jobs.push_back((self.out.bytes.end(), jobs));
+                        self.note_unsent(self.out.bytes.end(), jobs);
                     }
                 }
                 Wakeup::Stop => {
@@ -688,10 +697,8 @@ where
                     self.large = Some((LargeReply::new(large), usize::MAX));
                 }
             }
-            if !jobs.is_empty() {
-                let end = if self.large.is_some() { u64::MAX } else { self.out.bytes.end() };
-                self.unsent_jobs.push_back((end, jobs));
-            }
+            let end = if self.large.is_some() { u64::MAX } else { self.out.bytes.end() };
+            self.note_unsent(end, jobs);
             if self.large.is_none() {
                 self.wrote_reply();
             }
@@ -725,23 +732,35 @@ where
         self.wrote_reply();
     }
 
+    /// Tracks the jobs of a reply that ends at this output offset.
+    fn note_unsent(&mut self, end: u64, jobs: Vec<Release>) {
+        if !jobs.is_empty() {
+            self.unsent_jobs.push_back((end, jobs));
+        }
+    }
+
     fn wrote(&mut self, bytes: usize) {
         self.out.bytes.advance(bytes);
         let sent = self.out.bytes.sent();
         while self.unsent_jobs.front().is_some_and(|(end, _)| *end <= sent)
             && let Some((_, jobs)) = self.unsent_jobs.pop_front()
         {
-            if self.sent_jobs.len() == RESET_REPLIES_MAX {
+            let now = Instant::now();
+            let is_old = |(sent, _): &(Instant, _)| now.duration_since(*sent) >= RESET_AGE_MAX;
+            while self.sent_jobs.len() >= RESET_REPLIES_MAX || self.sent_jobs.front().is_some_and(is_old) {
                 self.sent_jobs.pop_front();
             }
-            self.sent_jobs.push_back((Instant::now(), jobs));
+            self.sent_jobs.push_back((now, jobs));
         }
     }
 
     fn note_read(&mut self, read: std::io::Result<usize>) {
         match read {
-            Ok(0) | Err(_) => (self.closed, self.ended) = (true, true),
-            Ok(bytes) => self.adapt_read_size(bytes),
+            Ok(bytes) if bytes > 0 => self.adapt_read_size(bytes),
+            ended => {
+                (self.closed, self.ended) = (true, true);
+                self.reset |= ended.is_err_and(|error| is_reset(&error));
+            }
         }
     }
 
@@ -753,6 +772,11 @@ where
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
         }
     }
+}
+
+/// Whether a client left something unread when it closed the connection.
+fn is_reset(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ConnectionReset
 }
 
 /// Returns when the first batch is done. The others are polled as well, because they may hold something that

@@ -7,7 +7,10 @@ use geartrain_core::{
     Backend, Call, Complete, Count, Get, Jid, Job, Klass, Pop, Popped, Put, QueueName, Reply, Seconds,
     StateName, WorkerName,
 };
+use geartrain_testkit::peers::Scratch;
 use geartrain_testkit::scaled;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 
 use crate::common::{self, Peer, Server};
 
@@ -36,16 +39,27 @@ fn parked_pop() -> Vec<u8> {
 }
 
 async fn execute(server: &Server, call: impl Into<Call>) -> Reply {
-    server.backend.execute(vec![call.into()]).await.unwrap().remove(0).unwrap()
+    execute_on(&*server.backend, call).await
+}
+
+async fn execute_on(backend: &dyn Backend, call: impl Into<Call>) -> Reply {
+    backend.execute(vec![call.into()]).await.unwrap().remove(0).unwrap()
 }
 
 async fn put(server: &Server, jid: &str, payload: Vec<u8>) {
-    let put = Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), payload);
-    execute(server, put).await;
+    execute(server, a_put(jid, payload)).await;
+}
+
+fn a_put(jid: &str, payload: Vec<u8>) -> Put {
+    Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), payload)
 }
 
 async fn job(server: &Server, jid: &str) -> Job {
-    match execute(server, Get { jid: Jid::new(jid).unwrap() }).await {
+    job_on(&*server.backend, jid).await
+}
+
+async fn job_on(backend: &dyn Backend, jid: &str) -> Job {
+    match execute_on(backend, Get { jid: Jid::new(jid).unwrap() }).await {
         Reply::Get(Some(job)) => *job,
         other => panic!("{other:?}"),
     }
@@ -92,19 +106,61 @@ async fn jobs_of_a_reply_that_cannot_be_written_go_back_in_order() {
 
 #[tokio::test]
 async fn a_client_that_closes_before_the_reply_to_its_pop_holds_no_job() {
-    let server = Server::start().await;
-    let sha = server.qless().await.sha.clone();
+    let (server, directory) = (Server::start().await, Scratch::new("gone-clients"));
+    let socket = directory.path().join("socket");
+    let serving = server.serve_unix(&socket);
+    let qless_pop = server.qless().await.call("pop 0 q gone 1");
     for round in 0..scaled(200, 5_000) {
-        let mut peer = server.peer().await;
-        peer.sha.clone_from(&sha);
-        let pop = if round % 2 == 0 { native_pop() } else { peer.call("pop 0 q gone 1") };
+        let pop = if round % 2 == 0 { native_pop() } else { qless_pop.clone() };
         let jid = format!("j{round}");
         put(&server, &jid, b"1".to_vec()).await;
-        peer.send(&pop).await;
-        drop(peer);
+        if round % 4 < 2 {
+            server.peer().await.send(&pop).await;
+        } else {
+            Peer::over(UnixStream::connect(&socket).await.unwrap()).send(&pop).await;
+        }
         assert_eq!(next(&server).await.jid, Jid::new(&jid).unwrap());
     }
     server.end().await;
+    serving.await.unwrap();
+}
+
+/// Takes a job and closes, as a command does whose user goes on to work on the job.
+async fn pop_and_close<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>) {
+    peer.send(&native_pop()).await;
+    peer.bytes().await;
+}
+
+/// The same after a wait.
+async fn wait_and_close<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>, server: &Server, jid: &str) {
+    peer.ask(&["HELLO", "3"]).await;
+    peer.ask(&["SUBSCRIBE", "gt:to:p"]).await;
+    peer.send(&parked_pop()).await;
+    peer.bytes().await;
+    put(server, jid, b"1".to_vec()).await;
+    tokio::time::timeout(Duration::from_secs(20), peer.push()).await.expect("the job comes");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_after_it_has_read_its_job_keeps_the_job() {
+    let (mut server, directory) = (Server::start().await, Scratch::new("kept-jobs"));
+    let socket = directory.path().join("socket");
+    let serving = server.serve_unix(&socket);
+    let local = async || Peer::over(UnixStream::connect(&socket).await.unwrap());
+    put(&server, "popped", b"1".to_vec()).await;
+    pop_and_close(server.peer().await).await;
+    wait_and_close(server.peer().await, &server, "waited-for").await;
+    put(&server, "popped-locally", b"1".to_vec()).await;
+    pop_and_close(local().await).await;
+    wait_and_close(local().await, &server, "waited-for-locally").await;
+    // When the server has stopped, all connections have ended.
+    server.stop.cancel();
+    serving.await.unwrap();
+    server.task.take().unwrap().await.unwrap();
+    for jid in ["popped", "waited-for", "popped-locally", "waited-for-locally"] {
+        let job = job(&server, jid).await;
+        assert_eq!(job.state.name(), StateName::Running, "{jid}: {:?}", job.history);
+    }
 }
 
 /// A client as our driver has one.
