@@ -1,16 +1,20 @@
 //! Jobs popped for a client that is gone go back to the front of their queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain_core::wire::{ParkedPop, Request};
 use geartrain_core::{
-    Backend, Call, Complete, Count, Get, Jid, Job, Klass, Pop, Popped, Put, QueueName, Reply, Seconds,
-    StateName, WorkerName,
+    Answer, Backend, BackendError, Call, Complete, Count, Get, Jid, Job, Klass, Pending, Pop, PopReply,
+    Popped, Put, QueueName, Reply, Seconds, StateName, Subscription, SystemClock, WorkerName,
 };
+use geartrain_resp::{Front, Options};
+use geartrain_store::StoreBackend;
 use geartrain_testkit::peers::Scratch;
 use geartrain_testkit::scaled;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
+use tokio::net::{TcpListener, UnixStream};
+use tokio_util::sync::CancellationToken;
 
 use crate::common::{self, Peer, Server};
 
@@ -212,4 +216,66 @@ async fn a_half_closed_client_gets_its_job() {
     assert!(peer.next().await.is_none());
     assert_eq!(job(&server, "a").await.state.name(), StateName::Running);
     server.end().await;
+}
+
+/// A backend that does not tell whether there is something to pop, or fails to.
+struct WithoutReadiness {
+    backend: StoreBackend,
+    fails: bool,
+}
+
+impl Backend for WithoutReadiness {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.backend.execute(batch)
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.backend.pop_or_wait(pop, wait)
+    }
+
+    fn ready_or_wait(&self, _: Vec<QueueName>, _: Seconds) -> Pending<'_, bool> {
+        if self.fails {
+            let error = BackendError::Broken { backend: "faulty", source: "no answer".into() };
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        Box::pin(std::future::pending())
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
+        self.backend.subscribe()
+    }
+}
+
+/// A client parks a pop and a wait for readiness in one request. The pop finds a job, but there is no reply,
+/// because the answer to the other does not come.
+#[tokio::test]
+async fn a_pop_beside_a_wait_for_readiness_that_is_not_answered_returns_its_job() {
+    for fails in [true, false] {
+        let clock = Arc::new(SystemClock);
+        let backend = StoreBackend::in_memory(clock.clone()).unwrap();
+        let backend = Arc::new(WithoutReadiness { backend, fails });
+        execute_on(&*backend, a_put("a", b"1".to_vec())).await;
+        let options = Options { drain_timeout: Duration::ZERO, ..Options::default() };
+        let front = Front::new(backend.clone(), clock, options);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (port, stop) = (listener.local_addr().unwrap().port(), CancellationToken::new());
+        let stopped = stop.clone();
+        let serving = tokio::spawn(async move { front.serve_tcp(listener, stopped).await });
+        let mut peer = Peer::connect(port).await;
+        peer.ask(&["HELLO", "3"]).await;
+        let ready = Pop { count: Count::new(0).unwrap(), ..pop("gone") };
+        let wait = |number, pop| ParkedPop { number, pop, wait: Seconds::from(1_000) };
+        let waits = vec![wait(1, pop("gone")), wait(2, ready)];
+        peer.send(&native(&Request::Park { process: "p".into(), now: None, waits, tick: false })).await;
+        if fails {
+            assert!(peer.read().await.text().contains("no answer"));
+        } else {
+            while job_on(&*backend, "a").await.state.name() != StateName::Running {
+                tokio::task::yield_now().await;
+            }
+        }
+        stop.cancel();
+        serving.await.unwrap();
+        assert_eq!(job_on(&*backend, "a").await.state.name(), StateName::Waiting, "fails: {fails}");
+    }
 }
