@@ -170,7 +170,8 @@ fn bad(what: &'static str, file: &Path, why: impl Display) -> TlsError {
 ///
 /// A write is complete when its ciphertext is handed to the kernel, as on a plain socket: rustls would buffer
 /// it and leave the sending to a later write or flush. So a write that returned `Pending` must be repeated with
-/// the same bytes, possibly with more behind them.
+/// the same bytes, possibly with more behind them. An empty write fails if the client has reset the connection,
+/// as on a plain socket.
 #[derive(Debug)]
 pub struct TlsStream {
     stream: tokio_rustls::server::TlsStream<TcpStream>,
@@ -191,6 +192,9 @@ impl AsyncRead for TlsStream {
 impl AsyncWrite for TlsStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if bytes.is_empty() && this.unreported == 0 {
+            return Pin::new(this.stream.get_mut().0).poll_write(context, bytes);
+        }
         if this.unreported == 0 {
             this.unreported = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
         }

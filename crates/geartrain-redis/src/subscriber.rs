@@ -212,6 +212,10 @@ impl SubscriberTask {
                 self.handle(command).await;
             }
             self.take_pushes().await;
+            // Here as well: if commands come without a pause, none of the other branches is ever reached.
+            if let Some(Ok(pinged)) = self.ping.try_join_next() {
+                self.pinged(pinged).await;
+            }
             while self.background.try_join_next().is_some() {}
             self.expire();
             self.send_parked_pops().await;

@@ -1,9 +1,10 @@
 //! Subscriptions through the driver.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
-use geartrain_core::{Backend, Event, Jid, Klass, Put, QueueName, Subscription};
+use geartrain_core::{Backend, Event, Jid, Klass, Pop, Put, QueueName, Seconds, Subscription, WorkerName};
 use geartrain_redis::RedisBackend;
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::peers::{RedisServer, until};
@@ -107,6 +108,35 @@ fn concurrent_flushes_each_cover_their_own_call() {
         assert!(arrived.contains(&jid), "{jid}");
     }
     callers.into_iter().for_each(|caller| caller.join().unwrap());
+}
+
+/// Pops are parked without a pause meanwhile, so that the subscriber task always has something to do.
+#[test]
+fn a_flush_is_not_held_up_by_parked_pops() {
+    /// Ends the threads, also if the test fails.
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let url = support::shared_redis_url().parse().unwrap();
+    let backend = block_on(RedisBackend::connect(url)).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&ended);
+        for number in 0..8 {
+            let worker = WorkerName::new(format!("w{number}")).unwrap();
+            let pop = Pop::new(QueueName::new("idle").unwrap(), worker);
+            let (backend, ended) = (&backend, &ended);
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    block_on(backend.pop_or_wait(pop.clone(), Seconds::ZERO)).unwrap();
+                }
+            });
+        }
+        assert_flushed(&backend, "busy");
+    });
 }
 
 #[test]

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +15,11 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use geartrain_core::wire::Request as WireRequest;
-use geartrain_core::{Answer, BackendError, Call, Command, QueueName, Release};
+use geartrain_core::{Answer, Backend, BackendError, Call, Command, QueueName, Release};
 use geartrain_front::{
     CoarseInstant, Evicted, LargeReply, Produced, RepeatedWarning, TimedBatch, warn_if_slow, warn_of_http,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::backup::ConnectionBackup;
@@ -30,6 +29,7 @@ use crate::keys::{self, KeyRead};
 use crate::native::{self, EncodedReply, NativeReply, ParkedPops};
 use crate::qless;
 use crate::redis_commands;
+use crate::reset::Writer;
 use crate::session::Session;
 
 /// How many batches of one connection may be in flight.
@@ -54,8 +54,7 @@ const RESET_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_mi
 static BROKEN: RepeatedWarning = RepeatedWarning::new();
 static EVICTED: RepeatedWarning = RepeatedWarning::new();
 
-type BatchFuture = Pin<Box<dyn Future<Output = BatchResult> + Send>>;
-type BatchResult = Result<Answers, BackendError>;
+type Pending<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
 /// The answers to a batch, and to its readiness checks.
 type Answers = (Vec<Answer>, Vec<native::Readiness>);
@@ -103,23 +102,66 @@ impl Ready {
 
 struct Batch {
     slots: Vec<Slot>,
-    future: BatchFuture,
-    result: Option<BatchResult>,
+    stage: Stage,
+    /// Of the calls, once they are answered. They are kept here and not in a future, because a connection that
+    /// ends releases their jobs.
+    answers: Vec<Answer>,
     /// Carries a large payload, so that the backend may execute later batches first.
     is_large: bool,
     timed: TimedBatch,
 }
 
+/// What a batch waits for.
+enum Stage {
+    Calls(Pending<Vec<Answer>>),
+    /// Behind the calls: something is ready if the batch's own pops leave it.
+    Readiness(Pending<Vec<native::Readiness>>),
+    Done(Result<Vec<native::Readiness>, BackendError>),
+}
+
 impl Batch {
     /// The first poll sends the calls, so batches are first polled in the order of their requests.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.result.is_none()
-            && let Poll::Ready(result) = self.future.as_mut().poll(context)
-        {
-            self.result = Some(result);
+    fn poll(&mut self, backend: &Arc<dyn Backend>, context: &mut Context<'_>) -> Poll<()> {
+        if let Stage::Calls(calls) = &mut self.stage {
+            let answered = std::task::ready!(calls.as_mut().poll(context));
+            self.stage = match answered {
+                Ok(answers) => {
+                    self.answers = answers;
+                    self.check_readiness(backend)
+                }
+                Err(error) => Stage::Done(Err(error)),
+            };
+            self.note_answered();
+        }
+        if let Stage::Readiness(readiness) = &mut self.stage {
+            self.stage = Stage::Done(std::task::ready!(readiness.as_mut().poll(context)));
+            self.note_answered();
+        }
+        Poll::Ready(())
+    }
+
+    fn check_readiness(&self, backend: &Arc<dyn Backend>) -> Stage {
+        let checks: Vec<_> = self.slots.iter().flat_map(Slot::readiness_checks).collect();
+        if checks.is_empty() {
+            return Stage::Done(Ok(Vec::new()));
+        }
+        let backend = backend.clone();
+        Stage::Readiness(Box::pin(async move { native::check_readiness(checks, &*backend).await }))
+    }
+
+    fn note_answered(&mut self) {
+        if matches!(self.stage, Stage::Done(_)) {
             self.timed.answered();
         }
-        if self.result.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The answers, or the error and the jobs of the calls that were answered before it.
+    fn finish(self) -> Result<Answers, (BackendError, Vec<Release>)> {
+        match self.stage {
+            Stage::Done(Ok(readiness)) => Ok((self.answers, readiness)),
+            Stage::Done(Err(error)) => Err((error, Release::of_answers(&self.answers))),
+            Stage::Calls(_) | Stage::Readiness(_) => unreachable!("only a batch that is done is finished"),
+        }
     }
 }
 
@@ -161,10 +203,8 @@ pub(crate) struct Connection<R, W> {
     last_sent_jobs: Option<(Instant, Vec<Release>)>,
     /// The client has closed the connection, or at least its half of it.
     closed: bool,
-    /// The connection was reset.
+    /// A read or a write has failed because of a reset.
     reset: bool,
-    /// Whether an empty write fails after a reset, and only then.
-    write_shows_reset: bool,
     /// Nothing more is read: the client has closed or sent a protocol error, or the server stops.
     ended: bool,
 }
@@ -186,7 +226,7 @@ enum Wakeup {
 impl<R, W> Connection<R, W>
 where
     R: AsyncRead + Unpin + Send,
-    W: AsyncWrite + Unpin + Send,
+    W: Writer,
 {
     pub(crate) fn new(
         reader: R,
@@ -194,7 +234,6 @@ where
         session: Session,
         shared: Arc<Shared>,
         stop: CancellationToken,
-        write_shows_reset: bool,
     ) -> Connection<R, W> {
         Connection {
             reader,
@@ -219,7 +258,6 @@ where
             last_sent_jobs: None,
             closed: false,
             reset: false,
-            write_shows_reset,
             ended: false,
         }
     }
@@ -246,11 +284,7 @@ where
         }
         jobs.extend(self.unsent_jobs.drain(..).flat_map(|(_, jobs)| jobs));
         jobs.extend(self.ready.drain(..).flat_map(|mut ready| ready.jobs()));
-        for batch in self.batches.drain(..) {
-            if let Some(Ok((answers, _))) = batch.result {
-                jobs.extend(Release::of_answers(&answers));
-            }
-        }
+        jobs.extend(self.batches.drain(..).flat_map(|batch| Release::of_answers(&batch.answers)));
         jobs
     }
 
@@ -258,16 +292,16 @@ where
     /// of the last reply. If that arrived before the client closed, the connection was reset at once; if it
     /// arrived later, the reset takes a round trip.
     async fn was_reset(&mut self) -> bool {
-        if self.reset || !self.closed || !self.write_shows_reset {
+        if !self.closed {
             return self.reset;
         }
         for pause in RESET_PAUSES {
-            if self.writer.write(&[]).await.is_err() {
+            if self.reset || self.writer.is_reset().await {
                 return true;
             }
             tokio::time::sleep(pause).await;
         }
-        self.writer.write(&[]).await.is_err()
+        self.writer.is_reset().await
     }
 
     async fn run(&mut self) {
@@ -292,6 +326,7 @@ where
             let Connection {
                 reader,
                 writer,
+                shared,
                 incoming,
                 batches,
                 out,
@@ -312,7 +347,9 @@ where
                 evicted = evicted => Wakeup::Evicted(evicted),
                 () = stop.cancelled(), if !stopping => Wakeup::Stop,
                 () = &mut drain, if stopping => Wakeup::DrainTimeout,
-                () = first_batch_done(batches), if may_complete && !batches.is_empty() => Wakeup::BatchDone,
+                () = first_batch_done(batches, &shared.backend), if may_complete && !batches.is_empty() => {
+                    Wakeup::BatchDone
+                }
                 unparked = parked.next(), if may_push && !parked.is_empty() => Wakeup::Unparked(unparked),
                 push = outbox.next(), if takes_messages => Wakeup::Message(push),
                 produced = produced(large), if has_space && large.is_some() => Wakeup::Produced(produced),
@@ -346,7 +383,12 @@ where
                 }
                 Wakeup::Written(Ok(bytes)) if bytes > 0 => self.wrote(bytes),
                 // A client that cannot be written to has gone.
-                Wakeup::Written(_) | Wakeup::DrainTimeout => return,
+                Wakeup::Written(written) => {
+                    self.closed = true;
+                    self.reset |= written.is_err_and(|error| is_reset(&error));
+                    return;
+                }
+                Wakeup::DrainTimeout => return,
                 Wakeup::Read(read) => self.note_read(read),
                 Wakeup::Message(push) => push.write(&mut self.out),
                 Wakeup::Unparked(unparked) => {
@@ -361,7 +403,7 @@ where
                     if let Some((push, jobs)) = self.parked.finish(unparked, &*self.shared.backend).await {
                         self.session.write_messages(&mut self.out);
                         push.write(&mut self.out);
-                        self.unsent_jobs.push_back((self.out.bytes.end(), jobs));
+                        self.note_unsent(self.out.bytes.end(), jobs);
                     }
                 }
                 Wakeup::Stop => {
@@ -625,20 +667,14 @@ where
         let is_large = calls.iter().any(|call| call.command.is_large());
         let timed = TimedBatch::begin(calls.first().map(|call| call.command.name()), calls.len());
         let backend = self.shared.backend.clone();
-        let readiness_checks: Vec<_> = slots.iter().flat_map(Slot::readiness_checks).collect();
-        let future: BatchFuture = Box::pin(async move {
-            let answers = if calls.is_empty() { Vec::new() } else { backend.execute(calls).await? };
-            let readiness = if readiness_checks.is_empty() {
-                Vec::new()
-            } else {
-                native::check_readiness(readiness_checks, &*backend).await?
-            };
-            Ok((answers, readiness))
-        });
-        let mut batch = Batch { slots, future, result: None, is_large, timed };
+        let answering: Pending<Vec<Answer>> = match calls.is_empty() {
+            true => Box::pin(std::future::ready(Ok(Vec::new()))),
+            false => Box::pin(async move { backend.execute(calls).await }),
+        };
+        let mut batch = Batch { slots, stage: Stage::Calls(answering), answers: Vec::new(), is_large, timed };
         poll_fn(|context| {
             // Ready or not does not matter here.
-            let _ = batch.poll(context);
+            let _ = batch.poll(&self.shared.backend, context);
             Poll::Ready(())
         })
         .await;
@@ -647,14 +683,15 @@ where
 
     /// Takes the answers of the first batch, once the messages that it caused are in the outboxes.
     async fn complete_batch(&mut self) {
-        let Some(batch) = self.batches.pop_front() else { return };
+        let Some(mut batch) = self.batches.pop_front() else { return };
         batch.timed.warn_if_slow(self.shared.options.slow_after, || self.client());
         self.shared.channels.flush().await;
-        match batch.result.unwrap_or_else(|| Ok(Answers::default())) {
+        let slots = std::mem::take(&mut batch.slots);
+        match batch.finish() {
             Ok((answers, readiness)) => {
                 let (mut answers, mut readiness) = (answers.into_iter(), readiness.into_iter());
                 let (backend, parked) = (&self.shared.backend, &mut self.parked);
-                self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
+                self.ready.extend(slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
                     Slot::Qless(pending) => match answers.next() {
                         Some(answer) => Ready::Qless(pending, answer),
@@ -670,9 +707,10 @@ where
                 }));
                 self.parked.send().await;
             }
-            Err(error) => {
+            Err((error, jobs)) => {
+                native::release(jobs, &*self.shared.backend).await;
                 let text = backend_error(&error);
-                self.ready.extend(batch.slots.into_iter().map(|slot| match slot {
+                self.ready.extend(slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
                     Slot::Qless(_) | Slot::Key(_) | Slot::Native(_) => Ready::Error(text.clone()),
                 }));
@@ -705,10 +743,8 @@ where
                     self.large = Some((LargeReply::new(large), usize::MAX));
                 }
             }
-            if !jobs.is_empty() {
-                let end = if self.large.is_some() { u64::MAX } else { self.out.bytes.end() };
-                self.unsent_jobs.push_back((end, jobs));
-            }
+            let end = if self.large.is_some() { u64::MAX } else { self.out.bytes.end() };
+            self.note_unsent(end, jobs);
             if self.large.is_none() {
                 self.wrote_reply();
             }
@@ -742,6 +778,13 @@ where
         self.wrote_reply();
     }
 
+    /// Tracks the jobs of a reply that ends at this output offset.
+    fn note_unsent(&mut self, end: u64, jobs: Vec<Release>) {
+        if !jobs.is_empty() {
+            self.unsent_jobs.push_back((end, jobs));
+        }
+    }
+
     fn wrote(&mut self, bytes: usize) {
         self.out.bytes.advance(bytes);
         self.last_sent_jobs = None;
@@ -755,11 +798,12 @@ where
 
     fn note_read(&mut self, read: std::io::Result<usize>) {
         match read {
-            Ok(bytes) if bytes > 0 => return self.adapt_read_size(bytes),
-            Ok(_) => {}
-            Err(error) => self.reset = error.kind() == ErrorKind::ConnectionReset,
+            Ok(bytes) if bytes > 0 => self.adapt_read_size(bytes),
+            ended => {
+                (self.closed, self.ended) = (true, true);
+                self.reset |= ended.is_err_and(|error| is_reset(&error));
+            }
         }
-        (self.closed, self.ended) = (true, true);
     }
 
     /// Doubles or halves the size of reads.
@@ -772,13 +816,18 @@ where
     }
 }
 
+/// Whether a client left something unread when it closed the connection.
+fn is_reset(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ConnectionReset
+}
+
 /// Returns when the first batch is done. The others are polled as well, because they may hold something that
 /// the first one waits for, for example the turn to connect.
-async fn first_batch_done(batches: &mut VecDeque<Batch>) {
+async fn first_batch_done(batches: &mut VecDeque<Batch>, backend: &Arc<dyn Backend>) {
     poll_fn(|context| {
         let mut is_first_ready = None;
         for batch in batches.iter_mut() {
-            let is_ready = batch.poll(context).is_ready();
+            let is_ready = batch.poll(backend, context).is_ready();
             is_first_ready.get_or_insert(is_ready);
         }
         if is_first_ready == Some(true) { Poll::Ready(()) } else { Poll::Pending }

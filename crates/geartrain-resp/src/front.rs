@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channels::Channels;
 use crate::connection::Connection;
+use crate::reset::Writer;
 use crate::scripts::Scripts;
 use crate::session::Session;
 
@@ -195,13 +196,10 @@ trait Listener: Send + Sync {
 /// An accepted connection.
 trait Stream: Send + Sized + 'static {
     type Reader: AsyncRead + Unpin + Send + 'static;
-    type Writer: AsyncWrite + Unpin + Send + 'static;
+    type Writer: Writer + 'static;
 
     /// Whether the client has to complete a handshake before its first request.
     const HAS_HANDSHAKE: bool = false;
-
-    /// Whether an empty write fails after the client has reset the connection, and only then.
-    const WRITE_SHOWS_RESET: bool = false;
 
     /// Performs the handshake, if there is one, and returns the two halves; none if it failed.
     fn open(
@@ -232,8 +230,6 @@ impl Listener for TcpListener {
 impl Stream for TcpStream {
     type Reader = tcp::OwnedReadHalf;
     type Writer = tcp::OwnedWriteHalf;
-
-    const WRITE_SHOWS_RESET: bool = true;
 
     async fn open(
         self,
@@ -331,7 +327,112 @@ async fn serve_peer<S: Stream>(
     tracing::debug!("RESP connection {number} from {address} is open");
     shared.peers().insert(number, (from.address, String::new()));
     let session = Session::new(number, from.ip, admitted, shared.clone());
-    Connection::new(reader, writer, session, shared, stop, S::WRITE_SHOWS_RESET).serve().await;
+    Connection::new(reader, writer, session, shared, stop).serve().await;
     let seconds = opened.elapsed().as_secs_f64();
     tracing::debug!("RESP connection {number} from {address} is closed after {seconds:.1} s");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use geartrain_core::wire::Request;
+    use geartrain_core::{
+        Call, Get, Jid, Klass, Pop, Put, QueueName, Reply, StateName, SystemClock, WorkerName,
+    };
+    use geartrain_store::StoreBackend;
+    use tokio::io::DuplexStream;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A connection on which the first write succeeds and the second fails: the client has reset it.
+    struct Resets {
+        reader: DuplexStream,
+        writer: ResetWriter,
+    }
+
+    /// Reports each write.
+    struct ResetWriter {
+        written: mpsc::UnboundedSender<()>,
+        has_written: bool,
+    }
+
+    impl Stream for Resets {
+        type Reader = DuplexStream;
+        type Writer = ResetWriter;
+
+        async fn open(
+            self,
+            _: &Origin,
+            _: &Admitted,
+            _: &CancellationToken,
+        ) -> Option<(DuplexStream, ResetWriter)> {
+            Some((self.reader, self.writer))
+        }
+
+        fn refuse(self, _: &str) {}
+    }
+
+    impl Writer for ResetWriter {
+        async fn is_reset(&mut self) -> bool {
+            true
+        }
+    }
+
+    impl AsyncWrite for ResetWriter {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            if std::mem::replace(&mut self.has_written, true) {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            self.written.send(()).expect("the test waits for it");
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_write_releases_the_jobs_of_the_reply_before_it() {
+        let clock = Arc::new(SystemClock);
+        let backend = Arc::new(StoreBackend::in_memory(clock.clone()).unwrap());
+        let queue = QueueName::new("q").unwrap();
+        let jids = ["a", "b"].map(|jid| Jid::new(jid).unwrap());
+        let put = |jid: &Jid| Put::new(queue.clone(), jid.clone(), Klass::new("k").unwrap(), "{}").into();
+        backend.execute(jids.iter().map(put).collect()).await.unwrap();
+        let front = Front::new(backend.clone(), clock, Options::default());
+        let (mut client, reader) = tokio::io::duplex(4096);
+        let (written, mut writes) = mpsc::unbounded_channel();
+        let admitted = front.shared.admit(false).unwrap();
+        let from = Origin { address: "test".to_owned(), ip: None };
+        let stream = Resets { reader, writer: ResetWriter { written, has_written: false } };
+        let serving =
+            tokio::spawn(serve_peer(front.shared.clone(), stream, from, admitted, CancellationToken::new()));
+        let pop = Call::from(Pop::new(queue, WorkerName::new("gone").unwrap()));
+        let pop = Request::Batch(vec![pop]).encode();
+        let head =
+            format!("*5\r\n$5\r\nFCALL\r\n$11\r\ngeartrain_a\r\n$1\r\n1\r\n$0\r\n\r\n${}\r\n", pop.len());
+        let pop = [head.as_bytes(), &pop, b"\r\n"].concat();
+        client.write_all(&pop).await.unwrap();
+        writes.recv().await.unwrap();
+        client.write_all(&pop).await.unwrap();
+        serving.await.unwrap();
+        for jid in jids {
+            match backend.execute(vec![Get { jid }.into()]).await.unwrap().remove(0).unwrap() {
+                Reply::Get(Some(job)) => assert_eq!(job.state.name(), StateName::Waiting, "{:?}", job.jid),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

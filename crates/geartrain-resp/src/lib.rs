@@ -16,6 +16,7 @@ mod native;
 mod outbox;
 mod qless;
 mod redis_commands;
+mod reset;
 mod result_streams;
 mod scripts;
 mod session;

@@ -1,13 +1,20 @@
 //! Jobs popped for a client that is gone go back to the front of their queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain_core::wire::{ParkedPop, Request};
 use geartrain_core::{
-    Backend, Call, Complete, Count, Get, Jid, Job, Klass, Pop, Popped, Put, QueueName, Reply, Seconds,
-    StateName, WorkerName,
+    Answer, Backend, BackendError, Call, Complete, Count, Get, Jid, Job, Klass, Pending, Pop, PopReply,
+    Popped, Put, QueueName, Reply, Seconds, StateName, Subscription, SystemClock, WorkerName,
 };
+use geartrain_resp::{Front, Options};
+use geartrain_store::StoreBackend;
+use geartrain_testkit::peers::Scratch;
 use geartrain_testkit::scaled;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixStream};
+use tokio_util::sync::CancellationToken;
 
 use crate::common::{self, Peer, Server, Value};
 
@@ -36,16 +43,27 @@ fn parked_pop() -> Vec<u8> {
 }
 
 async fn execute(server: &Server, call: impl Into<Call>) -> Reply {
-    server.backend.execute(vec![call.into()]).await.unwrap().remove(0).unwrap()
+    execute_on(&*server.backend, call).await
+}
+
+async fn execute_on(backend: &dyn Backend, call: impl Into<Call>) -> Reply {
+    backend.execute(vec![call.into()]).await.unwrap().remove(0).unwrap()
 }
 
 async fn put(server: &Server, jid: &str, payload: Vec<u8>) {
-    let put = Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), payload);
-    execute(server, put).await;
+    execute(server, a_put(jid, payload)).await;
+}
+
+fn a_put(jid: &str, payload: Vec<u8>) -> Put {
+    Put::new(queue(), Jid::new(jid).unwrap(), Klass::new("k").unwrap(), payload)
 }
 
 async fn job(server: &Server, jid: &str) -> Job {
-    match execute(server, Get { jid: Jid::new(jid).unwrap() }).await {
+    job_on(&*server.backend, jid).await
+}
+
+async fn job_on(backend: &dyn Backend, jid: &str) -> Job {
+    match execute_on(backend, Get { jid: Jid::new(jid).unwrap() }).await {
         Reply::Get(Some(job)) => *job,
         other => panic!("{other:?}"),
     }
@@ -92,19 +110,61 @@ async fn jobs_of_a_reply_that_cannot_be_written_go_back_in_order() {
 
 #[tokio::test]
 async fn a_client_that_closes_before_the_reply_to_its_pop_holds_no_job() {
-    let server = Server::start().await;
-    let sha = server.qless().await.sha.clone();
+    let (server, directory) = (Server::start().await, Scratch::new("gone-clients"));
+    let socket = directory.path().join("socket");
+    let serving = server.serve_unix(&socket);
+    let qless_pop = server.qless().await.call("pop 0 q gone 1");
     for round in 0..scaled(200, 5_000) {
-        let mut peer = server.peer().await;
-        peer.sha.clone_from(&sha);
-        let pop = if round % 2 == 0 { native_pop() } else { peer.call("pop 0 q gone 1") };
+        let pop = if round % 2 == 0 { native_pop() } else { qless_pop.clone() };
         let jid = format!("j{round}");
         put(&server, &jid, b"1".to_vec()).await;
-        peer.send(&pop).await;
-        drop(peer);
+        if round % 4 < 2 {
+            server.peer().await.send(&pop).await;
+        } else {
+            Peer::over(UnixStream::connect(&socket).await.unwrap()).send(&pop).await;
+        }
         assert_eq!(next(&server).await.jid, Jid::new(&jid).unwrap());
     }
     server.end().await;
+    serving.await.unwrap();
+}
+
+/// Takes a job and closes, as a command does whose user goes on to work on the job.
+async fn pop_and_close<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>) {
+    peer.send(&native_pop()).await;
+    peer.bytes().await;
+}
+
+/// The same after a wait.
+async fn wait_and_close<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>, server: &Server, jid: &str) {
+    peer.ask(&["HELLO", "3"]).await;
+    peer.ask(&["SUBSCRIBE", "gt:to:p"]).await;
+    peer.send(&parked_pop()).await;
+    peer.bytes().await;
+    put(server, jid, b"1".to_vec()).await;
+    tokio::time::timeout(Duration::from_secs(20), peer.push()).await.expect("the job comes");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_after_it_has_read_its_job_keeps_the_job() {
+    let (mut server, directory) = (Server::start().await, Scratch::new("kept-jobs"));
+    let socket = directory.path().join("socket");
+    let serving = server.serve_unix(&socket);
+    let local = async || Peer::over(UnixStream::connect(&socket).await.unwrap());
+    put(&server, "popped", b"1".to_vec()).await;
+    pop_and_close(server.peer().await).await;
+    wait_and_close(server.peer().await, &server, "waited-for").await;
+    put(&server, "popped-locally", b"1".to_vec()).await;
+    pop_and_close(local().await).await;
+    wait_and_close(local().await, &server, "waited-for-locally").await;
+    // When the server has stopped, all connections have ended.
+    server.stop.cancel();
+    serving.await.unwrap();
+    server.task.take().unwrap().await.unwrap();
+    for jid in ["popped", "waited-for", "popped-locally", "waited-for-locally"] {
+        let job = job(&server, jid).await;
+        assert_eq!(job.state.name(), StateName::Running, "{jid}: {:?}", job.history);
+    }
 }
 
 /// A client as our driver has one.
@@ -179,4 +239,66 @@ async fn a_client_that_received_its_job_keeps_it_when_the_connection_is_reset() 
         assert_eq!(job(&server, &jid).await.state.name(), StateName::Running);
     }
     server.end().await;
+}
+
+/// A backend that does not tell whether there is something to pop, or fails to.
+struct WithoutReadiness {
+    backend: StoreBackend,
+    fails: bool,
+}
+
+impl Backend for WithoutReadiness {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.backend.execute(batch)
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.backend.pop_or_wait(pop, wait)
+    }
+
+    fn ready_or_wait(&self, _: Vec<QueueName>, _: Seconds) -> Pending<'_, bool> {
+        if self.fails {
+            let error = BackendError::Broken { backend: "faulty", source: "no answer".into() };
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        Box::pin(std::future::pending())
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
+        self.backend.subscribe()
+    }
+}
+
+/// A client parks a pop and a wait for readiness in one request. The pop finds a job, but there is no reply,
+/// because the answer to the other does not come.
+#[tokio::test]
+async fn a_pop_beside_a_wait_for_readiness_that_is_not_answered_returns_its_job() {
+    for fails in [true, false] {
+        let clock = Arc::new(SystemClock);
+        let backend = StoreBackend::in_memory(clock.clone()).unwrap();
+        let backend = Arc::new(WithoutReadiness { backend, fails });
+        execute_on(&*backend, a_put("a", b"1".to_vec())).await;
+        let options = Options { drain_timeout: Duration::ZERO, ..Options::default() };
+        let front = Front::new(backend.clone(), clock, options);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (port, stop) = (listener.local_addr().unwrap().port(), CancellationToken::new());
+        let stopped = stop.clone();
+        let serving = tokio::spawn(async move { front.serve_tcp(listener, stopped).await });
+        let mut peer = Peer::connect(port).await;
+        peer.ask(&["HELLO", "3"]).await;
+        let ready = Pop { count: Count::new(0).unwrap(), ..pop("gone") };
+        let wait = |number, pop| ParkedPop { number, pop, wait: Seconds::from(1_000) };
+        let waits = vec![wait(1, pop("gone")), wait(2, ready)];
+        peer.send(&native(&Request::Park { process: "p".into(), now: None, waits, tick: false })).await;
+        if fails {
+            assert!(peer.read().await.text().contains("no answer"));
+        } else {
+            while job_on(&*backend, "a").await.state.name() != StateName::Running {
+                tokio::task::yield_now().await;
+            }
+        }
+        stop.cancel();
+        serving.await.unwrap();
+        assert_eq!(job_on(&*backend, "a").await.state.name(), StateName::Waiting, "fails: {fails}");
+    }
 }

@@ -1,7 +1,7 @@
 //! RESP with TLS: our own client, other clients, bad handshakes, and certificates that are replaced.
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain_server::{GearmanSettings, Server, Settings, TlsFiles};
 use geartrain_testkit::peers::Scratch;
@@ -94,6 +94,30 @@ async fn our_client_works_over_tls_and_checks_the_certificate() {
         }
         assert!(text.contains(why), "{url}: {text}");
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_before_it_has_read_its_job_holds_none() {
+    let pki = Pki::new();
+    let server = Server::start(&pki.settings()).await.unwrap();
+    let queue = geartrain::connect(&pki.url(&server)).await.unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for round in 0..20 {
+        let jid = queue.put("mail", "k", "{}").await.unwrap();
+        let mut stream = open(server.resp(), &pki.ca).await.unwrap();
+        // The first reply comes with messages of TLS. Until they are read, the client resets the connection
+        // when it closes, and from then on when the reply arrives.
+        assert!(round % 2 == 0 || ping(&mut stream).await);
+        let pop = format!("EVAL qless 0 pop {now} mail gone 1\r\n");
+        stream.write_all(pop.as_bytes()).await.unwrap();
+        drop(stream);
+        let job = queue.pop_wait("mail", "patient", Duration::from_secs(20)).await.unwrap();
+        let job = job.unwrap_or_else(|| panic!("round {round}: the job does not come back"));
+        assert_eq!((&job.jid, job.remaining), (&jid, i64::from(job.retries)));
+        queue.complete(&job).await.unwrap();
+    }
+    drop(queue);
     server.stop().await;
 }
 

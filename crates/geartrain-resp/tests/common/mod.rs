@@ -1,5 +1,6 @@
 //! A server, and a client that shows replies as they came.
 #![allow(dead_code, reason = "each test file uses its part")]
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
@@ -8,8 +9,8 @@ use geartrain_resp::{Front, Options};
 use geartrain_store::{StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -84,6 +85,7 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) backend: Arc<StoreBackend>,
+    front: Front,
     pub(crate) stop: CancellationToken,
     pub(crate) task: Option<JoinHandle<()>>,
 }
@@ -111,9 +113,16 @@ impl Server {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move { front.serve_tcp(listener, stopped).await });
-        Server { port, clock, backend, stop, task: Some(task) }
+        let (serving, stopped) = (front.clone(), stop.clone());
+        let task = tokio::spawn(async move { serving.serve_tcp(listener, stopped).await });
+        Server { port, clock, backend, front, stop, task: Some(task) }
+    }
+
+    /// Serves a socket file as well, until the server stops.
+    pub(crate) fn serve_unix(&self, path: &Path) -> JoinHandle<()> {
+        let (front, stop, listener) =
+            (self.front.clone(), self.stop.clone(), UnixListener::bind(path).unwrap());
+        tokio::spawn(async move { front.serve_unix(listener, stop).await })
     }
 
     pub(crate) async fn peer(&self) -> Peer {
@@ -134,8 +143,8 @@ impl Server {
 }
 
 /// A client connection.
-pub(crate) struct Peer {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Peer<S = TcpStream> {
+    pub(crate) stream: S,
     incoming: BytesMut,
     pub(crate) sha: String,
 }
@@ -154,6 +163,12 @@ impl Peer {
     pub(crate) async fn connect(port: u16) -> Peer {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Peer::over(stream)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
+    pub(crate) fn over(stream: S) -> Peer<S> {
         Peer { stream, incoming: BytesMut::new(), sha: String::new() }
     }
 
