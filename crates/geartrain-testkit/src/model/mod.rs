@@ -339,7 +339,10 @@ impl Model {
                 self.fits("payload", put.payload.bytes())?;
                 put.options.as_deref().map_or(Ok(()), put_options::validate)
             }
-            Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
+            Command::Pop(pop) => {
+                at_least_one("queues", pop.queues.len())?;
+                at_least_one("klasses", pop.klasses.as_ref().map_or(1, Vec::len))
+            }
             Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
             Command::Complete(complete) => {
                 if let Some(next) = &complete.next {
