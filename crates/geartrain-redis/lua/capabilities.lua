@@ -88,6 +88,7 @@ local function in_queue(queue)
   end
   return all
 end
+capabilities.in_queue = in_queue
 
 -- Whether a worker has announced a capability in a queue.
 function capabilities.has_announced(queue, worker)
