@@ -18,6 +18,8 @@ local function is_known(worker)
   return zset.score(key.workers, worker) ~= nil
 end
 
+capabilities.is_known = is_known
+
 local function ability_id(queue, klass)
   return queue .. '\0' .. (klass or '')
 end

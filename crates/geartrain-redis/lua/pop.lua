@@ -371,7 +371,7 @@ function pop.pop(asked)
   local popped = {}
   local all_paused = true
   for _, queue in ipairs(queues) do
-    capabilities.record_pop(queue)
+    klasses.record_pop(queue, asked)
     all_paused = all_paused and is_paused(queue)
   end
   if all_paused then return popped, turn end

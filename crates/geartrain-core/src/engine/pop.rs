@@ -6,8 +6,8 @@ use super::{
     check_queues,
 };
 use crate::{
-    Event, FailedBy, Group, Job, JobEnding, Klass, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority,
-    QueueName, Refusal, Seconds, Timestamp,
+    Event, FailedBy, Group, Job, JobEnding, Klass, Milestone, Peek, Pop, PopOrder, PopReply, Popped,
+    Priority, QueueName, Refusal, Seconds, Timestamp,
 };
 
 /// Resolution of the time of a queue's last poll.
@@ -51,7 +51,7 @@ impl Engine {
         let turn = pop.order.turn(queues.len());
         let mut reply = PopReply { jobs: Vec::new(), turn };
         for &queue in queues {
-            self.note_polled(queue, now, fx);
+            self.note_poll(queue, pop, now, fx);
         }
         if queues.iter().all(|queue| self.state.queue(*queue).paused) {
             return Ok(reply);
@@ -98,7 +98,22 @@ impl Engine {
         Ok(reply)
     }
 
-    pub(super) fn note_polled(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
+    /// Notes that a pop asks a queue for jobs. What a worker announced needs no note.
+    pub(super) fn note_poll(&mut self, queue: NameId, pop: &Pop, now: Timestamp, fx: &mut Effects) {
+        if let Some(klasses) = &pop.klasses {
+            return self.state.note_asked(queue, klasses, now, POLLED_SECONDS);
+        }
+        let is_restricted = self.state.has_capabilities()
+            && self
+                .state
+                .find_worker(pop.worker.as_str())
+                .is_some_and(|worker| self.state.announced_klasses(worker, queue).is_some());
+        if !is_restricted {
+            self.note_polled(queue, now, fx);
+        }
+    }
+
+    fn note_polled(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
         if self
             .state
             .queue(queue)

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use geartrain_core::{
     Backoff, Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding, JobResult,
-    Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout,
-    Timestamp, Token, WorkerName,
+    Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds,
+    Timeout, Timestamp, Token, WorkerName,
 };
 
 use super::{Ending, Entry, Front, Model, Position, not_running};
@@ -20,7 +20,13 @@ impl Model {
         if !pop.queues.iter().all(|queue| self.paused.contains(queue)) {
             self.workers.insert(pop.worker.clone(), now);
         }
-        pop.queues.iter().for_each(|queue| self.note_asked(now, queue));
+        for queue in &pop.queues {
+            match (&pop.klasses, self.klasses_for(pop, queue)) {
+                (Some(named), _) => named.iter().for_each(|klass| self.note_asked_for(now, queue, klass)),
+                (None, Some(_)) => {}
+                (None, None) => self.note_asked(now, queue),
+            }
+        }
         match pop.order {
             PopOrder::Strict => self.pop_strictly(now, pop),
             PopOrder::RoundRobin { turn } => self.pop_in_turn(now, pop, turn % pop.queues.len()),

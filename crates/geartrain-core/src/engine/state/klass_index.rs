@@ -4,13 +4,16 @@
 //! a snapshot. It is built a part at a time, in the order of the index that it divides: entries up to the last
 //! one built are kept up to date, and those behind it are added when the building reaches them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DueKey, NONE, OrderStatTree, Queue, ReadyKey, RowId, State};
-use crate::Timestamp;
+use crate::{Klass, Timestamp, WORKER_SILENCE_MAX};
 
 /// How many entries of each index one pop adds, besides those that it needs.
 const BUILT_AT_ONCE: usize = 256;
+
+/// With more klasses than this, those that no live worker names are forgotten.
+const ASKED_MAX: usize = 1_024;
 
 /// The indexes of one queue by klass.
 #[derive(Debug, Default)]
@@ -19,12 +22,14 @@ pub(crate) struct KlassIndex {
     locks: ByKlass<DueKey>,
     scheduled: ByKlass<DueKey>,
     recurring: ByKlass<DueKey>,
+    /// When a pop last named each klass, roughly.
+    asked: BTreeMap<Klass, Timestamp>,
 }
 
 impl KlassIndex {
     /// Approximate memory of the capacity at both ends of its trees.
     pub(super) fn bytes(&self) -> usize {
-        let KlassIndex { work, locks, scheduled, recurring } = self;
+        let KlassIndex { work, locks, scheduled, recurring, asked: _ } = self;
         work.bytes() + locks.bytes() + scheduled.bytes() + recurring.bytes()
     }
 }
@@ -108,9 +113,9 @@ impl<E: Ord + Copy> ByKlass<E> {
     fn check(&self, whole: &OrderStatTree<E>, klass_of: impl Fn(E) -> u32) -> bool {
         let all = whole.slice(0..whole.len()).into_iter().filter(|entry| self.covers(*entry));
         let mut count = 0;
-        let is_indexed = all.inspect(|_| count += 1).all(|entry| {
-            self.entries.get(&klass_of(entry)).is_some_and(|entries| entries.contains(entry))
-        });
+        let is_indexed = all
+            .inspect(|_| count += 1)
+            .all(|entry| self.entries.get(&klass_of(entry)).is_some_and(|entries| entries.contains(entry)));
         is_indexed && count == self.entries.values().map(OrderStatTree::len).sum::<usize>()
     }
 
@@ -149,6 +154,26 @@ impl ByKlass<DueKey> {
 }
 
 impl Queue {
+    /// When a pop last named a klass.
+    pub(crate) fn last_asked(&self, klass: &Klass) -> Option<Timestamp> {
+        self.by_klass.as_ref()?.asked.get(klass).copied()
+    }
+
+    /// Notes that a pop names klasses.
+    pub(crate) fn note_asked(&mut self, klasses: &[Klass], now: Timestamp, resolution: f64) {
+        let asked = &mut self.by_klass.get_or_insert_default().asked;
+        for klass in klasses {
+            match asked.get_mut(klass) {
+                Some(at) if (now - *at).get().abs() < resolution => {}
+                Some(at) => *at = now,
+                None => drop(asked.insert(klass.clone(), now)),
+            }
+        }
+        if asked.len() > ASKED_MAX {
+            asked.retain(|_, at| now - *at <= WORKER_SILENCE_MAX);
+        }
+    }
+
     pub(super) fn insert_work(&mut self, klass: u32, entry: ReadyKey) {
         self.work.insert(entry);
         if let Some(index) = &mut self.by_klass {
@@ -220,6 +245,27 @@ impl State {
         (!klasses.is_empty()).then_some(klasses)
     }
 
+    /// Notes that a pop of a queue names klasses. That is no change of the state, so there is no delta.
+    pub(crate) fn note_asked(&mut self, queue: u32, klasses: &[Klass], now: Timestamp, resolution: f64) {
+        self.queues[queue].note_asked(klasses, now, resolution);
+    }
+
+    /// The first klasses of a queue, by name, that workers announced, or that pops named since then.
+    pub(crate) fn asked_klasses(&self, queue: u32, since: Timestamp, max: usize) -> Vec<Klass> {
+        let announced = self.capable_workers.range((queue, 0)..(queue, NONE));
+        let announced = announced.map(|((_, klass), _)| self.klass(*klass));
+        let index = self.queues[queue].by_klass.as_ref();
+        let named = index.into_iter().flat_map(|index| &index.asked);
+        let named = named.filter(|(_, at)| **at >= since).map(|(klass, _)| klass.clone());
+        let all: BTreeSet<Klass> = announced.chain(named).collect();
+        all.into_iter().take(max).collect()
+    }
+
+    /// Whether any worker has announced a capability.
+    pub(crate) fn has_capabilities(&self) -> bool {
+        !self.capable_workers.is_empty()
+    }
+
     /// The next ready job of these klasses.
     pub(crate) fn first_ready_of(&mut self, queue: u32, klasses: &[u32]) -> Option<RowId> {
         let Queue { by_klass, work, .. } = &mut self.queues[queue];
@@ -229,7 +275,13 @@ impl State {
     }
 
     /// The jobs of these klasses whose locks have expired, the oldest expiry first.
-    pub(crate) fn expired_of(&mut self, queue: u32, klasses: &[u32], now: Timestamp, max: usize) -> Vec<RowId> {
+    pub(crate) fn expired_of(
+        &mut self,
+        queue: u32,
+        klasses: &[u32],
+        now: Timestamp,
+        max: usize,
+    ) -> Vec<RowId> {
         let Queue { by_klass, locks, .. } = &mut self.queues[queue];
         let index = &mut by_klass.get_or_insert_default().locks;
         index.due(klasses, now, max, locks, |entry| self.rows[entry.row].klass)
@@ -243,7 +295,13 @@ impl State {
     }
 
     /// The recurring jobs of these klasses that are due, the longest due first.
-    pub(crate) fn recurring_of(&mut self, queue: u32, klasses: &[u32], now: Timestamp, max: usize) -> Vec<u32> {
+    pub(crate) fn recurring_of(
+        &mut self,
+        queue: u32,
+        klasses: &[u32],
+        now: Timestamp,
+        max: usize,
+    ) -> Vec<u32> {
         let Queue { by_klass, recurring, .. } = &mut self.queues[queue];
         let index = &mut by_klass.get_or_insert_default().recurring;
         index.due(klasses, now, max, recurring, |entry| self.templates[&entry.row].klass)

@@ -145,13 +145,9 @@ impl State {
         let row = &self.rows[at];
         let was_there = match row.state {
             RowState::Free => true,
-            RowState::Scheduled => {
-                self.queues[row.queue].remove_scheduled(row.klass, DueKey::of(at, row))
-            }
+            RowState::Scheduled => self.queues[row.queue].remove_scheduled(row.klass, DueKey::of(at, row)),
             RowState::Depends => self.queues[row.queue].depends.remove(DueKey::of(at, row)),
-            RowState::Waiting => {
-                self.queues[row.queue].remove_work(row.klass, ReadyKey::of(at, row))
-            }
+            RowState::Waiting => self.queues[row.queue].remove_work(row.klass, ReadyKey::of(at, row)),
             RowState::Running => {
                 let (queue, klass, lock) = (row.queue, row.klass, DueKey::of(at, row));
                 if row.flags.has(Flags::GRACE) {
