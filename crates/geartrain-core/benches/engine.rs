@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p geartrain-core` prints a table; `-- --json` prints one JSON object per line. `-- --queued
 //! 1000000 --seconds 20` measures one row in this process, for a profiler; `--batch 100` executes as many
-//! commands as one batch, and `--priorities 10` spreads the jobs over as many priorities. The median of three
-//! runs counts. Of two figures only the ratio counts, if both are from one run.
+//! commands as one batch, `--priorities 10` spreads the jobs over as many priorities, and `--klasses 10` over as
+//! many klasses, of which each pop names one. The median of three runs counts. Of two figures only the ratio counts, if both are from one run.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,14 @@ use geartrain_core::engine::{Effects, Engine, Limits};
 use geartrain_core::*;
 
 /// The rows of the table. The ratio is to the first row with the same batch size.
-const ROWS: [Setting; 5] = [
-    Setting { queued: 1_000, batch: 1, priorities: 1 },
-    Setting { queued: 1_000_000, batch: 1, priorities: 1 },
-    Setting { queued: 1_000, batch: 100, priorities: 1 },
-    Setting { queued: 1_000_000, batch: 100, priorities: 1 },
-    Setting { queued: 1_000_000, batch: 100, priorities: 10 },
+const ROWS: [Setting; 7] = [
+    Setting { queued: 1_000, batch: 1, priorities: 1, klasses: 1 },
+    Setting { queued: 1_000, batch: 1, priorities: 1, klasses: 10 },
+    Setting { queued: 1_000_000, batch: 1, priorities: 1, klasses: 1 },
+    Setting { queued: 1_000, batch: 100, priorities: 1, klasses: 1 },
+    Setting { queued: 1_000_000, batch: 100, priorities: 1, klasses: 1 },
+    Setting { queued: 1_000_000, batch: 100, priorities: 1, klasses: 10 },
+    Setting { queued: 1_000_000, batch: 100, priorities: 10, klasses: 1 },
 ];
 
 const ROUNDS: usize = 3;
@@ -30,6 +32,8 @@ struct Setting {
     queued: usize,
     batch: usize,
     priorities: u64,
+    /// With more than one, each pop names one of them.
+    klasses: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +47,7 @@ struct Bench {
     engine: Engine,
     effects: Effects,
     queue: QueueName,
-    klass: Klass,
+    klasses: Vec<Klass>,
     worker: WorkerName,
     payload: Payload,
     setting: Setting,
@@ -58,7 +62,9 @@ impl Bench {
             engine: Engine::new(Limits::default()),
             effects: Effects::default(),
             queue: QueueName::new("mail").expect(name),
-            klass: Klass::new("app.jobs.Welcome").expect(name),
+            klasses: (0..setting.klasses)
+                .map(|number| Klass::new(format!("app.jobs.Welcome{number}")).expect(name))
+                .collect(),
             worker: WorkerName::new("host-4711").expect(name),
             payload: vec![b'x'; 100].into(),
             setting,
@@ -91,17 +97,26 @@ impl Bench {
         let random = (self.made ^ self.made << 21).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let uuid = u128::from(self.made / 1000) << 80 | u128::from(random);
         let jid = Jid::from_uuid(uuid.to_be_bytes());
-        let mut put = Put::new(self.queue.clone(), jid, self.klass.clone(), self.payload.clone());
+        let klass = self.klasses[self.made as usize % self.klasses.len()].clone();
+        let mut put = Put::new(self.queue.clone(), jid, klass, self.payload.clone());
         let priorities = self.setting.priorities;
         put.priority = (priorities > 1).then(|| Priority::from((random % priorities) as i32));
         put.into()
+    }
+
+    /// A pop of any klass, or of the klass of one of the last puts.
+    fn next_pop(&self, place: usize) -> Command {
+        let pop = Pop::new(self.queue.clone(), self.worker.clone());
+        let klass = &self.klasses[(self.made as usize - place) % self.klasses.len()];
+        let klasses = (self.klasses.len() > 1).then(|| vec![klass.clone()]);
+        Pop { klasses, ..pop }.into()
     }
 
     /// Takes a batch of jobs through their lifecycle: a batch of puts, one of pops, one of completions.
     fn lifecycles(&mut self) {
         let batch = self.setting.batch;
         self.put(batch);
-        let pops = (0..batch).map(|_| Pop::new(self.queue.clone(), self.worker.clone()).into()).collect();
+        let pops = (0..batch).map(|place| self.next_pop(place)).collect();
         let popped = self.execute(pops);
         let complete = |reply| {
             let Reply::Pop(popped) = reply else { unreachable!("a pop is answered as a pop") };
@@ -135,9 +150,11 @@ impl Setting {
 
     /// Measures in a child process, because memory that an earlier run freed would not count again.
     fn measure_in_a_child(self, seconds: u64) -> Option<Figures> {
-        let Setting { queued, batch, priorities } = self;
-        let arguments =
-            format!("--json --queued {queued} --batch {batch} --priorities {priorities} --seconds {seconds}");
+        let Setting { queued, batch, priorities, klasses } = self;
+        let arguments = format!(
+            "--json --queued {queued} --batch {batch} --priorities {priorities} --klasses {klasses} \
+             --seconds {seconds}"
+        );
         let program = std::env::current_exe().ok()?;
         let output = std::process::Command::new(program).args(arguments.split(' ')).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
@@ -152,10 +169,10 @@ impl Setting {
     }
 
     fn json(self, figures: &Figures) -> String {
-        let Setting { queued, batch, priorities } = self;
+        let Setting { queued, batch, priorities, klasses } = self;
         let Figures { lifecycles_per_second, bytes_per_job, longest_put_ms } = figures;
         format!(
-            "{{\"queued\":{queued},\"batch\":{batch},\"priorities\":{priorities},\
+            "{{\"queued\":{queued},\"batch\":{batch},\"priorities\":{priorities},\"klasses\":{klasses},\
              \"lifecycles_per_second\":{lifecycles_per_second:.0},\"bytes_per_job\":{bytes_per_job:.0},\
              \"longest_put_ms\":{longest_put_ms:.3}}}"
         )
@@ -183,8 +200,9 @@ fn main() {
     let seconds = number("--seconds").unwrap_or(2);
     if let Some(queued) = number("--queued") {
         let batch = number("--batch").unwrap_or(1) as usize;
-        let setting =
-            Setting { queued: queued as usize, batch, priorities: number("--priorities").unwrap_or(1) };
+        let priorities = number("--priorities").unwrap_or(1);
+        let klasses = number("--klasses").unwrap_or(1).max(1);
+        let setting = Setting { queued: queued as usize, batch, priorities, klasses };
         println!("{}", setting.json(&setting.measure(Duration::from_secs(seconds))));
         return;
     }
@@ -204,7 +222,7 @@ fn main() {
         return;
     }
     println!(
-        "  queued  batch  priorities  lifecycles/s (lowest to highest)  ratio  B per queued job  longest put"
+        "  queued  batch  priorities  klasses  lifecycles/s (lowest to highest)  ratio  B per queued job  longest put"
     );
     let rates = runs.each_ref().map(|row| median(row.iter().map(|run| run.lifecycles_per_second).collect()));
     for (row, setting) in ROWS.iter().enumerate() {
@@ -213,10 +231,10 @@ fn main() {
         let (lowest, highest) = (all.clone().fold(f64::MAX, f64::min), all.fold(0.0, f64::max));
         let bytes = median(runs[row].iter().map(|run| run.bytes_per_job).collect());
         let longest = runs[row].iter().map(|run| run.longest_put_ms).fold(0.0, f64::max);
-        let Setting { queued, batch, priorities } = setting;
+        let Setting { queued, batch, priorities, klasses } = setting;
         let (rate, ratio) = (rates[row], rates[row] / rates[base]);
         println!(
-            "{queued:>8} {batch:>6} {priorities:>11}  {rate:>9.0} ({lowest:.0} to {highest:.0})  \
+            "{queued:>8} {batch:>6} {priorities:>11} {klasses:>8}  {rate:>9.0} ({lowest:.0} to {highest:.0})  \
              {ratio:>5.2} {bytes:>17.0} {longest:>9.2} ms"
         );
     }

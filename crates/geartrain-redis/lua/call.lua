@@ -18,7 +18,7 @@ local out      -- what to publish, in order
 local zset, publish, order, option, stats, job = {}, {}, {}, {}, {}, {}
 local put_options, put, pop, finish, change, recur = {}, {}, {}, {}, {}, {}
 local read, capabilities, tick, why, events, parked = {}, {}, {}, {}, {}, {}
-local int64, qless, native, batch = {}, {}, {}, {}
+local int64, qless, native, batch, klasses = {}, {}, {}, {}, {}
 
 -- Defines the functions of a slice on first use: a script is run anew by every call, and needs few of them.
 local function lazily(slice, define)
@@ -62,13 +62,14 @@ local function begin(of_prefix)
       event_log = ours .. 'happened', parked = ours .. 'sleep:', parked_of = ours .. 'waits:',
       to = ours .. 'to:', deliveries = ours .. 'front:',
       events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:',
-      counters = ours .. 'counters', fronts = ours .. 'fronts',
+      counters = ours .. 'counters', fronts = ours .. 'fronts', klasses = ours .. 'klasses:',
+      klass_of = ours .. 'klass:', klass_work = ours .. 'work:', lines = ours .. 'lines:', asks = ours .. 'asks:',
     }
   end
   cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},
     quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {},
     order = {}, days = {}, capabilities = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {},
-    watched = {}, empty = {}, typed = {} }
+    watched = {}, empty = {}, typed = {}, swept = {}, measured = {}, lined = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, deliveries = {}, ready = {} }
 end

@@ -18,6 +18,8 @@ local function is_known(worker)
   return zset.score(key.workers, worker) ~= nil
 end
 
+capabilities.is_known = is_known
+
 local function ability_id(queue, klass)
   return queue .. '\0' .. (klass or '')
 end
@@ -88,6 +90,7 @@ local function in_queue(queue)
   end
   return all
 end
+capabilities.in_queue = in_queue
 
 -- Whether a worker has announced a capability in a queue.
 function capabilities.has_announced(queue, worker)

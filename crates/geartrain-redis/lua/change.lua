@@ -125,7 +125,7 @@ local function stays(at)
   if at == key.token or at == key.counters or at == key.counts or at == key.fronts or at == key.listen then
     return true
   end
-  for _, beginning in ipairs({ key.parked, key.parked_of, key.watch }) do
+  for _, beginning in ipairs({ key.parked, key.parked_of, key.watch, key.lines }) do
     if at:sub(1, #beginning) == beginning then return true end
   end
   return false

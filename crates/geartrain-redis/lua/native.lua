@@ -283,7 +283,7 @@ local function pop_from_fields(fields)
   local whole = fields[5]
   local popped, turn = pop.pop({ queues = fields[1], worker = fields[2], count = fields[3] or 1, order = kind,
     turn = inside and inside[1] or 0, show = whole and packed_whole or packed_popped, show_plain = not whole
-      and packed_job })
+      and packed_job, klasses = fields[6] })
   local count = #popped
   table.insert(popped, 1, '\146' .. packed_head(count, 144, 220))
   popped[count + 2] = pack(turn)
@@ -715,7 +715,8 @@ local function park(process, number, asked, seconds)
   end
   local done, reply = attempt(once)
   -- A pop for one job must not delay the warnings of other holders.
-  while done and count == 0 and pop.has_expired(asked[1]) do done, reply = attempt(once) end
+  local of = { queues = asked[1], worker = asked[2], klasses = asked[6] }
+  while done and count == 0 and pop.has_expired(of) do done, reply = attempt(once) end
   if not done then return '\129' .. pack('Refused') .. reply end
   if count > 0 then
     parked.unpark(process, number)
@@ -723,7 +724,7 @@ local function park(process, number, asked, seconds)
   end
   -- The last attempt of a pop is not parked again.
   if seconds and seconds <= 0 then parked.unpark(process, number) else parked.park(process, number,
-    asked[1]) end
+    klasses.lines(of)) end
   return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
 end
 

@@ -8,11 +8,12 @@ local TIMED_OUT = 1e308 -- scores above this are of timed-out jobs
 
 -- The stored state of a queue: for each of the last nominal scores the highest and the lowest score given,
 -- and whether it is permanent. One flat list, as it is stored: for a call that puts one job, building an
--- index costs more than a scan.
+-- index costs more than a scan. Behind it, whether the queue has an index by klass.
 local function load_state(queue)
   local stored, work = call('GET', key.order .. queue), keys_of(queue).work
   zset.check_type(work)
-  local of = { flat = stored and cmsgpack.unpack(stored) or {}, work = work, came = 0 }
+  local of = { flat = {}, work = work, came = 0 }
+  if stored then of.flat, of.indexed = cmsgpack.unpack(stored) end
   cache.order[queue] = of
   return of
 end
@@ -90,9 +91,16 @@ function order.freed(queue)
   if queue ~= '' and option.concurrency(queue) then wake_one(queue) end
 end
 
+-- Whether jobs that begin to wait in a queue are indexed by klass.
+function order.set_indexed(queue, indexed)
+  local of = cache.order[queue] or load_state(queue)
+  if (of.indexed or false) ~= indexed then of.indexed, of.changed = indexed, true end
+end
+
 local function into_work(queue, jid, score)
   cache.ahead[queue] = nil
   zset.add(keys_of(queue).work, score, jid)
+  if (cache.order[queue] or load_state(queue)).indexed then klasses.add(queue, jid, score) end
   wake_one(queue)
 end
 
@@ -109,7 +117,9 @@ function order.enter(queue, jid, priority, at)
     end
   end
   cache.ahead[queue] = nil
-  zset.add(of.work, score or unused(of, finite(nominal), at == 0), jid)
+  score = score or unused(of, finite(nominal), at == 0)
+  zset.add(of.work, score, jid)
+  if of.indexed then klasses.add(queue, jid, score) end
   of.came = of.came + 1
 end
 
@@ -184,7 +194,9 @@ end
 -- Writes the order state, and counts the jobs that came in.
 function order.flush()
   for queue, of in pairs(cache.order) do
-    if of.changed then call('SET', key.order .. queue, pack(of.flat)) end
+    if of.changed then
+      call('SET', key.order .. queue, of.indexed and pack(of.flat, true) or pack(of.flat))
+    end
     if of.came > 0 then out.ready[queue] = (out.ready[queue] or 0) + of.came end
   end
 end

@@ -1,5 +1,5 @@
--- Parked pops: each is in a sorted set for each of its queues, and one is woken for each job that becomes
--- ready. Waits for readiness are sets of processes: all are notified, with one message per process.
+-- Parked pops: each is in a line for each of its queues, and one of a line is woken for each job that becomes
+-- ready. Pops that are restricted to the same klasses of a queue have a line of their own. Waits for readiness are sets of processes: all are notified, with one message per process.
 
 local PARK_SECONDS = 5 -- without another request a parked pop expires
 
@@ -14,12 +14,22 @@ local function pop_text(process, number)
   return string.format('%016.0f ', number) .. process
 end
 
--- Parks a pop in its queues.
-function parked.park(process, number, queues)
+-- The line of pops that are restricted to some klasses of a queue. No name contains NUL.
+function parked.line(queue, group)
+  if not cache.lined[queue .. '\0' .. group] then
+    cache.lined[queue .. '\0' .. group] = true
+    call('SADD', key.lines .. queue, group)
+    call('EXPIRE', key.lines .. queue, 2 * PARK_SECONDS)
+  end
+  return queue .. '\0' .. group
+end
+
+-- Parks a pop in its lines: queues, or lines of queues.
+function parked.park(process, number, lines)
   local till, text = clock() + PARK_SECONDS, pop_text(process, number)
-  for _, queue in ipairs(queues) do zset.add(key.parked .. queue, till, text) end
+  for _, line in ipairs(lines) do zset.add(key.parked .. line, till, text) end
   local waits = key.parked_of .. process
-  call('HSET', waits, text, pack(queues))
+  call('HSET', waits, text, pack(lines))
   call('EXPIRE', waits, 2 * PARK_SECONDS)
 end
 
@@ -29,7 +39,7 @@ local function remove_pop(process, text)
   local stored = call('HGET', waits, text)
   if not stored then return end
   call('HDEL', waits, text)
-  for _, queue in ipairs(cmsgpack.unpack(stored)) do zset.remove(key.parked .. queue, text) end
+  for _, line in ipairs(cmsgpack.unpack(stored)) do zset.remove(key.parked .. line, text) end
 end
 
 function parked.unpark(process, number)
@@ -78,10 +88,14 @@ end
 -- first.
 function parked.wake()
   for queue, count in pairs(out.ready) do
-    local pops, watched = key.parked .. queue, key.watch .. queue
+    local pops, watched, lines = key.parked .. queue, key.watch .. queue, key.lines .. queue
     zset.flush(pops)
-    if call('EXISTS', pops, watched) > 0 then
+    if call('EXISTS', pops, watched, lines) > 0 then
       wake_pops(queue, pops, count)
+      for _, group in ipairs(call('SMEMBERS', lines)) do
+        zset.flush(pops .. '\0' .. group)
+        wake_pops(queue, pops .. '\0' .. group, count)
+      end
       notify_watchers(queue, watched)
     end
   end

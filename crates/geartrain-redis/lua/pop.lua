@@ -25,22 +25,26 @@ function pop.first_of(firsts, queue, at)
   return first
 end
 
--- Jobs whose lock has expired, the oldest first.
-local function expired(queue, max)
+-- Jobs whose lock has expired, the oldest first; with a set of klasses, only those of these.
+local function expired(queue, max, set)
   local at = keys_of(queue).locks
   if max <= 0 or pop.first_of(cache.locks, queue, at) > now then return {} end
   cache.locks[queue] = nil
+  if set then return klasses.due(at, key.job, set, max) end
   return zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max)
 end
 pop.expired = expired
 
--- Makes up to `max` due jobs of a queue waiting, the oldest first; without `max` all of them.
-function pop.promote(queue, max)
+-- Makes up to `max` due jobs of a queue waiting, the oldest first; without `max` all of them. With a set of
+-- klasses, only those of these.
+function pop.promote(queue, max, set)
   local at = keys_of(queue).scheduled
   if max and max <= 0 or pop.first_of(cache.due, queue, at) > now then return end
   cache.due[queue] = nil
   order.check_type(queue)
-  for _, jid in ipairs(zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)) do
+  local due = set and klasses.due(at, key.job, set, max)
+    or zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'LIMIT', 0, max or -1)
+  for _, jid in ipairs(due) do
     local job_at = key.job .. jid
     local priority = call('HGET', job_at, 'priority')
     zset.remove(at, jid)
@@ -71,8 +75,30 @@ local function take_first(queue)
   if ahead then ahead.at = ahead.at + 1 end
 end
 
+-- The same for a pop that is restricted to klasses.
+local function next_unexpired_of(queue, late, list, set)
+  while true do
+    local jid = klasses.first(queue, list)
+    if not jid then
+      if late.left == LATE_MAX then return nil end
+      pop.promote(queue, 1, set)
+      jid = klasses.first(queue, list)
+      if not jid then return nil end
+    end
+    local at = key.job .. jid
+    local found = job.read_waiting(at)
+    local of = found[7] and job.waiting(jid, at, found)
+    if not of or not put_options.expired_since(of) then return jid, at, found end
+    if late.left == 0 then return nil end
+    late.left = late.left - 1
+    finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+    klasses.take(queue, jid, found[10])
+  end
+end
+
 -- The first waiting job that has not expired: its jid, its key and its fields. Expired jobs fail.
-local function next_unexpired(queue, late)
+local function next_unexpired(queue, late, list, set)
+  if list then return next_unexpired_of(queue, late, list, set) end
   while true do
     local ahead = cache.ahead[queue]
     local jid = ahead and ahead[ahead.at] or first_waiting(queue)
@@ -162,9 +188,9 @@ local function handle_expired(of)
 end
 
 -- Jobs with expired locks that can be popped.
-local function expired_jobs(queue, max)
+local function expired_jobs(queue, max, set)
   local all = {}
-  for _, jid in ipairs(expired(queue, max)) do
+  for _, jid in ipairs(expired(queue, max, set)) do
     local at = key.job .. jid
     local of = job.waiting(jid, at, job.read_waiting(at))
     if of and of.state == 'running' and of.queue == queue then
@@ -265,17 +291,18 @@ local function pop_from(queue, wanted, asked, popped)
   wanted = open_slots(queue, wanted)
   if wanted == 0 then return end
   local worker = asked.worker
+  local list, set = klasses.of(queue, asked)
   local context = counter_of(queue, worker)
   local taken = {}
-  for _, of in ipairs(expired_jobs(queue, wanted)) do
+  for _, of in ipairs(expired_jobs(queue, wanted, set)) do
     if handle_expired(of) then
       take_over(of)
       taken[#taken + 1] = of
     end
   end
   local waiting = wanted - #taken
-  recur.spawn(queue, waiting)
-  pop.promote(queue, waiting)
+  recur.spawn(queue, waiting, set)
+  pop.promote(queue, waiting, set)
   for _, of in ipairs(taken) do popped[#popped + 1] = pop_one(of, asked, context) end
   local late = { left = LATE_MAX }
   cache.wanted = waiting
@@ -283,7 +310,7 @@ local function pop_from(queue, wanted, asked, popped)
     worker)
   local count = #popped
   for _ = 1, waiting do
-    local jid, at, found = next_unexpired(queue, late)
+    local jid, at, found = next_unexpired(queue, late, list, set)
     if not jid then break end
     count = count + 1
     if plain and found[2] == queue and (found[3] == '' or found[3] == worker) and not found[6]
@@ -293,7 +320,7 @@ local function pop_from(queue, wanted, asked, popped)
       popped[count] = pop_one(job.waiting(jid, at, found), asked, context)
     end
     -- Last, so that a job that could not be popped stays in place.
-    take_first(queue)
+    if list then klasses.take(queue, jid, found[10]) else take_first(queue) end
   end
 end
 
@@ -306,13 +333,14 @@ local function pop_by_priority(queues, turn, asked, popped)
     local at = (turn + step) % #queues
     local queue = queues[at + 1]
     if open_slots(queue, 1) > 0 then
-      local candidate, taken = expired_jobs(queue, 1)[1], true
+      local list, set = klasses.of(queue, asked)
+      local candidate, taken = expired_jobs(queue, 1, set)[1], true
       if candidate and not handle_expired(candidate) then candidate = nil end
       if not candidate then
         taken = false
-        recur.spawn(queue, 1)
-        pop.promote(queue, 1)
-        local jid, at, found = next_unexpired(queue, late)
+        recur.spawn(queue, 1, set)
+        pop.promote(queue, 1, set)
+        local jid, at, found = next_unexpired(queue, late, list, set)
         candidate = jid and job.waiting(jid, at, found)
       end
       local priority = candidate and tonumber(candidate.priority)
@@ -333,16 +361,17 @@ local function pop_by_priority(queues, turn, asked, popped)
   return best_at
 end
 
--- asked: queues, worker, count, order, turn; show, which encodes a popped job, and show_plain, which encodes
+-- asked: queues, worker, count, order, turn, klasses; show, which encodes a popped job, and show_plain, which encodes
 -- the fields of a plain one. Returns the encoded jobs, and the turn of the next pop.
 function pop.pop(asked)
   local queues, worker, count = asked.queues, asked.worker, asked.count
   pop.check_queues(queues)
+  if asked.klasses then klasses.check(asked.klasses) end
   local turn = asked.order == 'Strict' and 0 or asked.turn % #queues
   local popped = {}
   local all_paused = true
   for _, queue in ipairs(queues) do
-    capabilities.record_pop(queue)
+    klasses.record_pop(queue, asked)
     all_paused = all_paused and is_paused(queue)
   end
   if all_paused then return popped, turn end
@@ -372,9 +401,10 @@ function pop.pop(asked)
 end
 
 -- Whether a pop would handle an expired lock.
-function pop.has_expired(queues)
-  for _, queue in ipairs(queues) do
-    if open_slots(queue, 1) > 0 and #expired(queue, 1) > 0 then return true end
+function pop.has_expired(asked)
+  for _, queue in ipairs(asked.queues) do
+    local _, set = klasses.of(queue, asked)
+    if open_slots(queue, 1) > 0 and #expired(queue, 1, set) > 0 then return true end
   end
   return false
 end

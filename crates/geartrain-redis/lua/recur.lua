@@ -131,13 +131,21 @@ local function spawn_one(of, moment)
   order.enter(of.queue, jid, of.priority, moment)
 end
 
--- Creates the due jobs, the oldest first, but no more than wanted.
-function recur.spawn(queue, wanted)
+-- Creates the due jobs, the oldest first, but no more than wanted; with a set of klasses, only of these.
+function recur.spawn(queue, wanted, set)
   local at = keys_of(queue).recur
   if wanted <= 0 or pop.first_of(cache.recurring, queue, at) > now then return end
   cache.recurring[queue] = nil
   order.check_type(queue)
-  local due = zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'WITHSCORES', 'LIMIT', 0, wanted)
+  local due
+  if set then
+    due = {}
+    for _, jid in ipairs(klasses.due(at, key.recurring, set, wanted)) do
+      due[#due + 1], due[#due + 2] = jid, zset.score(at, jid)
+    end
+  else
+    due = zset.read('ZRANGEBYSCORE', at, '-inf', exact(now), 'WITHSCORES', 'LIMIT', 0, wanted)
+  end
   local left = wanted
   for place = 1, #due, 2 do
     local of, moment = load(due[place]), tonumber(due[place + 1])

@@ -617,7 +617,7 @@ impl Backend for RedisBackend {
 /// The pop of no jobs that stands for a wait for readiness.
 fn readiness_pop(queues: Vec<QueueName>) -> Result<Pop, BadInput> {
     let (worker, count) = (WorkerName::new(NO_WORKER)?, Count::new(0)?);
-    Ok(Pop { queues, worker, count, order: PopOrder::Strict, whole: false })
+    Ok(Pop { queues, worker, count, order: PopOrder::Strict, whole: false, klasses: None })
 }
 
 impl RedisBackend {

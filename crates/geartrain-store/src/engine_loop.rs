@@ -142,6 +142,8 @@ pub(crate) struct EngineLoop {
     tick_pause: Duration,
     /// When parked workers are next reported to the engine as alive.
     note_parked_at: Seconds,
+    /// The changes of capabilities after which parked pops were grouped.
+    grouped_at: u64,
     /// A caller executes inline: it must not wait for the disk.
     is_inline: bool,
     /// When a caller last executed inline.
@@ -208,6 +210,7 @@ impl EngineLoop {
             auto_tick: false,
             tick_pause: SLEEP_MIN,
             note_parked_at: Seconds::ZERO,
+            grouped_at: 0,
             is_inline: false,
             last_inline_at: None,
             last_now: Timestamp::ZERO,
@@ -564,7 +567,11 @@ impl EngineLoop {
             self.unpark(id);
         }
         let queues = kind.queues().to_vec();
-        self.parked.add(ParkedRequest { kind, until: self.clock.elapsed() + wait });
+        let groups = match &kind {
+            ParkedKind::Pop { pop, .. } => self.engine.klasses_of(pop),
+            ParkedKind::Ready { .. } => Vec::new(),
+        };
+        self.parked.add(ParkedRequest { kind, until: self.clock.elapsed() + wait, groups });
         for queue in &queues {
             self.engine.watch(queue, true, &mut self.effects);
         }
@@ -591,6 +598,10 @@ impl EngineLoop {
     /// Serves the parked pops of these queues, first come first served, as long as the queues have jobs. If
     /// jobs are left, answers the readiness waits.
     fn serve_queues(&mut self, now: Timestamp, queues: Vec<QueueName>) {
+        let changes = self.engine.capability_changes();
+        if std::mem::replace(&mut self.grouped_at, changes) != changes {
+            self.parked.regroup(|pop| self.engine.klasses_of(pop));
+        }
         let mut checked = Vec::new();
         let mut queues = VecDeque::from(queues);
         while let Some(queue) = queues.pop_front() {
@@ -619,9 +630,11 @@ impl EngineLoop {
         }
     }
 
-    /// Serves the first parked pop of a queue, if the queue has a job.
+    /// Serves the first parked pop of a queue that finds a job, if the queue has any. Of pops that are
+    /// restricted to the same klasses, only the oldest is tried.
     fn serve_first_parked(&mut self, now: Timestamp, queue: &QueueName) {
-        while let Some((id, request)) = self.parked.first(queue)
+        let mut tried = 0;
+        while let Some((id, request)) = self.parked.next_first(queue, tried)
             && self.engine.is_ready(queue, now)
         {
             if request.is_disconnected() {
@@ -630,15 +643,15 @@ impl EngineLoop {
             }
             let ParkedKind::Pop { pop, .. } = &request.kind else { return };
             match self.pop(now, pop.clone()) {
-                Ok(reply) if reply.jobs.is_empty() => {}
+                Ok(reply) if reply.jobs.is_empty() => tried = id,
                 answer => {
                     let reply = self.guarded(answer);
                     if let ParkedKind::Pop { slot, .. } = self.unpark(id).kind {
                         self.replies.push(PendingReply::Pop(slot, reply));
                     }
+                    return;
                 }
             }
-            return;
         }
     }
 

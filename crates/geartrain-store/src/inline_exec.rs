@@ -217,7 +217,9 @@ fn inline_class(batch: &[Call]) -> Option<InlineClass> {
 /// Cost of a command in O(1) steps of 1–2 µs, or `None` if it depends on the amount of data.
 fn inline_steps(command: &Command) -> Option<usize> {
     match command {
-        Command::Pop(pop) if pop.queues.len() <= SMALL_STEPS_MAX => Some(pop.count.get().max(1)),
+        Command::Pop(pop) if pop.queues.len() <= SMALL_STEPS_MAX && pop.klasses.is_none() => {
+            Some(pop.count.get().max(1))
+        }
         Command::Put(put) if put.depends.is_empty() => Some(1),
         Command::Complete(_)
         | Command::Fail(_)

@@ -1,8 +1,11 @@
 //! Parked pops: blocked `pop --wait` calls and readiness waits, in the order in which they arrived.
+//!
+//! The pops of a queue are grouped by the klasses that they are restricted to. If the oldest pop of a group
+//! finds no job, the others of the group find none, so that a job that they cannot have does not try them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use geartrain_core::{Pop, QueueName, Seconds, Timestamp};
+use geartrain_core::{Klass, Pop, QueueName, Seconds, Timestamp};
 
 use crate::publish::{PendingReply, PopGuard, RefusableSlot, Slot};
 
@@ -11,7 +14,12 @@ pub(crate) struct ParkedRequest {
     pub(crate) kind: ParkedKind,
     /// When the wait ends, by the monotonic clock.
     pub(crate) until: Seconds,
+    /// Of a pop: its group in each of its queues.
+    pub(crate) groups: Vec<Group>,
 }
+
+/// The klasses that a parked pop is restricted to in a queue, sorted; none for all.
+pub(crate) type Group = Option<Vec<Klass>>;
 
 pub(crate) enum ParkedKind {
     /// A worker's pop.
@@ -51,7 +59,7 @@ impl ParkedRequest {
     }
 }
 
-/// Readiness waits have ids from here on, so that they come after all pops of a queue.
+/// Readiness waits have ids from here on.
 const FIRST_READY_ID: u64 = 1 << 63;
 /// With fewer requests than this it is not worth looking for disconnected ones.
 const SWEEP_MIN: usize = 64;
@@ -71,7 +79,8 @@ pub(crate) struct Parked {
 /// The requests that wait for one queue.
 #[derive(Default)]
 struct QueueLine {
-    ids: BTreeSet<u64>,
+    pops: BTreeMap<Group, BTreeSet<u64>>,
+    ready_waits: BTreeSet<u64>,
     /// When a job next comes due in the queue.
     due: Option<Timestamp>,
 }
@@ -87,11 +96,51 @@ impl Parked {
             ParkedKind::Pop { .. } => self.parked_ever,
             ParkedKind::Ready { .. } => FIRST_READY_ID + self.parked_ever,
         };
-        for queue in request.kind.queues() {
-            self.by_queue.entry(queue.clone()).or_default().ids.insert(id);
-        }
+        self.join_lines(id, &request);
         self.by_deadline.insert((request.until, id));
         self.all.insert(id, request);
+    }
+
+    fn join_lines(&mut self, id: u64, request: &ParkedRequest) {
+        for (place, queue) in request.kind.queues().iter().enumerate() {
+            let line = self.by_queue.entry(queue.clone()).or_default();
+            match request.groups.get(place) {
+                Some(group) => line.pops.entry(group.clone()).or_default().insert(id),
+                None => line.ready_waits.insert(id),
+            };
+        }
+    }
+
+    fn leave_lines(&mut self, id: u64, request: &ParkedRequest) {
+        for (place, queue) in request.kind.queues().iter().enumerate() {
+            let Some(line) = self.by_queue.get_mut(queue) else { continue };
+            match request.groups.get(place) {
+                None => drop(line.ready_waits.remove(&id)),
+                Some(group) => {
+                    if let Some(pops) = line.pops.get_mut(group) {
+                        pops.remove(&id);
+                        if pops.is_empty() {
+                            line.pops.remove(group);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Groups all pops again, because announced klasses have changed.
+    pub(crate) fn regroup(&mut self, groups_of: impl Fn(&Pop) -> Vec<Group>) {
+        let mut all = std::mem::take(&mut self.all);
+        for (id, request) in &mut all {
+            let ParkedKind::Pop { pop, .. } = &request.kind else { continue };
+            let groups = groups_of(pop);
+            if request.groups != groups {
+                self.leave_lines(*id, request);
+                request.groups = groups;
+                self.join_lines(*id, request);
+            }
+        }
+        self.all = all;
     }
 
     pub(crate) fn pops(&self) -> impl Iterator<Item = &Pop> {
@@ -105,23 +154,26 @@ impl Parked {
     pub(crate) fn remove(&mut self, id: u64) -> (ParkedRequest, Vec<QueueName>) {
         let request = self.all.remove(&id).expect("only parked requests are removed");
         self.by_deadline.remove(&(request.until, id));
+        self.leave_lines(id, &request);
         let mut unwatched = Vec::new();
         for queue in request.kind.queues() {
-            if let Some(line) = self.by_queue.get_mut(queue) {
-                line.ids.remove(&id);
-                if line.ids.is_empty() {
-                    self.set_due(queue, None);
-                    self.by_queue.remove(queue);
-                    unwatched.push(queue.clone());
-                }
+            if let Some(line) = self.by_queue.get(queue)
+                && line.pops.is_empty()
+                && line.ready_waits.is_empty()
+            {
+                self.set_due(queue, None);
+                self.by_queue.remove(queue);
+                unwatched.push(queue.clone());
             }
         }
         (request, unwatched)
     }
 
-    /// The first request of a queue: the oldest pop if there is one.
-    pub(crate) fn first(&self, queue: &QueueName) -> Option<(u64, &ParkedRequest)> {
-        let id = *self.by_queue.get(queue)?.ids.first()?;
+    /// The oldest pop of each group of a queue, but for groups whose oldest pop is `after` or older; the oldest
+    /// of these pops.
+    pub(crate) fn next_first(&self, queue: &QueueName, after: u64) -> Option<(u64, &ParkedRequest)> {
+        let firsts = self.by_queue.get(queue)?.pops.values().filter_map(|pops| pops.first());
+        let id = *firsts.filter(|id| **id > after).min()?;
         Some((id, &self.all[&id]))
     }
 
@@ -132,7 +184,7 @@ impl Parked {
     /// The readiness waits of a queue, oldest first.
     pub(crate) fn ready_waits(&self, queue: &QueueName) -> Vec<u64> {
         let line = self.by_queue.get(queue);
-        line.map_or(Vec::new(), |line| line.ids.range(FIRST_READY_ID..).copied().collect())
+        line.map_or(Vec::new(), |line| line.ready_waits.iter().copied().collect())
     }
 
     /// Records when a job next comes due in a queue, if a request waits for it.

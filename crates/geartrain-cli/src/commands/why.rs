@@ -63,7 +63,7 @@ enum ReasonView {
     Paused { queue: String },
     Concurrency { max: u64, running: u64, held: Vec<HeldView> },
     RateLimit { until: Number },
-    NoWorker { klass: String, asked: Option<Number> },
+    NoWorker { klass: String, asked: Option<Number>, others: Vec<String>, workers: u64 },
     Behind { jobs: u64 },
     Next,
     Other { text: String },
@@ -111,9 +111,12 @@ impl ReasonView {
                     .collect(),
             },
             Reason::RateLimit { until } => ReasonView::RateLimit { until: (*until).into() },
-            Reason::NoWorker { klass, asked } => {
-                ReasonView::NoWorker { klass: klass.to_string(), asked: asked.map(Number::from) }
-            }
+            Reason::NoWorker { klass, asked, others, workers } => ReasonView::NoWorker {
+                klass: klass.to_string(),
+                asked: asked.map(Number::from),
+                others: crate::view::texts(others),
+                workers: *workers,
+            },
             Reason::Behind { jobs } => ReasonView::Behind { jobs: *jobs },
             Reason::Next => ReasonView::Next,
             other => ReasonView::Other { text: other.to_string() },
@@ -206,10 +209,11 @@ fn clause(reason: &Reason, now: Timestamp) -> String {
         Reason::RateLimit { until } => {
             format!("its queue is at its rate limit and starts the next job {}", when(*until, now))
         }
-        Reason::NoWorker { klass, asked: None } => {
+        Reason::NoWorker { others, .. } if !others.is_empty() => reason.to_string(),
+        Reason::NoWorker { klass, asked: None, .. } => {
             format!("no worker has ever popped from its queue or announced that it can run {klass}")
         }
-        Reason::NoWorker { klass, asked: Some(asked) } => {
+        Reason::NoWorker { klass, asked: Some(asked), .. } => {
             let asked = when(*asked, now);
             format!(
                 "there is no live worker: the last pop was {asked}, and none has announced that it can run {klass}"
@@ -391,7 +395,7 @@ mod tests {
                 vec![
                     Reason::Concurrency { max: 2, held: vec![(jid("j7"), worker())], running: 3 },
                     Reason::RateLimit { until: at(105) },
-                    Reason::NoWorker { klass: klass(), asked: None },
+                    Reason::NoWorker { klass: klass(), asked: None, others: vec![], workers: 0 },
                     Reason::Behind { jobs: 3 },
                 ],
                 "job j1 of mail is waiting: 3 jobs of its queue run, and its concurrency limit is 2 \
@@ -404,7 +408,7 @@ mod tests {
                 StateName::Waiting,
                 vec![
                     Reason::Expired { at: at(90) },
-                    Reason::NoWorker { klass: klass(), asked: Some(at(40)) },
+                    Reason::NoWorker { klass: klass(), asked: Some(at(40)), others: vec![], workers: 0 },
                 ],
                 "job j1 of mail is waiting: it had to start by 1970-01-01T00:01:30Z (10s ago), \
                  so it is about to fail, and there is no live worker: the last pop was 1m ago \

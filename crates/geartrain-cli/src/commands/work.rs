@@ -19,13 +19,14 @@ use crate::timestamp::when;
 use crate::values::at_least_one;
 use crate::view::{Number, PoppedView};
 use clap::{Args, ValueEnum};
-use geartrain::{Count, Group, Jid, Portion, QueueName, Token};
+use geartrain::{Count, Group, Jid, Klass, Portion, QueueName, Token};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   geartrain pop mail
   geartrain pop mail thumbnails --worker w1 --count 10 --order round-robin --wait 30s
+  geartrain pop mail --klass welcome --klass goodbye
   geartrain pop mail --json | jq -r '.[0].token'
 
 An empty queue is no error: nothing is printed (with --json, an empty list) and the exit code is 0.
@@ -46,6 +47,9 @@ pub(crate) struct PopArgs {
     /// Which queue's jobs come first
     #[arg(long, value_enum, default_value_t = OrderArg::Strict)]
     order: OrderArg,
+    /// Take only jobs of this klass; may be repeated [default: what the worker announced, or all]
+    #[arg(long = "klass", value_name = "KLASS")]
+    klasses: Vec<Klass>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -220,7 +224,8 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
         OrderArg::Priority => PopOrder::Priority { turn: 0 },
     };
     let names = crate::view::texts(&args.queues).join(", ");
-    let pop = Pop { queues: args.queues, worker, count: args.count, order, whole: false };
+    let klasses = (!args.klasses.is_empty()).then_some(args.klasses);
+    let pop = Pop { queues: args.queues, worker, count: args.count, order, whole: false, klasses };
     let reply = match args.wait {
         Some(wait) => client.pop_any(pop, wait).await?,
         None => client.run(pop).await?,

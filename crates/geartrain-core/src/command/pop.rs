@@ -1,6 +1,6 @@
 //! Pop and peek: hand jobs to workers.
 
-use crate::{Count, Popped, QueueName, WorkerName};
+use crate::{Count, Klass, Popped, QueueName, WorkerName};
 
 /// Hands jobs to a worker.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -15,12 +15,23 @@ pub struct Pop {
     pub order: PopOrder,
     /// Whether to include the whole [`Job`](crate::Job) with its history, and not only what a worker needs.
     pub whole: bool,
+    /// The klasses to pop, 1 to 1,024. If not given, the pop is restricted to the klasses that the worker
+    /// [announced](crate::Announce) for each queue, if it announced any and not the queue as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub klasses: Option<Vec<Klass>>,
 }
 
 impl Pop {
     /// A pop of one job from one queue.
     pub fn new(queue: QueueName, worker: WorkerName) -> Pop {
-        Pop { queues: vec![queue], worker, count: Count::ONE, order: PopOrder::Strict, whole: false }
+        Pop {
+            queues: vec![queue],
+            worker,
+            count: Count::ONE,
+            order: PopOrder::Strict,
+            whole: false,
+            klasses: None,
+        }
     }
 }
 

@@ -115,8 +115,15 @@ pub enum Reason {
     NoWorker {
         /// The klass of the job.
         klass: Klass,
-        /// When a worker last popped from the queue, to within ten seconds; `None` if none ever did.
+        /// When a worker last popped its klass from the queue, or any klass, to within ten seconds; `None` if
+        /// none ever did.
         asked: Option<Timestamp>,
+        /// Klasses of the queue that live workers announced or pop by name, sorted; at most ten.
+        #[serde(default)]
+        others: Vec<Klass>,
+        /// How many live workers announced klasses of the queue.
+        #[serde(default)]
+        workers: u64,
     },
     /// Other jobs go first.
     Behind {
@@ -186,10 +193,19 @@ impl fmt::Display for Reason {
             Reason::RateLimit { until } => {
                 write!(f, "its queue has started as many jobs as it may; the next one may start at {until}")
             }
-            Reason::NoWorker { klass, asked: None } => {
+            Reason::NoWorker { klass, others, workers, .. } if !others.is_empty() => {
+                let others = others.iter().map(Klass::as_str).collect::<Vec<_>>().join(", ");
+                write!(f, "no worker asks for klass {klass}; ")?;
+                match workers {
+                    0 => write!(f, "workers ask its queue for {others}"),
+                    1 => write!(f, "1 worker asks its queue for {others}"),
+                    workers => write!(f, "{workers} workers ask its queue for {others}"),
+                }
+            }
+            Reason::NoWorker { klass, asked: None, .. } => {
                 write!(f, "no worker has asked its queue for jobs or announced that it can do {klass}")
             }
-            Reason::NoWorker { klass, asked: Some(asked) } => {
+            Reason::NoWorker { klass, asked: Some(asked), .. } => {
                 write!(
                     f,
                     "no live worker: the last one asked at {asked}, \

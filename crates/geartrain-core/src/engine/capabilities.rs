@@ -75,7 +75,7 @@ impl Engine {
     pub fn note_parked_poll(&mut self, now: Timestamp, pop: &Pop, effects: &mut Effects) {
         for queue in &pop.queues {
             let queue = self.queue_id(queue, effects);
-            self.note_polled(queue, now, effects);
+            self.note_poll(queue, pop, now, effects);
         }
         if let Some(worker) = self.state.find_worker(pop.worker.as_str())
             && self.state.worker(worker).seen.is_some_and(|seen| now - seen > SEEN_AGAIN)

@@ -21,7 +21,8 @@ impl Engine {
                 };
                 let is_quiet = ![&queue.locks, &queue.scheduled, &queue.recurring].into_iter().any(is_due);
                 let next = queue.work.slice(0..pop.count.get());
-                is_quiet && next.iter().all(|work| self.is_ephemeral(work.row))
+                // Restricted to klasses, it may hand out others than the first jobs.
+                is_quiet && next.iter().all(|work| self.is_ephemeral(work.row)) && !self.is_restricted(pop)
             }
             Command::Complete(complete) => is_ephemeral(&complete.jid),
             Command::Fail(fail) => is_ephemeral(&fail.jid),

@@ -1,31 +1,41 @@
 //! Pop: which job a worker gets next. Also handles the locks, scheduled and recurring jobs that are due by
-//! then.
+//! then. A pop that is restricted to klasses treats each queue as if it held no others.
 
 use super::{
-    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, RowId, check_queues,
+    Delta, Effects, Engine, FailDelta, FailureDelta, Flags, Kind, NONE, NameId, RowId, at_least_one, at_most,
+    check_queues,
 };
 use crate::{
-    Event, FailedBy, Group, Job, JobEnding, Milestone, Peek, Pop, PopOrder, PopReply, Popped, Priority,
-    Refusal, Seconds, Timestamp,
+    Event, FailedBy, Group, Job, JobEnding, Klass, Milestone, Peek, Pop, PopOrder, PopReply, Popped,
+    Priority, QueueName, Refusal, Seconds, Timestamp,
 };
 
 /// Resolution of the time of a queue's last poll.
 const POLLED_SECONDS: f64 = 10.0;
+
+/// Limit of klasses per pop.
+const KLASSES_MAX: usize = 1_024;
 
 /// How many expired jobs a pop fails at most. The next pop continues.
 const LATE_MAX: usize = 1_000;
 
 /// The worker and the time of a pop.
 #[derive(Clone, Copy)]
-struct PopContext {
+struct PopContext<'a> {
     worker: NameId,
     now: Timestamp,
     whole: bool,
+    /// The klasses that the pop names.
+    named: Klasses<'a>,
 }
+
+/// The klasses that a pop of one queue is restricted to.
+pub(super) type Klasses<'a> = Option<&'a [NameId]>;
 
 impl Engine {
     pub(super) fn pop(&mut self, now: Timestamp, pop: &Pop, fx: &mut Effects) -> Result<PopReply, Refusal> {
         check_queues(&pop.queues)?;
+        check_klasses(pop)?;
         // A queue that is not interned is empty. It is interned now, because the poll is noted.
         let (one, several): ([NameId; 1], Vec<NameId>);
         let queues = match &pop.queues[..] {
@@ -41,13 +51,18 @@ impl Engine {
         let turn = pop.order.turn(queues.len());
         let mut reply = PopReply { jobs: Vec::new(), turn };
         for &queue in queues {
-            self.note_polled(queue, now, fx);
+            self.note_poll(queue, pop, now, fx);
         }
         if queues.iter().all(|queue| self.state.queue(*queue).paused) {
             return Ok(reply);
         }
-        let context =
-            PopContext { worker: self.id(Kind::Worker, pop.worker.shared(), fx), now, whole: pop.whole };
+        let named = pop.klasses.as_deref().map(|klasses| self.known_klasses(klasses));
+        let context = PopContext {
+            worker: self.id(Kind::Worker, pop.worker.shared(), fx),
+            now,
+            whole: pop.whole,
+            named: named.as_deref(),
+        };
         if self.state.worker(context.worker).seen != Some(now) {
             self.commit(Delta::Seen(context.worker, now), fx);
         }
@@ -83,7 +98,22 @@ impl Engine {
         Ok(reply)
     }
 
-    pub(super) fn note_polled(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
+    /// Notes that a pop asks a queue for jobs. What a worker announced needs no note.
+    pub(super) fn note_poll(&mut self, queue: NameId, pop: &Pop, now: Timestamp, fx: &mut Effects) {
+        if let Some(klasses) = &pop.klasses {
+            return self.state.note_asked(queue, klasses, now, POLLED_SECONDS);
+        }
+        let is_restricted = self.state.has_capabilities()
+            && self
+                .state
+                .find_worker(pop.worker.as_str())
+                .is_some_and(|worker| self.state.announced_klasses(worker, queue).is_some());
+        if !is_restricted {
+            self.note_polled(queue, now, fx);
+        }
+    }
+
+    fn note_polled(&mut self, queue: NameId, now: Timestamp, fx: &mut Effects) {
         if self
             .state
             .queue(queue)
@@ -97,10 +127,10 @@ impl Engine {
     pub(super) fn peek(&mut self, now: Timestamp, peek: Peek, fx: &mut Effects) -> Vec<Job> {
         let Some(queue) = self.state.find_queue(peek.queue.as_str()) else { return Vec::new() };
         let count = peek.count.get();
-        let mut rows = self.expired(queue, now, count);
+        let mut rows = self.expired(queue, None, now, count);
         let wanted = count - rows.len();
-        self.spawn(queue, now, wanted, fx);
-        self.promote(queue, now, wanted, fx);
+        self.spawn(queue, None, now, wanted, fx);
+        self.promote(queue, None, now, wanted, fx);
         rows.extend(self.state.queue(queue).work.slice(0..wanted).iter().map(|entry| entry.row));
         rows.into_iter().map(|row| self.state.job(row)).collect()
     }
@@ -110,7 +140,7 @@ impl Engine {
         &mut self,
         queue: NameId,
         wanted: usize,
-        context: PopContext,
+        context: PopContext<'_>,
         jobs: &mut Vec<Popped>,
         fx: &mut Effects,
     ) {
@@ -119,16 +149,18 @@ impl Engine {
         if wanted == 0 {
             return;
         }
+        let announced = self.announced_klasses(queue, context);
+        let klasses = context.named.or(announced.as_deref());
         let mut taken_over = Vec::new();
-        for row in self.expired(queue, now, wanted) {
+        for row in self.expired(queue, klasses, now, wanted) {
             if self.handle_expired_lock(row, now, fx) {
                 self.take_over(row, now, fx);
                 taken_over.push(row);
             }
         }
         let waiting = wanted - taken_over.len();
-        self.spawn(queue, now, waiting, fx);
-        self.promote(queue, now, waiting, fx);
+        self.spawn(queue, klasses, now, waiting, fx);
+        self.promote(queue, klasses, now, waiting, fx);
         if jobs.is_empty() {
             jobs.reserve_exact(taken_over.len() + waiting.min(self.state.queue(queue).work.len()));
         }
@@ -137,7 +169,7 @@ impl Engine {
         }
         let mut late_max = LATE_MAX;
         for _ in 0..waiting {
-            let Some(first) = self.next_in_time(queue, now, &mut late_max, fx) else { break };
+            let Some(first) = self.next_in_time(queue, klasses, now, &mut late_max, fx) else { break };
             self.hand_out(first, context, jobs, fx);
         }
     }
@@ -147,7 +179,7 @@ impl Engine {
         &mut self,
         queues: &[NameId],
         turn: usize,
-        context: PopContext,
+        context: PopContext<'_>,
         jobs: &mut Vec<Popped>,
         fx: &mut Effects,
     ) -> Option<usize> {
@@ -160,12 +192,14 @@ impl Engine {
             if self.startable_jobs(queue, now, 1) == 0 {
                 continue;
             }
-            let expired = self.expired(queue, now, 1).first().copied();
+            let announced = self.announced_klasses(queue, context);
+            let klasses = context.named.or(announced.as_deref());
+            let expired = self.expired(queue, klasses, now, 1).first().copied();
             let over = expired.filter(|row| self.handle_expired_lock(*row, now, fx));
             let candidate = over.or_else(|| {
-                self.spawn(queue, now, 1, fx);
-                self.promote(queue, now, 1, fx);
-                self.next_in_time(queue, now, &mut late_max, fx)
+                self.spawn(queue, klasses, now, 1, fx);
+                self.promote(queue, klasses, now, 1, fx);
+                self.next_in_time(queue, klasses, now, &mut late_max, fx)
             });
             if let Some(row) = candidate {
                 let priority = self.state.row(row).priority;
@@ -197,15 +231,16 @@ impl Engine {
     fn next_in_time(
         &mut self,
         queue: NameId,
+        klasses: Klasses<'_>,
         now: Timestamp,
         late_max: &mut usize,
         fx: &mut Effects,
     ) -> Option<RowId> {
         loop {
-            if self.state.queue(queue).work.is_empty() && *late_max < LATE_MAX {
-                self.promote(queue, now, 1, fx);
+            if *late_max < LATE_MAX && self.first_ready(queue, klasses).is_none() {
+                self.promote(queue, klasses, now, 1, fx);
             }
-            let row = self.state.queue(queue).work.first()?.row;
+            let row = self.first_ready(queue, klasses)?;
             if self.late_since(row, now).is_none() {
                 return Some(row);
             }
@@ -214,8 +249,67 @@ impl Engine {
         }
     }
 
+    fn first_ready(&mut self, queue: NameId, klasses: Klasses<'_>) -> Option<RowId> {
+        match klasses {
+            None => self.state.queue(queue).work.first().map(|entry| entry.row),
+            Some(klasses) => self.state.first_ready_of(queue, klasses),
+        }
+    }
+
+    /// The ids of klasses, sorted. No job has a klass that is not interned.
+    fn known_klasses(&self, klasses: &[Klass]) -> Vec<NameId> {
+        let known = klasses.iter().filter_map(|klass| self.state.find_name(Kind::Klass, klass.shared()));
+        let mut known: Vec<NameId> = known.collect();
+        known.sort_unstable();
+        known.dedup();
+        known
+    }
+
+    /// The klasses that its worker's announcement restricts a pop to, if it names none itself.
+    fn announced_klasses(&self, queue: NameId, context: PopContext<'_>) -> Option<Vec<NameId>> {
+        match context.named {
+            Some(_) => None,
+            None => self.state.announced_klasses(context.worker, queue),
+        }
+    }
+
+    /// The klasses that a pop is restricted to in each of its queues, sorted; none for all.
+    pub fn klasses_of(&self, pop: &Pop) -> Vec<Option<Vec<Klass>>> {
+        let worker = self.state.find_worker(pop.worker.as_str());
+        let of_queue = |queue: &QueueName| {
+            let queue = self.state.find_queue(queue.as_str())?;
+            let announced = self.state.announced_klasses(worker?, queue)?;
+            Some(announced.into_iter().map(|klass| self.state.klass(klass)).collect())
+        };
+        let klasses = |queue| pop.klasses.clone().or_else(|| of_queue(queue));
+        let sorted = |mut klasses: Vec<Klass>| {
+            klasses.sort_unstable();
+            klasses
+        };
+        pop.queues.iter().map(|queue| klasses(queue).map(sorted)).collect()
+    }
+
+    /// How often announced capabilities have changed.
+    pub fn capability_changes(&self) -> u64 {
+        self.state.capability_changes()
+    }
+
+    /// Whether a pop is restricted to klasses in one of its queues.
+    pub(super) fn is_restricted(&self, pop: &Pop) -> bool {
+        let worker = || self.state.find_worker(pop.worker.as_str());
+        let in_queue = |worker: NameId, queue: &QueueName| {
+            let queue = self.state.find_queue(queue.as_str());
+            queue.is_some_and(|queue| self.state.announced_klasses(worker, queue).is_some())
+        };
+        pop.klasses.is_some()
+            || worker().is_some_and(|worker| pop.queues.iter().any(|queue| in_queue(worker, queue)))
+    }
+
     /// The jobs with expired locks, the oldest expiry first.
-    fn expired(&self, queue: NameId, now: Timestamp, max: usize) -> Vec<RowId> {
+    fn expired(&mut self, queue: NameId, klasses: Klasses<'_>, now: Timestamp, max: usize) -> Vec<RowId> {
+        if let Some(klasses) = klasses {
+            return self.state.expired_of(queue, klasses, now, max);
+        }
         let locks = &self.state.queue(queue).locks;
         match locks.first() {
             Some(first) if first.at <= now => {
@@ -303,7 +397,20 @@ impl Engine {
     }
 
     /// Makes up to `max` scheduled jobs of a queue ready that are due, the longest due first.
-    pub(super) fn promote(&mut self, queue: NameId, now: Timestamp, max: usize, fx: &mut Effects) {
+    pub(super) fn promote(
+        &mut self,
+        queue: NameId,
+        klasses: Klasses<'_>,
+        now: Timestamp,
+        max: usize,
+        fx: &mut Effects,
+    ) {
+        if let Some(klasses) = klasses {
+            for row in self.state.due_of(queue, klasses, now, max) {
+                self.commit(Delta::Promote(row, now), fx);
+            }
+            return;
+        }
         for _ in 0..max {
             match self.state.queue(queue).scheduled.first() {
                 Some(first) if first.at <= now => self.commit(Delta::Promote(first.row, now), fx),
@@ -326,8 +433,8 @@ impl Engine {
         }
     }
 
-    fn hand_out(&mut self, row: RowId, context: PopContext, jobs: &mut Vec<Popped>, fx: &mut Effects) {
-        let PopContext { worker, now, whole } = context;
+    fn hand_out(&mut self, row: RowId, context: PopContext<'_>, jobs: &mut Vec<Popped>, fx: &mut Effects) {
+        let PopContext { worker, now, whole, .. } = context;
         let expires = now + self.state.heartbeat(self.state.row(row).queue);
         fx.ephemeral = self.is_ephemeral(row);
         self.commit(Delta::Pop { row, worker, now, expires }, fx);
@@ -342,4 +449,10 @@ impl Engine {
         self.milestone(row, Milestone::Popped, fx);
         jobs.push(popped);
     }
+}
+
+fn check_klasses(pop: &Pop) -> Result<(), Refusal> {
+    let Some(klasses) = &pop.klasses else { return Ok(()) };
+    at_least_one("klasses", klasses)?;
+    at_most("klasses", klasses.len(), KLASSES_MAX)
 }

@@ -50,7 +50,7 @@ impl Engine {
         fx: &mut Effects,
     ) -> Vec<Jid> {
         if let Listing::Scheduled(_) = which {
-            self.promote(number, now, usize::MAX, fx);
+            self.promote(number, None, now, usize::MAX, fx);
         }
         let queue = self.state.queue(number);
         let timed = match which {
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     fn counts(&mut self, now: Timestamp, number: NameId, fx: &mut Effects) -> QueueCounts {
-        self.promote(number, now, usize::MAX, fx);
+        self.promote(number, None, now, usize::MAX, fx);
         let queue = self.state.queue(number);
         let stalled = queue.locks.count_while(|lock| lock.at <= now);
         QueueCounts {
@@ -147,7 +147,7 @@ impl Engine {
         let Some(queue) = self.state.find_queue(counts.queue.as_str()) else {
             return PriorityCountsReply::default();
         };
-        self.promote(queue, now, usize::MAX, fx);
+        self.promote(queue, None, now, usize::MAX, fx);
         let (above, at, below) = self.state.by_priority(queue);
         PriorityCountsReply { above: above as u64, at: at as u64, below: below as u64 }
     }

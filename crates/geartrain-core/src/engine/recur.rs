@@ -1,5 +1,6 @@
 //! Recurring jobs: templates, and the jobs that they spawn when a worker pops.
 
+use super::pop::Klasses;
 use super::{Delta, Effects, Engine, NameId, RecurDelta, TAGS_MAX, at_most, check_retries};
 use crate::{
     Every, Jid, NAME_BYTES_MAX, Recur, Recurring, Refusal, Seconds, Tag, TagRecurring, Timestamp,
@@ -135,15 +136,28 @@ impl Engine {
     }
 
     /// Spawns up to `max` jobs of the recurring jobs that are due, the longest due first.
-    pub(super) fn spawn(&mut self, queue: NameId, now: Timestamp, max: usize, fx: &mut Effects) {
+    pub(super) fn spawn(
+        &mut self,
+        queue: NameId,
+        klasses: Klasses<'_>,
+        now: Timestamp,
+        max: usize,
+        fx: &mut Effects,
+    ) {
         let recurring = &self.state.queue(queue).recurring;
         if recurring.first().is_none_or(|first| first.at > now) {
             return;
         }
-        let due = recurring.count_while(|entry| entry.at <= now).min(max);
+        let templates = match klasses {
+            Some(klasses) => self.state.recurring_of(queue, klasses, now, max),
+            None => {
+                let due = recurring.count_while(|entry| entry.at <= now).min(max);
+                recurring.slice(0..due).into_iter().map(|entry| entry.row).collect()
+            }
+        };
         let mut left = max;
-        for entry in recurring.slice(0..due) {
-            left -= self.spawn_from(entry.row, now, left, fx);
+        for template in templates {
+            left -= self.spawn_from(template, now, left, fx);
         }
     }
 

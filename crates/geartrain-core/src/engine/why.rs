@@ -5,6 +5,8 @@ use crate::{JobState, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, W
 
 /// How many holders are named if the concurrency limit is reached.
 const HELD_MAX: usize = 5;
+/// How many klasses are named that workers ask for instead.
+const OTHERS_MAX: usize = 10;
 
 impl Engine {
     pub(super) fn why(&self, now: Timestamp, why: &Why) -> Result<WhyReply, Refusal> {
@@ -80,9 +82,13 @@ impl Engine {
         {
             reasons.push(Reason::RateLimit { until: rate_limiter.opens(now) });
         }
-        let polled = queue.last_polled.filter(|polled| now - *polled <= WORKER_SILENCE_MAX);
-        if polled.is_none() && self.state.capable_workers(of.queue, Some(of.klass)) == 0 {
-            reasons.push(Reason::NoWorker { klass: self.state.klass(of.klass), asked: queue.last_polled });
+        let klass = self.state.klass(of.klass);
+        let asked = queue.last_polled.max(queue.last_asked(&klass));
+        let is_live = |asked: Timestamp| now - asked <= WORKER_SILENCE_MAX;
+        if !asked.is_some_and(is_live) && self.state.capable_workers(of.queue, Some(of.klass)) == 0 {
+            let workers = self.state.workers_capable_in_queue(of.queue) as u64;
+            let others = self.state.asked_klasses(of.queue, now - WORKER_SILENCE_MAX, OTHERS_MAX);
+            reasons.push(Reason::NoWorker { klass, asked, others, workers });
         }
         let before = match of.state {
             RowState::Waiting => self.state.before(row),

@@ -50,7 +50,7 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
             Command::Put(put) if is_plain_put(put) => to.put_run(put, run),
             Command::Complete(complete) if is_plain_complete(complete) => to.complete_run(run),
             Command::Put(put) if put.options.is_none() => to.put(put),
-            Command::Pop(pop) => to.pop(pop),
+            Command::Pop(pop) if pop.klasses.is_none() => to.pop(pop),
             Command::Complete(complete) if complete.next.is_none() && complete.result.is_none() => {
                 to.complete(complete)
             }
@@ -702,6 +702,7 @@ impl<'a> Reader<'a> {
                 0xc3 => true,
                 _ => return None,
             },
+            klasses: None,
         })
     }
 

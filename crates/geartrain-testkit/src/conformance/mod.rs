@@ -29,6 +29,7 @@ pub mod finish;
 pub mod flush;
 pub mod functions;
 pub mod history;
+pub mod klasses;
 pub mod limits;
 pub mod locks;
 pub mod numbers;
@@ -600,6 +601,18 @@ cases! {
         a_worker_that_shows_signs_of_life_counts,
         abilities_end_with_their_worker,
         too_many_abilities_are_refused,
+    }
+    klasses => {
+        a_pop_of_klasses_gets_only_their_jobs,
+        jobs_that_begin_to_wait_later_are_found_by_their_klass,
+        an_expired_lock_is_taken_over_for_its_klass_only,
+        a_pop_of_klasses_moves_only_their_due_jobs,
+        announced_klasses_restrict_the_pops_of_a_worker,
+        the_klasses_of_a_pop_go_before_announced_ones,
+        several_queues_are_popped_by_klass_in_every_order,
+        a_job_goes_to_the_first_parked_pop_of_its_klass,
+        bad_lists_of_klasses_are_refused,
+        why_names_the_klasses_that_workers_ask_for,
     }
     limits => {
         a_queue_has_the_limits_set_last,

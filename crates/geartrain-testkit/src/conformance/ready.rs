@@ -183,7 +183,7 @@ pub async fn a_ready_wait_registers_no_worker(system: System) -> Checked {
     system.now(pause("mail")).await?;
     system.now(put("mail", "j1")).await?;
     word.still_waits(&system).await?;
-    let no_worker = Reason::NoWorker { klass: klass("k"), asked: None };
+    let no_worker = Reason::NoWorker { klass: klass("k"), asked: None, others: vec![], workers: 0 };
     assert_eq!(system.why(0, "j1").await?, [Reason::Paused { queue: queue("mail") }, no_worker]);
     Ok(())
 }

@@ -170,7 +170,7 @@ pub async fn a_queue_at_its_rate_says_when_it_goes_on(system: System) -> Checked
 /// Without a live worker the reason says so, and when one last asked.
 pub async fn a_job_without_workers_says_so(system: System) -> Checked {
     system.at(100, put("mail", "a")).await?;
-    let no_worker = |asked| Reason::NoWorker { klass: klass("k"), asked };
+    let no_worker = |asked| Reason::NoWorker { klass: klass("k"), asked, others: vec![], workers: 0 };
     assert_eq!(system.why(100, "a").await?, [no_worker(None)]);
     system.at(100, can("w1", "mail", Some("other"))).await?;
     assert_eq!(system.why(100, "a").await?, [no_worker(None)]);

@@ -66,8 +66,10 @@ pub struct Model {
     abilities: BTreeMap<WorkerName, Abilities>,
     /// The limits of each queue that has any.
     restraints: BTreeMap<QueueName, Restraint>,
-    /// When a pop last asked each queue for jobs, to within ten seconds.
+    /// When a pop last asked each queue for jobs of any klass, to within ten seconds.
     asked: BTreeMap<QueueName, Timestamp>,
+    /// The same for klasses that pops named.
+    asked_klasses: BTreeMap<(QueueName, Klass), Timestamp>,
     /// The last number that each counter gave out.
     counters: BTreeMap<String, u64>,
     arrivals: u64,
@@ -339,7 +341,10 @@ impl Model {
                 self.fits("payload", put.payload.bytes())?;
                 put.options.as_deref().map_or(Ok(()), put_options::validate)
             }
-            Command::Pop(pop) => at_least_one("queues", pop.queues.len()),
+            Command::Pop(pop) => {
+                at_least_one("queues", pop.queues.len())?;
+                at_least_one("klasses", pop.klasses.as_ref().map_or(1, Vec::len))
+            }
             Command::Heartbeat(heartbeat) => self.payload_fits(&heartbeat.payload),
             Command::Complete(complete) => {
                 if let Some(next) = &complete.next {

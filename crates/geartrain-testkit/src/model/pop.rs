@@ -1,12 +1,17 @@
 //! How workers get jobs and what they do with them (sections 4.3, 4.4 and 5.2).
 
+use std::collections::BTreeSet;
+
 use geartrain_core::{
     Backoff, Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding, JobResult,
-    Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds, Timeout,
-    Timestamp, Token, WorkerName,
+    Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds,
+    Timeout, Timestamp, Token, WorkerName,
 };
 
 use super::{Ending, Entry, Front, Model, Position, not_running};
+
+/// The klasses that a pop is restricted to in a queue; none for all.
+pub(super) type Klasses = Option<BTreeSet<Klass>>;
 
 impl Model {
     // Pop: section 5.2, and decision 17 for several queues.
@@ -15,7 +20,13 @@ impl Model {
         if !pop.queues.iter().all(|queue| self.paused.contains(queue)) {
             self.workers.insert(pop.worker.clone(), now);
         }
-        pop.queues.iter().for_each(|queue| self.note_asked(now, queue));
+        for queue in &pop.queues {
+            match (&pop.klasses, self.klasses_for(pop, queue)) {
+                (Some(named), _) => named.iter().for_each(|klass| self.note_asked_for(now, queue, klass)),
+                (None, Some(_)) => {}
+                (None, None) => self.note_asked(now, queue),
+            }
+        }
         match pop.order {
             PopOrder::Strict => self.pop_strictly(now, pop),
             PopOrder::RoundRobin { turn } => self.pop_in_turn(now, pop, turn % pop.queues.len()),
@@ -57,7 +68,7 @@ impl Model {
         while reply.jobs.len() < pop.count.get() {
             let mut best: Option<(usize, Candidate)> = None;
             for place in (reply.turn..reply.turn + places).map(|place| place % places) {
-                let Some(candidate) = self.candidate(now, &pop.queues[place]) else { continue };
+                let Some(candidate) = self.candidate(now, &pop.queues[place], pop) else { continue };
                 let priority = |candidate: &Candidate| self.jobs[&candidate.jid].priority;
                 if best.as_ref().is_none_or(|(_, best)| priority(&candidate) > priority(best)) {
                     best = Some((place, candidate));
@@ -74,34 +85,56 @@ impl Model {
     }
 
     /// The job that a queue would hand out. A lock ready for take-over is left as it is.
-    fn candidate(&mut self, now: Timestamp, queue: &QueueName) -> Option<Candidate> {
+    fn candidate(&mut self, now: Timestamp, queue: &QueueName, pop: &Pop) -> Option<Candidate> {
         if self.places(now, queue, 1) == 0 {
             return None;
         }
-        if let Some(jid) = self.expired(now, queue).into_iter().next() {
+        let klasses = &self.klasses_for(pop, queue);
+        if let Some(jid) = self.expired_of(now, queue, klasses).into_iter().next() {
             if self.is_ready_for_take_over(&jid) {
                 return Some(Candidate { jid, taken_over: true });
             }
             self.examine(now, &jid);
         }
-        self.spawn(now, queue, 1);
-        self.promote(now, queue, 1);
-        let jid = self.first_in_time(now, queue, &mut false)?;
+        self.spawn(now, queue, klasses, 1);
+        self.promote(now, queue, klasses, 1);
+        let jid = self.first_in_time(now, queue, klasses, &mut false)?;
         Some(Candidate { jid, taken_over: false })
+    }
+
+    /// The klasses that a pop names, or else those that its worker announced for the queue.
+    fn klasses_for(&self, pop: &Pop, queue: &QueueName) -> Klasses {
+        if let Some(named) = &pop.klasses {
+            return Some(named.iter().cloned().collect());
+        }
+        let announced = self.abilities.get(&pop.worker)?.keys().filter(|(of, _)| of == queue);
+        let klasses: Option<BTreeSet<Klass>> = announced.map(|(_, klass)| klass.clone()).collect();
+        klasses.filter(|klasses| !klasses.is_empty())
+    }
+
+    fn is_of(&self, jid: &Jid, klasses: &Klasses) -> bool {
+        klasses.as_ref().is_none_or(|klasses| klasses.contains(&self.jobs[jid].klass))
+    }
+
+    fn expired_of(&self, now: Timestamp, queue: &QueueName, klasses: &Klasses) -> Vec<Jid> {
+        let mut expired = self.expired(now, queue);
+        expired.retain(|jid| self.is_of(jid, klasses));
+        expired
     }
 
     /// Pops from one queue.
     fn pop_from(&mut self, now: Timestamp, queue: &QueueName, wanted: usize, pop: &Pop) -> Vec<Popped> {
         let count = self.places(now, queue, wanted);
-        let mut found: Vec<Jid> = self.expired(now, queue).into_iter().take(count).collect();
+        let klasses = &self.klasses_for(pop, queue);
+        let mut found: Vec<Jid> = self.expired_of(now, queue, klasses).into_iter().take(count).collect();
         found.retain(|jid| self.examine(now, jid));
         let rest = count - found.len();
-        self.spawn(now, queue, rest);
-        self.promote(now, queue, rest);
+        self.spawn(now, queue, klasses, rest);
+        self.promote(now, queue, klasses, rest);
         let mut popped: Vec<Popped> = found.iter().map(|jid| self.hand_out(now, jid, pop)).collect();
         let mut some_were_late = false;
         for _ in 0..rest {
-            let Some(jid) = self.first_in_time(now, queue, &mut some_were_late) else { break };
+            let Some(jid) = self.first_in_time(now, queue, klasses, &mut some_were_late) else { break };
             popped.push(self.hand_out(now, &jid, pop));
         }
         popped
@@ -109,20 +142,30 @@ impl Model {
 
     /// The first job that waits. Those on the way that were not started in time fail (rule Expiry).
     /// In their stead others that are due come in.
-    fn first_in_time(&mut self, now: Timestamp, queue: &QueueName, some_were_late: &mut bool) -> Option<Jid> {
+    fn first_in_time(
+        &mut self,
+        now: Timestamp,
+        queue: &QueueName,
+        klasses: &Klasses,
+        some_were_late: &mut bool,
+    ) -> Option<Jid> {
         loop {
             for jid in self.work(queue) {
+                if !self.is_of(&jid, klasses) {
+                    continue;
+                }
                 if !self.is_too_late(now, &jid) {
                     return Some(jid);
                 }
                 self.expire(now, &jid);
                 *some_were_late = true;
             }
-            let due = self.scheduled(queue).first().is_some_and(|(due, _)| *due <= now);
+            let of_klasses = |(_, jid): &(Timestamp, Jid)| self.is_of(jid, klasses);
+            let due = self.scheduled(queue).into_iter().find(of_klasses).is_some_and(|(due, _)| due <= now);
             if !(*some_were_late && due) {
                 return None;
             }
-            self.promote(now, queue, 1);
+            self.promote(now, queue, klasses, 1);
         }
     }
 
@@ -276,8 +319,9 @@ impl Model {
     }
 
     /// Makes due jobs waiting, the earliest first, but no more than wanted (section 4.3).
-    pub(super) fn promote(&mut self, now: Timestamp, queue: &QueueName, wanted: usize) {
-        let due = self.scheduled(queue).into_iter().filter(|(due, _)| *due <= now).take(wanted);
+    pub(super) fn promote(&mut self, now: Timestamp, queue: &QueueName, klasses: &Klasses, wanted: usize) {
+        let is_due = |(due, jid): &(Timestamp, Jid)| *due <= now && self.is_of(jid, klasses);
+        let due: Vec<_> = self.scheduled(queue).into_iter().filter(is_due).take(wanted).collect();
         for (_, jid) in due {
             let place = self.enter_work(now);
             let job = self.job_mut(&jid);
@@ -290,8 +334,8 @@ impl Model {
         let (queue, count) = (&peek.queue, peek.count.get());
         let mut found: Vec<Jid> = self.expired(now, queue).into_iter().take(count).collect();
         let rest = count - found.len();
-        self.spawn(now, queue, rest);
-        self.promote(now, queue, rest);
+        self.spawn(now, queue, &None, rest);
+        self.promote(now, queue, &None, rest);
         found.extend(self.work(queue).into_iter().take(rest));
         found.iter().filter_map(|jid| self.view(jid)).collect()
     }

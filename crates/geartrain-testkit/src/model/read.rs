@@ -71,7 +71,7 @@ impl Model {
             Listing::Running(queue) => self.live(now, queue),
             Listing::Stalled(queue) => self.expired(now, queue),
             Listing::Scheduled(queue) => {
-                self.promote(now, queue, usize::MAX);
+                self.promote(now, queue, &None, usize::MAX);
                 jids(self.scheduled(queue))
             }
             Listing::Depends(queue) => self.waiting_for_others(queue),
@@ -99,7 +99,7 @@ impl Model {
 
     /// Those that were brought before everything count as above (rule Priorities).
     pub(super) fn priority_counts(&mut self, now: Timestamp, queue: &QueueName) -> PriorityCountsReply {
-        self.promote(now, queue, usize::MAX);
+        self.promote(now, queue, &None, usize::MAX);
         let mut counts = PriorityCountsReply::default();
         for jid in self.work(queue) {
             let job = &self.jobs[&jid];
@@ -129,7 +129,7 @@ impl Model {
     }
 
     fn count_queue(&mut self, now: Timestamp, queue: QueueName) -> QueueCounts {
-        self.promote(now, &queue, usize::MAX);
+        self.promote(now, &queue, &None, usize::MAX);
         let stalled = self.expired(now, &queue).len();
         QueueCounts {
             waiting: self.work(&queue).len() as u64,

@@ -8,6 +8,7 @@ use geartrain_core::{
 };
 
 use super::config::span;
+use super::pop::Klasses;
 use super::{Entry, Model, Record, bad_argument, put_options};
 
 /// A recurring job.
@@ -139,8 +140,13 @@ impl Model {
     }
 
     /// Makes the jobs that are due, but no more than wanted.
-    pub(super) fn spawn(&mut self, now: Timestamp, queue: &QueueName, wanted: usize) {
-        let due = self.recurring_in(queue).into_iter().filter(|(next, _)| next.score <= now).take(wanted);
+    pub(super) fn spawn(&mut self, now: Timestamp, queue: &QueueName, klasses: &Klasses, wanted: usize) {
+        let mut due = self.recurring_in(queue);
+        due.retain(|(next, jid)| {
+            let klass = &self.recurring[jid].klass;
+            next.score <= now && klasses.as_ref().is_none_or(|klasses| klasses.contains(klass))
+        });
+        due.truncate(wanted);
         let mut moved = 0;
         for (next, jid) in due {
             let template = self.recurring[&jid].clone();

@@ -550,7 +550,8 @@ fn an_orphan_job_lives_while_a_waiter_or_a_dependent_needs_it() {
 fn why_names_what_is_in_the_way() {
     let model = &mut Model::default();
     ask(model, 0.0, put("q", "a"));
-    let no_worker = |asked| Reason::NoWorker { klass: Klass::new("k").unwrap(), asked };
+    let no_worker =
+        |asked| Reason::NoWorker { klass: Klass::new("k").unwrap(), asked, others: Vec::new(), workers: 0 };
     assert_eq!(reasons(model, 0.0, "a"), [no_worker(None)]);
     pop(model, 0.0, "q", "w1", 1);
     assert_eq!(

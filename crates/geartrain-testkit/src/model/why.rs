@@ -1,6 +1,10 @@
 //! Why a job does not run (rule Why).
 
-use geartrain_core::{Jid, QueueName, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, WhyReply};
+use std::collections::BTreeSet;
+
+use geartrain_core::{
+    Jid, Klass, QueueName, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, WhyReply,
+};
 
 use super::capabilities::made_up;
 use super::{Front, Model, Position, Record};
@@ -73,10 +77,13 @@ impl Model {
             reasons.push(Reason::Concurrency { max, held, running });
         }
         reasons.extend(self.rate_limited_until(now, &queue).map(|until| Reason::RateLimit { until }));
-        let asked = self.asked.get(&queue).copied();
+        let asked_for = self.asked_klasses.get(&(queue.clone(), job.klass.clone()));
+        let asked = self.asked.get(&queue).max(asked_for).copied();
         let no_recent_pop = asked.is_none_or(|asked| now - asked > WORKER_SILENCE_MAX);
         if no_recent_pop && self.roll_call(&queue, Some(&job.klass)) == 0 {
-            reasons.push(Reason::NoWorker { klass: job.klass.clone(), asked });
+            let workers = self.roll_call(&queue, None);
+            let others = self.klasses_asked_for(now, &queue);
+            reasons.push(Reason::NoWorker { klass: job.klass.clone(), asked, others, workers });
         }
         let jobs = self.behind(now, jid, job, &queue);
         if jobs > 0 {
@@ -86,6 +93,18 @@ impl Model {
             reasons.push(Reason::Next);
         }
         reasons
+    }
+
+    /// The first ten klasses that workers announced, or popped by name a short while ago.
+    fn klasses_asked_for(&self, now: Timestamp, queue: &QueueName) -> Vec<Klass> {
+        let announced = self.abilities.values().flat_map(|abilities| abilities.keys());
+        let announced = announced.filter(|(of, _)| of == queue).filter_map(|(_, klass)| klass.clone());
+        let is_recent = |(of, _): &(&(QueueName, Klass), &Timestamp)| of.0 == *queue;
+        let named = self.asked_klasses.iter().filter(is_recent);
+        let named =
+            named.filter(|(_, at)| now - **at <= WORKER_SILENCE_MAX).map(|((_, klass), _)| klass.clone());
+        let all: BTreeSet<Klass> = announced.chain(named).collect();
+        all.into_iter().take(10).collect()
     }
 
     /// How many jobs go before one that waits, or that is due.

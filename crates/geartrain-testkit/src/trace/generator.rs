@@ -543,7 +543,12 @@ impl Generator {
             // Locks of one pop have one deadline.
             count = Count::ONE;
         }
-        Pop { queues, worker: self.worker(), count, order, whole: self.percent(30) }.into()
+        let klasses = match self.rng.u32(..300) {
+            0 => Some(Vec::new()),
+            1..60 => Some(self.some(1..4, Generator::klass)),
+            _ => None,
+        };
+        Pop { queues, worker: self.worker(), count, order, whole: self.percent(30), klasses }.into()
     }
 
     fn peek(&mut self) -> Command {

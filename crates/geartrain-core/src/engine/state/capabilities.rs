@@ -31,6 +31,11 @@ impl State {
         capabilities.get(&(queue, klass)).or_else(|| capabilities.get(&(queue, NONE))).copied().flatten()
     }
 
+    /// How often capabilities changed.
+    pub(crate) fn capability_changes(&self) -> u64 {
+        self.capability_changes
+    }
+
     /// A worker's capabilities, sorted.
     pub(crate) fn capabilities(&self, worker: NameId) -> Vec<Capability> {
         let capability = |(&(queue, klass), &attempt_max): (&(u32, u32), &Option<Seconds>)| Capability {

@@ -238,7 +238,9 @@ impl State {
         let coalesce_or_check = self.templates.iter().all(there)
             && in_queues == self.templates.len()
             && self.templates_by_jid.len() == self.templates.len();
-        ensure(coalesce_or_check, || "recurring jobs and their queues disagree".into())
+        ensure(coalesce_or_check, || "recurring jobs and their queues disagree".into())?;
+        let indexed = self.queues.iter().all(|(_, _, queue)| self.check_klass_index(queue));
+        ensure(indexed, || "a klass index disagrees with its queue".into())
     }
 }
 

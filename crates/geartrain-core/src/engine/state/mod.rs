@@ -12,6 +12,7 @@ mod extension;
 mod history;
 mod index;
 mod interner;
+mod klass_index;
 mod memory_report;
 mod order_stat_tree;
 mod rate_limiter;
@@ -42,6 +43,7 @@ pub(crate) use cold::Ended;
 use config::{Config, QueueNumbers};
 use event_log::EventLog;
 use interner::Interner;
+use klass_index::KlassIndex;
 pub use memory_report::MemoryReport;
 pub(crate) use order_stat_tree::OrderStatTree;
 use rate_limiter::RateLimiter;
@@ -95,6 +97,8 @@ pub(crate) struct State {
     results: Results,
     /// Workers by capability: queue and klass, or [`NONE`] for any klass.
     capable_workers: BTreeMap<(u32, u32), BTreeSet<u32>>,
+    /// How often they changed. Derived like an index: it begins anew with the process.
+    capability_changes: u64,
     /// Workers with capabilities, by when they were last seen.
     by_last_seen: BTreeSet<(Timestamp, Arc<str>, u32)>,
     event_log: EventLog,
@@ -114,6 +118,8 @@ pub(crate) struct Queue {
     pub(crate) scheduled: OrderStatTree<DueKey>,
     pub(crate) depends: OrderStatTree<DueKey>,
     pub(crate) recurring: OrderStatTree<DueKey>,
+    /// The same by klass, if klasses were ever asked of it.
+    by_klass: Option<Box<KlassIndex>>,
     /// When it was listed.
     pub(crate) registered: Option<Timestamp>,
     pub(crate) paused: bool,
@@ -247,6 +253,7 @@ impl State {
             expiries: BTreeSet::new(),
             results: Results::default(),
             capable_workers: BTreeMap::new(),
+            capability_changes: 0,
             by_last_seen: BTreeSet::new(),
             event_log: EventLog::default(),
             counters: BTreeMap::new(),

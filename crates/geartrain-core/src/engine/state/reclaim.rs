@@ -104,9 +104,10 @@ impl State {
     /// Approximate memory of all interned names.
     pub(super) fn name_bytes(&self) -> usize {
         let of_queue = |queue: &Queue| {
-            let Queue { work, locks, scheduled, depends, recurring, days, .. } = queue;
+            let Queue { work, locks, scheduled, depends, recurring, by_klass, days, .. } = queue;
             let timed: usize = [locks, scheduled, depends, recurring].iter().map(|index| index.bytes()).sum();
-            timed + work.bytes() + days.bytes()
+            let by_klass = by_klass.as_ref().map_or(0, |index| index.bytes());
+            timed + work.bytes() + by_klass + days.bytes()
         };
         self.queues.bytes(of_queue)
             + self.klasses.bytes(|()| 0)

@@ -28,6 +28,9 @@ impl State {
         if self.workers[worker].capabilities.insert(capability, attempt_max).is_none() {
             self.queues.hold(capability.0);
             self.klasses.hold(capability.1);
+            self.capability_changes += 1;
+            // A parked pop of this worker may have other klasses now.
+            self.mark_dirty(capability.0);
         }
         self.by_last_seen.insert(self.last_seen_key(worker));
         self.capable_workers.entry(capability).or_default().insert(worker);
@@ -39,6 +42,8 @@ impl State {
         }
         self.queues.release(capability.0);
         self.klasses.release(capability.1);
+        self.capability_changes += 1;
+        self.mark_dirty(capability.0);
         if self.workers[worker].capabilities.is_empty() {
             self.by_last_seen.remove(&self.last_seen_key(worker));
             self.workers.examine(worker);
@@ -90,8 +95,8 @@ impl State {
         self.set_worker(at, NONE);
         let row = &mut self.rows[at];
         (row.state, row.score) = (RowState::Waiting, Timestamp::MIN);
-        let (queue, entry) = (row.queue, ReadyKey::of(at, row));
-        self.queues[queue].work.insert(entry);
+        let (queue, klass, entry) = (row.queue, row.klass, ReadyKey::of(at, row));
+        self.queues[queue].insert_work(klass, entry);
         if self.rows[at].cold != NONE {
             self.enter_expiries(at);
         }

@@ -180,6 +180,7 @@ impl State {
         (of.registered, of.paused, of.last_polled) = (None, false, None);
         (of.limits, of.rate_limiter) = (None, None);
         of.days = Days::default();
+        of.by_klass = None;
         self.mark_dirty(queue);
         self.queues.examine(queue);
     }

@@ -80,7 +80,7 @@ impl State {
             Delta::Recur(recur) => self.recur(recur),
             Delta::Unrecur(template) => {
                 let removed = self.templates.remove(template).expect("a recurring job that goes was there");
-                self.queues[removed.queue].recurring.remove(removed.entry(*template));
+                self.queues[removed.queue].remove_recurring(removed.klass, removed.entry(*template));
                 self.count_template(&removed, false);
                 self.templates_by_jid.remove(&removed.jid);
             }

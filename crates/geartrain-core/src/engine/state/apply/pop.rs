@@ -24,7 +24,7 @@ impl State {
             self.workers[worker].warned.insert(at);
         }
         self.forget_expires(at);
-        self.queues[queue].locks.insert(lock);
+        self.queues[queue].insert_lock(self.rows[at].klass, lock);
         self.list(at);
         self.mark_dirty(queue);
     }
@@ -67,12 +67,12 @@ impl State {
     /// Changes a lock's expiry.
     pub(super) fn relock(&mut self, at: RowId, deadline: Timestamp) {
         let row = &mut self.rows[at];
-        let (queue, old) = (row.queue, DueKey::of(at, row));
+        let (queue, klass, old) = (row.queue, row.klass, DueKey::of(at, row));
         row.score = deadline;
         let new = DueKey::of(at, row);
-        let locks = &mut self.queues[queue].locks;
-        locks.remove(old);
-        locks.insert(new);
+        let of = &mut self.queues[queue];
+        of.remove_lock(klass, old);
+        of.insert_lock(klass, new);
         self.mark_dirty(queue);
     }
 

@@ -112,7 +112,7 @@ impl State {
     pub(super) fn schedule(&mut self, at: RowId, due: Timestamp) {
         let entry = self.enter(at, RowState::Scheduled, due);
         let queue = self.rows[at].queue;
-        self.queues[queue].scheduled.insert(entry);
+        self.queues[queue].insert_scheduled(self.rows[at].klass, entry);
         self.mark_dirty(queue);
     }
 
@@ -120,7 +120,7 @@ impl State {
         self.enter(at, RowState::Waiting, moment);
         let row = &self.rows[at];
         let (queue, entry) = (row.queue, ReadyKey::of(at, row));
-        self.queues[queue].work.insert(entry);
+        self.queues[queue].insert_work(row.klass, entry);
         self.mark_dirty(queue);
     }
 
@@ -145,17 +145,17 @@ impl State {
         let row = &self.rows[at];
         let was_there = match row.state {
             RowState::Free => true,
-            RowState::Scheduled => self.queues[row.queue].scheduled.remove(DueKey::of(at, row)),
+            RowState::Scheduled => self.queues[row.queue].remove_scheduled(row.klass, DueKey::of(at, row)),
             RowState::Depends => self.queues[row.queue].depends.remove(DueKey::of(at, row)),
-            RowState::Waiting => self.queues[row.queue].work.remove(ReadyKey::of(at, row)),
+            RowState::Waiting => self.queues[row.queue].remove_work(row.klass, ReadyKey::of(at, row)),
             RowState::Running => {
-                let (queue, lock) = (row.queue, DueKey::of(at, row));
+                let (queue, klass, lock) = (row.queue, row.klass, DueKey::of(at, row));
                 if row.flags.has(Flags::GRACE) {
                     let worker = row.worker;
                     self.workers[worker].warned.remove(&at);
                 }
                 self.mark_dirty(queue);
-                self.queues[queue].locks.remove(lock)
+                self.queues[queue].remove_lock(klass, lock)
             }
             RowState::Complete => self.complete.remove(DueKey::of(at, row)),
             RowState::Failed => {

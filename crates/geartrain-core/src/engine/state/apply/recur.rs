@@ -32,11 +32,11 @@ impl State {
         let entry = template.entry(number);
         self.count_template(&template, true);
         if let Some(old) = self.templates.insert(number, template) {
-            self.queues[old.queue].recurring.remove(old.entry(number));
+            self.queues[old.queue].remove_recurring(old.klass, old.entry(number));
             self.count_template(&old, false);
         }
         self.templates_by_jid.insert(recur.jid.clone(), number);
-        self.queues[recur.queue].recurring.insert(entry);
+        self.queues[recur.queue].insert_recurring(recur.klass, entry);
         if let Some(now) = recur.registers {
             self.register(recur.queue, now);
         }
@@ -57,9 +57,9 @@ impl State {
         of.count = count;
         of.next = next;
         let of = of.clone();
-        let recurring = &mut self.queues[of.queue].recurring;
-        recurring.remove(entry);
-        recurring.insert(of.entry(template));
+        let queue = &mut self.queues[of.queue];
+        queue.remove_recurring(of.klass, entry);
+        queue.insert_recurring(of.klass, of.entry(template));
         let child = self.new_row(jid);
         self.fill(child, of.queue, of.klass, &of.payload, of.priority, of.retries, at);
         self.cold_mut(child).spawned_from = Some(of.jid);
