@@ -109,6 +109,7 @@ impl Session {
             count: i64::try_from(count).ok().and_then(|count| Count::new(count).ok()).unwrap_or(Count::ONE),
             order,
             whole: false,
+            klasses: None,
         }
     }
 
