@@ -185,6 +185,7 @@ end
 -- Handles one job of a lost worker.
 function capabilities.crash(of, evidence)
   job.check_type(of)
+  order.check_type(of.queue)
   job.append(of.at, job.crashed_entry(of.worker))
   local remaining = finish.spend_retry(of)
   of.terms = of.terms or {}

@@ -514,7 +514,10 @@ function finish.timeout(jids)
     named[jid] = true
     all[place] = of
   end
-  for _, of in ipairs(all) do job.check_type(of) end
+  for _, of in ipairs(all) do
+    job.check_type(of)
+    order.check_type(of.queue)
+  end
   for _, of in ipairs(all) do
     local jid, queue = of.jid, of.queue
     job.append(of.at, job.timed_out_entry())
@@ -556,6 +559,7 @@ end
 function finish.hand_back(asked)
   local of = held_job(asked.jid, asked.holder)
   job.check_type(of)
+  order.check_type(of.queue)
   zset.check_type(key.first .. of.queue .. ':' .. exact(tonumber(of.priority)))
   job.append(of.at, job.handed_back_entry(of.worker))
   finish.to_front(of, false)

@@ -100,6 +100,12 @@ local function index(queue, jid, klass, score)
   zset.add(work_of(queue, klass), score, jid)
 end
 
+-- Fails if a key of the index has another type.
+function klasses.check_type(queue)
+  call('HLEN', key.klass_of .. queue)
+  for _, klass in ipairs(call('SMEMBERS', key.klasses .. queue)) do zset.check_type(work_of(queue, klass)) end
+end
+
 -- Removes the index of a queue. The next restricted pop makes it anew.
 local function drop(queue)
   for _, klass in ipairs(call('SMEMBERS', key.klasses .. queue)) do

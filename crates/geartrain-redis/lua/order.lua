@@ -14,6 +14,7 @@ local function load_state(queue)
   zset.check_type(work)
   local of = { flat = {}, work = work, came = 0 }
   if stored then of.flat, of.indexed = cmsgpack.unpack(stored) end
+  if of.indexed then klasses.check_type(queue) end
   cache.order[queue] = of
   return of
 end

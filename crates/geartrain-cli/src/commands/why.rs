@@ -1,6 +1,8 @@
 //! `geartrain why`: explain in one sentence why a job is not running.
 
-use geartrain::{Client, GetLimits, Jid, QueueLimits, Rate, Reason, StateName, Timestamp, Why, WhyReply};
+use geartrain::{
+    Client, GetLimits, Jid, QueueLimits, QueueName, Rate, Reason, StateName, Timestamp, Why, WhyReply,
+};
 use serde::Serialize;
 
 use super::Done;
@@ -139,7 +141,7 @@ fn sentence(reply: &WhyReply, limits: &QueueLimits, now: Timestamp, geartrain: &
         StateName::Complete => "is complete",
         StateName::Failed => "failed",
     };
-    let mut clauses: Vec<String> = reply.reasons.iter().map(|reason| clause(reason, now)).collect();
+    let mut clauses: Vec<String> = reply.reasons.iter().map(|reason| clause(reason, reply, now)).collect();
     let joined = match clauses.pop() {
         Some(last) if clauses.is_empty() => last,
         Some(last) => format!("{}, and {last}", clauses.join(", ")),
@@ -158,7 +160,7 @@ fn is_stalled(reply: &WhyReply) -> bool {
     reply.reasons.iter().any(|reason| matches!(reason, Reason::Stalled { .. }))
 }
 
-fn clause(reason: &Reason, now: Timestamp) -> String {
+fn clause(reason: &Reason, reply: &WhyReply, now: Timestamp) -> String {
     match reason {
         Reason::Running { worker, until, warned: false } => {
             format!("{worker} holds it, and the lock expires {}", when(*until, now))
@@ -209,7 +211,17 @@ fn clause(reason: &Reason, now: Timestamp) -> String {
         Reason::RateLimit { until } => {
             format!("its queue is at its rate limit and starts the next job {}", when(*until, now))
         }
-        Reason::NoWorker { others, .. } if !others.is_empty() => reason.to_string(),
+        Reason::NoWorker { klass, others, workers, .. } if !others.is_empty() => {
+            let queue = reply.queue.as_ref().map_or("its queue", QueueName::as_str);
+            let others = crate::view::texts(others).join(", ");
+            match workers {
+                0 => format!("no worker asks for klass {klass}; workers ask {queue} for {others}"),
+                1 => format!("no worker asks for klass {klass}; 1 worker asks {queue} for {others}"),
+                count => {
+                    format!("no worker asks for klass {klass}; {count} workers ask {queue} for {others}")
+                }
+            }
+        }
         Reason::NoWorker { klass, asked: None, .. } => {
             format!("no worker has ever popped from its queue or announced that it can run {klass}")
         }
@@ -273,6 +285,10 @@ fn remedy(reason: &Reason, reply: &WhyReply, limits: &QueueLimits, geartrain: &s
                 .map(|limits| format!(", and `{geartrain} limits{limits} {queue}` doubles the rate"));
             format!("`{geartrain} limits {queue}` shows the limit{}", raised.unwrap_or_default())
         }
+        Reason::NoWorker { klass, others, .. } if !others.is_empty() => {
+            let (queue, klass) = (queue?, quoted(klass.as_str()));
+            format!("start a worker for it, or take it by hand: `{geartrain} pop {queue} --klass {klass}`")
+        }
         Reason::NoWorker { .. } => {
             format!(
                 "start a worker for {}, or take the next job by hand: `{geartrain} pop {}`",
@@ -309,7 +325,7 @@ fn quoted(argument: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use geartrain::{Group, Klass, Priority, QueueName, Seconds, WorkerName};
+    use geartrain::{Group, Klass, Priority, Seconds, WorkerName};
     use serde_json::json;
 
     use super::*;
@@ -417,6 +433,17 @@ mod tests {
             ),
             (
                 StateName::Waiting,
+                vec![Reason::NoWorker {
+                    klass: klass(),
+                    asked: None,
+                    others: vec![Klass::new("alpha").unwrap(), Klass::new("gamma").unwrap()],
+                    workers: 3,
+                }],
+                "job j1 of mail is waiting: no worker asks for klass welcome; 3 workers ask mail for alpha, \
+                 gamma; start a worker for it, or take it by hand: `geartrain pop mail --klass welcome`",
+            ),
+            (
+                StateName::Waiting,
                 vec![Reason::Next],
                 "job j1 of mail is waiting: it is next, and the next pop gets it; `geartrain pop mail` takes it",
             ),
@@ -491,7 +518,7 @@ mod tests {
             json!([
                 { "reason": "concurrency", "max": 2, "running": 3, "held": [{ "jid": "j7", "worker": "w1" }] },
                 { "reason": "rate-limit", "until": 105 },
-                { "reason": "no-worker", "klass": "welcome", "asked": null },
+                { "reason": "no-worker", "klass": "welcome", "asked": null, "others": [], "workers": 0 },
                 { "reason": "behind", "jobs": 3 },
             ])
         );

@@ -193,14 +193,9 @@ impl fmt::Display for Reason {
             Reason::RateLimit { until } => {
                 write!(f, "its queue has started as many jobs as it may; the next one may start at {until}")
             }
-            Reason::NoWorker { klass, others, workers, .. } if !others.is_empty() => {
+            Reason::NoWorker { klass, others, .. } if !others.is_empty() => {
                 let others = others.iter().map(Klass::as_str).collect::<Vec<_>>().join(", ");
-                write!(f, "no worker asks for klass {klass}; ")?;
-                match workers {
-                    0 => write!(f, "workers ask its queue for {others}"),
-                    1 => write!(f, "1 worker asks its queue for {others}"),
-                    workers => write!(f, "{workers} workers ask its queue for {others}"),
-                }
+                write!(f, "no worker asks its queue for klass {klass}, only for {others}")
             }
             Reason::NoWorker { klass, asked: None, .. } => {
                 write!(f, "no worker has asked its queue for jobs or announced that it can do {klass}")

@@ -173,7 +173,8 @@ pub async fn a_job_without_workers_says_so(system: System) -> Checked {
     let no_worker = |asked| Reason::NoWorker { klass: klass("k"), asked, others: vec![], workers: 0 };
     assert_eq!(system.why(100, "a").await?, [no_worker(None)]);
     system.at(100, can("w1", "mail", Some("other"))).await?;
-    assert_eq!(system.why(100, "a").await?, [no_worker(None)]);
+    let other = Reason::NoWorker { klass: klass("k"), asked: None, others: vec![klass("other")], workers: 1 };
+    assert_eq!(system.why(100, "a").await?, [other]);
     system.at(100, can("w1", "mail", Some("k"))).await?;
     assert_eq!(system.why(100, "a").await?, [Reason::Next]);
     system.at(101, gone("w1")).await?;

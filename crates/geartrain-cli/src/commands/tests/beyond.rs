@@ -359,7 +359,7 @@ fn why_explains_what_blocks_a_job() {
         shell.json("why b"),
         json!({ "jid": "b", "state": "waiting", "queue": "mail", "stalled": false, "reasons": [
             { "reason": "paused", "queue": "mail" },
-            { "reason": "no-worker", "klass": "k", "asked": null },
+            { "reason": "no-worker", "klass": "k", "asked": null, "others": [], "workers": 0 },
             { "reason": "behind", "jobs": 1 },
         ] })
     );
